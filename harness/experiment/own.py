@@ -43,6 +43,9 @@ class Own(Profiled):
         "the Python of the training (default: of the active environment, else of the site's container, else ours)",
         min_length=1,
     )
+    accelerate_config: str | None = value(
+        "--accelerate-config", metavar="FILE", free=True, path=True, rare=True
+    ).option(None, "accelerate's settings (default: your `accelerate config`, else ours)", min_length=1)
     skip_steps: CountOrZero = value("--skip-steps", free=True).option(
         USUAL_WINDOW.skip, "steps before the profiler is set up"
     )
@@ -94,6 +97,10 @@ class Own(Profiled):
                 {"launcher"},
                 f"--launcher {self.launcher} starts a script (*.py) or a module (-m), and {self.program} is started "
                 "as it is: drop one",
+            )
+        if self.accelerate_config is not None and self.launcher != "accelerate":
+            yield Broken(
+                {"accelerate_config", "launcher"}, "--accelerate-config is a file of --launcher accelerate: add that"
             )
         if self.nsys_per == "rank" and (self.form == "command" or self.launcher == "python"):
             yield Broken(

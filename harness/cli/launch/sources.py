@@ -19,9 +19,9 @@ from harness.experiment.options import Option, for_nsys, options_of
 from harness.launch.argv import Word, from_site, parent, shown
 from harness.launch.backends.allocation import NAME as ALLOCATION
 from harness.launch.backends.registry import backend_of
+from harness.launch.exercises.accelerate_settings import ACCELERATE, accelerate_files
 from harness.launch.exercises.base import launch_of
 from harness.launch.exercises.deepspeed import deepspeed_config
-from harness.launch.exercises.training import ACCELERATE, accelerate_files
 from harness.launch.job import Job
 from harness.site.detection import COURSE, choose_site
 from harness.site.site import Container, Site
@@ -276,6 +276,8 @@ class Sources:
 
     def accelerate_config(self) -> str:
         """The source of accelerate's settings: the base whose settings the run has, and its flags."""
+        if isinstance(self.asked, Own) and (users := self.asked.accelerate_config) is not None:
+            return self.changed(users, partial(accelerate_files, base="ddp", users=users))
         for base in sorted(path.stem for path in ACCELERATE.glob("*.yaml")):
             make = partial(accelerate_files, base=base)
             if make(self.asked)["accelerate.yaml"] == self.job.files.get("accelerate.yaml"):

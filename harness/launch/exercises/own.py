@@ -21,11 +21,13 @@ from harness.common.training_python import TrainingPython, ask_python
 from harness.experiment.own import Own
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.backends.registry import backend_of
+from harness.launch.exercises import accelerate_settings
 from harness.launch.exercises.base import (
     MODULES,
     TORCHRUN_JSC,
     Command,
     CommandPlace,
+    DeviceKind,
     ExercisePlan,
     Launch,
     Target,
@@ -34,7 +36,6 @@ from harness.launch.exercises.base import (
     torchrun_options,
 )
 from harness.launch.exercises.training import (
-    accelerate_files,
     accelerate_options,
     around_each_rank,
     paraver_command,
@@ -193,6 +194,7 @@ def _lacking_ours(asked: Own, site: Site) -> Iterator[str]:
 
 
 HOSTS_FILE = "hostfile"
+USUAL_HOSTS_FILE = Path("/job/hostfile")  # that deepspeed reads if none is named
 OBSERVER = f"{ROOT}/harness/observe/site"
 OBSERVE_FILE = "observe.json"
 
@@ -230,6 +232,14 @@ class OwnLaunch(Launch[Own]):
             if not isinstance(found, str) and "torch" not in found.modules:
                 yield f"{asked.python} has no PyTorch: the script is started, and no step of it can be observed"
 
+    def notes(self, asked: Own, device: DeviceKind) -> Iterator[str]:
+        if asked.accelerate_config is not None:
+            yield from accelerate_settings.notes(asked, asked.accelerate_config, device == "cuda")
+        if asked.launcher == "deepspeed":
+            files = [USUAL_HOSTS_FILE, *deepspeed_files(os.environ, asked.start_in) * (asked.nodes > 1)]
+            for path in filter(Path.is_file, files):
+                yield f"deepspeed does not read {path}: -n and -g say where the ranks run, with this shell's variables"
+
     def missing(self, asked: Own, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         yield from program_missing(asked, site, environ)
         yield from python_missing(asked, site)
@@ -239,7 +249,11 @@ class OwnLaunch(Launch[Own]):
         python = asked.python
         if python is not None and "/" not in python and not Path(python).exists():
             python = shutil.which(python) or python
-        whole = super().with_whole_paths(asked.model_copy(update={"python": python}))
+        changes: dict[str, object] = {"python": python}
+        if asked.launcher == "accelerate" and asked.accelerate_config is None:
+            users = accelerate_settings.users_file(os.environ)
+            changes["accelerate_config"] = None if users is None else str(users)
+        whole = super().with_whole_paths(asked.model_copy(update=changes))
         return whole.model_copy(update=whole_nsys_files(asked))
 
     def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
@@ -254,7 +268,7 @@ class OwnLaunch(Launch[Own]):
         if asked.form == "script":
             folders.append(str((Path(asked.start_in) / expanded(asked.program)).parent))
         if asked.launcher == "accelerate":
-            files |= accelerate_files(asked, "ddp")
+            files |= accelerate_settings.accelerate_files(asked, "ddp", asked.accelerate_config)
         if asked.launcher == "deepspeed":
             files[HOSTS_FILE] = "".join(f"node{node} slots={asked.gpus_per_node}\n" for node in range(asked.nodes))
         return ExercisePlan(
@@ -295,6 +309,12 @@ def _launcher(asked: Own, place: CommandPlace, name: str) -> list[Word]:
     if name == "accelerate":
         return [*found, "launch", *accelerate_options()]
     return [*found, *(torchrun_options(asked) if name == "torchrun" else _deepspeed(asked))]
+
+
+def deepspeed_files(environ: Mapping[str, str], folder: str) -> list[Path]:
+    """Where deepspeed, if it logs in to the nodes itself, reads variables for them."""
+    name = environ.get("DS_ENV_FILE") or ".deepspeed_env"
+    return list(dict.fromkeys([Path.home() / name, Path(folder) / name]))
 
 
 def _deepspeed(asked: Own) -> list[Word]:

@@ -14,14 +14,14 @@ import yaml
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.mystery import sealed_file
-from harness.common.paths import CONFIGS, ROOT, expanded
+from harness.common.paths import ROOT, expanded
 from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
 from harness.experiment.nsys_sets import check_trace_list, is_option_set, is_trace_list, trace_list
 from harness.experiment.options import options_of
 from harness.experiment.training import Profiled, Training
-from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join, parent
+from harness.launch.exercises.accelerate_settings import accelerate_files
 from harness.launch.exercises.base import Command, CommandPlace, DeviceKind, ExercisePlan, Launch, Target, program
 from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
@@ -204,9 +204,6 @@ def training_argv(asked: Training, place: CommandPlace) -> list[Word]:
     return [*words, "--device", "cpu"] if place.device == "cpu" else words
 
 
-ACCELERATE = CONFIGS / "accelerate"
-
-
 def accelerated_plan(
     asked: Training, place: CommandPlace, base: str, script: str, *more: Word, files: Mapping[str, str] | None = None
 ) -> ExercisePlan:
@@ -220,14 +217,3 @@ def accelerate_options() -> list[Word]:
     """The file of `accelerate_files`, which node this is, and where the ranks meet."""
     config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate.yaml"), "--machine_rank", NODE]
     return [*config, "--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
-
-
-def accelerate_files(asked: Experiment, base: str) -> dict[str, str]:
-    """The settings of `base`.yaml with the run's numbers."""
-    settings = dict(read_yaml(ACCELERATE / f"{base}.yaml", "accelerate file")) | {
-        "num_machines": asked.nodes,
-        "num_processes": asked.world_size,
-        "mixed_precision": "bf16" if asked.in_bf16 else "no",
-    }
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return {"accelerate.yaml": yaml.dump(settings, Dumper=dumper, sort_keys=False)}

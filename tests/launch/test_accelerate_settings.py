@@ -1,0 +1,125 @@
+"""A training that accelerate starts has the settings of the user's own `accelerate config`; an exercise has ours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.launch.exercises.accelerate_settings import users_file
+from harness.run import Run
+from tests.launch.own_shared import Typed, job_of, own
+
+PLAIN = {"distributed_type": "MULTI_CPU", "use_cpu": True, "num_processes": 2, "mixed_precision": "bf16"}
+SHARDED = {
+    "compute_environment": "LOCAL_MACHINE", "distributed_type": "FSDP", "num_processes": 8, "gpu_ids": "0,1",
+    "num_machines": 2, "machine_rank": 1, "main_process_ip": "10.0.0.1", "rdzv_backend": "c10d", "debug": True,
+    "fsdp_config": {"fsdp_version": 2}, "dynamo_config": {"dynamo_backend": "INDUCTOR"},
+}  # fmt: skip
+TELLS = "import os\nprint(os.environ['ACCELERATE_MIXED_PRECISION'], os.environ['WORLD_SIZE'])\n"
+
+
+def written(folder: Path, settings: object) -> Path:
+    path = folder / "accelerate" / "default_config.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(settings if isinstance(settings, str) else yaml.safe_dump(settings))
+    return path
+
+
+def settings_of(path: Path, **fields: object) -> dict[str, object]:
+    asked = own("train.py", launcher="accelerate", accelerate_config=str(path), **fields)
+    found: dict[str, object] = yaml.safe_load(job_of(asked).files["accelerate.yaml"])
+    return found
+
+
+def test_the_file_is_the_one_that_accelerate_reads(tmp_path: Path) -> None:
+    assert users_file({"HF_HOME": str(tmp_path)}) is None
+    path = written(tmp_path / "huggingface", PLAIN)
+    assert users_file({"HF_HOME": str(path.parents[1])}) == path
+    assert users_file({"XDG_CACHE_HOME": str(tmp_path)}) == path
+    assert users_file({"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": "/nowhere"}) is None
+    config_args = pytest.importorskip("accelerate.commands.config.config_args", reason="it is not installed")
+    assert config_args.default_config_file.endswith("/accelerate/default_config.yaml")
+
+
+def test_the_users_settings_hold_under_the_runs_processes_and_addresses(tmp_path: Path) -> None:
+    made = settings_of(written(tmp_path, SHARDED), nodes=1, gpus_per_node=2)
+    assert {name: made[name] for name in ("distributed_type", "fsdp_config", "dynamo_config", "debug")} == {
+        name: SHARDED[name] for name in ("distributed_type", "fsdp_config", "dynamo_config", "debug")
+    }
+    ours = {"num_processes": 2, "num_machines": 1, "rdzv_backend": "static", "same_network": True, "gpu_ids": "all"}
+    assert made | ours == made
+    assert "mixed_precision" not in made, "accelerate's own default"
+    plain = settings_of(written(tmp_path, PLAIN), gpus_per_node=2)
+    assert (plain["distributed_type"], plain["use_cpu"], plain["mixed_precision"]) == ("MULTI_GPU", False, "bf16")
+    without = yaml.safe_load(job_of(own("train.py", launcher="accelerate")).files["accelerate.yaml"])
+    assert without["mixed_precision"] == "no"
+
+
+def test_deepspeed_logs_in_nowhere(tmp_path: Path) -> None:
+    own_deepspeed = {"zero_stage": 2, "deepspeed_hostfile": "/job/hostfile", "deepspeed_multinode_launcher": "pdsh"}
+    made = settings_of(written(tmp_path, {"distributed_type": "DEEPSPEED", "deepspeed_config": own_deepspeed}))
+    assert made["deepspeed_config"] == {"zero_stage": 2, "deepspeed_multinode_launcher": "standard"}
+
+
+@pytest.fixture
+def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
+    (tmp_path / "train.py").write_text(TELLS)
+    return Typed(tmp_path, capsys)
+
+
+def test_the_launch_names_the_file_and_what_of_it_is_not_used(typed: Typed, tmp_path: Path) -> None:
+    path = written(tmp_path / "hf", SHARDED)
+    places = {"HF_HOME": str(tmp_path / "hf"), "HARNESS_RUNS": str(tmp_path / "runs")}
+    words = ("run", "-g", "1", "--python", sys.executable, "--launcher", "accelerate")
+    done = typed(*words, "--dry-run", "--", "train.py", **places)
+    (line,) = [line for line in done.stderr.splitlines() if "accelerate's settings" in line]
+    assert line.startswith(
+        f"accelerate's settings are those of {path}, but not its num_machines: 2, num_processes: 8, gpu_ids: 0,1, "
+        "main_process_ip: 10.0.0.1: "
+    )
+    for other in (("run", "-g", "1", "--dry-run", "--", "train.py"), ("-e", "1", "-g", "1", "--dry-run")):
+        assert "accelerate's settings" not in typed(*other, **places).stderr
+    told = json.loads(typed("-e", "1", "-g", "1", "--dry-run", "--json", **places).stdout)
+    assert yaml.safe_load(told["files"]["accelerate.yaml"])["distributed_type"] == "MULTI_GPU"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"compute_environment": "AMAZON_SAGEMAKER", "distributed_type": "NO"}, "compute_environment AMAZON_SAGEMAKER"),
+        ({"distributed_type": "XLA"}, "distributed_type XLA cannot run here: name another file with"),
+        ({"mixed_precision": "bf16"}, "the file sets no distributed_type"),
+        ("a: [", "is not valid YAML"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_used_is_refused(typed: Typed, tmp_path: Path, settings: object, says: str) -> None:
+    path = written(tmp_path, settings)
+    done = typed("run", "-g", "1", "--launcher", "accelerate", "--accelerate-config", str(path), "--", "train.py")
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if str(path) in line]
+    assert line.startswith(f"slurm.sh: accelerate's settings {path}: ") and says in line
+    assert "runs" not in typed.files()
+
+
+def test_the_flag_needs_its_launcher(typed: Typed) -> None:
+    done = typed("run", "--accelerate-config", "x.yaml", "--", "train.py")
+    assert (done.returncode, "add that" in done.stderr) == (2, True)
+
+
+@pytest.mark.train
+def test_a_real_launch_trains_as_accelerate_launch_would(typed: Typed, tmp_path: Path) -> None:
+    written(tmp_path / "hf", PLAIN)
+    words = ("run", "-g", "2", "--no-profile", "--launcher", "accelerate", "--", "train.py")
+    done = typed(
+        *words, HF_HOME=str(tmp_path / "hf"), HARNESS_RUNS=str(tmp_path / "runs"), ACCELERATE_MIXED_PRECISION="fp16"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "from your shell: " in done.stderr and "ACCELERATE_MIXED_PRECISION=fp16" in done.stderr
+    (path,) = (tmp_path / "runs").rglob("run.json")
+    run = Run(path.parent)
+    assert run.out.read_text().splitlines() == ["bf16 2", "bf16 2"]
+    assert getattr(run.record.experiment, "accelerate_config", "").endswith("hf/accelerate/default_config.yaml")
