@@ -22,6 +22,7 @@ LISTENER = (
     "open(os.environ['RUN_DIR'] + '/listening-' + os.uname().nodename, 'w'); p = os.getppid(); "
     "[time.sleep(0.2) for _ in iter(lambda: os.getppid() == p, False)]"
 )
+OUTER = {"WORLD_SIZE": "2", "MASTER_ADDR": "10.255.255.1"}
 TAKEN = {"node_setup": [f'python3 -c "{LISTENER}" & until [[ -e $RUN_DIR/listening-$host ]]; do sleep 0.1; done']}
 
 
@@ -219,6 +220,48 @@ FAULTS = (
         keeps=WHOLE,
         then="`bash slurm.sh --install train`",
         setting=Setting(steps=20),
+    ),
+    Fault(
+        name="outer-launch",
+        what="the shell has the variables of an outer launch (`RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, …)",
+        inject=nothing,
+        state="completed",
+        exit_code=0,
+        tells="LOCAL_RANK, MASTER_ADDR, PMI_RANK, RANK, WORLD_SIZE of your shell are not passed to the job",
+        told_by="launch",
+        kept="everything: the run has its own ranks",
+        keeps=WHOLE,
+        then="slurm.sh report RUN",
+        setting=Setting(env=dict.fromkeys(("RANK", "LOCAL_RANK", "PMI_RANK"), "1") | OUTER),
+        quick=LOCAL,
+    ),
+    Fault(
+        name="accelerates-variables",
+        what="the shell has variables of accelerate",
+        inject=nothing,
+        where=LOCAL,
+        state="completed",
+        exit_code=0,
+        tells="from your shell: .*ACCELERATE_MIXED_PRECISION=bf16",
+        told_by="launch",
+        kept="everything: run.json has the variables",
+        keeps=WHOLE,
+        then="`unset` those that you did not mean, and the same command again",
+        setting=Setting(env={"ACCELERATE_MIXED_PRECISION": "bf16"}),
+    ),
+    Fault(
+        name="sbatchs-variables",
+        what="the shell has variables that `sbatch` obeys and no option of the job overrules",
+        inject=nothing,
+        where=SLURM,
+        state="completed",
+        exit_code=0,
+        tells="from your shell, for sbatch: SBATCH_OPEN_MODE=append",
+        told_by="launch",
+        kept="everything: run.json has the variables",
+        keeps=WHOLE,
+        then="`unset` those that you did not mean, and the same command again",
+        setting=Setting(env={"SBATCH_OPEN_MODE": "append", "SBATCH_TIMELIMIT": "1"}),
     ),
     Fault(
         name="two-at-once",
