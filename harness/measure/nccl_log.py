@@ -1,4 +1,5 @@
-"""NCCL's log of a run: its lines as data (formats of NCCL 2.18 to 2.28, as its source writes them), and what they say.
+"""NCCL's or RCCL's log of a run: its lines as data (formats of NCCL 2.18 to 2.28, as its source writes them), and what
+they say. RCCL ends many lines with the communicator that they are about.
 
 A line that is not known here is skipped and counted: each release of NCCL has new ones.
 """
@@ -39,7 +40,7 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 # NCCL_DEBUG_TIMESTAMP_LEVELS puts a time before it; a warning has one always, from 2.26 on.
 _HEAD = re.compile(r"(?:\[[^\]]{1,40}\] )?([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,4}\] ")
 _INFO, _WARN = "NCCL INFO ", "NCCL WARN "
-_VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,60})")
+_VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,60})|RCCL version ?:? (\d[\w.+]{0,60})")  # RCCL's branch follows
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -64,7 +65,7 @@ class Communicator:
     def take(self, what: str, found: re.Match[str]) -> None:
         """Take in a line about its channels."""
         if what == "channels":
-            self.channels, self.nvls_channels, self.p2p_channels = map(int, found.groups())
+            self.channels, self.nvls_channels, self.p2p_channels = map(int, found.group("coll", "nvls", "p2p"))
         elif what == "trees":
             self.trees = found[1].strip()
         else:
@@ -131,7 +132,7 @@ class Process:
             case "initialisation":
                 _initialised(self, found, thread)
             case "ring" | "trees" | "channels":
-                if mine := self.owner(thread):
+                if mine := self.owner(thread, pointer=found["comm"]):
                     mine.take(what, found)
             case "choice":
                 algorithm, protocol = _named(found[3], ALGORITHMS), _named(found[4], PROTOCOLS)
@@ -154,11 +155,14 @@ class Process:
             case "NVLS":
                 self.nvls = not found[1]
 
-    def owner(self, thread: str, rank: int | None = None, peer: int = 0) -> Communicator | None:
-        """The communicator that a thread speaks of: the one it makes, else the last one, in which this has `rank`
-        and there is a rank `peer`."""
+    def owner(
+        self, thread: str, rank: int | None = None, peer: int = 0, pointer: str | None = None
+    ) -> Communicator | None:
+        """The communicator that a thread speaks of: the one at `pointer`, else the one it makes, else the last one, in
+        which this has `rank` and there is a rank `peer`."""
+        named = [each for each in self.communicators if each.pointer == pointer]
         mine = self.current.get(thread)
-        known = [*([mine] if mine else []), *reversed(self.communicators)]
+        known = [*reversed(named), *([mine] if mine else []), *reversed(self.communicators)]
         return next((c for c in known if rank is None or (c.rank == rank and peer < c.size)), None)
 
 
@@ -178,7 +182,7 @@ def _count(table: Counter[Key], key: Key) -> None:
 def _version(process: Process, text: str) -> bool:
     found = _VERSION.match(text)
     if found and len(process.versions) < MOST_DIFFERENT:
-        process.versions.add(found[1])
+        process.versions.add(found[1] or found[2])
     return found is not None
 
 
@@ -202,7 +206,7 @@ def _connected(process: Process, found: re.Match[str], thread: str) -> None:
     sender, receiver, end, path = int(found[1]), int(found[2]), found[3], found[4].strip()
     if end == "receive":
         return
-    mine = process.owner(thread, sender, receiver)
+    mine = process.owner(thread, sender, receiver, found["comm"])
     _count(process.links, (mine.key if mine else None, mine.size if mine else None, receiver, *_transport(path)))
 
 
@@ -232,24 +236,32 @@ def _named(word: str, names: tuple[str, ...]) -> str:
     return next((name for name in names if name.upper() == word.replace("_", "").upper()), word)
 
 
+_COMM = r"(?: comm (?P<comm>0x[0-9a-f]{1,16})\b.*)?\s*$"  # RCCL's end of a line
+
 _SHAPES = [
     (what, re.compile(shape))
     for what, shape in (
         (
             "connection",
             r"Channel \d{1,4}(?:/\d{1,4})? ?: (\d{1,8})\[[0-9a-f]{1,16}\] -> (\d{1,8})\[[0-9a-f]{1,16}\]"
-            r"(?: \[(send|receive)\])? via (\S.{0,200})",
+            rf"(?: \[(send|receive)\])? via (\S.{{0,200}}?){_COMM}",
         ),
         (
             "initialisation",
             r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev (\d{1,4}) "
             r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)",
         ),
-        ("ring", r"Channel (\d{1,4})/\d{1,4} :((?: +\d{1,8})+)\s*$"),
-        ("trees", r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)"),
+        ("ring", rf"Channel (\d{{1,4}})/\d{{1,4}} :((?: +\d{{1,8}})+){_COMM}"),
+        ("trees", r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)(?: comm (?P<comm>0x[0-9a-f]{1,16}))?"),
         (
             "channels",
-            r"(\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(\d{1,4}) nvls channels, (\d{1,4}) p2p channels",
+            r"(?P<coll>\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(?P<nvls>\d{1,4}) nvls channels, "
+            r"(?P<p2p>\d{1,4}) p2p channels(?P<comm>)",
+        ),
+        (
+            "channels",
+            r"comm:(?P<comm>0x[0-9a-f]{1,16}), .{1,60}, coll channels:(?P<coll>\d{1,4}) .{1,30}"
+            r"nvls channels:(?P<nvls>\d{1,4}), p2p channels:(?P<p2p>\d{1,4}),",
         ),
         ("choice", r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
         ("choice", r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
@@ -257,9 +269,10 @@ _SHAPES = [
         ("devices", r"NET/(\w{1,40}) : Using (\[.{1,4000})"),
         ("no device", r"NET/(\w{1,40}) : No device found"),
         ("GPU Direct", r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}"),
-        ("plugin", r"(?:NET/Plugin: Loaded net plugin|P2P plugin) (\S{1,80})"),
-        ("plugin", r"NET/OFI Initializing (aws-ofi-nccl \S{1,40})"),
-        ("variable", r"(NCCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"),
+        ("plugin", r"NET/Plugin: Loaded net plugin (\S[^(]{0,80})"),
+        ("plugin", r"P2P plugin (\S{1,80})"),
+        ("plugin", r"NET/OFI Initializing (aws-ofi-[nr]ccl \S{1,40})"),
+        ("variable", r"([NR]CCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"),
         ("NVLS", r"NVLS multicast support is (not )?available"),
     )
 ]

@@ -120,6 +120,79 @@ def test_a_group_whose_other_log_is_lost_leaves_open_where_its_messages_go() -> 
     assert "≥ 1" in render_section(Summary(nccl=n), "nccl")
 
 
+RCCL_HEAD = "nid1:50:70 [0] NCCL INFO "
+RCCL_MADE = "comm 0xa rank 0 nranks 8 cudaDev 0 busId c1000 commId 0x7 localSize 4 used 43 bytes - Init COMPLETE"
+
+
+def rccl(*lines: str) -> Process:
+    """The log of a process of eight, of a group of four at 0xb of which it makes the end later."""
+    small = RCCL_MADE.replace("0xa", "0xb").replace("nranks 8", "nranks 4").replace("0x7", "0x8")
+    return read(*(RCCL_HEAD + line for line in (RCCL_MADE, small, *lines)))
+
+
+@pytest.mark.parametrize(
+    ("path", "transport", "gdrdma"),
+    [
+        ("P2P/IPC", "P2P/IPC", None),
+        ("P2P/direct pointer", "P2P/direct pointer", None),
+        ("P2P/IPC/read", "P2P/IPC", None),
+        ("SHM/direct/direct", "SHM/direct", None),
+        ("NET/Socket/2", "NET/Socket", False),
+        ("NET/IB/0/GDRDMA", "NET/IB", True),
+        ("NET/IB/3(1)/GDRDMA/Shared", "NET/IB", True),
+        ("NET/AWS Libfabric/2/GDRDMA", "NET/AWS Libfabric", True),
+    ],
+)
+def test_rccls_connections_name_their_group_and_no_pointer_becomes_a_transport(
+    path: str, transport: str, gdrdma: bool | None
+) -> None:
+    line = f"Channel 00/0 : 0[c1000] -> 1[c6000] via {path}"
+    for end in (" comm 0xa nRanks 08", " comm 0xa nRanks 08 busId c1000", " comm 0xa nRa"):
+        assert list(rccl(line + end).links) == [("commId 0x7 of 8", 8, 1, transport, gdrdma)]
+    assert [link[1] for link in rccl(line + " comm 0xb nRanks 04").links] == [4]
+    assert [link[1:] for link in rccl(line).links] == [(4, 1, transport, gdrdma)], "NCCL's, of the group made last"
+
+
+def test_rccls_rings_trees_and_channels_are_of_the_group_that_they_name() -> None:
+    process = rccl(
+        "Channel 00/02 :    0   1   2   3   4   5   6   7 comm 0xa nRanks 08",
+        "Channel 01/02 : 0 1 2 3",
+        "Trees [0] 1/4/-1->0->-1 [1] 2/-1/-1->0->4 comm 0xa nRanks 08 busId c1000",
+        "comm:0xa, nRanks:8, nNodes:2, coll channels:24 collnet channels:24, nvls channels:0, p2p channels:16, "
+        "p2p channels per peer:2",
+        "MSCCL: Load scheduler algorithms failed, using MSCCL internal scheduler",
+    )
+    world, small = process.communicators
+    assert (world.rings, small.rings) == ({0: "0 1 2 3 4 5 6 7"}, {1: "0 1 2 3"})
+    assert (world.trees, small.trees) == ("[0] 1/4/-1->0->-1 [1] 2/-1/-1->0->4", None)
+    assert (world.channels, world.nvls_channels, world.p2p_channels) == (24, 0, 16)
+    assert (process.understood, process.skipped) == (6, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("RCCL version 2.18.3+hip6.0 HEAD:2f6d59e+", "2.18.3+hip6.0"),
+        ("RCCL version : 2.22.3-HEAD:7d8d67c+", "2.22.3"),
+        ("RCCL version : 2.26.6-heads/drop/2025-08:c3b8de4", "2.26.6"),
+        (RCCL_HEAD + "RCCL version : 2.27.7-develop:29e1567", "2.27.7"),
+        ("NCCL version 2.21.5-1+cuda12.4", "2.21.5-1+cuda12.4"),
+    ],
+)
+def test_rccls_version_is_read_without_its_branch(line: str, version: str) -> None:
+    others = ["HIP version  : 7.2.26015-fc0010cf6a", "Librccl path : /opt/rocm-7.2.0/lib/librccl.so.1"]
+    assert read(line, *others).versions == {version}
+
+
+def test_rccls_variables_and_plugins() -> None:
+    process = read(
+        RCCL_HEAD + "RCCL_MSCCL_ENABLE set by environment to 0.",
+        RCCL_HEAD + "NET/Plugin: Loaded net plugin AWS Libfabric (v8)",
+    )
+    assert (process.variables, process.plugin) == ({"RCCL_MSCCL_ENABLE": "0"}, "AWS Libfabric")
+    assert read(RCCL_HEAD + "NET/OFI Initializing aws-ofi-rccl 1.4.0").plugin == "aws-ofi-rccl 1.4.0"
+
+
 def test_a_time_before_a_line_and_a_later_connection_are_understood() -> None:
     """From 2.22 on NCCL connects when a group first sends, on another thread than that which made it."""
     start = "ncclCommInitRank comm 0xa rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 3000 commId 0xb - Init START"
