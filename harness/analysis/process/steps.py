@@ -1,7 +1,8 @@
 """Which stretches of time are training steps of one process, and which of them count.
 
 In order of trust: torch.profiler's ProfilerStep marks; NVTX or record_function ranges with a number (`batch_7`,
-`iteration_3`); and, in a program without such marks, the periodicity of a kernel that recurs evenly.
+`iteration_3`); where there is one such mark or none, PyTorch's own ranges of the optimizer; and, in a program without
+any of them, the periodicity of a kernel that recurs evenly.
 
 A step is the period from its mark's start to the next mark's start; the last one ends with its mark. So the steps fill
 the window, and no threshold decides which ranks' steps are periods. Where the host is ahead of the device, they are the
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.idle import Busy
 from harness.analysis.process.intervals import EMPTY, Intervals, lengths_within
+from harness.analysis.process.optimizer_steps import optimizer_steps
 from harness.traces.trace import I64, Activity, Events, RangeKind, Ranges
 from harness.traces.vocabulary import is_communication
 
@@ -135,10 +137,9 @@ def find_steps(
     `until_ns`: the trace is complete up to here.
     """
     marked = np.flatnonzero(ranges.kind == RangeKind.STEP)
-    if len(marked):
-        found: ProcessSteps | None = _marks("ProfilerStep", marked, ranges, names)
-    else:
-        found = _counting_ranges(ranges, names) or _periodic_steps(events, names)
+    found = _marks("ProfilerStep", marked, ranges, names) if len(marked) else _counting_ranges(ranges, names)
+    if found is None or len(found.names) == 1:
+        found = _optimizer_steps(found, ranges, events, names) or found or _periodic_steps(events, names)
     if found is None:
         return NO_STEPS
     steps = _judge(found, events, busy, until_ns)
@@ -160,6 +161,19 @@ def _counting_ranges(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
     word = min(by_word, key=lambda w: next((i for i, t in enumerate(_TRUST) if w.startswith(t)), len(_TRUST)))
     rows = np.flatnonzero(np.isin(ranges.name, by_word[word]))
     return _marks(f"range {word}", rows, ranges, names)
+
+
+def _optimizer_steps(
+    mark: ProcessSteps | None, ranges: Ranges, events: Events, names: list[str]
+) -> ProcessSteps | None:
+    """The steps that the optimizer counts, in the program's only mark if it has one."""
+    inside = None if mark is None else (int(mark.mark_start_ns[0]), int(mark.mark_end_ns[0]))
+    found = optimizer_steps(ranges, events, names, inside)
+    if found is None:
+        return None
+    start, end = found.bounds_ns[:-1], found.bounds_ns[1:]
+    labels, whole = [found.name] * len(start), np.ones(len(start), np.bool_)
+    return ProcessSteps(f"range {found.name}", labels, start, end, whole, start, end, thread=found.thread)
 
 
 def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]) -> ProcessSteps:

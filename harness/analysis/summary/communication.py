@@ -398,8 +398,9 @@ class Nccl(SummaryPart, kw_only=True):
     formats are those of NCCL 2.18 to 2.28, as its source prints them (`src/init.cc`, `src/transport/`,
     `src/enqueue.cc`); NCCL promises no format, so a line that is not known is skipped and counted. The tests read text
     of our own in NCCL's words. Lines of logs that others published (2.13 to 2.30) were read once, each as meant. A run
-    of ours on GPUs has not been read yet. RCCL's log (2.18 to 2.27, as published logs have it) is read too. Without a log nothing is guessed: the report says whether gloo carried the
-    messages, the log was not asked for, or NCCL wrote none.
+    of ours on GPUs has not been read yet. RCCL's log (2.18 to 2.27, as published logs have it) is read too. Without a
+    log nothing is guessed: the report says whether gloo carried the messages, the log was not asked for, or NCCL wrote
+    none.
 
     The row *between nodes* names the transport of the connections whose ends are on two hosts. The row gives a reason
     for sockets only if the log has one: `NCCL_IB_DISABLE` or `NCCL_NET` is set, or NCCL found no InfiniBand device. A
