@@ -132,6 +132,11 @@ def test_of_work_that_never_recurs_no_steps_are_told() -> None:
     assert steps_of(made).source == "none"
 
 
+def test_of_a_recording_that_is_mostly_something_else_no_optimizer_tells_the_steps() -> None:
+    made, _ = loop([100 * MS] * 5, ONE)
+    assert not steps_of(made.event(2000 * MS, 2001 * MS, "later")).source.startswith("range")
+
+
 def test_an_optimizer_that_steps_once_counts_nothing() -> None:
     made, _ = loop([100 * MS] * 8, ONE)
     assert not steps_of(made.range(5 * MS, 6 * MS, SGD)).source.startswith("range")

@@ -22,6 +22,7 @@ _NAMES = 64  # of kernels, those with most work: they tell the work of two range
 _ALIKE, _ALIKE_OF_FEW, _FEW = 0.3, 0.1, 4  # of their work, by so much the steps may differ
 _BETTER, _SPARE = 2.0, 0.02  # by so much a longer recurrence must be more alike
 _REST = 0.1  # of a step: so much after the last optimizer belongs to its step, if the mark ends there
+_COVERED = 0.5  # of the recording: if less of it is steps, it is about something else, such as its first use
 _LARGE_FIRST = 2.0  # the first one has no more than so many times the work of the median
 
 
@@ -38,7 +39,7 @@ def optimizer_steps(
 ) -> CountedSteps | None:
     """The steps, if there are two or more and they can be told. inside: start and end of the program's only mark, with
     which the first step begins and the last one ends; without it, what was recorded before the first optimizer's end
-    is left out."""
+    is left out, and the steps must be half of the recording."""
     found = _rarest(ranges, names, inside)
     if found is None:
         return None
@@ -46,7 +47,10 @@ def optimizer_steps(
     bounds = ends if inside is None else np.append(inside[0], ends)
     if not 2 < len(bounds) <= _MOST_RANGES or not (np.diff(bounds) > 0).all():
         return None
-    work = _work(events, bounds)
+    launched = np.where(events.launch_ns >= 0, events.launch_ns, events.start_ns)
+    if inside is None and len(launched) and bounds[-1] - bounds[0] < _COVERED * np.ptp(launched):
+        return None
+    work = _work(events, launched, bounds)
     in_step = _recurs_after(work)
     if in_step is None:
         return None
@@ -71,9 +75,8 @@ def _rarest(ranges: Ranges, names: list[str], inside: tuple[int, int] | None) ->
     return names[name], int(ranges.thread[rows[ranges.name[rows] == name][0]]), np.sort(ends[name])
 
 
-def _work(events: Events, bounds: I64) -> NDArray[np.float64]:
+def _work(events: Events, launched: I64, bounds: I64) -> NDArray[np.float64]:
     """How many events of each name were launched between two bounds, as rows."""
-    launched = np.where(events.launch_ns >= 0, events.launch_ns, events.start_ns)
     at = np.searchsorted(bounds, launched, side="right") - 1
     within = (at >= 0) & (at < len(bounds) - 1)
     found, name = np.unique(events.name[within], return_inverse=True)
