@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import harness.traces.open as opening
 from harness.common.bounded_read import Walk
 from harness.common.errors import RequestError
+from harness.common.printable import printable
+from harness.traces.archives import NAMES, archive_at
 from harness.traces.errors import TraceError
 from harness.traces.operations.table import is_timeline
 
@@ -18,16 +20,18 @@ MOST_LOOKED_AT = 500_000  # in all
 MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
+_MOST_ARCHIVES = 50  # looked into
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 
 Say = Callable[[str], None]
 
 
 class FoundTraces(NamedTuple):
-    """left_out: a sentence for each folder that could not be searched."""
+    """left_out: a sentence for each folder that could not be searched; archives: for each that may hold traces."""
 
     files: list[Path]
     left_out: list[str]
+    archives: list[str]
 
 
 def find_traces(paths: Iterable[Path | str]) -> list[Path]:
@@ -37,7 +41,7 @@ def find_traces(paths: Iterable[Path | str]) -> list[Path]:
 
     Raises:
         TraceError: a path does not exist, or is neither a file nor a folder.
-        RequestError: a folder holds so many other files that it cannot be the one that was meant.
+        RequestError: a file is an archive; a folder holds so many other files that it cannot be the one that was meant.
     """
     return search(paths).files
 
@@ -46,10 +50,13 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
     """As `find_traces`, with what was left out. say: called now and then with what is searched, and how far it is."""
     found: dict[Path, None] = {}
     left_out: list[str] = []
+    archives: list[str] = []
     for path in map(Path, paths):
         if not path.exists():
             raise TraceError(path, "does not exist")
         if path.is_file():
+            if archive := archive_at(path):
+                raise RequestError(f"{printable(str(path))}: {archive.sentence}")
             found[path] = None
         elif path.is_dir():
             inside = _Folder(path, say)
@@ -58,9 +65,10 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
                 raise TraceError(path, "is a folder without a trace, not a trace file")
             found.update(dict.fromkeys(traces))
             left_out += inside.walk.left_out
+            archives += inside.archives()
         else:
             raise TraceError(path, "is a pipe or a device, neither a trace file nor a folder")
-    return FoundTraces(list(found), left_out)
+    return FoundTraces(list(found), left_out, archives)
 
 
 class _Folder:
@@ -70,17 +78,31 @@ class _Folder:
         self.walk = Walk(folder, self._count)
         self._say = say
         self._found: list[Path] = []
+        self._packed: list[Path] = []
         self._opened = 0  # since the last trace, as below
         self._before = 0
 
     def traces(self) -> list[Path]:
         for file in self.walk.files():
-            if self._looks_like_trace(file):
+            if NAMES.search(file.name):
+                self._packed += [file] * (len(self._packed) < _MOST_ARCHIVES)
+            elif self._looks_like_trace(file):
                 self._found.append(file)
                 self._opened, self._before = 0, self.walk.looked_at
         there = set(self._found)
         superseded = {other for file in there for other in _superseded(file, there)}
         return sorted(there - superseded, key=_natural)
+
+    def archives(self) -> list[str]:
+        """A sentence for each archive that may hold traces, if they do not also lie here unpacked."""
+        there = {file.name for file in self._found}
+        found = filter(None, map(archive_at, self._packed))
+        return [
+            f"{printable(str(archive.path))}: {archive.sentence}"
+            for archive in found
+            if (archive.files is None and _TRACE_NAME.search(archive.path.name))
+            or any(_may_be_trace(name) and PurePath(name).name not in there for name in archive.files or [])
+        ]
 
     def _count(self, walk: Walk) -> None:
         if walk.looked_at % _SAY_EVERY == 0:
@@ -121,6 +143,12 @@ class _Folder:
         is_damaged = not start and _TRACE_NAME.search(name) is not None
         is_trace = known.contains in start or start.startswith(opening.LFS_MAGIC) or is_damaged
         return is_trace or is_timeline(file, start)
+
+
+def _may_be_trace(name: str) -> bool:
+    """Whether a file that cannot be looked at may be a trace."""
+    known = next((f for f in opening.FORMATS if name.endswith(f.suffixes)), None)
+    return known is not None and (bool(known.magic) or _TRACE_NAME.search(name) is not None)
 
 
 def _superseded(report: Path, files: set[Path]) -> list[Path]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.common.bounded_read import BoundedReadError, open_regular
 from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
+from harness.traces.archives import archive_at
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
 from harness.traces.operations.table import is_timeline
@@ -114,6 +115,8 @@ def open_trace(path: Path | str, *, workers: int = 1, progress: OnProgress = sil
     if not is_unicode(str(path)):
         raise TraceError(path, f"has a {NOT_UNICODE}")
     start = checked_beginning(path, "trace")
+    if archive := archive_at(path):
+        raise TraceError(path, archive.sentence)
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
     trace = next(known, FORMATS[-1]).read(path, workers, progress)
     return _printable(moved_to_zero(sanitize(trace)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,13 @@ def cut(path: Path) -> None:
 
 def emptied(path: Path) -> None:
     path.write_bytes(b"")
+
+
+def an_archive_instead(path: Path) -> None:
+    plain = path.rename(path.with_suffix(".moved"))
+    with tarfile.open(path, "w:gz") as made:
+        made.add(plain, path.name)
+    plain.unlink()
 
 
 def a_folder_instead(path: Path) -> None:
@@ -113,6 +121,11 @@ FAULTS = (
     ),
     _fault(
         "trace-deleted", "a trace is deleted", after_its_end(removed, RANK1), r"a trace is missing: [^).\n]*",
+        "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS),
+    ),
+    _fault(
+        "trace-an-archive", "a trace is packed in an archive of the same name",
+        after_its_end(an_archive_instead, RANK1), r"rank1.json.gz: is an archive of 1 file",
         "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS),
     ),
     _fault(

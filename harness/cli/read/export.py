@@ -98,9 +98,11 @@ def sources(tokens: list[str]) -> Sources:
             kept = run.traces()
             places += [path for path in kept if path.suffix == ".gz"] or sorted({path.parent for path in kept})
     with Progress("looking for traces") as progress:
-        traces, left_out = search(places, progress.say)
+        traces, left_out, archives = search(places, progress.say)
     for each in left_out:
         print(f"{PROGRAM}: this folder was not searched for traces: {each}", file=sys.stderr)
+    for each in archives:
+        print(f"{PROGRAM}: {each}", file=sys.stderr)
     if not traces:
         raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it")
     reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
