@@ -284,7 +284,8 @@ main() {
     exit 0
   fi
   ensure
-  if ! current train || { [[ $* == *.parquet* ]] && ! current tables; }; then
+  # A folder may hold a table in Parquet too.
+  if ! current train || { [[ ${1-} == report || ${1-} == compare || $* == *.parquet* ]] && ! current tables; }; then
     local code=0
     set +e # as a condition, the command would not stop at an error
     (set -e; start "$@")

@@ -55,14 +55,15 @@ def test_ctrl_c_reaches_the_harness_before_it_has_the_extra(checkout: Checkout) 
     assert (started.returncode, said) == (1, "stopped\n")
 
 
-def test_a_table_in_parquet_brings_its_own_extra(checkout: Checkout) -> None:
+@pytest.mark.parametrize("words", [("report", "x.parquet"), ("report", "folder"), ("compare", "folder", "other")])
+def test_a_table_in_parquet_brings_its_own_extra_also_in_a_folder(checkout: Checkout, words: tuple[str, ...]) -> None:
     pyproject, stand_in = checkout.root / "pyproject.toml", checkout.root / "harness" / "__main__.py"
     pyproject.write_text(pyproject.read_text().replace("train = [", 'tables = [\n  "tiny-beta",\n]\ntrain = ['))
     checkout.run("--install", "train")
-    asks = f'if "x.parquet" in sys.argv and not has("tiny_beta"):\n    sys.exit({TablesNeeded.exit_code})\n'
+    asks = f'if "{words[1]}" in sys.argv and not has("tiny_beta"):\n    sys.exit({TablesNeeded.exit_code})\n'
     stand_in.write_text(stand_in.read_text().replace("print(json", f"{asks}print(json"))
-    answer = checkout.run("report", "x.parquet")
+    answer = checkout.run(*words)
     assert answer.code == 0, answer.stderr
     assert answer.said["beta"]
-    again = checkout.run("report", "x.parquet", "--fail")
+    again = checkout.run(*words, "--fail")
     assert (again.code, again.stderr) == (7, "")
