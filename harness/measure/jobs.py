@@ -13,7 +13,7 @@ from harness.analysis.job.grouping import group
 from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import OF_PROFILER, SLOWED
-from harness.analysis.process.part import RankPart
+from harness.analysis.process.part import RankPart, with_rank
 from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summary, TimeLost, Withheld
 from harness.common.errors import WorkError
 from harness.common.format import percent
@@ -169,16 +169,7 @@ def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:
     rank = rank_by_training(part.source.pid, part.source.host, training)
     if part.source.rank is not None or rank is None:
         return part
-    return part.model_copy(
-        update={
-            "source": part.source.model_copy(update={"rank": rank}),
-            "devices": [d.model_copy(update={"rank": rank}) for d in part.devices],
-            "rows": {
-                field: [row | {"rank": rank} if "rank" in row else row for row in rows]
-                for field, rows in part.rows.items()
-            },
-        }
-    )
+    return with_rank(part, rank)
 
 
 def rank_by_training(pid: int | None, host: str | None, training: Sequence[RankTraining]) -> int | None:

@@ -11,6 +11,7 @@ from statistics import median
 import numpy as np
 
 from harness.analysis.job.matching import MEETING_SHARE, NAMELESS, JobCollectives, MatchedGroup, match_collectives
+from harness.analysis.job.numbered import numbered_jobs
 from harness.analysis.process.before_steps import END
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
@@ -100,12 +101,18 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
 
     The parts of one run are one job. Other files are one job if they record the same world size and every rank once,
     either all files together or the files of one folder. Files without a world size are one job if their ranks differ
-    and were in the same collectives at the same time. Each remaining file is a job of its own. A process without a rank
-    belongs to the job of its file's ranks; if it only helps them, it is left out, with a finding."""
+    and were in the same collectives at the same time, or if they are numbered reports of nsys. Each remaining file is a
+    job of its own. A process without a rank belongs to the job of its file's ranks; if it only helps them, it is left
+    out, with a finding."""
     runs: dict[str, list[RankPart]] = {}
     worlds: dict[int, list[RankPart]] = {}
     files: dict[str, list[RankPart]] = {}
-    for part in in_order(parts):
+    parts = in_order(parts)
+    numbered = numbered_jobs(parts)
+    taken = {(part.source.path, part.source.pid) for job in numbered for part in job}
+    for part in parts:
+        if (part.source.path, part.source.pid) in taken:
+            continue
         size = part.source.world_size
         if part.run is not None:
             runs.setdefault(part.run, []).append(part)
@@ -113,7 +120,7 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
             worlds.setdefault(size, []).append(part)
         else:
             files.setdefault(part.source.path, []).append(part)
-    jobs = [job for world in worlds.values() for job in _worlds(world)]
+    jobs = [*numbered, *(job for world in worlds.values() for job in _worlds(world))]
     jobs += _by_collectives(files)
     of_file = {part.source.path: job for job in jobs for part in job}
     for path, rankless in files.items():

@@ -82,6 +82,16 @@ class RankPart(SummaryPart, kw_only=True):
         return self.source.path if self.epoch_ns is None else self.source.host or "unknown host"
 
 
+def with_rank(part: RankPart, rank: int, world_size: int | None = None) -> RankPart:
+    """The part as that of a rank, which its file does not tell; and of a world size, if it is given."""
+    told = {"rank": rank} | ({} if world_size is None else {"world_size": world_size})
+    rows = {
+        field: [row | {"rank": rank} if "rank" in row else row for row in rows] for field, rows in part.rows.items()
+    }
+    devices = [device.model_copy(update={"rank": rank}) for device in part.devices]
+    return part.model_copy(update={"source": part.source.model_copy(update=told), "devices": devices, "rows": rows})
+
+
 class Tables(NamedTuple):
     """The kernels and ranges of one process, by name."""
 

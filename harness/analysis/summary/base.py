@@ -221,10 +221,12 @@ class TraceSource(SummaryPart, kw_only=True):
     tool_version: str | None = None
     """As recorded."""
     rank: int | None = None
-    """From the trace. nsys: from the program's range `epoch_E-rank_R`. rocprofv3: `RANK` of the recorded environment.
-    Else from the file's name."""
+    """From the trace. nsys: from NCCL's data, the program's range `epoch_E-rank_R` or MPI's ranks. rocprofv3: `RANK` of
+    the recorded environment. Else from the file's name; of nsys also from names that differ in one number alone, which
+    counts up from 0 (`report.0`, `report.1`)."""
     world_size: int | None = None
-    """From the trace."""
+    """From the trace. nsys: else, of reports in one folder with such names or with MPI's ranks from 0 on, how many
+    there are, if they were recorded at one time."""
     host: str | None = None
     """From the trace."""
     pid: int | None = None

@@ -1,0 +1,73 @@
+"""Reports of nsys that are one job by their names or by MPI's ranks: nsys itself does not record how many there are."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from harness.analysis.process.part import RankPart, with_rank
+
+_NUMBER = re.compile(r"(\d+)")
+
+Ranked = list[tuple[int, RankPart]]
+
+
+def numbered_jobs(parts: Iterable[RankPart]) -> list[list[RankPart]]:
+    """The jobs, each part with its rank and world size, whose ranks all have a report in one folder: each report has
+    one process and their names differ in one number alone (`report.0`, `report.1` …), or all have recorded ranks. The
+    numbers count up from 0, and the reports, if their clocks are known, are of the same time."""
+    folders: dict[PurePath, dict[str, list[RankPart]]] = defaultdict(lambda: defaultdict(list))
+    for part in parts:
+        if part.run is None and part.source.tool == "nsys" and part.source.world_size is None:
+            path = PurePath(part.source.path)
+            folders[path.parent][path.name].append(part)
+    jobs: list[list[RankPart]] = []
+    for files in folders.values():
+        named = list(filter(_is_job, _by_name(files)))
+        there = {part.source.path for job in named for _, part in job}
+        rest = {name: parts for name, parts in files.items() if parts[0].source.path not in there}
+        found = [*named, *filter(_is_job, [_by_record(rest)])]
+        jobs += [[with_rank(part, rank, len(job)) for rank, part in sorted(job, key=_first)] for job in found]
+    return jobs
+
+
+def _first(ranked: tuple[int, RankPart]) -> int:
+    return ranked[0]
+
+
+def _is_job(ranked: Ranked) -> bool:
+    is_whole = len(ranked) > 1 and {rank for rank, _ in ranked} == set(range(len(ranked)))
+    return is_whole and _at_one_time([part for _, part in ranked])
+
+
+def _by_name(files: dict[str, list[RankPart]]) -> list[Ranked]:
+    """Of the reports whose names differ in one number: this number and their process."""
+    alike: dict[tuple[str, ...], list[tuple[list[int], RankPart]]] = defaultdict(list)
+    for name, parts in files.items():
+        if len(parts) == 1:
+            words = _NUMBER.split(name)
+            alike[tuple(words[::2])].append((list(map(int, words[1::2])), parts[0]))
+    found = []
+    for each in alike.values():
+        columns = zip(*(numbers for numbers, _ in each), strict=True)
+        differ = [place for place, column in enumerate(columns) if len(set(column)) > 1]
+        ranked = [(numbers[differ[0]], part) for numbers, part in each] if len(differ) == 1 else []
+        if all(part.source.rank in (None, rank) for rank, part in ranked):
+            found.append(ranked)
+    return found
+
+
+def _by_record(files: dict[str, list[RankPart]]) -> Ranked:
+    """The recorded ranks of a folder's processes; none if a report has no rank."""
+    known = {
+        name: [(part.source.rank, part) for part in parts if part.source.rank is not None]
+        for name, parts in files.items()
+    }
+    return [pair for pairs in known.values() for pair in pairs] if len(known) > 1 and all(known.values()) else []
+
+
+def _at_one_time(parts: Sequence[RankPart]) -> bool:
+    times = [(p.epoch_ns + p.window_start_ns, p.epoch_ns + p.window_end_ns) for p in parts if p.epoch_ns is not None]
+    return len(times) < len(parts) or max(start for start, _ in times) < min(end for _, end in times)

@@ -1,0 +1,117 @@
+"""Reports of nsys that differ in one number, or that have MPI's ranks, are one job; no other files are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.summary import Summary, problem_texts
+from harness.measure.paths import measure_jobs
+from tests.synthetic import kineto
+from tests.synthetic.nsys import Nsys, global_tid
+
+EPOCH_NS = 1_700_000_000_000_000_000
+
+
+def report(
+    path: Path, *, late_ns: int = 0, mpi: Sequence[int] = (), pids: int = 1, host: str = "node1", world: bool = False
+) -> Path:
+    """An export of processes that work for three batches; mpi: their ranks."""
+    made = Nsys()
+    made.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=EPOCH_NS + late_ns)
+    made._rows["TARGET_INFO_SESSION_START_TIME"].pop(0)
+    for pid in range(9, 9 + pids):
+        for i in range(3):
+            made.range(f"batch_{i}", i * 1000, 1000, pid=pid)
+            made.kernel("gemm", i * 1000 + 100, 500, pid=pid, device=pid - 9)
+    for pid, rank in enumerate(mpi, 9):
+        for thread in (pid, pid + 100):
+            made.add("MPI_RANKS", globalTid=global_tid(pid, thread), rank=rank)
+    path.parent.mkdir(exist_ok=True)
+    return made.saved(path)
+
+
+def jobs(folder: Path) -> list[tuple[list[int], int | None]]:
+    """Ranks and world size of each job."""
+    return [(summary.ranks, summary.world_size) for summary in measure_jobs([folder])]
+
+
+def missing(summary: Summary) -> bool:
+    return any(problem.what == problem_texts.RANKS_MISSING for problem in summary.quality.problems)
+
+
+@pytest.mark.parametrize("name", ["report.{}.sqlite", "report_{}.sqlite", "n2_job17_{}.sqlite", "prof-{:03}.sqlite"])
+def test_reports_that_count_up_from_0_are_one_job(tmp_path: Path, name: str) -> None:
+    for rank in range(4):
+        report(tmp_path / name.format(rank), late_ns=rank)
+    (summary,) = measure_jobs([tmp_path])
+    assert (summary.ranks, summary.world_size, missing(summary)) == ([0, 1, 2, 3], 4, False)
+    assert sorted(Path(source.path).name for source in summary.sources) == [name.format(rank) for rank in range(4)]
+    assert [(source.rank, name.format(source.rank)) for source in summary.sources] == [
+        (rank, Path(source.path).name) for rank, source in enumerate(summary.sources)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "late_ns"),
+    [
+        (["report1.sqlite", "report2.sqlite"], 0),
+        (["report.0.sqlite", "report.2.sqlite"], 0),
+        (["a0.sqlite", "b1.sqlite"], 0),
+        (["a0_b0.sqlite", "a1_b1.sqlite"], 0),
+        (["report.0.sqlite", "report.1.sqlite"], 10**10),
+    ],
+)
+def test_other_names_and_later_recordings_are_jobs_of_their_own(tmp_path: Path, names: list[str], late_ns: int) -> None:
+    for index, name in enumerate(names):
+        report(tmp_path / name, late_ns=index * late_ns)
+    assert [world for _, world in jobs(tmp_path)] == [None, None]
+
+
+def test_traces_of_another_tool_are_not_joined_by_their_names(tmp_path: Path) -> None:
+    for number in range(2):
+        kineto.kineto(tmp_path / f"trace.{number}.json", kineto.gpu_step())
+    assert len(jobs(tmp_path)) == 2
+
+
+def test_two_series_in_one_folder_are_two_jobs(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        for rank in range(2):
+            report(tmp_path / f"{name}.{rank}.sqlite")
+    assert jobs(tmp_path) == [([0, 1], 2), ([0, 1], 2)]
+
+
+def test_mpi_s_ranks_are_those_of_the_report_whatever_its_name(tmp_path: Path) -> None:
+    for rank, name in enumerate(["c.sqlite", "a.sqlite", "rank0.sqlite"]):
+        report(tmp_path / name, mpi=[rank])
+    (summary,) = measure_jobs([tmp_path])
+    assert [(source.rank, Path(source.path).name) for source in summary.sources] == [
+        (0, "c.sqlite"), (1, "a.sqlite"), (2, "rank0.sqlite"),
+    ]  # fmt: skip
+    assert summary.world_size == 3
+
+
+def test_a_report_of_each_node_with_mpi_s_ranks_is_one_job(tmp_path: Path) -> None:
+    report(tmp_path / "node_a.sqlite", mpi=[2, 3], pids=2, host="a")
+    report(tmp_path / "node_b.sqlite", mpi=[0, 1], pids=2, host="b")
+    assert jobs(tmp_path) == [([0, 1, 2, 3], 4)]
+
+
+def test_mpi_s_ranks_win_over_the_numbers_of_the_names(tmp_path: Path) -> None:
+    for number in range(3):
+        report(tmp_path / f"report.{number}.sqlite", mpi=[2 - number])
+    (summary,) = measure_jobs([tmp_path])
+    assert [Path(source.path).name for source in summary.sources] == [f"report.{n}.sqlite" for n in (2, 1, 0)]
+
+
+def test_ranks_of_mpi_that_leave_a_gap_join_nothing(tmp_path: Path) -> None:
+    for rank in (0, 2):
+        report(tmp_path / f"{'ab'[rank // 2]}.sqlite", mpi=[rank])
+    assert jobs(tmp_path) == [([0], None), ([2], None)]
+
+
+def test_mpi_s_ranks_in_one_report(tmp_path: Path) -> None:
+    report(tmp_path / "job.sqlite", mpi=[1, 0], pids=2)
+    assert jobs(tmp_path)[0][0] == [0, 1]
