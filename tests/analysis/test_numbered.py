@@ -112,6 +112,32 @@ def test_ranks_of_mpi_that_leave_a_gap_join_nothing(tmp_path: Path) -> None:
     assert jobs(tmp_path) == [([0], None), ([2], None)]
 
 
+def host_only(path: Path) -> Path:
+    made = Nsys()
+    made.range("batch_0", 0, 3000, pid=5, tid=5)
+    return made.saved(path)
+
+
+def test_a_launcher_without_work_of_a_gpu_comes_last_and_is_no_rank(tmp_path: Path) -> None:
+    host_only(tmp_path / "report.0.sqlite")
+    kineto.kineto(tmp_path / "agent.json", [kineto.operator("aten::empty", 10, 500)])
+    for rank in (1, 2):
+        report(tmp_path / f"report.{rank}.sqlite")
+    found = [(Path(summary.sources[0].path).name, summary.ranks) for summary in measure_jobs([tmp_path])]
+    assert [name for name, _ in found] == ["report.1.sqlite", "report.2.sqlite", "agent.json", "report.0.sqlite"]
+    assert all(ranks == [] for name, ranks in found if name.startswith("report"))
+    report(tmp_path / "others" / "report.0.sqlite")
+    report(tmp_path / "others" / "report.1.sqlite")
+    host_only(tmp_path / "others" / "a.sqlite")
+    assert jobs(tmp_path / "others") == [([0, 1], 2), ([], None)]
+
+
+def test_reports_of_cpus_only_are_ranks(tmp_path: Path) -> None:
+    for rank in range(2):
+        host_only(tmp_path / f"report.{rank}.sqlite")
+    assert jobs(tmp_path) == [([0, 1], 2)]
+
+
 def test_mpi_s_ranks_in_one_report(tmp_path: Path) -> None:
     report(tmp_path / "job.sqlite", mpi=[1, 0], pids=2)
     assert jobs(tmp_path)[0][0] == [0, 1]

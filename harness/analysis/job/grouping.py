@@ -15,7 +15,7 @@ from harness.analysis.job.numbered import numbered_jobs
 from harness.analysis.process.before_steps import END
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
-from harness.analysis.process.part import RankPart, in_order, unpack_rows
+from harness.analysis.process.part import RankPart, in_order, unpack_rows, used_a_gpu
 from harness.analysis.process.view import views
 from harness.analysis.summary import Clock, Problem, problem_texts
 from harness.common.format import duration
@@ -102,8 +102,8 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     The parts of one run are one job. Other files are one job if they record the same world size and every rank once,
     either all files together or the files of one folder. Files without a world size are one job if their ranks differ
     and were in the same collectives at the same time, or if they are numbered reports of nsys. Each remaining file is a
-    job of its own. A process without a rank belongs to the job of its file's ranks; if it only helps them, it is left
-    out, with a finding."""
+    job of its own; those without work of a GPU, such as a launcher's, come last. A process without a rank belongs to
+    the job of its file's ranks; if it only helps them, it is left out, with a finding."""
     runs: dict[str, list[RankPart]] = {}
     worlds: dict[int, list[RankPart]] = {}
     files: dict[str, list[RankPart]] = {}
@@ -128,7 +128,8 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
             of_file[path] += rankless
         else:
             jobs.append(rankless)
-    return sorted(map(_without_helpers, [*runs.values(), *jobs]), key=lambda job: job[0].source.path)
+    complete = map(_without_helpers, [*runs.values(), *jobs])
+    return sorted(complete, key=lambda job: (not any(map(used_a_gpu, job)), job[0].source.path))
 
 
 _FEWEST = 5  # collectives that two files must share: fewer may agree by chance

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from harness.analysis.process.part import RankPart, with_rank
+from harness.analysis.process.part import RankPart, used_a_gpu, with_rank
 
 _NUMBER = re.compile(r"(\d+)")
 
@@ -19,7 +19,11 @@ def numbered_jobs(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     one process and their names differ in one number alone (`report.0`, `report.1` …), or all have recorded ranks. The
     numbers count up from 0, and the reports, if their clocks are known, are of the same time."""
     folders: dict[PurePath, dict[str, list[RankPart]]] = defaultdict(lambda: defaultdict(list))
+    parts = list(parts)
+    on_gpus = {PurePath(part.source.path).parent for part in parts if used_a_gpu(part)}
     for part in parts:
+        if PurePath(part.source.path).parent in on_gpus and not used_a_gpu(part):
+            continue  # a launcher is no rank
         if part.run is None and part.source.tool == "nsys" and part.source.world_size is None:
             path = PurePath(part.source.path)
             folders[path.parent][path.name].append(part)
@@ -70,4 +74,4 @@ def _by_record(files: dict[str, list[RankPart]]) -> Ranked:
 
 def _at_one_time(parts: Sequence[RankPart]) -> bool:
     times = [(p.epoch_ns + p.window_start_ns, p.epoch_ns + p.window_end_ns) for p in parts if p.epoch_ns is not None]
-    return len(times) < len(parts) or max(start for start, _ in times) < min(end for _, end in times)
+    return len(times) < len(parts) or max(start for start, _ in times) <= min(end for _, end in times)

@@ -82,6 +82,11 @@ class RankPart(SummaryPart, kw_only=True):
         return self.source.path if self.epoch_ns is None else self.source.host or "unknown host"
 
 
+def used_a_gpu(part: RankPart) -> bool:
+    """Whether work of a GPU was recorded, and not the host's alone."""
+    return any(device.device_kind != "cpu" for device in part.devices)
+
+
 def with_rank(part: RankPart, rank: int, world_size: int | None = None) -> RankPart:
     """The part as that of a rank, which its file does not tell; and of a world size, if it is given."""
     told = {"rank": rank} | ({} if world_size is None else {"world_size": world_size})
