@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import resource
 import shutil
 import sqlite3
+from dataclasses import astuple
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from harness.traces import open_trace
@@ -30,13 +33,45 @@ def changed(path: Path, *statements: str, made: nsys.Nsys | None = None) -> Path
 
 
 @pytest.mark.parametrize("table", [KERNELS, CALLS, COPIES, RANGES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU"])
-def test_a_view_in_a_tables_place_is_one_sentence(tmp_path: Path, table: str) -> None:
+def test_a_view_in_a_tables_place_is_read_as_the_table(tmp_path: Path, table: str) -> None:
+    whole = open_trace(nsys.nsys_step().saved(tmp_path / "t.sqlite"))
+    view = f"CREATE VIEW {table} AS SELECT * FROM other"
+    found = open_trace(changed(tmp_path / "t.sqlite", f"ALTER TABLE {table} RENAME TO other", view))
+    for name in ("events", "calls", "ranges", "host", "collectives"):
+        for ours, theirs in zip(astuple(getattr(found, name)), astuple(getattr(whole, name)), strict=True):
+            assert np.array_equal(ours, theirs)
+    assert (found.names, found.identity, found.notes) == (whole.names, whole.identity, whole.notes)
+
+
+@pytest.mark.parametrize("table", [KERNELS, CALLS, COPIES, RANGES, "StringIds", "META_DATA_EXPORT", "TARGET_INFO_GPU"])
+def test_a_view_without_end_or_of_itself_is_one_sentence_or_without_rows(tmp_path: Path, table: str) -> None:
     counted = "c(start) AS (SELECT 1 UNION ALL SELECT start+1 FROM c)"
     endless = f"CREATE VIEW {table} AS WITH RECURSIVE {counted} SELECT * FROM c"
     itself = f"CREATE VIEW {table} AS SELECT * FROM {table}"
-    for view in (f"CREATE VIEW {table} AS SELECT * FROM other", endless, itself):
-        path = changed(tmp_path / "t.sqlite", f"ALTER TABLE {table} RENAME TO other", view)
-        assert outcome(path) == f"is not as nsys exports it: {table} is a view and not a table"
+    for view in (endless, itself, f"CREATE VIEW {table} AS SELECT * FROM not_there"):
+        said = outcome(changed(tmp_path / "t.sqlite", f"ALTER TABLE {table} RENAME TO other", view))
+        assert "cannot be read" in said or view == endless
+
+
+@pytest.mark.parametrize(
+    "text", ["hex(zeroblob(900000000))", "hex(zeroblob(300000))", "(SELECT group_concat(value) FROM big, big, big)"]
+)
+def test_a_view_makes_no_more_text_than_the_file_explains(tmp_path: Path, text: str) -> None:
+    rows = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<50000) SELECT"
+    path = changed(
+        tmp_path / "t.sqlite", "DROP TABLE META_DATA_EXPORT",
+        f"CREATE VIEW META_DATA_EXPORT(name, value) AS {rows} i, {text} FROM c",
+    )  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "is damaged: one of its views" in (said := outcome(path)) or "cannot be read as an nsys export" in said
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+
+
+def test_a_virtual_table_in_a_tables_place_is_not_read(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path / "t.sqlite", "DROP TABLE StringIds", "CREATE VIRTUAL TABLE StringIds USING fts4(id, value)"
+    )
+    assert outcome(path) == "is not as nsys exports it: StringIds is a virtual table"
 
 
 def test_a_table_of_another_spelling_is_missing(tmp_path: Path) -> None:
@@ -142,14 +177,53 @@ def test_pages_that_refer_to_each_other_in_circles_are_one_sentence(tmp_path: Pa
     assert outcome(path).startswith(("cannot be read as an nsys export (", "is damaged: reading a table"))
 
 
-@pytest.mark.parametrize("ending", ["-wal", "-journal"])
-def test_an_export_whose_end_lies_in_a_file_beside_it_is_one_sentence(tmp_path: Path, ending: str) -> None:
+def test_an_export_whose_transaction_is_not_finished_is_one_sentence(tmp_path: Path) -> None:
     path = nsys.nsys_step().saved(tmp_path / "t.sqlite")
-    beside = tmp_path / f"t.sqlite{ending}"
+    beside = tmp_path / "t.sqlite-journal"
     beside.write_bytes(b"")
     assert len(open_trace(path).events) == 4
     beside.write_bytes(b"rows that are not in the file yet")
-    assert outcome(path) == f"was not written to its end: t.sqlite{ending} holds a part of the data; export it again"
+    assert outcome(path) == "was not written to its end: t.sqlite-journal holds a part of the data; export it again"
+
+
+def logged(folder: Path) -> Path:
+    """An export of which SQLite's log beside it has a part: the names of its kernels and one kernel."""
+    made = nsys.nsys_step().saved(folder / "made.sqlite")
+    connection = sqlite3.connect(made)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute(f"INSERT INTO {KERNELS} SELECT * FROM {KERNELS} LIMIT 1")
+    last = f"(SELECT max(rowid) FROM {KERNELS})"
+    connection.execute(f'UPDATE {KERNELS} SET start=start+70000, "end"="end"+70000 WHERE rowid={last}')
+    connection.commit()
+    for ending in ("", "-wal"):
+        shutil.copy(f"{made}{ending}", folder / f"t.sqlite{ending}")
+    connection.close()
+    return folder / "t.sqlite"
+
+
+def test_what_sqlite_has_written_into_a_log_is_read_and_nothing_is_changed(tmp_path: Path) -> None:
+    path = logged(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("t.sqlite*")}
+    assert set(before) == {"t.sqlite", "t.sqlite-wal"} and before["t.sqlite-wal"]
+    tmp_path.chmod(0o500)
+    try:
+        assert len(open_trace(path).events) == 5
+    finally:
+        tmp_path.chmod(0o700)
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("t.sqlite*")} == before
+    (tmp_path / "t.sqlite-wal").write_bytes(b"")
+    assert len(open_trace(path).events) == 4
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 0.9])
+def test_of_a_log_that_is_cut_or_is_none_sqlite_s_own_reading_counts(tmp_path: Path, share: float) -> None:
+    path = logged(tmp_path)
+    log = tmp_path / "t.sqlite-wal"
+    log.write_bytes(log.read_bytes()[: int(log.stat().st_size * share)] or b"no log at all")
+    assert len(open_trace(path).events) == 4
+    path.write_bytes(b"\0" * 5000)
+    assert "export" in outcome(path)
 
 
 @pytest.mark.parametrize("payload", ["[" * 100_000, "null"], ids=lambda text: text[:8])

@@ -60,7 +60,7 @@ def _plain(path: Path, progress: OnProgress) -> AbstractContextManager[Path]:
 def _trace(path: Path, database: Database) -> Trace:
     """The content of an open export; `path` is the file that the trace is named after."""
     export = export_metadata(database)
-    if "StringIds" not in database.tables and not export:
+    if not database.columns("StringIds") and not export:
         raise TraceError(path, "is an SQLite database, but not an export of nsys: it has no StringIds table")
     names, devices = NameTable(), read_devices(database)
     calls = api_calls(database, names)
