@@ -11,6 +11,7 @@ import harness.traces.open as opening
 from harness.common.bounded_read import Walk
 from harness.common.errors import RequestError
 from harness.common.printable import printable
+from harness.traces.amd_files import SUFFIXES, amd_sentence
 from harness.traces.archives import NAMES, archive_at
 from harness.traces.errors import TraceError
 from harness.traces.operations.table import is_timeline
@@ -27,7 +28,8 @@ Say = Callable[[str], None]
 
 
 class FoundTraces(NamedTuple):
-    """left_out: a sentence for each folder that could not be searched; archives: for each that may hold traces."""
+    """left_out: a sentence for each folder that could not be searched; archives: for each that may hold traces, and for
+    files of AMD's profilers that are not read in a folder without any trace."""
 
     files: list[Path]
     left_out: list[str]
@@ -41,7 +43,8 @@ def find_traces(paths: Iterable[Path | str]) -> list[Path]:
 
     Raises:
         TraceError: a path does not exist, or is neither a file nor a folder.
-        RequestError: a file is an archive; a folder holds so many other files that it cannot be the one that was meant.
+        RequestError: a file is an archive, or one of AMD's that is not read; a folder holds so many other files that it
+            cannot be the one that was meant.
     """
     return search(paths).files
 
@@ -55,8 +58,9 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
         if not path.exists():
             raise TraceError(path, "does not exist")
         if path.is_file():
-            if archive := archive_at(path):
-                raise RequestError(f"{printable(str(path))}: {archive.sentence}")
+            archive = archive_at(path)
+            if why := archive.sentence if archive else amd_sentence(path):
+                raise RequestError(f"{printable(str(path))}: {why}")
             found[path] = None
         elif path.is_dir():
             inside = _Folder(path, say)
@@ -79,6 +83,7 @@ class _Folder:
         self._say = say
         self._found: list[Path] = []
         self._packed: list[Path] = []
+        self._others: list[Path] = []
         self._opened = 0  # since the last trace, as below
         self._before = 0
 
@@ -89,6 +94,8 @@ class _Folder:
             elif self._looks_like_trace(file):
                 self._found.append(file)
                 self._opened, self._before = 0, self.walk.looked_at
+            elif file.name.endswith(SUFFIXES):
+                self._others += [file] * (len(self._others) < _MOST_ARCHIVES)
         there = set(self._found)
         superseded = {other for file in there for other in _superseded(file, there)}
         return sorted(there - superseded, key=_natural)
@@ -97,11 +104,15 @@ class _Folder:
         """A sentence for each archive that may hold traces, if they do not also lie here unpacked."""
         there = {file.name for file in self._found}
         found = filter(None, map(archive_at, self._packed))
+        others = () if self._found else self._others
         return [
-            f"{printable(str(archive.path))}: {archive.sentence}"
-            for archive in found
-            if (archive.files is None and _TRACE_NAME.search(archive.path.name))
-            or any(_may_be_trace(name) and PurePath(name).name not in there for name in archive.files or [])
+            *(f"{printable(str(file))}: {why}" for file in others if (why := amd_sentence(file))),
+            *(
+                f"{printable(str(archive.path))}: {archive.sentence}"
+                for archive in found
+                if (archive.files is None and _TRACE_NAME.search(archive.path.name))
+                or any(_may_be_trace(name) and PurePath(name).name not in there for name in archive.files or [])
+            ),
         ]
 
     def _count(self, walk: Walk) -> None:

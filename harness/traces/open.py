@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.common.bounded_read import BoundedReadError, open_regular
 from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
+from harness.traces.amd_files import amd_sentence
 from harness.traces.archives import archive_at
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
@@ -115,8 +116,9 @@ def open_trace(path: Path | str, *, workers: int = 1, progress: OnProgress = sil
     if not is_unicode(str(path)):
         raise TraceError(path, f"has a {NOT_UNICODE}")
     start = checked_beginning(path, "trace")
-    if archive := archive_at(path):
-        raise TraceError(path, archive.sentence)
+    archive = archive_at(path)
+    if why := archive.sentence if archive else amd_sentence(path):
+        raise TraceError(path, why)
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
     trace = next(known, FORMATS[-1]).read(path, workers, progress)
     return _printable(moved_to_zero(sanitize(trace)))
