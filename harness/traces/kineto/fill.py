@@ -13,7 +13,7 @@ import msgspec
 
 from harness.common.ranks import rank_in_file
 from harness.traces.errors import TraceError
-from harness.traces.kineto.foreign import Plan
+from harness.traces.kineto.chrome_events import ReadingPlan
 from harness.traces.kineto.framing import Blocks, NotJson, Records, decoded
 from harness.traces.kineto.gather import Gathered, Unbelievable
 from harness.traces.kineto.layout import OtherLayout, Picker, RecordBatch, batch_of, picked, picked_by_layout
@@ -102,7 +102,7 @@ _PART_BYTES = 24 << 20  # less is read sooner than a process is started
 
 
 def gathered_from(
-    path: Path, progress: OnProgress, workers: int, *, operators: bool, plan: Plan | None = None
+    path: Path, progress: OnProgress, workers: int, *, operators: bool, plan: ReadingPlan | None = None
 ) -> tuple[Gathered, Records, About]:
     """The records' content, in the fastest way that the file allows, or as a plan says. Raises TraceError: the file is
     not a trace."""

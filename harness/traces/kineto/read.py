@@ -24,9 +24,9 @@ from harness.traces.columns import (
     take,
 )
 from harness.traces.errors import TraceError
+from harness.traces.kineto.chrome_events import DEVICES_APART, ReadingPlan, census_of, plan_of, what_is_there
 from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_events, kernel_messages, span_messages
 from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu, salvaged
-from harness.traces.kineto.foreign import DEVICES_APART, Plan, census_of, plan_of, what_is_there
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
 from harness.traces.kineto.records import IGNORED, KIND_OF_CATEGORY, MessageArgs, integer
@@ -70,7 +70,7 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     """
     no_gpu = names_no_gpu(path)
     gathered, records, about = gathered_from(path, progress, workers, operators=no_gpu)
-    plan = plan_of(census_of(salvaged(path, progress))) if _is_foreign(gathered) else None
+    plan = plan_of(census_of(salvaged(path, progress))) if _needs_census(gathered) else None
     if plan is not None:
         gathered, records, about = gathered_from(path, progress, workers, operators=no_gpu, plan=plan)
     host_only = len(gathered.device) == 0
@@ -120,7 +120,7 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     )
 
 
-def _is_foreign(gathered: Gathered) -> bool:
+def _needs_census(gathered: Gathered) -> bool:
     """Whether the file is no plain one of Kineto: nothing of it is known, or some of it is not; or its processes have
     names, or numbers in common, so that it may be several ranks'."""
     columns = (gathered.device, gathered.calls, gathered.ranges, gathered.operators, gathered.host)
@@ -286,7 +286,7 @@ class MergedRanks:
         return found
 
 
-def of_plan(plan: Plan, device: Mapping[str, NDArray[Any]]) -> MergedRanks:
+def of_plan(plan: ReadingPlan, device: Mapping[str, NDArray[Any]]) -> MergedRanks:
     """The ranks that something in the file tells apart."""
     process = {number: plan.pids[number // DEVICES_APART] for number in distinct(device["device"])}
     return MergedRanks(process, dict(zip(plan.pids, plan.ranks, strict=True)))

@@ -166,7 +166,7 @@ def _between(begin: Event, end: Event) -> msgspec.Raw:
 
 
 @dataclass(slots=True)
-class Plan:
+class ReadingPlan:
     """How a file's events are read. as_kineto: Kineto's category of each track that is read. label: of a process, or of
     `args.rank` as text, the place of its rank in `ranks`; empty: all are one process. pids: of the ranks. notes: what
     is uncertain."""
@@ -210,11 +210,13 @@ class Plan:
         return msgspec.json.encode(written | times)
 
 
-def plan_of(census: Census) -> Plan:
+def plan_of(census: Census) -> ReadingPlan:
     """What the events are, and whose."""
     as_kineto = {track: _as_kineto(*track, census) for track in census.tracks}
     on_device = dict.fromkeys(process for (_, process), cat in as_kineto.items() if _kind(cat) is RecordKind.DEVICE)
-    plan = Plan(census, as_kineto, {process: _device_number(process, census, n) for n, process in enumerate(on_device)})
+    plan = ReadingPlan(
+        census, as_kineto, {process: _device_number(process, census, n) for n, process in enumerate(on_device)}
+    )
     for (category, process), taken in as_kineto.items():
         if taken and taken != category:
             track = census.tracks[category, process]
@@ -254,7 +256,7 @@ def _streams(census: Census) -> dict[Process, set[str]]:
     return streams
 
 
-def _tell_apart(plan: Plan) -> None:
+def _tell_apart(plan: ReadingPlan) -> None:
     """Set the ranks, if something says of all work of devices of which rank it is."""
     read = {track: plan.census.tracks[track] for track, category in plan.as_kineto.items() if category}
     argued = sum((track.ranks for track in read.values()), Counter[int]())
