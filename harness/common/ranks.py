@@ -10,6 +10,7 @@ from pathlib import Path
 
 # No rank has ten digits.
 _IN_RANGE = re.compile(r"\brank[ :=-]?(\d{1,9})\b", re.IGNORECASE)
+_WHOLE = re.compile(r"rank[-_]?\d|worker[-_]?\d+\.", re.IGNORECASE)  # how a name begins that says its rank by itself
 _IN_FILE = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _LONG = re.compile(r"\d{5,}")  # times and process ids, by which the files of one job differ too
 _LEAST_SHARE = 0.5  # of the numbers from 0 up to the largest, which a set of ranks has
@@ -36,7 +37,7 @@ def rank_in_file(path: Path) -> int | None:
     by_form = _numbers(path.parent)
     own = by_form.get((before, after), [])
     every = [number for (_, end), numbers in by_form.items() if end == after for number in numbers]  # of all hosts
-    alone = len(own) < 2 and found.start() == 0
+    alone = len(own) < 2 and _WHOLE.match(path.name) is not None
     return int(found.group(1)) if alone or counts_up({*own}) or counts_up_once(every) else None
 
 

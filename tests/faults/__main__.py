@@ -11,6 +11,7 @@ from tests.faults.fault import Fault
 from tests.faults.play import Case
 from tests.faults.table import SECTIONS
 from tests.faults.verdict import FaultOutcome
+from tests.traces.test_whoevers_files import KINDS
 
 PLACES = {"slurm": "Slurm", "local": "here"}
 HEAD = """# What goes wrong, and what is kept
@@ -50,7 +51,15 @@ def page() -> str:
     outcomes = measured.read()
     counts = {place: sum(name.startswith(f"{place}-") for name in outcomes) for place in PLACES}
     tables = (line for section in SECTIONS for line in _section(section.title, section.faults, outcomes))
-    return "\n".join([HEAD.format(**counts), *tables, "", NOT_SHOWN]) + "\n"
+    return "\n".join([HEAD.format(**counts), *tables, *_of_other_tools(), "", NOT_SHOWN]) + "\n"
+
+
+def _of_other_tools() -> Iterator[str]:
+    yield from ("", "## Files of other tools", "")
+    yield "Made at random by `tests/traces/test_whoevers_files.py`, in many layouts: no report of them is `good` and wrong."
+    yield from ("", "| file | what is done | the report says |", "|---|---|---|")
+    for kind in KINDS:
+        yield f"| {kind.file} | {kind.what_is_done} | {f'… {kind.told} …' if kind.told else 'nothing'} |"
 
 
 def _section(title: str, faults: tuple[Fault, ...], outcomes: dict[str, FaultOutcome]) -> Iterator[str]:
