@@ -56,7 +56,7 @@ def page() -> str:
 
 def _of_other_tools() -> Iterator[str]:
     yield from ("", "## Files of other tools", "")
-    yield "Made at random by `tests/traces/test_whoevers_files.py`, in many layouts: no report of them is `good` and wrong."
+    yield "`tests/traces/test_whoevers_files.py` makes them at random: no report of them is `good` and wrong."
     yield from ("", "| file | what is done | the report says |", "|---|---|---|")
     for kind in KINDS:
         yield f"| {kind.file} | {kind.what_is_done} | {f'… {kind.told} …' if kind.told else 'nothing'} |"

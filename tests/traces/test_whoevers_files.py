@@ -215,7 +215,7 @@ KINDS = (
          "still run where the next one of their stream begins"),
     Kind(merged_ranks, "several ranks in one file", "they are told apart by what differs; else the report is doubtful",
          "launches have the number of another launch"),
-    Kind(unknown_devices, "a device's work under a category that nobody knows",
+    Kind(unknown_devices, "a device's work under an unknown category",
          "it is read as the device's, and never replaced by the host's", "no category of PyTorch's, are read as"),
     Kind(begin_and_end, "pairs of begin and end in the place of spans", "they are read as spans"),
     Kind(several_recordings, "several recordings of each rank in one folder", "each is a job, by its time or steps"),
