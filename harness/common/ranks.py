@@ -10,7 +10,8 @@ from pathlib import Path
 
 # No rank has ten digits.
 _IN_RANGE = re.compile(r"\brank[ :=-]?(\d{1,9})\b", re.IGNORECASE)
-_WHOLE = re.compile(r"rank[-_]?\d|worker[-_]?\d+\.", re.IGNORECASE)  # how a name begins that says its rank by itself
+_WHOLE = re.compile(r"(rank|worker)[-_]?\d+\.", re.IGNORECASE)  # a name that is nothing but a rank
+_FIRST = re.compile(r"rank[-_]?\d", re.IGNORECASE)
 _IN_FILE = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _LONG = re.compile(r"\d{5,}")  # times and process ids, by which the files of one job differ too
 _LEAST_SHARE = 0.5  # of the numbers from 0 up to the largest, which a set of ranks has
@@ -28,8 +29,9 @@ def rank_in_range(name: str) -> int | None:
 
 
 def rank_in_file(path: Path) -> int | None:
-    """The rank in a file's name: the names in its folder that differ in this number count up from 0, or there is no
-    other such name, and it begins with the rank (`rank3.json`). Else the number may be a LoRA's rank, or a host's."""
+    """The rank in a file's name: the names in its folder that differ in this number count up from 0; or the name is
+    nothing but the rank (`rank3.json`); or it begins with the rank, and no other name does. Else the number may be a
+    LoRA's rank, or a host's."""
     found = _IN_FILE.search(path.name)
     if found is None:
         return None
@@ -37,7 +39,7 @@ def rank_in_file(path: Path) -> int | None:
     by_form = _numbers(path.parent)
     own = by_form.get((before, after), [])
     every = [number for (_, end), numbers in by_form.items() if end == after for number in numbers]  # of all hosts
-    alone = len(own) < 2 and _WHOLE.match(path.name) is not None
+    alone = _WHOLE.match(path.name) or (len(own) < 2 and _FIRST.match(path.name))
     return int(found.group(1)) if alone or counts_up({*own}) or counts_up_once(every) else None
 
 
