@@ -57,7 +57,7 @@ def training(r: Random, share: float, *, begin_ns: int = BEGIN_NS, pid: int = 41
 
 
 def is_kernel(record: Record) -> bool:
-    return record.get("cat") == "kernel"
+    return bool(record.get("cat") == "kernel")
 
 
 def written(r: Random, folder: Path, records: list[Record], name: str = "t.json", **how: Any) -> Path:
