@@ -15,14 +15,15 @@ from tests.exercises.launching import ROOT, free_port
 
 pytestmark = pytest.mark.train
 
-# The observer looks sooner, and the script ends once it has had the time to look several times.
+# The observer looks sooner, and only once PyTorch is there, as reading it from a busy disk is a wait too. The script ends
+# once it has had the time to look several times.
 BEGIN = """
 import os, subprocess, sys, threading, time
+import torch.distributed as dist
 from harness.observe import start_watch
 start_watch.LOOK_S = 0.3
 threading.Timer(4, lambda: os.kill(os.getpid(), 9)).start()
 start_watch.watch_start()
-import torch.distributed as dist
 here = f"tcp://127.0.0.1:{sys.argv[1]}"
 """
 WAITS = {
