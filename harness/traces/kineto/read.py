@@ -77,7 +77,7 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     if host_only and not no_gpu and not records.truncated:
         gathered, _, about = gathered_from(path, progress, workers, operators=True, plan=plan)
     calls = sorted_calls(Calls(**gathered.calls.joined()))
-    host_only = host_only and not _launches(calls, gathered.names.texts)
+    host_only = host_only and not _launching(calls.name, gathered.names.texts)
     # A file holds the ranges before the GPU's work, so a cut file may have ranges without their work.
     last_ns = (gathered.operators if host_only else gathered.device).last("start_ns")
     work = gathered.device.joined()
@@ -95,8 +95,8 @@ def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
     ranges = _of_process(_ranges(gathered), gathered, merged)
     notes = [*_notes(records, about, gathered, host_only, merged), *(plan.notes if plan else ())]
     one = merged is None and _processes(gathered) < 2
-    if one and _numbered_twice(calls.process, calls.correlation, _launching(calls, gathered.names.texts)):
-        notes.append(_SAME_NUMBERS)
+    if one and plan is not None and _numbered_twice(calls.process, calls.name, calls.correlation, gathered.names.texts):
+        notes.append(_SAME_NUMBERS)  # without a plan it was asked before
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
@@ -126,13 +126,13 @@ def _needs_census(gathered: Gathered) -> bool:
     columns = (gathered.device, gathered.calls, gathered.ranges, gathered.operators, gathered.host)
     if not any(map(len, columns)) or gathered.seen - {*KIND_OF_CATEGORY, *IGNORED, ""} or gathered.named_processes:
         return True
-    launching = np.isin(gathered.calls.column("name"), _launch_names(gathered.names.texts))
-    return _numbered_twice(gathered.calls.column("process"), gathered.calls.column("correlation"), launching)
+    process, name, correlation = map(gathered.calls.column, ("process", "name", "correlation"))
+    return _numbered_twice(process, name, correlation, gathered.names.texts)
 
 
-def _numbered_twice(process: I64, correlation: I64, launching: NDArray[np.bool_]) -> bool:
+def _numbered_twice(process: I64, name: NDArray[np.integer[Any]], correlation: I64, names: list[str]) -> bool:
     """Whether launches of one process have the same number, as they never have in one recording of it."""
-    rows = np.flatnonzero(launching & (correlation > 0))
+    rows = np.flatnonzero(np.isin(name, _launching(name, names)) & (correlation > 0))
     for pid in distinct(process[rows]):
         numbers = correlation[rows][process[rows] == pid]
         if len(distinct_rows(numbers)[0]) < (1 - _SAME) * len(numbers):
@@ -140,17 +140,9 @@ def _numbered_twice(process: I64, correlation: I64, launching: NDArray[np.bool_]
     return False
 
 
-def _launch_names(names: list[str]) -> list[int]:
-    return [number for number, name in enumerate(names) if launches_work(name)]
-
-
-def _launching(calls: Calls, names: list[str]) -> NDArray[np.bool_]:
-    return np.isin(calls.name, _launch_names(names))
-
-
-def _launches(calls: Calls, names: list[str]) -> bool:
-    """Whether any call puts work on a device: the host never stands in for a device that was used."""
-    return any(launches_work(names[name]) for name in np.unique(calls.name).tolist())
+def _launching(name: NDArray[np.integer[Any]], names: list[str]) -> list[int]:
+    """Those of the calls' names that put work on a device: the host never stands in for a device that was used."""
+    return [number for number in distinct_rows(name)[0].tolist() if launches_work(names[number])]
 
 
 def _accelerators(gathered: Gathered, events: Events) -> dict[int, str]:
