@@ -35,10 +35,9 @@ def rank_in_file(path: Path) -> int | None:
     found = _IN_FILE.search(path.name)
     if found is None:
         return None
-    before, after = _form(path.name, found)
-    by_form = _numbers(path.parent)
-    own = by_form.get((before, after), [])
-    every = [number for (_, end), numbers in by_form.items() if end == after for number in numbers]  # of all hosts
+    form = _form(path.name, found)
+    by_form, by_end = _numbers(path.parent)
+    own, every = by_form.get(form, []), by_end.get(form[1], [])
     alone = _WHOLE.match(path.name) or (len(own) < 2 and _FIRST.match(path.name))
     return int(found.group(1)) if alone or counts_up({*own}) or counts_up_once(every) else None
 
@@ -64,20 +63,22 @@ def _form(name: str, found: re.Match[str]) -> Form:
     return _LONG.sub("#", name[: found.start(1)]), _LONG.sub("#", name[found.end(1) :])
 
 
-def _numbers(folder: Path) -> dict[Form, list[int]]:
-    """The numbers in the names of a folder's files, by the rest of the name."""
+def _numbers(folder: Path) -> tuple[dict[Form, list[int]], dict[str, list[int]]]:
+    """The numbers in the names of a folder's files: by the rest of the name, and by its end, of all hosts."""
     try:
         return _numbers_of(folder, folder.stat().st_mtime_ns)
     except OSError:
-        return {}
+        return {}, {}
 
 
 @lru_cache(maxsize=64)
-def _numbers_of(folder: Path, changed_ns: int) -> dict[Form, list[int]]:
+def _numbers_of(folder: Path, changed_ns: int) -> tuple[dict[Form, list[int]], dict[str, list[int]]]:
     del changed_ns  # a folder that was changed is read again
-    found: dict[Form, list[int]] = {}
+    by_form, by_end = dict[Form, list[int]](), dict[str, list[int]]()
     with os.scandir(folder) as entries:
         for _, entry in zip(range(_MOST_FILES), entries, strict=False):
             if match := _IN_FILE.search(entry.name):
-                found.setdefault(_form(entry.name, match), []).append(int(match.group(1)))
-    return found
+                form = _form(entry.name, match)
+                by_form.setdefault(form, []).append(int(match.group(1)))
+                by_end.setdefault(form[1], []).append(int(match.group(1)))
+    return by_form, by_end

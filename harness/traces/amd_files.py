@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from harness.common.bounded_read import BoundedReadError, open_regular
 
@@ -24,23 +26,19 @@ class _Kind(NamedTuple):
     named: str
 
 
+_EVENTS = re.compile(rb'\s*\{\s*"traceEvents"(?s:.){1,60000}"BeginNs"\s*:\s*"\d')
 _KINDS = (
     _Kind("JSON of rocprofv3", re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), b'"dispatch_info"', "kernel"),
-    _Kind(
-        "JSON of rocprof",
-        re.compile(rb'\s*\{\s*"traceEvents"(?s:.){1,60000}"BeginNs"\s*:\s*"\d'),
-        b'"BeginNs"',
-        "event",
+    _Kind("JSON of rocprof", _EVENTS, b'"BeginNs"', "event"),
+    *(
+        _Kind(f"a table of {tool}", re.compile(heads), b"\n", record)
+        for tool, heads, record in (
+            ("rocprof", rb'"?Index"?,"?KernelName"?,', "kernel"),
+            ("rocprofv3", rb'("?Guid"?,)?"?(?:Kind|Domain)"?,[^\n]{1,300}"?Correlation_Id"?,', "row"),
+            ("rocprofv3", rb'"?Correlation_Id"?,"?Dispatch_Id"?,"?Agent_Id"?,', "row"),
+            ("rocprofv3", rb'"?Name"?,"?Calls"?,"?TotalDurationNs"?,', "row"),
+        )
     ),
-    _Kind("a table of rocprof", re.compile(rb'"?Index"?,"?KernelName"?,'), b"\n", "kernel"),
-    _Kind(
-        "a table of rocprofv3",
-        re.compile(rb'("?Guid"?,)?"?(?:Kind|Domain)"?,[^\n]{1,300}"?Correlation_Id"?,'),
-        b"\n",
-        "row",
-    ),
-    _Kind("a table of rocprofv3", re.compile(rb'"?Correlation_Id"?,"?Dispatch_Id"?,"?Agent_Id"?,'), b"\n", "row"),
-    _Kind("a table of rocprofv3", re.compile(rb'"?Name"?,"?Calls"?,"?TotalDurationNs"?,'), b"\n", "row"),
 )
 _BY_NAME = {
     ".pftrace": "a trace of Perfetto, as rocprofv3 writes it",
@@ -57,38 +55,28 @@ def amd_sentence(path: Path) -> str | None:
     if path.suffix in _BY_NAME:
         return f"is {_BY_NAME[path.suffix]}, {_INSTEAD}"
     try:
-        start = b"".join(_pieces(path, _PROBE_BYTES, most=_PROBE_BYTES))
+        with _text(path) as file:
+            start = file.read(_PROBE_BYTES)
         kind = next((kind for kind in _KINDS if kind.begins.match(start)), None)
         return None if kind is None else f"is {kind.what} ({_count(path, kind)}), {_INSTEAD}"
-    except (OSError, BoundedReadError, zlib.error):
+    except (OSError, EOFError, BoundedReadError, zlib.error):
         return None
 
 
 def _count(path: Path, kind: _Kind) -> str:
     found, size, rest = 0, 0, b""
-    for piece in _pieces(path, _PIECE_BYTES, _MOST_BYTES):
-        size += len(piece)
-        text = rest + piece
-        found += text.count(kind.counted)
-        rest = text[len(text) - len(kind.counted) + 1 :]
+    with _text(path) as file:
+        while size < _MOST_BYTES and (piece := file.read(_PIECE_BYTES)):
+            size += len(piece)
+            text = rest + piece
+            found += text.count(kind.counted)
+            rest = text[len(text) - len(kind.counted) + 1 :]
     found -= kind.counted == b"\n" and found > 0  # the line of the heads
     least = "at least " if size >= _MOST_BYTES else ""
     return f"{least}{found:,} {kind.named}{'s' * (found != 1)}"
 
 
-def _pieces(path: Path, piece_bytes: int, most: int) -> Iterator[bytes]:
-    """The text of a file, unpacked, up to `most` bytes of it."""
-    engine = zlib.decompressobj(wbits=31) if path.suffix == ".gz" else None
+@contextmanager
+def _text(path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
     with open_regular(path) as file:
-        packed = b""
-        while most > 0:
-            if engine is None:
-                text = file.read(min(piece_bytes, most))
-            else:
-                packed = packed or file.read(piece_bytes)
-                text = engine.decompress(packed, min(piece_bytes, most))
-                packed = engine.unconsumed_tail
-            if not text and (engine is None or not packed):
-                return
-            most -= len(text)
-            yield text
+        yield gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
