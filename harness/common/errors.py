@@ -11,10 +11,12 @@ Everything else that escapes is a bug and may show its traceback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 from harness.common.paths import IN_CHECKOUT
+from harness.common.printable import printable
 
 
 class HarnessError(Exception):
@@ -63,6 +65,21 @@ def nearest(word: str, allowed: Iterable[str]) -> str | None:
     begun = [w for w in words if w.startswith(low)] if len(low.lstrip("-")) > 1 else []
     found = get_close_matches(low, begun, n=1, cutoff=0) or get_close_matches(low, words, n=1, cutoff=0.6)
     return words[found[0]] if found else None
+
+
+def near_path(path: Path, fits: Callable[[Path], bool] = Path.exists) -> str:
+    """The end of a sentence on a path that is not there: the one that is probably meant, of which one part has another
+    name; empty if there is none that fits."""
+    wrong = path
+    try:
+        while not wrong.parent.exists():
+            wrong = wrong.parent
+        rest = path.relative_to(wrong)
+        names = (each.name for each in wrong.parent.iterdir() if not each.name.startswith(".") and fits(each / rest))
+        near = nearest(wrong.name, names)
+    except OSError:
+        return ""
+    return f": did you mean {printable(str(wrong.with_name(near) / rest))}?" if near else ""
 
 
 def nearest_or_list(word: str, allowed: Iterable[str], where: str) -> str:

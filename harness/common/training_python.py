@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.errors import nearest
+from harness.common.errors import near_path
 from harness.common.printable import printable
 from harness.common.programs import TOO_LATE, ask
 
@@ -90,16 +90,11 @@ def _no_program(path: Path) -> str:
             inside = path / "bin" / "python"
             return "is a folder" + (f": give {inside}" if inside.exists() else "")
         if not path.exists():
-            return "does not exist" + _nearest(path)
+            return "does not exist" + near_path(path, _is_python)
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return "" if os.access(path, os.X_OK) else "is not executable"
 
 
-def _nearest(path: Path) -> str:
-    try:
-        names = [each.name for each in path.parent.iterdir() if os.access(each, os.X_OK) and each.is_file()]
-    except OSError:
-        return ""
-    near = nearest(path.name, [name for name in names if "python" in name])
-    return f": did you mean {path.parent / near}?" if near else ""
+def _is_python(path: Path) -> bool:
+    return "python" in path.name and os.access(path, os.X_OK) and path.is_file()

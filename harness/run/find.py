@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
-from harness.common.errors import RequestError, WorkError, nearest_or_list
+from harness.common.errors import RequestError, WorkError, near_path, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.printable import printable
 from harness.common.users import whose
@@ -75,7 +75,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
             f"{path}: its run.json is lost, and with it its state: {PROGRAM} report {path} answers from its traces"
         )
     if "/" in token and not path.exists():  # an id or a name has no slash
-        raise RequestError(f"{printable(token)}: there is no such file or folder")
+        raise RequestError(f"{printable(token)}: there is no such file or folder{near_path(path)}")
     runs = all_runs(root)
     if not runs:
         named = "" if token == "last" else f"there is no path {token!r}, and "

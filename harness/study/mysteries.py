@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from harness.common.bounded_read import Walk
 from harness.common.declared_faults import CRASHES, HANGS_ALONE, HANGS_IN_COLLECTIVE, ONE_RANK, SILENT_CRASHES
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, near_path
 from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, misfits, parse_fault
 from harness.common.mystery import Secret
 from harness.experiment.model import Model
@@ -241,7 +241,7 @@ def answer_files(paths: Iterable[Path]) -> list[Path]:
     asked, name = list(paths), answers_file(Path()).name
     for path in asked:
         if not path.exists():
-            raise RequestError(f"{path}: there is no such file or folder")
+            raise RequestError(f"{path}: there is no such file or folder{near_path(path)}")
         found += _below(path, name) if path.is_dir() else [path]
     if not any(map(read_answers, found)):
         places = ", ".join(map(str, asked))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import harness.traces.open as opening
 from harness.common.bounded_read import Walk
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, near_path
 from harness.common.printable import printable
 from harness.traces.amd_files import SUFFIXES, amd_sentence
 from harness.traces.archives import NAMES, archive_at
@@ -56,7 +56,7 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
     archives: list[str] = []
     for path in map(Path, paths):
         if not path.exists():
-            raise TraceError(path, "does not exist")
+            raise TraceError(path, "does not exist" + near_path(path))
         if path.is_file():
             archive = archive_at(path)
             if why := archive.sentence if archive else amd_sentence(path):

@@ -41,6 +41,20 @@ def test_a_path_where_nothing_is(argv: list[str], tmp_path: Path, capsys: pytest
     assert (out, err) == ("", f"slurm.sh: {gone}: there is no such file or folder\n")
 
 
+@pytest.mark.parametrize("argv", [["report"], ["status"], ["compare", "."], ["check", "."]], ids=lambda argv: argv[0])
+@pytest.mark.parametrize("mistyped", ["06_two_cycle/rank0.json", "06_two_cycles/rnk0.json"])
+def test_a_path_with_a_mistyped_part(
+    argv: list[str], mistyped: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meant = tmp_path / "06_two_cycles" / "rank0.json"
+    meant.parent.mkdir()
+    meant.write_text("[]")
+    assert main([*argv, str(tmp_path / mistyped)]) == 2
+    assert capsys.readouterr().err == (
+        f"slurm.sh: {tmp_path / mistyped}: there is no such file or folder: did you mean {meant}?\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [

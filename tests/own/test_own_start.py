@@ -15,8 +15,8 @@ from tests.exercises.launching import ROOT, free_port
 
 pytestmark = pytest.mark.train
 
-# The observer looks sooner, and only once PyTorch is there, as reading it from a busy disk is a wait too. The script ends
-# once it has had the time to look several times.
+# The observer looks sooner, and only once PyTorch is there, as reading it from a busy disk is a wait too. The script
+# ends once it has had the time to look several times.
 BEGIN = """
 import os, subprocess, sys, threading, time
 import torch.distributed as dist
