@@ -90,6 +90,41 @@ def test_autograds_operators_tell_the_phases_of_a_program_without_ranges() -> No
     assert ranges["backward (by its operators)"][:2] == (8, 4 * ((35 - 23) + (72 - 50)))
 
 
+LOAD = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+TRAINED, TESTED = "lfffbbo", "lfff" * 3  # l: a batch is loaded; f, b: operators of the passes; o: the optimizer
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluated"),
+    [
+        ([TRAINED, TRAINED + TESTED, TRAINED, TRAINED + TESTED], 18),  # after the optimizer, in some steps
+        ([TRAINED, TESTED + TRAINED, TRAINED], 9),  # before a step's own batch
+        ([TRAINED, TRAINED + "lfff", TRAINED], 3),
+        ([TRAINED, "lfffbblfffbbo", TRAINED], 0),  # accumulates gradients
+        ([TRAINED, "lflflfffbbfffbbo", TRAINED], 0),  # loads and copies all batches of a step before it trains
+        (["lfffbblo", "fffbblo", "fffbblo"], 0),  # loads the next batch before the optimizer
+        (["lffflfffbbo"] * 4, 0),  # the loss of two batches, in every step: trained on
+        ([TESTED] * 3, 0),  # no training
+    ],
+)
+def test_batches_that_nothing_is_trained_on_are_an_evaluation(steps: list[str], evaluated: int) -> None:
+    made, at = Made(), 10
+    for number, does in enumerate(steps):
+        begin = at
+        for each in does:
+            name = {"l": "aten::stack", "f": "aten::mm", "b": NODE, "o": "aten::addcdiv_"}[each]
+            piece(made, at + 1, at + 9, name, at)
+            if each in "lo":
+                made.range(at, at + 10, LOAD if each == "l" else "Optimizer.step#AdamW.step")
+            at += 10
+        made.step(begin, at, number)
+    (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
+    loaded = evaluated // 3
+    assert part.phases.get("evaluation", (0,))[0] == evaluated + loaded
+    passes = unpack_tables(part)[1].get("backward (by its operators)", (0, 0, 0))
+    assert passes[2] == sum(does.count("b") for does in steps)
+
+
 def test_a_wait_of_which_only_such_a_phase_is_known_has_no_words() -> None:
     """As in a script that marks all its phases but backward: the finding names the phase, and no call or operator."""
     found: dict[str, Any] = {"cause": "between operators", "kind": "range", "range": None, "rank": 0, "device": 0}

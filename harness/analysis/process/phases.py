@@ -106,7 +106,8 @@ def phase_of_moments(owner: I64, phase: NDArray[np.int8], moment_ns: I64, betwee
 
 _BORDERS = (OPTIMIZER, DATA)  # a forward pass begins after these
 INFERRED = " (by its operators)"  # how the names of such phases end
-_INFERRED = (f"forward{INFERRED}", f"backward{INFERRED}")
+_INFERRED = (f"forward{INFERRED}", f"backward{INFERRED}", f"evaluation{INFERRED}")
+_AS_A_FORWARD_PASS = 0.5  # of the launches of a forward pass: a batch with fewer is only copied
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
 _END_OF_DDP = re.compile(r"^torch\.distributed\.ddp\.reducer")  # DDP waits and copies after autograd's last operator
 
@@ -157,22 +158,55 @@ def _evaluations(phase: NDArray[np.int8], start: I64, end: I64) -> I64:
 
 
 def with_inferred_phases(view: View) -> View:
-    """The process with ranges for its forward and backward passes, where autograd's operators show them and no range
-    does."""
+    """The process with ranges for its forward and backward passes and evaluations, where autograd's operators show them
+    and no range does."""
     ranges, names = view.ranges, view.names
-    if matching(ranges.name, names, lambda name: phase_of_name(name) == BACKWARD).any():
+    table = np.array([*map(phase_of_name, names), OTHER], np.int8)
+    of = table[ranges.name]
+    if (of == BACKWARD).any():
         return view
     acts = _on_cpu(view) if view.on_cpu else _on_gpu(view)
     if acts is None:
         return view
     begins, ends = _passes(acts)
     own = ranges.thread == acts.thread
-    others = own & matching(ranges.name, names, lambda name: phase_of_name(name) in _BORDERS)
+    others = own & np.isin(of, _BORDERS)
     step = ranges.kind == RangeKind.STEP
     borders = np.concatenate([ends, ranges.end_ns[others], ranges.start_ns[step]])
     forward = _before(begins, borders, np.concatenate([acts.start_ns, ranges.start_ns[own & ~step]]))
-    added = _rows(ranges, acts.thread, len(names), (forward, begins), (begins, ends))
+    evaluated = _untrained(ranges, np.where(own, of, OTHER), acts, begins) if not (of == EVALUATION).any() else _NONE
+    added = _rows(ranges, acts.thread, len(names), (forward, begins), (begins, ends), evaluated)
     return replace(view, trace=replace(view.trace, names=[*names, *_INFERRED]), ranges=added)
+
+
+_NONE = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def _untrained(ranges: Ranges, of: NDArray[np.int8], acts: _Acts, begins: I64) -> tuple[I64, I64]:
+    """Start and end of each row of batches that are loaded and put through the model, and then the next is loaded: no
+    backward pass is for them. Not those of every step, which may be trained on together with another batch."""
+    loads = np.flatnonzero(of == DATA)
+    loads = loads[ranges.end_ns[loads] > np.append(-1, np.maximum.accumulate(ranges.end_ns[loads])[:-1])]
+    step = ranges.kind == RangeKind.STEP
+    if len(loads) < 2 or not step.any():
+        return _NONE
+    loaded, until = ranges.end_ns[loads], np.append(ranges.start_ns[loads[1:]], ranges.end_ns[step].max())
+    optimizer = union(ranges.start_ns[of == OPTIMIZER], ranges.end_ns[of == OPTIMIZER])
+    rows = np.flatnonzero(~acts.autograd & ~acts.tail & ~contains(optimizer, acts.start_ns))
+    before, launched = acts.start_ns[rows].searchsorted(loaded), acts.start_ns[rows].searchsorted(until)
+    first = begins.searchsorted(loaded)
+    trained = begins.searchsorted(until) > first
+    if not trained.any():
+        return _NONE
+    passes = acts.start_ns[rows].searchsorted(begins[first[trained]]) - before[trained]
+    mine = ~trained & (launched - before >= max(_AS_A_FORWARD_PASS * float(np.median(passes)), 1))
+    edges = np.sort(ranges.start_ns[step])
+    in_steps = [np.unique(edges.searchsorted(at, side="right")) for at in (loaded[mine], begins)]
+    if np.isin(in_steps[1], in_steps[0]).all():
+        return _NONE
+    end = acts.end_ns[rows[np.maximum(launched - 1, 0)]] if len(rows) else until
+    start, end = _evaluations(np.where(mine, EVALUATION, OTHER).astype(np.int8), ranges.start_ns[loads], end)
+    return start, end
 
 
 def _on_cpu(view: View) -> _Acts | None:
