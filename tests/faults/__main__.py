@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.analysis import test_numbered
+from tests.exercises.launching import ROOT
 from tests.faults import measured
 from tests.faults.fault import Fault
 from tests.faults.play import Case
 from tests.faults.table import SECTIONS
 from tests.faults.verdict import FaultOutcome
+from tests.monitor import test_monitor_gpu_choice
+from tests.report import test_nccl_log
+from tests.traces import test_amd_files, test_archives, test_nsys_crafted
 from tests.traces.test_whoevers_files import KINDS
+
+ELSEWHERE: tuple[tuple[str, str, Callable[..., None]], ...] = (
+    ("archives (tar, zip, 7z) and files packed by xz, bzip2, zstd or twice",
+     "exit code 2, with the command that unpacks it; beside traces, the report names it",
+     test_archives.test_an_archive_is_known_by_its_content_and_its_files_are_counted),
+    ("files of rocprof and rocprofv3 (JSON, CSV, Perfetto, OTF2)",
+     "exit code 2, with how many records it has and what records a database that is read",
+     test_amd_files.test_a_file_of_amd_is_said_with_what_to_record),
+    ("reports of nsys named `report.0`, `report.1` …", "one job, if they count up from 0 and are of one time",
+     test_numbered.test_reports_that_count_up_from_0_are_one_job),
+    ("reports of nsys with MPI's ranks", "one job of these ranks, whatever the files' names",
+     test_numbered.test_mpi_s_ranks_are_those_of_the_report_whatever_its_name),
+    ("the report of a launcher, which has no work of a GPU", "it comes last, and is no rank",
+     test_numbered.test_a_launcher_without_work_of_a_gpu_comes_last_and_is_no_rank),
+    ("views in an export of nsys", "they are read as tables, as far as the file's size explains their rows",
+     test_nsys_crafted.test_a_view_in_a_tables_place_is_read_as_the_table),
+    ("RCCL's log in the place of NCCL's", "its version, rings and groups are read as NCCL's are",
+     test_nccl_log.test_rccls_rings_trees_and_channels_are_of_the_group_that_they_name),
+    ("a GPU that does not answer", "it has no samples, the others have; the report says which (a simulated NVML)",
+     test_monitor_gpu_choice.test_with_a_fake_pynvml_one_lost_gpu_has_no_values_and_the_others_are_sampled),
+    ("`CUDA_VISIBLE_DEVICES` with entries that name no GPU (empty, `-1`, `NoDevFiles`)",
+     "only the job's GPUs are sampled, as CUDA counts them (a simulated NVML)",
+     test_monitor_gpu_choice.test_cuda_visible_devices_chooses_the_jobs_gpus_up_to_the_first_entry_that_is_none),
+)  # fmt: skip
 
 PLACES = {"slurm": "Slurm", "local": "here"}
 HEAD = """# What goes wrong, and what is kept
@@ -60,6 +89,9 @@ def _of_other_tools() -> Iterator[str]:
     yield from ("", "| file | what is done | the report says |", "|---|---|---|")
     for kind in KINDS:
         yield f"| {kind.file} | {kind.what_is_done} | {f'… {kind.told} …' if kind.told else 'nothing'} |"
+    yield from ("", "Files and GPUs that another test makes:", "", "| what | what is done | test |", "|---|---|---|")
+    for what, done, test in ELSEWHERE:
+        yield f"| {what} | {done} | `{Path(test.__code__.co_filename).relative_to(ROOT)}::{test.__name__}` |"
 
 
 def _section(title: str, faults: tuple[Fault, ...], outcomes: dict[str, FaultOutcome]) -> Iterator[str]:

@@ -18,6 +18,7 @@ import pytest
 
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import HarnessError
+from harness.explain.answer import answer
 from harness.measure.paths import measure_jobs
 from tests.synthetic import kineto
 
@@ -195,6 +196,37 @@ def optimizer_marks(r: Random, folder: Path, share: float) -> tuple[list[Path], 
     return [written(r, folder, records)], [[share]]
 
 
+AUTOGRAD = 51  # the thread of the backward passes
+LOADS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+NODE = "autograd::engine::evaluate_function: MmBackward0"
+
+
+def evaluated_batches(r: Random, folder: Path, share: float) -> tuple[list[Path], list[list[float]]]:
+    """In some steps a second batch is loaded, and nothing is trained on it. No range says so."""
+    records = training(r, share)
+    chosen = r.sample(range(STEPS), r.randint(1, STEPS - 1))
+    for step in range(STEPS):
+        start = BEGIN_NS + step * STEP_NS
+        begin, end = (STEP_NS * part // 10 for part in ((3, 6) if step in chosen else (4, 10)))
+        records.append(kineto.operator(NODE, start + begin, end - begin, tid=AUTOGRAD))
+        records += [kineto.said(LOADS, start + at, 500_000) for at in (100_000, *([end] if step in chosen else ()))]
+        for record in records:
+            in_step = int(record["ts"].replace(".", "")) - start
+            if record["cat"] == "cuda_runtime" and begin <= in_step < end:
+                record["tid"] = AUTOGRAD
+    return [written(r, folder, records)], [[share]]
+
+
+def numbers_that_are_no_ranks(r: Random, folder: Path, share: float) -> tuple[list[Path], list[list[float]]]:
+    """Trainings apart, whose names differ in a number: LoRA's rank, a host, a worker of a data loader."""
+    name = r.choice(("lora_rank{}.json", "worker-{}_4100.json", "bert-rank{}-r1.json", "node7_worker{}.json"))
+    shares = [[share * r.uniform(0.4, 1.0)] for _ in range(r.randint(1, 3))]
+    for place, (own,) in enumerate(shares):
+        records = training(r, own)
+        kineto.kineto(folder / name.format(2 ** (3 + place)), records, header={"schemaVersion": 1}, footer={})
+    return [folder], shares
+
+
 Maker = Callable[[Random, Path, float], tuple[list[Path], list[list[float]]]]
 
 
@@ -223,6 +255,11 @@ KINDS = (
          "launches have no kernel, copy or set in the file"),
     Kind(optimizer_marks, "one mark around all steps, or none",
          "the optimizer's own ranges, which PyTorch records, tell the steps"),
+    Kind(evaluated_batches, "an evaluation between steps that no range tells",
+         "batches that no backward pass follows, in some steps and not in all, are the phase *evaluation*",
+         "evaluates, without training"),
+    Kind(numbers_that_are_no_ranks, "a number in a file's name that is no rank (LoRA's rank, a host)",
+         "it is a rank if the names of the folder count up from 0; else the file is a training of its own"),
 )  # fmt: skip
 
 
@@ -235,7 +272,7 @@ def test_no_member_of_a_kind_is_good_and_wrong_and_what_is_done_is_told(tmp_path
         r = Random(f"{kind.make.__name__} {seed}")
         paths, shares = kind.make(r, folder, r.uniform(0.2, 0.8))
         for summary in never_good_and_wrong(paths, shares):
-            said += [problem.evidence for problem in summary.quality.problems]
+            said += [*(problem.evidence for problem in summary.quality.problems), *answer(summary).sentences]
     assert not kind.told or any(kind.told in one for one in said)
 
 
@@ -264,6 +301,14 @@ def test_recordings_one_after_the_other_are_jobs_of_all_their_ranks(tmp_path: Pa
     paths, shares = several_recordings(Random(seed), tmp_path, 0.6)
     summaries = never_good_and_wrong(paths, shares)
     assert [len(summary.ranks) for summary in summaries] == [2] * len(shares)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_that_nothing_is_trained_on_have_a_phase_of_their_own(tmp_path: Path, seed: int) -> None:
+    paths, shares = evaluated_batches(Random(seed), tmp_path, 0.6)
+    (summary,) = never_good_and_wrong(paths, shares)
+    assert "evaluation" in {phase.phase for phase in summary.phases}
+    assert "evaluation" in {finding.cause for finding in summary.findings}
 
 
 @pytest.mark.parametrize(
