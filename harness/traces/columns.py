@@ -128,6 +128,12 @@ def distinct(values: NDArray[np.integer]) -> list[int]:
     return sorted({*values[:1].tolist(), *values[changed].tolist()})
 
 
+def distinct_count(ids: NDArray[np.integer]) -> int:
+    """How many distinct ids there are."""
+    ids = np.sort(ids)
+    return len(ids[:1]) + int(np.count_nonzero(ids[1:] != ids[:-1]))
+
+
 def distinct_rows(ids: NDArray[np.integer], small: int = _SMALL) -> tuple[I64, NDArray[np.integer]]:
     """The distinct ids, ascending, and for each row the position of its id among them. Ids are not sorted where a table
     of them has few slots for each, or not more than `small`."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from harness.traces.columns import (
     constant,
     distinct,
-    distinct_rows,
+    distinct_count,
     launches,
     sorted_calls,
     sorted_spans,
@@ -135,14 +135,14 @@ def _numbered_twice(process: I64, name: NDArray[np.integer[Any]], correlation: I
     rows = np.flatnonzero(np.isin(name, _launching(name, names)) & (correlation > 0))
     for pid in distinct(process[rows]):
         numbers = correlation[rows][process[rows] == pid]
-        if len(distinct_rows(numbers)[0]) < (1 - _SAME) * len(numbers):
+        if distinct_count(numbers) < (1 - _SAME) * len(numbers):
             return True
     return False
 
 
 def _launching(name: NDArray[np.integer[Any]], names: list[str]) -> list[int]:
     """Those of the calls' names that put work on a device: the host never stands in for a device that was used."""
-    return [number for number in distinct_rows(name)[0].tolist() if launches_work(names[number])]
+    return [number for number in np.flatnonzero(np.bincount(name)).tolist() if launches_work(names[number])]
 
 
 def _accelerators(gathered: Gathered, events: Events) -> dict[int, str]:
