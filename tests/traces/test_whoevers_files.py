@@ -251,8 +251,8 @@ KINDS = (
          "it is read as the device's, and never replaced by the host's", "no category of PyTorch's, are read as"),
     Kind(begin_and_end, "pairs of begin and end in the place of spans", "they are read as spans"),
     Kind(several_recordings, "several recordings of each rank in one folder", "each is a job, by its time or steps"),
-    Kind(lost_work, "launches whose kernels are not in the file", "the report is doubtful, or has no idle time",
-         "launches have no kernel, copy or set in the file"),
+    Kind(lost_work, "launches whose kernels are not in the file", "the steps that made them are left out, and the report is doubtful; where no two steps are whole, it has no idle "
+         "time", "launches have no kernel, copy or set in the file"),
     Kind(optimizer_marks, "one mark around all steps, or none",
          "the optimizer's own ranges, which PyTorch records, tell the steps"),
     Kind(evaluated_batches, "an evaluation between steps that no range tells",
@@ -301,6 +301,21 @@ def test_recordings_one_after_the_other_are_jobs_of_all_their_ranks(tmp_path: Pa
     paths, shares = several_recordings(Random(seed), tmp_path, 0.6)
     summaries = never_good_and_wrong(paths, shares)
     assert [len(summary.ranks) for summary in summaries] == [2] * len(shares)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_step_that_lost_work_is_left_out_and_the_others_are_right(tmp_path: Path, step: int) -> None:
+    r = Random(step)
+    records = training(r, 0.45)
+    kernels = [at for at, record in enumerate(records) if is_kernel(record)]
+    count = r.randint(4, KERNELS - 1)
+    lost = {*kernels[step * KERNELS : (step + 1) * KERNELS][:count]}
+    kept = [record for at, record in enumerate(records) if at not in lost]
+    (summary,) = never_good_and_wrong([written(r, tmp_path, kept)], [])
+    assert summary.quality.verdict is RecordingVerdict.DOUBTFUL
+    assert computing(summary) == pytest.approx([0.45], abs=NEAR)
+    assert summary.steps.counted == max(step, STEPS - 1 - step)
+    assert summary.steps.counted + summary.steps.excluded_work_lost == STEPS
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -193,6 +193,7 @@ def _steps(parts: Sequence[RankPart]) -> Steps:
         excluded_warmup=sum(part.steps.warmup for part in parts),
         excluded_cut_off=sum(part.steps.cut_off for part in parts),
         excluded_empty=sum(part.steps.empty for part in parts),
+        excluded_work_lost=sum(part.steps.left_out for part in parts),
         on_device=any(part.steps.on_device for part in parts),
         duration=spread(every) if len(every) else None,
         mean_ns=round(float(every.mean())) if len(every) else None,

@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.first_use import LONG_CALL_NS, compiling_spans, first_uses, preparing_operators
-from harness.analysis.process.intervals import EMPTY, Intervals, Nesting, complement, merge, overlaps, union
+from harness.analysis.process.intervals import EMPTY, Intervals, Nesting, complement, contains, merge, overlaps, union
 from harness.analysis.process.view import View
 from harness.traces.columns import distinct
-from harness.traces.trace import I64, U8, Calls, HostKind
+from harness.traces.trace import I64, U8, Activity, Calls, HostKind
+from harness.traces.vocabulary import launches_work
+
+KNOWN = 0.9  # of the work has a launch: else it is not known which launches have none
 
 
 class Cause(IntEnum):
@@ -253,6 +256,31 @@ def captures(calls: Calls, names: list[str]) -> tuple[I64, I64]:
     first, last = rows[first], rows[next_end[first]]
     same = calls.thread[first] == calls.thread[last]
     return first[same], last[same]
+
+
+class Launches(NamedTuple):
+    """When each launch was made, up to the last one with work and outside of a graph's capture, in the order of time,
+    and whether its work is missing; nothing where launches and work cannot be told to belong together. captured: the
+    captures of graphs."""
+
+    start_ns: I64
+    lost: NDArray[np.bool_]
+    captured: Intervals
+
+
+def launches_of(view: View) -> Launches:
+    """Whole recordings have up to three launches without work, none of them before the first launch with work; those
+    after the last one may run after the recording's end."""
+    events, calls = view.events, view.calls
+    begin, end = captures(calls, view.names)
+    captured = union(calls.start_ns[begin], calls.end_ns[end])
+    launched = events.launch_ns[events.launch_ns >= 0]
+    if len(launched) < max(KNOWN * np.count_nonzero(events.activity <= Activity.MEMSET), 1):
+        return Launches(EMPTY.start, np.empty(0, np.bool_), captured)
+    rows = np.flatnonzero(matching(calls.name, view.names, launches_work))
+    start = calls.start_ns[rows]
+    rows = rows[(start <= launched.max()) & (calls.correlation[rows] >= 0) & ~contains(captured, start)]
+    return Launches(calls.start_ns[rows], ~np.isin(calls.correlation[rows], events.correlation), captured)
 
 
 def _calls(view: View, feeding: I64, operators: Callable[[I64], I64], first: NDArray[np.bool_]) -> _Layer:

@@ -172,6 +172,7 @@ def _steps_part(steps: ProcessSteps, window_start_ns: int, devices: Sequence[Dev
         warmup=steps.warmup,
         cut_off=steps.cut_off,
         empty=steps.empty,
+        left_out=steps.left_out,
         on_device=steps.on_device,
         durations_ns=steps.durations_ns.tolist(),
         between_ns=steps.between_ns.tolist(),

@@ -36,6 +36,7 @@ class StepsPart(SummaryPart, kw_only=True):
     warmup: int
     cut_off: int
     empty: int
+    left_out: int = 0
     durations_ns: list[int]
     between_ns: list[int] = []
     on_device: bool = False

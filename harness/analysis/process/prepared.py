@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from harness.analysis.process import collective_rows
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.host_activity import HostWatch, IdleTime
+from harness.analysis.process.host_calls import Launches, launches_of
 from harness.analysis.process.host_stacks import HostStacks
 from harness.analysis.process.idle import NOT_WORK, Busy, busy
 from harness.analysis.process.intervals import Nesting, complement, nest, owners_of_events
@@ -31,6 +32,7 @@ class MeasuredProcess:
     kinds: Kinds
     busy: dict[int, Busy]  # by device
     rows: dict[int, slice]  # events of each device
+    launches: Launches
     steps: ProcessSteps
     nesting: Nesting
     owner: I64
@@ -51,7 +53,9 @@ def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess
     kinds = classify(events, view.names, rules)
     rows = device_rows(events.device)
     sets = {d: busy(events.start_ns[r], events.end_ns[r], kinds.event_class[r]) for d, r in rows.items()}
-    steps = find_steps(view.ranges, events, view.names, list(sets.values()), view.trace.complete_until_ns)
+    launches = launches_of(view)
+    until_ns = view.trace.complete_until_ns
+    steps = find_steps(view.ranges, events, view.names, list(sets.values()), launches, until_ns=until_ns)
     nesting = nest(view.ranges, events, steps.thread)
     owner = owners_of_events(events, nesting)
     marked = steps.window if window is Window.STEPS else None
@@ -59,7 +63,7 @@ def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess
     rows = {d: r for d, r in rows.items() if d in windows}
     watch = HostWatch(view, kinds, nesting, owner, steps)
     idle = {d: watch.idle_time(complement(sets[d].any, *windows[d]), r) for d, r in rows.items()}
-    return MeasuredProcess(view, kinds, sets, rows, steps, nesting, owner, windows, idle, watch.stacks)
+    return MeasuredProcess(view, kinds, sets, rows, launches, steps, nesting, owner, windows, idle, watch.stacks)
 
 
 def extent_of(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:

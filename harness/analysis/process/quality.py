@@ -14,16 +14,14 @@ from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.part import RankPart, Tables, serialize, unpack_tables
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
-from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of, lost_launches
-from harness.analysis.process.steps import by_periodicity
+from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of
+from harness.analysis.process.steps import are_lost, by_periodicity
 from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
 from harness.common.format import duration
 from harness.traces.trace import Activity
 
 AFTER_WINDOW_SHARE = 0.05
 KNOWN_LAUNCH_SHARE = 0.9
-LOST_SOME = 0.01  # of the launches: whole recordings have up to 0.4 % without work
-LOST_FEWEST = 4  # launches: whole recordings have up to three without work
 FEWEST_COLLECTIVES = 3
 GRAPH_SHARE = 0.05  # of kernel time in whole graphs, from which overlap is not known
 WHOLE_GRAPH = "CUDA graph "
@@ -184,10 +182,12 @@ def _launches(m: MeasuredProcess) -> Iterator[Problem]:
     kernels = (events.activity == Activity.KERNEL) & inside(m)
     count = int(np.count_nonzero(kernels))
     known = int(np.count_nonzero(kernels & (events.launch_ns >= 0)))
-    lost, launches = lost_launches(m)
-    if LOST_SOME * launches <= lost and lost >= LOST_FEWEST:
+    if are_lost(m.launches):
+        lost, launches, steps = int(m.launches.lost.sum()), len(m.launches.lost), m.steps
         evidence = f"{PurePath(m.view.trace.identity.path).name}: {lost} of {launches} launches"
-        yield Problem.doubt(problem_texts.WORK_LOST, evidence)
+        if steps.left_out:
+            evidence += f"; {int(steps.counted.sum())} of {len(steps.names)} steps count"
+        yield Problem.doubt(problem_texts.STEPS_LOST if steps.left_out else problem_texts.WORK_LOST, evidence)
     if known < KNOWN_LAUNCH_SHARE * count:
         evidence = f"{PurePath(m.view.trace.identity.path).name}: {known} of {count} kernels have a known launch"
         yield Problem.doubt(problem_texts.LAUNCHES_MISSING, evidence)

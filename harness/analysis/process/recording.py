@@ -12,18 +12,9 @@ from numpy.typing import NDArray
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.device import idle_of
 from harness.analysis.process.first_use import loading_launches
-from harness.analysis.process.host_calls import Cause, captures
+from harness.analysis.process.host_calls import Cause
 from harness.analysis.process.idle import COMMUNICATION
-from harness.analysis.process.intervals import (
-    Intervals,
-    clip,
-    contains,
-    difference,
-    length,
-    lengths_within,
-    merge,
-    union,
-)
+from harness.analysis.process.intervals import Intervals, clip, difference, length, lengths_within, merge
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import problem_texts
 from harness.traces.trace import I64, Activity
@@ -38,7 +29,6 @@ NUMBERED = 0.01  # of the calls that the profiler numbered; recordings that are 
 APART = 30  # numbers from one call to the next, median; recordings that are whole have 1 to 17
 LONG_NS = 1_000_000  # a launch, and the start of a kernel that nothing holds up, take microseconds
 WAITED_SHARE = 0.1  # of the window in which launched work waits and nothing that was recorded runs
-KNOWN = 0.9  # of the work has a launch: else it is not known which launches have none
 LOST_LEAST = 10  # launches without work: fewer are the ends of a recording
 LOST_MANY = 0.1  # of the launches without work, from which nothing is told of the device's time
 LAUNCHES_KNOWN = 0.1  # of at least ten kernels: with fewer, the host is not in the recording
@@ -61,10 +51,8 @@ def kinds_of(m: MeasuredProcess) -> list[Kind]:
     use of kernels in it."""
     if m.view.on_cpu:
         return _cut_off(m)
-    begin, end = captures(m.view.calls, m.view.names)
-    captured = union(m.view.calls.start_ns[begin], m.view.calls.end_ns[end])
-    first = next((kind for rule in _RULES if (kind := rule(m, captured)) is not None), None)
-    used = None if first else _first_use(m, captured)
+    first = next((kind for rule in _RULES if (kind := rule(m, m.launches.captured)) is not None), None)
+    used = None if first else _first_use(m, m.launches.captured)
     return [*_cut_off(m), *(kind for kind in (first, used) if kind is not None)]
 
 
@@ -177,30 +165,13 @@ def _part(m: MeasuredProcess, _: Intervals) -> Kind | None:
     return Kind(problem_texts.WORK_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
 
 
-def _lost(m: MeasuredProcess, captured: Intervals) -> Kind | None:
+def _lost(m: MeasuredProcess, _: Intervals) -> Kind | None:
     """So many launches without their work that the device's time is not known."""
-    lost, launches = lost_launches(m, captured)
-    if lost < max(LOST_MANY * launches, LOST_LEAST):
+    lost, launches = int(m.launches.lost.sum()), len(m.launches.lost)
+    if m.steps.left_out or lost < max(LOST_MANY * launches, LOST_LEAST):
         return None
     seen = f"{lost} of {_counted(launches, 'launch', 'launches')} have no kernel, copy or set in the file"
     return Kind(problem_texts.WORK_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
-
-
-def lost_launches(m: MeasuredProcess, captured: Intervals | None = None) -> tuple[int, int]:
-    """How many launches up to the last one with work have none, and of how many, without those of a graph's capture;
-    (0, 0) where launches and work cannot be told to belong together. Whole recordings have up to three, none of them
-    before the first launch with work; those after the last one may run after the recording's end."""
-    events, calls, rows = m.view.events, m.view.calls, _launches(m)
-    launched = events.launch_ns[events.launch_ns >= 0]
-    if len(launched) < max(KNOWN * np.count_nonzero(events.activity <= Activity.MEMSET), 1):
-        return 0, 0
-    if captured is None:
-        begin, end = captures(calls, m.view.names)
-        captured = union(calls.start_ns[begin], calls.end_ns[end])
-    start = calls.start_ns[rows]
-    inside = (start <= launched.max()) & (calls.correlation[rows] >= 0)
-    rows = rows[inside & ~contains(captured, start)]
-    return int(np.count_nonzero(~np.isin(calls.correlation[rows], events.correlation))), len(rows)
 
 
 def _waits(m: MeasuredProcess, device: int) -> Intervals:

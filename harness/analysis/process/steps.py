@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.host_calls import Launches
 from harness.analysis.process.idle import Busy
 from harness.analysis.process.intervals import EMPTY, Intervals, lengths_within
 from harness.analysis.process.optimizer_steps import optimizer_steps
@@ -31,6 +32,9 @@ EVEN = 1.5  # 90th over 10th percentile of the periods
 COVERED = 0.7  # of the device's time
 AHEAD = 0.1  # of a step: by so much the device must be behind the host
 KNOWN_LAUNCHES = 0.9  # of the work: with fewer it is not known which step work belongs to
+LOST_SOME = 0.01  # of the launches: whole recordings have up to 0.4 % without work
+LOST_FEWEST = 4  # launches: whole recordings have up to three without work
+LEAST_WHOLE = 2  # steps that have all their work, of which numbers are told
 _COUNTING = re.compile(
     r"^(?:##\s*)?(batch|iteration|iter|(?:train|training|global)[_ ]?step|step)[ _#:=-]*(\d+)\b", re.IGNORECASE
 )
@@ -58,6 +62,7 @@ class ProcessSteps:
     warmup: int = 0
     cut_off: int = 0
     empty_rows: I64 = field(default_factory=lambda: EMPTY.start)  # steps without work on any device
+    left_out: int = 0  # a part of their work is not in the file, or they are apart from most of those that have all
     thread: int | None = None  # the thread with the marks
     between: Intervals = EMPTY  # on the host, from a mark's end to the start of the next
     on_device: bool = False
@@ -130,9 +135,9 @@ def by_periodicity(source: str) -> bool:
 
 
 def find_steps(
-    ranges: Ranges, events: Events, names: list[str], busy: list[Busy], until_ns: int | None = None
+    ranges: Ranges, events: Events, names: list[str], busy: list[Busy], launches: Launches, *, until_ns: int | None
 ) -> ProcessSteps:
-    """The steps of one process. All count but steps that are cut off, empty or warm-up.
+    """The steps of one process. All count but steps that are cut off, empty, without a part of their work, or warm-up.
 
     `until_ns`: the trace is complete up to here.
     """
@@ -142,7 +147,7 @@ def find_steps(
         found = _optimizer_steps(found, ranges, events, names) or found or _periodic_steps(events, names)
     if found is None:
         return NO_STEPS
-    steps = _judge(found, events, busy, until_ns)
+    steps = _whole(_judge(found, events, busy, until_ns), launches)
     steps = steps if until_ns is not None else _on_device(steps, events, names)
     warmup, counted = leading_warmup(steps.durations_ns), steps.counted.copy()
     counted[np.flatnonzero(counted)[:warmup]] = False
@@ -241,6 +246,30 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
         worked = worked | _launched_work(steps, events)
     empty = np.flatnonzero(complete & ~worked)
     return replace(steps, counted=complete & worked, cut_off=int((~complete).sum()), empty_rows=empty)
+
+
+def _whole(steps: ProcessSteps, launches: Launches) -> ProcessSteps:
+    """The longest row of steps that have all their work, where some have not, and at least two have."""
+    if not are_lost(launches):
+        return steps
+    launched_ns = launches.start_ns[launches.lost]
+    step = np.searchsorted(steps.mark_start_ns, launched_ns, side="right") - 1
+    last = max(int(steps.end_ns[-1]), int(steps.mark_end_ns[-1]))
+    damaged = np.isin(np.arange(len(steps.names)), step[launched_ns < last])
+    edges = np.flatnonzero(np.diff(steps.counted & ~damaged, prepend=False, append=False))
+    begins, ends = edges[::2], edges[1::2]
+    longest = int(np.argmax(ends - begins)) if len(begins) else 0
+    if not len(begins) or ends[longest] - begins[longest] < LEAST_WHOLE:
+        return steps
+    counted = np.zeros(len(steps.names), np.bool_)
+    counted[begins[longest] : ends[longest]] = True
+    return replace(steps, counted=counted, left_out=int(steps.counted.sum() - counted.sum()))
+
+
+def are_lost(launches: Launches) -> bool:
+    """Whether so many launches have no work that it is not in the file."""
+    lost = int(launches.lost.sum())
+    return LOST_SOME * len(launches.lost) <= lost and lost >= LOST_FEWEST
 
 
 def _launched_work(steps: ProcessSteps, events: Events) -> NDArray[np.bool_]:

@@ -54,6 +54,8 @@ EVENTS_DROPPED = "the profiler dropped events"
 WORK_LOST = "the work of some launches is not in the recording: the device was busier than told here"
 """1 % of the launches, and at least four, have no kernel, copy or set, without those of a graph's capture, up to the
 last launch that has one. From 10 % on the recording is one in which work of the device is missing."""
+STEPS_LOST = "the work of some launches is not in the recording: the steps that made them are left out"
+"""As above, if at least two steps in a row have all their work: the longest such row counts."""
 LAUNCHES_MISSING = "idle causes and ranges are incomplete: launches are missing"
 """Under 90 % of the kernels in the window have a known launch."""
 WHOLE_GRAPHS = "CUDA graphs were recorded whole: their communication is counted as computation"

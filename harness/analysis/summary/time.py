@@ -47,13 +47,16 @@ class Steps(SummaryPart, kw_only=True):
     found: int = 0
     """Steps of all ranks."""
     counted: int = 0
-    """Found minus the three below."""
+    """Found minus the four below."""
     excluded_warmup: int = 0
     """Leading steps longer than twice the median of all later ones, and at least three later ones must remain."""
     excluded_cut_off: int = 0
     """Marks that never closed while recorded, and all that lie after the place where a half-written file ends."""
     excluded_empty: int = 0
     """Steps in which no device works and that launch nothing."""
+    excluded_work_lost: int = 0
+    """Steps that made launches whose work is not in the recording, and those that such steps cut off from the longest
+    row of steps without them; none if no two steps in a row are whole."""
     on_device: bool = False
     """If the host is ahead of the device, the steps are those of the device: from the first start of the work that a
     step launched (on the stream with most work) to that of the next step, the last to the end of its work. The host is

@@ -170,7 +170,10 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
     if d is None:
         none = f"{x.found} found, none can be counted" if x.found else "none found"
         return [f"Steps: {none}; the window is from the first to the last event of the devices"] if s.sources else []
-    excluded = (x.excluded_warmup, "warm-up"), (x.excluded_cut_off, "cut off"), (x.excluded_empty, "without work")
+    excluded = (
+        *((x.excluded_warmup, "warm-up"), (x.excluded_cut_off, "cut off"), (x.excluded_empty, "without work")),
+        (x.excluded_work_lost, "where work is missing"),
+    )
     left_out = [f"{count} {why}" for count, why in excluded if count]
     without = f" ({', '.join(left_out)} left out)" if left_out else ""
     over = f" over {len(x.per_rank)} ranks" if len(x.per_rank) > 1 else ""

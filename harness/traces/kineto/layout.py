@@ -111,7 +111,7 @@ _OLD_OPERATOR, _OLD_CALL = b'"%s"' % OLD_OPERATOR.encode(), b'"Runtime"'
 _COLLECTIVE_KEY = b'"Collective name"'
 _MESSAGE = b'"%s"' % MESSAGE_OPERATOR.encode()
 _ANY_CATEGORY, _ANY_PAIR = re.compile(rb'"cat"\s*:\s*"([^"]*)"'), re.compile(rb'"ph"\s*:\s*"B"')
-_SAMPLED_WHOLE, _SAMPLED_BYTES = 256 << 10, 4 << 10  # of a file's text, and of each later block
+_SAMPLED_WHOLE, _SAMPLED_BYTES = 128 << 10, 4 << 10  # of a file's text, and of each later block
 _LONG_DURATION = re.compile(rb'"dur"\s*:\s*' + LONG_US)
 
 
