@@ -251,8 +251,10 @@ KINDS = (
          "it is read as the device's, and never replaced by the host's", "no category of PyTorch's, are read as"),
     Kind(begin_and_end, "pairs of begin and end in the place of spans", "they are read as spans"),
     Kind(several_recordings, "several recordings of each rank in one folder", "each is a job, by its time or steps"),
-    Kind(lost_work, "launches whose kernels are not in the file", "the steps that made them are left out, and the report is doubtful; where no two steps are whole, it has no idle "
-         "time", "launches have no kernel, copy or set in the file"),
+    Kind(lost_work, "launches whose kernels are not in the file",
+         "the steps that made them are left out, and the report is doubtful; if no two steps are whole, it has no idle "
+         "time",
+         "launches have no kernel, copy or set in the file"),
     Kind(optimizer_marks, "one mark around all steps, or none",
          "the optimizer's own ranges, which PyTorch records, tell the steps"),
     Kind(evaluated_batches, "an evaluation between steps that no range tells",
