@@ -41,7 +41,6 @@ from harness.traces.operations.vocabulary import Role
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I64
 
-_MOST_NAMED = 5
 _TOOL = "operations"
 
 

@@ -88,11 +88,6 @@ def _counters(s: Summary) -> list[tuple[summary.MetricAverage, summary.Device]]:
     return found[:_COUNTERS]
 
 
-def _where_over_time(s: Summary) -> list[str]:
-    drawn = len({counter.metric for d in s.devices for counter in d.counters})
-    return [f"The page has {drawn} of them over time."] if drawn else []
-
-
 COUNTERS = TableOf[tuple[summary.MetricAverage, summary.Device]](
     caption="GPU counters, mean over the window",
     rows=_counters,

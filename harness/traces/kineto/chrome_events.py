@@ -292,10 +292,6 @@ def _tell_apart(plan: ReadingPlan) -> None:
         plan.label = {process: labels.index(_label(process, names.get(process, ""))) for _, process in read}
 
 
-def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (0, part) for part in _NUMBER.split(text)]
-
-
 def _label(process: Process, name: str) -> str:
     """What tells a rank's processes from those of another: a rank in a name, or what stands before the pid."""
     if rank := _RANK.search(name) or _RANK.search(process):
