@@ -51,13 +51,19 @@ def phase_of_name(name: str) -> int:
     return next((phase for phase, pattern in _PATTERNS if pattern.search(name)), OTHER)
 
 
-def phases(ranges: Ranges, names: list[str], nesting: Nesting) -> NDArray[np.int8]:
-    """The phase of each of n range rows: its own, else the phase of the innermost range around it that has one; all
-    inside of an evaluation is a part of it."""
+def _own_phases(ranges: Ranges, names: list[str]) -> NDArray[np.int8]:
+    """The phase that each range's own name tells."""
     table = np.full(len(names) + 1, OTHER, np.int8)
     for i in used(ranges.name):
         table[i] = phase_of_name(names[i])
-    phase: NDArray[np.int8] = table[ranges.name]
+    found: NDArray[np.int8] = table[ranges.name]
+    return found
+
+
+def phases(ranges: Ranges, names: list[str], nesting: Nesting) -> NDArray[np.int8]:
+    """The phase of each of n range rows: its own, else the phase of the innermost range around it that has one; all
+    inside of an evaluation is a part of it."""
+    phase = _own_phases(ranges, names)
     for rows in reversed(by_depth(nesting.parent)):
         around = np.append(phase, np.int8(OTHER))[nesting.parent[rows]]
         inherit = (phase[rows] == OTHER) | (around == EVALUATION)
@@ -128,10 +134,7 @@ def with_whole_evaluations(view: View) -> View:
     with what the program does between them, as long as it loads nothing that is trained on; and for the functions that
     evaluate, where Python's were recorded."""
     ranges, names, host = view.ranges, view.names, view.host
-    table = np.full(len(names) + 1, OTHER, np.int8)
-    for i in used(ranges.name):
-        table[i] = phase_of_name(names[i])
-    of = table[ranges.name]
+    of = _own_phases(ranges, names)
     python = (host.kind == HostKind.PYTHON) & matching(host.name, names, _EVALUATES.search)
     added = ranges
     for thread in np.unique(np.append(ranges.thread[of == EVALUATION], host.thread[python])).tolist():
@@ -161,8 +164,7 @@ def with_inferred_phases(view: View) -> View:
     """The process with ranges for its forward and backward passes and evaluations, where autograd's operators show them
     and no range does."""
     ranges, names = view.ranges, view.names
-    table = np.array([*map(phase_of_name, names), OTHER], np.int8)
-    of = table[ranges.name]
+    of = _own_phases(ranges, names)
     if (of == BACKWARD).any():
         return view
     acts = _on_cpu(view) if view.on_cpu else _on_gpu(view)
