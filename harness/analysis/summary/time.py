@@ -356,10 +356,12 @@ class PhaseTime(SummaryPart, kw_only=True):
     """Device time by the phase of training that launched it, all devices."""
 
     phase: str
-    """Forward, backward, optimizer, data loading, send/recv, other: the innermost range with such a name around the
-    launch (CPU: around the operator). If no range of backward was recorded, autograd's operators show it, and what the
-    program runs before them is forward. Between steps: launched between the marks of two steps, and not while data was
-    loaded."""
+    """Forward, backward, optimizer, data loading, send/recv, evaluation, other: the innermost range with such a name
+    around the launch (CPU: around the operator). If no range of backward was recorded, autograd's operators show it,
+    and what the program runs before them is forward. Evaluation, where no range tells it, is a batch of PyTorch's
+    DataLoader that is put through the model (at least half as many launches as in a forward pass) without a backward
+    pass before the next batch, in some of the steps with a backward pass and not in all. Between steps: launched
+    between the marks of two steps, and not while data was loaded."""
     kernels: int
     """Device events (CPU: operators and collectives) that start in the window."""
     duration_ns: int
