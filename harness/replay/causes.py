@@ -13,7 +13,7 @@ from harness.analysis.summary import Summary
 from harness.replay import device_causes as device
 from harness.replay import host_causes as host
 from harness.replay import rank_causes as rank
-from harness.replay.suspect import WORK_TIME, Cause, ReplayContext, Suspect, settled, slots
+from harness.replay.suspect import WORK_TIME, Cause, ReplayContext, Suspect, slots
 
 Rule = Callable[[ReplayContext], Iterator[Suspect]]
 BUSY = 0.95  # of a device's time: the host costs it nothing
@@ -355,7 +355,7 @@ def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
     entry = CAUSES[suspect.cause.value]
     most = context.step_ns
     if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
-        most = min(most, float(suspect.saved_ns[settled(len(suspect.saved_ns)) :].mean()))
+        most = min(most, float(suspect.saved_ns[context.settled :].mean()))
     if not entry.of_host or (entry.on_gpus and context.on_cpu):
         return most
     who = list(suspect.processes)

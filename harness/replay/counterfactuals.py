@@ -26,7 +26,7 @@ from harness.replay.graph import (
     SENDING,
     TimeCategory,
 )
-from harness.replay.suspect import HOST_TIME, WORK_TIME, Gain, ReplayContext, settled, slots
+from harness.replay.suspect import HOST_TIME, WORK_TIME, Gain, ReplayContext, slots
 from harness.theory.devices import rates_in_16_bits
 from harness.traces.trace import F64, I64
 
@@ -92,7 +92,7 @@ def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
     lengths = [job.lengths, *(edited.lengths for edited in edits)]
     replayed = job.replay(np.stack([*lengths, *bests])).mean(axis=1)
     at_best = iter(replayed[len(lengths) :])
-    usual = np.arange(replayed.shape[1]) >= settled(replayed.shape[1])
+    usual = np.arange(replayed.shape[1]) >= context.settled
     found = []
     for edited, changed in zip(edits, replayed[1 : len(lengths)], strict=True):
         counted = usual if edited.counted is None else edited.counted
@@ -113,9 +113,9 @@ def accumulated(k: int) -> Edit:
         job = context.job
         steps = job.step_begin.shape[1]
         reduces = {(call.kind, PHASES[call.phase]) for call in job.calls}
-        if reduces != {("all_reduce", "backward")} or steps - settled(steps) < k or job.alone:
+        if reduces != {("all_reduce", "backward")} or steps - context.settled < k or job.alone:
             return None
-        counted = np.arange(steps) >= steps - (steps - settled(steps)) // k * k  # the last whole groups of k
+        counted = np.arange(steps) >= steps - (steps - context.settled) // k * k  # the last whole groups of k
         quiet = np.arange(steps) % k != (steps - 1) % k
         factors = job.unchanged()
         factors[:, slots((*HOST_TIME,), OPTIMIZER)] = 0

@@ -34,7 +34,6 @@ from harness.replay.suspect import (
     hit,
     in_steps,
     runs_in,
-    settled,
     slots,
 )
 from harness.traces.trace import F64, I64
@@ -365,7 +364,7 @@ def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase
         if (not usual and phase not in _ELSEWHERE) or not _in_some(steps):
             continue
         more = work - float(np.median(work[~steps]))
-        usual_ones = ~steps & (np.arange(len(steps)) >= settled(len(steps)))
+        usual_ones = ~steps & (np.arange(len(steps)) >= context.settled)
         if more[steps].mean() < _APART * more[usual_ones].std():
             continue
         if context.is_told(process, slots(categories, phase), float(np.where(steps, more, 0).mean())):
@@ -429,7 +428,7 @@ def _between_messages(context: ReplayContext, process: int, chosen: list[int]) -
     first = np.searchsorted(arrived, job.time_ns[job.step_begin[process]])
     counts = np.searchsorted(arrived, job.time_ns[job.step_end[process]]) - first
     k = int(counts[-1]) + 1
-    if (counts[settled(len(steps)) :] != k - 1).any():
+    if (counts[context.settled :] != k - 1).any():
         k = 1
     number = np.searchsorted(arrived, job.time_ns[job.target[arc]]) - first[step]
     number = np.clip(number, 0, k - 1)

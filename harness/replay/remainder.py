@@ -11,17 +11,7 @@ from harness.analysis.summary import Remainder
 from harness.replay.causes import CAUSES
 from harness.replay.counterfactuals import Edited
 from harness.replay.graph import DEVICE_COMPUTES, TimeCategory
-from harness.replay.suspect import (
-    HOST_TIME,
-    WORK_TIME,
-    Cause,
-    Gain,
-    ReplayContext,
-    Suspect,
-    settled,
-    slots,
-    without_all,
-)
+from harness.replay.suspect import HOST_TIME, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots, without_all
 from harness.traces.trace import F64, I64
 
 
@@ -30,7 +20,7 @@ def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators
     counted steps, for the micro-batches of today. No change makes a step shorter than this. lengths: the change's own,
     or its best. operators: whether it also changes what takes the place of kernels on a CPU. changes: it makes work
     itself shorter, by how much is not known where each kernel follows its own launch and no arc has its time alone."""
-    usual = np.arange(context.step_count) >= settled(context.step_count)
+    usual = np.arange(context.step_count) >= context.settled
     counted = usual if edited.counted is None else edited.counted
     work: F64 = np.nan_to_num(context.device_time["compute_ns"])[:, counted].mean(axis=1)
     if edited.work is not None:

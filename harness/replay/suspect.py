@@ -67,6 +67,12 @@ class ReplayContext:
                     found[process] = 1 - computed.get("optimizer", 0) / sum(computed.values())
         return found
 
+    @cached_property
+    def settled(self) -> int:
+        """How many first steps not to look at: at the first, ranks are as far apart as they were before the recording.
+        None where one process sends nothing to others."""
+        return 1 if self.step_count > 3 and (self.processes > 1 or self.job.alone) else 0
+
     def counted(self, counter: str) -> F64:
         """A counter of each process, per step, mean over steps; 0 where a process did not record it."""
         every = (self.recorded(process) for process in range(self.processes))
@@ -346,11 +352,6 @@ def runs_in(by_step: F64) -> NDArray[np.bool_]:
 def culprits(by_process: NDArray[np.int64] | NDArray[np.float64]) -> tuple[int, ...]:
     """The processes with a large part of the largest one's time."""
     return tuple(np.flatnonzero(hit(by_process)).tolist())
-
-
-def settled(steps: int) -> int:
-    """How many first steps not to look at: at the first, ranks are as far apart as they were before the recording."""
-    return 1 if steps > 3 else 0
 
 
 LEAST = 0.02  # of a step: less is not looked at
