@@ -123,8 +123,8 @@ def accumulated(k: int) -> Edit:
         lengths = job.scaled(factors, quiet)
         unsent = np.append(quiet, False)[job.step[job.messages.arc]]
         lengths[job.messages.arc[unsent]], lengths[job.messages.own[unsent]] = NEVER, 0
-        passes = context.shares_of_passes
-        return Edited(lengths, counted, work=passes + (1 - passes) / k)
+        of_batches = context.shares_of_batches
+        return Edited(lengths, counted, work=of_batches + (1 - of_batches) / k)
 
     return edit
 
@@ -133,21 +133,22 @@ _ONCE = 0.03  # of the window: as the report calls a recording one of first use 
 
 
 def larger(context: ReplayContext) -> Edited | None:
-    """All work but the optimizer's and evaluation's twice, between the same gaps; one optimizer step and its messages
-    for both. Twice the data is loaded: what the host waits for it, in data loading and between the marked steps,
-    doubles, too. For marked steps with work alone: what happens once, as the first use of kernels, has no micro-batch.
+    """All work but the optimizer's twice, between the same gaps; one optimizer step and its messages for both. As much
+    is evaluated for the same samples. Twice the data is loaded: what the host waits for it, in data loading and between
+    the marked steps, doubles, too. For marked steps with work alone: what happens once, as the first use of kernels,
+    has no micro-batch.
     """
     devices, causes = context.summary.devices, context.summary.idle_causes
     once = sum(c.duration_ns for c in causes if c.cause == "first use") > _ONCE * sum(d.window_ns for d in devices)
     if once or not all(own.marked for own in context.job.processes) or not context.of(WORK_TIME).any():
         return None
     factors = context.job.unchanged()
-    for phase in (phase for phase in range(N_PHASES) if phase not in (OPTIMIZER, EVALUATION)):
+    for phase in (phase for phase in range(N_PHASES) if phase != OPTIMIZER):
         factors[:, slots((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), phase)] = 2
-    factors[:, [s for phase in (DATA, BETWEEN) for s in slots(HOST_TIME, phase)]] = 2
-    twice = 1 + context.shares_of_passes
-    factors[:, slots(_DEVICE)] = twice[:, None]
-    return Edited(context.job.scaled(factors), per=2, work=twice)
+    factors[:, [s for phase in (DATA, BETWEEN, EVALUATION) for s in slots(HOST_TIME, phase)]] = 2
+    factors[:, slots(_DEVICE)] = 1 + context.shares_of_passes[:, None]
+    factors[:, slots((TimeCategory.DEVICE_EVALUATION,))] = 2
+    return Edited(context.job.scaled(factors), per=2, work=1 + context.shares_of_batches)
 
 
 READY_NS = 1_500_000  # to take a batch that a worker has loaded: 1.4 to 2.4 ms in six of ten measurements on two cores

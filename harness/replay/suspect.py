@@ -59,10 +59,18 @@ class ReplayContext:
     def shares_of_passes(self) -> F64:
         """Which part of each process's work grows with the micro-batch: all but the optimizer's; 1 where neither a
         forward nor a backward pass is known."""
+        return self._but_the_optimizers(("evaluation",))
+
+    @cached_property
+    def shares_of_batches(self) -> F64:
+        """The same with evaluation, which grows with it, too: of all the process's work."""
+        return self._but_the_optimizers(())
+
+    def _but_the_optimizers(self, without: tuple[str, ...]) -> F64:
         found = np.ones(self.processes)
         for process in range(self.processes):
             for part in self._parts_of(process):
-                computed = {name: row[2] or 0 for name, row in part.phases.items() if name != "evaluation"}
+                computed = {name: row[2] or 0 for name, row in part.phases.items() if name not in without}
                 if computed.get("forward") or computed.get("backward"):
                     found[process] = 1 - computed.get("optimizer", 0) / sum(computed.values())
         return found
