@@ -29,7 +29,9 @@ class RecordBatch:
     work: list[Work] = field(default_factory=list)
     message_texts: list[bytes] = field(default_factory=list)  # of the records in `work` that carry a message
     calls: list[Work] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)  # categories of a sample of all records, and PAIRS
+    seen: set[str] = field(
+        default_factory=set
+    )  # of a sample of all records, categories (those known may lack), and PAIRS
 
     def extend(self, other: RecordBatch) -> None:
         """Append another batch."""
@@ -82,13 +84,15 @@ def picked(records: Records, operators: bool) -> Iterator[RecordBatch]:
 
 def batch_of(raws: Sequence[bytes], operators: bool) -> RecordBatch:
     """The wanted ones of some whole records."""
-    heads = _heads_of(raws)
-    batch = RecordBatch(seen={head.cat for head in heads if head.ph == _SPAN})
-    if any(head.ph == _BEGIN for head in heads):
-        batch.seen.add(PAIRS)
-    for raw, head in zip(raws, heads, strict=True):
-        if head.cat in KIND_OF_CATEGORY and (kind := kind_of(head, operators)) is not None:
-            batch.texts[kind].append(raw)
+    batch = RecordBatch()
+    for raw, head in zip(raws, _heads_of(raws), strict=True):
+        if head.cat in KIND_OF_CATEGORY:
+            if (kind := kind_of(head, operators)) is not None:
+                batch.texts[kind].append(raw)
+            elif head.ph == _BEGIN:
+                batch.seen.add(PAIRS)
+        elif head.ph in (_SPAN, _BEGIN):
+            batch.seen.add(head.cat if head.ph == _SPAN else PAIRS)
     return batch
 
 
