@@ -259,9 +259,8 @@ def captures(calls: Calls, names: list[str]) -> tuple[I64, I64]:
 
 
 class Launches(NamedTuple):
-    """When each launch was made, up to the last one with work and outside of a graph's capture, in the order of time,
-    and whether its work is missing; nothing where launches and work cannot be told to belong together. captured: the
-    captures of graphs."""
+    """When each launch was made, up to the last one with work and outside of a graph's capture, and whether its work is
+    missing; nothing where launches and work cannot be told to belong together. captured: the captures of graphs."""
 
     start_ns: I64
     lost: NDArray[np.bool_]

@@ -29,9 +29,7 @@ class RecordBatch:
     work: list[Work] = field(default_factory=list)
     message_texts: list[bytes] = field(default_factory=list)  # of the records in `work` that carry a message
     calls: list[Work] = field(default_factory=list)
-    seen: set[str] = field(
-        default_factory=set
-    )  # of a sample of all records, categories (those known may lack), and PAIRS
+    seen: set[str] = field(default_factory=set)  # of a sample: PAIRS, and categories, at least the unknown ones
 
     def extend(self, other: RecordBatch) -> None:
         """Append another batch."""
