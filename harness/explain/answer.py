@@ -126,9 +126,10 @@ def _warm_up(s: Summary) -> list[str]:
     if not count:
         return []
     ranks = max(len(s.ranks), 1)
-    steps = "The first step is" if count <= ranks else f"The first {count / ranks:.0f} steps are"
+    unit = "period" if by_periodicity(s.steps.source) else "step"
+    steps = f"The first {unit} is" if count <= ranks else f"The first {count / ranks:.0f} {unit}s are"
     takes = "it takes" if count <= ranks else "each takes"
-    longer = f"more than {WARMUP_FACTOR:.0f} times as long as later steps"
+    longer = f"more than {WARMUP_FACTOR:.0f} times as long as later {unit}s"
     return [f"{steps} not counted (warm-up), because {takes} {longer}."]
 
 

@@ -389,8 +389,12 @@ def sbatch_variables(environ: Mapping[str, str], job: Job) -> dict[str, str]:
 MOST_NAMED = 4  # of the variables of a Slurm job
 
 
-def what_the_shell_brings(environ: Mapping[str, str], job: Job) -> list[str]:
-    """A line for each way in which the shell or the user's own files change the launch."""
+def what_the_shell_brings(environ: Mapping[str, str], *jobs: Job) -> list[str]:
+    """A line for each way in which the shell or the user's own files change the jobs."""
+    return list(dict.fromkeys(line for job in jobs for line in _what_it_brings(environ, job)))
+
+
+def _what_it_brings(environ: Mapping[str, str], job: Job) -> list[str]:
     lines = []
     if variables := shell_variables(environ, job):
         lines.append(f"from your shell: {variables_in_words(variables)}")

@@ -11,13 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from harness.analysis.machine import monitored_devices
-from harness.analysis.summary import MonitorDevice
+from harness.analysis.summary import MonitorDevice, Summary
 from harness.monitor import gpm
 from harness.monitor.gpm import GPM_COLUMNS
 from harness.monitor.nvml import NvmlSource
 from harness.monitor.record import SampleFile
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize, without_sms
+from harness.report.page.inputs import Inputs
+from harness.report.page.run import machine_section
 from harness.report.tables.machine import MONITOR
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml, GpmNvml
 
@@ -165,7 +167,7 @@ def test_only_a_busy_device_with_less_than_half_of_that_on_its_sms_is_told(
     assert (without_sms(utilization, sm_active) is not None) == told
 
 
-def test_the_report_tells_alike_devices_once() -> None:
+def test_the_report_and_its_page_tell_alike_devices_once() -> None:
     rows = [
         MonitorDevice(
             node="n", device=i, name="H200", samples=1, duration_ns=1, mean_utilization_percent=100.0,
@@ -173,8 +175,10 @@ def test_the_report_tells_alike_devices_once() -> None:
         )
         for i in range(6)
     ]  # fmt: skip
-    (line,) = MONITOR.advice(SimpleNamespace(monitor=rows))  # type: ignore[arg-type]
-    assert line.startswith("  ! n GPU 0, n GPU 1, n GPU 2, n GPU 3 …: utilisation is 100 %")
+    told = "n GPU 0, n GPU 1, n GPU 2, n GPU 3 …: utilisation is 100 %"
+    (line,) = MONITOR.advice(Summary(monitor=rows))
+    assert line.startswith(f"  ! {told}")
+    assert machine_section(Summary(monitor=rows), Inputs()).note.startswith(told)
 
 
 def test_samples_from_before_these_columns_are_read(write_samples: Write) -> None:

@@ -54,7 +54,10 @@ def test_steps_that_are_left_out_as_warm_up_are_told() -> None:
     assert not given.steps.excluded_warmup and "warm-up" not in " ".join(verdict(given).sentences)
     steps = given.steps.model_copy(update={"excluded_warmup": 1})
     said = " ".join(verdict(given.model_copy(update={"steps": steps})).sentences)
-    assert "The first step is not counted (warm-up), because it takes more than 2 times as long" in said
+    assert "The first step is not counted (warm-up), because it takes more than 2 times as long as later steps" in said
+    periods = steps.model_copy(update={"source": "periodicity of k"})
+    said = " ".join(verdict(given.model_copy(update={"steps": periods})).sentences)
+    assert "The first period is not counted" in said and "as long as later periods" in said
 
 
 def test_the_shares_and_the_step_come_first() -> None:

@@ -19,7 +19,7 @@ from harness.experiment.exercises import DeepSpeed
 from harness.run import Run, all_runs
 from harness.site.site import load_site
 from harness.study.series.points import TaskStatus
-from harness.study.series.runner import to_make
+from harness.study.series.runner import SeriesOutcome, to_make
 from harness.study.sweeps.axes import Sweep, read_sweep, shipped_sweep, sweep_names
 from harness.study.sweeps.expand import Expanded, expand
 from harness.study.sweeps.stored import all_series, stored_request
@@ -303,6 +303,16 @@ def test_a_person_who_does_not_say_yes_starts_nothing(
     assert "start 4 runs? [y/N]" in said
     assert sentence in said
     assert all_series() == []
+
+
+@pytest.mark.parametrize("flag", ["--dry-run", "--yes"])
+def test_what_the_shell_brings_to_the_runs_is_told_once_before_they_start(
+    file: str, flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NCCL_P2P_LEVEL", "LOC")
+    monkeypatch.setattr("harness.cli.study.series.carry_out", lambda *_: SeriesOutcome([]))
+    main(["sweep", file, flag])
+    assert capsys.readouterr().err.count("\n  from your shell: NCCL_P2P_LEVEL=LOC") == 1
 
 
 def test_a_dry_run_prints_a_command_per_run_and_writes_nothing(file: str, capsys: pytest.CaptureFixture[str]) -> None:

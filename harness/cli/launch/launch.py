@@ -138,7 +138,8 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     if prepared.where:
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
     if behaviour.dry_run:
-        tell(what_the_shell_brings(os.environ, job))
+        for line in what_the_shell_brings(os.environ, job):
+            print(line, file=sys.stderr)
         warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
         text = script_of(job)
         if behaviour.explain:
@@ -153,19 +154,12 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         return 0
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
-    tell(what_the_shell_brings(os.environ, job))
     from harness.cli.launch.plan_short import announced
     from harness.study.start import start_run
 
     plan = announced(prepared, quiet=behaviour.json)
     warn([*warnings_of(job, os.environ), *plan.warnings], behaviour)
     return after_submission(start_run(prepared, command, plan=plan), behaviour)
-
-
-def tell(lines: list[str]) -> None:
-    """Print what is no warning."""
-    for line in lines:
-        print(line, file=sys.stderr)
 
 
 def warn(warnings: list[str], behaviour: Behaviour) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
 
 
 def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
-    """The plan of a launch, whose short form is printed unless `quiet`."""
+    """The plan of a launch. What the shell brings is printed, and, unless `quiet`, the plan's short form."""
+    from harness.launch.submit import what_the_shell_brings
     from harness.study.plan.plan import plan_of
 
     plan = plan_of(prepared)
-    for line in [] if quiet else short_form(plan):
+    for line in [*what_the_shell_brings(os.environ, prepared.job), *([] if quiet else short_form(plan))]:
         print(line, file=sys.stderr)
     return plan
 

@@ -24,6 +24,7 @@ from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.secrets import masked_words
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
+from harness.launch.submit import what_the_shell_brings
 from harness.report.tables.table import WIDTH, setting, table
 from harness.study.check import series
 from harness.study.check.result import ArmValues, Checked, Differing, Question, check_arms
@@ -178,13 +179,15 @@ def make_arms(
     no such check. TrainingNeeded: this machine trains, and only the training packages are missing. WorkError: fewer
     than two runs of an arm completed."""
     tasks = series.tasks_of(launches, each)
-    for task in tasks[: len(series.ARMS)]:
-        require_training(task.prepared.job, os.environ)
+    jobs = [task.prepared.job for task in tasks[: len(series.ARMS)]]
+    for job in jobs:
+        require_training(job, os.environ)
     name = series.known_series(resume) if resume else series.new_series()
     arguments = [shlex.join(masked_words(launch.arguments)) for launch in launches.values()]
     again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", name])
     order = " ".join(slot.key.upper() for slot in series.slots(each))
     lines = [f"{name}: {len(tasks)} runs, alternating {order}", *cost_lines(_cost(name, tasks))]
+    lines += what_the_shell_brings(os.environ, *jobs)
     print("\n  ".join(lines), file=sys.stderr)
     outcome = _made(name, tasks, again)
     arms = [_arm(arm, word, outcome) for arm, word in zip(series.ARMS, arguments, strict=True)]

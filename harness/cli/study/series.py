@@ -16,6 +16,7 @@ from harness.common.secrets import masked_words
 from harness.common.whole_number import whole_number
 from harness.launch.backends.registry import backend_of
 from harness.launch.check import require_training
+from harness.launch.submit import what_the_shell_brings
 from harness.study.series.cost import SeriesCost, cost_lines, series_cost
 from harness.study.series.points import Task, TaskStatus, counts, hours
 from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make
@@ -148,7 +149,7 @@ def count_text(found: dict[str, int]) -> str:
 
 
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:
-    """The runs that exist, the runs to make, and their cost."""
+    """The runs that exist, the runs to make, their cost, and what the shell brings to them."""
     yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
     yield from (f"  {line}" for line in cost_lines(plan.cost))
     cap = plan.limits.cap_ns
@@ -156,6 +157,8 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
         most = f"all runs together take at most {hours(plan.cost.most_ns)}"
         above = "" if plan.cost.most_ns <= cap else ", so it stops before a run that could exceed the cap"
         yield f"  cap: {hours(cap)} {plan.cost.unit}; {most}{above}"
+    jobs = (task.prepared.job for task in plan.to_make)
+    yield from (f"  {line}" for line in what_the_shell_brings(os.environ, *jobs))
 
 
 def _confirmed(runs: int, wanted: Wanted) -> bool:

@@ -28,6 +28,7 @@ from harness.report.plots import plotly_json
 from harness.report.plots.counters import monitor_figure, port_figure
 from harness.report.plots.plots import network_figure
 from harness.report.tables.catalogue import page_tables
+from harness.report.tables.machine import monitor_sentences
 from harness.run import when
 from harness.run.commands import commands_started, left_out
 
@@ -207,7 +208,7 @@ def machine_section(s: Summary, inputs: Inputs) -> Section:
     lead = "Samples of every node during the training. Shaded: the profiled steps."
     if len(inputs.monitors) > _MOST_NODES:
         lead += f" {_MOST_NODES} of {len(inputs.monitors)} nodes have plots; the table has all nodes."
-    return Section("machine", "Monitor", lead, figures, tables)
+    return Section("machine", "Monitor", lead, figures, tables, note="".join(f"{x}. " for x in monitor_sentences(s)))
 
 
 def _step_begins(inputs: Inputs) -> list[int]:

@@ -165,13 +165,13 @@ def _clock_limits(m: summary.MonitorDevice) -> str:
     return ", ".join(f"{reason} {percent(share)}" for reason, share in m.clock_limit_shares.items()) or "–"
 
 
-def _monitor_advice(s: Summary) -> list[str]:
+def monitor_sentences(s: Summary) -> list[str]:
     """Where the utilisation promises more than the SMs did. Alike devices are told once."""
     said: dict[str, list[str]] = {}
     for m in s.monitor:
         if text := without_sms(m.mean_utilization_percent, m.mean_sm_active_percent):
             said.setdefault(text, []).append(f"{m.node} GPU {m.device}")
-    return [f"  ! {', '.join(which[:_NAMED])}{' …' * (len(which) > _NAMED)}: {text}" for text, which in said.items()]
+    return [f"{', '.join(which[:_NAMED])}{' …' * (len(which) > _NAMED)}: {text}" for text, which in said.items()]
 
 
 MONITOR = TableOf[summary.MonitorDevice](
@@ -195,7 +195,7 @@ MONITOR = TableOf[summary.MonitorDevice](
     section="machine",
     topic="the monitor",
     spare=("name", "of", "DRAM", "Tensor Active"),
-    advice=_monitor_advice,
+    advice=lambda s: [f"  ! {sentence}" for sentence in monitor_sentences(s)],
     file=file_of("monitor"),
 )
 
