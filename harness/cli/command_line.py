@@ -16,6 +16,8 @@ from harness.common.errors import given_twice
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from harness.experiment.options import Option
 
 RUN = "run"
@@ -183,9 +185,16 @@ def _is_value(word: str) -> bool:
     return not word.startswith("-") or re.fullmatch(r"-[0-9.]+", word) is not None
 
 
-NARROWEST = 60  # no table fits into less; lines that wrap are better then
+NARROWEST = 40  # no sentence is easy to read in less
 
 
 def columns(without_terminal: int) -> int:
     """Characters of a line: the terminal's or COLUMNS; `without_terminal` for a file or a pipe."""
     return max(shutil.get_terminal_size((without_terminal, 0)).columns, NARROWEST)
+
+
+def show(text: str | Text) -> None:
+    """Print it: with its colours and links on a terminal that has them, without any with NO_COLOR or in a pipe."""
+    from rich.console import Console
+
+    Console(highlight=False, markup=False, emoji=False, soft_wrap=True).print(text, end="")

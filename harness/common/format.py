@@ -47,6 +47,50 @@ def duration_range(low_ns: float | None, high_ns: float | None) -> str:
     return f"{low.removesuffix(f' {unit}')} to {high}"
 
 
+class Scale:
+    """Times beside a whole, which has three digits: all in its unit, and as exact as it is told.
+
+    >>> step = Scale(128_400_000)
+    >>> step.text(56_100_000), step.of(56_100_000), step.range(47_600_000, 65_900_000)
+    ('56', '56 of 128 ms', '48 to 66 ms')
+    >>> step.parts([41_100_000, 19_300_000, 56_100_000, 11_900_000])
+    ['41', '19', '56', '12']
+    """
+
+    def __init__(self, whole_ns: float) -> None:
+        value, self.unit = duration(whole_ns).split(" ")
+        self.whole_ns, self._digits = whole_ns, len(value.partition(".")[2])
+        self._size = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1.0}[self.unit]
+
+    def text(self, ns: float) -> str:
+        return f"{ns / self._size:,.{self._digits}f}"
+
+    def of(self, ns: float) -> str:
+        return f"{self.text(ns)} of {self.text(self.whole_ns)} {self.unit}"
+
+    def range(self, low_ns: float, high_ns: float) -> str:
+        low, high = self.text(low_ns), self.text(high_ns)
+        return f"{f'{low} to ' * (low != high)}{high} {self.unit}"
+
+    def parts(self, each_ns: Sequence[float]) -> list[str]:
+        """Parts of the whole: rounded so that they add up to it (largest remainder)."""
+        least = self._size / 10**self._digits
+        counts = [int(ns // least) for ns in each_ns]
+        missing = round(self.whole_ns / least) - sum(counts)
+        for i in sorted(range(len(counts)), key=lambda i: counts[i] - each_ns[i] / least)[: max(missing, 0)]:
+            counts[i] += 1
+        return [self.text(count * least) for count in counts]
+
+
+def about(share: float) -> str:
+    """A share as a whole percentage; a small one with a decimal.
+
+    >>> about(0.437), about(0.0312)
+    ('44 %', '3.1 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.0995 else percent(share)
+
+
 def ordinal(number: int) -> str:
     """
     >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 22, 1113)]

@@ -12,7 +12,7 @@ from harness.analysis.labels import accelerator, are_cpus, step_parts
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
-from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Steps, Summary
+from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Summary, TimeLost, WhatIf
 from harness.analysis.summary import problem_texts as texts
 from harness.analysis.summary.problem_texts import (
     DEVICE_MISSING,
@@ -24,18 +24,21 @@ from harness.analysis.summary.problem_texts import (
     WORK_MISSING,
 )
 from harness.common.faults import FAULTS
-from harness.common.format import duration, percent
+from harness.common.format import Scale, duration, percent
 from harness.common.mystery import Secret
 from harness.common.paths import PROGRAM
-from harness.experiment.base import Change
 from harness.experiment.exercises import Training
-from harness.explain.commands import changed_command, is_ours, shown_lines
+from harness.explain.commands import changed_command, command_of_what_if, is_ours, shown_lines
 from harness.explain.findings import (
     MOST_FURTHER,
+    also,
     certain_sentence,
+    explanation,
+    first_lines,
     further_sentence,
+    gain_sentence,
     idle_causes,
-    main_sentences,
+    loss_sentence,
     mean_of,
     reason_of,
     to_gain,
@@ -43,36 +46,28 @@ from harness.explain.findings import (
     work_sentences,
 )
 from harness.explain.start import before_sentences, only_start_sentences, says_first_use
-from harness.explain.stragglers import further_sentences, straggler_sentences
+from harness.explain.stragglers import advice, further_sentences, straggler_sentences
 from harness.replay.causes import CAUSES
 from harness.replay.device_causes import slowest
 from harness.replay.diagnosis import by_share
 
 _SAME = 0.05  # a reference check allows so much
-_ABOUT_TWICE = (1.9, 2.1)
 
 
 def reference_sentence(s: Summary) -> list[str]:
-    """How the run's mean step compares with that of the stored reference that asked for the same; else nothing. The
-    ratio is that of `reference check`. The two mean steps are not given: the answer has one step time, the median."""
+    """How the run's mean step compares with that of the stored reference that asked for the same, in short and with the
+    place of the reference; else nothing. The ratio is that of `reference check`."""
     reference, own_ns = s.reference, judged_step_ns(metrics_by_name(s))
     if reference is None or not reference.mean_step_ns or not own_ns:
         return []
     ratio = own_ns / reference.mean_step_ns
     same, (times, pace) = abs(ratio - 1) <= _SAME, (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
-    words, close = f"{times:.2f} times as {pace}", ""
-    if same:
-        words, close = "about as fast", f"; {ratio:.2f} times"
-    elif _ABOUT_TWICE[0] <= times <= _ABOUT_TWICE[1]:
-        words = f"about twice as {pace} ({times:.2f} times)"
-    where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
-    said = [f"This run is {words} as the reference by the mean step ({where}{close})."]
+    words = f"about as fast ({ratio:.2f} times)" if same else f"{times:.2f} times as {pace}"
     run = (s.run or {}).get("job_id")
+    where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
+    said = [f"{words}{'' if same else '; one run cannot tell why'}", f"The reference is {where}."]
     if run and not same:
-        said.append(
-            "One run does not show the cause, or whether the next run differs as much. Compare hardware, software, "
-            f"counts and step times: `bash {PROGRAM} reference check {run}`"
-        )
+        said.append(f"`bash {PROGRAM} reference check {run}` compares hardware, software, counts and step times.")
     return said
 
 
@@ -81,43 +76,78 @@ MOST_DOUBTS = 2  # problems of a recording in the first sentence
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """What to try. command: of the run with the change, if an option makes it. predicted: the step then, in words."""
+
+    text: str
+    command: str | None = None
+    predicted: str = ""
+
+
+@dataclass(frozen=True)
 class Diagnosis:
-    """`sentences` to read, `command` to paste (None: no command applies), `further` to read after it. `lines`: those of
-    the user's code that a sentence is about, by the sentence."""
+    """A report's answer. `sentences`: the loss, or what is said instead of one. `doubts`: whether to believe it.
+    `where`: the loss in the user's code. `also`: smaller losses. `reference`: how it compares with the reference.
+    `further`: why, and numbers beside it. `lines`: those of the user's code that a sentence is about."""
 
     sentences: list[str]
-    command: str | None = None
+    doubts: list[str] = field(default_factory=list)
+    where: list[str] = field(default_factory=list)
+    attempt: Attempt | None = None
+    also: str = ""
+    reference: str = ""
     further: list[str] = field(default_factory=list)
     lines: dict[str, list[LineShare]] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str | None:
+        return self.attempt.command if self.attempt else None
+
+    @property
+    def first(self) -> list[str]:
+        """What stands before the command, if there is one."""
+        tried = [said for said in (self.attempt.text, self.attempt.predicted) if said] if self.attempt else []
+        return [*self.doubts, *self.sentences, *self.where, *([f"Try: {'; '.join(tried)}."] if tried else [])]
+
+    @property
+    def rest(self) -> list[str]:
+        also = [f"Also: {self.also}."] if self.also else []
+        against = [f"Against the reference: {self.reference}."] if self.reference else []
+        return [*also, *against, *self.further]
 
 
 def verdict(summary: Summary) -> Diagnosis:
     """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
+    doubt = doubts(summary)
     if (slow := summary.slowdown) is not None:
-        return Diagnosis([*doubts(summary), *straggler_sentences(slow)], further=further_sentences(slow))
-    doubt, where = doubts(summary), _where(summary)
-    no_causes = kinds_without_causes(summary)
+        attempt = None if slow.cause == "none" else Attempt(advice(slow))
+        return Diagnosis(straggler_sentences(slow), doubt, attempt=attempt, further=further_sentences(slow))
+    where, no_causes = _where(summary), kinds_without_causes(summary)
     instead = only_start_sentences(summary) or [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]
     if instead:
-        return Diagnosis([*doubt, *instead], further=[where] if where else [])
+        return Diagnosis(instead, doubt, further=[where] if where else [])
     if where is None:
-        return Diagnosis([*doubt, "The recording does not show where the time went."])
-    found = summary.findings or ([] if summary.replay else by_share(summary))
-    more, its_command = to_gain(summary)
+        return Diagnosis(["The recording does not show where the time went."], doubt)
+    found, best = summary.findings or ([] if summary.replay else by_share(summary)), to_gain(summary)
+    gain = [gain_sentence(summary, best)] if best else []
     if not found:
-        said = [*doubt, where, *_warm_up(summary), *_nothing(summary, more), *more]
-        return Diagnosis(said, its_command, before_sentences(summary))
-    first, *others = found
-    ending, next_command = _try_next(summary, reason_of(summary, first).changes)
-    largest, others = main_sentences(summary, first), others[:MOST_FURTHER]
-    further = [further_sentence(summary, found) for found in others]
-    lines = {largest: shown_lines(first.lines)}
-    lines |= {said: shown_lines(found.lines[:1]) for said, found in zip(further, others, strict=True)}
-    said = [*doubt, largest, *ending]
-    if first.basis == "share":
-        return Diagnosis([*doubt, where, *said[len(doubt) :]], next_command, further, lines)
-    further = [where, *further, *before_sentences(summary), *more, *unexplained(summary), *_warm_up(summary)]
-    return Diagnosis(said, next_command, further, lines)
+        attempt = _of_what_if(summary, best) if best else None
+        further = [where, *work_sentences(summary), *gain, *_warm_up(summary), *before_sentences(summary)]
+        return Diagnosis([_nothing(summary, best)], doubt, attempt=attempt, further=further)
+    first, others = found[0], found[1 : 1 + MOST_FURTHER]
+    why, more = explanation(summary, first), [further_sentence(summary, found) for found in others]
+    lines = {why: shown_lines(first.lines)} if why else {}
+    lines |= {said: shown_lines(found.lines[:1]) for said, found in zip(more, others, strict=True)}
+    further = [where, *unexplained(summary)] if first.basis == "replay" else [where]
+    return Diagnosis(
+        [loss_sentence(summary, first)],
+        doubt,
+        first_lines(summary, first),
+        _first_change(summary, first),
+        also(summary, others),
+        further=[*filter(None, [why]), *more, *further, *before_sentences(summary), *gain, *_warm_up(summary)],
+        lines=lines,
+    )
 
 
 def _warm_up(s: Summary) -> list[str]:
@@ -133,15 +163,43 @@ def _warm_up(s: Summary) -> list[str]:
     return [f"{steps} not counted (warm-up), because {takes} {longer}."]
 
 
-def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str], str | None]:
-    """The sentence that says what to try, if anything, and its command: the first change that a run of ours can make;
-    for traces from elsewhere the first change."""
-    for change in changes:
-        if change.fields is None or not is_ours(summary):
-            return [f"Try next: {change.text}."], None
-        if (command := changed_command(summary, change.fields)) is not None:
-            return [f"Try next: {change.text}:"], command
-    return [], None
+def _first_change(s: Summary, found: TimeLost) -> Attempt | None:
+    """The first change that a run of ours can make; for traces from elsewhere the first change. Its step is that of the
+    what-if with the same command; else the step without the loss, at best. A better recording makes no step shorter."""
+    for change in reason_of(s, found).changes:
+        if change.fields is None or not is_ours(s):
+            return Attempt(change.text, None, "" if change.text.startswith("record ") else _without(s, found))
+        if (command := changed_command(s, change.fields)) is not None:
+            return Attempt(change.text, command, _step_of(s, command) or _without(s, found))
+    return None
+
+
+def _step_of(s: Summary, command: str) -> str:
+    """The step that the what-if with this command predicts; empty without one."""
+    if s.replay is None:
+        return ""
+    same = (w for w in s.replay.what_ifs if command_of_what_if(s, w) == command)
+    return next((_predicted(s.replay.step_ns, w) for w in same), "")
+
+
+def _of_what_if(s: Summary, best: WhatIf) -> Attempt:
+    step_ns = s.replay.step_ns if s.replay else best.step_ns
+    return Attempt(best.meaning, command_of_what_if(s, best), _predicted(step_ns, best))
+
+
+def _predicted(step_ns: int, w: WhatIf) -> str:
+    """The step with a change, with its interval."""
+    scale = Scale(step_ns)
+    known = w.low_ns is not None and w.high_ns is not None and not w.ranged
+    interval = f" ({scale.range(w.low_ns or 0, w.high_ns or 0)})" if known else ""
+    return f"{'at most' if w.at_most else 'predicted'} {scale.text(w.step_ns)} {scale.unit}{interval}"
+
+
+def _without(s: Summary, found: TimeLost) -> str:
+    if s.replay is None or found.basis != "replay":
+        return ""
+    scale = Scale(s.replay.step_ns)
+    return f"at best {scale.text(s.replay.step_ns - found.lost_ns)} {scale.unit}"
 
 
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
@@ -217,7 +275,7 @@ def _where(s: Summary) -> str | None:
         start = f"A period takes {duration(step.median_ns)}"
         start += " (median; the steps are not marked, and a period of a kernel may be a layer)"
     elif step:
-        start = f"A step takes {_step_time(s.steps, step.median_ns)}"
+        start = f"A step takes {_step_time(s, step.median_ns)}"
     kind = accelerator(s.devices)  # a reader expects a GPU
     return f"{start}{f', on {kind}' if kind else ''}: {', '.join(shares)}{_of_how_many(s)}."
 
@@ -230,14 +288,16 @@ _PARTS = (
 )
 
 
-def _step_time(steps: Steps, median_ns: int) -> str:
-    """The median; where that is not the usual step, or part of the step is between the marks, the mean comes first."""
-    mean_ns = steps.mean_ns or median_ns
+def _step_time(s: Summary, median_ns: int) -> str:
+    """The mean, which every loss is a part of; the median too, where it is not the usual step or part of the step is
+    between the marks."""
+    steps = s.steps
+    mean_ns = (s.replay.step_ns if s.replay else None) or steps.mean_ns or median_ns
     device, ahead = (" on the device", "; the host is ahead of it") if steps.on_device else ("", "")
-    if (parts := step_parts(steps)) or abs(mean_ns - median_ns) > MEAN_APART * median_ns:
-        where = f", {parts}" if parts else ""
-        return f"{duration(mean_ns)}{device} on average (median {duration(median_ns)}{ahead}){where}"
-    return f"{duration(median_ns)}{device} (median{ahead})"
+    parts = step_parts(steps)
+    apart = f"median {duration(median_ns)}" if parts or abs(mean_ns - median_ns) > MEAN_APART * median_ns else ""
+    more = f"{apart}{ahead}".removeprefix("; ")
+    return f"{duration(mean_ns)}{device} on average{f' ({more})' if more else ''}{f', {parts}' if parts else ''}"
 
 
 _TOLD = 0.01  # of the window: a smaller part is left out of the sentence
@@ -268,19 +328,18 @@ def _where_by_metrics(s: Summary) -> str | None:
     return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
-def _nothing(s: Summary, more: list[str]) -> list[str]:
-    """That no loss is worth a change, and what the time consists of then."""
+def _nothing(s: Summary, best: WhatIf | None) -> str:
+    """That no loss is worth a change, and what is idle then."""
     if not are_cpus(s.devices) and s.devices and not any(d.compute_ns for d in s.devices):
         record = "record steps in which the device computes"
-        return [f"No kernel ran in this recording, so what a step loses cannot be known from this: {record}."]
+        return f"No kernel ran in this recording, so what a step loses cannot be known from this: {record}."
     least = percent(NOTICEABLE)
-    none = f"No part that could be avoided is above {least} of the time."
-    said = [f"No cause of lost time is above {least} of the time." if more else none, *work_sentences(s)]
+    said = [f"{'No cause of lost time' if best else 'No part that could be avoided'} is above {least} of the time."]
     idle = device_time.share(s.devices, "idle_ns") or 0.0
     if idle > NOTICEABLE:
         said.append(f"{percent(idle)} of the time is idle{idle_causes(s, idle)}.")
     unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
-    return [" ".join([*said, *([f"Not known: {' and '.join(unknown)}."] if unknown else [])])]
+    return " ".join([*said, *([f"Not known: {' and '.join(unknown)}."] if unknown else [])])
 
 
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
@@ -290,9 +349,9 @@ def answer(summary: Summary) -> Diagnosis:
     """The diagnosis; if it is withheld, how to give one's own."""
     slowed = profiler_sentences(summary)
     if all(w.field != "findings" or w.reason in KINDS for w in summary.quality.withheld):
-        found = verdict(summary)
-        further = [*slowed, *found.further, *_observed(summary), *reference_sentence(summary)]
-        return replace(found, further=further)
+        found, (short, *long) = verdict(summary), reference_sentence(summary) or [""]
+        further = [*found.further, *slowed, *_observed(summary), *long]
+        return replace(found, reference=short, further=further)
     run = str((summary.run or {}).get("job_id") or "RUN")
     if ends := _ending_of(summary):
         what = {"hang": "its ranks make no progress any more", "crash": "one of its ranks dies"}[ends]
@@ -304,12 +363,13 @@ def answer(summary: Summary) -> Diagnosis:
         given = "--cause KIND --rank RANK --step STEP"
     else:
         said = (
-            "This run is a mystery: something makes it slow. The table below and the page show where the time of a "
-            "step goes. Find the cause, its ranks, its steps and its time per step "
+            f"This run is a mystery: something makes it slow. `{PROGRAM} report {run} --full` and the page show where "
+            "the time of a step goes. Find the cause, its ranks, its steps and its time per step "
             f"(`{PROGRAM} faults` lists all causes). Then give your answer:"
         )
         given = "--cause CAUSE --rank all --ms MS"
-    return Diagnosis([*doubts(summary), said], f"bash slurm.sh mystery answer {run} {given}", slowed)
+    attempt = Attempt("", f"bash slurm.sh mystery answer {run} {given}")
+    return Diagnosis([said], doubts(summary), attempt=attempt, further=slowed)
 
 
 def _ending_of(summary: Summary) -> str:

@@ -141,6 +141,15 @@ def same_command(summary: Summary) -> str | None:
     return None if asked is None else _command(summary, asked)
 
 
+def asked_words(summary: Summary) -> str:
+    """What the run asked for, as its flags that differ from the default; empty for traces from elsewhere."""
+    asked = summary.experiment
+    if not isinstance(asked, Experiment):
+        return ""
+    command = same_command(summary)
+    return f"-e {asked.exercise}" if command is None else command.partition("slurm.sh ")[2]
+
+
 def _command(summary: Summary, asked: Experiment) -> str | None:
     if (place := _place(summary.run or {})) is None:
         return None

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from harness.analysis.labels import are_cpus, cause_word, work_word
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import KindTime, Summary, TimeLost
-from harness.common.format import duration, duration_range, middle, ordinal, percent
-from harness.explain.commands import command_of_what_if, line_words, lines_sentence
+from harness.analysis.summary import KindTime, Summary, TimeLost, WhatIf
+from harness.common.format import Scale, about, duration, middle, ordinal, percent
+from harness.explain.commands import line_words, lines_sentence, share_words
 from harness.explain.messages import excess
 from harness.explain.reasons import Reason, reason
 from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words, without_pytorch
@@ -50,7 +50,8 @@ def has_marked_steps(s: Summary) -> bool:
 
 
 MOST_NAMED = 4  # ranks in a sentence
-MOST_FURTHER = 2  # findings after the first
+MOST_FURTHER = 3  # findings after the first
+_MUCH_OF_IT = 0.25  # of a loss, from which a line of code is on the first screen
 _OF_ONE_ACTIVITY = ("host-stall", "pageable")
 _OFF_CORE = (
     "In the largest part of that time its thread is on no core: it sleeps, or waits for another thread, a file or the "
@@ -69,32 +70,54 @@ def reason_of(s: Summary, found: TimeLost) -> Reason:
     return own if shows_pytorch(s) else own._replace(changes=without_pytorch(found.cause, own.changes))
 
 
-def main_sentences(s: Summary, found: TimeLost) -> str:
-    """Who loses how much of a step and by what, and who waits for it. The loss is a mean per step; the share is of the
-    mean step, which is not told beside the median step."""
+def loss_sentence(s: Summary, found: TimeLost) -> str:
+    """The loss, once: of what, how much of a mean step with its interval, and on which ranks. The numbers are as exact
+    as the step is told."""
     own = reason_of(s, found)
     if found.basis == "share":
-        said = f"The largest avoidable part is {_part(s, found, own)}."
-        largest = largest_first_uses(s) if found.cause == "first-use" else ""
-        return " ".join(filter(None, (said, own.consists, largest, _in_code(s, found), own.why)))
-    one = _is_one(found)
-    others = _processes(s) - len(found.ranks)
-    waits = f" The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if one else 'them'}."
-    waits = waits if others > 0 else ""
-    whole = f"per step, {percent(found.share)} of the time"
-    recorded = ""
+        return f"The largest avoidable part is {_part(s, found, own)}."
+    said = _loss(s, found, own)
+    return f"{said[0].upper()}{said[1:]}"
+
+
+def _loss(s: Summary, found: TimeLost, own: Reason) -> str:
+    entry = CAUSES.get(found.cause)
+    doing = entry.doing.format(phase=_place(s, found)) if entry else label_of(found)
+    step_ns = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
+    scale, recorded = Scale(step_ns), ""
+    lost = f"{scale.of(found.lost_ns)} a step"
     if not has_marked_steps(s):
-        window_ns = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
-        whole, recorded = f"of the {window_words(s, window_ns)}", recorded_words(s, window_ns)
-    if found.low_ns is None:
-        certainty = "too few steps for an interval"
-    elif duration(found.low_ns) == duration(found.high_ns):
-        certainty = "the same in all steps"
-    else:
-        certainty = f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
-    lost = f"{duration(found.lost_ns)} {whole} ({recorded}{certainty})"
-    said = f"{_who(s, found)} {'loses' if one else 'lose'} {lost}: {_does(s, found, own)}.{waits}"
-    return " ".join(filter(None, (said, _largest(s, found, own), _in_code(s, found), own.why)))
+        lost = f"{scale.text(found.lost_ns)} of the {window_words(s, step_ns)}"
+        recorded = recorded_words(s, step_ns)
+    certainty = "too few steps for an interval"
+    if found.low_ns is not None and found.high_ns is not None:
+        certainty = scale.range(found.low_ns, found.high_ns)
+    on = "" if _processes(s) < 2 else f", on {_lower(_who(s, found))}"
+    when = "" if found.standing or not found.every else f", {period_words(found.every)}"
+    return f"{doing} costs {lost} ({recorded}{about(found.share)}; {certainty}){on}{when}{own.more}."
+
+
+def explanation(s: Summary, found: TimeLost) -> str:
+    """What is known of the largest loss beside its size: who waits for these ranks, when it was seen, what most of it
+    is, its lines, and why it costs time."""
+    own = reason_of(s, found)
+    if found.basis == "share":
+        largest = largest_first_uses(s) if found.cause == "first-use" else ""
+        return " ".join(filter(None, (own.consists, largest, _in_code(s, found), own.why)))
+    others, seen = _processes(s) - len(found.ranks), "" if found.standing or found.every else found.evidence
+    waits = f"The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if len(found.ranks) < 2 else 'them'}."
+    said = (
+        f"It was seen {seen}." if seen.startswith("in ") else f"Seen: {seen}." if seen else "",
+        waits if others > 0 else "",
+        *(_largest(s, found, own), _in_code(s, found), own.why),
+    )
+    return " ".join(filter(None, said))
+
+
+def first_lines(s: Summary, found: TimeLost) -> list[str]:
+    """The user's lines with at least a quarter of a loss, as "31 % at train.py:42 in train"."""
+    most = [line for line in found.lines if line.share >= _MUCH_OF_IT]
+    return [f"{share_words(line)} at {line_words(s, line, '')}" for line in most]
 
 
 def certain_sentence(s: Summary) -> str:
@@ -105,26 +128,31 @@ def certain_sentence(s: Summary) -> str:
     sure = next((f for f in recurs if f.low_ns and f.low_ns >= NOTICEABLE * step_ns), None)
     alone = next((found for found in s.findings if found.alone and found.lines), None)
     if sure is None and alone is not None:
-        runs = "runs" if _is_one(alone) else "run"
+        runs = "runs" if len(alone.ranks) < 2 else "run"
         return f"It is certain that only {_lower(_who(s, alone))} {runs} the code at {line_words(s, alone.lines[0])}."
     if sure is None:
         return "Only counts and bytes are certain, and no time."
-    lose = "loses" if _is_one(sure) else "lose"
+    lose = "loses" if len(sure.ranks) < 2 else "lose"
     return f"It is certain that {_lower(_who(s, sure))} {lose} at least {duration(sure.low_ns)} per step on average."
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
-    """A smaller cause in one line."""
+    """A smaller cause: its loss, what most of it is, and its first line."""
     own = reason_of(s, found)
     if found.basis == "share":
         return " ".join(filter(None, (f"Also: {_part(s, found, own)}.", own.consists)))
-    lose = "loses" if _is_one(found) else "lose"
-    interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
-    lost = f"{duration(found.lost_ns)}{interval}"
-    said = f"Also: {_lower(_who(s, found))} {lose} {lost}: {_does(s, found, own)}."
     in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
     needless = excess(s) if found.cause == "communication" else None  # also where another cause is first
+    said = f"Also: {_loss(s, found, own)}"
     return " ".join(filter(None, (said, _largest(s, found, own), in_code, needless.what if needless else "")))
+
+
+def also(s: Summary, others: Sequence[TimeLost]) -> str:
+    """The smaller losses in a few words each, the largest first."""
+    if s.replay is None:
+        return " · ".join(f"{label_of(found)} {about(found.share)}" for found in others)
+    scale = Scale(s.replay.step_ns)
+    return " · ".join(f"{label_of(found)} {scale.text(found.lost_ns)} {scale.unit}" for found in others)
 
 
 def _largest(s: Summary, found: TimeLost, own: Reason) -> str:
@@ -173,34 +201,12 @@ def period_words(every: int | None) -> str:
     return "in every step" if every == 1 else f"in every {ordinal(every)} step"
 
 
-def _when(found: TimeLost) -> str:
-    """Its period, else what was seen; nothing of a steady loss, which is in every step."""
-    if found.standing:
-        return ""
-    if found.every:
-        return f", {period_words(found.every)}"
-    return f" ({found.evidence})" if found.evidence else ""
-
-
-def _does(s: Summary, found: TimeLost, own: Reason) -> str:
-    """What the ranks do, and in which steps."""
-    entry = CAUSES.get(found.cause)
-    if entry is None:
-        return label_of(found) + _when(found)
-    said = (entry.one if _is_one(found) else entry.many).format(phase=_place(s, found))
-    return f"{said}{own.more}{_when(found)}"
-
-
 def _place(s: Summary, found: TimeLost) -> str:
     if found.phase == "between steps":
         return " between the steps"
     if found.phase == "other" and found.cause == "tiny-kernels" and are_cpus(s.devices):
         return " outside of forward, backward and optimizer"
     return f" in {found.phase}" if found.phase not in (None, "other") else ""
-
-
-def _is_one(found: TimeLost) -> bool:
-    return len(found.ranks) < 2
 
 
 def _who(s: Summary, found: TimeLost) -> str:
@@ -315,17 +321,19 @@ _ANYBODY = ("products-x2", "no-data-stall", "micro-batch-x2", "micro-batches-x2"
 _BESIDE_FINDINGS = ("products-x2", "one-bucket")  # the others avoid losses that are told
 
 
-def to_gain(s: Summary) -> tuple[list[str], str | None]:
-    """The best change that anybody can make, and its command if it has one, where it gains a noticeable part of a step
-    and no finding tells it."""
+def to_gain(s: Summary) -> WhatIf | None:
+    """The best change that anybody can make, where it gains a noticeable part of a step and no finding tells it."""
     if s.replay is None or why_no_answer(s) is not None:
-        return [], None
+        return None
     advice = " ".join(CAUSES[found.cause].advice for found in s.findings if found.cause in CAUSES)
     told = {"products-x2": "bf16" in advice, "one-bucket": "bucket" in advice}
     names = [name for name in (_BESIDE_FINDINGS if s.findings else _ANYBODY) if not told.get(name, False)]
-    best = next((w for w in s.replay.what_ifs if w.name in names and w.gain >= NOTICEABLE and not w.bound), None)
-    if best is None:
-        return [], None
+    return next((w for w in s.replay.what_ifs if w.name in names and w.gain >= NOTICEABLE and not w.bound), None)
+
+
+def gain_sentence(s: Summary, best: WhatIf) -> str:
+    """What this change would gain."""
+    now_ns = s.replay.step_ns if s.replay else 0
     at_best = f", at best {duration(best.low_ns)}" if best.ranged and best.low_ns is not None else ""
-    now = f"{duration(best.step_ns)} instead of {duration(s.replay.step_ns)} ({percent(best.gain)} less{at_best})"
-    return [f"To gain: {best.meaning}: {now}."], command_of_what_if(s, best)
+    now = f"{duration(best.step_ns)} instead of {duration(now_ns)} ({percent(best.gain)} less{at_best})"
+    return f"To gain: {best.meaning}: {now}."

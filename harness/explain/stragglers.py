@@ -29,7 +29,7 @@ def straggler_sentences(s: Stragglers) -> list[str]:
         f"The job is {s.slowdown:.3f} times as slow as without stragglers: {duration(s.step_ns - s.ideal_step_ns)} of "
         f"a step of {duration(s.step_ns)}."
     )
-    return [f"{lost} {_CAUSES[s.cause](s)}", f"Try next: {advice(s)}."]
+    return [f"{lost} {_CAUSES[s.cause](s)}"]
 
 
 def further_sentences(s: Stragglers) -> list[str]:

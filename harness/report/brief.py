@@ -28,9 +28,9 @@ def brief(summary: Summary) -> str:
     return "\n".join(
         [
             '<div class="tex2jax_ignore mathjax_ignore">',
-            *(f"<p>{_text(sentence)}</p>" for sentence in said.sentences),
+            *(f"<p>{_text(sentence)}</p>" for sentence in said.first),
             *command,
-            *(f"<p>{_text(sentence)}</p>" for sentence in said.further),
+            *(f"<p>{_text(sentence)}</p>" for sentence in said.rest),
             *_split(summary),
             *_doubts(summary),
             "</div>",

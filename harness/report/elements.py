@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness.common.format import Scale
+
+if TYPE_CHECKING:
+    from harness.explain.answer import Diagnosis
 
 
 class Link(str):
@@ -124,15 +129,42 @@ class Page:
 
     title: str
     subtitle: str
-    sentences: Sequence[str]
-    command: str | None
+    said: Diagnosis
     before: Sequence[Section]
     after: Sequence[Section]
     timeline: bytes = b""
     on_cpu: bool = False  # all devices are CPUs
-    further: Sequence[str] = ()  # sentences after the command
+    numbers: Sequence[tuple[str, str]] = ()  # the few that a reader wants first, each with its words
+    step: StepBar | None = None
     moment: Moment | None = None  # where the timeline shows the first sentence's cause
     code: Mapping[str, Sequence[Code]] = field(default_factory=dict)
+
+
+class Part(NamedTuple):
+    label: str
+    ns: float
+    color: str
+
+
+@dataclass(frozen=True)
+class StepBar:
+    """A step in parts that add up to it. what: which step it is."""
+
+    what: str
+    whole_ns: float
+    parts: Sequence[Part]
+
+    @property
+    def told(self) -> list[str]:
+        """Each part's label and its time, rounded so that they add up; the last has the unit."""
+        scale = Scale(self.whole_ns)
+        texts = scale.parts([part.ns for part in self.parts])
+        said = [f"{part.label} {text}" for part, text in zip(self.parts, texts, strict=True)]
+        return [*said[:-1], f"{said[-1]} {scale.unit}"]
+
+    @property
+    def shares(self) -> list[float]:
+        return [part.ns / self.whole_ns for part in self.parts]
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[Table]:

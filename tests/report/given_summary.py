@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.analysis.summary import Device, IdleCause, KindTime, RankTraining, Spread, Steps, Summary
+from harness.explain.answer import Diagnosis
 from harness.replay.diagnosis import by_share
 
 MS = 1_000_000
@@ -39,3 +40,8 @@ def run(exercise: int, *flags: str, **asked: Any) -> dict[str, Any]:
         "experiment": {"exercise": exercise} | asked,
         "training": [RankTraining(rank=0, micro_batch_size=2, gradient_accumulation_steps=1)],
     }
+
+
+def text(said: Diagnosis) -> str:
+    """All that an answer says, in the order of reading."""
+    return " ".join([*said.first, *said.rest])

@@ -17,7 +17,7 @@ from harness.report.page.inputs import Inputs
 from harness.report.tables import catalogue
 from harness.report.tables.catalogue import write_tables
 from harness.report.tables.efficiency import EFFICIENCY
-from harness.report.tables.terminal import render, render_short
+from harness.report.tables.terminal import render
 from tests.report.conftest import Made
 
 
@@ -63,12 +63,12 @@ def test_with_a_replay_all_factors_are_percentages(made: Made) -> None:
 
 def test_the_first_screen_has_the_product_in_one_line(made: Made) -> None:
     p = known(made.summary)
-    (line,) = (x for x in render_short(made.summary).splitlines() if x.startswith("Parallel efficiency"))
+    (line,) = (x for x in render(made.summary).splitlines() if x.startswith("Parallel efficiency"))
     whole, *factors = (float(word) for word in line.split() if word[0].isdigit())
     assert whole == pytest.approx(100 * prod(f / 100 for f in factors), abs=0.2)
     assert whole == pytest.approx(100 * p.parallel, abs=0.06)
     alone = made.summary.model_copy(update={"pop": p.model_copy(update={"devices": 1})})
-    assert "Parallel efficiency" not in render_short(alone), "one device: the split says it all"
+    assert "Parallel efficiency" not in render(alone), "one device: the split says it all"
 
 
 def test_where_it_is_withheld_no_table_is_shown_and_the_reason_is(made: Made) -> None:

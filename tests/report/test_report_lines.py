@@ -7,9 +7,9 @@ from typing import Any
 
 from harness.analysis.summary import CodeLocation, LineShare, Replay, Summary, TimeLost
 from harness.explain.answer import answer
+from harness.report.first_screen import first_screen
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
-from harness.report.tables.terminal import render_short
 from tests.report.given_summary import MS, summary
 
 
@@ -46,18 +46,18 @@ HERE = "/home/me/project/train.py"
 
 def test_a_finding_names_its_lines_from_where_the_training_was_started() -> None:
     s = of(lost(line(HERE, 42, 0.618), line("/opt/data/load.py", 7, 0.2, function="<module>")))
-    said = answer(s).sentences[0]
+    said = answer(s).further[0]
     assert said.endswith("62 % of it is at train.py:42 in `train`, 20 % at /opt/data/load.py:7.")
     assert "The place in the code" not in said
-    assert "train.py:42 in `train`" in render_short(s, 200)
+    assert "\n  62 % at train.py:42 in train\n" in first_screen(s).plain
 
 
 def test_a_line_is_told_with_what_it_calls_and_where_it_is_called() -> None:
     inside, call = (CodeLocation(file=HERE, line=n, function=f) for n, f in ((7, "padded"), (88, "main")))
-    said = answer(of(lost(line(HERE, 42, 0.9, inside=inside, called_at=call)))).sentences[0]
+    said = answer(of(lost(line(HERE, 42, 0.9, inside=inside, called_at=call)))).further[0]
     ways = "(mostly at train.py:7 in `padded`; called at train.py:88 in `main`)."
     assert said.endswith(f"90 % of it is at train.py:42 in `train` {ways}")
-    called = answer(of(lost(line(HERE, 42, 0.9, called_at=call)))).sentences[0]
+    called = answer(of(lost(line(HERE, 42, 0.9, called_at=call)))).further[0]
     assert called.endswith("at train.py:42 in `train` (called at train.py:88 in `main`).")
 
 
@@ -95,9 +95,7 @@ def test_hostile_names_and_source_stay_text() -> None:
     page = render_page(compose(s, Inputs()))
     assert "<script>alert" not in page and "\x1b" not in page
     assert "&lt;/pre&gt;&lt;script&gt;alert(1)" in page
-    shown = render_short(s, 200)
-    assert "\x1b" not in shown
-    assert shown.count("`") == 2  # those around the function's name
+    assert "\x1b" not in first_screen(s).plain
 
 
 def test_the_json_has_the_lines_and_comes_back() -> None:

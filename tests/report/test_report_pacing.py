@@ -10,7 +10,7 @@ from harness.report.page.steps import steps_section
 from harness.report.plots.plots import pace_figure
 from harness.report.plots.plots import pace_scale_of as scale_of
 from harness.report.tables.efficiency import pace_sentences
-from harness.report.tables.terminal import render, render_short
+from harness.report.tables.terminal import render
 from tests.analysis.paced_jobs import job, paced
 
 SWITCHES = {f"node{n}": f"leaf{n // 16:02d}" for n in range(250)}
@@ -21,7 +21,7 @@ def test_who_is_behind_is_said_first_in_terminal_and_page() -> None:
     (sentence,) = pace_sentences(MANY)
     assert sentence.startswith("node41 (switch leaf02, slowest rank 16")
     assert sentence.endswith("behind the median step in 50 of 50 steps.")
-    assert "Pacing: node41 (switch leaf02" in render_short(MANY)
+    assert "Pacing: node41 (switch leaf02" in render(MANY)
     assert "node41" in " ".join(steps_section(MANY, Inputs()).lead.split())
     assert "242 more places: --csv DIR has all" in render(MANY)
 
@@ -29,7 +29,7 @@ def test_who_is_behind_is_said_first_in_terminal_and_page() -> None:
 def test_nobody_is_named_where_nobody_is_behind() -> None:
     healthy = Summary(pacing=paced(job(250, 50), SWITCHES))
     assert pace_sentences(healthy) == []
-    assert "Pacing" not in render_short(healthy)
+    assert "Pacing: node" not in render(healthy)
 
 
 def test_of_many_the_first_three_are_named_and_the_rest_counted() -> None:

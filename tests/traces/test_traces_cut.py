@@ -13,7 +13,7 @@ from harness.analysis.summary import RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.common.errors import HarnessError
 from harness.measure.paths import measure_jobs
-from harness.report.tables.terminal import render_short
+from harness.report.tables.terminal import render
 from tests.synthetic import kineto, nsys, one_gpu
 from tests.synthetic.ranks import DAMAGES, damaged, rank_trace
 
@@ -115,7 +115,7 @@ def test_the_terminal_names_a_few_files_and_says_where_the_others_are(
 ) -> None:
     folder, ranks, summary = sixty
     lost = sorted({*ranks} - {*summary.ranks})
-    lines = render_short(summary).splitlines()
+    lines = render(summary).splitlines()
     at = lines.index(f"  ! a trace cannot be read, {len(lost)} in all:")
     block = lines[at + 1 : at + 12]
     named = [line for line in block if line.startswith(f"    {folder}")]

@@ -117,27 +117,36 @@ def report(
         texts = [summary.model_dump_json(indent=1) for summary in summaries]
         print(texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]")
         return
-    hta = "\n".join(map(render_hta, summaries)) if hta_compatible else None
-    sys.stdout.write(_text(paths, summaries, full, bool(written)) if hta is None else hta)
-    if written:
-        sys.stdout.write("\nThe page: " + printable(", ".join(map(str, written))) + "\n")
+    if hta_compatible:
+        sys.stdout.write("\n".join(map(render_hta, summaries)))
+    else:
+        _show(paths, summaries, full, written)
     sys.stdout.write(cells)
 
 
-def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:
-    from harness.cli.command_line import columns
+def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Path]) -> None:
+    from harness.cli.command_line import columns, show
     from harness.measure.request import resolve_path
     from harness.report.compare.terminal import render_series
     from harness.report.exercise_0 import is_comm_run, render_comm
+    from harness.report.first_screen import first_screen, whole_report
     from harness.report.tables.table import WIDTH
-    from harness.report.tables.terminal import render, render_section, render_short
+    from harness.report.tables.terminal import render_rest, render_section
 
     tests, width = [path for path in map(resolve_path, paths) if is_comm_run(path)], columns(WIDTH)
     if len(tests) == len(paths):
         told = [render_section(s, "nccl", width) for s in summaries if full or s.nccl is not None]
-        return "\n".join([*map(render_comm, tests), *told])
-    texts = [render(s, width) if full else render_short(s, width, page=page) for s in summaries]
-    return "\n".join([*texts, *filter(None, [render_series(summaries, width)])])
+        show("\n".join([*map(render_comm, tests), *told]))
+        if pages:
+            show("\nThe page: " + printable(", ".join(map(str, pages))))
+        return
+    for number, s in enumerate(summaries):
+        page = pages[number] if len(pages) == len(summaries) else next(iter(pages), None)
+        show(first_screen(s, width, more="" if full else whole_report(paths), page=page))
+        if full:
+            show(render_rest(s, width))
+    if series := render_series(summaries, width):
+        show(series)
 
 
 def _pages(paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None) -> list[Path]:

@@ -93,9 +93,9 @@ def _jobs(paths: list[str]) -> list[Summary]:
 def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
     from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
+    from harness.report.first_screen import place_of
     from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
     from harness.report.tables.table import WIDTH, Screen
-    from harness.report.tables.terminal import place_of
 
     yield place_of(s)
     screen, refusal, replay = Screen(columns(WIDTH)), why_no_answer(s), s.replay
@@ -132,8 +132,8 @@ def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
 
 def _as_data(s: Summary) -> dict[str, Any]:
     from harness.explain.findings import why_no_answer
+    from harness.report.first_screen import place_of
     from harness.report.tables.replay import all_changes
-    from harness.report.tables.terminal import place_of
 
     told = {} if s.replay is None else s.replay.model_dump()
     changes = [row.what_if.model_dump() | {"command": row.command} for row in all_changes(s)]

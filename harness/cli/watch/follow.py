@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
-from harness.cli.command_line import columns
+from harness.cli.command_line import columns, show
 from harness.cli.watch.launcher_lines import LauncherLines
 from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
@@ -186,8 +186,8 @@ def follow(run: Run, quiet: bool, as_json: bool) -> int:
     if as_json:
         payload = {"job_id": run.job_id, "name": run.name, "path": str(run.path), "state": state}
         print(json.dumps(payload | {"summary": str(run.summary) if run.summary.is_file() else None}))
-    elif text := _text(run, summaries, not quiet, page):
-        print(text)
+    else:
+        _show_report(run, summaries, not quiet, page)
     if state != "completed":
         print(f"its output: slurm.sh logs {run.job_id}", file=sys.stderr)
     return 0 if state == "completed" else 1
@@ -207,7 +207,8 @@ def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
     if state != ends:
         wished = "did not complete" if ends == "completed" else f"should have ended as {ends}"
         raise WorkError(f"{run.job_id} {wished} ({state}): slurm.sh logs {run.job_id}")
-    write_report(run)
+    if (page := write_report(run)[1]) is not None:
+        print(f"the page: {page}", file=sys.stderr)
 
 
 def wait_for_end(run: Run, outputs: list[Tail]) -> State:
@@ -254,31 +255,29 @@ def _interruptible(run: Run) -> Iterator[None]:
         wait_for_end(run, [])
 
 
-def write_report(run: Run) -> tuple[list[Summary], bool]:
+def write_report(run: Run) -> tuple[list[Summary], Path | None]:
     """Write summary.json and report.html into the run; where nothing can be measured, print the reason to stderr.
 
-    Returns the summaries, and whether the page was written.
+    Returns the summaries, and the page.
     """
     from harness.report.page.write import write_pages
     from harness.study.start import can_be_measured, measured
 
     if not can_be_measured(run):
-        return [], False
+        return [], None
     try:
         found = measured(run, page=True)
     except HarnessError as error:
         print(f"no report: {error}", file=sys.stderr)
-        return [], False
+        return [], None
     pages: list[Path] = []
     try:
         pages = write_pages([str(run.path)], found, None)
     except HarnessError as error:
         print(f"no page: {error}", file=sys.stderr)
-    for page in pages:
-        print(f"the page: {page}", file=sys.stderr)
     if pages and not backend_of_run(run).RUNS_HERE:
         print(f"type on your laptop, for page and traces: {_to_laptop(run)}", file=sys.stderr)
-    return found.summaries, bool(pages)
+    return found.summaries, next(iter(pages), None)
 
 
 def _to_laptop(run: Run) -> str:
@@ -287,13 +286,13 @@ def _to_laptop(run: Run) -> str:
     return quote_all(["scp", "-r", f"{this_user()}@{host}:{run.path.absolute()}", "."])
 
 
-def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
+def _show_report(run: Run, summaries: list[Summary], shown: bool, page: Path | None) -> None:
     """The report, without the lines that the run's own output has just shown."""
     from harness.report.exercise_0 import is_comm_run, render_comm
+    from harness.report.first_screen import first_screen, whole_report
     from harness.report.tables.table import WIDTH
-    from harness.report.tables.terminal import render_short
 
     if is_comm_run(run.path):
-        return render_comm(run.path, shown)
-    whole = f"bash slurm.sh report {run.job_id} --full"
-    return "\n".join(render_short(s, columns(WIDTH), whole, page) for s in summaries)
+        show(render_comm(run.path, shown))
+    for s in summaries if not is_comm_run(run.path) else ():
+        show(first_screen(s, columns(WIDTH), more=whole_report([run.job_id]), page=page))

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.common.format import middle
+from harness.explain.answer import Diagnosis
 from harness.measure.page_data import ProcessTrack
 from harness.report.compare import breakdown, tables
 from harness.report.elements import Page, Section, Table, table
@@ -149,14 +150,14 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
         tables.moved_section(pairs),
         tables.kernels_section(pairs),
     ]
+    sentences = [
+        _sentence(x, pair, breakdown.explained(found, i, per_token))
+        for i, (x, pair) in enumerate(tables.others(pairs), 1)
+    ]
     return Page(
         title="Comparison of " + " and ".join(labels),
         subtitle="Run a is the base. A ratio is the other run's value divided by a's value.",
-        sentences=[
-            _sentence(x, pair, breakdown.explained(found, i, per_token))
-            for i, (x, pair) in enumerate(tables.others(pairs), 1)
-        ],
-        command=None,
+        said=Diagnosis(sentences),
         before=[section for section in before if section.has_content],
         after=[section for section in after if section.has_content],
         timeline=drawn.packed,

@@ -11,8 +11,8 @@ from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
 from harness.report.compare import breakdown, tables
 from harness.report.elements import Table
+from harness.report.first_screen import place_of
 from harness.report.tables.table import WIDTH, Screen, table
-from harness.report.tables.terminal import place_of
 
 _KERNEL_WIDTH = 70
 _SAME_SETTINGS = "Configuration: all recorded settings are the same"

@@ -24,13 +24,15 @@ from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
-from harness.common.format import shown_in_page, with_scripts
+from harness.common.format import about, amount, duration, shown_in_page, with_scripts
 from harness.common.paths import IN_CHECKOUT, ROOT, TEMPLATES
 from harness.common.printable import printable, printable_json
-from harness.explain.answer import answer
+from harness.explain.answer import Diagnosis, answer
+from harness.explain.findings import label_of
 from harness.measure.page_data import PageData
-from harness.report.elements import Figure, Link, Page, Section
+from harness.report.elements import Figure, Link, Page, Section, StepBar
 from harness.report.exercise_0 import CollectiveResults, LinkVerdict, Result, read_results, read_verdict
+from harness.report.first_screen import bar_of_answer
 from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.run import host_section, machine_section, quality_section, run_section, title
@@ -254,7 +256,7 @@ def read_inputs(
 def compose(summary: Summary, inputs: Inputs) -> Page:
     """The content of the page, without HTML."""
     name, subtitle = title(summary, inputs)
-    diagnosis, tested = answer(summary), steps.answer_sentences(inputs)
+    diagnosis, tested, bar = answer(summary), steps.answer_sentences(inputs), bar_of_answer(summary)
     first, time, folded = (
         [_plotted(make(summary, inputs), summary) for make in part] for part in (_HELP, _TIME, _FOLDED)
     )
@@ -265,9 +267,9 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
     return Page(
         title=name,
         subtitle=subtitle,
-        sentences=tested or diagnosis.sentences,
-        command=diagnosis.command,
-        further=[] if tested else diagnosis.further,
+        said=Diagnosis(tested) if tested else diagnosis,
+        numbers=[] if tested else _numbers(summary, bar),
+        step=None if tested else bar,
         moment=first_moment(summary) if inputs.timeline else None,
         before=[section for section in before if section.has_content],
         timeline=inputs.timeline,
@@ -275,6 +277,16 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
         on_cpu=are_cpus(summary.devices),
         code={said: [sections.code_of(summary, line) for line in lines] for said, lines in diagnosis.lines.items()},
     )
+
+
+def _numbers(s: Summary, bar: StepBar | None) -> list[tuple[str, str]]:
+    """The step, the speed and the largest loss, of those that are known."""
+    found, speed = next(iter(s.findings), None), s.efficiency.tokens_per_s if s.efficiency else None
+    known = [(duration(bar.whole_ns), bar.what)] if bar else []
+    known += [(amount(speed, "tokens/s"), "all ranks together")] if speed else []
+    if found is not None and found.basis == "replay":
+        known.append((f"{duration(found.lost_ns)} ({about(found.share)})", f"lost by {label_of(found)}"))
+    return known
 
 
 def _plotted(section: Section, s: Summary) -> Section:

@@ -61,7 +61,6 @@ COLLECTIVES = TableOf[summary.Collective](
     ),
     left=3,
     figure="collectives-time",
-    topic="collectives",
     spare=("arrives last", "start skew", "alg GB/s", "type", "group", "ranks"),
     most=_IN_TERMINAL,
     file=file_of("collectives"),
@@ -93,7 +92,6 @@ ISSUED = TableOf[tuple[summary.CollectivePhase, int, bool]](
     ),
     left=2,
     section="collectives",
-    topic="collectives",
     file=file_of("collective_phases"),
 )
 
@@ -137,7 +135,6 @@ LONG_MESSAGES = TableOf[summary.LongMessage](
     ),
     left=3,
     section="collectives",
-    topic="collectives",
     in_terminal=lambda s: False,
     file=file_of("long_messages"),
 )
@@ -185,7 +182,6 @@ FITS = TableOf[summary.CollectiveFit](
     ),
     section="collectives",
     page_order=1,
-    topic="collectives",
     in_terminal=lambda s: any(f.alpha_ns is not None for f in s.collective_fits),
     file=file_of("collective_fits"),
 )
@@ -204,7 +200,6 @@ STRAGGLERS = TableOf[summary.Straggler](
         Column("late by, on average", lambda x: duration(x.mean_lateness_ns)),
     ),
     section="collectives",
-    topic="collectives",
     file=File("stragglers", lambda s: map(plain, s.late_ranks)),
 )
 
@@ -218,13 +213,12 @@ CLOCKS = TableOf[summary.Clock](
         Column("collectives", lambda c: f"{c.collectives:,}"),
     ),
     section="collectives",
-    topic="collectives",
     file=file_of("clocks"),
 )
 
 
 SECTION = "nccl"
-_OF_LOG: dict[str, Any] = {"section": SECTION, "topic": "what NCCL did", "most": 16}
+_OF_LOG: dict[str, Any] = {"section": SECTION, "most": 16}
 _LONG = 70
 
 
@@ -257,7 +251,7 @@ NCCL = TableOf[tuple[str, str]](
     rows=_facts,
     columns=(Column("", lambda x: x[0]), Column("", lambda x: x[1])),
     left=2,
-    section=SECTION,  # without a topic: where there is only the reason, the short form does not promise more
+    section=SECTION,
 )
 
 

@@ -85,7 +85,6 @@ EFFICIENCY = TableOf[Row](
     ),
     left=3,
     section="efficiency",
-    topic="efficiency",
     file=File("pop", lambda s: [plain(s.pop)] if s.pop is not None else []),
     numbers=tuple(
         Number(name, efficiency_label(field, "  "), _value(field), f"`pop.{field}`.") for field, name in METRICS.items()
@@ -128,7 +127,6 @@ RANGES = TableOf[_Range](
         Column("idle inside it", lambda x: duration(x[0].idle_ns) if x[1] else "–"),
     ),
     section="kernels",
-    topic="ranges",
     spare=("idle inside it",),
     file=file_of("ranges"),
 )
@@ -166,7 +164,6 @@ KERNELS = TableOf[_Kernel](
     left=2,
     section="kernels",
     page_order=-1,
-    topic="kernels",
     spare=("longest", "shortest", "mean"),
     file=file_of("kernels"),
 )
@@ -200,7 +197,6 @@ PREDICTIONS = TableOf[summary.Predicted](
         Column("measured / predicted", lambda p: f"{p.ratio:.2f}"),
     ),
     section="steps",
-    topic="the plan",
     file=file_of("predictions"),
 )
 
@@ -239,7 +235,6 @@ STAGES = TableOf[summary.PipelineStage](
         Column("send/recv", lambda x: duration(x.send_recv_ns)),
     ),
     figure="pipeline-stages",
-    topic="the pipeline",
     terminal_caption=lambda s: f"Pipeline: {pipeline_words(s)}",
     file=File("pipeline", lambda s: map(plain, _stages(s))),
 )
@@ -299,7 +294,6 @@ PACE_CHANGES = TableOf[summary.PaceChange](
         Column("phase", lambda x: x.phase or "–"),
     ),
     section="steps",
-    topic="changes of pace",
     spare=("95 % interval", "until"),
     advice=pace_change_sentences,
     file=file_of("pace_changes"),
@@ -366,7 +360,6 @@ PACING = TableOf[summary.PacePlace](
     left=2,
     section="steps",
     page_order=2,
-    topic="pacing",
     in_terminal=lambda s: s.pacing is not None and len(s.pacing.places) > 1,
     spare=("lag at the first step", "variation"),
     most=_PLACES,

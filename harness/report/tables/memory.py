@@ -69,7 +69,6 @@ CATEGORIES = TableOf[_Row](
         Column("share", lambda r: percent(r.share)),
     ),
     section="memory",
-    topic="what held the memory",
 )
 
 BY_PLAN = TableOf[Predicted](
@@ -99,7 +98,6 @@ HOLDERS = TableOf[MemoryHolder](
     ),
     left=4,
     section="memory",
-    topic="what allocated it",
     most=15,
     rest="places",
     file=File("memory_holders", lambda s: map(plain, _holders(s))),
@@ -136,7 +134,6 @@ RANKS = TableOf[_Spread](
         Column("most", lambda r: amount(r.high)),
     ),
     section="memory",
-    topic="memory over the ranks",
 )
 
 
@@ -170,7 +167,6 @@ ALLOCATOR = TableOf[MemoryRank](
         Column("ran out", lambda r: "yes" if r.ran_out else "no"),
     ),
     section="memory",
-    topic="each rank's memory",
     most=_MANY_RANKS,
     rest="ranks",
     file=File("memory_ranks", lambda s: map(plain, s.memory.ranks if s.memory else [])),

@@ -78,7 +78,6 @@ MODULES = TableOf[Module](
         Column("bytes", lambda x: amount(x.total("message_bytes")) if x.total("collectives") else "–"),
     ),
     section="kernels",
-    topic="modules",
     spare=("on the host",),
     most=_MOST,
     rest="modules",

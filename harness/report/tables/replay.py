@@ -68,7 +68,6 @@ LOST = TableOf[TimeLost](
     ),
     left=5,
     section="help",
-    topic="causes of lost time",
     spare=("seen", "period", "where", "the host"),
     file=file_of("findings"),
 )
@@ -86,7 +85,6 @@ WHAT_IFS = TableOf[Changed](
     ),
     section="help",
     page_order=1,
-    topic="what would help",
     spare=("command",),
     file=File("what_ifs", lambda s: map(plain, s.replay.what_ifs if s.replay else [])),
 )
@@ -125,7 +123,6 @@ BY_OPERATION = TableOf[_Operation](
         Column("of the loss", lambda x: percent(x.share)),
     ),
     section="stragglers",
-    topic="stragglers",
     file=File(
         "straggler_operations",
         lambda s: ({"operation": x.name, "slowdown": x.slowdown, "share": x.share} for x in _operations(s)),
@@ -151,7 +148,6 @@ BY_STAGE = TableOf[StragglerStage](
         Column("beside the others", lambda x: signed(x.work)),
     ),
     section="stragglers",
-    topic="stragglers",
     file=File("straggler_stages", lambda s: map(plain, _stages(s))),
 )
 
@@ -166,7 +162,6 @@ BY_WORKER = TableOf[StragglerWorker](
         Column("beside its stage", lambda x: signed(x.slower)),
     ),
     figure="straggler-workers",
-    topic="stragglers",
     most=_IN_TERMINAL,
     rest="workers",
     file=File("straggler_workers", lambda s: map(plain, _workers(s))),

@@ -67,8 +67,7 @@ def plain(row: SummaryPart) -> FileRow:
 @dataclass(frozen=True, kw_only=True)
 class TableOf(Generic[R]):
     """A table, declared once. `section` is the page's section that shows it; where a figure shows it, `figure` is that
-    figure's id; a table with neither is not on the page. `topic` is its name in the terminal's short form, in the list
-    of what `--full` shows."""
+    figure's id; a table with neither is not on the page."""
 
     caption: str | OfSummary
     columns: Sequence[Column[R]]
@@ -77,7 +76,6 @@ class TableOf(Generic[R]):
     section: str = ""
     figure: str = ""
     page_order: int = 0  # within the section; equal: as in the catalogue
-    topic: str = ""
     in_terminal: Callable[[Summary], bool] = lambda s: True
     terminal_caption: OfSummary | None = None
     spare: Sequence[str] = ()  # columns that go first where the terminal is narrow
@@ -114,10 +112,6 @@ NAME = 30  # names are cut to this width before a column of numbers is left out
 _INDENT, _GAP = 2, 2  # the gap is that of `aligned`
 
 
-class CommandLine(str):
-    """A line of a command, which is never cut."""
-
-
 @dataclass
 class Screen:
     """A screen of this width. `narrowed`: a table lost a column to the width."""
@@ -131,8 +125,7 @@ class Screen:
         return wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)  # a flag stays whole
 
     def cut(self, line: str) -> str:
-        text = printable(line)
-        return text if isinstance(line, CommandLine) else cut(text, self.width)
+        return cut(printable(line), self.width)
 
     def block(self, shown: Table, spare: Sequence[str] = ()) -> list[str]:
         """A table under its caption, without the columns that do not fit; empty without rows."""

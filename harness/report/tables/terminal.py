@@ -1,5 +1,5 @@
-"""A Summary as text for a terminal: in short, or whole. The tables are the page's, with the columns that fit. Knows two
-tables only: the split of the devices' time and the speed."""
+"""A Summary as text for a terminal, whole. The tables are the page's, with the columns that fit. Knows two tables only:
+the split of the devices' time and the speed."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.analysis.device_time import busiest_and_idlest
-from harness.analysis.labels import device_names, field_word, host_names, recording, step_parts, work_word
+from harness.analysis.labels import device_names, field_word, host_names, recording, step_parts
 from harness.analysis.summary import Problem, RecordingVerdict, Summary
 from harness.common.format import cut, duration
-from harness.common.paths import IN_CHECKOUT
-from harness.common.printable import printable
-from harness.common.submission import edit_in
 from harness.explain.answer import answer
-from harness.explain.commands import in_lines
 from harness.explain.findings import has_marked_steps
+from harness.report.first_screen import files_of, first_screen, place_of
 from harness.report.tables import catalogue
 from harness.report.tables.efficiency import efficiency_words, pace_change_sentences, pace_sentences
 from harness.report.tables.machine import SPEED
-from harness.report.tables.table import WIDTH, CommandLine, Screen, TableOf, table
+from harness.report.tables.table import WIDTH, Screen, TableOf, table
 from harness.report.tables.time import SPLIT, labelled
-from harness.run import TRACE_FOLDERS
 
 _MARKS = {RecordingVerdict.GOOD: "·", RecordingVerdict.DOUBTFUL: "?", RecordingVerdict.UNUSABLE: "!"}
 _MOST_FILES = 3  # named of those that cannot be read
 _MANY_DEVICES = 16, 10  # of more than 16 devices 10 are shown: the busiest and the idlest
-_FEW_DEVICES = 8, 6  # the same for the short form
 
 
 def render(summary: Summary, width: int = WIDTH) -> str:
-    """The whole report of one job, in lines at most `width` long."""
+    """The whole report of one job as plain text, in lines at most `width` long."""
+    return f"{first_screen(summary, width).plain}\n{render_rest(summary, width)}"
+
+
+def render_rest(summary: Summary, width: int = WIDTH) -> str:
+    """What follows the first screen: why, and every table."""
     screen = Screen(width)
-    blocks = [section(summary, screen) for section in (_header, _answer, _quality, _steps)]
+    blocks = [section(summary, screen) for section in (_facts, _further, _quality, _steps, _speed)]
     blocks += [_split(summary, screen, *_MANY_DEVICES)]
     blocks += [_table(declared, summary, screen) for declared in catalogue.TABLES]
     narrowed = f"Some columns do not fit into {width} characters: a wider terminal, the page or --csv DIR has them."
@@ -46,22 +46,6 @@ def render_section(summary: Summary, section: str, width: int = WIDTH) -> str:
     screen = Screen(width)
     chosen = [table for table in catalogue.TABLES if table.section == section]
     return _joined([_table(declared, summary, screen) for declared in chosen], screen)
-
-
-def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", page: bool = True) -> str:
-    """The answer, the split, the doubts, the speed, and how to see more. `whole` is the option that shows the whole
-    report; `page` says whether a page was written."""
-    screen = Screen(width)
-    blocks = [_header(summary, screen), _answer(summary, screen), _split(summary, screen, *_FEW_DEVICES)]
-    speed = _speed(summary, screen)
-    blocks += [_quality(summary, screen), speed]
-    further = [t.topic for t in catalogue.TABLES if t.topic and _table(t, summary, screen)]
-    topics = dict.fromkeys(work_word(summary.devices) if name == "kernels" else name for name in further)
-    timeline = ", with a timeline" if summary.sources and summary.slowdown is None else ""
-    shows_all = "the page shows all of it" if page else "--html FILE writes a page with all of it"
-    words = " docs/words.md explains the words." if IN_CHECKOUT else ""
-    more = f"More: {whole} shows {', '.join(topics)}; {shows_all}{timeline}.{words}"
-    return _joined([*blocks, screen.wrapped(more, "  ") if further else []], screen)
 
 
 def _table(declared: TableOf[Any], s: Summary, screen: Screen) -> list[str]:
@@ -90,7 +74,7 @@ def _joined(blocks: Iterable[list[str]], screen: Screen) -> str:
     return "\n\n".join("\n".join(map(screen.cut, block)) for block in blocks if block) + "\n"
 
 
-def _header(s: Summary, screen: Screen) -> list[str]:
+def _facts(s: Summary, screen: Screen) -> list[str]:
     files = files_of(s)
     size = f"world size {s.world_size}" if s.world_size else ""
     tools = ", ".join(sorted({x.tool for x in s.sources}))
@@ -99,37 +83,11 @@ def _header(s: Summary, screen: Screen) -> list[str]:
     place = place_of(s)
     if len(place) > screen.width:
         place = "…" + place[1 - screen.width :]  # the end of a path says most
-    edit = edit_in(s.run)
-    edited = screen.wrapped(edit.sentence(str((s.run or {}).get("job_id") or "RUN")), "  ") if edit else []
-    return [place, *screen.wrapped("  " + " · ".join(facts), "  "), *edited]
+    return [place, *screen.wrapped("  " + " · ".join(facts), "  ")]
 
 
-def files_of(s: Summary) -> list[str]:
-    """The traces that were read, each once."""
-    return sorted({x.path for x in s.sources})
-
-
-def place_of(s: Summary) -> str:
-    """What the summary is about: a file or a folder; of a run its directory, without a trace its id."""
-    return printable(_place(files_of(s)) or str((s.run or {}).get("job_id") or "run"))
-
-
-def _answer(s: Summary, screen: Screen) -> list[str]:
-    said = answer(s)
-    sentences = [line for sentence in said.sentences for line in screen.wrapped(sentence, "")]
-    further = [line for sentence in said.further for line in screen.wrapped(sentence, "")]
-    command = map(CommandLine, in_lines(said.command or "", min(screen.width, WIDTH)))
-    return [*sentences, *command, *further]
-
-
-def _place(files: list[str]) -> str:
-    """The file, or the folder of several files; of a run its directory."""
-    if not files:
-        return ""
-    folder = PurePath(files[0]).parent
-    if folder.name in TRACE_FOLDERS:
-        return str(folder.parent)
-    return files[0] if len(files) == 1 else str(folder)
+def _further(s: Summary, screen: Screen) -> list[str]:
+    return [line for sentence in answer(s).further for line in screen.wrapped(sentence, "  ")]
 
 
 def _quality(s: Summary, screen: Screen) -> list[str]:

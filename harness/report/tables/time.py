@@ -87,7 +87,6 @@ KINDS = TableOf[KindTime](
         Column("count", lambda k: f"{k.count:,}"),
     ),
     figure="kinds",
-    topic="kinds of work",
     file=file_of("kinds"),
 )
 
@@ -103,7 +102,6 @@ PHASES = TableOf[PhaseTime](
         Column("count", lambda p: f"{p.kernels:,}"),
     ),
     section="phases",
-    topic="phases",
     file=file_of("phases"),
 )
 
@@ -121,7 +119,6 @@ CAUSES = TableOf[tuple[str, IdleCause]](
         Column("time", lambda x: duration(x[1].duration_ns)),
         Column("share of idle", lambda x: percent(x[1].share)),
     ),
-    topic="idle time",
     file=file_of("idle_causes"),
 )
 
@@ -141,7 +138,6 @@ BEFORE_STEPS = TableOf[BeforeSteps](
         *map(_before, ("model_ns", "imports_ns", "device_ns", "unknown_ns")),
     ),
     section="split",
-    topic="before the first step",
     file=file_of("before_steps"),
 )
 
@@ -171,7 +167,6 @@ HOST_ACTIVITIES = TableOf[HostActivity](
     ),
     left=9,
     section="split",
-    topic="idle time",
     spare=("operator", "longest", "times", "rank", "inside range", "most of it in"),
     file=file_of("host_activities"),
 )
@@ -197,7 +192,6 @@ GAPS = TableOf[tuple[Gap, Labelled]](
     ),
     left=7,
     section="split",
-    topic="idle time",
     spare=("device", "after", "before", "inside range"),
     file=file_per_device("longest_gaps"),
 )

@@ -1,0 +1,239 @@
+"""The first screen of a report: at most a dozen lines that say what was asked, whether to believe it, what costs time,
+where, and what to try; and a step as a bar, which the page has too. Knows only the Summary and its answer."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path, PurePath
+
+from rich.text import Text
+
+from harness.analysis.labels import device_names, host_names
+from harness.analysis.process.steps import by_periodicity
+from harness.analysis.summary import Summary
+from harness.common.format import cut
+from harness.common.paths import PROGRAM
+from harness.common.printable import printable
+from harness.common.submission import edit_in
+from harness.explain.answer import Diagnosis, answer
+from harness.explain.commands import asked_words, in_lines
+from harness.replay.causes import CAUSES
+from harness.replay.device_causes import slowest
+from harness.report.elements import Part, StepBar
+from harness.report.palette import CAUSES as IDLE_CAUSES
+from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY
+from harness.report.tables.table import WIDTH
+from harness.run import TRACE_FOLDERS
+
+_COST = (IDLE_CAUSES["data loading"], IDLE_CAUSES["synchronisation"], IDLE_CAUSES["garbage collection"])
+_FILLS = {COMPUTE: "█", COMMUNICATION: "▓", MEMORY: "▒", IDLE: "·"}  # losses: ░
+_MOST_BLOCKS = 40
+_LEAST = 0.005  # of a step: a smaller part belongs to the others
+_MUCH_OF_IT = 0.1  # of a part's losses, from which a cause has a place of its own
+_LABEL = 10  # characters of the words before a line
+
+
+def step_bar(s: Summary, with_causes: bool = True) -> StepBar | None:
+    """The mean step: what computes, what is exposed, what each told cause costs, and the rest. None: nothing is known
+    of it. with_causes: False leaves the devices' idle time whole."""
+    if s.slowdown is not None:
+        lost_ns = max(s.slowdown.step_ns - s.slowdown.ideal_step_ns, 0)
+        parts = [Part("without stragglers", s.slowdown.ideal_step_ns, COMPUTE), Part("stragglers", lost_ns, _COST[0])]
+        return StepBar("a step", s.slowdown.ideal_step_ns + lost_ns, parts)
+    if with_causes and s.replay is not None and s.replay.remainder is not None and s.replay.unexplained_ns is not None:
+        return _of_replay(s)
+    return _of_devices(s) or _of_clock(s)
+
+
+def _unit(s: Summary) -> str:
+    if s.steps.duration is None:
+        return "recorded"
+    return "a period" if by_periodicity(s.steps.source) else "a step"
+
+
+def _of_replay(s: Summary) -> StepBar | None:
+    """What no finding explains, and the findings in their order: each takes at most what the others left of the time
+    that all of them would save together."""
+    replay, left = s.replay, s.replay.remainder if s.replay else None
+    if replay is None or left is None or replay.unexplained_ns is None:
+        return None
+    times = {"compute": left.work_ns, "exposed": left.communication_ns, "copies": left.copies_ns}
+    colors = {"compute": COMPUTE, "exposed": COMMUNICATION, "copies": MEMORY}
+    saved_ns, losses = max(replay.step_ns - replay.unexplained_ns, 0), dict[str, float]()
+    for found in s.findings:
+        own_ns = min(found.lost_ns, saved_ns - sum(losses.values()))
+        entry = CAUSES.get(found.cause)
+        label = (entry.short or entry.label) if entry else found.cause
+        if own_ns > _MUCH_OF_IT * saved_ns and len(losses) < len(_COST):
+            losses[label] = losses.get(label, 0) + own_ns
+    for label in [label for label in losses if label in times]:
+        times[label] += round(losses.pop(label))
+    parts = [Part(label, ns, colors[label]) for label, ns in times.items()]
+    parts += [Part(label, ns, _COST[i]) for i, (label, ns) in enumerate(losses.items())]
+    return _bar(_unit(s), replay.step_ns, parts)
+
+
+def _of_devices(s: Summary) -> StepBar | None:
+    """The devices' time, scaled to the mean step; what is not known is a part of the others."""
+    window_ns = sum(d.window_ns for d in s.devices)
+    if not window_ns:
+        return None
+    spread = s.steps.duration
+    whole_ns = (s.steps.mean_ns or spread.median_ns) if spread else window_ns / len(s.devices)
+    fields = (
+        ("compute", "compute_ns", COMPUTE),
+        ("exposed", "exposed_communication_ns", COMMUNICATION),
+        ("copies", "exposed_memory_ns", MEMORY),
+        ("idle", "idle_ns", _COST[0]),
+    )
+    sums = [(label, sum(getattr(d, field) or 0 for d in s.devices), color) for label, field, color in fields]
+    return _bar(_unit(s), whole_ns, [Part(label, ns / window_ns * whole_ns, color) for label, ns, color in sums])
+
+
+def _of_clock(s: Summary) -> StepBar | None:
+    """The slowest rank's step by the training's own clock."""
+    rank = slowest(s)
+    if rank is None or not rank.median_step_ns:
+        return None
+    names = {"forward": COMPUTE, "backward": COMPUTE, "optimizer": COMPUTE, "data": _COST[0]}
+    times = [(name, getattr(rank, f"median_{name}_ns") or 0, color) for name, color in names.items()]
+    return _bar("a step", max(rank.median_step_ns, sum(ns for _, ns, _ in times)), [Part(*each) for each in times])
+
+
+def _bar(what: str, whole_ns: float, parts: Iterable[Part]) -> StepBar:
+    shown = [part for part in parts if part.ns >= _LEAST * whole_ns]
+    other_ns = max(whole_ns - sum(part.ns for part in shown), 0)
+    shown += [Part("other", other_ns, IDLE)] if other_ns >= _LEAST * whole_ns or not shown else []
+    return StepBar(what, sum(part.ns for part in shown), shown)
+
+
+def bar_of_answer(s: Summary) -> StepBar | None:
+    """The bar beside the answer; of a mystery without its causes."""
+    return step_bar(s, with_causes=not any(w.field == "findings" for w in s.quality.withheld))
+
+
+def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path | None = None) -> Text:
+    """The first screen, in lines of at most `width` characters; commands and paths stay whole. more: the command that
+    shows all of it. page: where the page was written."""
+    said, lines = answer(s), _Lines(min(width, WIDTH))
+    lines.wrapped(heading(s), "bold", "  ")
+    lines.wrapped(" ".join([*_edited(s), *said.doubts]), "yellow", "  ")
+    lines.blank()
+    for sentence in said.sentences:
+        lines.wrapped(sentence, "bold" if sentence is said.sentences[0] else "", "")
+    for where in said.where:
+        lines.wrapped(f"  {where}", "", "    ")
+    if (bar := bar_of_answer(s)) is not None:
+        lines.bar(bar)
+    _try(said, lines)
+    if said.also:
+        lines.labelled("also", said.also)
+    if said.reference:
+        lines.labelled("against", f"the reference: {said.reference}")
+    if more or page:
+        lines.blank()
+    if page is not None:
+        lines.labelled("page", str(page), f"dim link {page.absolute().as_uri()}", whole=True)
+    if more:
+        lines.labelled("more", more, "dim", whole=True)
+    return Text("\n").join([*lines.all, Text("")])
+
+
+def _try(said: Diagnosis, lines: _Lines) -> None:
+    """The command and the step that it predicts; without a command what to change."""
+    attempt = said.attempt
+    if attempt is None:
+        return
+    if attempt.command is None:
+        lines.labelled("try", f"{attempt.text}{f': {attempt.predicted}' if attempt.predicted else ''}", "green")
+        return
+    first, *others = in_lines(attempt.command, lines.width - _LABEL)
+    lines.labelled("try", first.strip(), "bold green", whole=True)
+    for line in others:
+        lines.all.append(Text(f"{' ' * _LABEL}{line}", "bold green"))
+    if attempt.predicted and not others and len(first) + len(attempt.predicted) + _LABEL < lines.width:
+        lines.all[-1].append(f"   {attempt.predicted}")
+    elif attempt.predicted:
+        lines.labelled("", attempt.predicted)
+
+
+class _Lines:
+    """Lines of at most `width` characters, each with its style."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.all = width, list[Text]()
+
+    def blank(self) -> None:
+        self.all.append(Text(""))
+
+    def wrapped(self, text: str, style: str, indent: str) -> None:
+        rows = textwrap.wrap(printable(text), self.width, subsequent_indent=indent, break_on_hyphens=False)
+        self.all += [Text(row, style) for row in rows]
+
+    def labelled(self, word: str, text: str, style: str = "", *, whole: bool = False) -> None:
+        rows = [text] if whole else textwrap.wrap(text, self.width - _LABEL, break_on_hyphens=False)
+        for i, row in enumerate(rows):
+            start = f"  {word}" if i == 0 else ""
+            self.all.append(Text.assemble((start.ljust(_LABEL), "dim"), (printable(row), style)))
+
+    def bar(self, bar: StepBar) -> None:
+        """The parts with blocks to scale, in one line if it fits."""
+        told, count = bar.told, len(bar.parts)
+        room = self.width - _LABEL - sum(map(len, told)) - count - 3 * (count - 1)
+        blocks = min(room, _MOST_BLOCKS) if room >= 3 * count else self.width // 3
+        row = Text(f"  {bar.what}".ljust(_LABEL), "dim")
+        for part, words, share in zip(bar.parts, told, bar.shares, strict=True):
+            drawn = _FILLS.get(part.color, "░") * max(round(share * blocks), 1)
+            used = len(row) + len(drawn) + len(words) + 4
+            if used > self.width and len(row) > _LABEL:
+                self.all.append(row)
+                row = Text(" " * _LABEL)
+            elif len(row) > _LABEL:
+                row.append(" │ ", "dim")
+            row.append(drawn, part.color)
+            row.append(f" {words}")
+        self.all.append(row)
+
+
+def heading(s: Summary) -> str:
+    """The run and what was asked, or the traces; and on what it ran."""
+    run = s.run or {}
+    files = files_of(s)
+    size = f"{s.world_size or len(s.ranks)} ranks" if (s.world_size or len(s.ranks)) > 1 else ""
+    facts = [size, device_names(s), s.backend or ""]
+    if run.get("job_id"):
+        name = "   ".join(filter(None, (str(run["job_id"]), asked_words(s))))
+    else:
+        tools = ", ".join(sorted({x.tool for x in s.sources}))
+        name = place_of(s)
+        name = name if len(name) < WIDTH // 2 else f"…{name[1 - WIDTH // 2 :]}"  # the end of a path says most
+        facts = [f"{len(files)} trace{'s' * (len(files) != 1)} ({tools})", host_names(s), *facts]
+    return " · ".join([cut(printable(name), 2 * WIDTH), *filter(None, facts)])
+
+
+def files_of(s: Summary) -> list[str]:
+    """The traces that were read, each once."""
+    return sorted({x.path for x in s.sources})
+
+
+def place_of(s: Summary) -> str:
+    """What the summary is about: a file or a folder; of a run its directory, without a trace its id."""
+    files = files_of(s)
+    if not files:
+        return printable(str((s.run or {}).get("job_id") or "run"))
+    folder = PurePath(files[0]).parent
+    if folder.name in TRACE_FOLDERS:
+        return printable(str(folder.parent))
+    return printable(files[0] if len(files) == 1 else str(folder))
+
+
+def _edited(s: Summary) -> list[str]:
+    edit, run = edit_in(s.run), str((s.run or {}).get("job_id") or "RUN")
+    return [f"{edit.sentence(run)}."] if edit else []
+
+
+def whole_report(what: Iterable[str]) -> str:
+    """The command that shows every table of these runs or traces."""
+    return f"bash {PROGRAM} report {shlex.join(what)} --full"
