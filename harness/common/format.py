@@ -69,8 +69,7 @@ class Scale:
         return f"{self.text(ns)} of {self.text(self.whole_ns)} {self.unit}"
 
     def range(self, low_ns: float, high_ns: float) -> str:
-        low, high = self.text(low_ns), self.text(high_ns)
-        return f"{f'{low} to ' * (low != high)}{high} {self.unit}"
+        return f"{self.text(low_ns)} to {self.text(high_ns)} {self.unit}"
 
     def parts(self, each_ns: Sequence[float]) -> list[str]:
         """Parts of the whole: rounded so that they add up to it (largest remainder)."""

@@ -91,7 +91,8 @@ def _loss(s: Summary, found: TimeLost, own: Reason) -> str:
         recorded = recorded_words(s, step_ns)
     certainty = "too few steps for an interval"
     if found.low_ns is not None and found.high_ns is not None:
-        certainty = scale.range(found.low_ns, found.high_ns)
+        alike = scale.text(found.low_ns) == scale.text(found.high_ns)
+        certainty = "the same in all steps" if alike else scale.range(found.low_ns, found.high_ns)
     on = "" if _processes(s) < 2 else f", on {_lower(_who(s, found))}"
     when = "" if found.standing or not found.every else f", {period_words(found.every)}"
     return f"{doing} costs {lost} ({recorded}{about(found.share)}; {certainty}){on}{when}{own.more}."

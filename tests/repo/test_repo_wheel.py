@@ -139,7 +139,7 @@ def test_it_reports_a_trace_and_writes_the_page(installed: Installed, traces: li
         "report", traces[0].parent, "--full", "--html", "page.html", "--csv", "tables", "--png", "pictures"
     )
     assert done.returncode == 0, done.stderr
-    assert "A step takes 1.00 ms" in done.stdout
+    assert "of 1.00 ms a step" in done.stdout
     assert "gemm bf16" in done.stdout, "the rules of configs/kernels.yaml are applied"
     page = (installed.folder / "page.html").read_text()
     assert "plotly" in page
@@ -211,4 +211,4 @@ def test_runs_are_found_by_name_where_harness_runs_or_the_folder_says(installed:
     for token in ("last", "a-run", str(run)):
         done = installed("report", token, "--no-html")
         assert done.returncode == 0, done.stderr
-        assert "A step takes 1.00 ms" in done.stdout
+        assert "of 1.00 ms a step" in done.stdout

@@ -13,14 +13,14 @@ from harness.analysis import device_time
 from harness.analysis.labels import are_cpus
 from harness.analysis.summary import LongMessage, Summary
 from harness.common.alpha_beta import bus_factor
-from harness.common.format import amount, duration, percent, rate
+from harness.common.format import Scale, about, amount, duration, percent, rate
 from harness.explain.answer import Diagnosis
 from harness.replay.causes import CAUSES
 from harness.replay.device_causes import CopiedJob, copy_causes, steady_bandwidth
 
 _TIME, _SIZE = r"ns|µs|ms|s", r"(?:[kMGTP]?B)(?:/s)?"
 _NUMBER = re.compile(
-    rf"(?<![\w.#/-])(-?\d[\d,]*(?:\.\d+)?)(?: to (-?\d[\d,]*(?:\.\d+)?))? ?({_TIME}|%|{_SIZE})?(?![\w/])"
+    rf"(?<![\w.#/-])(-?\d+(?:,\d{{3}})*(?:\.\d+)?)(?: to (-?\d+(?:,\d{{3}})*(?:\.\d+)?))? ?({_TIME}|%|{_SIZE})?(?![\w/])"
 )
 _PARTS = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")
 _CONSTANTS = {  # thresholds and definitions that sentences name
@@ -62,7 +62,7 @@ def invented(s: Summary, answer: Diagnosis) -> list[str]:
     allowed = known_numbers(s)
     literal = [re.compile(rf"(?<!\w){re.escape(text)}(?!\w)") for text in sorted(_quoted(s), key=len, reverse=True)]
     wrong = []
-    for sentence in (*answer.sentences, *answer.further):
+    for sentence in (*answer.first, *answer.rest):
         rest = sentence
         for text in literal:
             rest = text.sub("…", rest)
@@ -73,7 +73,7 @@ def invented(s: Summary, answer: Diagnosis) -> list[str]:
 def too_much(answer: Diagnosis) -> list[str]:
     """Shares above the whole, and parts told together that are more than it."""
     wrong = []
-    for sentence in (*answer.sentences, *answer.further):
+    for sentence in (*answer.first, *answer.rest):
         told = numbers_of(sentence)
         shares = [one.value for one in told if one.unit == "%" and "slower than" not in sentence]
         wrong += [f"{share} % in: {sentence}" for share in shares if not 0 <= share <= 100]
@@ -95,7 +95,22 @@ def known_numbers(s: Summary) -> set[str]:
     durations = {duration(ns).replace(" ns", " ns") for ns in _durations(s) if ns is not None}
     shares = [share for share in _shares(s) if share is not None]
     percents = {percent(share) for share in shares} | {f"{100 * share:.0f} %" for share in _line_shares(s)}
-    return durations | percents | set(_counts(s)) | set(_amounts(s)) | _CONSTANTS
+    percents |= {about(share) for share in shares}
+    return durations | set(_of_a_step(s)) | percents | set(_counts(s)) | set(_amounts(s)) | _CONSTANTS
+
+
+def _of_a_step(s: Summary) -> Iterator[str]:
+    """Losses and predicted steps, as exact as the step is told."""
+    wholes = {found.lost_ns / found.share for found in s.findings if found.share}
+    if s.replay is not None:
+        wholes.add(s.replay.step_ns)
+    changes = s.replay.what_ifs if s.replay else []
+    times = [ns for what in changes for ns in (what.step_ns, what.low_ns, what.high_ns)]
+    times += [ns for found in s.findings for ns in (found.lost_ns, found.low_ns, found.high_ns)]
+    times += [s.replay.step_ns - found.lost_ns for found in s.findings if s.replay is not None]
+    for scale in map(Scale, wholes):
+        for text in {scale.text(ns) for ns in (*times, scale.whole_ns) if ns is not None}:
+            yield from (text, f"{text} {scale.unit}")
 
 
 def _quoted(s: Summary) -> set[str]:

@@ -168,7 +168,7 @@ def compared(made: Made) -> Compared:
 
 
 def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: Compared) -> None:
-    first, second = compose_comparison(compared).sentences
+    first, second = compose_comparison(compared).said.sentences
     assert first.startswith("b's steps are 50.") and "slower; its median step takes 1.50" in first
     assert second.startswith("c: no difference seen")
 
@@ -182,7 +182,7 @@ def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_d
     (steps,) = [section for section in page.before if section.id == "steps"]
     assert steps.lead.count("interval is of one run each") == 1
     assert f"Doubtful: c: {CROWDED}: n0: 4 ranks on 2 cores." in steps.lead
-    first, second = page.sentences
+    first, second = page.said.sentences
     assert "doubtful" not in first
     assert second.startswith("c: no difference seen, doubtful")
 

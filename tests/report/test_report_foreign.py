@@ -121,6 +121,7 @@ def test_a_device_that_always_has_work_loses_nothing_by_its_host(step: Step, tmp
 
 
 def test_what_was_not_recorded_is_said_with_the_option_that_records_it(tmp_path: Path) -> None:
-    said = " ".join(answer(recorded(tmp_path, around)).sentences)
+    given = answer(recorded(tmp_path, around))
+    said = " ".join([*given.first, *given.further])
     assert "was not recorded" in said and "with_stack=True" in said
     assert ".item()" not in said and "lock" not in said

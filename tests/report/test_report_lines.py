@@ -80,7 +80,7 @@ def test_the_page_shows_three_lines_of_source_and_marks_the_one_that_counts() ->
     assert '<span class="number">41</span> before 42' in blocks[0]
     assert '<span class="number">43</span> after' in blocks[0]
     first, further = page.index(blocks[0]), page.index(blocks[2])
-    assert page.index("60 % of it") < first < page.index("Also:") < further
+    assert page.index("<details") < page.index("60 % of it") < first < page.index("Also: a stall") < further
 
 
 def test_without_source_only_the_sentence_is_shown() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from harness.analysis.summary import Collective, Efficiency, Problem, Quality, RankTraining, RecordingVerdict, Summary
 from harness.cli.main import main
+from harness.explain.answer import Diagnosis
 from harness.monitor.samples import Recording, Series
 from harness.report.elements import Figure
 from harness.report.page import compose as page_module
@@ -141,8 +142,8 @@ def test_the_split_of_each_bar_adds_up_to_its_window(made: Made) -> None:
 
 def test_the_page_says_what_the_summary_says(made: Made) -> None:
     words = " ".join("".join(e.itertext()) for e in parse(made.page.read_text()).iter(NAMESPACE + "p"))
-    assert "A step takes 1.00 ms (median): 53.0 % computing" in words
-    assert "both ranks lose 150 µs (150 to 150 µs): they wait for data." in words
+    assert "A step takes 1.00 ms on average: 53.0 % computing" in words
+    assert "waiting for data costs 0.15 of 1.00 ms a step (15 %; the same in all steps), on both ranks." in words
 
 
 def test_every_plot_can_be_had_as_a_picture(made: Made, tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_traces_of_others_get_a_page_only_where_asked(tmp_path: Path, capsys: py
     assert not list(tmp_path.rglob("*.html"))
     assert main(["report", str(traces), "--html", str(tmp_path / "page.html"), "--png", str(tmp_path / "png")]) == 0
     assert (tmp_path / "page.html").is_file() and list((tmp_path / "png").glob("*.png"))
-    assert f"The page: {tmp_path / 'page.html'}" in capsys.readouterr().out
+    assert f"  page    {tmp_path / 'page.html'}\n" in capsys.readouterr().out
 
 
 def test_a_runs_page_lies_beside_its_summary_unless_refused(tmp_path: Path) -> None:
@@ -273,7 +274,7 @@ def test_a_page_of_traces_without_a_run_has_no_command_that_needs_a_run(made: Ma
 
 def test_a_sentence_shows_a_command_in_its_box_and_every_name_as_text() -> None:
     page = compose(Summary(), Inputs())
-    said = render_page(replace(page, sentences=["Try `bash slurm.sh -e 0 <b>` now.", "one ` <i> alone"]))
+    said = render_page(replace(page, said=Diagnosis(["Try `bash slurm.sh -e 0 <b>` now.", "one ` <i> alone"])))
     (command,) = (c for c in all_of(parse(said), "code"))
     assert command.text == "bash slurm.sh -e 0 <b>"
     assert not all_of(parse(said), "b") and not all_of(parse(said), "i")

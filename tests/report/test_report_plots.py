@@ -17,6 +17,7 @@ from matplotlib.image import imread
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from benchmarks.chromium import Browser, find_chromium
 from harness.analysis.summary import Summary
+from harness.explain.answer import Attempt, Diagnosis
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
 from tests.report.conftest import ALL_DRAWN, UNFOLD
@@ -225,7 +226,11 @@ def test_on_a_phone_a_shadow_says_that_a_table_goes_on(phone: Browser, pages: di
 def test_on_a_phone_a_long_command_has_one_line_that_scrolls_in_its_box(phone: Browser, tmp_path: Path) -> None:
     command = "bash slurm.sh -e 3 -- --model tiny-mistral-deep --micro-batch-size 2 --tp 1 --global-batch-size 16"
     page = tmp_path / "report.html"
-    page.write_text(render_page(dataclasses.replace(compose(Summary(), Inputs()), command=command)))
+    page.write_text(
+        render_page(
+            dataclasses.replace(compose(Summary(), Inputs()), said=Diagnosis(["…"], attempt=Attempt("…", command)))
+        )
+    )
     phone.open(page)
     assert phone.evaluate("document.getElementById('command').textContent") == command
     code = "document.getElementById('command')"

@@ -79,7 +79,7 @@ def test_nothing_is_launched_on_a_cpu_so_no_idle_time_there_is_called_launch_bou
     page = compose(on_cpu(), Inputs())
     cells = [cell for table in tables_of(page) for row in table.rows for cell in row]
     drawn = [trace["name"] for section in page.before for f in section.figures for trace in f.data]
-    for text in (render(on_cpu()), " ".join([*cells, *page.sentences]), " ".join(drawn)):
+    for text in (render(on_cpu()), " ".join([*cells, *page.said.first, *page.said.rest]), " ".join(drawn)):
         assert "between operators" in text and "launch-bound" not in text
     assert page.on_cpu
 

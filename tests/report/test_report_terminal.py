@@ -65,7 +65,7 @@ BUSY = given_summary(
             )
         ],
     ),
-    **run(1, "--", "--slow-dataloading", slow_dataloading=True) | {"run": {"command": ["slurm.sh", "-e", "1"], "job_id": "local-1"}},
+    **(run(1, slow_dataloading=True) | {"run": {"command": ["slurm.sh", "-e", "1"], "job_id": "local-1"}}),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.draw_collectives import COLLECTIVES, FOLDER, drawing
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
+from harness.explain.answer import Diagnosis
 from harness.report.elements import Page, Section, Table
 from harness.report.page.compose import render_page
 from harness.report.tables import catalogue
@@ -119,9 +120,7 @@ def test_a_word_is_marked_once_in_a_part_and_is_one_stop_of_the_page() -> None:
 
 
 def a_page(*sections: Section) -> str:
-    return render_page(
-        Page(title="t", subtitle="s", sentences=["It is idle."], command=None, before=sections, after=())
-    )
+    return render_page(Page(title="t", subtitle="s", said=Diagnosis(["It is idle."]), before=sections, after=()))
 
 
 def test_a_page_carries_the_words_that_occur_on_it_and_no_other() -> None:

@@ -50,7 +50,7 @@ def test_a_number_that_is_invented_is_seen() -> None:
     """Each number with a unit, a little larger: nearly all are then none of the Summary's."""
     s = summary_of(GpuJob(kernel_ns=MS, transfer_ns=30 * MS, late={(1, 2): 20 * MS}).traces())
     told = answer(s)
-    sentences = [*told.sentences, *told.further]
+    sentences = [*told.first, *told.rest]
     seen = changed = 0
     for sentence in sentences:
         for match in re.finditer(r"\d+\.\d+(?= (?:ms|%|µs|s)\b| %)", sentence):
@@ -58,7 +58,7 @@ def test_a_number_that_is_invented_is_seen() -> None:
             altered = sentence[: match.start()] + wrong + sentence[match.end() :]
             changed += 1
             seen += bool(invented(s, Diagnosis([altered])))
-    assert changed >= 8 and seen >= 0.9 * changed
-    assert too_much(Diagnosis(["A step takes 1.00 ms (median): 70.0 % computing, 40.0 % idle."]))
+    assert changed >= 5 and seen >= 0.9 * changed
+    assert too_much(Diagnosis(["A step takes 1.00 ms on average: 70.0 % computing, 40.0 % idle."]))
     assert too_much(Diagnosis(["The other 10.0 ms of the mean step, 20.0 ms: 9.00 ms kernels, 4.00 ms idle."]))
     assert [one.text for one in numbers_of("20.1 to 24.9 ms (3.1 %)")] == ["20.1 ms", "24.9 ms", "3.1 %"]
