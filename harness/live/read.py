@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from harness.common.bounded_read import open_regular
 from harness.common.heartbeats import DIGITS, PHASES, Beat
+from harness.live.hang import Hang, read_hang
 from harness.live.lines import (
     BeatLine,
     EndLine,
@@ -55,6 +56,15 @@ class Reader:
             self._files[path].read(self._now_ns)
         self.live.now_ns = self._now_ns()
         return self.live
+
+
+def stuck_to_its_end(run: Path) -> Hang | None:
+    """Who was stuck where, if no rank made a step after it; None: it never was, or went on."""
+    hang = read_hang(run)
+    if hang is None or hang.until_ns is None:
+        return hang
+    steps = [rank.step for rank in Reader(run).read().ranks.values() if rank.step is not None]
+    return hang if max(steps, default=hang.step) <= hang.step else None
 
 
 class _NodeFile:

@@ -34,6 +34,7 @@ from harness.common.printable import printable_value
 from harness.common.submission import edit_of
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
+from harness.live.read import stuck_to_its_end
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training
@@ -280,9 +281,14 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
 def _how_it_ended(run: Run) -> list[Problem]:
     """Who was stuck where, or who failed first."""
     status = run.status()
-    if status is None or not status.why or status.state == "completed":
+    if status is None or status.state == "completed":
         return []
-    said = status.why if status.why.startswith(status.state) else f"{status.state}: {status.why}"
+    hang = stuck_to_its_end(run.path)
+    why = status.why or (hang.since_clock if hang else "")
+    if not why:
+        return []
+    why += f"; try: {hang.advice}" if hang else ""
+    said = why if why.startswith(status.state) else f"{status.state}: {why}"
     return [Problem.remark(problem_texts.NOT_COMPLETED, said)]
 
 

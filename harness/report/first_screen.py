@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 from rich.text import Text
@@ -13,8 +13,9 @@ from rich.text import Text
 from harness.analysis.labels import device_names, host_names
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary
+from harness.analysis.summary.problem_texts import NOT_COMPLETED
 from harness.common.format import cut
-from harness.common.paths import PROGRAM
+from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import printable
 from harness.common.submission import edit_in
 from harness.explain.answer import Diagnosis, answer
@@ -119,7 +120,9 @@ def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path |
     shows all of it. page: where the page was written."""
     said, lines = answer(s), _Lines(min(width, WIDTH))
     lines.wrapped(heading(s), "bold", "  ")
-    lines.wrapped(" ".join([*_edited(s), *said.doubts]), "yellow", "  ")
+    ended = [doubt for doubt in said.doubts if doubt.lower().startswith(NOT_COMPLETED)]
+    lines.wrapped(" ".join(ended), "bold red", "  ")
+    lines.wrapped(" ".join([*_edited(s), *(doubt for doubt in said.doubts if doubt not in ended)]), "yellow", "  ")
     lines.blank()
     for sentence in said.sentences:
         lines.wrapped(sentence, "bold" if sentence is said.sentences[0] else "", "")
@@ -234,6 +237,7 @@ def _edited(s: Summary) -> list[str]:
     return [f"{edit.sentence(run)}."] if edit else []
 
 
-def whole_report(what: Iterable[str]) -> str:
-    """The command that shows every table of these runs or traces."""
-    return f"bash {PROGRAM} report {shlex.join(what)} --full"
+def whole_report(what: Sequence[str], s: Summary) -> str:
+    """The command that shows every table of these runs or traces; a run by its id, which stays the same."""
+    run = (s.run or {}).get("job_id") if len(what) == 1 else None
+    return f"{'bash ' * IN_CHECKOUT}{PROGRAM} report {shlex.join([str(run)] if run else what)} --full"

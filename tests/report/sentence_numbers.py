@@ -19,9 +19,8 @@ from harness.replay.causes import CAUSES
 from harness.replay.device_causes import CopiedJob, copy_causes, steady_bandwidth
 
 _TIME, _SIZE = r"ns|µs|ms|s", r"(?:[kMGTP]?B)(?:/s)?"
-_NUMBER = re.compile(
-    rf"(?<![\w.#/-])(-?\d+(?:,\d{{3}})*(?:\.\d+)?)(?: to (-?\d+(?:,\d{{3}})*(?:\.\d+)?))? ?({_TIME}|%|{_SIZE})?(?![\w/])"
-)
+_DIGITS = r"(-?\d+(?:,\d{3})*(?:\.\d+)?)"
+_NUMBER = re.compile(rf"(?<![\w.#/-]){_DIGITS}(?: to {_DIGITS})? ?({_TIME}|%|{_SIZE})?(?![\w/])")
 _PARTS = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")
 _CONSTANTS = {  # thresholds and definitions that sentences name
     "3.0 %",  # what is noticeable

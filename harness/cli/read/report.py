@@ -142,9 +142,9 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
         return
     for number, s in enumerate(summaries):
         page = pages[number] if len(pages) == len(summaries) else next(iter(pages), None)
-        show(first_screen(s, width, more="" if full else whole_report(paths), page=page))
+        show(first_screen(s, width, more="" if full else whole_report(paths, s), page=page))
         if full:
-            show(render_rest(s, width))
+            show(f"\n{render_rest(s, width)}")
     if series := render_series(summaries, width):
         show(series)
 

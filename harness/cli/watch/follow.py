@@ -295,4 +295,4 @@ def _show_report(run: Run, summaries: list[Summary], shown: bool, page: Path | N
     if is_comm_run(run.path):
         show(render_comm(run.path, shown))
     for s in summaries if not is_comm_run(run.path) else ():
-        show(first_screen(s, columns(WIDTH), more=whole_report([run.job_id]), page=page))
+        show(first_screen(s, columns(WIDTH), more=whole_report([run.job_id], s), page=page))

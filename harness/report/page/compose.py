@@ -35,7 +35,7 @@ from harness.report.exercise_0 import CollectiveResults, LinkVerdict, Result, re
 from harness.report.first_screen import bar_of_answer
 from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
-from harness.report.page.run import host_section, machine_section, quality_section, run_section, title
+from harness.report.page.run import hang_section, host_section, machine_section, quality_section, run_section, title
 from harness.report.palette import CAUSES, KINDS
 from harness.report.plots.plots import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
@@ -192,7 +192,7 @@ DOCS = {
 _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
-_HELP: tuple[Make, ...] = (steps.tests_section, sections.help_section, sections.stragglers_section)
+_HELP: tuple[Make, ...] = (hang_section, steps.tests_section, sections.help_section, sections.stragglers_section)
 _TIME: tuple[Make, ...] = (steps.steps_section, sections.split_section, sections.efficiency_section)
 _FOLDED: tuple[Make, ...] = (
     sections.work_section,

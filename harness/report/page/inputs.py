@@ -9,6 +9,9 @@ from typing import Any
 
 from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import WorkError
+from harness.live.hang import Hang, read_hang
+from harness.live.notes import BadLoss, first_bad_loss
+from harness.live.read import stuck_to_its_end
 from harness.measure.run_files import read_events
 from harness.monitor.samples import Recording, read
 from harness.monitor.source import MonitorError
@@ -38,6 +41,9 @@ class Inputs:
     status: Status | None = None
     nodes: Sequence[NodeStatus] = ()  # that have ended
     started: Sequence[NodeStatus] = ()  # also those that still run
+    hang: Hang | None = None  # who was stuck where, also for a time
+    stuck: Hang | None = None  # to the end
+    bad_loss: BadLoss | None = None
     steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
     monitors: Sequence[Recording] = ()
     links: Sequence[Result] = ()  # of other runs on the same site, each with its line
@@ -66,6 +72,9 @@ def gather(run: Run | None) -> Inputs:
         status=run.status(),
         nodes=run.nodes(),
         started=run.started_nodes(),
+        hang=read_hang(run.path),
+        stuck=stuck_to_its_end(run.path),
+        bad_loss=first_bad_loss(run.path),
         steps=dict(_steps(run.metrics())),
         monitors=list(_monitors(run.monitors())),
         left_out=left_out,

@@ -17,6 +17,7 @@ from harness.common.paths import PROGRAM
 from harness.common.secrets import masked_text
 from harness.common.submission import edit_of, variables_in_words
 from harness.experiment.base import Experiment
+from harness.explain.commands import asked_words
 from harness.explain.findings import why_no_answer
 from harness.monitor.samples import Recording, Series
 from harness.monitor.source import pieces
@@ -39,14 +40,15 @@ _SIGNS = {RecordingVerdict.GOOD: "note", RecordingVerdict.DOUBTFUL: "doubtful", 
 
 def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
     """The title of the page, and a line with ranks, devices, backend and hosts."""
+    heading = ""
     if inputs.run is not None:
         heading = s.experiment.heading if isinstance(s.experiment, Experiment) else "Run"
-        name = f"{heading} · {inputs.run.name}"
+        name = "   ".join(filter(None, (inputs.run.job_id, asked_words(s)))) if s.run else inputs.run.name
     else:
         files = sorted({x.path for x in s.sources})
         name = Path(files[0]).name if len(files) == 1 else Path(files[0]).parent.name if files else "report"
     ranks = f"{len(s.ranks)} of {s.world_size} ranks" if s.world_size else ""
-    return name, " · ".join(filter(None, (ranks, device_names(s), s.backend, host_names(s))))
+    return name, " · ".join(filter(None, (heading, ranks, device_names(s), s.backend, host_names(s))))
 
 
 def quality_section(s: Summary) -> Section:
@@ -67,6 +69,14 @@ def quality_section(s: Summary) -> Section:
     note = f"Recording: {recording(s)}." + ("" if rows else " No problem was found.")
     caption = "Problems of the recording, and numbers that are not given"
     return Section("quality", _QUALITY, note=note, tables=table(caption, ("", "what", "evidence"), rows, left=3))
+
+
+def hang_section(s: Summary, inputs: Inputs) -> Section:
+    """Where each rank of a stuck run was, and what to try; empty for any other."""
+    if (hang := inputs.stuck) is None:
+        return Section("stuck", "Where each rank was")
+    seen = table(f"Try: {hang.advice}", ("",), ([line] for line in hang.lines))
+    return Section("stuck", "Where each rank was", f"{hang.since_clock}.", tables=seen)
 
 
 def run_section(s: Summary, inputs: Inputs) -> Section:
@@ -111,6 +121,9 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
         missing = f"; missing: {', '.join(status.missing)}" if status.missing else ""
         yield "ended", f"{status.state}{f' after {duration(ran)}' if ran else ''}{missing}"
         yield "why", status.why
+        yield "loss", inputs.bad_loss.sentence if inputs.bad_loss else ""
+        if inputs.hang is not None and inputs.hang.until_ns is not None and inputs.stuck is None:
+            yield "stuck", f"for {duration(inputs.hang.until_ns - inputs.hang.since_ns)} {inputs.hang.sentence}"
     yield "model", _model(s)
     yield "batch", _batch(s)
     yield "versions", _versions(s, inputs)
