@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -86,9 +87,8 @@ def find_run(token: str, root: Path | None = None) -> Run:
     if len(hits) == 1:
         return hits[0]
     if hits:
-        raise RequestError(
-            f"RUN: {token!r} is the id of {len(hits)} runs: give the name, one of {', '.join(r.name for r in hits)}"
-        )
+        paths = ", ".join(str(r.path) for r in hits)
+        raise RequestError(f"RUN: {token!r} names {len(hits)} runs: give the path, one of {paths}")
     known = ["last", *(r.name for r in runs), *filter(None, map(_safe_id, runs))]
     hint = nearest_or_list(token, known, f"{PROGRAM} ls lists all; a run is given by id, name, path or `last`")
     lost = [r.name for r in runs if _safe_id(r) is None]
@@ -170,48 +170,57 @@ class Stage:
 def claim_local_id(root: Path) -> tuple[str, Path]:
     """A number that no other local run has, and a folder of its own for the backend. Also the logs say which numbers
     are taken: whoever copies the runs' folder may leave the hidden folder behind."""
-    base = root / LOCAL
-    try:
-        make_shared(base)
-        # Also in the other place where this user's commands look for runs.
-        folders = [folder for place in dict.fromkeys([root, *run_roots()]) for folder in run_folders(place)]
-        logs = (log for folder in folders for log in folder.glob("logs/local-*"))
-        taken = (p.name.removeprefix("local-") for p in (*base.iterdir(), *logs))
-        number = max((n for n in map(whole_number, taken) if n is not None), default=0)
-        while True:
-            number += 1
-            try:
-                (base / str(number)).mkdir()
-            except FileExistsError:
-                continue
-            return f"local-{number}", base / str(number)
-    except OSError as error:
-        _remove_if_empty(base)
-        raise disk_error(base, error) from None
+    # Also in the other places where this user's commands look for runs.
+    places = dict.fromkeys([root, *run_roots()])
+    logs = (log for place in places for folder in run_folders(place) for log in folder.glob("logs/local-*"))
+    taken = (p.name.removeprefix("local-") for p in (*logs, *(p for place in places for p in place.glob(f"{LOCAL}/*"))))
+    number = max((n for n in map(whole_number, taken) if n is not None), default=0)
+    folder = _claim(root, map(str, count(number + 1)))
+    return f"local-{folder.name}", folder
 
 
 def claim_folder(root: Path, job: str) -> tuple[str, Path]:
     """The next free `JOB-NUMBER` of an allocation, and a folder of its own for the backend."""
-    base = root / LOCAL
+    names = (f"{job}-{number}" for number in count())
+    # Whoever copies the runs' folder may leave the hidden folder behind.
+    folder = _claim(root, (n for n in names if not any((f / "logs" / n).exists() for f in run_folders(root))))
+    return folder.name, folder
+
+
+def _claim(root: Path, names: Iterator[str]) -> Path:
+    """A new folder below `root` with the first of these names that is free there and, where this user may write, in the
+    folder of the exercises' runs: so the runs of all folders have different ids. Raises DiskError."""
+    base, shared = root / LOCAL, runs_root() / LOCAL
     try:
         make_shared(base)
-        for number in count():
-            job_id = f"{job}-{number}"
-            if any((folder / "logs" / job_id).exists() for folder in run_folders(root)):
-                continue  # whoever copies the runs' folder may leave the hidden folder behind
+        for name in names:
             with suppress(FileExistsError):
-                (base / job_id).mkdir()
-                return job_id, base / job_id
+                if shared != base:
+                    _claim_shared(shared / name)
+                (base / name).mkdir()
+                return base / name
     except OSError as error:
         _remove_if_empty(base)
         raise disk_error(base, error) from None
-    raise AssertionError("count() does not end")
+    raise AssertionError("the names do not end")
+
+
+def _claim_shared(folder: Path) -> None:
+    """Nothing where this user may not write. Raises FileExistsError: another run has the name."""
+    with suppress(OSError):
+        make_shared(folder.parent)
+    try:
+        folder.mkdir()
+    except OSError as error:
+        if isinstance(error, FileExistsError):
+            raise
 
 
 def release_local_id(folder: Path) -> None:
     """Give back what `claim_local_id` claimed, for a run that was not started."""
     shutil.rmtree(folder, ignore_errors=True)
-    _remove_if_empty(folder.parent)
+    for each in (runs_root() / LOCAL / folder.name, folder.parent, runs_root() / LOCAL):
+        _remove_if_empty(each)
 
 
 def _remove_if_empty(folder: Path) -> None:

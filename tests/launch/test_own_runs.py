@@ -61,7 +61,7 @@ def test_a_run_lies_where_it_was_typed_and_is_found_there(tmp_path: Path) -> Non
     asked = record(folder)
     assert asked["experiment"]["command"][-2:] == ["--", "-e 1"]
     assert asked["program"]["arguments"][-1] == "-e 1"
-    assert json.loads(process(folder, "ls", "--json").stdout)[0]["name"] == the_run(folder).name
+    assert json.loads(process(folder, "ls", "--json").stdout)[-1]["name"] == the_run(folder).name
     assert process(folder, "logs", "last").stdout == done.stdout
     again = process(folder, "rerun", "last")
     assert (again.returncode, again.stdout) == (0, done.stdout)

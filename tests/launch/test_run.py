@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import site
 import subprocess
 import sys
 import venv
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +24,17 @@ from harness.experiment.exercises import DDP
 from harness.launch import supervise as outcome
 from harness.launch.backends import local
 from harness.launch.submit import Start, prepare, submit, this_machine
-from harness.run import Run, Stage, all_runs, claim_local_id, find_run, read_json_lines, write_atomically
+from harness.run import (
+    Run,
+    Stage,
+    all_runs,
+    claim_local_id,
+    find_run,
+    read_json_lines,
+    release_local_id,
+    write_atomically,
+)
+from harness.run.find import claim_folder
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
 from tests.exercises.launching import UNHURRIED
@@ -63,8 +75,48 @@ def test_what_is_not_published_leaves_no_trace(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_local_ids_are_claimed_once(tmp_path: Path) -> None:
+def test_a_name_of_several_runs_is_refused_with_all_their_paths(tmp_path: Path) -> None:
+    first, second = a_run(tmp_path, "local-1"), a_run(tmp_path, "local-1-again")
+    second.write_record(second.record.model_copy(update={"job_id": "local-1"}))
+    with pytest.raises(RequestError, match=rf"'local-1' names 2 runs: .* one of {first.path}, {second.path}$"):
+        find_run("local-1", tmp_path)
+
+
+def test_local_ids_are_claimed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     assert [claim_local_id(tmp_path)[0] for _ in range(3)] == ["local-1", "local-2", "local-3"]
+    assert [claim_folder(tmp_path, "7")[0] for _ in range(2)] == ["7-0", "7-1"]
+
+
+@pytest.fixture
+def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a checkout's runs, which another project's commands do not name."""
+    monkeypatch.delenv("HARNESS_RUNS", raising=False)
+    monkeypatch.setattr("harness.run.files.ROOT", tmp_path / "kit")
+    return tmp_path / "kit" / "exercises"
+
+
+def test_runs_of_the_kit_and_of_every_project_have_different_ids(tmp_path: Path, kit: Path) -> None:
+    projects = [tmp_path / name / "runs" for name in ("a", "b")]
+    with ThreadPoolExecutor(9) as several:
+        found = list(several.map(claim_local_id, [kit, *projects] * 9))
+    assert len({job_id for job_id, _ in found}) == 27
+    assert {folder.parents[1] for _, folder in found} == {kit, *projects}
+    assert len({claim_folder(root, "7")[0] for root in (kit, *projects)}) == 3
+
+
+def test_a_number_that_is_given_back_leaves_nothing_in_the_kit(tmp_path: Path, kit: Path) -> None:
+    release_local_id(claim_local_id(tmp_path / "runs")[1])
+    assert [path for path in (*tmp_path.rglob("*"), *kit.rglob("*")) if path.name == "1"] == []
+
+
+def test_a_project_gets_its_numbers_also_where_the_kit_cannot_be_written(tmp_path: Path, kit: Path) -> None:
+    for in_the_way in (kit, kit / ".local"):
+        shutil.rmtree(kit, ignore_errors=True)
+        kit.unlink(missing_ok=True)
+        in_the_way.parent.mkdir(parents=True, exist_ok=True)
+        in_the_way.touch()
+        assert claim_local_id(tmp_path / in_the_way.name / "runs")[0] == "local-1"
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
