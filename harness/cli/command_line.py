@@ -188,9 +188,9 @@ def _is_value(word: str) -> bool:
 NARROWEST = 40  # no sentence is easy to read in less
 
 
-def columns(without_terminal: int) -> int:
-    """Characters of a line: the terminal's or COLUMNS; `without_terminal` for a file or a pipe."""
-    return max(shutil.get_terminal_size((without_terminal, 0)).columns, NARROWEST)
+def columns(without_terminal: int, narrowest: int = NARROWEST) -> int:
+    """Characters of a line: the terminal's or COLUMNS, from `narrowest` on; `without_terminal` for a file or a pipe."""
+    return max(shutil.get_terminal_size((without_terminal, 0)).columns, narrowest)
 
 
 def show(text: str | Text) -> None:

@@ -76,7 +76,7 @@ COMMANDS = {
     ),
     "ls": Entry(
         "harness.cli.watch.ls:ls",
-        "your runs, with state and step time",
+        "your runs: flags, step, largest loss",
         examples=[("ls", "the newest runs"), ("ls -n 100 --json", "the newest 100, for a script")],
     ),
     "watch": Entry(

@@ -25,7 +25,7 @@ EXERCISES: Rows = [
 EVERY_DAY: Rows = [
     ("-e 1 -n 2 --dry-run", "print the script, start nothing"),
     ("plan -e 1 -n 2", "memory, time and cost of a launch"),
-    ("ls", "your runs, with state and step time"),
+    ("ls", "your runs: flags, step, largest loss"),
     ("watch last", "live: progress, who is slow or stuck"),
     ("report last", "where the time went; writes a page"),
     ("compare local-1 local-2", "differences between two runs"),

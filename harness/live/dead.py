@@ -75,6 +75,12 @@ class Death(NamedTuple):
         return f"rank {self.rank} failed first,{step}: {self.how}{at}{self.held}{self.apart}".replace(",:", ":")
 
     @property
+    def short(self) -> str:
+        """For a list of runs: the rank, the kind of its error, and the line."""
+        kind = self.error.partition(":")[0] or self.how
+        return self.lost or " ".join(filter(None, (f"rank {self.rank}: {kind}", where(self.place))))
+
+    @property
     def seen_at(self) -> str:
         """When, and how it is known."""
         at = datetime.fromtimestamp(self.unix_ns / 1e9).strftime("%H:%M:%S")

@@ -4,6 +4,7 @@ from harness.run.files import (
     SECRET_MODE,
     DiskError,
     disk_error,
+    folder_bytes,
     make_shared,
     naming_flag,
     own_runs_root,
@@ -18,7 +19,7 @@ from harness.run.run import SUBMITTED, TRACE_FOLDERS, Run, why_invalid
 
 __all__ = [
     "SECRET_MODE", "SUBMITTED", "TRACE_FOLDERS", "DiskError", "Run",
-    "Stage", "all_runs", "claim_local_id", "closed", "disk_error", "find_run", "make_shared",
+    "Stage", "all_runs", "claim_local_id", "closed", "disk_error", "find_run", "folder_bytes", "make_shared",
     "naming_flag", "no_runs", "own_runs_root", "part_of", "read_json_lines", "release_local_id", "runs_root", "when",
     "why_invalid", "without_secrets", "write_atomically",
 ]  # fmt: skip

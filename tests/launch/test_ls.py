@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.analysis.summary import RankSteps, RankTraining, Spread, Steps, Summary
+from harness.analysis.summary import (
+    Problem,
+    Quality,
+    RankSteps,
+    RankTraining,
+    RecordingVerdict,
+    Replay,
+    Spread,
+    Steps,
+    Summary,
+    TimeLost,
+    Withheld,
+)
 from harness.cli.main import main
+from harness.common.heartbeats import node_file
+from harness.experiment.exercises import DDP, Experiment, Own
+from harness.experiment.training import Mystery
+from harness.live.ended import why_it_ended
+from harness.replay.causes import CAUSES
+from harness.run import Run, folder_bytes
+from harness.run.record import Status
+from harness.site.site import load_site
 from tests.launch.launch_shared import a_run
+from tests.study.test_mystery_endings import crashed
 
 MS = 1_000_000
 
@@ -53,11 +76,12 @@ def test_the_step_time_is_the_traces_else_the_trainings_own_else_not_known(
     metrics(unreported.path, {"event": "start"}, *times)
     nothing.summary.write_text("half a summ")
     lines, said = listed(capsys)
-    assert [line.split()[:4] for line in lines[1:]] == [
-        ["local-1", "queued", "41.6", "ms"],
-        ["local-2", "queued", "~40.0", "ms"],
-        ["local-3", "queued", "~20.0", "ms"],
-        ["local-4", "queued", "–", lines[4].split()[3]],
+    assert [re.split("  +", line)[:5] for line in lines] == [
+        ["id", "state", "asked", "step", "verdict"],
+        ["local-1", "queued", "-e 1 -g 1", "41.6 ms", "–"],
+        ["local-2", "queued", "-e 1 -g 1", "~40.0 ms", "–"],
+        ["local-3", "queued", "-e 1 -g 1", "~20.0 ms", "–"],
+        ["local-4", "queued", "-e 1 -g 1", "–", "–"],
     ]
     assert "~: measured by the training itself" in said
     main(["ls", "--json"])
@@ -74,38 +98,167 @@ def test_runs_that_are_left_out_are_counted(runs: Path, capsys: pytest.CaptureFi
     for number in (1, 2, 3):
         a_run(runs, f"local-{number}")
     lines, said = listed(capsys, "-n", "2")
-    assert [line.split()[0] for line in lines] == ["run", "local-2", "local-3"]
+    assert [line.split()[0] for line in lines] == ["id", "local-2", "local-3"]
     assert said == "2 of 3 runs are shown, the newest: slurm.sh ls -n 3 shows all\n"
     assert listed(capsys)[1] == ""
 
 
-def test_names_that_do_not_fit_are_shortened_with_a_note(
+def completed(root: Path, job_id: str, experiment: Experiment | None = None, **changes: Any) -> Run:
+    """A completed run; changes: of its summary."""
+    run = a_run(root, job_id)
+    if experiment is not None:
+        run.write_record(run.record.model_copy(update={"experiment": experiment}))
+    run.write_status(Status(state="completed"))
+    run.summary.write_text(Summary(steps=steps(141 * MS), **changes).model_dump_json())
+    return run
+
+
+def lost(cause: str, share: float) -> TimeLost:
+    return TimeLost(cause=cause, ranks=[0], lost_ns=1, share=share, evidence="made")
+
+
+def replayed(error: float = 0.0) -> Replay:
+    return Replay(steps=9, processes=2, step_ns=10, replayed_ns=10, error=error)
+
+
+def quality(verdict: str = "good", withheld: str = "") -> Quality:
+    problems = [Problem(severity=RecordingVerdict(verdict), what="made", evidence="made")]
+    return Quality(
+        verdict=problems[0].severity,
+        problems=problems,
+        withheld=[Withheld(field=withheld, reason="made")] if withheld else [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        ({"findings": [lost("data-stall", 0.434), lost("tiny-kernels", 0.1)], "replay": replayed()}, "{label} 43 %"),
+        ({"findings": [lost("a-new-cause", 0.2)], "replay": replayed()}, "a new cause 20 %"),
+        ({"findings": [lost("data-stall", 0.434)], "quality": quality("doubtful")}, "{label} 43 %?"),
+        ({"replay": replayed()}, "nothing above 3 %"),
+        ({"replay": replayed(error=0.03)}, "–"),
+        ({}, "–"),
+        ({"replay": replayed(), "quality": quality(withheld="findings.tiny-kernels")}, "–"),
+        ({"findings": [lost("data-stall", 0.434)], "quality": quality(withheld="findings")}, "–"),
+    ],
+)
+def test_the_verdict_is_the_largest_loss_unless_it_is_not_known_or_withheld(
+    runs: Path, capsys: pytest.CaptureFixture[str], found: dict[str, Any], verdict: str
+) -> None:
+    completed(runs, "local-1", **found)
+    lines, said = listed(capsys)
+    assert re.split("  +", lines[1])[4] == verdict.format(label=CAUSES["data-stall"].label)
+    assert ("%?: the recording has problems: slurm.sh report RUN names them\n" in said) == verdict.endswith("?")
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (
+            Status(state="failed", why="rank 1 failed first, in step 5: ValueError: wrong (t.py:9)"),
+            "rank 1: ValueError t.py:9",
+        ),
+        (Status(state="failed", why="t.py does not accept its arguments"), "t.py does not accept its arguments"),
+        (Status(state="failed", exit_code=137), "exit 137: ended by the signal KILL"),
+        (Status(state="completed", note="no step was observed"), "no step was observed"),
+        (Status(state="cancelled"), "–"),
+    ],
+)  # fmt: skip
+def test_a_run_that_failed_or_left_something_open_says_why(
+    runs: Path, capsys: pytest.CaptureFixture[str], status: Status, verdict: str
+) -> None:
+    run = a_run(runs, "local-1")
+    run.write_status(status)
+    file = node_file(run.path, "here")
+    file.parent.mkdir()
+    error = {"type": "ValueError", "message": "wrong", "place": ["/home/me/t.py", 9, "main"], "unix_ns": 5}
+    file.write_text(json.dumps({"event": "gone", "rank": 1, "step": 5, "unix_ns": 6, "error": error}) + "\n")
+    assert re.split("  +", listed(capsys)[0][1])[4].startswith(verdict)
+
+
+def test_a_mystery_that_crashed_does_not_say_which_rank_was_the_first(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = crashed(runs, left=False)
+    run.write_status(Status(state="failed", exit_code=1, why=why_it_ended(run, "failed", 1)))
+    line = listed(capsys)[0][1]
+    assert "rank 0: RuntimeError: Connection reset by peer; rank 1: ValueError: wrong" in line
+    assert "failed first" not in line
+
+
+def test_what_was_asked_are_the_flags_that_differ_from_the_default(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Own(command=("gpt.py", "--hf-token", "hf_abcdefghijklmnop"), start_in="/")
+    mystery = Mystery(level=1, commitment="c", sealed="s")
+    asked = [DDP(), DDP(nodes=2, slow_dataloading=True), own, DDP(mystery=mystery)]
+    made = [completed(runs, f"local-{n}", each) for n, each in enumerate(asked, 1)]
+    made[3].write_record(made[3].record.model_copy(update={"command": ["slurm.sh", "mystery", "-e", "1"]}))
+    flags = ["-e 1", "-e 1 -n 2 --slow-dataloading", "run -- gpt.py --hf-token '***'", "mystery -e 1"]
+    assert [re.split("  +", line)[2] for line in listed(capsys)[0][1:]] == flags
+    made[0].write_record(made[0].record.model_copy(update={"site": load_site("leonardo")}))
+    lines = listed(capsys)[0]
+    assert [re.split("  +", line)[2] for line in lines[1:3]] == [
+        "-e 1 --site leonardo",
+        "-e 1 -n 2 --site local --slow-dataloading",
+    ], "where there are several sites, each is named"
+
+
+def test_age_and_size_are_those_of_the_folder_and_no_link_is_followed(
+    runs: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(runs, "local-1")
+    run.write_record(run.record.model_copy(update={"created_ns": time.time_ns() - 7_300 * 1_000_000_000}))
+    before = folder_bytes(run.path)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "large").write_bytes(bytes(1 << 20))
+    (run.path / "torch" / "deep").mkdir(parents=True)
+    (run.path / "torch" / "deep" / "trace").write_bytes(bytes(3_000_000))
+    (run.path / "link").symlink_to(elsewhere)
+    assert 3_000_000 + before <= folder_bytes(run.path) < 3_001_000 + before
+    assert listed(capsys)[0][1].endswith("  2 h  3.00 MB")
+    main(["ls", "--json"])
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["age_s"] // 10, row["size_bytes"]) == (730, folder_bytes(run.path))
+
+
+def test_the_list_is_no_wider_than_the_terminal_and_keeps_the_ids(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)  # parallel tests get a width
-    run = a_run(runs, "local-1")
-    run.path.rename(run.path.with_name("tiny-llama-local-1-n1-g2-mbs2-gas1-mixed0-actckpt0"))
-    assert listed(capsys)[0][1].endswith("tiny-llama-local-1-n1-g2-mbs2-gas1-mixed0-actckpt0")
-    monkeypatch.setenv("COLUMNS", "92")
-    lines, said = listed(capsys)
-    assert max(map(len, lines)) <= 92
-    assert lines[1].endswith("  tiny-llama-…-n1-g2-mbs2-gas1-mixed0-actckpt0")
-    assert said == "names are shortened: slurm.sh ls -n 1 --json shows them in full\n"
-    monkeypatch.setenv("COLUMNS", "70")
-    assert max(map(len, listed(capsys)[0])) <= 70
+    loss = {"findings": [lost("data-stall", 0.434)], "replay": replayed()}
+    for number in (1, 2):
+        completed(runs, f"local-{number}", DDP(slow_dataloading=True, gradient_accumulation_steps=8), **loss)
+    heads = {
+        40: ["id", "state", "verdict"],
+        60: ["id", "state", "asked", "verdict"],
+        80: ["id", "state", "asked", "step", "verdict", "age", "size"],
+        120: ["id", "state", "asked", "step", "verdict", "age", "size"],
+    }
+    for width, head in heads.items():
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines, said = listed(capsys)
+        assert (max(map(len, lines)) <= width, lines[0].split()) == (True, head)
+        assert [line.split()[0] for line in lines[1:]] == ["local-1", "local-2"]
+        assert "43 %" in lines[1], "the number is not what is cut"
+        narrow = "shortened for this terminal: slurm.sh ls -n 2 --json shows all\n"
+        assert said == (narrow if width < 120 else "")
+    monkeypatch.setenv("COLUMNS", "20")
+    assert all(len(line) <= 20 and "local-" in line for line in listed(capsys)[0][1:])
 
 
 def test_without_a_checkout_the_commands_named_are_the_installed_ones(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.cli.watch.ls.PROGRAM", "training-traces")
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "30")
     for number in (1, 2):
         a_run(runs, f"local-{number}")
     said = listed(capsys, "-n", "1")[1]
-    assert "training-traces ls -n 2 shows all" in said and "training-traces ls -n 1 --json shows them" in said
+    assert "training-traces ls -n 2 shows all" in said and "training-traces ls -n 1 --json shows all" in said
 
 
-def test_a_run_that_cannot_be_read_is_listed_all_the_same(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a_run(runs, "local-1").path.joinpath("run.json").write_text("{")
-    assert listed(capsys)[0][1].split()[:3] == ["?", "unknown", "–"]
+def test_a_run_that_cannot_be_read_is_listed_by_name(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(runs, "local-1")
+    run.record_file.write_text("{")
+    assert listed(capsys)[0][1].split()[:4] == ["?", "unknown", run.name, "–"]

@@ -128,7 +128,7 @@ def test_status_and_ls_show_an_edited_script(
     assert [line for line in lines if line.startswith("    +line")] == [f"    +line {n}[2J" for n in range(shown)]
     assert [line for line in lines if "… " in line] == [f"  … {rest} in {run.record_file}"] * bool(rest)
     listed = harness("ls", COLUMNS="200")
-    assert listed.stdout.splitlines()[1].endswith("-n1  edited")
+    assert listed.stdout.splitlines()[1].endswith("B  edited")
     assert "edited: the script was edited by hand: slurm.sh status RUN shows how\n" in listed.stderr
     assert json.loads(harness("ls", "--json").stdout)[0]["edited_lines"] == count
 
@@ -140,4 +140,4 @@ def test_a_record_from_before_is_read(harness: Harness, tmp_path: Path) -> None:
     run.record_file.write_text(json.dumps(old))
     assert Record.model_validate(old).edited == ""
     assert harness("status", "local-1").returncode == 0
-    assert harness("ls").stdout.splitlines()[1].endswith("-n1")
+    assert harness("ls").stdout.splitlines()[1].endswith("B")

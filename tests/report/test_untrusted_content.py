@@ -165,7 +165,7 @@ def test_no_name_steers_the_terminal(said: Said, words: tuple[str, ...]) -> None
 def test_a_list_has_a_line_per_run(hostile: Hostile, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[0] == "run" and len(rows) == 1
+    assert head.split()[0] == "id" and len(rows) == 1
     assert not steering(rows[0]) and "<U+202E>" in rows[0]
 
 

@@ -1,40 +1,51 @@
-"""`slurm.sh ls`: all runs, newest last, as wide as the terminal, with their step times."""
+"""`slurm.sh ls`: all runs, newest last, as wide as the terminal, with what tells them apart."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Iterable, Sequence
-from statistics import median
-from typing import Annotated, Any, NamedTuple
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from harness.cli.command_line import columns
 from harness.cli.options import JsonOption
-from harness.common.bounded_read import read_bounded
+from harness.cli.watch.results import result_of
 from harness.common.errors import RequestError, WorkError
-from harness.common.format import aligned, cut, duration
+from harness.common.format import aligned, amount, cut, duration, middle
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.common.secrets import masked_words
 from harness.common.submission import edit_of, variables_in_words
 from harness.common.users import whose
+from harness.experiment.exercises import Own
+from harness.experiment.parse import command_of
 from harness.launch.backends.protocol import PolledState
-from harness.run import Run, all_runs, closed, no_runs, read_json_lines, runs_root, when
+from harness.live.text import span
+from harness.run import Run, all_runs, closed, folder_bytes, no_runs, runs_root, when
+from harness.run.record import Record
 
-HEAD = ("run", "state", "step", "submitted", "name")
+Row = dict[str, Any]
+HEAD = ("id", "state", "asked", "step", "verdict", "age", "size", "changed")
+_LEFT = {"id", "state", "asked", "verdict", "changed"}
+_LEAST = {"asked": 16, "verdict": 19}  # characters, where the terminal is narrow
+_DROPPED = ("changed", "size", "age", "step", "asked")  # in this order, where it is narrower
 MOST_VARIABLES = 2  # named of those that a run inherited from its shell
-NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
+NO_TERMINAL = 100_000  # characters: nothing is cut in a file or a pipe
+NARROWEST = 20
 
 
 def ls(
     as_json: JsonOption = False,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="number of runs to show, newest first")] = 20,
 ) -> int:
-    """List the runs with their states and step times, newest last."""
+    """List the runs, newest last: state, flags that differ from the default, step time, the largest loss or why it
+    failed, age and size."""
     runs = all_runs()
-    rows = [_row(run) for run in runs[-limit:]]
+    rows = rows_of(runs[-limit:])
     if as_json:
         print(json.dumps(rows, indent=1))
     elif not rows and closed(runs_root()):
@@ -42,35 +53,55 @@ def ls(
     elif not rows:
         print(no_runs(runs_root()))
     else:
-        _print(rows, len(runs))
+        lines, notes = table(rows)
+        print("\n".join(lines))
+        if len(rows) < len(runs):
+            notes.append(
+                f"{len(rows)} of {len(runs)} runs are shown, the newest: {PROGRAM} ls -n {len(runs)} shows all"
+            )
         if shut := closed(runs_root()):
             more = f" (and {len(shut) - 1} more)" if len(shut) > 1 else ""
-            print(f"not shown: you may not read {shut[0]}{more}{whose(shut[0])}", file=sys.stderr)
+            notes.append(f"not shown: you may not read {shut[0]}{more}{whose(shut[0])}")
+        print("".join(f"{note}\n" for note in notes), end="", file=sys.stderr)
     return 0
 
 
-def _row(run: Run) -> dict[str, Any]:
-    try:
-        record = run.record
-    except WorkError:
-        job_id, poll, created_ns = "?", PolledState("unknown"), None
-        inherited, edit = dict[str, str](), None
-    else:
-        job_id, poll, created_ns = record.job_id, _look(run), record.created_ns
-        inherited, edit = record.inherited, edit_of(record.edited)
-    step = step_time(run)
+def rows_of(runs: Sequence[Run]) -> list[Row]:
+    """What the list has of each run. The site is among the flags if the runs are of several."""
+    sites = {run.known_record.site.name for run in runs if run.known_record}
+    return [_row(run, len(sites) > 1) for run in runs]
+
+
+def _row(run: Run, name_site: bool) -> Row:
+    record = run.known_record
+    poll = _look(run) if record else PolledState("unknown")
+    edit = edit_of(record.edited) if record else None
+    step, verdict, doubtful = result_of(run, poll)
     return {
-        "job_id": job_id,
+        "job_id": record.job_id if record else "?",
         "state": poll.state,
         "own_word": own.state if poll.silent and (own := run.status()) else None,
-        "submitted": when(created_ns),
+        "asked": _asked(record, name_site) if record else run.name,  # without its id, it is given by name
+        "site": record.site.name if record else None,
         "step_ns": step.ns if step else None,
         "step_traced": step.traced if step else None,
+        "verdict": verdict,
+        "doubtful": doubtful,
+        "submitted": when(record.created_ns if record else None),
+        "age_s": max(0, time.time_ns() - record.created_ns) // 1_000_000_000 if record else None,
+        "size_bytes": folder_bytes(run.path),
         "name": run.name,
         "path": str(run.path),
-        "inherited": inherited,
+        "inherited": record.inherited if record else {},
         "edited_lines": edit.lines if edit else 0,
     }
+
+
+def _asked(record: Record, name_site: bool) -> str:
+    """The flags that differ from the default; of a mystery, the words as typed."""
+    words = command_of(record.experiment, record.site.name if name_site else None, record.site.defaults)
+    words = masked_words(words or record.command[1:])
+    return shlex.join(words if isinstance(record.experiment, Own) else [word for word in words if word != "--"])
 
 
 def _look(run: Run) -> PolledState:
@@ -84,102 +115,63 @@ def _look(run: Run) -> PolledState:
         return PolledState("unknown")
 
 
-def _print(rows: list[dict[str, Any]], there_are: int) -> None:
-    width = columns(NO_TERMINAL)
-    lines = _aligned(rows)
-    cut_names = any(len(line) > width for line in lines)
-    if cut_names:  # the first column has the id already
-        lines = _aligned([row | {"name": row["name"].replace(f"-{row['job_id']}-", "-…-", 1)} for row in rows])
-    print("\n".join(cut(line, width) for line in lines))
-    for hidden in _hidden(rows, there_are, cut_names):
-        print(hidden, file=sys.stderr)
+def table(rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[list[str], list[str]]:
+    """The lines of the list, as wide as the terminal, and notes on what they abbreviate or leave out."""
+    width = columns(NO_TERMINAL, NARROWEST)
+    cells = [{name: name for name in names}, *({name: _cells(row)[name] for name in names} for row in rows)]
+    if not any(row.get("changed") for row in cells[1:]):
+        cells = [{name: text for name, text in row.items() if name != "changed"} for row in cells]
+    whole = {name: max(len(row[name]) for row in cells) for name in cells[0]}
+    wide = _fitting(whole, width)
+    lines = aligned(
+        [[middle(row[name], wide[name]) for name in wide] for row in cells],
+        {place for place, name in enumerate(wide) if name in _LEFT},
+    )
+    return [cut(line, width) for line in lines], _notes(rows, narrow=wide != whole)
 
 
-def _aligned(rows: list[dict[str, Any]]) -> list[str]:
-    lines: list[Sequence[str]] = [HEAD]
-    for row in rows:
-        own_clock = "~" if row["step_traced"] is False else ""
-        state = f"{row['own_word']}?" if row["own_word"] else row["state"]
-        marks = ["edited"] * bool(row["edited_lines"]) + [variables_in_words(row["inherited"], MOST_VARIABLES)]
-        named = "  ".join(filter(None, [row["name"], *marks]))
-        cells = (row["job_id"], state, own_clock + duration(row["step_ns"]), row["submitted"], named)
-        lines.append(tuple(map(printable, cells)))
-    return aligned(lines, {1, 3, 4})
+def _cells(row: Row) -> dict[str, str]:
+    changed = ["edited"] * bool(row["edited_lines"]) + [variables_in_words(row["inherited"], MOST_VARIABLES)]
+    age = "–" if row["age_s"] is None else " ".join(span(row["age_s"]).split()[:2])
+    cells = {
+        "id": row["job_id"],
+        "state": f"{row['own_word']}?" if row["own_word"] else row["state"],
+        "asked": row["asked"],
+        "step": "~" * (row["step_traced"] is False) + duration(row["step_ns"]),
+        "verdict": (row["verdict"] or "–") + "?" * row["doubtful"],
+        "age": age,
+        "size": amount(row["size_bytes"]),
+        "changed": "  ".join(filter(None, changed)),
+    }
+    return {name: printable(text) for name, text in cells.items()}
 
 
-def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list[str]:
-    """Notes on what the list leaves out or abbreviates."""
+def _fitting(whole: dict[str, int], width: int) -> dict[str, int]:
+    """The columns that fit, with their widths in characters: as few as possible are dropped, and those that are left
+    get the rest of the line, the narrowest first."""
+    wide = {name: min(wanted, _LEAST.get(name, wanted)) for name, wanted in whole.items()}
+    for name in _DROPPED:
+        if sum(wide.values()) + 2 * (len(wide) - 1) > width:
+            wide.pop(name, None)
+    spare = width - sum(wide.values()) - 2 * (len(wide) - 1)
+    while spare > 0 and (cut_short := [name for name in wide if wide[name] < whole[name]]):
+        wide[min(cut_short, key=wide.__getitem__)] += 1
+        spare -= 1
+    return wide
+
+
+def _notes(rows: Sequence[Row], narrow: bool) -> list[str]:
     notes = []
     if any(row["step_traced"] is False for row in rows):
         notes.append("~: measured by the training itself; the others are from the trace")
     if any(row["own_word"] for row in rows):
         notes.append("?: Slurm does not answer; this is the last state that the job wrote")
+    if any(row["doubtful"] for row in rows):
+        notes.append(f"%?: the recording has problems: {PROGRAM} report RUN names them")
     if any(row["edited_lines"] for row in rows):
         notes.append(f"edited: the script was edited by hand: {PROGRAM} status RUN shows how")
     if any(row["inherited"] for row in rows):
         notes.append("NAME=VALUE: a variable of the shell that submitted the run")
-    if len(rows) < there_are:
-        notes.append(f"{len(rows)} of {there_are} runs are shown, the newest: {PROGRAM} ls -n {there_are} shows all")
-    if cut_names:
-        notes.append(f"names are shortened: {PROGRAM} ls -n {len(rows)} --json shows them in full")
+    if narrow:
+        notes.append(f"shortened for this terminal: {PROGRAM} ls -n {len(rows)} --json shows all")
     return notes
-
-
-class _Duration(msgspec.Struct):
-    median_ns: float
-
-
-class _Steps(msgspec.Struct):
-    duration: _Duration | None = None
-
-
-class _Rank(msgspec.Struct):
-    median_step_ns: float | None = None
-
-
-class _Summary(msgspec.Struct):
-    steps: _Steps | None = None
-    training: list[_Rank] = []
-
-
-class StepTime(NamedTuple):
-    """A median. `traced`: measured from the trace; else by the training's own clock."""
-
-    ns: float
-    traced: bool
-
-
-_decoder = msgspec.json.Decoder(_Summary)
-
-
-def step_time(run: Run) -> StepTime | None:
-    """The run's step time; None where no file has it."""
-    return _of_summary(run) or _of_metrics(run)
-
-
-def _of_summary(run: Run) -> StepTime | None:
-    try:
-        found = _decoder.decode(read_bounded(run.summary))
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
-        return None
-    if found.steps and found.steps.duration:
-        return StepTime(found.steps.duration.median_ns, traced=True)
-    return _slowest(rank.median_step_ns for rank in found.training)
-
-
-def _of_metrics(run: Run) -> StepTime | None:
-    """Of the first rank only: a run without a summary may have hundreds of ranks."""
-    for path in run.metrics()[:1]:
-        try:
-            steps = [line for line in read_json_lines(path) if line.get("event") == "step"]
-        except (OSError, ValueError):
-            continue
-        counted = [line for line in steps if line.get("phase") == "active"] or steps
-        times = [line["step_ns"] for line in counted if isinstance(line.get("step_ns"), int)]
-        return _slowest([median(times)] if times else [])
-    return None
-
-
-def _slowest(times: Iterable[float | None]) -> StepTime | None:
-    known = [ns for ns in times if ns]
-    return StepTime(max(known), traced=False) if known else None

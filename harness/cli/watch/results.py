@@ -1,0 +1,138 @@
+"""The step time of a run and its verdict in a few words, for lists of many runs: of their files only these fields are
+decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from harness.common.bounded_read import read_bounded
+from harness.common.mystery import hides
+from harness.launch.backends.protocol import PolledState
+from harness.live.dead import first_death
+from harness.run import Run, read_json_lines
+
+
+class _Duration(msgspec.Struct):
+    median_ns: float
+
+
+class _Steps(msgspec.Struct):
+    duration: _Duration | None = None
+
+
+class _Rank(msgspec.Struct):
+    median_step_ns: float | None = None
+
+
+class _Finding(msgspec.Struct):
+    cause: str
+    share: float
+
+
+class _Withheld(msgspec.Struct):
+    field: str
+
+
+class _Quality(msgspec.Struct):
+    verdict: str = "good"
+    withheld: list[_Withheld] = []
+
+
+class _Replay(msgspec.Struct):
+    error: float
+
+
+class _Summary(msgspec.Struct):
+    steps: _Steps | None = None
+    training: list[_Rank] = []
+    findings: list[_Finding] = []
+    quality: _Quality = msgspec.field(default_factory=_Quality)
+    replay: _Replay | None = None
+
+
+class StepTime(NamedTuple):
+    """A median. `traced`: measured from the trace; else by the training's own clock."""
+
+    ns: float
+    traced: bool
+
+
+class Result(NamedTuple):
+    """step: None: no file has it. verdict: the largest loss, or why the run failed; empty: not known, or hidden as that
+    of a mystery. doubtful: the verdict is of a recording with problems."""
+
+    step: StepTime | None
+    verdict: str
+    doubtful: bool
+
+
+_decoder = msgspec.json.Decoder(_Summary)
+
+
+def result_of(run: Run, polled: PolledState) -> Result:
+    """What the run's files say of its result."""
+    try:
+        found = _decoder.decode(read_bounded(run.summary))
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        found = _Summary()
+    loss = _loss(found) if polled.state == "completed" else ""
+    return Result(_step(found) or _of_metrics(run), loss or _why(run, polled), bool(loss) and _is_doubtful(found))
+
+
+def _is_doubtful(found: _Summary) -> bool:
+    return found.quality.verdict != "good"
+
+
+def _loss(found: _Summary) -> str:
+    if found.replay is None and not found.findings:
+        return ""
+    from harness.replay.causes import CAUSES  # with numpy, as slow as all else here
+    from harness.replay.diagnosis import MOST_ERROR, NOTICEABLE
+
+    withheld = {each.field for each in found.quality.withheld}
+    if found.findings and "findings" not in withheld:
+        first = found.findings[0]
+        entry = CAUSES.get(first.cause)
+        return f"{entry.label if entry else first.cause.replace('-', ' ')} {100 * first.share:.0f} %"
+    known = not any(field.startswith(("findings", "replay")) for field in withheld)
+    answered = found.replay is not None and found.replay.error <= MOST_ERROR
+    return f"nothing above {100 * NOTICEABLE:.0f} %" if known and answered else ""
+
+
+def _why(run: Run, polled: PolledState) -> str:
+    """Why it ended as it did, or what it leaves open."""
+    own = run.status()
+    why = polled.why or ((own.why or own.note) if own else "")
+    if polled.state == "failed" and not hides(run.path, "crash"):
+        death = first_death(run.path, run.err)
+        if death is not None and why.startswith(death.sentence):
+            return death.short
+    return why
+
+
+def _step(found: _Summary) -> StepTime | None:
+    if found.steps and found.steps.duration:
+        return StepTime(found.steps.duration.median_ns, traced=True)
+    return _slowest(rank.median_step_ns for rank in found.training)
+
+
+def _of_metrics(run: Run) -> StepTime | None:
+    """Of the first rank only: a run without a summary may have hundreds of ranks."""
+    for path in run.metrics()[:1]:
+        try:
+            steps = [line for line in read_json_lines(path) if line.get("event") == "step"]
+        except (OSError, ValueError):
+            continue
+        counted = [line for line in steps if line.get("phase") == "active"] or steps
+        times = [line["step_ns"] for line in counted if isinstance(line.get("step_ns"), int)]
+        return _slowest([median(times)] if times else [])
+    return None
+
+
+def _slowest(times: Iterable[float | None]) -> StepTime | None:
+    known = [ns for ns in times if ns]
+    return StepTime(max(known), traced=False) if known else None
