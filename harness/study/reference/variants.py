@@ -21,7 +21,15 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
-from harness.measure.references import FilePart, Reference, StoredRun, StoredTrace, file_digest
+from harness.measure.references import (
+    FilePart,
+    Reference,
+    StoredRun,
+    StoredTrace,
+    file_digest,
+    read_runs,
+    readable_references,
+)
 from harness.run import Run, disk_error, part_of, runs_root, why_invalid
 from harness.site.detection import runs_on_cpu
 from harness.site.site import Site
@@ -223,6 +231,24 @@ def traces_root(reference: Reference) -> Path | None:
         place = here(reference.traces_in)
         root = None if place is None else place / reference.name
     return root if root is not None and root.is_dir() else None
+
+
+def reference_of(run: Run) -> Path | None:
+    """The folder of the stored reference that was made of this run and has no other copy of it; None: there is none."""
+    record = run.known_record
+    for folder, reference in readable_references():
+        for variant in reference.variants:
+            with suppress(WorkError):
+                for stored in read_runs(folder, variant).runs:
+                    copy = (traces_root(reference) or run.path) / stored.path
+                    is_it = record is None or record.created_ns == stored.created_ns
+                    if is_it and run.path.parts[-3:] == Path(stored.path).parts and not _is_other(copy, run.path):
+                        return folder
+    return None
+
+
+def _is_other(copy: Path, path: Path) -> bool:
+    return copy.is_dir() and not copy.samefile(path)
 
 
 def damaged_traces(root: Path | None, runs: Iterable[StoredRun], whole: bool) -> list[str]:

@@ -1,0 +1,69 @@
+"""`slurm.sh rm`: delete runs. It asks first, and refuses what somebody still needs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from harness.cli.launch.untrusted import agreed
+from harness.cli.watch.ls import rows_of, table
+from harness.cli.watch.status import RUN_HELP
+from harness.common.errors import RequestError, WorkError
+from harness.common.format import amount
+from harness.common.paths import PROGRAM
+from harness.common.users import owner_of
+from harness.launch.backends.protocol import PolledState
+from harness.launch.submit import look_at
+from harness.live.text import how_many
+from harness.run import Run, delete_run, find_run
+from harness.run.record import FINAL
+
+
+def rm(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN [RUN…]", help=RUN_HELP)],
+    yes: Annotated[bool, typer.Option("--yes", help="delete without asking")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="delete also if it is not known whether a run has ended")
+    ] = False,
+) -> int:
+    """Delete runs with their traces, pages and logs. It refuses a run that has not ended, and a run of a stored
+    reference whose traces are nowhere else."""
+    found = [*{run.path: run for run in map(find_run, runs)}.values()]
+    if refused := [why for run in found if (why := _refusal(run, force))]:
+        raise RequestError("\n".join(refused))
+    rows = rows_of(found)
+    what = f"{how_many(len(found), 'run')} ({amount(sum(row['size_bytes'] for row in rows))})"
+    print("\n".join(table(rows, ("id", "asked", "age", "size"))[0]), file=sys.stderr)
+    if not yes and not sys.stdin.isatty():
+        raise RequestError(f"add --yes to delete {what}: there is no terminal to ask at (nothing was deleted)")
+    if not yes and not agreed(f"delete {what}?"):
+        print("nothing was deleted", file=sys.stderr)
+        return 0
+    for run in found:
+        delete_run(run)
+        print(f"deleted {run.name}")
+    return 0
+
+
+def _refusal(run: Run, force: bool) -> str:
+    """Why the run stays, in a sentence; empty if it may be deleted."""
+    from harness.study.reference.variants import reference_of
+
+    name = run.known_record.job_id if run.known_record else run.name
+    owner = owner_of(run.record_file)
+    if owner is not None and os.geteuid() != 0:
+        return f"{name} belongs to {owner}: only {owner} can delete it"
+    try:
+        state, why, *_ = look_at(run)
+    except WorkError as error:  # its record, or its backend, is not here
+        state, why, *_ = PolledState("unknown", str(error))
+    if state == "unknown" and not force:
+        return f"{name}: whether it has ended is not known ({why}): --force deletes it all the same"
+    if state not in (*FINAL, "unknown"):
+        return f"{name} is {state}: end it first: {PROGRAM} cancel {name}"
+    if reference := reference_of(run):
+        return f"{name} is a run of the reference {reference.name}, and there is no copy of it: {reference} needs it"
+    return ""
