@@ -11,17 +11,20 @@ import pytest
 from harness.analysis.compare import compare
 from harness.analysis.summary import Summary
 from harness.cli.main import main
+from harness.common.heartbeats import live_folder
 from harness.common.shell_words import option_lines
 from harness.launch.argv import continued
+from harness.live.hang import Hang, write_hang
 from harness.measure.references import compared_settings, differing
 from harness.measure.run_contents import read_contents, with_contents
 from harness.report.compare.tables import configuration_table
 from harness.report.exercise_0 import render_comm
+from harness.report.first_screen import first_screen
 from harness.report.page.compose import compose, read_inputs, render_page
 from harness.report.tables.terminal import render
 from harness.run import Run
 from harness.run.commands import commands_started, left_out
-from harness.run.record import NodeStatus, Record
+from harness.run.record import NodeStatus, Record, Status
 from tests.launch.launch_shared import a_run
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
@@ -58,6 +61,29 @@ def page_of(run: Run) -> str:
     page = render_page(compose(summary, read_inputs(run, summary)))
     html5lib.HTMLParser(strict=True).parse(page)
     return page
+
+
+def test_a_stuck_runs_report_begins_with_who_is_stuck_where_also_if_it_was_cancelled(tmp_path: Path) -> None:
+    """Its page has what `status` has: a line for each rank, and what to try."""
+    run = run_of(tmp_path, 7)
+    where = ("rank 0: sleeping in hang.py:8", "rank 1: waits in all_reduce (hang.py:11)")
+    stuck = Hang(
+        kind="sleeps", ranks=(0,), waiting=(1,), step=30, since_ns=10**18, place=None, lines=where, until_ns=10**18 + 9,
+        sentence="in step 30: rank 0 is sleeping in hang.py:8", advice="give that line an end",
+    )  # fmt: skip
+    live_folder(run.path).mkdir()
+    write_hang(run.path, stuck)
+    run.write_status(Status(state="cancelled", exit_code=143))
+    summary = summary_of(run)
+    said = " ".join(first_screen(summary).plain.split())
+    assert "The run did not complete: cancelled: stuck since " in said
+    assert " in step 30: rank 0 is sleeping in hang.py:8; try: give that line an end." in said
+    page = page_of(run)
+    assert all(line in page for line in where)
+    beat = '{"event":"beat","unix_ns":1,"ranks":[[0,31,"-",1,1,2,314,1,"0.3",-1,1,"",""]],"samples":0,"tokens":0}'
+    (live_folder(run.path) / "vm.jsonl").write_text(f"{beat}\n")
+    assert "did not complete" not in first_screen(summary_of(run)).plain, "it went on"
+    assert "Where each rank was" not in page_of(run)
 
 
 @pytest.mark.parametrize(
