@@ -29,9 +29,8 @@ def reports(place: Place, result: Result) -> None:
 
 
 def sentences(report: str) -> str:
-    """The report's answer in one line: the text between its head and its tables."""
-    blocks = report.split("\n\n")
-    return " ".join(blocks[1].split()) if len(blocks) > 1 else report
+    """The report's answer in one line, without its last block, which names the page and the command for more."""
+    return " ".join(report.rpartition("\n\n")[0].split()) or report
 
 
 def _figures(summary: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.report.tables.table import WIDTH
-from harness.report.tables.terminal import render, render_short
+from harness.report.tables.terminal import render
 from harness.traces.trace import Activity, CopyKind, RangeKind
 from tests.synthetic.columns import GEMM, NCCL, Made
 
@@ -65,7 +65,7 @@ def check(summary: Summary) -> None:
         assert d.exposed_communication_ns + d.overlapped_communication_ns == d.communication_ns
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
     for width in (80, WIDTH):
-        text = render(summary, width) + render_short(summary, width)
+        text = render(summary, width)
         assert all(len(line) <= width for line in text.splitlines())
 
 

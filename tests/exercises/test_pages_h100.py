@@ -28,7 +28,7 @@ def test_each_command_runs_and_says_what_the_page_says(capsys: pytest.CaptureFix
         assert main(command.split()) == 0
         said[command.split()[-1]] = re.sub(r"\s+", " ", capsys.readouterr().out)
     (waits, faster, again), (slow, bf16, checkpointing) = ROWS.values(), said.values()
-    share = re.search(r"Rank 0 loses \d+ ms per step, ([\d.]+) % of the time .*?: it waits for data", slow)
+    share = re.search(r"Waiting for data costs \d+ of \d+ ms a step \(([\d.]+) %; ", slow)
     assert share and waits.startswith(f"{share[1]} % of the time")
     assert "from 371 to 132 ms" in faster and "median 371 ms → 132 ms" in bf16
     assert "bf16, share of GEMM time 0.0 % 100.0 %" in bf16

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.watch.follow import write_report
+from harness.cli.watch.follow import follow
 from harness.common.users import this_user
 from harness.launch.backends import local
 from harness.run import Run
@@ -85,10 +85,11 @@ def test_after_a_run_on_a_cluster_the_page_is_followed_by_the_line_for_the_lapto
     (run / "run.json").write_text(json.dumps(record))
     moved = run.rename(run.with_name("it's here"))
     monkeypatch.setattr("socket.getfqdn", lambda: "login7.cluster")
-    _, page = write_report(Run(moved))
-    *_, first, second = capsys.readouterr().err.splitlines()
-    assert page and first == f"the page: {moved / 'report.html'}"
-    words = shlex.split(second.partition(": ")[2])
+    follow(Run(moved), quiet=True, as_json=False)
+    said = capsys.readouterr()
+    assert f"\n  page    {moved / 'report.html'}\n" in said.out
+    (typed,) = [line for line in said.err.splitlines() if "laptop" in line]
+    words = shlex.split(typed.partition(": ")[2])
     assert words == ["scp", "-r", f"{this_user()}@{login or 'login7.cluster'}:{moved}", "."]
 
 
@@ -96,9 +97,9 @@ def test_of_a_run_on_this_machine_there_is_nothing_to_bring(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("harness.cli.watch.follow.backend_of_run", lambda run: local)
-    write_report(Run(run))
-    said = capsys.readouterr().err
-    assert "the page: " in said and "scp" not in said
+    follow(Run(run), quiet=True, as_json=False)
+    said = capsys.readouterr()
+    assert "\n  page    " in said.out and "scp" not in said.err
 
 
 def test_a_wrong_request_is_refused_before_it_is_submitted(run: Path, harness: Harness, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def _fault(  # a row of a table
 
 
 RANK1 = "torch/rank1.json.gz"
-STEP = r"A step takes \S+ \w+"
+STEP = r"of \S+ \w+ a step"
 LOST = r"run\.json.*"
 FAULTS = (
     _fault(

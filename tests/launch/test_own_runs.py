@@ -137,7 +137,7 @@ def test_a_training_is_observed_and_sees_only_its_own_packages(tmp_path: Path) -
     assert [path.name for path in run.traces()] == ["rank0.json.gz", "rank1.json.gz"]
     steps = [line for line in run.metrics()[1].read_text().splitlines() if '"event": "step"' in line]
     assert len(steps) == 20
-    assert "A step takes" in process(tmp_path, "report", "last").stdout
+    assert "  a step  " in process(tmp_path, "report", "last").stdout
 
 
 @pytest.mark.train

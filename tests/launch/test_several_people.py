@@ -152,13 +152,13 @@ OPEN: list[tuple[list[str], int, list[str]]] = [
         ["report", "local-1"],
         0,
         [
-            "Where the time went",
+            "  a step  ",
             "neither the page nor the numbers were kept: RUN/report.html: cannot be written (Permission denied): "
             f"RUN {ASK}; --html FILE writes a page elsewhere",
         ],
     ),
     (["report", "local-1", "--full"], 0, ["Where the time went", "neither the page nor the numbers were kept"]),
-    (["report", "local-1", "--html", "HOME/page.html"], 0, ["The page: HOME/page.html"]),
+    (["report", "local-1", "--html", "HOME/page.html"], 0, ["  page    HOME/page.html"]),
     (["compare", "local-1", "RUN/torch/"], 0, ["Configuration: "]),
     (["whatif", "local-1"], 0, ["A step takes"]),
     (

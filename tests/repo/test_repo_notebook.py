@@ -46,7 +46,7 @@ def test_a_summary_shows_the_answer_the_split_and_the_doubt(folder: Path) -> Non
     finding = Problem(severity=RecordingVerdict.DOUBTFUL, what="launches are missing", evidence="3 of 9")
     summary = summary.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     text = "".join(html5lib.parseFragment(shown(summary)).itertext())
-    assert "A step takes 1.00 ms" in text
+    assert "of 1.00 ms a step" in text
     assert "rank 0" in text
     assert "rank 1" in text
     assert "Recording: doubtful" in text

@@ -188,6 +188,7 @@ def follow(run: Run, quiet: bool, as_json: bool) -> int:
         print(json.dumps(payload | {"summary": str(run.summary) if run.summary.is_file() else None}))
     else:
         _show_report(run, summaries, not quiet, page)
+        _tell_laptop(run, page)
     if state != "completed":
         print(f"its output: slurm.sh logs {run.job_id}", file=sys.stderr)
     return 0 if state == "completed" else 1
@@ -209,6 +210,7 @@ def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
         raise WorkError(f"{run.job_id} {wished} ({state}): slurm.sh logs {run.job_id}")
     if (page := write_report(run)[1]) is not None:
         print(f"the page: {page}", file=sys.stderr)
+        _tell_laptop(run, page)
 
 
 def wait_for_end(run: Run, outputs: list[Tail]) -> State:
@@ -275,15 +277,16 @@ def write_report(run: Run) -> tuple[list[Summary], Path | None]:
         pages = write_pages([str(run.path)], found, None)
     except HarnessError as error:
         print(f"no page: {error}", file=sys.stderr)
-    if pages and not backend_of_run(run).RUNS_HERE:
-        print(f"type on your laptop, for page and traces: {_to_laptop(run)}", file=sys.stderr)
     return found.summaries, next(iter(pages), None)
 
 
-def _to_laptop(run: Run) -> str:
-    """The command by which a laptop gets the run's folder."""
+def _tell_laptop(run: Run, page: Path | None) -> None:
+    """The command by which a laptop gets the folder of a run elsewhere."""
+    if page is None or backend_of_run(run).RUNS_HERE:
+        return
     host = run.record.site.login or socket.getfqdn()
-    return quote_all(["scp", "-r", f"{this_user()}@{host}:{run.path.absolute()}", "."])
+    typed = quote_all(["scp", "-r", f"{this_user()}@{host}:{run.path.absolute()}", "."])
+    print(f"type on your laptop, for page and traces: {typed}", file=sys.stderr)
 
 
 def _show_report(run: Run, summaries: list[Summary], shown: bool, page: Path | None) -> None:
