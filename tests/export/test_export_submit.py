@@ -85,6 +85,7 @@ def test_after_a_run_on_a_cluster_the_page_is_followed_by_the_line_for_the_lapto
     (run / "run.json").write_text(json.dumps(record))
     moved = run.rename(run.with_name("it's here"))
     monkeypatch.setattr("socket.getfqdn", lambda: "login7.cluster")
+    monkeypatch.setattr("harness.cli.watch.follow.watch", lambda run, quiet: "completed")
     follow(Run(moved), quiet=True, as_json=False)
     said = capsys.readouterr()
     assert f"\n  page    {moved / 'report.html'}\n" in said.out
@@ -97,6 +98,7 @@ def test_of_a_run_on_this_machine_there_is_nothing_to_bring(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("harness.cli.watch.follow.backend_of_run", lambda run: local)
+    monkeypatch.setattr("harness.cli.watch.follow.watch", lambda run, quiet: "completed")
     follow(Run(run), quiet=True, as_json=False)
     said = capsys.readouterr()
     assert "\n  page    " in said.out and "scp" not in said.err
