@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import tarfile
 from html.parser import HTMLParser
@@ -278,7 +279,36 @@ def test_an_archive_without_the_runs_says_what_it_lacks(root: Path, capsys: pyte
     recorded(root)
     shutil.rmtree(root / "exercise_1_DDP")
     assert main(["reference", "package", "ref", "-o", str(root / "o.tgz")]) == 0
-    assert "plain: without a report: its run is not on this machine" in capsys.readouterr().err
+    told = [line for line in capsys.readouterr().err.splitlines() if "without a report" in line]
+    assert len(told) == 1
+    assert told[0].startswith("without a report: 2 of 2 variants: a run of theirs is not on this machine")
+    assert told[0].endswith("(plain, slow)")
+
+
+def test_another_run_in_a_run_s_folder_is_neither_packed_nor_given_a_page_nor_called_damaged(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(root)
+    other = next(root.glob("exercise_1_DDP/profiler/*"))
+    record = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps(record | {"created_ns": record["created_ns"] + 1}))
+    (other / "torch" / "rank0.json.gz").write_bytes(b"somebody else's")
+    with tarfile.open(package(root)) as archive:
+        packed = [archive.extractfile(entry).read() for entry in archive.getmembers() if "/runs/" in entry.name]
+    assert "1 of 2 variants" in capsys.readouterr().err
+    assert [content for content in packed if other.name.encode() in content or content == b"somebody else's"] == []
+    assert main(["reference", "check", "ref"]) == 0
+
+
+@pytest.mark.parametrize(("flag", "packed"), [((), 7), (("--no-traces",), 8)])
+def test_a_run_with_other_traces_than_were_recorded_is_packed_only_without_its_traces(
+    root: Path, flag: tuple[str, ...], packed: int
+) -> None:
+    recorded(root)
+    trace = next(root.glob("exercise_1_DDP/profiler/*/torch/rank0.json.gz"))
+    trace.write_bytes(trace.read_bytes()[::-1])
+    with tarfile.open(package(root, *flag)) as archive:
+        assert len([name for name in archive.getnames() if name.endswith("/report.html")]) == packed
 
 
 def test_a_recording_says_what_it_would_run_and_writes_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

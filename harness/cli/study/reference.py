@@ -240,8 +240,10 @@ def package_command(
         shown = {"file": str(file), "size_bytes": file.stat().st_size, "entries": entries}
         print(json.dumps(shown | {"without_report": package.without_report}, indent=1))
         return 0
-    for variant in package.without_report:
-        print(f"{variant}: without a report: its run is not on this machine, or it left no traces", file=sys.stderr)
+    if lacking := package.without_report:
+        why = "a run of theirs is not on this machine, left no traces, or has others than were recorded"
+        of = f"{len(lacking)} of {_counted(len(package.reference.variants), 'variant')}"
+        print(f"without a report: {of}: {why} ({', '.join(lacking)})", file=sys.stderr)
     print(f"{file}: {len(package.entries)} files, {amount(file.stat().st_size)}")
     print(f"to open it: tar xzf {file.name}, then {package.reference.name}/index.html in any browser")
     return 0

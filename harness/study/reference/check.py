@@ -31,7 +31,7 @@ from harness.run import Run
 from harness.run.mystery import is_hidden
 from harness.study.reference.collect import Collected, collect, judged_ns
 from harness.study.reference.differences import StepTimeChange, changed_metrics, environment_key, grown_part, timed
-from harness.study.reference.variants import damaged_traces, runs_here, traces_root
+from harness.study.reference.variants import damaged_traces, run_here, traces_root
 
 # Findings of a recording that is not whole.
 BROKEN_TRACE = {
@@ -70,7 +70,7 @@ def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
     absent = [
         each.variant
         for each in held
-        if (traced := [run for run in each.runs if run.traces]) and not runs_here(root, traced)
+        if (traced := [run for run in each.runs if run.traces]) and not any(run_here(root, run) for run in traced)
     ]
     return ReferenceArm(reference.name, held, dict(reference.missing), absent)
 

@@ -26,12 +26,12 @@ from harness.common.errors import RequestError
 from harness.common.format import amount, duration, percent, shown_in_page, without_scripts
 from harness.common.paths import TEMPLATES
 from harness.common.printable import printable_lines
-from harness.measure.references import INDEX, Reference, read_reference, read_runs, variant_file
+from harness.measure.references import INDEX, Reference, StoredRun, read_reference, read_runs, variant_file
 from harness.measure.references import Environment as MadeWith
 from harness.run import Run, disk_error, when
 from harness.study.lessons import Lesson, RelationOutcome, because, decide, load_lesson, numbers_text
 from harness.study.reference.collect import Row, StoredArm, lessons_of, on_gpu, rows, stored_pair
-from harness.study.reference.variants import list_names, load_list, traces_root
+from harness.study.reference.variants import damaged_traces, list_names, load_list, run_here, traces_root
 from harness.traces.progress import OnProgress
 
 MARKS = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutcome.CANNOT_SHOW: "–"}
@@ -230,15 +230,17 @@ class Package(NamedTuple):
     without_report: list[str]
 
 
-def runs_of(folder: Path) -> dict[str, list[Run | None]]:
-    """Variant -> its runs; None for a run that is not on this machine. Raises WorkError: a file is damaged."""
+def runs_of(folder: Path, with_traces: bool = False) -> dict[str, list[Run | None]]:
+    """Variant -> its runs; None for a run that is not on this machine. with_traces: also for one whose traces are not
+    those that were recorded. Raises WorkError: a file is damaged."""
     reference = read_reference(folder)
     root = traces_root(reference)
 
-    def found(path: str) -> Run | None:
-        return Run(root / path) if root is not None and (root / path).is_dir() else None
+    def found(stored: StoredRun) -> Run | None:
+        changed = with_traces and damaged_traces(root, [stored], whole=True)
+        return None if changed else run_here(root, stored)
 
-    return {each.name: [found(run.path) for run in read_runs(folder, each).runs] for each in reference.variants}
+    return {each.name: [*map(found, read_runs(folder, each).runs)] for each in reference.variants}
 
 
 def plan_package(folder: Path, with_traces: bool) -> Package:
@@ -248,7 +250,7 @@ def plan_package(folder: Path, with_traces: bool) -> Package:
     entries += [Entry(f"variants/{v.name}.json", variant_file(folder, v.name)) for v in reference.variants]
     links: dict[str, list[RunLinks]] = {}
     without: list[str] = []
-    for variant, runs in runs_of(folder).items():
+    for variant, runs in runs_of(folder, with_traces).items():
         links[variant] = []
         for number, run in enumerate(runs, 1):
             own = [] if run is None else list(_files(run, f"runs/{variant}/{number}", with_traces))

@@ -254,22 +254,24 @@ def _is_other(copy: Path, path: Path) -> bool:
 def damaged_traces(root: Path | None, runs: Iterable[StoredRun], whole: bool) -> list[str]:
     """A sentence for each trace that is not what it was. whole: compare every byte with the checksum; else the sizes.
 
-    A run that is not here as a whole is not damaged: its traces may be elsewhere.
+    A run that is not here is not damaged: its traces may be elsewhere.
     """
     if root is None:
         return []
     return [
         sentence
         for run in runs
-        if (root / run.path).is_dir()
+        if run_here(root, run)
         for trace in run.traces
         for sentence in _damage(root / trace.path, trace, whole)
     ]
 
 
-def runs_here(root: Path | None, runs: Iterable[StoredRun]) -> int:
-    """How many of the runs are here with their folders."""
-    return 0 if root is None else sum((root / run.path).is_dir() for run in runs)
+def run_here(root: Path | None, stored: StoredRun) -> Run | None:
+    """The run on this machine; None if its folder is not here, or is another run's: its record has another time."""
+    run = None if root is None else Run(root / stored.path)
+    record = run.known_record if run else None
+    return run if record is not None and record.created_ns == stored.created_ns else None
 
 
 def _damage(path: Path, trace: StoredTrace, whole: bool) -> Iterator[str]:
