@@ -72,9 +72,9 @@ class Beat(NamedTuple):
     below it.
     loss: None: not known; a number as text, so that "nan" and "inf" are possible. The steps that ended since the beat
     before: they begin with step `first` (-1: none ended), `per` of them share an entry (their mean), `steps` has the
-    entries' durations and `own` their time without waiting for other ranks, both as `encode` writes them. data: the
-    median wait for the next batch in the last RECENT steps, as `encode` writes it; in one of DATA_EVERY beats, else "".
-    It is never there if no step has loaded data in a way that the rank sees.
+    entries' durations and `own` their time without waiting for other ranks (0: not known), both as `encode` writes
+    them. data: the median wait for the next batch in the last RECENT steps, as `encode` writes it; in one of DATA_EVERY
+    beats, else "". It is never there if no step has loaded data in a way that the rank sees.
     """
 
     rank: int

@@ -358,7 +358,7 @@ class Collector:
             rank.beat(now_ns, self._place(rank.facts.get("place")), use.get(rank.facts.get("local", -1)))
             for rank in ranks
         ]
-        samples, tokens = sum(rank.samples for rank in ranks), sum(rank.tokens for rank in ranks)
+        samples, tokens = (sum(rank.counted(name) for rank in ranks) for name in ("samples", "tokens"))
         new = {"samples": max(0, samples - self._samples), "tokens": max(0, tokens - self._tokens)}
         self._samples, self._tokens = samples, tokens
         self._write("beat", unix_ns=time.time_ns(), ranks=[beat.as_list() for beat in beats], **new)

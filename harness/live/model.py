@@ -15,10 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harness.common.heartbeats import DIGITS, LEAST_S, PHASES, RECENT, STEPS_PER_E, TIMES_USUAL, Beat
+from harness.common.heartbeats import (
+    DATA_EVERY,
+    DIGITS,
+    LEAST_S,
+    PERIOD_S,
+    PHASES,
+    RECENT,
+    STEPS_PER_E,
+    TIMES_USUAL,
+    Beat,
+    encode,
+)
 from harness.live.lines import LossLine, Place
 from harness.live.node_file import SILENT_S
 
+UNKNOWN = encode([0])  # of a time
 MOST = 4096  # entries that a rank keeps; 16 bytes each
 
 Floats = npt.NDArray[np.float32]
@@ -44,7 +56,7 @@ class History:
     two entries have the first one's time.
 
     steps: the number of each entry's first step. us: microseconds of a step; own_us: those of them in which the rank
-    did not wait for other ranks.
+    did not wait for other ranks; NaN: not known.
     """
 
     def __init__(self) -> None:
@@ -60,7 +72,8 @@ class History:
         spans = [range(beat.first, beat.first + beat.per * (len(beat.steps) // 2), beat.per) for beat in beats]
         self.steps = _joined(self.steps, np.array(list(chain.from_iterable(spans)), np.int64))
         self.us = _joined(self.us, decode("".join(beat.steps for beat in beats)))
-        self.own_us = _joined(self.own_us, decode("".join(beat.own for beat in beats)))
+        own_us = decode("".join(beat.own for beat in beats))
+        self.own_us = _joined(self.own_us, np.where(own_us > _US[0], own_us, np.float32(np.nan)))
 
 
 def _joined(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -125,7 +138,9 @@ class Node:
 class Rank:
     """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. phases: of its last beats,
     the newest last, as letters of PHASES. recent_us, recent_own_us, recent_data_us: medians of its last RECENT steps,
-    in microseconds: in all, without waiting for other ranks, waiting for the next batch; None: not known."""
+    in microseconds: in all, without waiting for other ranks, waiting for the next batch; None: not known. If the steps
+    that were told lag behind the one that it is in, recent_us is the time between beats over the steps between them.
+    counted: the times and steps of its last beats. seen_ns: by these names, the time of the last beat that told it."""
 
     rank: int
     node: str
@@ -141,6 +156,8 @@ class Rank:
     recent_us: float | None = None
     recent_own_us: float | None = None
     recent_data_us: float | None = None
+    counted: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=round(RATE_S / PERIOD_S)))
+    seen_ns: dict[str, int] = field(default_factory=dict)
 
     @property
     def phase(self) -> str | None:
@@ -172,11 +189,37 @@ class Rank:
         usual_s = FIRST_S if self.recent_us is None else TIMES_USUAL * self.recent_us / 1e6
         return self.gone is None and self.idle_s() > max(LEAST_S, usual_s)
 
+    def takes(self, beat: Beat, unix_ns: int) -> None:
+        """Take what a beat says of now."""
+        self.beat, self.beat_ns = beat, unix_ns
+        self.phases = (self.phases + beat.phase)[-BEATS:]
+        self.counted.append((unix_ns, beat.step))
+        if beat.data:
+            self.recent_data_us = float(decode(beat.data)[0])
+        own = any(beat.own[at : at + 2] != UNKNOWN for at in range(0, len(beat.own), 2))
+        told = {"recent_us": beat.steps, "recent_own_us": own, "recent_data_us": beat.data}
+        self.seen_ns |= {name: unix_ns for name, there in told.items() if there}
+
     def learn(self, beats: Sequence[Beat]) -> None:
-        """Take the steps that ended before these beats."""
-        self.history.take(beats)
-        self.recent_us = float(np.median(self.history.us[-RECENT:]))
-        self.recent_own_us = float(np.median(self.history.own_us[-RECENT:]))
+        """Take the steps that ended before these beats; without any, the pace by their number."""
+        if beats:
+            self.history.take(beats)
+            self.recent_us = float(np.median(self.history.us[-RECENT:]))
+            own_us = self.history.own_us
+            if (known := own_us[~np.isnan(own_us)]).size:
+                self.recent_own_us = float(np.median(known[-RECENT:]))
+        last = int(self.history.steps[-1]) if len(self.history) else -1
+        (first_ns, first), (now_ns, now) = self.counted[0], self.counted[-1]
+        if now - last > RECENT + max((beat.per for beat in beats), default=1) and now > first:
+            self.recent_us = (now_ns - first_ns) / 1e3 / (now - first)
+            self.seen_ns["recent_us"] = now_ns
+
+    def stale_s(self, name: str) -> float:
+        """Age of a number of the last steps at its last beat; 0: it is as new as it can be."""
+        at_ns = self.seen_ns.get(name, self.beat_ns)
+        age_s = (self.beat_ns - at_ns) / NS
+        least_s = SILENT_S + DATA_EVERY * PERIOD_S * (name == "recent_data_us") + 2 * (self.recent_us or 0) / 1e6
+        return age_s if age_s > least_s else 0.0
 
 
 class Progress(NamedTuple):
@@ -230,7 +273,10 @@ class Live:
 
     def silent_nodes(self) -> list[Node]:
         """The nodes that do not report any more, and have not said that they ended."""
-        return [node for node in self.nodes.values() if not node.ended and node.age_s(self.now_ns) > SILENT_S]
+        return [node for node in self.nodes.values() if self.is_silent(node)]
+
+    def is_silent(self, node: Node) -> bool:
+        return not node.ended and node.age_s(self.now_ns) > SILENT_S
 
     def progress(self) -> Progress:
         """How far it is, and how fast."""

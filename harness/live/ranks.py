@@ -34,14 +34,13 @@ class Rank:
         self.computes = self._runs = False
         self._switches = 0  # of the main thread
         self.longest_us = 0
-        self.samples = self.tokens = 0
         self._usage = processes.usage(self.pid)
         self._looked_ns = now_ns
         self._usual: deque[int] = deque(maxlen=STORED_STEPS)
         self._data_us: deque[int] = deque(maxlen=RECENT)
         self._loads = False  # whether a step has loaded data
         self._until_data = 0  # beats before the next one that has its wait for data
-        self._fresh: list[list[int]] = []  # steps that ended and are in no beat yet
+        self._fresh: list[list[Any]] = []  # steps that ended and are in no beat yet
         self._seen = -1  # the last of them
         self.told_steps: object = None  # how many are planned, as it was written
         self.told_loss: int | None = None  # where that was written
@@ -95,14 +94,16 @@ class Rank:
                 self._data_us.append(step[3])
                 self._loads = self._loads or step[3] > 0
                 self.longest_us = max(self.longest_us, step[1] if len(self._usual) > 1 else 0)
-                self.samples += step[4]
-                self.tokens += step[5]
 
     def moved(self, ns: int) -> None:
         """The monitor did not run for a while, and so perhaps neither did the rank."""
         self.progress_ns += ns
         self.life_ns += ns
         self._looked_ns += ns
+
+    def counted(self, name: str) -> int:
+        """Samples or tokens that it has processed so far."""
+        return int(self.facts.get(name) or 0)
 
     @property
     def usual_us(self) -> int:
@@ -129,7 +130,7 @@ class Rank:
             first=groups[0][0][0] if groups else -1,
             per=per,
             steps=encode([sum(step[1] for step in group) / per for group in groups]),
-            own=encode([sum(step[2] for step in group) / per for group in groups]),
+            own=encode([_mean([step[2] for step in group]) for group in groups]),
             data=self._data(),
         )
 
@@ -140,6 +141,12 @@ class Rank:
             return ""
         self._until_data = DATA_EVERY
         return encode([median(self._data_us)])
+
+
+def _mean(own_us: list[int | None]) -> float:
+    """0: of a step of them it is not known."""
+    known = [us for us in own_us if us is not None]
+    return sum(known) / len(known) if len(known) == len(own_us) else 0.0
 
 
 def read_facts(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from harness.live.lines import (
     decoded,
     node_files,
 )
-from harness.live.model import BEATS, Gone, Live, Node, Processed, Rank, decode
+from harness.live.model import Gone, Live, Node, Processed, Rank
 
 HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
 MOST_NEW_BYTES = 4 << 20  # of a file between two readings; of more, the tail
@@ -138,12 +138,9 @@ class _NodeFile:
             if rank is None or (rank.node != self._name and line.unix_ns < rank.beat_ns):
                 continue
             rank.node, rank.host = self._name, self._node.host
-            rank.beat, rank.beat_ns, rank.place = beat, line.unix_ns, self._places.get(beat.place)
-            rank.phases = (rank.phases + beat.phase)[-BEATS:]
-            if beat.data:
-                rank.recent_data_us = float(decode(beat.data)[0])
-            if beat.steps:
-                self._new.setdefault(beat.rank, []).append(beat)
+            rank.place = self._places.get(beat.place)
+            rank.takes(beat, line.unix_ns)
+            self._new.setdefault(beat.rank, []).extend([beat] if beat.steps else [])
 
     def _take_line(self, line: Line) -> None:
         match line:

@@ -14,23 +14,24 @@ from rich.text import Text
 from harness.common.format import amount, cut, duration, percent
 from harness.common.printable import printable
 from harness.live.model import NS, Live, Progress, Rank
-from harness.live.node_file import SILENT_S
 from harness.live.notes import Note
 from harness.live.text import clock, how_many, span, sparkline
 from harness.live.view import View
 
+_STALE = "bright_black"
 QUIET_S = 5.0  # a shorter time without a sign of life is not shown
 _MOST_NODE = 24  # characters
 
 
 class Column(NamedTuple):
-    """A column: its heading, its cell, and the least width of a screen that has it."""
+    """A column: its heading, its cell, the least width of a screen that has it, and the rank's number that it shows."""
 
     head: str
     cell: Callable[[Rank, Live], str]
     least_width: int = 0
     right: bool = True
     takes_rest: bool = False
+    number: str = ""
 
 
 def _phase(rank: Rank, _live: Live) -> str:
@@ -43,8 +44,8 @@ def _quiet(rank: Rank, live: Live) -> str:
     """How long it is quiet, makes no progress, or its node does not report."""
     if rank.gone is not None:
         return ""
-    if (age_s := live.nodes[rank.node].age_s(live.now_ns)) > SILENT_S and not live.nodes[rank.node].ended:
-        return f"no report {span(age_s)}"
+    if live.is_silent(live.nodes[rank.node]):
+        return f"no report {span(live.nodes[rank.node].age_s(live.now_ns))}"
     if rank.quiet_s() > QUIET_S:
         return span(rank.quiet_s())
     return f"no progress {span(rank.idle_s())}" if rank.is_idle() else ""
@@ -58,9 +59,9 @@ COLUMNS = [
     Column("rank", lambda rank, _: str(rank.rank)),
     Column("node", lambda rank, _: cut(printable(rank.host or rank.node), _MOST_NODE), 75, right=False),
     Column("step", lambda rank, _: "–" if rank.step is None else f"{rank.step:,}"),
-    Column("own time", lambda rank, _: _us(rank.recent_own_us)),
-    Column("step time", lambda rank, _: _us(rank.recent_us), 70),
-    Column("data wait", lambda rank, _: _us(rank.recent_data_us), 110),
+    Column("own time", lambda rank, _: _us(rank.recent_own_us), number="recent_own_us"),
+    Column("step time", lambda rank, _: _us(rank.recent_us), 70, number="recent_us"),
+    Column("data wait", lambda rank, _: _us(rank.recent_data_us), 110, number="recent_data_us"),
     Column("phase", _phase, right=False),
     Column("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
     Column("use", lambda rank, _: _percent(rank), 90),
@@ -85,9 +86,9 @@ def table_of(ranks: list[Rank], live: Live, width: int) -> Table:
     """A line for each of these ranks, as wide as the screen."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
     columns = [column for column in COLUMNS if width >= column.least_width]
-    cells = [[printable(column.cell(rank, live)) for column in columns] for rank in ranks]
+    cells = [[_cell(column, rank, live) for column in columns] for rank in ranks]
     for number, column in enumerate(columns):
-        longest = max(map(len, [column.head, *(row[number] for row in cells)]))
+        longest = max(len(column.head), *(len(row[number]) for row in cells))
         table.add_column(
             column.head,
             justify="right" if column.right else "left",
@@ -97,13 +98,28 @@ def table_of(ranks: list[Rank], live: Live, width: int) -> Table:
             min_width=None if column.takes_rest else longest,
         )
     for rank, row in zip(ranks, cells, strict=True):
-        table.add_row(*map(Text, row), style=_style(rank, live))
+        table.add_row(*row, style=_style(rank, live))
     return table
+
+
+def _cell(column: Column, rank: Rank, live: Live) -> Text:
+    """A number that is older than the rank's last beat is grey and has its age, unless the last column has it."""
+    text = printable(column.cell(rank, live))
+    age_s = rank.stale_s(column.number) if column.number and rank.gone is None else 0
+    if age_s and getattr(rank, column.number) is not None:
+        return Text(text + ("" if _quiet(rank, live) else f", {_ago(age_s)}"), _STALE)
+    return Text(text, "yellow" if column.cell is _quiet and rank.gone is None else "")
+
+
+def _ago(seconds: float) -> str:
+    return f"{span(seconds)} ago"
 
 
 def _style(rank: Rank, live: Live) -> str:
     if rank.gone is not None:
         return "dim" if rank.ended else "red"
+    if live.is_silent(live.nodes[rank.node]):
+        return _STALE
     return "yellow" if _quiet(rank, live) else ""
 
 
@@ -132,8 +148,8 @@ class Page:
         self.width = width
         self.lines: list[str] = []
         self._console = Console(
-            file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour, highlight=False, emoji=False,
-            markup=False, color_system="standard" if colour else None, legacy_windows=False,
+            file=io.StringIO(), width=width, force_terminal=colour, no_color=None if colour else True, highlight=False,
+            emoji=False, markup=False, color_system="standard" if colour else None, legacy_windows=False,
         )  # fmt: skip
 
     def add(self, *parts: RenderableType) -> None:
@@ -221,7 +237,10 @@ def _progress(view: View, width: int) -> list[Text]:
         bar = Text()
     count = LAST_STEPS if width >= 100 else LAST_STEPS // 2
     speeds = list(_speeds(progress, view.live, count, view.told.final))
-    return [bar + Text("   ".join(parts), "bold"), *_flowing(speeds, "   ", width)]
+    silent = [] if view.told.final else view.live.silent_nodes()
+    if speeds and silent:
+        speeds.append(_ago(max(node.age_s(view.now_ns) for node in silent)))
+    return [bar + Text("   ".join(parts), "bold"), *_flowing(speeds, "   ", width, _STALE if silent else "")]
 
 
 def _flowing(parts: Sequence[str], between: str, width: int, style: str = "") -> list[Text]:

@@ -31,6 +31,7 @@ from harness.observe.lines import innermost, is_users, looking_at_frames
 BEAT_S = 0.5  # between two writes
 LAUNCHES_S = 2.0  # between two looks at PyTorch's record of collectives, which costs milliseconds
 LAUNCHES_SHARE = 1 / 400  # of a core, where it takes longer
+OWN_S = 3.0  # for which a step that has ended waits for its own time
 RECORDED = "384"  # collectives that PyTorch records: a look takes 3 ms, and 16 ms at 2,000, its default
 STORED_S = 6.0  # how long a step that has ended is shown: the monitor reads every two seconds
 MOST_FRAMES = 60
@@ -61,6 +62,7 @@ class Progress:
         self.planned: int | None = None
         self.loss: float | None = None
         self.bad_loss: dict[str, Any] | None = None  # the first that is not finite
+        self.samples = self.tokens = 0  # of all steps so far
         self.ended_ns = 0  # unix time; 0: it trains
         self.error: dict[str, Any] | None = None  # what ends the process: see `last_words.error_of`
         self.done: deque[Done] = deque(maxlen=4096)
@@ -85,10 +87,13 @@ class Progress:
         """All steps so far were none."""
         self.done.clear()
         self.own.clear()
+        self.samples = self.tokens = 0
         self.begins(0)
 
     def ends(self, done: Done, loss: float | None) -> None:
         self.done.append(done)
+        self.samples += done.samples
+        self.tokens += done.tokens
         self.loss = loss
         self.sees(loss, None)
         self.begins(done.number + 1)
@@ -139,6 +144,8 @@ class Heartbeat:
             "phase": progress.phase,
             "calls": progress.calls,
             "collectives": collectives.counted(),
+            "samples": progress.samples,
+            "tokens": progress.tokens,
             "planned": progress.planned,
             "loss": None if progress.loss is None else f"{progress.loss:.4g}",
             "bad_loss": progress.bad_loss,
@@ -150,24 +157,26 @@ class Heartbeat:
         }
 
     def _done(self) -> list[list[Any]]:
-        """The steps that ended lately: number, microseconds, own microseconds, in data, samples, tokens.
+        """The steps that ended lately: number, microseconds, own microseconds, in data.
 
-        A step is shown once its collectives were looked at: before that its own time is not known.
+        A step is shown once its collectives were looked at, and after OWN_S all the same: its own time is then null.
         """
-        since_ns = time.time_ns() - int(STORED_S * 1e9)
-        lately = [step for step in _copied(PROGRESS.done) if step.unix_ns + step.step_ns >= since_ns]
+        now_ns = time.time_ns()
+        lately = [step for step in _copied(PROGRESS.done) if now_ns - step.unix_ns - step.step_ns <= STORED_S * 1e9]
         self._look_at_launches(lately)
-        known = [(step, self._own[step.unix_ns]) for step in lately if step.unix_ns in self._own]
+        own_us = {begin: own // 1000 for begin, own in self._own.items()}
         return [
-            [step.number, step.step_ns // 1000, own // 1000, step.data_ns // 1000, step.samples, step.tokens]
-            for step, own in known
+            [step.number, step.step_ns // 1000, own_us.get(step.unix_ns), step.data_ns // 1000]
+            for step in lately
+            if step.unix_ns in own_us or now_ns - step.unix_ns - step.step_ns > OWN_S * 1e9
         ]
 
     def _look_at_launches(self, lately: list[Done]) -> None:
         begin_s = time.monotonic()
         if begin_s >= self._launches_s:
+            before_s = time.thread_time()
             begun = collectives.launches()
-            spent_s = time.monotonic() - begin_s
+            spent_s = time.thread_time() - before_s  # on a busy machine most of the time is other programs'
             self._launches_s = begin_s + max(LAUNCHES_S, spent_s / LAUNCHES_SHARE)
             known = self._own
             self._own = {step.unix_ns: known.get(step.unix_ns) or self._own_of(step, begun) for step in lately}

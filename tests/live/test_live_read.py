@@ -214,6 +214,29 @@ def test_a_beat_in_which_no_step_has_ended(tmp_path: Path, reader: Reader) -> No
     assert (rank.step, rank.phase, len(rank.history)) == (0, None, 0)
 
 
+def test_where_told_steps_lag_the_pace_is_that_of_the_counter(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    step = node.run(3)
+    assert reader.read().progress().step_ns == pytest.approx(500e6, rel=0.003)
+    for _ in range(16):
+        step += 25
+        node.beats(beat(0, step))
+    progress = reader.read().progress()
+    assert progress.step_ns == pytest.approx(80e6, rel=0.003)
+    assert progress.remaining_s == pytest.approx((1000 - step) * 0.08, rel=0.003)
+
+
+def test_steps_whose_own_time_is_not_known(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    node.run(1, own_ms=[0.0, 300.0, 0.0, 300.0])
+    rank = reader.read().ranks[0]
+    assert np.isnan(rank.history.own_us).tolist() == [True, False, True, False]
+    assert rank.recent_own_us == pytest.approx(300_000, rel=0.003)
+    node.run(7, own_ms=[0.0] * 4, first=4)
+    rank = reader.read().ranks[0]
+    assert (rank.stale_s("recent_us"), rank.stale_s("recent_own_us")) == (0, 14)
+
+
 def test_where_no_rank_makes_progress_the_remaining_time_is_not_known(tmp_path: Path, reader: Reader) -> None:
     node = NodeWriter(tmp_path, "n0", range(2))
     node.run(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,28 @@ def test_a_wait_for_data_that_is_not_known(tmp_path: Path) -> None:
     node.run(3)
     (row,) = [line for line in lines(Watched(run).look(RUNNING), 120) if line.split()[:1] == ["0"]]
     assert row.split()[2:9] == ["12", "499", "ms", "499", "ms", "–", "forward"]
+
+
+def test_an_old_number_is_grey_with_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = slurm_run(tmp_path)
+    node = NodeWriter(run.path, "n0", range(1))
+    node.now_ns = time.time_ns() - 14 * S
+    node.run(1)
+    node.run(6, own_ms=[0.0] * 4, first=4)
+    view = Watched(run).look(RUNNING)
+    (row,) = [line for line in lines(view, 120) if line.split()[:1] == ["0"]]
+    assert "  499 ms, 12 s ago     499 ms  " in row, "its own time is not told any more"
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[90m499 ms, 12 s ago" in "\n".join(screen(view, 120, 40, Shown()))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[90m" not in "\n".join(screen(view, 120, 40, Shown()))
+    monkeypatch.delenv("NO_COLOR")
+    silent = view._replace(live=replace(view.live, now_ns=view.now_ns + 20 * S))
+    speeds, row = (line for line in screen(silent, 120, 40, Shown()) if "samples/s" in line or "no report" in line)
+    assert "\x1b[90m499 ms a step" in speeds
+    assert "20 s ago" in speeds
+    assert row.startswith("\x1b[90m")
+    assert ("ago" in row, row.endswith("\x1b[33mno report 20 s\x1b[0m")) == (False, True)
 
 
 def test_more_ranks_than_lines(tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from harness.common.heartbeats import MEMORY
+from harness.common.heartbeats import MEMORY, Beat, node_file
+from harness.live.collect import Collector
+from harness.live.read import Reader
 from tests.exercises.launching import ROOT, free_port
 
 pytestmark = pytest.mark.train
@@ -39,6 +43,11 @@ ENDS = {
     "    time.sleep(0.05)\nprint(read()['calls'] - before)\ntime.sleep(2.5)\n",
     "raises": "raise ValueError('no such token')\n",
     "diverges": "step(float('nan'))\nstep()\ntime.sleep(1)\n",
+    # each look at PyTorch's record of collectives waits for a core
+    "goes on": "at = torch._C._distributed_c10d\nname = '_dump_fr_trace'\nlooked = getattr(at, name)\n"
+    "setattr(at, name, lambda *asked: (time.sleep(0.1), looked(*asked))[1])\n"
+    "begin, ends = time.monotonic(), []\nwhile time.monotonic() < begin + 14:\n    time.sleep(0.005)\n"
+    "    step()\n    ends.append(time.time_ns())\nprint(json.dumps(ends))\n",
 }
 
 
@@ -46,7 +55,7 @@ def trained(folder: Path, end: str) -> tuple[str, dict[str, Any]]:
     """What the training printed, and its last heartbeat."""
     script, memory = folder / "train.py", folder / "memory"
     script.write_text(TRAINING + ENDS[end], encoding="utf-8")
-    memory.mkdir()
+    memory.mkdir(exist_ok=True)
     window = {"skip": 1000, "wait": 0, "warmup": 1, "active": 1}
     settings = {"mode": "steps", "profiler": "none", "window": window, "profile_memory": False, "faults": []}
     (folder / "observe.json").write_text(json.dumps(settings), encoding="utf-8")
@@ -73,6 +82,32 @@ def test_calls_of_the_model_inside_a_wrapper_are_progress(tmp_path: Path) -> Non
     assert (facts["collectives"] or 0) > 0
     assert facts["ended_ns"] > 0
     assert facts["error"] is None
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Four other programs compute."""
+    others = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(4)]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+def test_on_a_busy_machine_all_steps_and_samples_are_told_at_their_pace(tmp_path: Path, busy: None) -> None:
+    (tmp_path / "memory").mkdir()
+    with Collector(tmp_path, tmp_path / "memory", "n1", 0):
+        said, _ = trained(tmp_path, "goes on")
+    ends_ns = np.array(json.loads(said))
+    live = Reader(tmp_path).read()
+    lines = [json.loads(line) for line in node_file(tmp_path, "n1").read_text().splitlines()]
+    beats = [Beat(*beat) for line in lines if line["event"] == "beat" for beat in line["ranks"]]
+    told = sum(beat.per * len(beat.steps) // 2 for beat in beats)
+    assert told == pytest.approx(len(ends_ns), rel=0.15), "the last two seconds are in no beat"
+    assert live.ranks[0].recent_us == pytest.approx(np.diff(ends_ns).mean() / 1e3, rel=0.5)
+    seen = [line for line in live.nodes["n1"].processed if line.unix_ns > ends_ns[0]]
+    steps = np.searchsorted(ends_ns, seen[-1].unix_ns) - np.searchsorted(ends_ns, seen[0].unix_ns)
+    assert sum(line.samples or 0 for line in seen[1:]) == pytest.approx(2 * steps, rel=0.1), "two samples a step"
 
 
 def test_an_exception_is_told_with_the_users_line(tmp_path: Path) -> None:
