@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from harness.doctor import container, files, machine, slurm, surroundings
-from harness.doctor.surroundings import IN_JOB, CheckLine, Result, Surroundings, problem, unseen
+from harness.doctor.surroundings import IN_JOB, NOT_FROM_LOGIN, CheckLine, Result, Surroundings, problem, unseen
 
 
 class Check(NamedTuple):
@@ -94,7 +94,7 @@ def examine(
             continue
         if around.place == "login" and check.where == "node":
             if not node_follows:
-                yield CheckLine(check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}"))
+                yield CheckLine(check.name, unseen(check.name, NOT_FROM_LOGIN))
         elif around.place != "node" or check.where != "login":
             begin(check.name)
             found = check.look(around)

@@ -147,13 +147,20 @@ def disk(around: Surroundings) -> Result | None:
     return warning(what, f"{found}: scarce", remedy) if usage.free < 2 * whole else ok(what, found)
 
 
-def size_of_runs(runs: list[Run], on_gpus: bool) -> RunSize:
-    """The median size of the newest runs that recorded something, else a default."""
-    sizes = [sum(map(_size_of_file, Walk(run.path).files())) for run in runs[-NEWEST:] if run.traces()]
+def size_of_runs(runs: list[Run], site: str, on_gpus: bool) -> RunSize:
+    """The median size of the newest runs of this site and kind of device that recorded something, else a default."""
+    device = "cuda" if on_gpus else "cpu"
+    alike = [
+        run
+        for run in runs
+        if (record := run.known_record) and (record.site.name, record.job.get("device")) == (site, device)
+    ]
+    sizes = [sum(map(_size_of_file, Walk(run.path).files())) for run in alike[-NEWEST:] if run.traces()]
+    where = f"at {site} on {'GPUs' if on_gpus else 'CPUs'}"
     if sizes:
-        return RunSize(int(median(sizes)), f"median of the newest {len(sizes)} here")
+        return RunSize(int(median(sizes)), f"median of the newest {len(sizes)} {where}")
     usual = USUAL_GPU_BYTES if on_gpus else USUAL_CPU_BYTES
-    return RunSize(usual, "an estimate, because no run was recorded here yet")
+    return RunSize(usual, f"an estimate, because no run was recorded {where} yet")
 
 
 def _size_of_file(path: Path) -> int:
@@ -166,7 +173,8 @@ def _size_of_file(path: Path) -> int:
 
 def needed(around: Surroundings, students: int) -> tuple[int, str]:
     """The bytes that so many students will write, and the sum in words."""
-    size, runs = size_of_runs(all_runs(around.runs), around.uses_gpus), around.course.variants
+    size = size_of_runs(all_runs(around.runs), around.site.name, around.uses_gpus)
+    runs = around.course.variants
     whole = students * runs * size.bytes_per_run
     each = f"{runs} runs × {amount(size.bytes_per_run)} ({size.source})"
     return whole, f"{students} student{'s' * (students > 1)} × {each} = {amount(whole)}"

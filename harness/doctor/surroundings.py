@@ -135,6 +135,7 @@ def look_around(
 
 
 IN_JOB = "slurm.sh doctor --in-job"  # what sees it
+NOT_FROM_LOGIN = f"cannot be seen from the login node: {IN_JOB}"
 
 
 class Level(str, Enum):

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+import yaml
 
 from harness.cli.main import main
 from harness.doctor.checks import CHECKS
@@ -16,6 +17,8 @@ from harness.doctor.in_job import Report, collected, draft_file, merged, report_
 from harness.doctor.machine import offset_from, offset_verdict, reached_verdict, serve
 from harness.doctor.surroundings import CheckLine, Level, ok, warning
 from harness.launch.backends.local import free_port
+from harness.run import Run
+from harness.site.site import load_site
 from harness.site.slurm_commands import JobId
 from harness.study.lessons import course_experiments
 from tests.doctor.healthy import Cluster, inside
@@ -86,15 +89,33 @@ def test_nothing_is_left_behind(cluster: Cluster) -> None:
     assert sorted(path for path in cluster.folder.rglob("*")) == before
 
 
-def test_the_space_is_that_of_the_runs_that_there_are(tmp_path: Path) -> None:
-    assert "estimate" in size_of_runs([], on_gpus=True).source
-    runs = [a_run(tmp_path, f"local-{number}") for number in (1, 2, 3)]
-    for run, size in zip(runs, (1_000_000, 2_000_000, 9_000_000), strict=True):
+def test_the_space_is_that_of_the_runs_of_this_site_and_kind_of_device(tmp_path: Path) -> None:
+    runs = []
+    for number, size in enumerate((1_000_000, 2_000_000, 9_000_000, 40_000_000, 50_000_000)):
+        run = a_run(tmp_path, f"local-{number}")
+        site = "leonardo" if number == 3 else "local"
+        job = run.record.job | {"device": "cpu" if number == 4 else "cuda"}
+        run.write_record(run.record.model_copy(update={"site": load_site(site), "job": job}))
         (run.path / "torch").mkdir()
         (run.path / "torch" / "rank0.json.gz").write_bytes(bytes(size))
-    measured = size_of_runs(runs, on_gpus=True)
+        runs.append(Run(run.path))
+    measured = size_of_runs(runs, "local", on_gpus=True)
     assert 2_000_000 < measured.bytes_per_run < 2_100_000
-    assert measured.source == "median of the newest 3 here"
+    assert measured.source == "median of the newest 3 at local on GPUs"
+    estimate = size_of_runs(runs, "leonardo", on_gpus=False)
+    assert estimate == (50_000_000, "an estimate, because no run was recorded at leonardo on CPUs yet")
+
+
+def test_what_only_nodes_see_is_one_line_and_json_has_each(cluster: Cluster, capsys: Printed) -> None:
+    site = str(cluster.file("site.yaml", yaml.safe_dump(cluster.site)))
+    main(["doctor", "--json", "--site", site])
+    rows = json.loads(capsys.readouterr().out)["lines"]
+    names = [row["check"] for row in rows if row["found"].startswith("cannot be seen from the login node")]
+    assert len(names) > 5
+    main(["doctor", "--site", site])
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("cannot be seen from the login node") == 1
+    assert f"not checked on nodes {', '.join(names)}: cannot be seen from the login node" in said
 
 
 def test_a_course_is_every_lessons_experiments_once() -> None:

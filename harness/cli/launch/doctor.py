@@ -106,7 +106,7 @@ def command(
 ) -> int:
     from harness.doctor.checks import examine
     from harness.doctor.in_job import NodeRequest, look_after, nodes_for
-    from harness.doctor.surroundings import Course, Level, look_around, paths_of, worst
+    from harness.doctor.surroundings import NOT_FROM_LOGIN, Course, Level, look_around, paths_of, worst
     from harness.site.detection import choose_site
     from harness.study.lessons import course_experiments
 
@@ -135,6 +135,10 @@ def command(
         rows = [{"check": line.check, "hosts": list(line.hosts), **line.result._asdict()} for line in lines]
         print(json.dumps({"site": place.name, "worst": worst(lines).value, "lines": rows}, indent=1))
     else:
+        if unseen := [line for line in lines if line.result.found == NOT_FROM_LOGIN]:
+            names = ", ".join(line.check for line in unseen)
+            one = unseen[0]._replace(check="on nodes", result=unseen[0].result._replace(what=names))
+            print("\n".join(_printed(one, columns(WIDTH))))
         print(_sum(lines))
     return 1 if worst(lines) is Level.PROBLEM else 0
 
@@ -162,9 +166,11 @@ def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
 
 
 def _show(line: CheckLine, lines: list[CheckLine], quiet: bool) -> None:
-    """Print each line when it is known: a container takes a minute to start."""
+    """Print each line when it is known: a container takes a minute to start. What only nodes see is one line later."""
+    from harness.doctor.surroundings import NOT_FROM_LOGIN
+
     lines.append(line)
-    if not quiet:
+    if not quiet and line.result.found != NOT_FROM_LOGIN:
         print("\n".join(_printed(line, columns(WIDTH))), flush=True)
 
 
