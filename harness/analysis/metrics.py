@@ -144,8 +144,8 @@ def metrics_by_name(summary: Summary, more: Sequence[Number] = ()) -> Metrics:
 def step_durations_ns(summary: Summary) -> list[float]:
     """One duration per step: the mean over ranks of the profiled steps, else of the training's own clock.
 
-    Every rank leaves out its own warm-up, so the first counted steps of two ranks may differ: steps with the same name
-    are the same step. Where the names are not unique, the steps are matched from the last one backwards.
+    Ranks that recorded other steps may count other ones: steps with the same name are the same step. Where the names
+    are not unique, the steps are matched from the last one backwards.
     """
     per_rank = [r.durations_ns for r in summary.steps.per_rank if r.durations_ns]
     if not per_rank:

@@ -158,7 +158,7 @@ def _warm_up(s: Summary) -> list[str]:
     ranks = max(len(s.ranks), 1)
     unit = "period" if by_periodicity(s.steps.source) else "step"
     steps = f"The first {unit} is" if count <= ranks else f"The first {count / ranks:.0f} {unit}s are"
-    takes = "it takes" if count <= ranks else "each takes"
+    takes = ("it takes" if count <= ranks else "each takes") + " on at least one rank" * (ranks > 1)
     longer = f"more than {WARMUP_FACTOR:.0f} times as long as later {unit}s"
     return [f"{steps} not counted (warm-up), because {takes} {longer}."]
 

@@ -347,16 +347,19 @@ def page_data_of(m: MeasuredProcess, ranks: Ranks = None) -> list[PageData]:
 
 
 def read_page_data(
-    files: Sequence[Path], window: Window, ranks: Ranks, progress: OnProgress = silent
+    files: Sequence[Path], window: Window, ranks: Ranks, warmup: int = 0, progress: OnProgress = silent
 ) -> list[PageData]:
-    """The processes of traces that were measured elsewhere or earlier. Files that cannot be read are left out."""
-    reduce = partial(page_data_of_trace, window=window, rules=load_rules(), ranks=ranks)
+    """The processes of traces that were measured elsewhere or earlier, without so many first steps. Files that cannot
+    be read are left out."""
+    reduce = partial(page_data_of_trace, window=window, rules=load_rules(), ranks=ranks, warmup=warmup)
     outcomes = map_traces(files, reduce, progress=progress)
     return [one for outcome in outcomes if not isinstance(outcome, TraceError) for one in outcome]
 
 
-def page_data_of_trace(trace: Trace, window: Window, rules: Rules, ranks: Ranks = None) -> list[PageData]:
-    return [one for view in views(trace) for one in page_data_of(prepare_process(view, window, rules), ranks)]
+def page_data_of_trace(
+    trace: Trace, window: Window, rules: Rules, ranks: Ranks = None, warmup: int = 0
+) -> list[PageData]:
+    return [one for view in views(trace) for one in page_data_of(prepare_process(view, window, rules, warmup), ranks)]
 
 
 def _utilisation(m: MeasuredProcess, device: int) -> Utilisation:

@@ -11,6 +11,7 @@ from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart, in_order
 from harness.analysis.process.prepared import MeasuredProcess
+from harness.analysis.process.steps import by_periodicity
 from harness.analysis.process.view import View
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
 from harness.common.errors import RequestError
@@ -107,9 +108,13 @@ def measure_files(
     hta: bool = False,
     page_data_of: Condense | None = None,
 ) -> MeasuredFiles:
-    """Read every file once. hta: also count as HTA 0.5.0 does; page_data_of: what a page needs of a process."""
+    """Read every file once, and again where a job's ranks leave out fewer first steps than one of them. hta: also count
+    as HTA 0.5.0 does; page_data_of: what a page needs of a process."""
     reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, page_data_of=page_data_of)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
+    for number, warmup in _warmup_elsewhere(files, outcomes).items():
+        with_warmup = partial(reduce, least_warmup=warmup)
+        outcomes[number : number + 1] = map_traces([files[number]], with_warmup, workers=workers)
     parts: list[RankPart] = []
     broken: list[Problem] = []
     page_data: list[PageData] = []
@@ -123,12 +128,29 @@ def measure_files(
     return MeasuredFiles(in_order(parts), broken, page_data)
 
 
+def _warmup_elsewhere(
+    files: Sequence[Path], outcomes: Sequence[tuple[list[RankPart], list[PageData]] | TraceError]
+) -> dict[int, int]:
+    """The files whose processes count first steps that are warm-up on another rank, by their places, and how many are:
+    of a job's ranks that recorded the same steps, all leave them out."""
+    jobs: dict[tuple[object, ...], dict[int, int]] = {}
+    for number, (file, outcome) in enumerate(zip(files, outcomes, strict=True)):
+        for part in [] if isinstance(outcome, TraceError) else outcome[0]:
+            steps = part.steps
+            if steps.durations_ns and not by_periodicity(steps.source):
+                recorded = steps.source, steps.found, steps.cut_off, steps.empty, steps.left_out
+                job = jobs.setdefault((run_of(file) or file.parent, part.source.world_size, *recorded), {})
+                job[number] = min(steps.warmup, job.get(number, steps.warmup))
+    most = [(job, max(job.values())) for job in jobs.values()]
+    return {number: warmup for job, warmup in most for number, own in job.items() if own < warmup}
+
+
 def _measure_trace(
-    trace: Trace, window: Window, rules: Rules, hta: bool, page_data_of: Condense | None
+    trace: Trace, window: Window, rules: Rules, hta: bool, page_data_of: Condense | None, *, least_warmup: int = 0
 ) -> tuple[list[RankPart], list[PageData]]:
     parts: list[RankPart] = []
     page_data: list[PageData] = []
-    for part, measured in measured_processes(trace, window, rules, hta):
+    for part, measured in measured_processes(trace, window, rules, hta, least_warmup):
         graph = pack_graph(process_graph(measured, lines_of(measured.view)))
         parts.append(part.model_copy(update={"graph": graph}))
         page_data += page_data_of(measured) if page_data_of else []

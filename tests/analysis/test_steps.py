@@ -14,6 +14,9 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import prepare_process
 from harness.analysis.process.view import views
 from harness.analysis.summary import Summary, Window, problem_texts
+from harness.explain.answer import answer
+from harness.measure.page_data import read_page_data
+from harness.measure.paths import measure_one
 from harness.traces import open_trace
 from tests.synthetic import kineto
 from tests.synthetic.columns import GEMM, Made
@@ -101,6 +104,30 @@ def test_warm_up_leaves_three_steps_that_it_was_compared_with() -> None:
     assert warmup(1000, 100, 100, 100) == 1
     assert warmup(1000, 100, 100) == 0
     assert warmup(9000, 1000, 100, 100) == 1, "the second is as slow, but only two would be left"
+
+
+def test_a_first_step_that_is_warm_up_on_one_rank_counts_on_none(tmp_path: Path) -> None:
+    """A step of 2.1 ms on one rank and of 1.9 on the other, of 1 ms later: their windows began 1.9 ms apart."""
+    files = []
+    for rank, first in enumerate((2_100_000, 1_900_000)):
+        at, records = 2_100_000 - first, []
+        for step, length in enumerate((first, *[1_000_000] * 5)):
+            records += [
+                kineto.said(f"ProfilerStep#{step}", at, length),
+                kineto.kernel("gemm", at + 1000, length - 2000),
+            ]
+            at += length
+        ranks = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}, "host_name": "a"}
+        files.append(kineto.kineto(tmp_path / f"rank{rank}.json", records, header=kineto.HEADER | ranks))
+    s = measure_one(files)
+    assert [len(rank.durations_ns) for rank in s.steps.per_rank] == [5, 5]
+    assert (s.steps.found, s.steps.counted, s.steps.excluded_warmup) == (12, 10, 2)
+    assert problem_texts.UNEVEN not in [problem.what for problem in s.quality.problems]
+    assert "The first step is not counted (warm-up), because it takes on at least one rank" in " ".join(
+        answer(s).sentences
+    )
+    data = [steps for file in files for one in read_page_data([file], s.window, None, 1) for steps in one.track.steps]
+    assert len(data) == 10
 
 
 def test_work_after_the_window_is_what_is_known_to_have_been_launched_inside() -> None:

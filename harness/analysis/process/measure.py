@@ -90,12 +90,13 @@ def measure_trace(trace: Trace, window: Window, rules: Rules, hta_too: bool = Fa
 
 
 def measured_processes(
-    trace: Trace, window: Window, rules: Rules, hta_too: bool = False
+    trace: Trace, window: Window, rules: Rules, hta_too: bool = False, least_warmup: int = 0
 ) -> Iterator[tuple[RankPart, MeasuredProcess]]:
-    """The part of each process of the trace and the columns under it, one process at a time."""
+    """The part of each process of the trace and the columns under it, one process at a time. least_warmup: as in
+    `find_steps`."""
     network = _network(trace)
     for view in views(trace):
-        measured = prepare_process(view, window, rules)
+        measured = prepare_process(view, window, rules, least_warmup)
         part = _part(measured, window).model_copy(update={"network": network})
         network = None  # once of each file
         yield (part.model_copy(update={"hta": hta_split(view)}) if hta_too else part), measured

@@ -46,8 +46,9 @@ class MeasuredProcess:
         return collective_rows.rows(self.view, self.kinds, (self.nesting, self.owner), self.steps.between)
 
 
-def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess:
-    """Compute what the analyses share. A device without events has no window and is left out."""
+def prepare_process(view: View, window: Window, rules: Rules, least_warmup: int = 0) -> MeasuredProcess:
+    """Compute what the analyses share. A device without events has no window and is left out. least_warmup: as in
+    `find_steps`."""
     view = with_inferred_phases(with_whole_evaluations(view))
     events = view.events
     kinds = classify(events, view.names, rules)
@@ -55,7 +56,10 @@ def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess
     sets = {d: busy(events.start_ns[r], events.end_ns[r], kinds.event_class[r]) for d, r in rows.items()}
     launches = launches_of(view)
     until_ns = view.trace.complete_until_ns
-    steps = find_steps(view.ranges, events, view.names, list(sets.values()), launches, until_ns=until_ns)
+    all_busy = list(sets.values())
+    steps = find_steps(
+        view.ranges, events, view.names, all_busy, launches, until_ns=until_ns, least_warmup=least_warmup
+    )
     nesting = nest(view.ranges, events, steps.thread)
     owner = owners_of_events(events, nesting)
     marked = steps.window if window is Window.STEPS else None

@@ -135,11 +135,18 @@ def by_periodicity(source: str) -> bool:
 
 
 def find_steps(
-    ranges: Ranges, events: Events, names: list[str], busy: list[Busy], launches: Launches, *, until_ns: int | None
+    ranges: Ranges,
+    events: Events,
+    names: list[str],
+    busy: list[Busy],
+    launches: Launches,
+    *,
+    until_ns: int | None,
+    least_warmup: int = 0,
 ) -> ProcessSteps:
     """The steps of one process. All count but steps that are cut off, empty, without a part of their work, or warm-up.
 
-    `until_ns`: the trace is complete up to here.
+    `until_ns`: the trace is complete up to here. `least_warmup`: so many leading steps are warm-up on another rank.
     """
     marked = np.flatnonzero(ranges.kind == RangeKind.STEP)
     found = _marks("ProfilerStep", marked, ranges, names) if len(marked) else _counting_ranges(ranges, names)
@@ -149,7 +156,7 @@ def find_steps(
         return NO_STEPS
     steps = _whole(_judge(found, events, busy, until_ns), launches)
     steps = steps if until_ns is not None else _on_device(steps, events, names)
-    warmup, counted = leading_warmup(steps.durations_ns), steps.counted.copy()
+    warmup, counted = max(leading_warmup(steps.durations_ns), least_warmup), steps.counted.copy()
     counted[np.flatnonzero(counted)[:warmup]] = False
     return replace(steps, counted=counted, warmup=warmup)
 

@@ -49,7 +49,8 @@ class Steps(SummaryPart, kw_only=True):
     counted: int = 0
     """Found minus the four below."""
     excluded_warmup: int = 0
-    """Leading steps longer than twice the median of all later ones, and at least three later ones must remain."""
+    """Leading steps longer than twice the median of all later ones, and at least three later ones must remain; on one
+    rank, and left out on all that recorded the same steps."""
     excluded_cut_off: int = 0
     """Marks that never closed while recorded, and all that lie after the place where a half-written file ends."""
     excluded_empty: int = 0

@@ -116,7 +116,8 @@ def draw(
         if one.path in at_hand:
             at_hand[one.path].append(one)
     lacking = [Path(p) for p, own in at_hand.items() if not _has(own, choice) and Path(p).exists()]
-    read = read_page_data(lacking, s.window, choice.ranks, progress=progress) if lacking else []
+    warmup = s.steps.excluded_warmup // max(len(s.steps.per_rank), 1)
+    read = read_page_data(lacking, s.window, choice.ranks, warmup, progress=progress) if lacking else []
     complete = [c for path, own in at_hand.items() if Path(path) not in lacking for c in own] + read
     tracks = [cut for c in complete if c.track and (cut := _cut(c.track, choice))]
     tracks.sort(key=lambda x: (_number(x.rank), x.path))
