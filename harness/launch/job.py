@@ -326,7 +326,7 @@ def python_of(site: Site, machine: Machine) -> Word:
 def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What works and is probably not intended, one sentence each. environ: the variables that sbatch passes on."""
     asked = job.experiment
-    found = [*launch_of(asked).warnings(asked), *backend_of(job.site).warnings(asked, job.site, environ)]
+    found = [*launch_of(asked).warnings(asked, job.site), *backend_of(job.site).warnings(asked, job.site, environ)]
     if isinstance(asked, Profiled) and asked.profiler == "auto" and job.device == "cuda":
         without = NO_NSYS_INSIDE if job.nsys_inside else NO_NSYS
         is_told = job.site.profiler is None and job.site.gpus.vendor == "nvidia"

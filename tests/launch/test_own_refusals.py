@@ -91,6 +91,14 @@ def test_a_plain_script_without_pytorch_is_only_warned_of(typed: Typed, tmp_path
     assert f"warning: {python} has no PyTorch" in done.stderr
 
 
+def test_of_a_python_that_is_typed_as_a_command_the_same_is_said(typed: Typed, tmp_path: Path) -> None:
+    python = a_python(tmp_path / "bin/python3", json.dumps(TOLD))
+    done = typed("run", "--dry-run", "--", python, "train.py")
+    assert f"warning: {python} has no PyTorch" in done.stderr
+    trains = a_python(tmp_path / "bin/python3.11", json.dumps(TOLD | {"modules": ["torch"]}))
+    assert "has no PyTorch" not in typed("run", "--dry-run", "--", trains, "train.py").stderr
+
+
 def test_a_module_of_the_site_may_bring_what_the_python_lacks(typed: Typed, tmp_path: Path) -> None:
     python = a_python(tmp_path / "bin/bare", json.dumps(TOLD))
     site = tmp_path / "site.yaml"

@@ -119,7 +119,7 @@ class Launch(Generic[Requested]):
         """Why the request cannot run there, one sentence each. resolved: None if its own rules are broken."""
         yield from ()
 
-    def warnings(self, asked: Requested) -> Iterator[str]:
+    def warnings(self, asked: Requested, site: Site) -> Iterator[str]:
         """What works and is probably not intended, one sentence each."""
         yield from ()
 

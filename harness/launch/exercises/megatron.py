@@ -176,8 +176,8 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         if asked.uses_megatron_lm:
             yield from _megatron_lm_rules(asked, target)
 
-    def warnings(self, asked: Megatron) -> Iterator[str]:
-        yield from super().warnings(asked)
+    def warnings(self, asked: Megatron, site: Site) -> Iterator[str]:
+        yield from super().warnings(asked, site)
         if asked.tp and asked.gpus_per_node and asked.tp > asked.gpus_per_node:
             yield (
                 f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: the messages of tensor "

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -226,11 +227,19 @@ class OwnLaunch(Launch[Own]):
                 yield f"{word} cannot be a word of your program: in the job's script it separates parts of a command"
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
-    def warnings(self, asked: Own) -> Iterator[str]:
-        if asked.python is not None and asked.form != "command" and asked.launcher == "python":
-            found = ask_python(asked.python)
-            if not isinstance(found, str) and "torch" not in found.modules:
-                yield f"{asked.python} has no PyTorch: the script is started, and no step of it can be observed"
+    def warnings(self, asked: Own, site: Site) -> Iterator[str]:
+        python = asked.python if asked.launcher == "python" else None
+        if asked.form == "command":
+            python = shutil.which(asked.program) if re.fullmatch(r"python[\d.]*", asked.label) else None
+            python = None if site.container else python
+        if python is None or site.modules or site.setup or site.node_setup:  # which may bring packages
+            return
+        found = ask_python(python)
+        if not isinstance(found, str) and "torch" not in found.modules:
+            yield (
+                f"{python} has no PyTorch: the script is started, and no step of it can be observed; install it there, "
+                "or activate the environment that has it"
+            )
 
     def notes(self, asked: Own, device: DeviceKind) -> Iterator[str]:
         if asked.accelerate_config is not None:

@@ -101,7 +101,7 @@ class TrainingLaunch(Launch[Trained]):
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
         yield from device_misfits(asked, target)
 
-    def warnings(self, asked: Trained) -> Iterator[str]:
+    def warnings(self, asked: Trained, site: Site) -> Iterator[str]:
         if asked.recorded_by_time and asked.steps is None:
             yield (
                 f"nsys records by the clock, but the training ends after {asked.window.end} steps, perhaps earlier: "
