@@ -46,6 +46,7 @@ from harness.live import processes
 from harness.live.ended import (
     STOPPED,
     first_exits,
+    not_injected,
     what_is_open,
     why_it_ended,
     why_nothing_was_recorded,
@@ -81,7 +82,7 @@ def record_end(run: Run, code: int, reason: str) -> int:
     missing = [name for name, path in expected_files.items() if not (path.is_file() and path.stat().st_size)]
     before = run.status()
     state = _state(exit_code, reason, missing)
-    note = what_is_open(run) if state == "completed" else ""
+    note = "; ".join(filter(None, [what_is_open(run), not_injected(run)])) if state == "completed" else ""
     status = Status(
         state=state,
         note=note,

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common.bounded_read import read_end
+from harness.common.faults import parse_fault
 from harness.common.format import cut
 from harness.common.mystery import hides
 from harness.common.printable import printable
@@ -20,6 +21,7 @@ from harness.experiment.exercises import Own, Profiled
 from harness.live.dead import LOG_BYTES, ends_of_ranks, exit_codes, first_death
 from harness.live.hang import read_hang
 from harness.run import Run, read_json_lines
+from harness.run.mystery import injected
 from harness.run.record import FINAL, NodeStatus, Record, State
 from harness.site.site import Container
 
@@ -56,6 +58,18 @@ def what_is_open(run: Run) -> str:
         f"nothing was profiled: it took {took} step{'s' * (took > 1)}, and the profiled ones are {window.start + 1} to "
         f"{window.end}: let it take more, or lower --skip-steps, --warmup-steps and --active-steps"
     )
+
+
+def not_injected(run: Run) -> str:
+    """A sentence on the faults that were asked for and took nothing from any step, if they record it; empty if none."""
+    record = run.known_record
+    asked = [parse_fault(text) for text in getattr(record.experiment, "faults", ())] if record else []
+    if not asked:
+        return ""
+    endings = {fault.name for fault in asked if fault.kind.ends}  # a line of theirs is written before they act
+    acted = {line.fault for line in injected(run.path) if line.ns > 0 or line.fault in endings}
+    idle = [fault for fault in asked if fault.kind.recorded and fault.name not in acted]
+    return "; ".join(f"nothing was injected by --fault {x}: no step of this training has its moment" for x in idle)
 
 
 def _started_by(run: Run) -> Iterator[int]:

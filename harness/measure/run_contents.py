@@ -34,6 +34,7 @@ from harness.common.printable import printable_value
 from harness.common.submission import edit_of
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
+from harness.live.ended import not_injected
 from harness.live.read import stuck_to_its_end
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
@@ -279,8 +280,10 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
 
 
 def _how_it_ended(run: Run) -> list[Problem]:
-    """Who was stuck where, or who failed first."""
+    """Who was stuck where, or who failed first; which fault of a completed run was not injected."""
     status = run.status()
+    if status is not None and status.state == "completed" and (said := not_injected(run)):
+        return [Problem.doubt(problem_texts.NOT_INJECTED, said)]
     if status is None or status.state == "completed":
         return []
     hang = stuck_to_its_end(run.path)

@@ -124,6 +124,31 @@ def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.train
+def test_a_fault_without_a_moment_in_the_training_is_told_at_its_end_and_doubted(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="it trains")
+    trains = [line for line in TRAINING.splitlines() if "exercises" not in line]
+    (tmp_path / "train.py").write_text("\n".join(trains), encoding="utf-8")
+    words = [
+        "-g",
+        "2",
+        "--profiler",
+        "none",
+        "--fault",
+        "data-stall,ms=5",
+        "--fault",
+        "host-stall,ms=5",
+        "--",
+        "train.py",
+        "5",
+    ]
+    state, reason = ended(tmp_path, *words)
+    said = "nothing was injected by --fault data-stall,ms=5: no step of this training has its moment"
+    assert (state, reason) == ("completed", said), "it has no DataLoader"
+    assert said in " ".join(process(tmp_path, "status", "last").stdout.split())
+    assert f"a fault was not injected: {said}" in " ".join(process(tmp_path, "report", "last").stdout.split())
+
+
+@pytest.mark.train
 def test_a_training_is_observed_and_sees_only_its_own_packages(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="it trains")
     (tmp_path / "train.py").write_text(TRAINING, encoding="utf-8")
