@@ -128,11 +128,14 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
     """Launch the experiment, or print what a launch would do; returns the exit code."""
     from harness.launch.backends.allocation import NAME as ALLOCATION
+    from harness.launch.backends.registry import backend_of
     from harness.launch.check import check, forewarnings, require_training
     from harness.launch.job import warnings_of
+    from harness.launch.other_programs import OtherPrograms, wait_a_moment
     from harness.launch.submit import prepare, script_of, what_the_shell_brings
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
+    others = OtherPrograms()
     prepared = prepare(experiment, choice.site)
     job = prepared.job
     if prepared.where:
@@ -158,7 +161,10 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     from harness.study.start import start_run
 
     plan = announced(prepared, quiet=behaviour.json)
-    warn([*warnings_of(job, os.environ), *plan.warnings], behaviour)
+    disturbed = others.warnings(job) if backend_of(job.site).RUNS_HERE else []
+    warn([*warnings_of(job, os.environ), *plan.warnings, *disturbed], behaviour)
+    if disturbed and not behaviour.json:
+        wait_a_moment()
     return after_submission(start_run(prepared, command, plan=plan), behaviour)
 
 
