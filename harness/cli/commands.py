@@ -149,7 +149,7 @@ COMMANDS = {
         exits=[("0", "compared"), ("1", "an expression of --fail-if is true"), ("2", "wrong request")],
         examples=[
             ("compare local-1 local-2", "two runs"),
-            ("compare local-1 local-2 --fail-if 'step_time > 1.05'", "exit 1 if B is 5 % slower"),
+            ("compare local-1 local-2 --fail-if 'step_time > 1.05'", "exit 1 if B takes 5 % more time"),
         ],
     ),
     "paraver": Entry(

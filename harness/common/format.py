@@ -171,6 +171,16 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
 
 
+def takes(ratio: float) -> str:
+    """A time divided by another, above zero: how much more or less time the first one is.
+
+    >>> takes(1.6), takes(0.3077)
+    ('60 % more time (1.60 times as slow)', '69.2 % less time (3.25 times as fast)')
+    """
+    more, times, pace = ("more", ratio, "slow") if ratio >= 1 else ("less", 1 / ratio, "fast")
+    return f"{round(100 * abs(ratio - 1), 1):,g} % {more} time ({_three_digits(times)} times as {pace})"
+
+
 def rate(value: float | None) -> str:
     """A bare number with three digits, never in powers of ten.
 

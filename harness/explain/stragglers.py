@@ -68,11 +68,11 @@ def _workers(s: Stragglers) -> str:
     named = s.slow_workers[:_MOST_NAMED] or ([s.worst_worker] if s.worst_worker else [])
     more = len(s.slow_workers) - len(named)
     who = ", ".join(map(worker_name, named)) + (f" and {more} more" if more > 0 else "")
-    verb = "computes" if len(s.slow_workers) < 2 else "compute"
+    verb = "takes" if len(s.slow_workers) < 2 else "take"
     by = f"{percent(named[0].slower)} " if named and named[0].slower else ""
     up_to = "up to " if len(named) > 1 and by else ""
     there = "the others of the same stage" if len(named) < 2 else "the others of their stages"
-    return f"{who} {verb} {up_to}{by}slower than {there}. With even workers {_share(s)} of the loss would go."
+    return f"{who} {verb} {up_to}{by}more time than {there}. With even workers {_share(s)} of the loss would go."
 
 
 def worker_name(worker: StragglerWorker) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.common.format import amount, duration, percent
+from harness.common.format import amount, duration, percent, takes
 from harness.live.onsets import NEAR
 from harness.live.pace import Change
 from harness.live.text import ranks_named
@@ -112,12 +112,11 @@ def change_sentence(change: Change, phase: str | None, unit_ns: float = 1.0) -> 
             f"Steps become longer little by little: {duration(change.before * unit_ns)} up to step {change.step - 1}, "
             f"{duration(change.after * unit_ns)} from step {change.high} on{_where(change, phase)}."
         )
-    what = "slower" if change.ratio > 1 else "faster"
     between = "" if change.low == change.high else f" (between {change.low} and {change.high})"
-    until = "" if change.lasts is None else f", until step {change.lasts}"
+    until = " on" if change.lasts is None else f" until step {change.lasts}"
     before, after = duration(change.before * unit_ns), duration(change.after * unit_ns)
     return (
-        f"Steps became {percent(abs(change.ratio - 1))} {what} at step {change.step}{between}{until}: "
+        f"Steps take {takes(change.ratio)} from step {change.step}{between}{until}: "
         f"{before} before, {after} after{_where(change, phase)}."
     )
 

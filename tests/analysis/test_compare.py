@@ -185,7 +185,8 @@ def test_of_several_runs_each_is_against_the_first() -> None:
     pairs = [compare(base, twice, ("one", "two")), compare(base, other, ("one", "three"))]
     text = render_comparisons(pairs)
     assert text.startswith("a: one\nb: two\nc: three\n")
-    assert "b's steps are 100.0 % slower" in text and "c's steps are 50.0 % faster" in text
+    assert "b's steps take 100 % more time (2.00 times as slow)" in text
+    assert "c's steps take 50 % less time (2.00 times as fast)" in text
     assert "only in c" in text and "only in b" not in text
 
 
@@ -228,7 +229,7 @@ def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason(
     a, b = a_summary([20] * 9), a_summary([10] * 9)
     disturbed = a.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     text = render_comparisons([compare(disturbed, b, NAMES)])
-    assert "b's steps are 50.0 % faster, doubtful" in " ".join(text.split())
+    assert "b's steps take 50 % less time (2.00 times as fast), doubtful" in " ".join(text.split())
     assert f"doubtful: a: {BUSY}: n0: others at least 50 %" in text
     assert text.count(BUSY) == 1
     of_three = [compare(a, x, ("one", "more")) for x in (b, disturbed)]
@@ -282,7 +283,7 @@ def test_steps_of_ranks_are_paired_by_their_marks_and_else_from_the_last(
 def test_the_text_says_configuration_first_then_result() -> None:
     text = render_comparisons([compare(a_summary([10] * 9), a_summary([20] * 9), NAMES)])
     assert text.index("Configuration") < text.index("Step time, mean over ranks") < text.index("Collectives, per rank")
-    assert "b's steps are 100.0 % slower" in text
+    assert "b's steps take 100 % more time" in text
 
 
 def test_step_time_is_a_name_for_conditions() -> None:

@@ -151,7 +151,7 @@ def test_a_slow_worker_is_named_and_its_stage_is_not_blamed(tmp_path: Path) -> N
     assert [(w.dp_rank, w.stage, w.rank) for w in found.slow_workers] == [(5, 2, 37)]
     assert found.worst_worker is not None and found.worst_worker.rank == 37
     assert max(found.by_worker, key=lambda rank: found.by_worker[rank]) == 37
-    assert "Rank 37 (stage 2, data-parallel rank 5) computes 60" in said(found)
+    assert "Rank 37 (stage 2, data-parallel rank 5) takes 60" in said(found)
 
 
 def test_all_workers_of_a_slow_node_are_named(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_terminal_and_page_tell_the_change(tmp_path: Path) -> None:
     run = _written(tmp_path, _slower())
     (summary,) = summarise([], runs=[run])
     text = " ".join(render(summary, 100).split())
-    assert "slower at step 1" in text and f"on rank {RANK}, in data loading." in text
+    assert "times as slow) from step 1" in text and f"on rank {RANK}, in data loading." in text
     section = steps_section(summary, gather(Run(run)))
     assert f"on rank {RANK}, in data loading." in section.lead
     figure = next(each for each in section.figures if each.id == "step-time")

@@ -74,7 +74,7 @@ def too_much(answer: Diagnosis) -> list[str]:
     wrong = []
     for sentence in (*answer.first, *answer.rest):
         told = numbers_of(sentence)
-        shares = [one.value for one in told if one.unit == "%" and "slower than" not in sentence]
+        shares = [one.value for one in told if one.unit == "%" and "more time than" not in sentence]
         wrong += [f"{share} % in: {sentence}" for share in shares if not 0 <= share <= 100]
         if " computing, " in sentence and sum(shares) > 100 + _ROUNDING:
             wrong.append(f"{sum(shares):.1f} % in: {sentence}")

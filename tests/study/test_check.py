@@ -82,6 +82,8 @@ def test_the_text_begins_with_the_verdict_and_ends_with_the_command_that_would_t
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "cannot tell: the interval contains both no change and a change of 5 %"
     assert any("95 % interval" in line and line.startswith("B / A 1.0") for line in lines)
+    assert main(["check", some_runs(runs, 100, 100.3, first=5), some_runs(runs, 112, 111.5, first=7)]) == 1
+    assert "\nB takes 11.6 % more time (1.12 times as slow): B / A 1.116" in capsys.readouterr().out
     assert re.search(r"^about \d+ runs of each would tell:$", lines[-2])
     assert re.search(r"^  slurm.sh check '-e 1' '-e 1' --runs \d+$", lines[-1])
 
@@ -127,7 +129,9 @@ def test_a_change_that_hits_few_steps_is_not_hidden_by_the_median(
         file = run.path / "metrics" / "rank0.jsonl"
         file.write_text(re.sub(r'"step_ns": \d+', '"step_ns": 300000000', file.read_text(), count=1))
     code, found = checked(capsys, a, b)
-    assert code == 0 and any("the mean step is" in note and "--metric mean_step_ns" in note for note in found["notes"])
+    assert code == 0 and any(
+        "B's mean step takes" in note and "--metric mean_step_ns" in note for note in found["notes"]
+    )
     assert checked(capsys, a, b, "--metric", "mean_step_ns")[0] == 1
 
 

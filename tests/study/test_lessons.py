@@ -296,8 +296,8 @@ def test_an_answer_shows_its_numbers_with_their_units() -> None:
     }
     (_, said) = answer_lines(RelationResult(load_lesson("1a").relations[0], RelationOutcome.HOLDS, numbers, ""))
     assert said.strip() == (
-        "a.step_ns = 30.6 ms, b.data_loading_share = 28.1 %, b.parameter_bytes = 13.0 GB, a.all_reduce_count = 7, "
-        "b.message_bytes / a.message_bytes = 2.32, by theory = 2.4"
+        "run a: 30.6 ms a step, run b: data loading share 28.1 %, run b: parameter 13.0 GB, "
+        "run a: all reduce count 7, b.message_bytes / a.message_bytes: 2.32, by theory: 2.4"
     )
 
 

@@ -42,7 +42,7 @@ def test_a_lesson_is_answered_from_a_reference_without_its_traces(
     said = capsys.readouterr().out
     assert "These are the numbers of the reference ref, not of your runs:\nrecorded on local (AMD EPYC)" in said
     assert said.count("✓") == 2
-    assert "a.step_ns = 100 ms, b.step_ns = 180 ms" in said
+    assert "run a: 100 ms a step, run b: 180 ms a step" in said
 
 
 def test_hints_come_before_the_answer(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

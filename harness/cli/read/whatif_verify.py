@@ -17,7 +17,7 @@ from harness.cli.launch.rerun import again
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
 from harness.common.errors import RequestError
-from harness.common.format import duration, duration_range, percent
+from harness.common.format import duration, duration_range, percent, takes
 from harness.common.paths import IN_CHECKOUT
 from harness.experiment.exercises import Experiment, Own
 from harness.launch.check import require_training
@@ -101,9 +101,7 @@ def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
     yield f"  predicted for it: {duration(found.predicted_ns)}{interval}"
     per = trial.what_if.per
     if abs(found.slower - 1) > _NOTICEABLE:
-        more = "more" if found.slower > 1 else "less"
-        by = percent(abs(found.slower - 1))
-        yield f"    the same operators took {by} {more} time with the change: counted in"
+        yield f"    the same operators take {takes(found.slower)} with the change: counted in"
     share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
     yield f"  measured, {_names(made.changed)}: {duration(found.measured_ns)}{share}: {_judgement(found)}"
 

@@ -19,7 +19,7 @@ from harness.cli.launch.launch import request_of
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.common.format import metric_text, percent
+from harness.common.format import metric_text, percent, takes
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.secrets import masked_words
 from harness.launch.check import require_training
@@ -266,6 +266,8 @@ def _numbers(checked: Checked, width: int) -> Iterator[str]:
         return
     text = f"B / A {checked.ratio:.3f}"
     if checked.low is not None and checked.high is not None and checked.smallest_seen is not None:
+        seen = "_ns" in checked.metric and not checked.low <= 1 <= checked.high
+        text = f"B takes {takes(checked.ratio)}: " * seen + text
         text += (
             f", 95 % interval {checked.low:.3f} to {checked.high:.3f}: runs differ by "
             f"{percent(checked.run_deviation)}, so {len(checked.a.runs)} and {len(checked.b.runs)} runs show a change "

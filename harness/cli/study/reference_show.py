@@ -12,7 +12,7 @@ import typer
 from harness.cli.command_line import columns
 from harness.cli.options import JsonOption
 from harness.common.errors import WorkError
-from harness.common.format import aligned, amount, duration, metric_text, percent
+from harness.common.format import aligned, amount, duration, metric_text, percent, takes
 from harness.common.paths import PROGRAM
 from harness.measure import references
 from harness.report.tables.table import WIDTH
@@ -193,8 +193,8 @@ def _time(each: VariantChecked) -> Iterator[str]:
 def _step(time: StepTime) -> str:
     steps = f"{duration(time.stored_ns)} → {duration(time.new_ns)}"
     arguments = {
-        StepTimeChange.SLOWER: f"a step takes {time.ratio:.2f} times as long",
-        StepTimeChange.FASTER: f"a step takes {time.ratio:.2f} times as long",
+        StepTimeChange.SLOWER: f"a step takes {takes(time.ratio)}",
+        StepTimeChange.FASTER: f"a step takes {takes(time.ratio)}",
         StepTimeChange.SAME: f"a step takes as long as before ({time.ratio:.2f} times)",
         StepTimeChange.UNKNOWN: f"step time is {time.ratio:.2f} times that of the reference",
     }

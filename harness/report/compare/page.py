@@ -174,7 +174,7 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
         takes = f"{letter}: its median period takes {ratio.ratio:.3f} × a's {interval}."
         return f"{takes} Nothing marks the steps of these traces, so there is no verdict on steps."
     concluded = tables.conclusion(ratio, letter, bool(pair.doubts))
-    text = f"{concluded}; its median step takes {ratio.ratio:.3f} × a's {interval}."
+    text = f"{concluded}; {letter} / a is {ratio.ratio:.3f} {interval}."
     return f"{text} {why}".rstrip() if tables.is_clear(ratio) else f"{letter}: {text}"
 
 

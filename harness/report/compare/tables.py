@@ -14,7 +14,7 @@ from harness.analysis.compare import Comparison, MetricChange, Ratio
 from harness.analysis.labels import cause_word
 from harness.analysis.metrics import IDLE_LABEL
 from harness.analysis.summary import Summary
-from harness.common.format import duration, metric_text, per_step, percent, rate, short
+from harness.common.format import duration, metric_text, per_step, percent, rate, short, takes
 from harness.common.paths import PROGRAM
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.palette import of_series
@@ -135,9 +135,8 @@ ONE_RUN_EACH = (
 
 def conclusion(ratio: Ratio, other: str, doubtful: bool = False) -> str:
     """The conclusion about the steps of one run of each."""
-    text = f"{other}'s steps are {percent(abs(ratio.ratio - 1))} " if is_clear(ratio) else ""
-    judged = doubtful and not ratio.verdict.startswith("no verdict")
-    return f"{text}{ratio.verdict}{', doubtful' if judged else ''}"
+    text = f"{other}'s steps take {takes(ratio.ratio)}" if is_clear(ratio) else ratio.verdict
+    return f"{text}{', doubtful' * (doubtful and not ratio.verdict.startswith('no verdict'))}"
 
 
 def doubts(pairs: Pairs) -> list[str]:

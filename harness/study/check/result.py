@@ -15,7 +15,7 @@ from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
 from harness.analysis.statistics import CONFIDENCE, POWER, Sample
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.format import percent
+from harness.common.format import takes
 from harness.study.check.series import CheckArm, MeasuredRun
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
@@ -244,6 +244,6 @@ def _other_steps(a: CheckArm, b: CheckArm, asked: Question, metric: Metric, judg
     if of_means.verdict is not ChangeVerdict.WORSE or judged.verdict is ChangeVerdict.WORSE or of_means.found is None:
         return []
     return [
-        f"the mean step is {percent(of_means.found.ratio - 1)} worse (its interval is above 1), the median step is "
-        f"not: some steps are slower, most are not; --metric {MEAN_STEP} judges that"
+        f"B's mean step takes {takes(of_means.found.ratio)}, its interval is above 1; the median step is not worse: "
+        f"some steps take longer, most do not; --metric {MEAN_STEP} judges that"
     ]
