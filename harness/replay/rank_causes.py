@@ -355,7 +355,7 @@ def heavier(context: ReplayContext) -> Iterator[Suspect]:
 
 
 def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase: int | None) -> Iterator[Suspect]:
-    groups: dict[bytes, list[tuple[int, I64, float]]] = {}
+    groups: dict[bytes, list[tuple[int, I64, F64]]] = {}
     for process in range(context.processes):
         work = context.of(categories, phase)[process]
         usual = float(np.median(work))
@@ -370,19 +370,18 @@ def _heavier(context: ReplayContext, categories: tuple[TimeCategory, ...], phase
         if context.is_told(process, slots(categories, phase), float(np.where(steps, more, 0).mean())):
             continue
         lengths = _with_less_work(context, process, slots(categories, phase), np.where(steps, more, 0))
-        groups.setdefault(steps.tobytes(), []).append((process, lengths, float(more[steps].mean())))
+        groups.setdefault(steps.tobytes(), []).append((process, lengths, more))
     every = np.logical_or.reduce([np.frombuffer(hits, np.bool_) for hits in groups]) if groups else np.zeros(1)
     if len(groups) > 1 and not context.on_cpu and every.mean() > _NOT_SOME:
         return  # told by `in_turn`
     for hits, members in groups.items():
         steps = np.frombuffer(hits, np.bool_)
-        each = np.mean([ns for _, _, ns in members]) / 1e6
         yield Suspect(
             _IN_PHASE.get(phase, Cause.EXTRA_COMPUTE),
             tuple(process for process, _, _ in members),
             steps,
             np.minimum.reduce([lengths for _, lengths, _ in members]),
-            f"{each:.1f} ms more in {np.count_nonzero(steps)} of {len(steps)} steps",
+            in_steps(np.mean([more for _, _, more in members], axis=0), steps, " more"),
             phase,
             slots=tuple(slots(categories, phase)),
         )

@@ -395,7 +395,8 @@ def without_all(context: ReplayContext, suspects: Sequence[Suspect]) -> I64 | No
     return context.job.least(edited) if edited else None
 
 
-def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_]) -> str:
-    """How much it is in which steps, in words; nothing of a single step."""
-    each = float(by_step[steps].mean()) / 1e6
-    return f"{each:.1f} ms in {int(steps.sum())} of {len(steps)} steps" if len(steps) > 1 else ""
+def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_], more: str = "") -> str:
+    """How much it is in which steps, in words; nothing of a single step, or if the others have half as much."""
+    each = float(by_step[steps].mean())
+    alike = len(steps) < 2 or (not steps.all() and float(by_step[~steps].mean()) >= each / 2)
+    return "" if alike else f"{each / 1e6:.1f} ms{more} in {int(steps.sum())} of {len(steps)} steps"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from harness.analysis.summary import TimeLost
+from harness.replay.suspect import in_steps
 from harness.traces.trace import Trace
 from tests.replay.invariants import broken
 from tests.replay.replaying import replayed, summary_of
@@ -104,3 +106,9 @@ def test_of_one_process_alone_an_idle_device_is_the_loss_also_where_the_host_the
     first = _first(summary_of([made.trace()]).findings)
     assert (first.cause, first.what) == ("allocation", "cudaMalloc")
     assert first.lost_ns == pytest.approx(5 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(("others_ms", "said"), [(4, "10.0 ms in 2 of 6 steps"), (6, "")])
+def test_steps_are_named_only_if_the_others_lose_less_than_half_as_much(others_ms: int, said: str) -> None:
+    by_step = np.array([10, others_ms, others_ms, 10, others_ms, others_ms]) * MS
+    assert in_steps(by_step, by_step == 10 * MS) == said
