@@ -51,6 +51,14 @@ class Table:
     rows: Sequence[Sequence[str]]
     left: int = 1
 
+    def shown(self) -> Table:
+        """As a reader sees it: without rows of which the share is 0.0 %, and without columns that have no value."""
+        shares = [i for i, name in enumerate(self.head) if name.startswith("share")]
+        rows = [row for row in self.rows if not any(row[i] == "0.0 %" for i in shares)] or self.rows
+        kept = [i for i in range(len(self.head)) if not i or not rows or any(row[i] not in ("–", "") for row in rows)]
+        cells = [[row[i] for i in kept] for row in rows]
+        return Table(self.caption, [self.head[i] for i in kept], cells, sum(i < self.left for i in kept))
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -70,9 +78,20 @@ class Figure:
     wide: bool = False  # as wide as the page, instead of beside another figure
 
     @property
+    def drawn(self) -> list[dict[str, Any]]:
+        """The plot's data without bars and layers that are zero everywhere, which would have a legend for nothing."""
+        return [trace for i, trace in enumerate(self.data) if i == 0 or _has_value(trace)]
+
+    @property
     def is_bare(self) -> bool:
         """Whether the plot has at most one bar, one point or one column of a heatmap: a number says as much."""
         return sum(_marks(trace) for trace in self.data) < 2
+
+
+def _has_value(trace: dict[str, Any]) -> bool:
+    if trace["type"] == "heatmap":
+        return any(map(any, trace["z"]))
+    return trace["type"] != "bar" or any(trace["x" if trace.get("orientation") == "h" else "y"])
 
 
 def _marks(trace: dict[str, Any]) -> int:
@@ -170,4 +189,4 @@ class StepBar:
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[Table]:
     """The table in a list; an empty list when there are no rows."""
     cells = [list(row) for row in rows]
-    return [Table(caption, head, cells, left)] if cells else []
+    return [Table(caption, head, cells, left).shown()] if cells else []

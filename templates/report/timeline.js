@@ -692,6 +692,8 @@ const Timeline = {
     Timeline.width = Timeline.canvas.clientWidth;
     Timeline.height = Timeline.MOST_HEIGHT;
     Timeline.scale = 1;
+    const used = new Set(Timeline.totals(-Infinity, Infinity).flatMap(([, parts]) => parts.map(([name]) => name)));
+    for (const item of document.querySelectorAll("#timeline .legend li")) if (!used.has(item.textContent)) item.remove();
     Timeline.buttons();
     Timeline.layout();
     Timeline.listen();

@@ -168,6 +168,12 @@ def test_a_rank_can_be_hidden_and_shown(browser: Browser) -> None:
     assert len(titles()) == 2
 
 
+def test_the_legend_has_the_colours_that_are_in_the_timeline(browser: Browser) -> None:
+    listed = browser.evaluate("[...document.querySelectorAll('#timeline .legend li')].map((item) => item.textContent)")
+    drawn = browser.evaluate("Timeline.totals(...Timeline.whole).flatMap(([, parts]) => parts.map(([name]) => name))")
+    assert set(listed) == set(drawn) and "idle: garbage collection" not in listed
+
+
 def test_a_step_can_be_chosen(browser: Browser) -> None:
     assert browser.evaluate("document.getElementById('timeline-steps').options.length") == STEPS + 1
     browser.evaluate(

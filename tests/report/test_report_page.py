@@ -35,6 +35,7 @@ from harness.report.page.compose import (
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import energy_within, machine_section
 from harness.report.palette import COMMUNICATION
+from harness.report.plots.plotly_json import bars
 from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
 from tests.report.given_summary import run
@@ -231,6 +232,14 @@ def test_a_doubtful_recording_is_named_above_its_numbers() -> None:
 )
 def test_a_plot_of_one_bar_or_one_point_is_bare(trace: dict[str, Any], bare: bool) -> None:
     assert Figure("one", "", [trace], {}).is_bare is bare
+
+
+def test_bars_and_layers_that_are_zero_everywhere_are_not_drawn() -> None:
+    names = ["compute", "exposed communication", "idle"]
+    stack = [bars(name, [5.0 * (i != 1), 0.0], ["rank 0", "rank 1"], "") for i, name in enumerate(names)]
+    layers = [{"type": "heatmap", "x": [1, 2], "z": [[value, None]]} for value in (0.5, 0.0, 0.2)]
+    assert [trace["name"] for trace in Figure("stack", "", stack, {}).drawn] == ["compute", "idle"]
+    assert Figure("heat", "", layers, {}).drawn == [layers[0], layers[2]]
 
 
 def test_a_bare_plot_is_left_out_and_its_table_is_shown(made: Made) -> None:

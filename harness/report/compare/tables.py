@@ -59,11 +59,9 @@ def result_table(pairs: Pairs) -> Table:
     """The numbers with a label, per run, and each run's over the base's."""
     names = _names(pairs)
     rows = [
-        (_label(pairs, label), *_cells(pairs, name), *_times(pairs, name))
+        (_label(pairs, label), *cells, *_times(pairs, name))
         for name, label in labels().items()
-        if name in names
-        # A cause of idle time that shows 0.0 % for every run is left out.
-        and not (label.startswith(IDLE_LABEL) and all((share or 0.0) < 0.0005 for share in in_every_run(pairs, name)))
+        if name in names and not set(cells := list(_cells(pairs, name))) <= {"0.0 %", "–"}
     ]
     head = ("", *letters(pairs), *(f"{x} / a" for x, _ in others(pairs)))
     return Table("Numbers of each run, and their ratio to the base's", head, rows)

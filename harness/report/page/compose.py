@@ -308,7 +308,7 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
     """The page as HTML, with its figures, styles and scripts inside. `docs`: the documentation that it links to."""
     scripts = [_part(name) for name in ("words.js", "bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
     plotly = _plotly()
-    drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
+    drawn = {f.id: {"data": f.drawn, "layout": f.layout, "height": f.height} for f in figures(page)}
     return (
         _environment()
         .get_template("report.html.j2")

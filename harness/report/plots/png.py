@@ -53,7 +53,7 @@ def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> lis
 def _write(figure: Figure, path: Path) -> Path:
     canvas = Canvas(figsize=(10, max(figure.height, 300) / _PIXELS_PER_INCH), dpi=DPI, layout="constrained")
     axes = canvas.add_subplot()
-    layout, data = plain_values(printable_value(figure.layout)), plain_values(printable_value(figure.data))
+    layout, data = plain_values(printable_value(figure.layout)), plain_values(printable_value(figure.drawn))
     _axes(axes, layout)
     stacks: dict[str, float] = {}
     for trace in _visible(data):

@@ -93,7 +93,7 @@ class TableOf(Generic[R]):
         """Some of the table's rows as text."""
         columns = [column.cells(rows, on_page) for column in self.columns]
         heads = [_text(column.head, s) for column in self.columns]
-        return Table(_text(self.caption, s), heads, list(zip(*columns, strict=True)), self.left)
+        return Table(_text(self.caption, s), heads, list(zip(*columns, strict=True)), self.left).shown()
 
 
 def _text(text: str | OfSummary, s: Summary) -> str:
@@ -164,8 +164,8 @@ def facts(rows: Iterable[Sequence[str]], width: int) -> list[str]:
 
 def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
     """The table with lines of at most `width` characters, as far as its first two columns allow. Columns are left out
-    in this order: columns without any value, the columns in `spare`, the columns at the right end. Names are shortened
-    last, and only to `NAME` characters."""
+    in this order: the columns in `spare`, the columns at the right end. Names are shortened last, and only to `NAME`
+    characters."""
     widths = [max(map(len, column)) for column in zip(shown.head, *shown.rows, strict=True)]
     kept = _kept(shown, [min(w, NAME) if i < shown.left else w for i, w in enumerate(widths)], width, spare)
     widest = _shortened({i: widths[i] for i in kept}, shown.left, width)
@@ -182,9 +182,8 @@ def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
 def _kept(shown: Table, least: Sequence[int], width: int, spare: Sequence[str]) -> list[int]:
     """The columns that fit beside each other with at least these widths."""
     kept = list(range(len(shown.head)))
-    empty = [i for i in kept[shown.left :] if all(row[i] == "–" for row in shown.rows)]
     spared = [shown.head.index(name) for name in spare if name in shown.head]
-    for column in dict.fromkeys([*empty, *spared, *reversed(kept[2:])]):
+    for column in dict.fromkeys([*spared, *reversed(kept[2:])]):
         if _line(least[i] for i in kept) <= width:
             break
         kept.remove(column)
