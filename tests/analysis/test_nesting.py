@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from harness.analysis.process.intervals import nest, owners_of_events
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
+from harness.analysis.process.part import unpack_tables
 from harness.analysis.process.ranges import project, range_label, range_table
 from harness.analysis.summary import Window
 from harness.traces.trace import RangeKind
@@ -117,6 +118,15 @@ def test_a_range_inside_one_of_the_same_name_is_not_counted_twice() -> None:
     owner = owners_of_events(trace.events, nesting)
     (row,) = range_table(project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(1, bool)), []))
     assert (row.instances, row.host_ns, row.kernels, row.kernel_ns) == (1, 100, 1, 10)
+
+
+def test_a_ranges_idle_time_includes_that_of_the_ranges_inside_it() -> None:
+    made = Made().step(0, 100, 0).range(10, 90, "batch").range(20, 60, "forward")
+    made.range(30, 40, "batch").range(20, 60, "hook", thread=AUTOGRAD)
+    made.event(0, 25, launch_ns=0).event(45, 70, launch_ns=44).event(80, 100, launch_ns=70)
+    (part,) = measure_trace(made.trace(), Window.GPU, load_rules())
+    idle = {row.name: (row.idle_ns, row.idle_inside_ns) for row in range_table(unpack_tables(part).ranges)}
+    assert idle == {"ProfilerStep#": (0, 30), "batch": (20, 30), "forward": (10, 20), "hook": (0, 0)}
 
 
 def test_device_time_goes_to_the_phase_of_training_that_launched_it() -> None:

@@ -54,7 +54,7 @@ def project(
 
     `own_kernel_ns` counts the kernels of which this is the innermost range, `kernel_ns` those of nested ranges too.
     `work` is the events, their owners as `owners_of_events` gives them, and which events are inside the window. `idle`
-    is the idle time of each device; it goes to the main thread's innermost range. `device_span_ns` sums, over the
+    is that time of each device; `idle_ns` has it at the main thread's innermost range. `device_span_ns` sums, over the
     outermost instances, the last kernel's end minus the first kernel's start. `messages` is the range row that began
     each collective, -1 without one, and its bytes, -1 where they are not known."""
     n = len(ranges.start_ns)
@@ -77,6 +77,7 @@ def project(
         per_label(spans.kernel_ns, outermost),
         per_label(spans.own_ns, every),
         per_label(_idle_under(nesting, idle, n), every),
+        per_label(_idle_inside(ranges, nesting, idle), outermost),
         per_label(spans.last_ns - spans.first_ns, outermost),
         *(per_label(sums, outermost) for sums in _messages(*messages, nesting.parent)),
     )
@@ -110,6 +111,12 @@ def _idle_under(nesting: Nesting, idle: list[Intervals], n: int) -> I64:
     for device in idle:
         np.add.at(result, row, lengths_within(device, start, end))
     return result
+
+
+def _idle_inside(ranges: Ranges, nesting: Nesting, idle: list[Intervals]) -> I64:
+    """The devices' idle time while a range row of the main thread is open, also in ranges inside it."""
+    inside = [lengths_within(device, ranges.start_ns, ranges.end_ns) for device in idle]
+    return np.where(ranges.thread == nesting.main_thread, np.sum(inside, axis=0, dtype=np.int64), 0)
 
 
 def first_labels(ranges: Ranges, names: list[str]) -> I64:

@@ -396,6 +396,8 @@ class RangeTime(SummaryPart, kw_only=True):
     """Of events whose innermost range this is."""
     idle_ns: int = 0
     """Idle time of the process's devices while this was the main thread's innermost range."""
+    idle_inside_ns: int | None = None
+    """Idle time of the process's devices while it was open on the main thread, nested ranges included."""
     device_span_ns: int
     """Sum over instances of last event's end − first event's start."""
     collectives: int = 0

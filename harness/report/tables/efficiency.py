@@ -124,7 +124,7 @@ RANGES = TableOf[_Range](
         Column("host each", lambda x: duration(x[0].host_ns / x[0].instances)),
         Column(lambda s: f"{_works(s)} each", lambda x: duration(x[0].kernel_ns / x[0].instances) if x[1] else "–"),
         Column(_works, lambda x: f"{x[0].kernels:,}" if x[1] else "–"),
-        Column("idle inside it", lambda x: duration(x[0].idle_ns) if x[1] else "–"),
+        Column("idle inside it", lambda x: duration(x[0].idle_inside_ns) if x[1] else "–"),
     ),
     section="kernels",
     spare=("idle inside it",),
