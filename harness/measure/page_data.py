@@ -100,7 +100,8 @@ def _index(texts: Texts, text: str) -> int:
 def process_track(m: MeasuredProcess) -> ProcessTrack:
     """The track over the counted steps of one process; without any, over the windows of its devices (at least one)."""
     rows = np.flatnonzero(m.steps.counted)
-    steps = [(m.steps.names[i], int(m.steps.start_ns[i]), int(m.steps.end_ns[i])) for i in rows]
+    labels = m.steps.labels
+    steps = [(labels[i], int(m.steps.start_ns[i]), int(m.steps.end_ns[i])) for i in rows]
     marks = [int(m.steps.mark_start_ns[i]) for i in rows]
     window = (min(steps[0][1], marks[0]), steps[-1][2]) if steps else extent_of(m.windows)
     texts: Texts = {}

@@ -370,3 +370,34 @@ def test_copies_that_run_ahead_on_their_own_stream_begin_no_step() -> None:
     for i in range(5):
         made.copy(i * 100 + 2, i * 100 + 4, 64, launch_ns=i * 100 + 1, stream=9)
     assert steps_of(made).durations_ns.tolist() == [150] * 5
+
+
+@pytest.mark.parametrize("missing", [[], [0], [4]])
+def test_steps_have_the_trainings_own_number_in_every_place(missing: list[int]) -> None:
+    """The marks count from the profiler's start; a range counts the training's steps, and is cut off in one of them."""
+    made = stepped(5)
+    for i in {*range(5)} - {*missing}:
+        made.range(i * 100 + 1, i * 100 + 90, f"batch_{i + 11}")
+    (part,) = measure_trace(made.trace(), *HOW)
+    (device,) = part.devices
+    assert [step.step for step in device.steps] == [f"step {i}" for i in range(11, 16)]
+    (rank,) = summarise_job([part]).steps.per_rank
+    assert part.steps.numbers == rank.steps == [*range(11, 16)]
+    assert not any((gap.range or "").startswith("ProfilerStep") for gap in device.longest_gaps)
+
+
+def test_marks_around_several_counting_ranges_keep_their_own_numbers() -> None:
+    made = stepped(3)
+    for i in range(6):
+        made.range(i * 50, i * 50 + 40, f"batch_{i}")
+    assert steps_of(made).labels == [f"ProfilerStep#{i}" for i in range(3)]
+
+
+def test_steps_that_nothing_numbers_count_from_0() -> None:
+    made = Made()
+    for i in range(8):
+        made.event(i * 1000, i * 1000 + 5, "once_per_step")
+        for j in range(3):
+            made.event(i * 1000 + 100 * (j + 1), i * 1000 + 100 * (j + 1) + 50, GEMM)
+    (rank,) = summarise_job(measure_trace(made.trace(), *HOW)).steps.per_rank
+    assert rank.steps == [*range(7)]

@@ -117,7 +117,7 @@ def test_the_pointer_shows_what_is_under_it(browser: Browser) -> None:
     browser.mouse("mouseMoved", x, y)
     browser.wait("!Timeline.tooltip.hidden")
     said = browser.evaluate("Timeline.tooltip.innerText")
-    assert "ampere_bf16" in said and "50.0 µs · gemm · stream 7" in said and "into ProfilerStep#0" in said
+    assert "ampere_bf16" in said and "50.0 µs · gemm · stream 7" in said and "into step 0" in said
     browser.mouse("mouseMoved", *place(browser, "[40, Timeline.RULER + 60]"))
     browser.wait("Timeline.tooltip.hidden")
 
@@ -239,7 +239,7 @@ def test_a_click_on_a_cause_shows_the_first_step_that_it_hits(browser: Browser, 
         begin, last = browser.evaluate("[Timeline.view.from, Timeline.view.to]")
         assert begin <= first < end <= last < 2 * end - first
         assert browser.evaluate("Timeline.shown.has(0)"), "a hidden rank is shown again"
-        assert browser.evaluate("Timeline.said.textContent") == "ProfilerStep#0 of rank 0"
+        assert browser.evaluate("Timeline.said.textContent") == "step 0 of rank 0"
 
 
 def test_a_cause_of_a_rank_that_is_not_shown_says_how_to_see_it(browser: Browser) -> None:

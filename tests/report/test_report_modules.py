@@ -60,7 +60,7 @@ def test_without_a_gpu_and_operators_the_time_is_that_of_the_host() -> None:
     shown = MODULES.on_page(summary_of(made))
     (row,) = [dict(zip(shown.head, row, strict=True)) for row in shown.rows]
     assert shown.caption.startswith("Modules: time on the host")
-    assert (row["forward"], row["backward"], row["share"], row["on the host"]) == ("300 ns", "500 ns", "–", "–")
+    assert (row["forward"], row["backward"]) == ("300 ns", "500 ns") and not {"share", "on the host"} & {*row}
 
 
 def test_the_table_of_ranges_keeps_the_ranges_of_the_program() -> None:

@@ -90,7 +90,7 @@ def test_gaps_in_the_timeline_are_the_idle_time_exactly(made: Made, drawn: Timel
 
 def test_names_and_steps_arrive_whole(drawn: TimelineModel) -> None:
     head = read(pack(drawn.tracks, {}))
-    assert [name for name, *_ in head["strips"][0]["steps"]] == [f"ProfilerStep#{i}" for i in range(STEPS)]
+    assert [name for name, *_ in head["strips"][0]["steps"]] == [f"step {i}" for i in range(STEPS)]
     ranges = [text for lane in lanes_of(head, "ranges", 0) for text in lane["text"]]
     assert ranges.count(HOSTILE) == STEPS and ranges.count("backward") == STEPS
     streams = lanes_of(head, "stream", 1)

@@ -119,6 +119,11 @@ def _is_whole(part: RankPart) -> bool:
     return 0 < len(steps.durations_ns) == len(steps.numbers) == len(steps.begins_ns)
 
 
+def from_zero(numbers: Sequence[int]) -> list[int]:
+    """Steps' numbers; those that nothing numbers, which count up to -1, count from 0."""
+    return [n - min(numbers[0], 0) for n in numbers]
+
+
 def _common(numbers: Sequence[Sequence[int]]) -> I64:
     """The numbers of the steps that at least half of the ranks counted, in order, at most MOST_STEPS."""
     found, counts = np.unique(np.concatenate([np.array(own, np.int64) for own in numbers]), return_counts=True)
@@ -351,7 +356,7 @@ def _heat(table: PaceTable, nodes: _Group, ranks: _Group, shares: tuple[F64, F64
     layers = [_columns(layer, each) for layer in (*map(_recentred, shown[:2]), shown[2])]
     return PaceHeat(
         row=what,
-        steps=table.steps[::each].tolist(),
+        steps=from_zero(table.steps.tolist())[::each],
         steps_per_column=each,
         rows=[
             PaceRow(

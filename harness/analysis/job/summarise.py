@@ -11,7 +11,7 @@ from harness.analysis.job import collective_table, grouping
 from harness.analysis.job.collective_table import collective_phases, fits
 from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import JobCollectives, match_collectives
-from harness.analysis.job.pacing import pacing
+from harness.analysis.job.pacing import from_zero, pacing
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, merge_parts, undetailed
 from harness.analysis.job.pop import Kernel, pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
@@ -203,6 +203,7 @@ def _steps(parts: Sequence[RankPart]) -> Steps:
                 rank=part.source.rank,
                 durations_ns=part.steps.durations_ns,
                 median_ns=round(medians[i]) if i in medians else None,
+                steps=from_zero(part.steps.numbers),
             )
             for i, part in enumerate(parts)
         ],

@@ -81,7 +81,8 @@ def _after(m: MeasuredProcess, device: int, end: int) -> int:
 def _steps(m: MeasuredProcess, sets: Busy) -> list[StepSplit]:
     chosen = np.flatnonzero(m.steps.counted)
     parts = split_windows(sets, m.steps.start_ns[chosen], m.steps.end_ns[chosen])
-    return [StepSplit(step=m.steps.names[i], **part.model_dump()) for i, part in zip(chosen, parts, strict=True)]
+    labels = m.steps.labels
+    return [StepSplit(step=labels[i], **part.model_dump()) for i, part in zip(chosen, parts, strict=True)]
 
 
 def _kinds(m: MeasuredProcess, device: int) -> list[KindTime]:
@@ -137,8 +138,9 @@ def _gap(m: MeasuredProcess, device: int, span: tuple[int, int], cause: str, row
 
 
 def _range_at(m: MeasuredProcess, moment_ns: int) -> str | None:
-    """The innermost range of the main thread that covers a moment."""
+    """The innermost range of the main thread that covers a moment; a step's mark by the step's number."""
     if m.nesting.main is None:
         return None
     row = int(m.nesting.main.of(np.array([moment_ns]))[0])
-    return m.view.names[m.view.ranges.name[row]] if row >= 0 else None
+    name = m.view.names[m.view.ranges.name[row]] if row >= 0 else None
+    return None if name is None else dict(zip(m.steps.names, m.steps.labels, strict=True)).get(name, name)

@@ -68,6 +68,12 @@ class ProcessSteps:
     on_device: bool = False
     first_event: I64 = field(default_factory=lambda: EMPTY.start)  # -1: it launched nothing there
     last_event: int = -1
+    ahead: int | None = None  # of the marks' numbers, by so much, are those by which the training counts its steps
+
+    @property
+    def labels(self) -> list[str]:
+        """What each step is called: by the training's own number if it is known, else by its mark."""
+        return self.names if self.ahead is None else [f"step {n + self.ahead}" for n in map(_number, self.names)]
 
     @property
     def window(self) -> tuple[int, int] | None:
@@ -119,14 +125,17 @@ def counts_steps(name: str) -> bool:
 
 
 def step_numbers(steps: ProcessSteps) -> list[int]:
-    """What tells a counted step of one rank from the same of another: the number in its mark, where these count up;
-    else its place from the last one backwards, from -1."""
-    names = [steps.names[i] for i in np.flatnonzero(steps.counted)]
-    found = [] if by_periodicity(steps.source) else [_NUMBER.search(name) for name in names]
-    numbers = [int(match.group(1)[:18]) for match in found if match is not None]
-    if len(numbers) == len(names) and all(a < b for a, b in pairwise(numbers)):
+    """What tells a counted step of one rank from the same of another: the training's own number, else the one in its
+    mark, where these count up; else its place from the last one backwards, from -1."""
+    numbers = [_number(steps.labels[i]) for i in np.flatnonzero(steps.counted)]
+    if not by_periodicity(steps.source) and min(numbers, default=-1) >= 0 and all(a < b for a, b in pairwise(numbers)):
         return numbers
-    return list(range(-len(names), 0))
+    return list(range(-len(numbers), 0))
+
+
+def _number(name: str) -> int:
+    """The first number in a name; -1 without one."""
+    return int(found[1][:18]) if (found := _NUMBER.search(name)) else -1
 
 
 def by_periodicity(source: str) -> bool:
@@ -149,7 +158,10 @@ def find_steps(
     `until_ns`: the trace is complete up to here. `least_warmup`: so many leading steps are warm-up on another rank.
     """
     marked = np.flatnonzero(ranges.kind == RangeKind.STEP)
-    found = _marks("ProfilerStep", marked, ranges, names) if len(marked) else _counting_ranges(ranges, names)
+    counting = _counting_ranges(ranges, names)
+    found = _marks("ProfilerStep", marked, ranges, names) if len(marked) else counting
+    if len(marked) and found is not None and counting is not None:
+        found = replace(found, ahead=_ahead(found, counting))
     if found is None or len(found.names) == 1:
         found = _optimizer_steps(found, ranges, events, names) or found or _periodic_steps(events, names)
     if found is None:
@@ -173,6 +185,14 @@ def _counting_ranges(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
     word = min(by_word, key=lambda w: next((i for i, t in enumerate(_TRUST) if w.startswith(t)), len(_TRUST)))
     rows = np.flatnonzero(np.isin(ranges.name, by_word[word]))
     return _marks(f"range {word}", rows, ranges, names)
+
+
+def _ahead(steps: ProcessSteps, counting: ProcessSteps) -> int | None:
+    """By how much the numbers of the ranges that the training counts are above those of the marks around them."""
+    at = np.searchsorted(steps.start_ns, counting.start_ns, side="right") - 1
+    inside = np.flatnonzero((at >= 0) & (counting.start_ns < steps.end_ns[at]))
+    found = {_number(counting.names[i]) - _number(steps.names[at[i]]) for i in inside}
+    return found.pop() if len(found) == 1 and min(map(_number, steps.names)) >= 0 else None
 
 
 def _optimizer_steps(
@@ -206,7 +226,7 @@ def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]
 def _follow(labels: list[str]) -> NDArray[np.bool_]:
     """Whether each mark but the first is the next step after the one before it: between marks whose numbers are
     farther apart than usual, steps were not recorded. Numbers that begin again are those of the next epoch."""
-    numbers = np.array([int(found[1][:18]) if (found := _NUMBER.search(n)) else -1 for n in labels], np.int64)
+    numbers = np.array([_number(name) for name in labels], np.int64)
     apart = np.diff(numbers)
     up = apart[apart > 0]
     known = (numbers[1:] >= 0) & (numbers[:-1] >= 0) & (len(up) > 0)

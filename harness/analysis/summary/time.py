@@ -31,6 +31,9 @@ class RankSteps(SummaryPart, kw_only=True):
     """Of each counted step, in order."""
     median_ns: int | None = None
     """Their median."""
+    steps: list[int] = []
+    """The number of each: the training's own, if ranges as `batch_7` count inside the marks or are the marks; else the
+    mark's. If nothing numbers them they count from 0."""
 
 
 class Steps(SummaryPart, kw_only=True):
@@ -275,7 +278,7 @@ class StepSplit(TimeSplit, kw_only=True):
     """The split of one counted step."""
 
     step: str
-    """Its mark's name."""
+    """`step 7` by the training's own number if ranges count in the marks; else its mark's name."""
 
 
 class Device(TimeSplit, kw_only=True):

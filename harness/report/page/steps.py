@@ -38,7 +38,7 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
             lead += " Blue: the profiled steps. All numbers from the traces are of these steps."
     else:
         by_rank = {
-            _who(r.rank, number): [ns / 1e6 for ns in r.durations_ns]
+            _who(r.rank, number): (r.steps or list(range(len(r.durations_ns))), [ns / 1e6 for ns in r.durations_ns])
             for number, r in enumerate(s.steps.per_rank)
             if r.durations_ns
         }
@@ -46,6 +46,8 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
         what = "periods" if by_periodicity(s.steps.source) else "steps"
         lead = f"From the trace: {s.steps.source}, {s.steps.counted} {what} counted of {s.steps.found}."
         lead += " Nothing marks the steps; a period may be a layer." if what == "periods" else ""
+        from_zero = all((r.steps or [0])[0] == 0 for r in s.steps.per_rank)
+        lead += f" In the recording the {what} count from 0." if from_zero else ""
         lead += " They are those of the device, since the host is ahead of it." if s.steps.on_device else ""
         if parts := step_parts(s.steps):
             lead += f" The mean step has {parts}."
@@ -55,12 +57,12 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
     return Section("steps", "Step time", lead if figures else "", figures, page_tables(s, "steps"))
 
 
-def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:
-    """Lines and boxes, or one bar per rank if no rank has enough steps for them."""
+def _from_trace(series: dict[str, tuple[list[int], list[float]]]) -> list[Figure]:
+    """Lines and boxes, or one bar per rank if no rank has enough steps for them. series: numbers, and milliseconds."""
+    by_rank = {r: times for r, (_, times) in series.items()}
     if max(map(len, by_rank.values())) > 2:
-        series = {r: (list(range(len(v))), v) for r, v in by_rank.items()}
         words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
-        axes = plotly_json.layout(_step_axis("counted step", series), "step time (ms)")
+        axes = plotly_json.layout(_step_axis("step", series), "step time (ms)")
         return [Figure("step-time", words, _lines(series), axes), _distribution(by_rank)]
     ranks = list(by_rank)
     data = [plotly_json.bars("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
