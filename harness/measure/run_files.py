@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -151,7 +152,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         # Without the step in which the profiler writes its trace.
         written_bytes=_rounded(fmean, sorted(_values(counted, "written_bytes"))[:-1]),
         cores=next((str(s["cores"]) for s in reversed(counted) if s.get("cores")), None),
-        peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
+        **_peak_memory(steps),
     )
     return RankTraining.model_validate(found)
 
@@ -165,6 +166,15 @@ def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "median_unprofiled_step_ns": _rounded(median, _values(kept, "step_ns")),
         "median_unprofiled_step_on_core_ns": _rounded(median, _on_core(kept)),
     }
+
+
+def _peak_memory(steps: Sequence[dict[str, Any]]) -> dict[str, int | None]:
+    """Of the steps before the profiler works, and what it adds. Each line has the peak so far."""
+    before = list(takewhile(lambda s: s.get("phase") in _UNPROFILED, steps))
+    alone, whole = (max(_values(x, "peak_memory_bytes"), default=None) for x in (before, steps))
+    if alone is None or whole is None or len(before) == len(steps):
+        return {"peak_memory_bytes": whole}
+    return {"peak_memory_bytes": alone, "profiler_memory_bytes": whole - alone}
 
 
 def _on_core(steps: Sequence[dict[str, Any]]) -> list[int]:

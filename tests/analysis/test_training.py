@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,24 @@ def test_profiled_steps_are_compared_with_the_steps_without_the_profiler_and_wit
     assert cost is not None
     assert (cost.unprofiled_step_ns, cost.profiled_step_ns) == (70 * 10**6, 120 * 10**6)
     assert cost.ratio == pytest.approx(120 / 70)
+
+
+@pytest.mark.parametrize(
+    ("phases", "alone", "profiler"),
+    [
+        (("skip", "wait", "warmup", "active", "after"), 2, 3),
+        (("skip", "skip", "after", "after", "after"), 5, None),
+        (("warmup", "active", "active", "after", "after"), 5, None),
+    ],
+)
+def test_peak_memory_is_that_before_the_profiler(
+    tmp_path: Path, phases: Sequence[str], alone: int, profiler: int | None
+) -> None:
+    steps = [
+        {"event": "step", "phase": phase, "step_ns": 5, "peak_memory_bytes": n} for n, phase in enumerate(phases, 1)
+    ]
+    ((found,), _) = read_training([write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, *steps, END])])
+    assert (found.peak_memory_bytes, found.profiler_memory_bytes) == (alone, profiler)
 
 
 def test_waits_for_a_core_are_not_the_profilers_cost(tmp_path: Path) -> None:

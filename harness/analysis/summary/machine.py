@@ -196,7 +196,10 @@ class RankTraining(SummaryPart, kw_only=True):
     profiled_unix_ns: tuple[int, int] | None = None
     """Start of the first profiled step and end of the last, unix time. Null without any."""
     peak_memory_bytes: int | None = None
-    """Allocated on the GPU, or resident in the process on a CPU."""
+    """Allocated on the GPU, or resident in the process on a CPU: the most before the profiler works, if there are such
+    steps."""
+    profiler_memory_bytes: int | None = None
+    """By how much the steps with the profiler raise it. Null without steps before them, or without a profiler."""
     cores: str | None = None
     """Cores that the training's thread may use, for example `0-3,8`, in the last counted step that recorded them.
     Null if the system does not say."""
