@@ -86,4 +86,4 @@ def test_the_page_has_the_table_with_range_and_ratio(run: Run) -> None:
     summary.predictions = predicted_and_measured(summary, read_plan(run))
     (table,) = [t for t in page_tables(summary, "steps") if t.caption.startswith("Numbers of the plan")]
     shown = [row for row in table.rows if row[0] == "tokens per second"]
-    assert shown == [("tokens per second", "10.0 to 40.0 ktokens/s", "20.0 ktokens/s", "1.00")]
+    assert shown == [["tokens per second", "10.0 to 40.0 ktokens/s", "20.0 ktokens/s", "1.00"]]
