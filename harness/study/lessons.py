@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
+from math import exp
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -120,7 +122,12 @@ class RelationOutcome(str, Enum):
 
     HOLDS = "yes"
     FAILS = "no"
+    UNKNOWN = "cannot tell"
     CANNOT_SHOW = "this machine cannot show it"
+
+
+MARKS = dict(zip(RelationOutcome, "✓✗?–", strict=True))
+UNSEEN = 0.0, 1e9  # between these factors, so nothing is known
 
 
 class RelationResult(NamedTuple):
@@ -308,7 +315,7 @@ def lesson_command(name: str, site: str | None) -> str:
 
 class LessonArm(NamedTuple):
     """One arm of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
-    keys run, what and evidence. ending: how a run ended before its time."""
+    keys run, what and evidence. ending: how a run ended before its time. steps_ns: the steps of each of its runs."""
 
     name: str
     metrics: Metrics
@@ -316,6 +323,7 @@ class LessonArm(NamedTuple):
     over_network: bool
     doubts: list[dict[str, str]]
     ending: str = ""
+    steps_ns: Sequence[Sequence[float]] = ()
 
 
 def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
@@ -326,20 +334,53 @@ def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
         "network": None if a.over_network and b.over_network else "it needs two nodes with a network between them",
         None: None,
     }
-    runs = {"a": a.metrics, "b": b.metrics}
-    return [_decided(relation, runs, lacking[relation.needs]) for relation in lesson.here(cpu=not on_gpu).relations]
+    runs, margin = {"a": a.metrics, "b": b.metrics}, _margin(a.steps_ns, b.steps_ns)
+    return [_decided(each, runs, lacking[each.needs], margin) for each in lesson.here(cpu=not on_gpu).relations]
 
 
-def _decided(relation: Relation, runs: dict[str, Metrics], lacking: str | None) -> RelationResult:
+def _margin(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Between which factors the ratio of b's times to a's is known: by the interval of `check` of several runs each,
+    else by that of `compare`."""
+    import numpy as np
+
+    from harness.analysis.compare import FEWEST_STEPS, bootstrap_ratio
+    from harness.analysis.statistics import Sample, effect
+
+    if not a or not b:
+        return 1.0, 1.0
+    if found := effect(*([Sample(median(run)) for run in arm] for arm in (a, b))):
+        return exp(-found.reach), exp(found.reach)
+    of_a, of_b = ([ns for run in arm for ns in run] for arm in (a, b))
+    if min(len(of_a), len(of_b)) < FEWEST_STEPS:
+        return UNSEEN
+    low, high = bootstrap_ratio(np.array(of_a), np.array(of_b))
+    ratio = median(of_b) / median(of_a)
+    return low / ratio, high / ratio
+
+
+def _decided(
+    relation: Relation, runs: dict[str, Metrics], lacking: str | None, margin: tuple[float, float]
+) -> RelationResult:
     labelled = [(label or text, text) for label, _, text in (s.rpartition(": ") for s in relation.shows)]
     numbers = {label: value for label, text in labelled if (value := _number(text, runs)) is not None}
     if lacking:
         return RelationResult(relation, RelationOutcome.CANNOT_SHOW, numbers, lacking)
     try:
         holds = evaluate(relation.holds, runs)
+        changes = {evaluate(relation.holds, runs | {"b": _times(runs["b"], by)}) for by in margin} != {holds}
     except Unanswerable as unknown:
         return RelationResult(relation, RelationOutcome.CANNOT_SHOW, numbers, f"{unknown} in these runs")
+    if changes:
+        known = f"the ratio of times is between {margin[0]:.2f} and {margin[1]:.2f} times the measured one"
+        why = "too few steps to tell" if margin == UNSEEN else f"{known} (95 % interval)"
+        return RelationResult(relation, RelationOutcome.UNKNOWN, numbers, why)
     return RelationResult(relation, RelationOutcome.HOLDS if holds else RelationOutcome.FAILS, numbers, relation.holds)
+
+
+def _times(metrics: Metrics, by: float) -> Metrics:
+    """The metrics with all that depends on the load times a factor."""
+    counted = {name for name in metrics if COUNTED.search(f".{name}") or name.startswith("expected_")}
+    return {name: value if name in counted else value * by for name, value in metrics.items()}
 
 
 def _number(text: str, runs: dict[str, Metrics]) -> float | None:
@@ -398,11 +439,12 @@ def because(lesson: Lesson, a: LessonArm, b: LessonArm) -> str:
 
 def numbers_text(one: RelationResult) -> str:
     """A relation's numbers with their units: `run a: 243 ms a step, run b: data loading share 28.1 %`."""
-    return ", ".join(_number_text(name, value) for name, value in one.numbers.items())
+    return ", ".join(map(_number_text, one.numbers, one.numbers.values()))
 
 
 def _number_text(name: str, value: float) -> str:
     if (metric := METRIC.fullmatch(name)) is None:
         return f"{name}: {rate(value)}"
-    run, words, text = metric[1], metric[2].replace("_", " "), metric_text(name, value)
-    return f"run {run}: {text} a step" if name.endswith(".step_ns") else f"run {run}: {words} {text}"
+    text = metric_text(name, value)
+    said = f"{text} a step" if name.endswith(".step_ns") else f"{metric[2].replace('_', ' ')} {text}"
+    return f"run {metric[1]}: {said}"

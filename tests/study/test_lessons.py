@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +16,7 @@ from harness.analysis.metrics import COLLECTIVES, MEMORY_OF_PLAN, Metrics
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.cli.study.lesson import LessonAtSite, _next, _paired
-from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, what_to_do
+from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, give_answer, what_to_do
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.users import this_user
@@ -38,6 +41,7 @@ from harness.study.lessons import (
 )
 from harness.study.reference.variants import at_site as reference_at_site
 from harness.study.reference.variants import load_list
+from tests.study.reference_runs import summary_of
 
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
@@ -325,7 +329,58 @@ def test_what_the_recordings_are_doubted_for_stands_beside_a_relation_that_faile
     said = "\n".join(what_to_do(failed("1a", SLOW, FAST), doubts, "again", "compare"))
     assert "local-7: others used the cores (job 40 %, machine 100 %)" in said
     assert "GPUs only" not in said
-    assert what_to_do(failed("1a", FAST, SLOW), doubts, "again", "compare") == []
+    assert what_to_do(failed("1a", FAST, SLOW), doubts, "again", "compare") == [
+        "", "Problems of these recordings:", "    local-7: others used the cores (job 40 %, machine 100 %)",
+    ], "also where all relations hold"  # fmt: skip
+
+
+def timed(name: str, *runs: Sequence[float]) -> LessonArm:
+    """Runs with these steps, of which a tenth is data loading."""
+    mean = fmean(fmean(run) for run in runs)
+    share = 0.5 if name == "b" else 0.1
+    return LessonArm(name, {"step_ns": mean, "data_loading_share": share}, False, False, [], steps_ns=runs)
+
+
+EVENLY, NOISY = [100.0, 101, 99, 100, 102, 98], [102.0, 140, 75, 100, 130, 110]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "outcome"),
+    [
+        ([EVENLY], [[x * 1.2 for x in EVENLY]], RelationOutcome.HOLDS),
+        ([EVENLY], [[x * 0.8 for x in EVENLY]], RelationOutcome.FAILS),
+        ([EVENLY], [NOISY], RelationOutcome.UNKNOWN),
+        ([EVENLY], [EVENLY], RelationOutcome.UNKNOWN),
+        ([EVENLY[:3]], [[x * 1.2 for x in EVENLY[:3]]], RelationOutcome.UNKNOWN),
+        ([EVENLY, [130.0] * 6], [[x * 1.2 for x in EVENLY], [115.0] * 6], RelationOutcome.UNKNOWN),
+        ([EVENLY, [101.0] * 6], [[x * 1.2 for x in EVENLY], [121.0] * 6], RelationOutcome.HOLDS),
+    ],
+)
+def test_a_relation_of_times_holds_only_if_compare_sees_a_difference(
+    a: list[list[float]], b: list[list[float]], outcome: RelationOutcome
+) -> None:
+    shares, times = decide(load_lesson("1a"), timed("a", *a), timed("b", *b))
+    assert (times.outcome, shares.outcome) in {(outcome, RelationOutcome.HOLDS), (outcome, RelationOutcome.UNKNOWN)}
+    said = what_to_do([times], [], "bash slurm.sh lesson 1a --again --answer", "compare")
+    assert ("Measure both once more; the answer then takes both pairs:" in said) == (outcome is RelationOutcome.UNKNOWN)
+
+
+def test_again_answers_from_both_pairs_unless_only_the_first_was_disturbed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pair(first: int, **more: Any) -> tuple[Run, Run]:
+        runs = [completed(tmp_path, str(first + i), DDP(slow_dataloading=bool(i))) for i in (0, 1)]
+        for run, ms, share in zip(runs, (100 + first, 200 + first), (0.1, 0.5), strict=True):
+            summary = summary_of(run.record.experiment, ms, loading=share, **more)
+            run.summary.write_text(summary.model_dump_json(), encoding="utf-8")
+        return runs[0], runs[1]
+
+    quiet, later, disturbed = pair(1), pair(3), pair(5, doubts=["others used the cores"])
+    for pairs, named in (([quiet, later], "(a: 1 and 3, b: 2 and 4)"), ([disturbed, later], "(a: 3, b: 4)")):
+        give_answer(load_lesson("1a"), pairs, None, as_json=False)
+        assert named in capsys.readouterr().out
+    give_answer(load_lesson("1a"), [disturbed], None, as_json=False)
+    assert "5: others used the cores (node1)" in capsys.readouterr().out
 
 
 def test_what_is_counted_fails_on_a_quiet_machine_as_well() -> None:

@@ -119,9 +119,8 @@ def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
     from harness.explain.commands import in_lines
     from harness.report.tables.replay import WHAT_IFS
 
-    shown = WHAT_IFS.of(rows, s, on_page=False)
-    narrow = replace(shown, head=shown.head[:-1], rows=[row[:-1] for row in shown.rows])
-    lines = screen.block(narrow)
+    narrow = replace(WHAT_IFS, columns=WHAT_IFS.columns[:-1])  # a command has a line of its own
+    lines = screen.block(narrow.of(rows, s, on_page=False))
     yield from lines[: -len(rows)]
     changed: Changed
     for line, changed in zip(lines[-len(rows) :], rows, strict=True):

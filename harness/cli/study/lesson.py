@@ -57,7 +57,7 @@ def lesson(
         ),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="start both runs once more, for example because the machine was busy")
+        bool, typer.Option("--again", help="start both runs once more; the answer takes the runs before them, too")
     ] = False,
     site: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="where to run, as for a launch")] = None,
     reference: Annotated[
@@ -95,13 +95,14 @@ def lesson(
         for number, text in enumerate(hints[:hint], 1):
             print(f"hint {number} of {len(hints)}: {text}")
     made = [each for each in found if each is not None]
+    earlier = found
     if again:
         found = lessons.FoundPair(None, None)
     if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
     if answer:
-        return _answer(asked, found, as_json)
+        return _answer(asked, found, as_json, earlier if again else found)
     if as_json:
         commands = {"command_a": asked.command(pair.a), "command_b": asked.command(pair.b)}
         texts = {"question": lesson_here.question, **commands, "hints": hints[:hint]}
@@ -266,7 +267,8 @@ def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> 
     return lessons.FoundPair(*runs)
 
 
-def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool) -> int:
+def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool, earlier: lessons.FoundPair) -> int:
+    """earlier: the pair before that of `--again`, else the same pair."""
     from harness.cli.study.lesson_answer import give_answer
 
     if found.a is None or found.b is None:
@@ -277,11 +279,14 @@ def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool) -> int
                 f"These are runs of site {elsewhere.a.record.site.name}: there is no pair of site {asked.site.name} yet"
             )
             give_answer(
-                asked.lesson, elsewhere.a, elsewhere.b, asked.site_given, as_json=as_json, whose=f"{of} ({own})."
+                asked.lesson, [(elsewhere.a, elsewhere.b)], asked.site_given, as_json=as_json, whose=f"{of} ({own})."
             )
             return 0
         needed = " and of: ".join(asked.command(experiment) for experiment, run in asked.arms(found) if run is None)
         itself = lessons.lesson_command(asked.lesson.name, asked.site_given)
         raise RequestError(f"lesson {asked.lesson.name} needs a run of: {needed} (or {itself} --run)")
-    give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json=as_json)
+    pairs = [(found.a, found.b)]
+    if earlier != found and earlier.a is not None and earlier.b is not None:
+        pairs.insert(0, (earlier.a, earlier.b))
+    give_answer(asked.lesson, pairs, asked.site_given, as_json=as_json)
     return 0

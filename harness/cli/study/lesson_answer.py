@@ -4,9 +4,11 @@ relations hold, which do not, and what to do next. Starts no run."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
-from harness.analysis.metrics import metrics_by_name
+from harness.analysis.metrics import metrics_by_name, step_durations_ns
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
@@ -14,6 +16,7 @@ from harness.measure.references import Reference, read_reference, reference_fold
 from harness.measure.request import load_summary
 from harness.run import when
 from harness.study.lessons import (
+    MARKS,
     Lesson,
     LessonArm,
     RelationOutcome,
@@ -30,13 +33,18 @@ from harness.study.reference.collect import StoredArm, on_gpu, stored_pair
 if TYPE_CHECKING:
     from harness.run import Run
 
-MARK = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutcome.CANNOT_SHOW: "–"}
 
-
-def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, *, as_json: bool, whose: str = "") -> None:
-    """Print for every relation whether it holds between the two runs, and why. site: `--site` as given. whose: of runs
-    that are not this site's, whose they are."""
-    arms = arm_of(a, lesson), arm_of(b, lesson)
+def give_answer(
+    lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | None, *, as_json: bool, whose: str = ""
+) -> None:
+    """Print for every relation whether it holds between the runs, and why. pairs: the newest last. site: `--site` as
+    given. whose: of runs that are not this site's, whose they are."""
+    measured = [
+        (arm_of(a, lesson), arm_of(b, lesson)) for a, b in (pairs if lesson.ends == "completed" else pairs[-1:])
+    ]
+    quiet = [pair for pair in measured if not any(arm.doubts for arm in pair)]
+    arms = _together([pair[0] for pair in quiet or measured]), _together([pair[1] for pair in quiet or measured])
+    a, b = pairs[-1]
     decided = decide(lesson, *arms)
     if as_json:
         of = {"site": a.record.site.name}
@@ -44,7 +52,7 @@ def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, *, as_json: bo
         return
     if whose:
         print(f"{whose}\n")
-    print(f"{lesson.name}: {lesson.title} (a: {a.job_id}, b: {b.job_id})\n")
+    print(f"{lesson.name}: {lesson.title} (a: {arms[0].name}, b: {arms[1].name})\n")
     for letter, arm in zip("ab", arms, strict=True):
         if arm.ending:
             print(f"{letter}: {arm.ending}")
@@ -66,7 +74,21 @@ def arm_of(run: Run, lesson: Lesson) -> LessonArm:
         return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], ending=ending)
     s = load_summary(str(run.path))[1]
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
-    return LessonArm(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
+    steps = [step_durations_ns(s)]
+    doubts = doubts_of(run.job_id, s)
+    return LessonArm(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts, steps_ns=[x for x in steps if x])
+
+
+def _together(runs: Sequence[LessonArm]) -> LessonArm:
+    """One arm of several runs: each metric that all have is the mean."""
+    *others, last = runs
+    shared = [name for name in last.metrics if all(name in run.metrics for run in others)]
+    return last._replace(
+        name=" and ".join(run.name for run in runs),
+        metrics={name: fmean(run.metrics[name] for run in runs) for name in shared},
+        doubts=[doubt for run in runs for doubt in run.doubts],
+        steps_ns=[steps for run in runs for steps in run.steps_ns],
+    )
 
 
 def as_document(lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list[RelationResult]) -> dict[str, object]:
@@ -89,23 +111,23 @@ def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
 
 
 def again(lesson: Lesson, site: str | None) -> str:
-    """The command that repeats both runs and answers from them."""
+    """The command that repeats both runs and answers from them and from those before."""
     return f"{lesson_command(lesson.name, site)} --again --answer"
 
 
 def answer_lines(one: RelationResult) -> list[str]:
     """A relation, its numbers with their units, and the reason if it does not hold."""
-    lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers_text(one)}"]
+    lines = [f"{MARKS[one.outcome]} {one.relation.says}", f"    {numbers_text(one)}"]
     return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
 
 def what_to_do(decided: list[RelationResult], doubts: list[dict[str, str]], repeat: str, compare: str) -> list[str]:
-    """After a relation that failed: the doubts about the recordings, and the command to try next."""
+    """The doubts about the recordings; after a relation that failed or is not known the command to try next."""
     failed = [one.relation for one in decided if one.outcome is RelationOutcome.FAILS]
-    if not failed:
-        return []
     found = [f"    {doubt['run']}: {doubt['what']} ({doubt['evidence']})" for doubt in doubts]
-    lines = ["", "Problems of these recordings:", *found] if found else [""]
+    lines = ["", "Problems of these recordings:", *found] if found else [""] if failed else []
+    if not failed and any(one.outcome is RelationOutcome.UNKNOWN for one in decided):
+        lines += ["", "Measure both once more; the answer then takes both pairs:", f"    {repeat}"]
     if any(relation.depends_on_load for relation in failed):
         quiet = "Times depend on other programs on the machine. Repeat both runs when it is quiet:"
         lines += [quiet, f"    {repeat}"]
@@ -165,9 +187,8 @@ def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, 
     print()
     for one in decided:
         print("\n".join(answer_lines(one)))
-    if any(one.outcome is RelationOutcome.FAILS for one in decided):
-        for doubt in (doubt for arm in arms for doubt in arm.doubts):
-            print(f"  recording of {doubt['run']}: {doubt['what']}")
+    for doubt in (doubt for arm in arms for doubt in arm.doubts):
+        print(f"  recording of {doubt['run']}: {doubt['what']}")
     print(f"\n{because(lesson, *arms)}")
     print(f"next, when the queue is free: {PROGRAM} lesson {lesson.name} --run")
 

@@ -280,4 +280,6 @@ def _arm(folder: Path, reference: Reference, variant: StoredVariant) -> StoredAr
     over_network = all(len(run.nodes) > 1 for run in runs)
     doubts = dict.fromkeys(doubt for run in runs for doubt in run.doubts)
     told = [{"run": variant.name, "what": doubt, "evidence": ""} for doubt in doubts]
-    return StoredArm(variant, LessonArm(variant.name, medians(runs), on_gpu(reference), over_network, told))
+    steps = [run.steps_ns for run in runs if run.steps_ns]
+    arm = LessonArm(variant.name, medians(runs), on_gpu(reference), over_network, told, steps_ns=steps)
+    return StoredArm(variant, arm)

@@ -29,12 +29,11 @@ from harness.common.printable import printable_lines
 from harness.measure.references import INDEX, Reference, StoredRun, read_reference, read_runs, variant_file
 from harness.measure.references import Environment as MadeWith
 from harness.run import Run, disk_error, when
-from harness.study.lessons import Lesson, RelationOutcome, because, decide, load_lesson, numbers_text
+from harness.study.lessons import MARKS, Lesson, RelationOutcome, because, decide, load_lesson, numbers_text
 from harness.study.reference.collect import Row, StoredArm, lessons_of, on_gpu, rows, stored_pair
 from harness.study.reference.variants import damaged_traces, list_names, load_list, run_here, traces_root
 from harness.traces.progress import OnProgress
 
-MARKS = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutcome.CANNOT_SHOW: "–"}
 COMMAND = "bash slurm.sh"
 
 
