@@ -140,9 +140,9 @@ WHAT_IF_OF = {
     "long-sequences": "rank-like-others",
     "small-buckets": "one-bucket",
     "pause": "no-pause",
-    "gc": "no-stall-forward",
-    "noisy-neighbour": "own-cores",
-    "pinned-together": "own-cores",
+    "gc": "no-host-stall-forward",
+    "noisy-neighbour": "no-noisy-neighbour",
+    "pinned-together": "no-noisy-neighbour",
 }
 
 
@@ -227,7 +227,7 @@ def what_if_of(case: Case) -> str:
     if not case.fault:
         return case.pair.split(".")[0]
     if _cause(case) == "host-stall":
-        return f"no-stall-{case.injected['in']}"
+        return f"no-host-stall-{case.injected['in']}"
     if _cause(case) == "extra-compute":
         return "no-extra-compute" if "every" in case.injected else "rank-like-others"
     return WHAT_IF_OF.get(_cause(case), "")

@@ -11,7 +11,7 @@ WITHIN = 0.002  # of the step: windows of devices and marks of the host differ b
 _SETTLED = 3  # steps, of more the first is not counted in a gain
 _HALF_AS_OFTEN = {"micro-batch-x2": 0.5, "micro-batches-x2": 0.5, "gas-x2": 0.5, "gas-x4": 0.75}
 _LIKE_THE_LEAST = ("rank-like-others", "no-extra-compute")
-_INSIDE_OPERATORS = ("own-cores", "no-pause")
+_INSIDE_OPERATORS = ("no-noisy-neighbour", "no-pause")
 _SAVED = {"fp32": 1 / 2, "tf32": 1 / 3}  # of the products' time, as the careful end has it
 _OF_WORK = (
     *("extra-compute", "long-sequences", "uneven-stages", "slow-device", "late-rank"),

@@ -405,26 +405,26 @@ WITHOUT: dict[str, Callable[[Training], Training]] = {
 # The change that each what-if promises, with the micro-batches of the present step in a step with the change.
 CHANGES: dict[str, tuple[Callable[[Training], Training], int]] = {
     "no-data-stall": (lambda t: replace(t, slow_loads=(), load_ns=0), 1),
-    "no-stall-forward": (lambda t: replace(t, host_work=_elsewhere(t, "forward"), allocations_ns=0), 1),
-    "no-stall-backward": (lambda t: replace(t, host_work=_elsewhere(t, "backward")), 1),
-    "no-stall-optimizer": (lambda t: replace(t, host_work=_elsewhere(t, "optimizer")), 1),
-    "no-stall-between": (
+    "no-host-stall-forward": (lambda t: replace(t, host_work=_elsewhere(t, "forward"), allocations_ns=0), 1),
+    "no-host-stall-backward": (lambda t: replace(t, host_work=_elsewhere(t, "backward")), 1),
+    "no-host-stall-optimizer": (lambda t: replace(t, host_work=_elsewhere(t, "optimizer")), 1),
+    "no-checkpoint": (
         lambda t: replace(t, host_work=_elsewhere(t, "between"), checkpoint_ns=min(t.checkpoint_ns, 1), collect_ns=0),
         1,
     ),
     "no-extra-compute": (lambda t: replace(t, evaluate_every=0), 1),
     "rank-like-others": (lambda t: replace(t, slower={}, more_work={}, stage_layers={}), 1),
-    "no-host-gaps": (lambda t: replace(t, python_ns=0, launch_ns=0), 1),
+    "no-tiny-kernels": (lambda t: replace(t, python_ns=0, launch_ns=0), 1),
     "gas-x2": (lambda t: replace(t, update_every=2), 1),
     "gas-x4": (lambda t: replace(t, update_every=4), 1),
     "micro-batch-x2": (lambda t: replace(t, work=2 * t.work), 2),
     "micro-batches-x2": (lambda t: replace(t, micro_batches=2 * t.micro_batches), 2),
     "one-bucket": (lambda t: replace(t, tiny_buckets=0), 1),
-    "free-communication": (_free, 1),
+    "no-communication": (_free, 1),
     "bandwidth-x2": (lambda t: replace(t, gb_per_s=2 * t.gb_per_s), 1),
     "latency-half": (lambda t: replace(t, message_ns=t.message_ns // 2), 1),
     "products-x2": (lambda t: replace(t, precision="bf16"), 1),
-    "own-cores": (lambda t: replace(t, contended=()), 1),
+    "no-noisy-neighbour": (lambda t: replace(t, contended=()), 1),
 }
 
 

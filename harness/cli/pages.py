@@ -32,6 +32,9 @@ from harness.launch.argv import Shell, quote_all, shown
 from harness.launch.job import REQUEST, Job, Machine, resolve
 from harness.launch.submit import render
 from harness.monitor.samples import COLUMNS
+from harness.replay.causes import CAUSES
+from harness.replay.host_causes import OF_IDLE_TIME
+from harness.replay.what_ifs import WHAT_IFS
 from harness.report.tables import catalogue
 from harness.report.words import GROUPS, Group, Word, load_words
 from harness.site.site import Site, load_site
@@ -172,6 +175,17 @@ def tables() -> str:
         place = (table.section or table.figure) if table else ""
         rows.append((f"`{file.name}`", ", ".join(heads), place or "–"))
     return _table("file | columns in terminal and page | on the page", rows)
+
+
+def causes() -> str:
+    """A row per cause of lost time: its name in tables and in JSON, and the changes and idle times of this cause."""
+    rows = []
+    for name, entry in CAUSES.items():
+        fault = f"`--fault {name}`" if name in FAULTS else ""
+        changes = [f"`{one.name}`" for one in WHAT_IFS if f"{one.name}-".startswith(f"no-{name}-")]
+        idle = [cause for cause, one in OF_IDLE_TIME.items() if one is entry.cause]
+        rows.append((entry.label, f"`{name}`", fault, ", ".join(changes), ", ".join(idle)))
+    return _table("cause | in JSON | fault | change | of idle time", rows)
 
 
 def glossary() -> str:
@@ -323,6 +337,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "fault-words": words,
     "fault-records": records,
     "options": option_tables,
+    "causes": causes,
     "words": glossary,
     "methods": method_table,
     "summary": sections,

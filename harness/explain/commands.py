@@ -287,13 +287,13 @@ def more_micro_batches(s: Summary) -> Fields | None:
 
 FIELDS: dict[str, FieldsOf] = {
     "no-data-stall": _prompt_data,
-    "no-stall-forward": _without("host-stall", "gc", phase="forward"),  # where the fault `gc` collects
-    "no-stall-backward": _without("host-stall", phase="backward"),
-    "no-stall-optimizer": _without("host-stall", phase="optimizer"),
-    "no-stall-between": _without("checkpoint"),
+    "no-host-stall-forward": _without("host-stall", "gc", phase="forward"),  # where the fault `gc` collects
+    "no-host-stall-backward": _without("host-stall", phase="backward"),
+    "no-host-stall-optimizer": _without("host-stall", phase="optimizer"),
+    "no-checkpoint": _without("checkpoint"),
     "no-pause": _without("pause"),
-    "own-cores": _without("pinned-together", "noisy-neighbour"),
-    "no-late-messages": _without("slow-link"),
+    "no-noisy-neighbour": _without("pinned-together", "noisy-neighbour"),
+    "no-slow-link": _without("slow-link"),
     "no-extra-compute": _without("extra-compute"),
     "rank-like-others": _without("extra-compute", "long-sequences", "noisy-neighbour", "slow-device", "uneven-stages"),
     "gas-x2": _accumulated(2),
@@ -302,7 +302,7 @@ FIELDS: dict[str, FieldsOf] = {
     "micro-batches-x2": more_micro_batches,
     "one-bucket": _without("small-buckets"),
     "products-x2": _bf16,
-    **dict.fromkeys(("no-host-gaps", "free-communication", "bandwidth-x2", "latency-half"), lambda s: None),
+    **dict.fromkeys(("no-tiny-kernels", "no-communication", "bandwidth-x2", "latency-half"), lambda s: None),
 }
 
 

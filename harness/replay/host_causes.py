@@ -142,7 +142,7 @@ def evaluation(context: ReplayContext) -> Iterator[Suspect]:
 
 
 _COLLECTING = "garbage collection"
-_KINDS = {
+OF_IDLE_TIME = {
     "data loading": Cause.DATA_STALL,
     "synchronisation": Cause.SYNCHRONISATION,
     "blocking copy": Cause.BLOCKING_COPY,
@@ -177,7 +177,7 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
         for row, activity in enumerate(own.activities):
             if activity.phase == PHASES[EVALUATION]:
                 continue  # told by `evaluation`
-            cause, alike = _KINDS.get(activity.cause), None
+            cause, alike = OF_IDLE_TIME.get(activity.cause), None
             if row in scattered:
                 cause = Cause.NOISY_NEIGHBOUR if without else Cause.INTERRUPTED
             elif activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):

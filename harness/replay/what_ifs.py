@@ -64,23 +64,23 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind("no-data-stall", "data loaded ahead, by workers", counterfactuals.loaded_ahead),
     *(
         WhatIfKind(
-            f"no-stall-{PHASES[phase]}",
+            f"no-host-stall-{PHASES[phase]}",
             f"no stall longer than the median gap in {PHASES[phase]}",
             _without_stalls(phase),
         )
         for phase in (FORWARD, BACKWARD, OPTIMIZER)
     ),
-    WhatIfKind("no-stall-between", "no stall between the phases", _without_stalls(OTHER, BETWEEN)),
+    WhatIfKind("no-checkpoint", "no stall between the phases", _without_stalls(OTHER, BETWEEN)),
     WhatIfKind("no-pause", "no process that is stopped or falls behind", _without_found(stopped), operators=True),
     WhatIfKind(
-        "own-cores",
+        "no-noisy-neighbour",
         "a core for every process that is ready to run",
         _without_found(without_core),
         bound=True,
         same_work=False,
         operators=True,
     ),
-    WhatIfKind("no-late-messages", "messages sent at once", _without_found(sending)),
+    WhatIfKind("no-slow-link", "messages sent at once", _without_found(sending)),
     WhatIfKind("no-extra-compute", "no step with more work than the others", _without_found(heavier), operators=True),
     WhatIfKind(
         "rank-like-others",
@@ -89,7 +89,7 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         same_work=False,
         operators=True,
     ),
-    WhatIfKind("no-host-gaps", "no time between operators, for example with CUDA graphs", _no_gaps, bound=True),
+    WhatIfKind("no-tiny-kernels", "no time between operators, for example with CUDA graphs", _no_gaps, bound=True),
     WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", counterfactuals.accumulated(2)),
     WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", counterfactuals.accumulated(4)),
     WhatIfKind(
@@ -105,7 +105,7 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     ),
     WhatIfKind("one-bucket", "gradients in buckets of 25 MB", counterfactuals.larger_buckets, more_on_cpus=True),
     WhatIfKind(
-        "free-communication",
+        "no-communication",
         "messages that take no time; ranks still wait for each other",
         counterfactuals.free,
         bound=True,

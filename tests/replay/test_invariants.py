@@ -71,7 +71,7 @@ def test_a_promise_beyond_what_is_not_work_is_seen() -> None:
     summary = summary_of(GpuJob(steps=_STEPS, launch_ns=50 * US, kernel_ns=300 * US).traces())
     assert summary.replay is not None and not broken_promises(summary)
     work = summary.devices[0].compute_ns / summary.replay.steps
-    made = WhatIf(name="no-host-gaps", meaning="", step_ns=round(work / 2), gain=0.5, low_ns=-17, high_ns=None)
+    made = WhatIf(name="no-tiny-kernels", meaning="", step_ns=round(work / 2), gain=0.5, low_ns=-17, high_ns=None)
     replay = summary.replay.model_copy(update={"what_ifs": [made]})
     said = broken_promises(summary.model_copy(update={"replay": replay}))
     assert len(said) == 3 and "are work" in said[0] and "-17" in said[-1]

@@ -72,10 +72,7 @@ def test_of_six_steps_two_hits_are_a_period() -> None:
 
 def test_loading_data_and_time_between_phases_have_their_own_causes() -> None:
     everyone = {(rank, step): 15 * MS for rank in range(2) for step in range(COSTS.steps)}
-    for phase, cause, change in (
-        ("data", "data-stall", "no-data-stall"),
-        ("between", "host-stall", "no-stall-between"),
-    ):
+    for phase, cause, change in (("data", "data-stall", "no-data-stall"), ("between", "host-stall", "no-checkpoint")):
         slow = replace(COSTS, stalls=everyone, stalled=phase)
         replay, lost = departures(CpuJob(slow).traces())
         assert (lost[0].cause, lost[0].ranks) == (cause, [0, 1])
@@ -129,7 +126,7 @@ def test_a_process_that_falls_behind_inside_its_operators_is_not_said_to_be_stop
     waited = [RankTraining(rank=1, core_wait_ns=16 * MS)]
     replay, lost = replayed(CpuJob(stopped).traces(), waited)
     assert (lost[0].cause, lost[0].ranks) == ("noisy-neighbour", [1])
-    assert step_with(replay, "own-cores") == replay.step_ns - lost[0].lost_ns
+    assert step_with(replay, "no-noisy-neighbour") == replay.step_ns - lost[0].lost_ns
 
 
 def test_a_host_that_falls_behind_counts_only_beyond_what_has_a_specific_cause() -> None:
@@ -237,10 +234,10 @@ def test_a_healthy_job_has_no_departure_from_its_usual_course() -> None:
 def test_messages_that_take_no_time_and_accumulated_gradients() -> None:
     slow = replace(COSTS, transfer_ns=12 * MS, steps=9)
     replay, _ = replayed(CpuJob(slow).traces())
-    assert step_with(replay, "free-communication") == pytest.approx(usually(replace(slow, transfer_ns=0)), rel=0.01)
+    assert step_with(replay, "no-communication") == pytest.approx(usually(replace(slow, transfer_ns=0)), rel=0.01)
     accumulated = CpuJob(replace(slow, accumulation=2)).mean_step_ns(first=1)
     assert step_with(replay, "gas-x2") == pytest.approx(accumulated, rel=0.02)
-    assert replay.ideal_network_ns == step_with(replay, "free-communication")
+    assert replay.ideal_network_ns == step_with(replay, "no-communication")
 
 
 def test_one_rank_of_a_job_waits_for_ranks_that_are_not_known() -> None:

@@ -23,6 +23,7 @@ from harness.analysis.summary import (
     WhatIf,
 )
 from harness.analysis.summary.problem_texts import CROWDED
+from harness.analysis.summary.replay import FORMER_NAMES
 from harness.cli.main import main
 from harness.common.faults import FAULTS
 from harness.explain.answer import verdict
@@ -220,7 +221,7 @@ def gain_of(name: str, share: float, **more: Any) -> WhatIf:
 def test_a_change_that_anybody_can_make_is_told_where_no_finding_tells_it() -> None:
     """The answer and the table of changes are one answer."""
     half = gain_of("products-x2", 0.158, ranged=True, low_ns=40 * MS)
-    given = job(replayed=replay(20, 4, 0.0, gain_of("no-host-gaps", 0.4, bound=True), half))
+    given = job(replayed=replay(20, 4, 0.0, gain_of("no-tiny-kernels", 0.4, bound=True), half))
     (nothing,), gain = verdict(given).sentences, verdict(given).further[1]
     assert nothing.startswith("No cause of lost time is above 3.0 % of the time.") and "No part" not in nothing
     assert gain == "To gain: products-x2: 75.9 ms instead of 90.1 ms (15.8 % less, at best 40.0 ms)."
@@ -272,7 +273,7 @@ def test_terminal_and_notebook_have_the_command_between_the_cause_and_the_rest()
     ("name", "given", "command"),
     [
         (
-            "no-stall-forward",
+            "no-host-stall-forward",
             faulty("host-stall,ms=9,in=backward", "host-stall,ms=20"),
             "--fault host-stall,ms=9,in=backward",
         ),
@@ -283,14 +284,14 @@ def test_terminal_and_notebook_have_the_command_between_the_cause_and_the_rest()
         ("rank-like-others", faulty("extra-compute,ms=9,rank=1"), ""),
         ("no-extra-compute", faulty("extra-compute,ms=9,every=3"), ""),
         ("no-pause", faulty("pause,ms=9", "gc"), "--fault gc"),
-        ("own-cores", faulty("pinned-together"), ""),
-        ("no-late-messages", faulty("slow-link,ms=9,rank=0"), ""),
-        ("no-stall-between", faulty("checkpoint"), ""),
+        ("no-noisy-neighbour", faulty("pinned-together"), ""),
+        ("no-slow-link", faulty("slow-link,ms=9,rank=0"), ""),
+        ("no-checkpoint", faulty("checkpoint"), ""),
         ("one-bucket", faulty("small-buckets,kb=4"), ""),
         ("products-x2", run(1), "--mixed-precision"),
         ("products-x2", run(1, mixed_precision=True), None),
         ("no-data-stall", run(1), None),
-        ("free-communication", run(1), None),
+        ("no-communication", run(1), None),
     ],
 )
 def test_a_what_if_has_the_command_that_makes_it(name: str, given: dict[str, Any], command: str | None) -> None:
@@ -307,7 +308,7 @@ def test_a_cpu_is_promised_nothing_of_bf16() -> None:
 def test_terminal_page_and_files_have_both_tables(tmp_path: Path) -> None:
     given = job(
         lost(),
-        replayed=replay(20, 4, 0.0, what_if("no-stall-forward"), what_if("no-host-gaps", bound=True)),
+        replayed=replay(20, 4, 0.0, what_if("no-host-stall-forward"), what_if("no-tiny-kernels", bound=True)),
         **faulty("host-stall,ms=20"),
     )
     (section,) = [x for x in compose(given, Inputs()).before if x.id == "help"]
@@ -335,18 +336,18 @@ def test_a_replay_that_does_not_repeat_the_run_says_so_and_answers_nothing() -> 
 def test_a_change_that_gains_less_than_2_percent_is_in_the_files_but_not_on_page_and_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = replay(20, 4, 0.0, what_if("no-stall-forward", gain=0.02), what_if("gas-x2", gain=0.019))
+    few = replay(20, 4, 0.0, what_if("no-host-stall-forward", gain=0.02), what_if("gas-x2", gain=0.019))
     given = job(lost(), replayed=few)
     (section,) = [x for x in compose(given, Inputs()).before if x.id == "help"]
-    assert [row[0] for row in section.tables[1].rows] == ["no-stall-forward"]
+    assert [row[0] for row in section.tables[1].rows] == ["no-host-stall-forward"]
     stored = tmp_path / "summary.json"
     stored.write_text(given.model_dump_json())
     assert main(["whatif", str(stored)]) == 0
     for whole in (render(given), capsys.readouterr().out):
-        assert "no-stall-forward" in whole and "gas-x2" not in whole
+        assert "no-host-stall-forward" in whole and "gas-x2" not in whole
     assert main(["whatif", str(stored), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["what_ifs"]
-    assert [row["name"] for row in listed] == ["no-stall-forward", "gas-x2"]
+    assert [row["name"] for row in listed] == ["no-host-stall-forward", "gas-x2"]
     write_tables([given], tmp_path)
     assert len((tmp_path / "what_ifs.csv").read_text().splitlines()) == 3
 
@@ -366,3 +367,12 @@ def test_a_cause_on_the_page_leads_to_its_step(made: Made) -> None:
     page = compose(made.summary, Inputs(timeline=b"packed"))
     assert f'<a href="#timeline" data-at="{found.at_ns}" data-rank="0">see it in' in render_page(page)
     assert compose(made.summary, Inputs()).moment is None, "no timeline to show it in"
+
+
+def test_a_change_that_takes_a_cause_out_has_its_name_and_older_names_are_read() -> None:
+    changes = [one.name for one in WHAT_IFS if one.name.startswith("no-")]
+    assert [name for name in changes if not any(f"{name}-".startswith(f"no-{cause}-") for cause in CAUSES)] == []
+    assert {*FORMER_NAMES.values()} <= {*changes}
+    stored = job(replayed=replay(20, 4, 0.0, *map(what_if, FORMER_NAMES))).model_dump_json()
+    read = Summary.model_validate_json(stored).replay
+    assert read is not None and [change.name for change in read.what_ifs] == [*FORMER_NAMES.values()]

@@ -24,7 +24,7 @@ from tests.study.test_lessons import completed
 from tests.synthetic.job import write_traces
 
 STALLED = faulty("host-stall,ms=20")
-CHANGES = (what_if("no-host-gaps", bound=True), what_if("no-stall-forward"), what_if("gas-x2", per=2))
+CHANGES = (what_if("no-tiny-kernels", bound=True), what_if("no-host-stall-forward"), what_if("gas-x2", per=2))
 
 
 def stepping(ms: float) -> Summary:
@@ -49,9 +49,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 def test_each_change_that_an_option_makes_has_its_command_below(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", "local-1"]) == 0
     lines = said(capsys).splitlines()
-    row = next(i for i, line in enumerate(lines) if line.startswith("  no-stall-forward"))
+    row = next(i for i, line in enumerate(lines) if line.startswith("  no-host-stall-forward"))
     assert lines[row].split() == [
-        "no-stall-forward",
+        "no-host-stall-forward",
         "70.0",
         "ms",
         "68.0",
@@ -100,7 +100,7 @@ def test_a_mystery_is_not_told(run: Run, tmp_path: Path, capsys: pytest.CaptureF
     path.write_text(whole.model_copy(update={"quality": quality}).model_dump_json(), encoding="utf-8")
     assert main(["whatif", str(path)]) == 1
     text = said(capsys)
-    assert "find it" in text and "no-stall-forward" not in text
+    assert "find it" in text and "no-host-stall-forward" not in text
 
 
 def test_traces_of_any_origin_are_answered_without_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_a_wrong_request_is_one_sentence(
 
 def test_only_changes_that_an_option_makes_are_verified() -> None:
     found = trials(job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED), 3)
-    assert [trial.what_if.name for trial in found] == ["no-stall-forward", "gas-x2"]
+    assert [trial.what_if.name for trial in found] == ["no-host-stall-forward", "gas-x2"]
     assert [trial.changed for trial in found] == [
         DDP(),
         DDP(faults=("host-stall,ms=20",), gradient_accumulation_steps=2),
@@ -143,7 +143,7 @@ def test_only_changes_that_an_option_makes_are_verified() -> None:
 def test_the_prediction_is_scaled_to_the_unchanged_run(measured: float, held: bool) -> None:
     """That run is 11 % slower than the one that was replayed: so are the prediction and its interval."""
     predicted = job(replayed=replay())
-    found = verify(predicted, what_if("no-stall-forward"), [stepping(100)], [stepping(measured)])
+    found = verify(predicted, what_if("no-host-stall-forward"), [stepping(100)], [stepping(measured)])
     assert found.predicted_ns == pytest.approx(70 / 90.1 * 100 * MS)
     assert found.low_ns == pytest.approx(68 / 90.1 * 100 * MS)
     assert found.high_ns == pytest.approx(72 / 90.1 * 100 * MS)
@@ -168,7 +168,7 @@ def test_the_prediction_is_scaled_by_what_the_same_operators_took(same: bool, ex
 
 
 def test_a_bound_holds_above() -> None:
-    bound = what_if("own-cores", bound=True, high_ns=None)
+    bound = what_if("no-noisy-neighbour", bound=True, high_ns=None)
     assert verify(job(replayed=replay()), bound, [stepping(90.1)], [stepping(80)]).held
     assert not verify(job(replayed=replay()), bound, [stepping(90.1)], [stepping(40)]).held
 
@@ -210,7 +210,7 @@ def test_verifying_makes_an_unchanged_run_then_the_changed_one(
     assert same == run.record.experiment and again[:3] == ["slurm.sh", "-e", "1"] and "host-stall,ms=20" in again
     assert changed == DDP() and command == ["slurm.sh", "-e", "1"]
     assert said(capsys).splitlines()[-6:] == [
-        "verified: no-stall-forward",
+        "verified: no-host-stall-forward",
         "  unchanged, local-2: 100 ms a step",
         "  predicted for it: 77.7 ms (75.5 to 79.9 ms, 95 % interval)",
         "  measured, local-3: 77.0 ms: the interval held",
@@ -243,7 +243,7 @@ def test_a_doubtful_recording_is_not_judged(
 def test_an_interval_that_did_not_hold_is_a_measurement(
     run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    far = what_if("no-stall-forward", step_ns=40 * MS, low_ns=39 * MS, high_ns=41 * MS)
+    far = what_if("no-host-stall-forward", step_ns=40 * MS, low_ns=39 * MS, high_ns=41 * MS)
     run.summary.write_text(job(replayed=replay(20, 4, 0.0, far), **STALLED).model_dump_json(), encoding="utf-8")
     assert main(["whatif", "local-1", "--verify"]) == 0
     first = said(capsys).splitlines()

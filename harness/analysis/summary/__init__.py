@@ -60,6 +60,7 @@ from harness.analysis.summary.pacing import Stragglers as Stragglers
 from harness.analysis.summary.pacing import StragglerShares as StragglerShares
 from harness.analysis.summary.pacing import StragglerStage as StragglerStage
 from harness.analysis.summary.pacing import StragglerWorker as StragglerWorker
+from harness.analysis.summary.replay import FORMER_NAMES
 from harness.analysis.summary.replay import LineShare as LineShare
 from harness.analysis.summary.replay import Memory as Memory
 from harness.analysis.summary.replay import MemoryHolder as MemoryHolder
@@ -219,12 +220,16 @@ class Summary(SummaryPart, kw_only=True):
 
     @classmethod
     def model_validate(cls: type[_Summary], data: Any) -> _Summary:
-        """As of every part. Older summaries have `findings` of the recording's quality, which are its problems."""
+        """As of every part. Older summaries have `findings` of the recording's quality, which are its problems, and
+        other names of changes."""
         quality = data.get("quality") if isinstance(data, dict) else None
         if isinstance(quality, dict) and "findings" in quality:
             problems = {"problems": quality["findings"]}
             data = {**data, "quality": {**{k: v for k, v in quality.items() if k != "findings"}, **problems}}
-        return super().model_validate(data)
+        found = super().model_validate(data)
+        for change in found.replay.what_ifs if found.replay else []:
+            change.name = FORMER_NAMES.get(change.name, change.name)
+        return found
 
     def with_problems(self, problems: Sequence[Problem]) -> Summary:
         """With more problems. One of many files that cannot be read makes the rest doubtful, not unusable."""

@@ -80,6 +80,17 @@ class TimeLost(SummaryPart, kw_only=True):
     """What was seen, in words."""
 
 
+FORMER_NAMES = {
+    **{f"no-stall-{phase}": f"no-host-stall-{phase}" for phase in ("forward", "backward", "optimizer")},
+    "no-stall-between": "no-checkpoint",
+    "own-cores": "no-noisy-neighbour",
+    "no-late-messages": "no-slow-link",
+    "no-host-gaps": "no-tiny-kernels",
+    "free-communication": "no-communication",
+}
+"""Of changes in older summaries -> today's."""
+
+
 class WhatIf(SummaryPart, kw_only=True):
     """The step with one thing changed: a prediction for this run on this machine, or a bound
     ([what a prediction says](whatif.md))."""

@@ -151,7 +151,10 @@ def _innermost(a: HostActivity) -> str:
 
 HOST_ACTIVITIES = TableOf[HostActivity](
     caption="What the host did while a device had no work",
-    rows=lambda s: sorted(s.host_activities, key=lambda a: -a.idle_ns)[:_ACTIVITIES],  # of all processes
+    rows=lambda s: [
+        a.model_copy(update={"cause": cause_word(a.cause, are_cpus(s.devices))})
+        for a in sorted(s.host_activities, key=lambda a: -a.idle_ns)[:_ACTIVITIES]  # of all processes
+    ],
     columns=(
         Column("idle time", lambda a: duration(a.idle_ns)),
         Column("cause", lambda a: a.cause),
