@@ -66,7 +66,7 @@ COLUMNS = [
     Column("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
     Column("use", lambda rank, _: _percent(rank), 90),
     Column("place", lambda rank, _: rank.place.short if rank.place else "–", right=False, takes_rest=True),
-    Column("quiet", _quiet),
+    Column("quiet", lambda rank, live: _quiet(rank, live) or _told(rank)),
 ]
 
 
@@ -103,16 +103,20 @@ def table_of(ranks: list[Rank], live: Live, width: int) -> Table:
 
 
 def _cell(column: Column, rank: Rank, live: Live) -> Text:
-    """A number that is older than the rank's last beat is grey and has its age, unless the last column has it."""
-    text = printable(column.cell(rank, live))
-    age_s = rank.stale_s(column.number) if column.number and rank.gone is None else 0
-    if age_s and getattr(rank, column.number) is not None:
-        return Text(text + ("" if _quiet(rank, live) else f", {_ago(age_s)}"), _STALE)
-    return Text(text, "yellow" if column.cell is _quiet and rank.gone is None else "")
+    """A number that is older than the rank's last beat is grey, and the last column has its age."""
+    is_last = column is COLUMNS[-1] and _quiet(rank, live)
+    style = _STALE if _age_s(rank, column) else "yellow" if is_last and rank.gone is None else ""
+    return Text(printable(column.cell(rank, live)), style)
 
 
-def _ago(seconds: float) -> str:
-    return f"{span(seconds)} ago"
+def _age_s(rank: Rank, column: Column) -> float:
+    is_there = column.number and rank.gone is None and getattr(rank, column.number) is not None
+    return rank.stale_s(column.number) if is_there else 0.0
+
+
+def _told(rank: Rank) -> str:
+    age_s = max(_age_s(rank, column) for column in COLUMNS)
+    return f"told {span(age_s)} ago" if age_s else ""
 
 
 def _style(rank: Rank, live: Live) -> str:
@@ -239,7 +243,7 @@ def _progress(view: View, width: int) -> list[Text]:
     speeds = list(_speeds(progress, view.live, count, view.told.final))
     silent = [] if view.told.final else view.live.silent_nodes()
     if speeds and silent:
-        speeds.append(_ago(max(node.age_s(view.now_ns) for node in silent)))
+        speeds.append(f"{span(max(node.age_s(view.now_ns) for node in silent))} ago")
     return [bar + Text("   ".join(parts), "bold"), *_flowing(speeds, "   ", width, _STALE if silent else "")]
 
 
