@@ -4,7 +4,8 @@ experiments; knows neither the command-line library nor any site."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -14,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.printable import printable
+from harness.common.secrets import masked_words
 from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
 from harness.experiment.options import VALUE, Flag, Option, options_of
 from harness.experiment.own import HOW_TO_TYPE
@@ -141,6 +143,14 @@ def command_of(experiment: Experiment, site: str | None = None, defaults: Given 
     if own is not None:
         return [*where, *training, *own]
     return [*where, *(["--", *training] if training else [])]
+
+
+def asked_text(
+    experiment: Experiment, typed: Sequence[str], site: str | None = None, defaults: Given | None = None
+) -> str:
+    """The flags that differ from the default, without secrets; of a mystery and where no flags ask for it, as typed."""
+    words = masked_words(command_of(experiment, site, defaults) or list(typed))
+    return shlex.join(words if isinstance(experiment, Own) else [word for word in words if word != "--"])
 
 
 def _usual(cls: type[Experiment], defaults: Given) -> Experiment:

@@ -19,7 +19,7 @@ from harness.common.paths import ROOT
 from harness.experiment.base import Experiment, Fields, MeasuredRun
 from harness.experiment.options import options_of
 from harness.experiment.own import Own
-from harness.experiment.parse import command_of, validate
+from harness.experiment.parse import asked_text, command_of, validate
 from harness.site.site import Site, load_site
 from harness.theory.memory import state_bytes
 
@@ -143,11 +143,10 @@ def same_command(summary: Summary) -> str | None:
 
 def asked_words(summary: Summary) -> str:
     """What the run asked for, as its flags that differ from the default; empty for traces from elsewhere."""
-    asked = summary.experiment
+    asked, run = summary.experiment, summary.run or {}
     if not isinstance(asked, Experiment):
         return ""
-    command = same_command(summary)
-    return f"-e {asked.exercise}" if command is None else command.partition("slurm.sh ")[2]
+    return asked_text(asked, list(run.get("command") or [])[1:], defaults=(run.get("site") or {}).get("defaults"))
 
 
 def _command(summary: Summary, asked: Experiment) -> str | None:

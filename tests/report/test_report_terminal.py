@@ -86,7 +86,7 @@ def test_the_first_screen_says_what_to_believe_what_is_lost_and_what_to_type_in_
     may I believe it."""
     lines = told_of(BUSY)
     assert [line.rstrip() for line in lines] == [
-        "local-1   -e 1 -- --slow-dataloading · 2 ranks · gloo",
+        "local-1   -e 1 --slow-dataloading · 2 ranks · gloo",
         "These numbers are doubtful: others used the cores while this was measured. It is",
         "  certain that both ranks lose at least 52.0 ms per step on average.",
         "",

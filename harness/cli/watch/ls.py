@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -18,11 +17,9 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.format import aligned, amount, cut, duration, middle
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
-from harness.common.secrets import masked_words
 from harness.common.submission import edit_of, variables_in_words
 from harness.common.users import whose
-from harness.experiment.exercises import Own
-from harness.experiment.parse import command_of
+from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
 from harness.live.text import span
 from harness.run import Run, all_runs, closed, folder_bytes, no_runs, runs_root, when
@@ -98,10 +95,8 @@ def _row(run: Run, name_site: bool) -> Row:
 
 
 def _asked(record: Record, name_site: bool) -> str:
-    """The flags that differ from the default; of a mystery, the words as typed."""
-    words = command_of(record.experiment, record.site.name if name_site else None, record.site.defaults)
-    words = masked_words(words or record.command[1:])
-    return shlex.join(words if isinstance(record.experiment, Own) else [word for word in words if word != "--"])
+    site = record.site
+    return asked_text(record.experiment, record.command[1:], site.name if name_site else None, site.defaults)
 
 
 def _look(run: Run) -> PolledState:
