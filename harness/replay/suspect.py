@@ -396,7 +396,7 @@ def without_all(context: ReplayContext, suspects: Sequence[Suspect]) -> I64 | No
 
 
 def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_], more: str = "") -> str:
-    """How much it is in which steps, in words; nothing of a single step, or if the others have half as much."""
+    """How much it is in which steps, in words; nothing of a single step, or if another has half as much."""
     each = float(by_step[steps].mean())
-    alike = len(steps) < 2 or (not steps.all() and float(by_step[~steps].mean()) >= each / 2)
+    alike = len(steps) < 2 or (not steps.all() and by_step[~steps].max() >= each / 2)
     return "" if alike else f"{each / 1e6:.1f} ms{more} in {int(steps.sum())} of {len(steps)} steps"
