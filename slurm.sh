@@ -285,7 +285,7 @@ main() {
   fi
   ensure
   # A folder may hold a table in Parquet too.
-  if ! current train || { [[ ${1-} == report || ${1-} == compare || $* == *.parquet* ]] && ! current tables; }; then
+  if ! current train || { [[ ${1-} =~ ^(report|compare|export)$ || $* == *.parquet* ]] && ! current tables; }; then
     local code=0
     set +e # as a condition, the command would not stop at an error
     (set -e; start "$@")

@@ -38,8 +38,8 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
 def _usage(choice: SiteChoice) -> str:
     return (
         "Usage: slurm.sh -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
-        "       slurm.sh run -e EXERCISE …: the same\n"
-        "       slurm.sh run [-n NODES] [-g GPUS] [OPTIONS] -- SCRIPT|-m MODULE|COMMAND …\n\n"
+        "       slurm.sh run [-n NODES] [-g GPUS] [OPTIONS] -- SCRIPT|-m MODULE|COMMAND …\n"
+        "       slurm.sh run RUN [--dry-run|--plan|--wait|--follow|--yes|--json]\n\n"
         f"Site: {choice.site.name} ({choice.reason})\n"
         "Example, as on the slides:\n"
         "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RUN = "run"
 # The commands whose words are one launch.
-TAKE_A_LAUNCH = frozenset({RUN, "plan", "doctor", "sweep", "scaling"})
+TAKE_A_LAUNCH = frozenset({RUN, "doctor", "sweep"})
 _EXERCISE = re.compile(r"-e(=?[0-9].*)?|--exercise(=.*)?")
 
 
@@ -57,12 +57,12 @@ def split_launch(arguments: Sequence[str], is_run: bool = False) -> Words:
         return Words(words, None)
     at = words.index("--")
     before, after = words[:at], words[at + 1 :]
-    if _names_exercise(before) or (_begins_with_flag(after) and (not is_run or _names_exercise(after))):
+    if names_exercise(before) or (_begins_with_flag(after) and (not is_run or names_exercise(after))):
         return Words(words, None)
     return Words(before, tuple(after))
 
 
-def _names_exercise(words: Sequence[str]) -> bool:
+def names_exercise(words: Sequence[str]) -> bool:
     return any(_EXERCISE.fullmatch(word) for word in words)
 
 
@@ -92,6 +92,7 @@ class LaunchLine(NamedTuple):
 DRY_RUN = "print the script and its warnings, start nothing"
 BEHAVIOUR = [
     Declared(("--site",), True, "site: a name (slurm.sh sites) or a site file"),
+    Declared(("--plan",), False, "print the memory, time and cost of the launch with their sources, start nothing"),
     Declared(("--dry-run",), False, f"{DRY_RUN} (--explain: what each line is for)"),
     Declared(("--explain",), False, "with --dry-run: explain each line of the script, and where its value comes from"),
     Declared(("--wait",), False, "wait for the end, then report"),

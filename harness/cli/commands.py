@@ -46,33 +46,12 @@ OfWords = partial(Entry, launches=True, reads_arguments=True)  # its function re
 GROUPS = {"launch": "Launch", "watch": "Watch", "read": "Read", "study": "Study"}
 
 COMMANDS = {
-    "run": OfWords("harness.cli.launch.launch:run", "launch your own training, run -- train.py, or an exercise"),
-    "plan": OfWords("harness.cli.launch.plan:plan", "memory, time and cost of a launch, before it starts"),
-    "health": OfWords("harness.cli.launch.single_tests:health", "find the slow GPU, node or link before a long run"),
-    "overlap-test": OfWords(
-        "harness.cli.launch.single_tests:overlap_test", "how much communication overlaps with computation"
-    ),
-    "rerun": Entry(
-        "harness.cli.launch.rerun:rerun",
-        "run the run.json of a run again",
-        launches=True,
-        examples=[
-            ("rerun last", "the newest run once more"),
-            ("rerun path/to/run.json --dry-run", "print what a run of somebody else would do"),
-        ],
-        docs="docs/course.md",
-    ),
+    "run": OfWords("harness.cli.launch.run:run", "launch your own training, run -- train.py; run RUN: a run again"),
     "doctor": OfWords("harness.cli.launch.doctor:doctor", "check this machine and the site before a course"),
     "sites": Entry(
         "harness.cli.launch.sites:sites",
         "the known sites; sites NAME: one in full",
         examples=[("sites", "all sites"), ("sites leonardo", "one site, with the defaults of each field")],
-    ),
-    "faults": Entry(
-        "harness.cli.launch.faults:faults",
-        "the faults that --fault can inject",
-        examples=[("faults", "all faults"), ("faults pause", "one fault, with its keys")],
-        docs="docs/faults.md",
     ),
     "ls": Entry(
         "harness.cli.watch.ls:ls",
@@ -119,7 +98,6 @@ COMMANDS = {
     "report": Entry(
         "harness.cli.read.report:report",
         "where the time went, from a run or from any traces",
-        optional={"--notebook": LeftOut("", lambda word: word.endswith(".ipynb"))},
         examples=[
             ("report last", "the answer, and a page to send"),
             ("report last --full", "every table in the terminal"),
@@ -152,35 +130,14 @@ COMMANDS = {
             ("compare local-1 local-2 --fail-if 'step_time > 1.05'", "exit 1 if B takes 5 % more time"),
         ],
     ),
-    "paraver": Entry(
-        "harness.cli.read.export:paraver",
-        "a Paraver trace of a run: .prv, .pcf, .row",
-        examples=[("paraver last", "convert the traces of the newest run")],
+    "export": Entry(
+        "harness.cli.read.export:export", "a Paraver or Perfetto trace, tables, plots, a notebook", reads_arguments=True
     ),
-    "perfetto": Entry(
-        "harness.cli.read.export:perfetto",
-        "one Perfetto trace of all ranks of a run",
-        examples=[("perfetto last", "convert the traces of the newest run")],
-    ),
-    "lesson": Entry(
-        "harness.cli.study.lesson:lesson",
-        "a question, two runs, hints and the answer",
-        launches=True,
-        examples=[
-            ("lesson", "all lessons"),
-            ("lesson 1a", "the question of lesson 1a; makes its two runs"),
-            ("lesson 1a --hint", "the first hint; --hint --hint: also the second"),
-            ("lesson 1a --answer", "the answer, from your two runs"),
-        ],
-    ),
-    "mystery": OfWords("harness.cli.study.mystery:mystery", "a slow training whose cause you find"),
+    "lesson": OfWords("harness.cli.study.lesson:lesson", "a question and its two runs; mystery: find a hidden cause"),
     "check": Entry(
         "harness.cli.study.check:check", "whether B is slower than A, from several runs of each", reads_arguments=True
     ),
-    "sweep": OfWords("harness.cli.study.sweep:sweep", "all combinations of some settings, within a budget"),
-    "scaling": OfWords(
-        "harness.cli.study.scaling:scaling", "speed-up and efficiency on more devices, and what limits them"
-    ),
+    "sweep": OfWords("harness.cli.study.sweep:sweep", "all combinations of some settings; scaling: of devices"),
     "reference": OfWords(
         "harness.cli.study.reference:reference", "the stored runs of a workshop: record, check, show, package"
     ),

@@ -24,7 +24,7 @@ EXERCISES: Rows = [
 ]
 EVERY_DAY: Rows = [
     ("-e 1 -n 2 --dry-run", "print the script, start nothing"),
-    ("plan -e 1 -n 2", "memory, time and cost of a launch"),
+    ("-e 1 -n 2 --plan", "memory, time and cost of a launch"),
     ("ls", "your runs: flags, step, largest loss"),
     ("watch last", "live: progress, who is slow or stuck"),
     ("report last", "where the time went; writes a page"),
@@ -50,10 +50,16 @@ def asked_page(argv: Sequence[str]) -> str | None:
         return version()
     if first == "help" or first in HELP:
         if named:
-            return command_page(rest)
+            return _faults(rest[1:]) if rest[0] == "faults" else command_page(rest)
         is_list = not IN_CHECKOUT or (first == "help" and not rest)
         return commands_page() if is_list else command_page(["run", *rest])
     return command_page(argv) if first in COMMANDS and HELP & set(rest) else None
+
+
+def _faults(words: Sequence[str]) -> str:
+    from harness.cli.launch.faults import faults_page
+
+    return faults_page(words)
 
 
 def first_screen() -> str:
@@ -79,7 +85,7 @@ def commands_page() -> str:
     if IN_CHECKOUT:
         last = (
             "RUN: a job id, a name, a path, or `last`.\n"
-            f"{PROGRAM} --help lists all flags of a launch.\n"
+            f"{PROGRAM} --help lists all flags of a launch, help faults what --fault injects.\n"
             f"{PROGRAM} --version prints the version, the commit and the folder."
         )
     else:

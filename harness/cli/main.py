@@ -19,6 +19,7 @@ from typing import NoReturn, TextIO, cast
 from harness.cli.command_line import split_line
 from harness.cli.commands import COMMANDS, run_command
 from harness.cli.help import asked_page, refuse_mistyped
+from harness.cli.removed import refuse_removed
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
@@ -108,6 +109,7 @@ def _dispatch(argv: list[str]) -> int:
             raise RequestError(f"{printable(what)}: is a {NOT_UNICODE}")
     words = split_line(argv)
     refuse_mistyped(words)
+    refuse_removed(words)
     if (page := asked_page(words.launcher)) is not None:
         print(page)
         return 0

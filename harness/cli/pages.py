@@ -166,7 +166,7 @@ def columns() -> str:
 
 
 def tables() -> str:
-    """A row per file of `--csv` and `--parquet`: the columns that are shown, and their place on the page."""
+    """A row per file of `export csv` and `export parquet`: the columns that are shown, and their place on the page."""
     shown = {table.file.name: table for table in catalogue.TABLES if table.file is not None}
     rows = []
     for file in catalogue.files():

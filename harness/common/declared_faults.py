@@ -1,6 +1,6 @@
 """The faults that `--fault NAME[,key=value…]` injects into a training: each declared once, with what it needs.
 
-The command line, its refusals, the help, `slurm.sh faults`, docs/faults.md and the training scripts derive from
+The command line, its refusals, the help, `slurm.sh help faults`, docs/faults.md and the training scripts derive from
 `FAULTS`. exercises/utils/faults/inject.py lists the injectors. Knows no framework.
 """
 

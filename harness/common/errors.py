@@ -85,8 +85,8 @@ def near_path(path: Path, fits: Callable[[Path], bool] = Path.exists) -> str:
 def nearest_or_list(word: str, allowed: Iterable[str], where: str) -> str:
     """The end of a sentence on an unknown word: the nearest one, and where all are listed; never the list.
 
-    >>> nearest_or_list("pauze", ["pause", "data-stall"], "slurm.sh faults lists all")
-    ': did you mean pause? (slurm.sh faults lists all)'
+    >>> nearest_or_list("pauze", ["pause", "data-stall"], "slurm.sh help faults lists all")
+    ': did you mean pause? (slurm.sh help faults lists all)'
     """
     near = nearest(word, allowed)
     return (f": did you mean {near}?" if near else "") + f" ({where})"

@@ -38,7 +38,7 @@ def parse_fault(text: str) -> Fault:
     name, *words = text.split(",")
     kind = FAULTS.get(name)
     if kind is None:
-        hint = nearest_or_list(name, FAULTS, "slurm.sh faults lists all")
+        hint = nearest_or_list(name, FAULTS, "slurm.sh help faults lists all")
         raise RequestError(f"there is no fault {name!r}{hint}")
     try:
         given = _given(kind, words)

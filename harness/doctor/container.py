@@ -290,9 +290,9 @@ def nsys2prv(around: Surroundings) -> Result:
             return ok(PROGRAM, "is not on PATH, and a CPU run does not need it")
         remedy = (
             "python3 -m venv ~/nsys2prv && ~/nsys2prv/bin/pip install nsys2prv   # then ~/nsys2prv/bin on PATH, or "
-            "slurm.sh paraver --container IMAGE"
+            "slurm.sh export paraver --container IMAGE"
         )
-        return warning(PROGRAM, "is not on PATH: slurm.sh paraver writes with its own engine", remedy)
+        return warning(PROGRAM, "is not on PATH: slurm.sh export paraver writes with its own engine", remedy)
     answer = around.ask("nsys", "--version")
     found = understood(answer.out, "")
     newer = "module avail nsight   # one of 2024.6 or newer, on the PATH of nsys2prv"

@@ -29,7 +29,8 @@ class CommTests(Experiment):
     only: Literal["overlap", "health"] | None = Flag(
         {"--overlap-test": "overlap", "--health": "health"},
         rare=True,
-        help="one test instead of the collectives: slurm.sh overlap-test, slurm.sh health",
+        help="one test instead of the collectives: how much communication overlaps with computation, or a check of "
+        "each GPU, node and link before a long run",
     ).option(None, "the one test that runs instead of the collectives")
     slow_rank: int | None = value("--slow-rank", metavar="RANK", train="--slow-rank", rare=True).option(
         None, "with --health: this rank does everything at a quarter of its speed, to see the check fail", ge=0

@@ -111,7 +111,7 @@ class Profiled(Experiment):
         tag_if_on=True,
         train="--fault",
         repeats=True,
-    ).option((), "inject a fault, to see what it looks like; `slurm.sh faults` lists them")
+    ).option((), "inject a fault, to see what it looks like; `slurm.sh help faults` lists them")
 
     @property
     def recorded_by_time(self) -> bool:
@@ -224,7 +224,7 @@ class Training(Profiled, Modelled):
     memory_snapshot: bool = switch(
         "--memory-snapshot", tag="memory", tag_if_on=True, train="--memory-snapshot", rare=True
     ).option(False, "record the memory by category, also when memory runs out")
-    mystery: Mystery | None = None  # no flag sets it: `slurm.sh mystery` draws it
+    mystery: Mystery | None = None  # no flag sets it: `slurm.sh lesson mystery` draws it
 
     def name(self, model: str | None) -> tuple[str, str]:
         before, after = super().name(model)

@@ -357,18 +357,18 @@ def answer(summary: Summary) -> Diagnosis:
         what = {"hang": "its ranks make no progress any more", "crash": "one of its ranks dies"}[ends]
         said = (
             f"This run is a mystery: {what}. `{PROGRAM} status {run}` and `{PROGRAM} logs {run}` show where each rank "
-            f"was. Find what the rank does (`{PROGRAM} faults {ends}` lists all kinds), which rank it is, and in which "
-            "step. Then give your answer:"
+            f"was. Find what the rank does (`{PROGRAM} help faults {ends}` lists all kinds), which rank it is, and in "
+            "which step. Then give your answer:"
         )
         given = "--cause KIND --rank RANK --step STEP"
     else:
         said = (
             f"This run is a mystery: something makes it slow. `{PROGRAM} report {run} --full` and the page show where "
             "the time of a step goes. Find the cause, its ranks, its steps and its time per step "
-            f"(`{PROGRAM} faults` lists all causes). Then give your answer:"
+            f"(`{PROGRAM} help faults` lists all causes). Then give your answer:"
         )
         given = "--cause CAUSE --rank all --ms MS"
-    attempt = Attempt("", f"bash slurm.sh mystery answer {run} {given}")
+    attempt = Attempt("", f"bash slurm.sh lesson mystery answer {run} {given}")
     return Diagnosis([said], doubts(summary), attempt=attempt, further=slowed)
 
 

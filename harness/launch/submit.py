@@ -272,7 +272,7 @@ def run_of_script(script: Path, run_dir: Path, job_id: str) -> Run:
     if job_id == BY_HAND:
         job_id, folder = claim_local_id(run_dir.parents[2])
     published = job.name_for(job_id) if own_name in text else run_dir.name.replace(BY_HAND, job_id)
-    command = ["slurm.sh", *(command_of(asked, site.name, site.defaults) or ["rerun", job_id])]
+    command = ["slurm.sh", *(command_of(asked, site.name, site.defaults) or ["run", job_id])]
     try:
         with Stage(run_dir.parents[1]) as stage:
             start = Start(Prepared(asked, job), command)

@@ -58,7 +58,7 @@ class Hang(NamedTuple):
             waiting=(),
             place=None,
             sentence=f"in step {self.step}; the cause is hidden, because this run is a mystery",
-            advice=f"look where each rank is, then: slurm.sh mystery answer {run} --cause … --rank … --step …",
+            advice=f"look where each rank is, then: slurm.sh lesson mystery answer {run} --cause … --rank … --step …",
         )
 
     @property

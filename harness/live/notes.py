@@ -149,7 +149,7 @@ def failed(live: Live) -> Iterator[Note]:
         if hides(live.path, "crash") and is_hidden(live.path, None):
             said = f"A rank ended: {ends_of_ranks(live.path)}."
             asked = "which one was the first is hidden, because this run is a mystery"
-            answer = f"{PROGRAM} mystery answer {live.job_id} --cause … --rank … --step …"
+            answer = f"{PROGRAM} lesson mystery answer {live.job_id} --cause … --rank … --step …"
             yield Note("failed", (), said, asked, answer)
         elif (death := first_death(live.path)) is not None:
             said = death.sentence

@@ -48,7 +48,8 @@ ADVICE = {
     "no partner": "every send needs its receive: compare the order of both ranks' messages",
     "meeting": "take a free port: let torchrun choose it, or set another MASTER_PORT, the same for all ranks; ss -ltnp "
     "shows who has which",
-    "network": "all ranks are in the same collective: look at the network between their nodes with slurm.sh health",
+    "network": "all ranks are in the same collective: look at the network between their nodes with "
+    "slurm.sh -e 0 --health",
     "own code": "look at that line",
 }
 IN_COLLECTIVE = ("group", "other collective", "other size", "order", "no partner", "meeting", "network")

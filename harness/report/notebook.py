@@ -176,39 +176,38 @@ class Written(NamedTuple):
     kept: Path | None = None
 
 
-def check_notebook(asked: str, tokens: Sequence[str]) -> None:
-    """Check the request before anything is measured. `asked`: a file's name, empty for the usual one. Raises
-    RequestError: it is a folder, an existing file or no notebook's name, or a run has nothing for a notebook."""
+def check_notebook(asked: Path | None, tokens: Sequence[str]) -> None:
+    """Check the request before anything is measured. `asked`: a file, None for the usual one. Raises RequestError: it
+    is a folder, an existing file or no notebook's name, or a run has nothing for a notebook."""
     for token in tokens:
         if is_comm_run(resolve_path(token)):
             raise RequestError(
-                f"--notebook: {token} is a run of the communication tests, which have no steps to show; --html FILE "
-                "writes their page"
+                f"export notebook: {token} is a run of the communication tests, which have no steps to show; report "
+                "--html FILE writes their page"
             )
-    path = Path(asked)
-    if not asked:
+    if asked is None:
         return
-    if path.is_dir():
-        raise RequestError(f"--notebook {asked}: is a folder; give a file, as in --notebook {path / _NAME}")
-    if path.suffix != ENDING:
-        like = path.with_suffix(ENDING)
-        raise RequestError(f"--notebook {asked}: a notebook's name ends with {ENDING}, as in --notebook {like}")
-    if os.path.lexists(path):
+    if asked.is_dir():
+        raise RequestError(f"--out {asked}: is a folder; give a file, as in --out {asked / _NAME}")
+    if asked.suffix != ENDING:
+        like = asked.with_suffix(ENDING)
+        raise RequestError(f"--out {asked}: a notebook's name ends with {ENDING}, as in --out {like}")
+    if os.path.lexists(asked):
         raise RequestError(
-            f"--notebook {asked}: exists already and is never overwritten; give another name, for example {_free(path)}"
+            f"--out {asked}: exists already and is never overwritten; give another name, for example {_free(asked)}"
         )
 
 
-def write_notebook(tokens: Sequence[str], summaries: Sequence[Summary], window: Window, asked: str) -> Written:
+def write_notebook(tokens: Sequence[str], summaries: Sequence[Summary], window: Window, asked: Path | None) -> Written:
     """Write the notebook: to `asked`, else as report.ipynb into the run, or into this folder if it is not of one run.
     If a file with the usual name differs, for example because a student changed it, the new name gets a number. Raises
     RequestError: a file with the requested name appeared meanwhile. WorkError: it cannot be written."""
     paths = [resolve_path(token) for token in tokens]
     text = notebook(loads(paths, summaries), summaries, window)
-    if asked:
-        if not _write_new(Path(asked), text):
+    if asked is not None:
+        if not _write_new(asked, text):
             check_notebook(asked, ())
-        return Written(Path(asked))
+        return Written(asked)
     run = run_among(tokens)
     usual = (run.path if run else Path()) / _NAME
     while True:
@@ -219,7 +218,7 @@ def write_notebook(tokens: Sequence[str], summaries: Sequence[Summary], window: 
 
 def _write_new(path: Path, text: str) -> bool:
     """Whether the file was written: not if a file with its name appeared meanwhile."""
-    with naming_flag("--notebook"):
+    with naming_flag("--out"):
         return write_atomically(path, text, lambda: not os.path.lexists(path))
 
 

@@ -74,7 +74,7 @@ def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
     causes: Collection[str] = kinds.words if kinds else FAULTS
     wrong = []
     if answer.cause not in causes:
-        listed = f"slurm.sh faults {ends.name}" if ends else "slurm.sh faults"
+        listed = f"slurm.sh help faults {ends.name}" if ends else "slurm.sh help faults"
         hint = nearest_or_list(answer.cause, causes, f"{listed} lists all")
         wrong.append(f"--cause: there is no cause {answer.cause!r}{hint}")
     if answer.phase is not None and answer.phase not in PHASES:

@@ -49,7 +49,7 @@ def _paraver(place: Place, result: Result, run: Run) -> None:
         return
     out = place.work / "paraver" / "trace"
     out.parent.mkdir(parents=True, exist_ok=True)
-    harness(place, ["paraver", run.path, "--engine", "nsys2prv", "--out", out], place.seconds_for(60))
+    harness(place, ["export", "paraver", run.path, "--engine", "nsys2prv", "--out", out], place.seconds_for(60))
     sizes_of = {path.suffix: path.stat().st_size for path in out.parent.glob("trace*")}
     said = ", ".join(f"{suffix} {size} bytes" for suffix, size in sorted(sizes_of.items()))
     result.check("nsys2prv", {".prv", ".pcf", ".row"} <= set(sizes_of), said or "nothing was written")

@@ -86,7 +86,7 @@ def test_the_table_shows_quality_first_and_fits_the_terminal(trace: Path, capsys
 
 def test_csv_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "tables"
-    assert main(["report", str(trace), "--csv", str(folder)]) == 0
+    assert main(["export", "csv", str(trace), "-o", str(folder)]) == 0
     with (folder / "devices.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["window_ns"], row["compute_ns"], row["idle_ns"]) == ("2000", "1200", "700")
@@ -97,7 +97,7 @@ def test_csv_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: p
 def test_parquet_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     folder = tmp_path / "tables"
-    assert main(["report", str(trace), "--parquet", str(folder)]) == 0
+    assert main(["export", "parquet", str(trace), "-o", str(folder)]) == 0
     (row,) = parquet.read_table(folder / "devices.parquet").to_pylist()
     assert (row["window_ns"], row["compute_ns"], row["idle_ns"]) == (2000, 1200, 700)
 
@@ -107,17 +107,19 @@ def test_parquet_without_pyarrow_says_what_to_do_and_writes_nothing(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     before = sorted(tmp_path.rglob("*"))
-    others = ["--csv", str(tmp_path / "csv"), "--html", str(tmp_path / "page.html")]
-    assert main(["report", str(trace), "--parquet", str(tmp_path / "tables"), *others]) == 2
+    assert main(["export", "parquet", str(trace), "-o", str(tmp_path / "tables")]) == 2
     assert sorted(tmp_path.rglob("*")) == before
-    assert "--parquet needs pyarrow: run `bash slurm.sh --install tables`" in capsys.readouterr().err
+    assert "export parquet needs pyarrow: run `bash slurm.sh --install tables`" in capsys.readouterr().err
 
 
-def test_hta_compatible_prints_only_htas_numbers(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--hta-compatible", str(trace)]) == 0
-    out = said(capsys)
-    assert "HolisticTraceAnalysis" in out
-    assert "Where the time went" not in out
+def test_json_is_what_the_report_prints_as_json(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "json", str(trace)]) == 0
+    assert said(capsys) == "report.json\n"
+    assert main(["report", "--json", str(trace)]) == 0
+    assert said(capsys) == (tmp_path / "report.json").read_text()
 
 
 def broken_file(folder: Path, how: str) -> Path:

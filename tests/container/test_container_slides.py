@@ -69,7 +69,7 @@ def test_a_slide_runs_to_its_end_inside(slurm_sh: SlurmSh, runs: dict[str, Submi
     assert report.returncode == 0, report.stderr
     world = json.loads(report.stdout)["world_size"]
     assert world == {"-e 1": 1, "-e 3 -n 2": 4}.get(command, 2)
-    paraver = slurm_sh("paraver", run.job_id)
+    paraver = slurm_sh("export", "paraver", run.job_id)
     assert paraver.returncode == 0, paraver.stderr
     assert list(run.path.rglob("*.prv"))
 
@@ -136,7 +136,7 @@ def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
 def test_it_runs_again_in_the_same_container(slurm_sh: SlurmSh, runs: dict[str, Submitted]) -> None:
     first = finished(slurm_sh, runs["-e 1"])
     site = {"HARNESS_SITE": str(slide_site(slurm_sh, SLIDES["-e 1"]))}
-    done = slurm_sh("rerun", first.job_id, "--wait", "--json", env=site)
+    done = slurm_sh("run", first.job_id, "--wait", "--json", env=site)
     assert done.returncode == 0, done.stderr
     again = submitted(done.stdout)
     assert again.path != first.path

@@ -1,4 +1,4 @@
-"""`slurm.sh paraver` and `perfetto`: where the result goes, which engine writes it, and what is printed."""
+"""`slurm.sh export paraver` and `perfetto`: where the result goes, which engine writes it, and what is printed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_runs_paraver_trace_is_beside_its_traces_and_names_its_nodes(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["paraver", str(run)]) == 0
+    assert main(["export", "paraver", str(run)]) == 0
     prv = strict_prv.read(run / "torch" / "trace.prv")
     assert prv.names["TASK"] == ["rank 0 @ node7", "rank 1 @ node8"]
     assert sum(prv.time_by_label(63000006).values()) == 2 * 20_250
@@ -61,13 +61,13 @@ def test_a_runs_paraver_trace_is_beside_its_traces_and_names_its_nodes(
 
 def test_the_metrics_of_the_training_may_be_damaged(run: Path) -> None:
     (run / "metrics/rank0.jsonl").write_text('{"event": "start", "rank": "x", "host": 1}\n')
-    assert main(["paraver", str(run)]) == 0
+    assert main(["export", "paraver", str(run)]) == 0
     assert "rank 1 @ node8" in strict_prv.read(run / "torch" / "trace.prv").names["TASK"]
 
 
 def test_exporting_twice_does_not_take_the_export_for_a_trace(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        assert main(["perfetto", str(run), "--json"]) == 0
+        assert main(["export", "perfetto", str(run), "--json"]) == 0
     first, second = (json.loads(said + "}") for said in capsys.readouterr().out.split("}\n")[:2])
     assert first["tasks"] == second["tasks"] == 2
     assert (run / "torch" / "trace.perfetto.gz").is_file()
@@ -78,7 +78,7 @@ def test_an_export_of_traces_without_a_run_leaves_earlier_ones_as_they_are(
     here: Path, run: Path, command: str, first: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / first).write_text("of another training")
-    asked = [command, str(run / "torch/rank0.json.gz"), "--json"]
+    asked = ["export", command, str(run / "torch/rank0.json.gz"), "--json"]
     names = []
     for _ in range(2):
         assert main(asked) == 0
@@ -92,10 +92,10 @@ def test_an_export_of_traces_without_a_run_leaves_earlier_ones_as_they_are(
 @pytest.mark.parametrize(
     ("words", "there", "free"),
     [
-        ("paraver no-such-trace --out mine", "mine.row", "mine-2"),
-        ("paraver no-such-run --submit --out mine", "mine.prv", "mine-2"),
-        ("perfetto no-such-trace --out mine", "mine.perfetto.gz", "mine-2"),
-        ("perfetto no-such-trace --out mine.json.gz", "mine.json.gz", "mine-2.json.gz"),
+        ("export paraver no-such-trace --out mine", "mine.row", "mine-2"),
+        ("export paraver no-such-run --submit --out mine", "mine.prv", "mine-2"),
+        ("export perfetto no-such-trace --out mine", "mine.perfetto.gz", "mine-2"),
+        ("export perfetto no-such-trace --out mine.json.gz", "mine.json.gz", "mine-2.json.gz"),
     ],
 )
 def test_a_name_that_is_taken_is_refused_before_anything_is_read(
@@ -109,7 +109,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_read(
     assert [p.name for p in here.iterdir()] == [there]
 
 
-@pytest.mark.parametrize("command", ["paraver", "perfetto"])
+@pytest.mark.parametrize("command", ["export paraver", "export perfetto"])
 @pytest.mark.parametrize(
     ("out", "said"),
     [
@@ -123,22 +123,22 @@ def test_a_folder_is_no_name_to_write_to(
     run: Path, command: str, out: str, said: str, *, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "results").mkdir()
-    assert main([command, str(run / "torch"), "--out", out]) == 2
+    assert main([*command.split(), str(run / "torch"), "--out", out]) == 2
     assert capsys.readouterr().err == f"slurm.sh: {said}\n"
     assert [p.name for p in here.rglob("*")] == ["results"]
 
 
 def test_files_and_folders_go_where_the_flag_says(run: Path, tmp_path: Path) -> None:
-    assert main(["paraver", str(run / "torch"), "--out", str(tmp_path / "here")]) == 0
+    assert main(["export", "paraver", str(run / "torch"), "--out", str(tmp_path / "here")]) == 0
     assert (tmp_path / "here.prv").is_file() and not (run / "torch" / "trace.prv").exists()
-    assert main(["perfetto", str(run / "torch/rank1.json.gz"), "--out", str(tmp_path / "one.json.gz")]) == 0
+    assert main(["export", "perfetto", str(run / "torch/rank1.json.gz"), "--out", str(tmp_path / "one.json.gz")]) == 0
     assert (tmp_path / "one.json.gz").is_file()
 
 
 def test_the_written_file_is_described_with_units(here: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctest.testmod(export).failed == 0
-    assert main(["paraver", str(run / "torch/rank0.json.gz")]) == 0
-    assert main(["perfetto", str(run / "torch/rank0.json.gz")]) == 0
+    assert main(["export", "paraver", str(run / "torch/rank0.json.gz")]) == 0
+    assert main(["export", "perfetto", str(run / "torch/rank0.json.gz")]) == 0
     said = capsys.readouterr().out
     assert (
         "own engine, 1 task, " in said
@@ -151,14 +151,14 @@ def test_the_written_file_is_described_with_units(here: Path, run: Path, capsys:
 def test_a_compressed_trace_takes_the_place_of_the_other(
     here: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["paraver", str(run / "torch"), "--out", "plain"]) == 0
-    assert main(["paraver", str(run / "torch"), "--out", "packed", "-z"]) == 0
+    assert main(["export", "paraver", str(run / "torch"), "--out", "plain"]) == 0
+    assert main(["export", "paraver", str(run / "torch"), "--out", "packed", "-z"]) == 0
     assert capsys.readouterr().out.splitlines()[3] == "packed.prv.gz"
     assert sorted(path.name for path in here.glob("packed*")) == ["packed.pcf", "packed.prv.gz", "packed.row"]
     dates = r"\([^)]*\)"
     plain, packed = (here / "plain.prv").read_text(), gzip.decompress((here / "packed.prv.gz").read_bytes()).decode()
     assert re.sub(dates, "", packed, count=1) == re.sub(dates, "", plain, count=1)
-    assert main(["paraver", str(run / "torch"), "--out", "packed"]) == 2, "both would have one .pcf"
+    assert main(["export", "paraver", str(run / "torch"), "--out", "packed"]) == 2, "both would have one .pcf"
     assert "packed.pcf exists already and is never overwritten" in capsys.readouterr().err
 
 
@@ -167,28 +167,28 @@ def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     export = real_trace("nsys_h100_2gpu_ab/before.sqlite")
-    assert main(["paraver", str(export), "--out", str(tmp_path / "t"), "--json"]) == 0
+    assert main(["export", "paraver", str(export), "--out", str(tmp_path / "t"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["engine"] == "own"
-    assert main(["paraver", str(export), "--out", str(tmp_path / "u"), "--engine", "nsys2prv"]) == 1
+    assert main(["export", "paraver", str(export), "--out", str(tmp_path / "u"), "--engine", "nsys2prv"]) == 1
     assert "nsys2prv cannot be started" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["paraver", "no-such-run"], "RUN: there"),
-        (["paraver", "{empty}"], "there is no trace"),
-        (["paraver", "{run}", "--engine", "nsys2prv"], "reads nsys reports only"),
-        (["paraver", "{run}", "--types", "nccl"], "needs cuda_api_trace"),
+        (["export", "paraver", "no-such-run"], "RUN: there"),
+        (["export", "paraver", "{empty}"], "there is no trace"),
+        (["export", "paraver", "{run}", "--engine", "nsys2prv"], "reads nsys reports only"),
+        (["export", "paraver", "{run}", "--types", "nccl"], "needs cuda_api_trace"),
         (
-            ["paraver", "{run}", "-f", "forward"],
+            ["export", "paraver", "{run}", "-f", "forward"],
             "--filter-nvtx: only nsys2prv can do that, and it reads nsys reports only",
         ),
         (
-            ["paraver", "{run}", "--engine", "own", "-s", "-f", "x"],
+            ["export", "paraver", "{run}", "--engine", "own", "-s", "-f", "x"],
             "and it is not used with --engine own: leave --filter",
         ),
-        (["perfetto", "{run}", "--engine", "own"], "perfetto: unknown flag --engine"),
+        (["export", "perfetto", "{run}", "--engine", "own"], "perfetto: unknown flag --engine"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_2(
@@ -201,30 +201,30 @@ def test_a_wrong_request_is_one_sentence_and_2(
 
 
 def test_a_folder_that_cannot_be_written_is_1(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["paraver", str(run), "--out", str(run / "no" / "where")]) == 1
+    assert main(["export", "paraver", str(run), "--out", str(run / "no" / "where")]) == 1
     assert "cannot be written" in capsys.readouterr().err
 
 
 def test_a_trace_that_cannot_be_read_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "torch/rank1.json.gz").write_bytes(gzip.compress(b'{"traceEvents": [{"cat": "kernel", "ts": x}]}'))
-    assert main(["perfetto", str(run)]) == 1
+    assert main(["export", "perfetto", str(run)]) == 1
     assert "rank1.json.gz: is damaged" in capsys.readouterr().err
     assert not list(run.rglob("*.perfetto.gz"))
 
 
-@pytest.mark.parametrize("command", ["paraver", "perfetto", "report", "status"])
+@pytest.mark.parametrize("command", ["export paraver", "export perfetto", "export csv", "report", "status"])
 @pytest.mark.parametrize("name", ["nowhere/trace.json.gz", "./nowhere", "~/nowhere/at/all"])
 def test_a_path_that_is_not_there_is_a_wrong_request(
     here: Path, command: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, name]) == 2
+    assert main([*command.split(), name]) == 2
     assert f"{name}: there is no such file or folder" in capsys.readouterr().err
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["paraver", "perfetto"])
+@pytest.mark.parametrize("command", ["export paraver", "export perfetto"])
 def test_a_home_folder_is_found_by_its_tilde(
     run: Path, command: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(run))
-    assert main([command, "~/torch"]) == 0
+    assert main([*command.split(), "~/torch"]) == 0

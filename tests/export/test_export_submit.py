@@ -1,4 +1,4 @@
-"""`slurm.sh paraver --submit`, against a stand-in for sbatch: the job converts as requested, in any folder."""
+"""`slurm.sh export paraver --submit`, against a stand-in for sbatch: the job converts as requested, in any folder."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(harness: Harness, tmp_path: Path) -> Path:
 def test_the_job_converts_as_was_asked(run: Path, harness: Harness, tmp_path: Path) -> None:
     image = ("--container", "tools image.sif", "--container-command", "apptainer")
     asked = ("--engine", "own", "--out", "here", "--types", "cuda_api_trace,nccl", *image, "--compress")
-    done = harness("paraver", str(run), "--submit", *asked, "--json")
+    done = harness("export", "paraver", str(run), "--submit", *asked, "--json")
     assert done.returncode == 0, done.stderr
     script = tmp_path / "sbatch.sh"
     words = shlex.split(script.read_text().replace("\\\n", ""))
@@ -106,7 +106,7 @@ def test_of_a_run_on_this_machine_there_is_nothing_to_bring(
 
 def test_a_wrong_request_is_refused_before_it_is_submitted(run: Path, harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "sbatch.sh").unlink(missing_ok=True)
-    done = harness("paraver", str(run), "--submit", "--types", "nccl")
+    done = harness("export", "paraver", str(run), "--submit", "--types", "nccl")
     assert done.returncode == 2
     assert "--types: nsys2prv needs cuda_api_trace" in done.stderr
     assert not (tmp_path / "sbatch.sh").exists()

@@ -59,7 +59,7 @@ bash scripts/test tests/container      # those in a real container (Apptainer)
 
 The page is written from `tests/faults/`, and a test compares them. RUN is a job id, a name, a path or `last`. For every
 fault, `bash slurm.sh status RUN` prints how the run ended, `bash slurm.sh logs RUN` its output, and
-`bash slurm.sh report RUN` the results of its traces. `bash slurm.sh rerun RUN` makes the same run again."""
+`bash slurm.sh report RUN` the results of its traces. `bash slurm.sh run RUN` makes the same run again."""
 NOT_SHOWN = """## Faults that are not tested
 
 - **The kernel ends a rank for lack of memory inside a cgroup of Slurm.** The tests' Slurm has no cgroups. Slurm's own

@@ -176,7 +176,7 @@ FAULTS = (
         tells="cancelled",
         kept="its script and run.json",
         takes=("logs",),
-        then="slurm.sh rerun RUN",
+        then="slurm.sh run RUN",
         setting=Setting(site={"sbatch": ["--begin=now+1hour"]}),
     ),
     Fault(
@@ -212,7 +212,7 @@ FAULTS = (
         tells="completed, exit 0",
         kept="everything: Slurm refuses, so that nothing is overwritten",
         keeps=WHOLE,
-        then="slurm.sh rerun RUN makes another run",
+        then="slurm.sh run RUN makes another run",
         setting=Setting(steps=20),
     ),
     Fault(

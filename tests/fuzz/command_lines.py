@@ -18,6 +18,8 @@ from typer.models import OptionInfo
 
 from harness.cli.command_line import BEHAVIOUR, Declared, declared
 from harness.cli.commands import COMMANDS
+from harness.cli.launch.run import rerun
+from harness.cli.read import export
 from harness.cli.study import mystery, reference, scaling, series, sweep
 from harness.common.declared_faults import FAULTS
 from harness.experiment.exercises import EXERCISES
@@ -47,11 +49,11 @@ class Table(NamedTuple):
 RUNS = ("last", "local-1", "local-2", "slurm-run", "torch", "traces/rank0.json.gz", "traces/one.sqlite", "traces")
 SETTINGS = ("traces/site.yaml", "traces/sweep.yaml", "traces/model.yaml", "traces/data.json")
 _WORDS = {
-    "status": RUNS, "watch": RUNS, "logs": RUNS, "cancel": RUNS, "rerun": RUNS, "report": RUNS, "compare": RUNS,
+    "status": RUNS, "watch": RUNS, "logs": RUNS, "cancel": RUNS, "report": RUNS, "compare": RUNS,
     "check": (*RUNS, "-e 1 -n 1", "-e 1 --seed 2", "-e 0", "-e 3 --tp 2"), "whatif": RUNS,
     "lesson": ("1a", "1b", "2a", "3c"), "sites": ("local", "slurm", "leonardo", "traces/site.yaml"),
-    "faults": tuple(FAULTS), "paraver": RUNS, "perfetto": RUNS, "sweep": ("traces/sweep.yaml", "gas", "hpz"),
-    "scaling": ("ddp-nodes",), "answer": RUNS, "reveal": RUNS, "class": RUNS, "show": ("a",), "package": ("a",),
+    "paraver": RUNS, "perfetto": RUNS, "export": ("csv", "json", *RUNS), "sweep": ("traces/sweep.yaml", "gas", "hpz"),
+    "answer": RUNS, "reveal": RUNS, "class": RUNS, "show": ("a",), "package": ("a",),
 }  # fmt: skip
 _VALUES = {
     "--site": ("local", "slurm", "leonardo", "marenostrum5", "traces/site.yaml"),
@@ -73,22 +75,24 @@ _VALUES = {
 def tables() -> tuple[Table, ...]:
     """Every command and part of a command, with all of its options."""
     launch = tuple(_of_declared(each) for each in _once(declared().values()))
-    of_series = {"sweep": sweep.FURTHER, "scaling": scaling.FURTHER, "reference record": reference.FURTHER}
-    found = [Table((), launch, launches=True), Table(("plan",), launch, launches=True)]
-    found += [Table((name,), launch, launches=True) for name in ("health", "overlap-test")]
-    found.append(Table(("mystery",), (*launch, *map(_of_declared, mystery.OWN)), launches=True))
+    of_series = {"sweep": sweep.FURTHER, "sweep scaling": scaling.FURTHER, "reference record": reference.FURTHER}
+    found = [Table((), launch, launches=True), Table(("-e", "1", "--plan"), launch, launches=True)]
+    found.append(_of_typer(("run",), rerun))
+    found.append(Table(("lesson", "mystery"), (*launch, *map(_of_declared, mystery.OWN)), launches=True))
     for name, further in of_series.items():
         own = tuple(map(_of_declared, (*series.OWN, *further)))
         words = tuple(name.split())
         found.append(Table(words, (*launch, *own), words[0] != "reference", _WORDS.get(name, ()), launches=True))
-    for group, parts in (("mystery", mystery.PARTS), ("reference", reference.PARTS)):
+    for group, parts in (("lesson mystery", mystery.PARTS), ("reference", reference.PARTS)):
         for part, (command, _) in parts.items():
             if part != "record":
-                found.append(_of_typer((group, part), resolve_name(command)))
+                found.append(_of_typer((*group.split(), part), resolve_name(command)))
     for name, entry in COMMANDS.items():
         if not entry.reads_arguments:
             found.append(_of_typer((name,), resolve_name(entry.function)))
-    found.append(_of_typer(("check",), import_module("harness.cli.study.check").command))
+    found += [_of_typer((name,), import_module(f"harness.cli.study.{name}").command) for name in ("check", "lesson")]
+    found += [_of_typer(("export", kind), of) for kind, of in export.OF_TRACES.items()]
+    found.append(_of_typer(("export",), export.numbers))
     return tuple(found)
 
 
@@ -139,7 +143,7 @@ def _from_fields() -> dict[str, tuple[str, ...]]:
 
 
 HEADS = (0.6, 0.1, 0.25)  # how often a launch, a plan, a command that measures nothing; else one that does
-MEASURING = frozenset({"report", "compare", "check", "whatif", "paraver", "perfetto", "doctor", "lesson", "reference"})
+MEASURING = frozenset({"report", "compare", "check", "whatif", "export", "doctor", "lesson", "reference"})
 
 
 def command_line(head: int, parts: Sequence[int]) -> Case:

@@ -46,11 +46,11 @@ def recorded_run(box_files: Mapping[str, bytes], head: int, parts: Sequence[int]
         ["status", run, "--json"],
         ["ls"],
         ["ls", "--json"],
-        ["rerun", run, "--dry-run"],
+        ["run", run, "--dry-run"],
         ["cancel", run],
         ["logs", run],
         ["status", "local-1"],
-        ["rerun", f"{run}/run.json", "--dry-run"],
+        ["run", f"{run}/run.json", "--dry-run"],
     )
     lines = [*chance.sample(looks, 2)]
     heavy = chance.random()

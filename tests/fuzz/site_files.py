@@ -91,7 +91,7 @@ def site_file(head: int, parts: Sequence[int]) -> Case:
     where = ["--site", "traces/new.yaml"]
     launch = ["-e", chance.choice("0123"), *where, "--dry-run", *chance.choice(([], ["--json"], ["-n", "2"]))]
     other = chance.choice(
-        (["sites", "traces/new.yaml"], ["sites", "traces/new.yaml", "--json"], ["plan", "-e", "1", *where])
+        (["sites", "traces/new.yaml"], ["sites", "traces/new.yaml", "--json"], ["-e", "1", "--plan", *where])
     )
     return Case([launch, other], {"traces/new.yaml": content})
 

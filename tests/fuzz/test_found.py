@@ -27,12 +27,12 @@ REFUSED = {
     "--strict of a sweep": (["sweep", "hpz", "--strict"], "unknown flag --strict"),
     "--repeats with 5,000 digits": (["sweep", "hpz", f"--repeats={LONG}"], "takes a whole number from 1 to"),
     "a scaling's size with 5,000 digits": (
-        ["scaling", "-e", "1", "--nodes", f"1,{LONG}"],
+        ["sweep", "scaling", "-e", "1", "--nodes", f"1,{LONG}"],
         "takes numbers above 0 with commas",
     ),
     "--max-parallel above every float": (["sweep", "hpz", f"--max-parallel={HUGE}"], "takes a whole number above 0"),
     "a mystery's --seed with 5,000 digits": (
-        ["mystery", "-e", "1", f"--seed={LONG}"],
+        ["lesson", "mystery", "-e", "1", f"--seed={LONG}"],
         "--seed takes a whole number of at most 1000 digits, not of 5000",
     ),
     "more students than a float can count": (["doctor", f"--students={HUGE}"], "1000000"),
@@ -48,10 +48,6 @@ REFUSED = {
     "a limit of a number that is not there, with a page": (
         ["compare", "traces/one.sqlite", "last", "--html", "page.html", "--fail-if", "mfu < 0.3"],
         "there is no 'mfu' here",
-    ),
-    "a rank that no job has, with pictures": (
-        ["report", "traces", "--png", "png", "--ranks", "0"],
-        "--ranks 0: there is no such rank",
     ),
 }
 

@@ -81,11 +81,10 @@ def _looked_at(chance: Random, folder: str) -> list[str]:
         ["report", folder, "--no-html", "--full"],
         ["whatif", folder],
         ["report", folder, "--no-html", "--window", "gpu"],
-        ["perfetto", folder],
-        ["paraver", folder, "--engine", "own"],
-        ["report", folder, "--no-html", "--hta-compatible"],
+        ["export", "perfetto", folder],
+        ["export", "paraver", folder, "--engine", "own"],
         ["compare", folder, "torch"],
-        ["report", folder, "--no-html", "--csv", "new/csv"],
+        ["export", "csv", folder, "-o", "new/csv"],
     )
     return usual if chance.random() < 0.7 else chance.choice(others)
 

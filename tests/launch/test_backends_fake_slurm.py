@@ -322,7 +322,7 @@ def test_a_run_again_and_a_lessons_run_record_what_they_ask_for(
     harness(*words)
     for job_id, again in (("4712", "4711"), ("4713", "4712")):
         fake(programs, "sbatch", f"echo {job_id}")
-        harness("rerun", again)
+        harness("run", again)
         assert command_of_run(job_id)[-len(words):] == words  # fmt: skip
     fake(programs, "sbatch", "n=$(cat $0.n || echo 4713); echo $((n + 1)) >$0.n; cat $0.n")
     fake(programs, "squeue", "echo COMPLETED")

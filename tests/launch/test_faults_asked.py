@@ -76,7 +76,7 @@ def test_the_record_and_the_command_bring_them_back() -> None:
         (["-e", "3", "--pp", "2", "--fault", "uneven-stages,layers=2"], "must keep one: the nearest is layers=1"),
         (["-e", "3", "--tp", "2", "--fault", "small-buckets,kb=8"], "has one replica, so no gradients are exchanged"),
         (["-e", "1", "-g", "1", "--fault", "slow-link,ms=1,rank=0"], "a single rank sends no messages"),
-        (["faults", "pauze"], "there is no fault 'pauze': did you mean pause?"),
+        (["help", "faults", "pauze"], "there is no fault 'pauze': did you mean pause?"),
     ],
 )  # fmt: skip
 def test_a_wrong_fault_is_refused_in_one_sentence(
@@ -106,13 +106,13 @@ def test_every_wrong_fault_of_a_request_is_named() -> None:
 
 
 def test_the_list_has_every_fault_with_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["faults"]) == 0
+    assert main(["help", "faults"]) == 0
     shown = capsys.readouterr().out
     assert all(f"\n{name} " in shown for name in FAULTS)
-    assert main(["faults", "--json"]) == 0
+    assert main(["help", "faults", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in listed] == list(FAULTS)
-    assert main(["faults", "pause"]) == 0
+    assert main(["help", "faults", "pause"]) == 0
     one = capsys.readouterr().out
     assert "--fault pause,ms=…[,rank=all][,every=1]" in one
     assert "data-stall" not in one

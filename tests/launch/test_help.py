@@ -15,7 +15,13 @@ from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of
 from tests.launch.launch_shared import ROOT, Harness
 
-PARTS = [*(f"mystery {part}" for part in mystery.PARTS), *(f"reference {part}" for part in reference.PARTS)]
+PARTS = [
+    "lesson mystery",
+    *(f"lesson mystery {part}" for part in mystery.PARTS),
+    "sweep scaling",
+    "export paraver",
+    *(f"reference {part}" for part in reference.PARTS),
+]
 WIDTHS = ("80", "100", "200")
 
 

@@ -63,7 +63,7 @@ def test_a_run_lies_where_it_was_typed_and_is_found_there(tmp_path: Path) -> Non
     assert asked["program"]["arguments"][-1] == "-e 1"
     assert json.loads(process(folder, "ls", "--json").stdout)[-1]["name"] == the_run(folder).name
     assert process(folder, "logs", "last").stdout == done.stdout
-    again = process(folder, "rerun", "last")
+    again = process(folder, "run", "last")
     assert (again.returncode, again.stdout) == (0, done.stdout)
 
 
@@ -94,7 +94,7 @@ def test_a_secret_is_kept_for_a_rerun_and_shown_to_nobody(tmp_path: Path) -> Non
     held = [path for path in run.path.rglob("*") if path.is_file() and SECRET in path.read_text(errors="replace")]
     assert {path.name for path in held} == {"run.json", "job.sbatch"}
     assert {oct(path.stat().st_mode & 0o777) for path in held} == {"0o600"}
-    shown = [process(tmp_path, *words) for words in (["report", "last"], ["ls"], ["rerun", "last", "--yes"])]
+    shown = [process(tmp_path, *words) for words in (["report", "last"], ["ls"], ["run", "last", "--yes"])]
     assert not [done for done in shown if SECRET in done.stdout + done.stderr]
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from harness.cli.command_line import split_line
+from harness.cli.main import main
+from harness.cli.removed import refuse_removed
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, DeepSpeed, Megatron
 from harness.experiment.parse import all_options, build_experiment
@@ -36,14 +40,16 @@ def complaints(*words: str) -> list[str]:
         (["-e", "²"], "there is no exercise '²'"),
         (["-e", "1", "-e", "2"], "-e/--exercise is given twice, as 1 and as 2: drop one"),
         (["check", "a", "b", "--runs", "2", "--runs=3"], "check: --runs is given twice, as 2 and as 3: drop one"),
-        (["report", "x", "--csv", "a", "--csv", "b"], "report: --csv is given twice, as a and as b: drop one"),
+        (["export", "csv", "x", "-o", "a", "-o", "b"], "export: -o is given twice, as a and as b: drop one"),
         (["lesson", "9z"], "there is no lesson '9z' (slurm.sh lesson lists all)"),
         (["check", "a"], "check: B is missing (slurm.sh help check)"),
-        (["run"], "-e/--exercise is missing"),
-        (["run", "-e", "1", "stray"], "unexpected word 'stray'"),
+        (["run", "-n", "2"], "run: name your script after --, as in"),
+        (["run", "train.py"], "run: name your script after --, as in"),
+        (["run", "last", "-n", "2"], "run: unknown flag -n (slurm.sh help run lists all flags)"),
+        (["export", "svg", "x"], "export: csv|parquet|png|notebook|json: got 'svg', takes one of csv, parquet, png"),
         (["help", "chekc"], "there is no command 'chekc': did you mean check? (slurm.sh help lists all commands)"),
         (["--help", "xyzzy"], "there is no command 'xyzzy' (slurm.sh help lists all commands)"),
-        (["help", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),
+        (["help", "lesson", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),
         (["-n", "2", "--site", "local"], "-e/--exercise is missing"),
         (["-e", "1", "-n", "0"], "-n/--nodes: got '0', takes a whole number ≥ 1"),
         (["-e", "1", "-n", "-1"], "-n/--nodes: got '-1'"),
@@ -175,10 +181,45 @@ def test_a_dash_is_named_by_its_kind(harness: Harness) -> None:
         assert f"this is {name} ({sign})" in harness("-e", "1", f"{sign}mixed-precision").stderr
 
 
-def test_run_is_the_launch(harness: Harness) -> None:
-    launched, run = harness("-e", "1", "--dry-run"), harness("run", "-e", "1", "--dry-run")
-    assert (run.returncode, run.stdout, run.stderr) == (0, launched.stdout, launched.stderr)
-    assert "torchrun" in run.stdout or "accelerate" in run.stdout
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("paraver", ["export paraver last"]),
+        ("perfetto a b --out 'my trace'", ["export perfetto a b --out 'my trace'"]),
+        ("health -n 4 -- --slow-rank 1", ["-e 0 -n 4 --health -- --slow-rank 1"]),
+        ("overlap-test -n 2", ["-e 0 -n 2 --overlap-test"]),
+        ("scaling --gpus 1,2 -- train.py -n 3", ["sweep scaling --gpus 1,2 -- train.py -n 3"]),
+        ("faults pause", ["help faults pause"]),
+        ("plan -e 3 -- --pp 2", ["-e 3 --plan -- --pp 2"]),
+        ("plan run -n 2 -- train.py", ["run -n 2 --plan -- train.py"]),
+        ("rerun path/run.json --yes", ["run path/run.json --yes"]),
+        ("mystery answer last --cause lock", ["lesson mystery answer last --cause lock"]),
+        ("try last", ["whatif last --verify"]),
+        ("help rerun", ["run last"]),
+        ("run -e 1 -n 2 -- --fsdp", ["-e 1 -n 2 -- --fsdp"]),
+        ("report a --full --csv=t --notebook --html p.html --window gpu",
+         ["export csv a --window gpu -o t", "export notebook a --window gpu"]),
+        ("report --notebook my.ipynb a --png p",
+         ["export notebook a -o my.ipynb", "export png a -o p"]),
+        ("report a --hta-compatible --full", ["report a --full"]),
+    ],
+)  # fmt: skip
+def test_a_removed_word_or_flag_answers_with_the_line_to_type_instead(
+    typed: str, instead: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(typed)) == 2
+    out, err = capsys.readouterr()
+    sentence, *lines = err.splitlines()
+    assert not out and sentence.endswith(": removed. Type instead:")
+    assert lines == [f"  bash slurm.sh {line}" for line in instead]
+    for line in instead:
+        refuse_removed(split_line(shlex.split(line)))
+
+
+def test_what_comes_after_the_users_script_is_the_scripts() -> None:
+    refuse_removed(
+        split_line(["run", "--dry-run", "--", "train.py", "--precision", "bf16", "--hta-compatible", "plan"])
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,13 +229,16 @@ def test_run_is_the_launch(harness: Harness) -> None:
         (["-e", "1", "--mixed-precison"], "did you mean --mixed-precision? (slurm.sh --help lists all flags)"),
         (["-e", "1", "--site", "leonado"], "did you mean leonardo? (slurm.sh sites lists all;"),
         (["-e", "1", "--model", "tiny-lama"], "did you mean tiny-llama? (the last lines of slurm.sh --help"),
-        (["-e", "1", "--fault", "pauze,ms=5"], "did you mean pause? (slurm.sh faults lists all)"),
+        (["-e", "1", "--fault", "pauze,ms=5"], "did you mean pause? (slurm.sh help faults lists all)"),
         (["ls", "--limt", "3"], "ls: unknown flag --limt: did you mean --limit? (slurm.sh help ls lists all flags)"),
-        (["mystery", "class", ".", "--jsn"], "unknown flag --jsn: did you mean --json? (slurm.sh help mystery class"),
+        (
+            ["lesson", "mystery", "class", ".", "--jsn"],
+            "unknown flag --jsn: did you mean --json? (slurm.sh help lesson mystery class",
+        ),
         (["sweep", "gas", "--repeat", "3"], "did you mean --repeats? (slurm.sh help sweep lists all flags)"),
         (["lesson", "1aa"], "did you mean 1a? (slurm.sh lesson lists all)"),
         (["sweep", "gass"], "did you mean gas? (slurm.sh sweep lists all"),
-        (["mystery", "-e", "1", "--levle", "2"], "unknown flag --levle: did you mean --level? ("),
+        (["lesson", "mystery", "-e", "1", "--levle", "2"], "unknown flag --levle: did you mean --level? ("),
         (["ls", "last"], "ls: unexpected word 'last' (slurm.sh help ls)"),
         (["version"], "did you mean --version? (slurm.sh help lists all commands)"),
     ],

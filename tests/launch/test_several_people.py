@@ -162,18 +162,18 @@ OPEN: list[tuple[list[str], int, list[str]]] = [
     (["compare", "local-1", "RUN/torch/"], 0, ["Configuration: "]),
     (["whatif", "local-1"], 0, ["A step takes"]),
     (
-        ["perfetto", "local-1"],
+        ["export", "perfetto", "local-1"],
         1,
         [f"RUN/torch/trace.perfetto.gz cannot be written: Permission denied: RUN/torch {ASK}; --out PREFIX writes"],
     ),
-    (["perfetto", "local-1", "--out", "HOME/a"], 0, ["HOME/a.perfetto.gz"]),
-    (["paraver", "local-1"], 1, [f"RUN/torch/trace.prv cannot be written: Permission denied: RUN/torch {ASK}; --out"]),
-    (["paraver", "local-1", "--out", "HOME/b"], 0, ["HOME/b.prv"]),
+    (["export", "perfetto", "local-1", "--out", "HOME/a"], 0, ["HOME/a.perfetto.gz"]),
+    (["export", "paraver", "local-1"], 1, ["RUN/torch/trace.prv cannot be written: Permission denied: RUN/torch"]),
+    (["export", "paraver", "local-1", "--out", "HOME/b"], 0, ["HOME/b.prv"]),
     (["cancel", "local-1"], 2, [f"slurm.sh: local-1 belongs to {ME}: only {ME} can cancel it\n"]),
     (["rm", "local-1", "--yes"], 2, [f"slurm.sh: local-1 belongs to {ME}: only {ME} can delete it\n"]),
-    (["rerun", "local-1"], 2, [f"a launch asks first: it belongs to {ME}\n", "add --yes to run the commands of "]),
-    (["rerun", "local-1", "--dry-run"], 0, ["RUN/run.json would run or use:\n  site local, as in configs/"]),
-    (["rerun", "local-1", "--yes"], 1, ["cannot be written", f"{ASK}: choose another place with HARNESS_RUNS\n"]),
+    (["run", "local-1"], 2, [f"a launch asks first: it belongs to {ME}\n", "add --yes to run the commands of "]),
+    (["run", "local-1", "--dry-run"], 0, ["RUN/run.json would run or use:\n  site local, as in configs/"]),
+    (["run", "local-1", "--yes"], 1, ["cannot be written", f"{ASK}: choose another place with HARNESS_RUNS\n"]),
     (["-e", "1"], 1, [f"ROOT/exercise_1_DDP: cannot be written (Permission denied): it {ASK}: choose another place"]),
     (["-e", "2"], 1, [f"ROOT/exercise_2_DeepSpeed: cannot be written (Permission denied): ROOT {ASK}: choose another"]),
     (["sweep", "gas", "--yes"], 1, ["cannot be written (Permission denied)", f"{ASK}: choose another place with"]),
@@ -200,7 +200,7 @@ def _filled(words: Sequence[str], run: Run, shared: Shared) -> list[str]:
     return filled
 
 
-ANY = (["ls"], ["status", "last"], ["report", "local-1"], ["logs", "last"], ["cancel", "last"], ["rerun", "last"])
+ANY = (["ls"], ["status", "last"], ["report", "local-1"], ["logs", "last"], ["cancel", "last"], ["run", "last"])
 
 
 def test_a_folder_that_the_umask_077_of_its_owner_closed_is_said_and_whom_to_ask(shared: Shared) -> None:

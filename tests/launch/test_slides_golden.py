@@ -65,4 +65,4 @@ def test_the_slides_command_asks_for_this(
 
     words = EXPECTED["words"] | there["words"] | {"nodes": nodes, "folder": f"/checkout/exercises/{exercise['folder']}"}
     assert programs(script) == [filled(argv, words) for argv in slide["argv"]]
-    assert ("-m harness paraver" in script) == ("--nsys2prv" in command)
+    assert ("-m harness export paraver" in script) == ("--nsys2prv" in command)

@@ -38,7 +38,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
         found.append(" ".join(command))
         return 0
 
-    monkeypatch.setattr("harness.cli.launch.rerun.go", go)
+    monkeypatch.setattr("harness.cli.launch.run.go", go)
     return found
 
 
@@ -83,7 +83,7 @@ def test_a_site_that_is_not_known_word_for_word_is_shown_and_refused_without_a_p
     fields: dict[str, Any], shown: list[str], harness: Harness, started: Started, rewritten: Callable[..., Run]
 ) -> None:
     run = rewritten(site=LOCAL.model_copy(update=fields))
-    refused = harness("rerun", str(run.path))
+    refused = harness("run", str(run.path))
     assert (refused.returncode, started) == (2, [])
     assert all(each in refused.stderr for each in shown), refused.stderr
     assert escaped(refused.stderr.replace("\n", "")) == refused.stderr.replace("\n", "")
@@ -91,9 +91,9 @@ def test_a_site_that_is_not_known_word_for_word_is_shown_and_refused_without_a_p
         f"slurm.sh: add --yes to run the commands of {run.record_file} shown above: without a terminal no question "
         "can be asked (nothing was started)"
     )
-    assert harness("rerun", str(run.path), "--yes").returncode == 0
+    assert harness("run", str(run.path), "--yes").returncode == 0
     assert len(started) == 1
-    shown_only = harness("rerun", str(run.path), "--dry-run")
+    shown_only = harness("run", str(run.path), "--dry-run")
     assert shown_only.returncode == 0
     assert all(each in shown_only.stderr for each in shown)
 
@@ -111,7 +111,7 @@ OWN: dict[str, dict[str, Any]] = {
 def test_ones_own_run_at_a_known_site_asks_nothing(
     changes: dict[str, Any], harness: Harness, started: Started, rewritten: Callable[..., Run]
 ) -> None:
-    done = harness("rerun", str(rewritten(**changes).path))
+    done = harness("run", str(rewritten(**changes).path))
     assert (done.returncode, done.stderr, len(started)) == (0, "", 1)
 
 
@@ -119,11 +119,11 @@ def test_a_file_of_another_user_asks_in_every_case(
     harness: Harness, started: Started, rewritten: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = rewritten(user="anna")
-    said = harness("rerun", str(run.path)).stderr
+    said = harness("run", str(run.path)).stderr
     assert "a launch asks first: it says that anna made it\n" in said
     assert "  site local, as in configs/sites/local.yaml\n" in said
     monkeypatch.setattr("harness.cli.launch.untrusted_files.owner_of", lambda _path: "berta")
-    assert "a launch asks first: it belongs to berta\n" in harness("rerun", str(run.path)).stderr
+    assert "a launch asks first: it belongs to berta\n" in harness("run", str(run.path)).stderr
     assert started == []
 
 
@@ -134,11 +134,11 @@ def test_a_record_from_elsewhere_that_names_files_asks(
     (tmp_path / "mailed").mkdir()
     mailed = tmp_path / "mailed" / "run.json"
     mailed.write_bytes(run.record_file.read_bytes())
-    said = harness("rerun", str(mailed)).stderr
+    said = harness("run", str(mailed)).stderr
     assert "\n  --data /x/data.json\n  --script /tmp/evil.py\na launch asks first: it is not one of your runs" in said
     assert started == []
     plain = rewritten_file(mailed, experiment=DDP())
-    assert harness("rerun", str(plain)).returncode == 0
+    assert harness("run", str(plain)).returncode == 0
     assert len(started) == 1
 
 
@@ -153,15 +153,15 @@ def test_ones_own_site_file_is_known_until_it_changes_or_is_gone(
 ) -> None:
     path = Path(site_file(tmp_path, scheduler="local", device="cpu", setup=["true"]))
     run = rewritten(site=load_site(str(path)), command=["slurm.sh", "-e", "1", "--site", str(path)])
-    assert harness("rerun", str(run.path)).stderr == ""
+    assert harness("run", str(run.path)).stderr == ""
     site_file(tmp_path, scheduler="local", device="cpu", setup=["true", "false"])
-    assert f"its site x differs from {path} in setup\n" in harness("rerun", str(run.path)).stderr
+    assert f"its site x differs from {path} in setup\n" in harness("run", str(run.path)).stderr
     path.unlink()
-    assert f"its site file {path} is not here any more" in harness("rerun", str(run.path)).stderr
+    assert f"its site file {path} is not here any more" in harness("run", str(run.path)).stderr
     assert len(started) == 1
     named = site_file(tmp_path, scheduler="local", device="cpu", setup=["true"])
     moved = rewritten(site=load_site(named), command=["slurm.sh", "-e", "1"], job_id="local-2")
-    assert harness("rerun", str(moved.path), HARNESS_SITE=named).stderr == ""
+    assert harness("run", str(moved.path), HARNESS_SITE=named).stderr == ""
 
 
 def test_a_site_file_that_another_user_may_have_put_there_is_not_known_by_its_own_word(
@@ -181,7 +181,7 @@ def test_a_person_is_asked_once_and_may_say_no(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     for answer, count in ((False, 0), (True, 1)):
         monkeypatch.setattr("typer.confirm", lambda *_a, answer=answer, **_k: answer)
-        done = harness("rerun", str(run.path))
+        done = harness("run", str(run.path))
         assert (done.returncode, len(started)) == (0, count)
         assert ("nothing was started" in done.stderr) is not answer
 
@@ -232,7 +232,7 @@ def test_a_job_that_converts_takes_no_options_from_another_users_run(
 ) -> None:
     site = load_site("slurm").model_copy(update={"sbatch": ["--export=LD_PRELOAD=/x.so"]})
     run = rewritten(site=site, backend="slurm", created_ns=time.time_ns())
-    refused = harness("paraver", str(run.path), "--submit")
+    refused = harness("export", "paraver", str(run.path), "--submit")
     assert refused.returncode == 2
     assert "its site slurm differs from configs/sites/slurm.yaml in sbatch: convert it here, without --submit" in (
         refused.stderr

@@ -94,7 +94,7 @@ def test_a_run_whose_record_is_lost_is_said_to_be_one(tmp_path: Path, harness: H
     run.record_file.unlink()
     with pytest.raises(WorkError, match=r"its run\.json is lost"):
         find_run(str(run.path))
-    for command in ("status", "logs", "cancel", "rerun"):
+    for command in ("status", "logs", "cancel", "run"):
         done = harness(command, str(run.path))
         assert (done.returncode, done.stdout) == (1, "")
         assert "its run.json is lost" in done.stderr

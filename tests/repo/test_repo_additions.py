@@ -106,7 +106,8 @@ def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(tree
     write_traces(tmp_path / "traces")
     first, second = (str(path) for path in sorted((tmp_path / "traces").iterdir()))
     out = tmp_path / "out"
-    text = harness(tree, "report", first, second, "--full", "--csv", str(out), "--html", str(out / "page.html"))
+    text = harness(tree, "report", first, second, "--full", "--html", str(out / "page.html"))
+    harness(tree, "export", "csv", first, second, "-o", str(out))
     assert "How late each rank begins" in text
     assert "How late each rank begins" in (out / "page.html").read_text(encoding="utf-8")
     with (out / "wakeups.csv").open() as file:

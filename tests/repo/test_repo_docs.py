@@ -90,7 +90,9 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if path.name != "CHANGELOG.md"], ids=lambda path: path.name
+)
 def test_commands_name_files_and_subcommands_that_exist(path: Path) -> None:
     from harness.cli.commands import COMMANDS
 
@@ -145,7 +147,7 @@ def launches() -> list[str]:
 def test_documented_launches_are_valid_requests(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     from harness.cli.main import main
 
-    argv = ["--dry-run", *shlex.split(words)]
+    argv = [*(() if "--plan" in words else ("--dry-run",)), *shlex.split(words)]
     codes = [main(argv if "--site" in words else ["--site", site, *argv]) for site in ("leonardo", "local")]
     assert 0 in codes, capsys.readouterr().err
 

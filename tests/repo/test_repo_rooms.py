@@ -140,7 +140,7 @@ def test_the_bootstrap_needs_nothing_but_python() -> None:
         ["lesson"],
         ["help", "lesson"],
         ["sweep", "hpz", "--site", "leonardo", "--dry-run"],
-        ["scaling", "-e", "1", "--nodes", "1,2", "--dry-run"],
+        ["sweep", "scaling", "-e", "1", "--nodes", "1,2", "--dry-run"],
     ],
     ids=" ".join,
 )

@@ -135,15 +135,15 @@ def test_the_installed_package_is_neither_the_checkouts_nor_does_it_see_what_is_
 
 
 def test_it_reports_a_trace_and_writes_the_page(installed: Installed, traces: list[Path]) -> None:
-    done = installed(
-        "report", traces[0].parent, "--full", "--html", "page.html", "--csv", "tables", "--png", "pictures"
-    )
+    done = installed("report", traces[0].parent, "--full", "--html", "page.html")
     assert done.returncode == 0, done.stderr
     assert "of 1.00 ms a step" in done.stdout
     assert "gemm bf16" in done.stdout, "the rules of configs/kernels.yaml are applied"
     page = (installed.folder / "page.html").read_text()
     assert "plotly" in page
     assert len(page) > 1_000_000, "Plotly and our own scripts are inside"
+    assert installed("export", "csv", traces[0].parent, "-o", "tables").returncode == 0
+    assert installed("export", "png", traces[0].parent, "-o", "pictures").returncode == 0
     assert (installed.folder / "tables" / "kernels.csv").is_file()
     assert list((installed.folder / "pictures").glob("*.png"))
 
@@ -153,8 +153,8 @@ def test_it_compares_and_exports(installed: Installed, traces: list[Path]) -> No
     compared = installed("compare", first, second, "--html", "compare.html")
     assert (compared.returncode, compared.stderr.count("Traceback")) == (0, 0), compared.stderr
     assert "Step time, mean over ranks" in compared.stdout
-    assert installed("perfetto", first, second, "--out", "merged").returncode == 0
-    paraver = installed("paraver", first, second, "--out", "merged")
+    assert installed("export", "perfetto", first, second, "--out", "merged").returncode == 0
+    paraver = installed("export", "paraver", first, second, "--out", "merged")
     assert paraver.returncode == 0, paraver.stderr
     assert {p.name for p in installed.folder.glob("merged*")} >= {"merged.prv", "merged.pcf", "merged.row"}
     (views,) = (line.split(": ", 1)[1] for line in paraver.stdout.splitlines() if "views" in line)
@@ -164,12 +164,12 @@ def test_it_compares_and_exports(installed: Installed, traces: list[Path]) -> No
 def test_its_help_lists_what_works_there(installed: Installed) -> None:
     done = installed("--help")
     assert done.returncode == 0, done.stderr
-    assert all(f"  {name} " in done.stdout for name in ("report", "compare", "paraver", "perfetto"))
-    assert "  rerun " not in done.stdout
+    assert all(f"  {name} " in done.stdout for name in ("report", "compare", "export"))
+    assert "  run " not in done.stdout
     assert "training-traces report" in installed("report", "--help").stdout
 
 
-@pytest.mark.parametrize("words", [["-e", "1"], ["-e", "1", "--dry-run"], ["rerun", "last"], ["lesson", "1a"]])
+@pytest.mark.parametrize("words", [["-e", "1"], ["-e", "1", "--dry-run"], ["run", "last"], ["lesson", "1a"]])
 def test_a_launch_says_that_it_needs_the_checkout(installed: Installed, words: list[str]) -> None:
     before = installed.files()
     done = installed(*words)
@@ -183,10 +183,10 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_written(
     installed: Installed, traces: list[Path]
 ) -> None:
     before = installed.files()
-    done = installed("report", *traces, "--csv", "csv", "--parquet", "tables", "--html", "page.html")
+    done = installed("export", "parquet", *traces, "-o", "tables")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith("training-traces: --parquet needs pyarrow: run `pip install pyarrow`")
+    assert line.startswith("training-traces: export parquet needs pyarrow: run `pip install pyarrow`")
     assert installed.files() == before
 
 

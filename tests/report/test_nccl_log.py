@@ -265,10 +265,11 @@ def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
     monkeypatch.setenv("COLUMNS", "120")  # a narrower terminal shortens what does not fit
     run = a_run(tmp_path, "local-1")
     copytree(DATA / "sockets", run.path / "nccl")
-    assert main(["report", str(run.path), "--full", "--csv", str(tmp_path / "csv")]) == 0
+    assert main(["report", str(run.path), "--full"]) == 0
     said = capsys.readouterr().out
     assert "between nodes        sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set\n" in said
     assert "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set" in run.page.read_text(encoding="utf-8")
+    assert main(["export", "csv", str(run.path), "-o", str(tmp_path / "csv")]) == 0
     with (tmp_path / "csv" / "nccl_connections.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["transport"] for row in rows] == ["NET/Socket", "P2P/CUMEM"]

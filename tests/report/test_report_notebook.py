@@ -62,8 +62,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def written(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
-    """What `report --notebook` says."""
-    assert main(["report", *map(str, words)]) == 0
+    """What `export notebook` says."""
+    assert main(["export", "notebook", *map(str, words)]) == 0
     return capsys.readouterr().out
 
 
@@ -74,7 +74,7 @@ def test_the_cells_run_and_show_what_the_report_shows(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = folder.parent / "mine.ipynb"
-    assert f"The notebook: {file}" in written(capsys, folder, "--notebook", file)
+    assert str(file) in written(capsys, folder, "-o", file)
     names, figures = executed(file.read_text(), monkeypatch)
     said = capsys.readouterr().out
     assert names["RUN"] == str(folder)
@@ -91,7 +91,7 @@ def test_the_cells_run_and_show_what_the_report_shows(
 def test_the_split_of_a_rank_in_its_cell_is_that_of_the_summary(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written(capsys, folder, "--notebook", tmp_path / "a.ipynb")
+    written(capsys, folder, "-o", tmp_path / "a.ipynb")
     names, figures = executed((tmp_path / "a.ipynb").read_text(), monkeypatch)
     device = names["summary"].devices[0]
     (axes,) = next(f.axes for f in figures if f.axes[0].get_xlabel() == "share of the window (%)")
@@ -108,7 +108,7 @@ def test_several_runs_are_compared(
     for number, path in enumerate(paths, 1):
         write_traces(path, ranks=number)
     file = tmp_path / "all.ipynb"
-    written(capsys, *paths, "--notebook", file)
+    written(capsys, *paths, "-o", file)
     names, figures = executed(file.read_text(), monkeypatch)
     said = capsys.readouterr().out
     assert names["RUNS"] == dict(zip("abc", map(str, paths), strict=True))
@@ -202,7 +202,7 @@ def test_a_folder_of_two_jobs_is_loaded_by_the_files_of_each(
         for trace in write_traces(tmp_path / name, ranks=ranks):
             trace.rename(both / f"{name}-{trace.name}")
     file = tmp_path / "both.ipynb"
-    written(capsys, both, "--window", "gpu", "--notebook", file)
+    written(capsys, both, "--window", "gpu", "-o", file)
     names, _ = executed(file.read_text(), monkeypatch)
     assert names["RUNS"] == {
         "a": str(both / "one-rank0.json"),
@@ -257,26 +257,26 @@ def run(tmp_path: Path) -> Path:
 def test_a_students_notebook_is_kept_and_an_untouched_one_is_not_doubled(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert f"The notebook: {run / 'report.ipynb'}" in written(capsys, run, "--no-html", "--notebook")
+    assert str(run / "report.ipynb") in written(capsys, run)
     first = run / "report.ipynb"
-    said = written(capsys, "--notebook", run, "--no-html")
-    assert (f"The notebook: {first}" in said, "is kept" in said) == (True, False)
+    said = written(capsys, run)
+    assert (str(first) in said, "is kept" in said) == (True, False)
     assert len(list(run.glob("*.ipynb"))) == 1
     first.write_text(first.read_text().replace("A name", "My name") + " ")
     changed = first.read_bytes()
-    said = written(capsys, run, "--no-html", "--notebook")
-    assert f"The notebook: {run / 'report-2.ipynb'}" in said
+    said = written(capsys, run)
+    assert str(run / "report-2.ipynb") in said
     assert f"{first} differs and is kept" in said
     assert first.read_bytes() == changed
     assert sorted(p.name for p in run.glob("*.ipynb")) == ["report-2.ipynb", "report.ipynb"]
     assert not list(run.glob(".*")), "no temporary file"
 
 
-def test_traces_that_are_no_run_get_it_here_and_json_stays_json(
+def test_traces_that_are_no_run_get_it_here(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert json.loads(written(capsys, folder, "--json", "--notebook"))["world_size"] == 2
+    written(capsys, folder)
     assert (tmp_path / "report.ipynb").is_file()
 
 
@@ -291,20 +291,19 @@ def test_a_file_that_appears_while_it_is_written_is_not_replaced(
 
     monkeypatch.setattr("harness.report.notebook.notebook", slowly)
     with pytest.raises(RequestError, match="exists already and is never overwritten"):
-        write_notebook([str(folder)], measure_jobs([folder]), Window.STEPS, str(file))
+        write_notebook([str(folder)], measure_jobs([folder]), Window.STEPS, file)
     assert file.read_text() == "another's"
 
 
 REFUSED = {
-    "--notebook taken.ipynb": (2, "exists already and is never overwritten; give another name, for example "
+    "-o taken.ipynb": (2, "exists already and is never overwritten; give another name, for example "
                                   "taken-2.ipynb"),
-    "--notebook dangling.ipynb": (2, "exists already and is never overwritten"),
-    "--notebook=page.html": (2, "a notebook's name ends with .ipynb, as in --notebook page.ipynb"),
-    "--notebook=traces": (2, "is a folder; give a file, as in --notebook traces/report.ipynb"),
-    "--notebook taken.ipynb/x.ipynb": (1, "cannot be written"),
-    "--notebook gone/x.ipynb": (1, "cannot be written"),
-    "--notebook --hta-compatible": (2, "a notebook has our own numbers"),
-    "--notebook tests": (2, "tests is a run of the communication tests"),
+    "-o dangling.ipynb": (2, "exists already and is never overwritten"),
+    "--out=page.html": (2, "a notebook's name ends with .ipynb, as in --out page.ipynb"),
+    "--out=traces": (2, "is a folder; give a file, as in --out traces/report.ipynb"),
+    "-o taken.ipynb/x.ipynb": (1, "cannot be written"),
+    "-o gone/x.ipynb": (1, "cannot be written"),
+    "tests": (2, "tests is a run of the communication tests"),
 }  # fmt: skip
 
 
@@ -320,10 +319,10 @@ def test_what_is_refused_is_one_sentence_and_nothing_is_written(
     (tmp_path / "tests" / "run.json").write_text("{}")
     before = sorted(tmp_path.rglob("*"))
     code, said = REFUSED[words]
-    assert main(["report", "traces", *words.split()]) == code
+    assert main(["export", "notebook", "traces", *words.split()]) == code
     out, err = capsys.readouterr()
     (sentence,) = (line for line in err.splitlines() if line.startswith("slurm.sh: "))
-    assert sentence.startswith("slurm.sh: --notebook")
+    assert sentence.startswith(("slurm.sh: --out", "slurm.sh: export notebook"))
     assert f": {said}" in sentence
     assert not out
     assert sorted(tmp_path.rglob("*")) == before

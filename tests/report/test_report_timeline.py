@@ -184,12 +184,12 @@ def opened_by(command: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sorted(opened)
 
 
-@pytest.mark.parametrize("also", [["--html"], ["--png"], ["--ranks", "1", "--html"]], ids=" ".join)
+@pytest.mark.parametrize("words", ["report --html", "export png -o", "report --ranks 1 --html"])
 def test_a_page_and_its_numbers_come_from_one_reading_of_each_trace(
-    also: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_traces(tmp_path / "traces")
-    opened = opened_by(["report", str(tmp_path / "traces"), *also, str(tmp_path / "out")], monkeypatch)
+    opened = opened_by([*words.split(), str(tmp_path / "out"), str(tmp_path / "traces")], monkeypatch)
     assert opened == ["rank0.json", "rank1.json"]
     assert any(tmp_path.glob("out*"))
 

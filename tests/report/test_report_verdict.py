@@ -296,6 +296,7 @@ def test_the_few_bytes_of_an_item_are_no_reason_to_pin(direction: str) -> None:
         (["-e", "1", "--site=my site.yaml", "-a", "me"],
          "bash slurm.sh -e 1 '--site=my site.yaml' -a me -- --micro-batch-size 4"),
         (["rerun", "last"], "bash slurm.sh -e 1 --site leonardo -a me -- --micro-batch-size 4"),
+        (["run", "last"], "bash slurm.sh -e 1 --site leonardo -a me -- --micro-batch-size 4"),
     ],
 )  # fmt: skip
 def test_whatever_was_typed_the_next_command_launches(typed: list[str], command: str) -> None:

@@ -31,7 +31,7 @@ def test_an_edited_copy_is_a_run_of_its_own_that_says_what_was_edited(slurm_sh: 
     compared = slurm_sh("compare", first.job_id, job).stdout
     assert "micro_batch_size" in compared and "edited (1 line)" in compared
     assert "Its script was edited by hand (1 line differs)" in slurm_sh("report", job).stdout
-    again = slurm_sh("rerun", job, "--dry-run", "--yes")
+    again = slurm_sh("run", job, "--dry-run", "--yes")
     assert "--micro-batch-size 4" in again.stdout, again.stderr
 
 

@@ -71,5 +71,5 @@ def test_a_sweep_over_a_flag_of_the_script(slurm_sh: SlurmSh, folder: Path, seri
     assert {run["job_id"].partition("_")[1] for run in runs} == {"_"}, "one array"
     (folder / "8.done").unlink()
     last = next(run["job_id"] for run in runs if run["experiment"]["command"][-1] == "8")
-    again = typed(slurm_sh, folder, "rerun", last, "--wait")
+    again = typed(slurm_sh, folder, "run", last, "--wait")
     assert (again.returncode, (folder / "8.done").exists()) == (0, True), again.stderr

@@ -412,7 +412,7 @@ def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(slurm_sh_accoun
 @pytest.mark.long
 def test_a_paraver_trace_can_be_a_job_of_its_own_that_waits_for_the_run(slurm_sh: SlurmSh) -> None:
     run = slurm_sh.submit(slurm_sh.site("plain"), *SHORT)
-    said = slurm_sh("paraver", run.job_id, "--submit", "--json")
+    said = slurm_sh("export", "paraver", run.job_id, "--submit", "--json")
     assert said.returncode == 0, said.stderr
     follower = json.loads(said.stdout)
     assert slurm_sh.slurm.state(follower["job_id"]) == "PENDING"

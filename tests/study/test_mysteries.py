@@ -242,7 +242,7 @@ def test_of_two_causes_each_answer_counts_for_the_one_that_it_fits() -> None:
     ("change", "sentence"),
     [
         ({"cause": "data-stal"}, "--cause: there is no cause 'data-stal': did you mean data-stall?"),
-        ({"cause": "xyz"}, "--cause: there is no cause 'xyz' (slurm.sh faults lists all)"),
+        ({"cause": "xyz"}, "--cause: there is no cause 'xyz' (slurm.sh help faults lists all)"),
         ({"phase": "forwards"}, "--phase takes forward, backward, optimizer, not 'forwards': did you mean forward?"),
         ({"ranks": (0, 5)}, "--rank: there is no rank 5, the ranks are 0 to 1: the nearest is 1"),
         ({"ms": 0}, "--ms takes a number above 0, not 0"),
@@ -266,7 +266,7 @@ def made(root: Path, job_id: str, faults: tuple[str, ...], level: Level = 1) -> 
 
 
 def say(run: Run, *words: str) -> int:
-    return main(["mystery", "answer", str(run.path), *words])
+    return main(["lesson", "mystery", "answer", str(run.path), *words])
 
 
 def test_answers_are_kept_in_order_until_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,7 +274,7 @@ def test_answers_are_kept_in_order_until_the_end(tmp_path: Path, capsys: pytest.
     assert say(run, "--cause", "pause", "--ms", "60") == 0
     assert "answer 1 to 7: 60 of 100" in capsys.readouterr().out
     first = answers_file(run.path).read_text()
-    assert main(["mystery", str(run.path)]) == 0
+    assert main(["lesson", "mystery", str(run.path)]) == 0
     shown_run = capsys.readouterr().out
     assert "7: a mystery of level 1: one cause, on all ranks" in shown_run
     assert "answer 1: pause --ms 60 --rank all --every 1" in shown_run
@@ -285,7 +285,7 @@ def test_answers_are_kept_in_order_until_the_end(tmp_path: Path, capsys: pytest.
     shown = json.loads(capsys.readouterr().out)
     assert (shown["answer"], shown["points"], shown["total"]) == (2, 100, 100)
     assert answers_file(run.path).read_text().startswith(first)
-    assert main(["mystery", "reveal", str(run.path), "--no-run"]) == 0
+    assert main(["lesson", "mystery", "reveal", str(run.path), "--no-run"]) == 0
     assert "it was  data-stall,ms=60" in capsys.readouterr().out
     assert say(run, "--cause", "data-stall", "--ms", "60") == 2
     assert "was revealed, so no further answer counts" in capsys.readouterr().err
@@ -305,7 +305,7 @@ def test_the_last_answer_may_ask_for_the_end(tmp_path: Path, capsys: pytest.Capt
 def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = completed(tmp_path, "7", DDP())
     assert say(run, "--cause", "pause", "--ms", "5") == 2
-    assert "RUN: 7 is not a mystery: start one with slurm.sh mystery -e 1" in capsys.readouterr().err
+    assert "RUN: 7 is not a mystery: start one with slurm.sh lesson mystery -e 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_a_wrong_request_gets_one_sentence(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     monkeypatch.setenv("HARNESS_SITE", "local")
-    assert main(["mystery", *words]) == 2
+    assert main(["lesson", "mystery", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert sentence in line
     assert list(tmp_path.iterdir()) == []
@@ -342,7 +342,21 @@ def test_a_wrong_request_gets_one_sentence(
 
 @pytest.mark.parametrize("exercise", ["1", "2", "3"])
 def test_a_job_s_script_does_not_tell(exercise: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["mystery", "-e", exercise, "--level", "3", "--seed", "4", "--site", "local", "-g", "2", "--dry-run"]
+    words = [
+        "lesson",
+        "mystery",
+        "-e",
+        exercise,
+        "--level",
+        "3",
+        "--seed",
+        "4",
+        "--site",
+        "local",
+        "-g",
+        "2",
+        "--dry-run",
+    ]
     assert main(words) == 0
     script = capsys.readouterr().out
     assert main([*words, "--json"]) == 0
@@ -376,9 +390,9 @@ def test_the_board_grades_anew_and_counts_mistakes(tmp_path: Path, capsys: pytes
     assert len({row.mystery for row in board.rows}) == 1, "all had the same one"
     (mistake,) = board.mistakes
     assert (mistake.said, mistake.instead_of, mistake.students, mistake.times) == ("pause", "data-stall", 2, 3)
-    assert main(["mystery", "class", str(tmp_path)]) == 0
+    assert main(["lesson", "mystery", "class", str(tmp_path)]) == 0
     assert "pause instead of data-stall: 3 × by 2 students" in capsys.readouterr().out
-    assert main(["mystery", "class", str(tmp_path), "--json"]) == 0
+    assert main(["lesson", "mystery", "class", str(tmp_path), "--json"]) == 0
     assert [row["points"] for row in json.loads(capsys.readouterr().out)["rows"]] == [100, 60, 100]
 
 

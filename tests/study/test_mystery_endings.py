@@ -141,7 +141,7 @@ def test_the_report_asks_for_kind_rank_and_step(tmp_path: Path, fault: str) -> N
     asked = DDP(mystery=hidden(Secret((fault,), "00")))
     said = said_of(without_diagnosis(Summary(experiment=asked, run={"job_id": "local-7"}), tmp_path))
     assert "This run is a mystery: " in said.sentences[-1]
-    assert said.command == "bash slurm.sh mystery answer local-7 --cause KIND --rank RANK --step STEP"
+    assert said.command == "bash slurm.sh lesson mystery answer local-7 --cause KIND --rank RANK --step STEP"
 
 
 # ---- grading
@@ -178,7 +178,7 @@ def test_of_two_ranks_that_do_not_fit_together_either_is_right() -> None:
     ("change", "sentence"),
     [
         ({"cause": "lok"}, "--cause: there is no cause 'lok': did you mean lock?"),
-        ({"cause": "hang"}, "(slurm.sh faults hang lists all)"),
+        ({"cause": "hang"}, "(slurm.sh help faults hang lists all)"),
         ({"ms": 5.0}, "--ms is for a slow training, and this is a hang: drop it"),
         ({"every": 2}, "--every is for a slow training, and this is a hang: drop it"),
         ({"step": -1}, "--step takes a whole number ≥ 0, not -1; the nearest is 0"),
@@ -192,7 +192,7 @@ def test_an_answer_that_cannot_be_right_is_refused(change: dict[str, object], se
 
 def test_answers_and_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = crashed(tmp_path, left=True)
-    words = ["mystery", "answer", str(run.path), "--cause", "gone", "--rank", "1"]
+    words = ["lesson", "mystery", "answer", str(run.path), "--cause", "gone", "--rank", "1"]
     assert main(words) == 0
     assert "answer 1 to 7: 70 of 100" in capsys.readouterr().out
     assert main([*words, "--step", "5", "--reveal"]) == 0
@@ -200,7 +200,7 @@ def test_answers_and_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "it was  crash,kind=gone,rank=1: its process ends at once with status 0 (os._exit)\n" in said
     assert "answer 1: gone --rank 1\n" in said
     assert "the harness says: rank 1 left the training in step 5 by os._exit(0)" in said
-    assert main(["mystery", "reveal", str(run.path), "--json"]) == 0
+    assert main(["lesson", "mystery", "reveal", str(run.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["points"] == 100
 
 
@@ -210,7 +210,7 @@ def test_a_secret_that_no_mystery_draws_is_refused(
 ) -> None:
     """A handed-in file may hold whatever somebody has sealed."""
     run = completed(tmp_path, "7", DDP(gpus_per_node=2, mystery=hidden(Secret((fault,), "00"))))
-    assert main(["mystery", str(run.path)]) == 2
+    assert main(["lesson", "mystery", str(run.path)]) == 2
     assert f"the mystery cannot be opened: {fault} is drawn for none" in capsys.readouterr().err
 
 
@@ -225,7 +225,7 @@ def test_a_real_one_tells_no_cause_before_its_end(
 ) -> None:
     for name, value in {"HARNESS_RUNS": str(tmp_path), "HARNESS_SITE": "local", "CUDA_VISIBLE_DEVICES": ""}.items():
         monkeypatch.setenv(name, value)
-    words = ["mystery", "-e", "1", "-g", "2", "--kind", subject, "--level", "2", "--seed", "3"]
+    words = ["lesson", "mystery", "-e", "1", "-g", "2", "--kind", subject, "--level", "2", "--seed", "3"]
     subprocess.run(
         [sys.executable, "-m", "harness", *words],
         cwd=ROOT, env=dict(os.environ), capture_output=True, check=False, timeout=300,
@@ -242,7 +242,7 @@ def test_a_real_one_tells_no_cause_before_its_end(
     status = run.status()
     assert status is not None and status.state == {"hang": "stuck", "crash": "failed"}[subject]
     place = ["--rank", str(fault.rank), "--step", str(fault.step)]
-    assert main(["mystery", "answer", "last", "--cause", fault.values["kind"], *place, "--reveal"]) == 0
+    assert main(["lesson", "mystery", "answer", "last", "--cause", fault.values["kind"], *place, "--reveal"]) == 0
     said = capsys.readouterr().out
     assert "100 of 100" in said
     assert f"in step {fault.step}" in said.split("the harness says: ")[1]

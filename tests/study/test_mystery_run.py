@@ -39,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("HARNESS_SITE", "local")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(local, "start_controller", _train_here)
-    assert main(["mystery", "-e", "1", "-g", "2", "--seed", SEED, "--profiler", "torch", *SHORT]) == 0
+    assert main(["lesson", "mystery", "-e", "1", "-g", "2", "--seed", SEED, "--profiler", "torch", *SHORT]) == 0
     return find_run("last")
 
 
@@ -97,8 +97,10 @@ def test_nothing_tells_before_the_end_and_everything_after(
         assert "This run is a mystery" in capsys.readouterr().out, "nor does a part of the run tell"
 
     phase = ("--phase", fault.values["in"])
-    assert main(["mystery", "answer", "last", "--cause", "host-stall", "--ms", fault.values["ms"], *phase]) == 0
-    assert main(["mystery", "reveal", "last"]) == 0
+    assert (
+        main(["lesson", "mystery", "answer", "last", "--cause", "host-stall", "--ms", fault.values["ms"], *phase]) == 0
+    )
+    assert main(["lesson", "mystery", "reveal", "last"]) == 0
     told = capsys.readouterr().out
     assert "answer 1 to local-1: 100 of 100" in told
     assert f"it was  {text}: " in told
@@ -113,5 +115,5 @@ def test_nothing_tells_before_the_end_and_everything_after(
     without = find_run("local-2")
     assert without.record.experiment == asked.model_copy(update={"mystery": None})
     assert not (without.path / "faults").exists()
-    assert main(["mystery", "reveal", str(run.path), "--json"]) == 0
+    assert main(["lesson", "mystery", "reveal", str(run.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["without"] == "local-2", "it is run once"

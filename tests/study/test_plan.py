@@ -1,4 +1,4 @@
-"""`slurm.sh plan`: the verdict, the nearest setting that fits, where each number is from, and what is not known."""
+"""`slurm.sh … --plan`: the verdict, the nearest setting that fits, where each number is from, and what is not known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.launch.plan_short import short_form
+from harness.cli.launch.plan import short_form
 from harness.cli.main import main
 from harness.experiment.exercises import Experiment
 from harness.launch.submit import Prepared, prepare
@@ -222,23 +222,23 @@ def test_exercise_0s_lines_replace_the_nominal_rates(no_runs: Path) -> None:
 
 
 def test_strict_makes_a_warning_an_error_and_writes_nothing(no_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *LARGE, "--strict"]) == 2
+    assert main([*LARGE, "--plan", "--strict"]) == 2
     assert "--strict: an estimated" in capsys.readouterr().err
-    assert main(["plan", *LARGE]) == 0
+    assert main([*LARGE, "--plan"]) == 0
     assert "warning: an estimated" in capsys.readouterr().err
     assert main(["-e", "3", "-n", "4", *LEONARDO, "--dry-run", "--strict"]) == 2
     assert list(no_runs.iterdir()) == []
 
 
 def test_the_page_says_each_formula_and_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "-e", "2", "-n", "2", *LEONARDO, "--", "--mixed-precision"]) == 0
+    assert main(["-e", "2", "-n", "2", *LEONARDO, "--plan", "--", "--mixed-precision"]) == 0
     page = capsys.readouterr().out
     for text in ("14 + 14 + 84 = 112 GB", "2·N/8", "PaLM, 2022", "Rajbhandari", "PaLM", "between nodes", "GPU h"):
         assert text in page
 
 
 def test_json_has_every_number_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *LARGE, "--json"]) == 0
+    assert main([*LARGE, "--plan", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] == "does not fit"
     assert found["fits_with"].startswith("bash slurm.sh -e")
@@ -246,10 +246,10 @@ def test_json_has_every_number_by_name(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_wrong_launch_is_a_wrong_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "-e", "2", "--nodse", "2"]) == 2
+    assert main(["-e", "2", "--plan", "--nodse", "2"]) == 2
     assert "--nodes" in capsys.readouterr().err
-    assert main(["plan"]) == 0
-    assert "Usage: slurm.sh plan" in capsys.readouterr().out
+    assert main(["-e", "2", "--plan", "--dry-run"]) == 2
+    assert "--plan and --dry-run exclude each other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("exercise", [0, 1, 2, 3])
@@ -296,7 +296,7 @@ def test_megatrons_ranks_share_the_samples_of_a_replica(words: tuple[str, ...], 
 
 
 def test_the_page_names_the_global_batch_also_without_accumulation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "-e", "1", *LEONARDO]) == 0
+    assert main(["-e", "1", *LEONARDO, "--plan"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "global batch" in line)
     assert "16 samples" in line and "4 ranks × 1 accumulation step × micro-batch 4" in line
 

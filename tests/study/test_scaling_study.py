@@ -1,4 +1,4 @@
-"""`slurm.sh scaling`: which field keeps the work, speed-up and efficiency with intervals, and what limits them."""
+"""`slurm.sh sweep scaling`: which field keeps the work, speed-up and efficiency with intervals, and their limits."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_t
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = len(all_runs())
-    assert main(["scaling", *words, "--json"]) == 0
+    assert main(["sweep", "scaling", *words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     ups = [size["speed_up"] for size in told["sizes"]]
     assert [round(up["mean"], 6) for up in ups] == [1.0, 1.6, 2.0]
@@ -181,7 +181,7 @@ def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_t
     assert "the largest loss is devices that wait for their host" in told["limit"]
     assert len(all_runs()) == before
 
-    assert main(["scaling", *words, "--csv", str(tmp_path / "t.csv"), "--png", str(tmp_path / "t.png")]) == 0
+    assert main(["sweep", "scaling", *words, "--csv", str(tmp_path / "t.csv"), "--png", str(tmp_path / "t.png")]) == 0
     said = capsys.readouterr().out
     row = next(line for line in said.splitlines() if line.split()[:1] == ["4"])
     assert "2.00 (1.9" in row
@@ -210,5 +210,5 @@ def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_t
 def test_a_wrong_study_is_one_sentence(
     asked: list[str], sentence: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["scaling", *asked]) == 2
+    assert main(["sweep", "scaling", *asked]) == 2
     assert sentence in capsys.readouterr().err

@@ -235,5 +235,8 @@ def test_an_unknown_variant_is_a_sentence_with_the_nearest(
 
 
 def test_a_scaling_study_says_it_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scaling", "-e", "1", "--nodes", "1,2", "--repeats", "1", "--site", "leonardo", "--dry-run"]) == 0
+    assert (
+        main(["sweep", "scaling", "-e", "1", "--nodes", "1,2", "--repeats", "1", "--site", "leonardo", "--dry-run"])
+        == 0
+    )
     assert "to make: 2 runs, expected 0." in capsys.readouterr().err

@@ -46,5 +46,5 @@ def test_a_report_works_on_a_new_format(trace: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_new_format_is_exported(trace: Path, tmp_path: Path) -> None:
-    assert main(["perfetto", str(trace), "--out", str(tmp_path / "out.gz")]) == 0
+    assert main(["export", "perfetto", str(trace), "--out", str(tmp_path / "out.gz")]) == 0
     assert (tmp_path / "out.gz").stat().st_size > 0

@@ -248,7 +248,7 @@ def test_what_is_not_a_report_says_that_it_reads_no_timeline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_csv(tmp_path / "job.csv", ROWS)
-    assert main(["perfetto", str(path), "--out", str(tmp_path / "out.gz")]) == 1
+    assert main(["export", "perfetto", str(path), "--out", str(tmp_path / "out.gz")]) == 1
     assert "is a timeline of operations" in capsys.readouterr().err
 
 
@@ -261,10 +261,11 @@ def test_two_timelines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_page_and_the_whole_report_show_the_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_csv(tmp_path / "job.csv", ROWS)
-    assert report(path, "--full", "--html", tmp_path / "page.html", "--csv", tmp_path / "tables") == 0
+    assert report(path, "--full", "--html", tmp_path / "page.html") == 0
     said = capsys.readouterr().out
     assert "Slowdown by operation" in said and "Slowdown by worker" in said
     assert "Slowdown by stragglers" in (tmp_path / "page.html").read_text()
+    assert main(["export", "csv", str(path), "-o", str(tmp_path / "tables")]) == 0
     assert (tmp_path / "tables" / "straggler_workers.csv").exists()
 
 

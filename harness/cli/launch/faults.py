@@ -1,46 +1,43 @@
-"""`slurm.sh faults`: the faults that `--fault` can inject, or one fault with its keys."""
+"""`slurm.sh help faults`: the faults that `--fault` can inject, or one fault with its keys."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from textwrap import wrap
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from harness.cli.command_line import columns
-from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.faults import FAULTS, FaultKind
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable
 
 HEAD = ("fault", "keys", "exercise", "on", "what happens")
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 WIDTH = 118
 
 
-def faults(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="show this one with its keys")] = None,
-    as_json: JsonOption = False,
-) -> int:
-    """List the faults that --fault injects into a training; show one with its keys."""
-    kinds = list(FAULTS.values()) if name is None else [_named(name)]
-    if as_json:
-        print(json.dumps([as_data(kind) for kind in kinds], indent=1))
-        return 0
-    print("\n".join(_table(kinds, columns(WIDTH))))
-    if name is None:
-        print(f"as in slurm.sh -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} faults NAME shows the keys of one")
-    else:
-        print("\n".join(["", *_keys(kinds[0])]))
-    return 0
+def faults_page(words: Sequence[str]) -> str:
+    """All faults that --fault injects into a training, or the one that is named, with its keys; for `--json` as JSON.
+    Raises RequestError: there is no such fault."""
+    names = [word for word in words if word != "--json"]
+    if names[1:] or (names[:1] and names[0].startswith("-")):
+        raise RequestError(f"help faults: unexpected word {printable(names[-1])!r}")
+    kinds = [_named(names[0])] if names else list(FAULTS.values())
+    if "--json" in words:
+        return json.dumps([as_data(kind) for kind in kinds], indent=1)
+    lines = [*_table(kinds, columns(WIDTH))]
+    if names:
+        return "\n".join([*lines, "", *_keys(kinds[0])])
+    use = f"as in slurm.sh -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} help faults NAME shows the keys of one"
+    return "\n".join([*lines, use])
 
 
 def _named(name: str) -> FaultKind:
     if name not in FAULTS:
-        hint = nearest_or_list(name, FAULTS, "slurm.sh faults lists all")
+        hint = nearest_or_list(name, FAULTS, "slurm.sh help faults lists all")
         raise RequestError(f"there is no fault {name!r}{hint}")
     return FAULTS[name]
 

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,6 +30,7 @@ class Behaviour(NamedTuple):
 
     site: str | None = None
     dry_run: bool = False
+    plan: bool = False
     explain: bool = False
     wait: bool = False
     follow: bool = False
@@ -53,16 +53,14 @@ def launch_argv(argv: list[str], is_run: bool = False) -> int:
     return go(experiment, choice, behaviour, ["slurm.sh", *words])
 
 
-# `slurm.sh run -e 1 …`, which is `slurm.sh -e 1 …`, or `slurm.sh run … -- train.py …`.
-run = partial(launch_argv, is_run=True)
-
-
 def behaviour_of(line: LaunchLine) -> Behaviour:
     """How the launch behaves. Raises RequestError: there is no script to explain."""
     given: dict[str, Any] = line.given
     behaviour = Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
     if behaviour.explain and not behaviour.dry_run:
         raise RequestError("--explain goes with --dry-run")
+    if behaviour.plan and behaviour.dry_run:
+        raise RequestError("--plan and --dry-run exclude each other: drop one")
     return behaviour
 
 
@@ -140,6 +138,12 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     job = prepared.job
     if prepared.where:
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
+    if behaviour.plan:
+        from harness.cli.launch.plan import show_plan
+
+        warnings = show_plan(prepared, behaviour.json)
+        warn([] if behaviour.json and not behaviour.strict else warnings, behaviour)
+        return 0
     if behaviour.dry_run:
         for line in what_the_shell_brings(os.environ, job):
             print(line, file=sys.stderr)
@@ -157,7 +161,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         return 0
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
-    from harness.cli.launch.plan_short import announced
+    from harness.cli.launch.plan import announced
     from harness.study.start import start_run
 
     plan = announced(prepared, quiet=behaviour.json)

@@ -1,4 +1,4 @@
-"""`slurm.sh plan`: what a launch will need, take and cost, before it starts."""
+"""The plan of a launch: in a few lines, as a launch prints it before it submits, or whole, as `--plan` prints it."""
 
 from __future__ import annotations
 
@@ -7,67 +7,108 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from harness.cli.command_line import RUN, declared, read_launch
-from harness.cli.launch.plan_short import shown
-from harness.cli.page import Page, as_text
-from harness.common.errors import RequestError
-from harness.common.format import aligned
+from harness.common.format import aligned, amount, duration, duration_range, quantity, quantity_range
 
 if TYPE_CHECKING:
-    from harness.study.plan.numbers import Section
+    from harness.launch.submit import Prepared
+    from harness.study.plan.numbers import Quantity, Section
     from harness.study.plan.plan import LaunchPlan
 
 
-page = Page(
-    usage=["plan -e EXERCISE [FLAGS OF A LAUNCH]"],
-    about="What the launch with the same flags will need and take: the memory of each rank by its parts, the "
-    "FLOPs and time of a step, the messages and their time, GPU hours and energy. Each number has its formula "
-    "and its source.",
-    flags=[
-        ("--json", "print machine-readable JSON"),
-        ("--strict", "a warning is an error: exit code 2"),
-        ("all others", "as in a launch (slurm.sh --help)"),
-    ],
-    examples=[
-        ("plan -e 1 -n 2", "two nodes"),
-        ("plan -e 3 -n 2 -- --pp 2", "with a flag of training"),
-        ("plan run -n 2 -- train.py", "a training of your own: its GPU hours at most"),
-    ],
-    docs="docs/theory.md",
-)
-
-
-def plan(arguments: list[str]) -> int:
-    """Print the plan of a launch; returns the exit code. Raises RequestError: the launch is not valid; with --strict
-    also a sentence for each warning."""
-    if not arguments:
-        print(as_text(page))
-        return 0
-    is_run = arguments[0] == RUN
-    if not is_run and not arguments[0].startswith("-"):
-        raise RequestError(f"plan: takes the flags of a launch, as in slurm.sh plan -e 1, and not {arguments[0]!r}")
-    from harness.cli.launch.launch import behaviour_of, request_of, warn
+def show_plan(prepared: Prepared, as_json: bool) -> list[str]:
+    """Print what the launch will need, take and cost; returns its warnings, which JSON holds."""
     from harness.launch.job import warnings_of
-    from harness.launch.submit import prepare
     from harness.study.plan.numbers import plan_document
     from harness.study.plan.plan import plan_of
 
-    line = read_launch(arguments[is_run:], declared(), is_run)
-    behaviour = behaviour_of(line)
-    experiment, choice = request_of(line)
-    prepared = prepare(experiment, choice.site)
     found = plan_of(prepared)
     warnings = [*warnings_of(prepared.job, os.environ), *found.warnings]
-    if behaviour.json:
-        print(json.dumps({"site": choice.site.name, **plan_document(found), "warnings": warnings}, indent=1))
-    else:
-        print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
-        print("\n".join(_page(found)))
-    warn([] if behaviour.json and not behaviour.strict else warnings, behaviour)
-    return 0
+    document = {"site": prepared.job.site.name, **plan_document(found), "warnings": warnings} if as_json else {}
+    print(json.dumps(document, indent=1) if as_json else "\n".join(_whole_form(found)))
+    return warnings
 
 
-def _page(found: LaunchPlan) -> list[str]:
+def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
+    """The plan of a launch. What the shell brings is printed, and, unless `quiet`, the plan's short form."""
+    from harness.launch.submit import what_the_shell_brings
+    from harness.study.plan.plan import plan_of
+
+    plan = plan_of(prepared)
+    for line in [*what_the_shell_brings(os.environ, prepared.job), *([] if quiet else short_form(plan))]:
+        print(line, file=sys.stderr)
+    return plan
+
+
+def shown(row: Quantity) -> str:
+    """The number, or its range, with its unit."""
+    if row.low is None or row.high is None:
+        return quantity(row.value, row.unit)
+    return quantity_range(row.low, row.high, row.unit)
+
+
+def short_form(found: LaunchPlan) -> list[str]:
+    """At most six lines: memory and verdict, the usual micro-batch if it is another one, the global batch if it has
+    several micro-batches, step, communication, cost. What is not known is left out."""
+    from harness.study.plan.numbers import sections_of
+
+    rows = {row.name: row for section in sections_of(found) for row in section.rows}
+    memory = [_memory_line(found), found.memory.usual if found.memory else ""]
+    of_steps = [_batch_line(found), _step_line(found, rows), _communication_line(found, rows)]
+    lines = [*memory, *of_steps, _cost_line(rows)]
+    return [f"{'plan: ' if number == 0 else '      '}{text}" for number, text in enumerate(filter(None, lines))]
+
+
+def _memory_line(found: LaunchPlan) -> str:
+    memory = found.memory
+    if memory is None:
+        return ""
+    parts = memory.peak.highest
+    of = f" of {amount(memory.capacity.total_bytes)}" if memory.capacity.total_bytes else ""
+    each = "GPU" if found.job.device == "cuda" else "process"
+    largest = sorted(parts.__slots__, key=lambda name: -getattr(parts, name))[:3]
+    named = ", ".join(f"{name} {amount(getattr(parts, name))}" for name in largest)
+    verdict = "whether it fits is not known" if memory.verdict == "not known" else memory.verdict
+    return f"memory {amount(parts.total)}{of} per {each}: {verdict} ({named})"
+
+
+def _batch_line(found: LaunchPlan) -> str:
+    from harness.study.plan.numbers import batch_factors
+
+    w = found.workload
+    if w is None or w.micro_batches == 1:
+        return ""
+    size = f"{w.global_batch:,} samples ({w.global_batch * w.seq_length:,} tokens)"
+    return f"global batch of an optimizer step: {batch_factors(w)} = {size}"
+
+
+def _step_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:
+    if "step_ns" not in rows or found.step is None or isinstance(found.step.speed, str):
+        return ""
+    speed = found.step.speed
+    mfu = f"an MFU of {shown(rows['mfu'])}" if "mfu" in rows else "the speed"
+    return f"step {shown(rows['step_ns'])}, at {mfu} " + ("of earlier runs here" if speed.earlier else "as usual")
+
+
+def _communication_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:
+    if found.step is None or not found.step.sent:
+        return ""
+    sent = sum(each.traffic.message_bytes for each in found.step.sent)
+    text = f"each rank communicates {amount(sent)} a step"
+    if "communication_ns" in rows:
+        whole, least = rows["communication_ns"].value, rows["least_exposed_ns"].value
+        hidden = f"exposed {duration_range(least, whole)}" if least < whole else "all of it exposed"
+        text += f": {duration(whole)}, {hidden}"
+    return text
+
+
+def _cost_line(rows: dict[str, Quantity]) -> str:
+    if "most_gpu_hours" not in rows:
+        return ""
+    at_most = f"at most {shown(rows['most_gpu_hours'])} (time limit)"
+    return f"{shown(rows['gpu_hours'])} expected, {at_most}" if "gpu_hours" in rows else at_most
+
+
+def _whole_form(found: LaunchPlan) -> list[str]:
     """Every section, then the sources by the numbers that stand beside the rows."""
     from harness.study.plan.numbers import sections_of
 

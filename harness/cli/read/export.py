@@ -1,4 +1,4 @@
-"""`slurm.sh paraver` and `slurm.sh perfetto`: find the traces, choose the engine and the place, write, and print."""
+"""`slurm.sh export`: a run or any traces as a file for another program: find the traces, choose the place, write."""
 
 from __future__ import annotations
 
@@ -11,10 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
+from harness.cli.page import as_text, of_function
+from harness.cli.read.report import (
+    ExecutorOption,
+    PathsArgument,
+    ResumeOption,
+    SlurmOption,
+    WindowOption,
+    WorkersOption,
+    json_text,
+    of_sbatch,
+)
 from harness.common.errors import HarnessError, RequestError
 from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
+from harness.common.printable import printable
 from harness.export import nsys2prv
 from harness.export.nsys2prv import TYPES, Wanted, check_types, convert, installed
 from harness.export.paraver import compress as compress_paraver
@@ -22,23 +35,27 @@ from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import Recording, find, read
 from harness.monitor.source import MonitorError
-from harness.run import Run, find_run, read_json_lines
+from harness.run import Run, find_run, naming_flag, read_json_lines, write_atomically
 from harness.run.record import FINAL
 from harness.traces.find import search
 from harness.traces.many import map_traces
 from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
+    from harness.analysis.summary import Summary
     from harness.launch.argv import Word
     from harness.traces.trace import Trace
-
+Kind = Literal["csv", "parquet", "png", "notebook", "json"]
 TokensArgument = Annotated[
     list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
 ]
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="PREFIX", help="prefix of the new files; default: beside the run's traces, or in this folder"
+        "-o",
+        "--out",
+        metavar="PREFIX",
+        help="prefix of the new files; default: beside the run's traces, or in this folder",
     ),
 ]
 
@@ -213,7 +230,15 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
             f"--submit takes the job's sbatch options from {run.record_file}: {untrusted[0]}: convert it here, without "
             "--submit"
         )
-    argv: list[Word] = [python_of(run.record.site, this_machine()), "-m", "harness", "paraver", str(run.path), *options]
+    argv: list[Word] = [
+        python_of(run.record.site, this_machine()),
+        "-m",
+        "harness",
+        "export",
+        "paraver",
+        str(run.path),
+        *options,
+    ]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
     output = run.log_after(job_id)
     if as_json:
@@ -294,3 +319,92 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
     else:
         print("  open it at https://ui.perfetto.dev or in chrome://tracing")
     return 0
+
+
+def numbers(
+    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|png|notebook|json", help="what to write")],
+    paths: PathsArgument,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="DIR|FILE",
+            help="folder of the tables or plots, or the file; default: beside the run",
+        ),
+    ] = None,
+    window: WindowOption = "steps",
+    executor: ExecutorOption = "local",
+    workers: WorkersOption = None,
+    slurm_option: SlurmOption = None,
+    resume: ResumeOption = None,
+) -> None:
+    """Every table as CSV or Parquet, every plot as PNG for slides, the report as a notebook that you can change, or
+    all numbers as JSON."""
+    from harness.measure.request import Request, measure_request
+    from harness.report.notebook import check_notebook
+    from harness.report.page.write import run_among, write_pictures
+    from harness.report.tables.catalogue import check_parquet, write_tables
+
+    if kind == "notebook":
+        check_notebook(out, paths)
+    elif kind == "parquet":
+        check_parquet()
+    slurm = of_sbatch(slurm_option or [], resume, executor)
+    request = Request(paths, window=window, workers=workers, slurm=slurm, resume=resume, page=kind == "png")
+    measured = measure_request(request)
+    if kind == "notebook":
+        sys.stdout.write(_notebook(paths, measured.summaries, window, out))
+        return
+    run = run_among(paths)
+    place = out or (run.path if run else Path()) / {"json": "report.json", "png": "plots"}.get(kind, kind)
+    if kind == "json":
+        with naming_flag("--out"):
+            write_atomically(place, json_text(measured.summaries) + "\n")
+    elif kind == "png":
+        write_pictures(paths, measured, place)
+    else:
+        write_tables(measured.summaries, place, parquet=kind == "parquet")
+    print(printable(str(place)))
+
+
+def _notebook(paths: list[str], summaries: list[Summary], window: str, out: Path | None) -> str:
+    """Write the notebook; returns what to say of it."""
+    from harness.analysis.summary import Window
+    from harness.report.notebook import write_notebook
+
+    written = write_notebook(paths, summaries, Window(window), out)
+    said = f"{printable(str(written.path))} (`jupyter lab` opens it)\n"
+    if written.kept is not None:
+        said += f"{printable(str(written.kept))} differs and is kept; -o FILE gives a name of your own\n"
+    return said
+
+
+OF_TRACES = {"paraver": paraver, "perfetto": perfetto}
+EXAMPLES = [
+    ("export perfetto last", "one trace of all ranks, for ui.perfetto.dev"),
+    ("export paraver last", "a Paraver trace: .prv, .pcf, .row"),
+    ("export csv last -o tables", "every table of the report"),
+    ("export png last", "every plot, for slides"),
+]
+
+
+def export(arguments: list[str]) -> int:
+    """Write one kind of file; returns the exit code. Raises RequestError: there is no such kind."""
+    kind = arguments[0] if arguments else ""
+    if kind in OF_TRACES:
+        return run_command(f"export {kind}", OF_TRACES[kind], arguments[1:])
+    if not arguments:
+        print(page(["export"]))
+        return 0
+    return run_command("export", numbers, arguments)
+
+
+def page(words: list[str]) -> str:
+    """The help page, or that of one kind of trace."""
+    if (kind := words[1] if len(words) > 1 else "") in OF_TRACES:
+        return as_text(of_function(f"export {kind}", OF_TRACES[kind], docs="docs/paraver.md" * (kind == "paraver")))
+    shared = of_function("export", numbers, examples=EXAMPLES, docs="docs/api.md")
+    usage = [*shared.usage, *(f"export {kind} RUN|PATH… [FLAGS] (slurm.sh help export {kind})" for kind in OF_TRACES)]
+    return as_text(shared._replace(usage=usage))

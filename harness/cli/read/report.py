@@ -27,101 +27,73 @@ SBATCH_VALUE = re.compile(r"[\w.:,=*@%/\[\]&|+-]+", re.ASCII)
 
 WindowChoice = Literal["steps", "gpu"]
 ExecutorChoice = Literal["local", "slurm"]
+PathsArgument = Annotated[list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files, or folders of them")]
+WindowOption = Annotated[
+    WindowChoice, typer.Option("--window", help="the counted time: the profiled steps, or first to last GPU event")
+]
+ExecutorOption = Annotated[
+    ExecutorChoice, typer.Option("--executor", help="read the traces on this machine, or in a Slurm job array")
+]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, help="processes on this machine, or tasks of the job array")
+]
+SlurmOption = Annotated[
+    list[str] | None,
+    typer.Option("--slurm", metavar="KEY=VALUE", help="an option of sbatch for the array: partition=…, account=…"),
+]
+ResumeOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="continue a job array that lost tasks, from the folder that it left")
+]
 
 
 def report(
-    paths: Annotated[list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files, or folders with traces")],
+    paths: PathsArgument,
     *,
     full: Annotated[bool, typer.Option("--full", help="print every table, not only the answer")] = False,
     as_json: JsonOption = False,
-    window: Annotated[
-        WindowChoice, typer.Option("--window", help="the counted time: the profiled steps, or first to last GPU event")
-    ] = "steps",
-    hta_compatible: Annotated[
-        bool, typer.Option("--hta-compatible", help="print the numbers of HolisticTraceAnalysis 0.5.0 instead")
-    ] = False,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="DIR", help="also write every table as CSV")] = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="DIR", help="also write every table as Parquet")] = None,
+    window: WindowOption = "steps",
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="write the page here (default for a run: report.html in its folder)"),
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
-    png: Annotated[Path | None, typer.Option(metavar="DIR", help="also write every plot as PNG, for slides")] = None,
-    notebook: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[FILE.ipynb]",
-            help="also write a notebook that you can change (default: report.ipynb in the run's folder, or here)",
-        ),
-    ] = None,
     ranks: Annotated[str | None, typer.Option(metavar="0,3,…", help="ranks whose timeline the page shows")] = None,
-    executor: Annotated[
-        ExecutorChoice, typer.Option("--executor", help="read the traces on this machine, or in a Slurm job array")
-    ] = "local",
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="processes on this machine, or tasks of the job array")
-    ] = None,
-    slurm_option: Annotated[
-        list[str] | None,
-        typer.Option("--slurm", metavar="KEY=VALUE", help="an option of sbatch for the array: partition=…, account=…"),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="continue a job array that lost tasks, from the folder that it left"),
-    ] = None,
+    executor: ExecutorOption = "local",
+    workers: WorkersOption = None,
+    slurm_option: SlurmOption = None,
+    resume: ResumeOption = None,
 ) -> None:
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
     none."""
     from harness.measure.request import Request, measure_request
-    from harness.report.page.write import check_pages, run_among, write_pictures
-    from harness.report.tables.catalogue import check_parquet, write_tables
-    from harness.report.tables.terminal import render_hta
+    from harness.report.page.write import check_pages, run_among
 
     # A run has a page only of the window that its summary is about.
-    wanted = html is not None or (window == "steps" and not (no_html or hta_compatible))
+    wanted = html is not None or (window == "steps" and not no_html)
     shown = _ranks(ranks)
     request = Request(
         tokens=paths,
         window=window,
-        hta=hta_compatible,
         workers=workers,
-        slurm=_of_sbatch(slurm_option or [], resume, executor),
+        slurm=of_sbatch(slurm_option or [], resume, executor),
         resume=resume,
-        page=bool(png or html or (wanted and run_among(paths))),
+        page=bool(html or (wanted and run_among(paths))),
         ranks=shown,
     )
-    if parquet is not None:
-        check_parquet()
-    if notebook is not None:
-        from harness.report.notebook import check_notebook
-
-        if hta_compatible:
-            raise RequestError(
-                "--notebook with --hta-compatible: a notebook has our own numbers; leave one of them out"
-            )
-        check_notebook(notebook, paths)
     measured = measure_request(request)
-    summaries = measured.summaries
     if wanted:
-        check_pages(summaries, html, shown)
-    if csv is not None:
-        write_tables(summaries, csv)
-    if parquet is not None:
-        write_tables(summaries, parquet, parquet=True)
-    if png is not None:
-        write_pictures(paths, measured, png)
+        check_pages(measured.summaries, html, shown)
     written = _pages(paths, measured, html, shown) if wanted else []
-    cells = _notebook(paths, summaries, window, notebook) if notebook is not None else ""
     if as_json:
-        texts = [summary.model_dump_json(indent=1) for summary in summaries]
-        print(texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]")
+        print(json_text(measured.summaries))
         return
-    if hta_compatible:
-        sys.stdout.write("\n".join(map(render_hta, summaries)))
-    else:
-        _show(paths, summaries, full, written)
-    sys.stdout.write(cells)
+    _show(paths, measured.summaries, full, written)
+
+
+def json_text(summaries: list[Summary]) -> str:
+    """One summary as a JSON object; several as a list."""
+    texts = [summary.model_dump_json(indent=1) for summary in summaries]
+    return texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]"
 
 
 def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Path]) -> None:
@@ -165,18 +137,6 @@ def _pages(paths: list[str], measured: Measurement, html: Path | None, ranks: fr
         return []
 
 
-def _notebook(paths: list[str], summaries: list[Summary], window: WindowChoice, asked: str) -> str:
-    """Write the notebook; returns what to say of it."""
-    from harness.analysis.summary import Window
-    from harness.report.notebook import write_notebook
-
-    written = write_notebook(paths, summaries, Window(window), asked)
-    said = f"The notebook: {printable(str(written.path))} (`jupyter lab` opens it)\n"
-    if written.kept is not None:
-        said += f"{printable(str(written.kept))} differs and is kept; --notebook FILE gives a name of your own\n"
-    return said
-
-
 def _ranks(text: str | None) -> frozenset[int] | None:
     try:
         return frozenset(int(number) for number in text.split(",")) if text else None
@@ -184,7 +144,7 @@ def _ranks(text: str | None) -> frozenset[int] | None:
         raise RequestError(f"--ranks {text}: give numbers with commas between them, as in --ranks 0,3") from None
 
 
-def _of_sbatch(options: list[str], resume: Path | None, executor: ExecutorChoice) -> dict[str, str] | None:
+def of_sbatch(options: list[str], resume: Path | None, executor: ExecutorChoice) -> dict[str, str] | None:
     """What sbatch is told of the array; None: everything is measured here."""
     if executor != "slurm":
         given = [f"--slurm {option}" for option in options] + [f"--resume {resume}"] * (resume is not None)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.analysis.summary import Summary
-from harness.cli.launch.plan_short import announced
-from harness.cli.launch.rerun import again
+from harness.cli.launch.plan import announced
+from harness.cli.launch.run import again
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
 from harness.common.errors import RequestError

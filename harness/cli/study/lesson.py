@@ -9,9 +9,12 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.cli.launch.plan_short import announced
+from harness.cli.commands import run_command
+from harness.cli.launch.plan import announced
 from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
+from harness.cli.page import as_text, of_function
+from harness.cli.study import mystery
 from harness.common.errors import RequestError, TrainingNeeded
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of, backend_of_run
@@ -43,7 +46,30 @@ class LessonAtSite(NamedTuple):
         return (self.pair.a, found.a), (self.pair.b, found.b)
 
 
-def lesson(
+EXAMPLES = [
+    ("lesson", "all lessons"),
+    ("lesson 1a", "the question of lesson 1a; makes its two runs"),
+    ("lesson 1a --hint", "the first hint; --hint --hint: also the second"),
+    ("lesson 1a --answer", "the answer, from your two runs"),
+    ("lesson mystery -e 1", "a training with a hidden cause (help lesson mystery)"),
+]
+
+
+def lesson(arguments: list[str]) -> int:
+    """A lesson, or a mystery; returns the exit code. Raises RequestError: a sentence for each thing that is wrong."""
+    if arguments[:1] == ["mystery"]:
+        return mystery.mystery(arguments[1:])
+    return run_command("lesson", command, arguments)
+
+
+def page(words: list[str]) -> str:
+    """The help page, or that of the mysteries."""
+    if words[1:2] == ["mystery"]:
+        return mystery.page(words[1:])
+    return as_text(of_function("lesson", command, examples=EXAMPLES))
+
+
+def command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; default: list all")] = None,
     *,
     hint: Annotated[int, typer.Option("--hint", count=True, help="print a hint; give it twice for two hints")] = 0,

@@ -1,4 +1,4 @@
-"""`slurm.sh mystery`: start a training with hidden faults, show the answers so far, and find its other parts."""
+"""`slurm.sh lesson mystery`: start a training with hidden faults, show the answers so far, and find its other parts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: tw
 SEED = "the same number draws the same mystery; default: random"
 KIND = "what it is: slow, hang or crash [slow]"
 OWN = (Declared(("--kind",), True, KIND), Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
-NEXT = "bash slurm.sh mystery answer RUN --cause … --ms … · bash slurm.sh mystery reveal RUN"
+NEXT = "bash slurm.sh lesson mystery answer RUN --cause … --ms … · bash slurm.sh lesson mystery reveal RUN"
 SUBJECTS = ("slow", "hang", "crash")
 MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
 NEXT_OF_ENDING = NEXT.replace("--ms …", "--rank … --step …")
@@ -57,7 +57,7 @@ def mystery(arguments: list[str]) -> int:
     """Start a mystery, or one of its parts; returns the exit code. Raises RequestError: a sentence for each thing that
     is wrong."""
     if arguments and arguments[0] in PARTS:
-        return run_command(f"mystery {arguments[0]}", resolve_name(PARTS[arguments[0]][0]), arguments[1:])
+        return run_command(f"lesson mystery {arguments[0]}", resolve_name(PARTS[arguments[0]][0]), arguments[1:])
     if not arguments:
         print(page(arguments))
         return 0
@@ -84,27 +84,27 @@ def page(arguments: list[str]) -> str:
     """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
     part = arguments[1] if len(arguments) > 1 else ""
     if part in PARTS:
-        return as_text(of_function(f"mystery {part}", resolve_name(PARTS[part][0]), docs=_DOCS))
+        return as_text(of_function(f"lesson mystery {part}", resolve_name(PARTS[part][0]), docs=_DOCS))
     if nearest(part, PARTS):
         raise RequestError(_no_part(part))
-    parts = [f"mystery {name} {text}" for name, (_, text) in PARTS.items()]
+    parts = [f"lesson mystery {name} {text}" for name, (_, text) in PARTS.items()]
     flags = [("--kind slow|hang|crash", KIND), ("--level 1|2|3", LEVEL), ("--seed N", SEED), *behaviour_rows(("-h",))]
     return as_text(
         Page(
             usage=[
-                "mystery -e EXERCISE [--kind K] [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
+                "lesson mystery -e EXERCISE [--kind K] [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
                 *parts,
-                "mystery RUN: the answers so far",
+                "lesson mystery RUN: the answers so far",
             ],
             about="A training that is slow for a hidden reason, or hangs or dies. You find the cause in its report, "
             "page and trace, or in its status and logs.",
             flags=flags,
             examples=[
-                ("mystery -e 1", "start one"),
-                ("mystery answer last --cause data-stall --ms 20", "answer with the cause"),
-                ("mystery -e 1 -g 2 --kind hang", "start one that hangs"),
-                ("mystery answer last --cause lock --rank 1 --step 5", "answer why, on which rank and when"),
-                ("mystery reveal last", "the cause, and the step time without the faults"),
+                ("lesson mystery -e 1", "start one"),
+                ("lesson mystery answer last --cause data-stall --ms 20", "answer with the cause"),
+                ("lesson mystery -e 1 -g 2 --kind hang", "start one that hangs"),
+                ("lesson mystery answer last --cause lock --rank 1 --step 5", "answer why, on which rank and when"),
+                ("lesson mystery reveal last", "the cause, and the step time without the faults"),
             ],
             docs=_DOCS,
         )
@@ -112,7 +112,7 @@ def page(arguments: list[str]) -> str:
 
 
 def _no_part(word: str) -> str:
-    hint = nearest_or_list(word, PARTS, "slurm.sh help mystery lists all")
+    hint = nearest_or_list(word, PARTS, "slurm.sh help lesson mystery lists all")
     return f"mystery: there is no part {word!r}{hint}; to start a mystery, begin with -e 1"
 
 
@@ -132,7 +132,7 @@ def _start(arguments: list[str]) -> int:
         mysteries.draw(seed, level, place) if subject == "slow" else mysteries.draw_ending(seed, level, subject, place)
     )
     hidden = mysteries.with_mystery(training, level, secret, resolved)
-    return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *arguments])
+    return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "lesson", "mystery", *arguments])
 
 
 def _own(line: LaunchLine) -> tuple[mysteries.Level, int, mysteries.Subject]:
@@ -240,6 +240,6 @@ def asked_of(token: str) -> GradedMystery:
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:
-        raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with slurm.sh mystery -e 1")
+        raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with slurm.sh lesson mystery -e 1")
     faults = mysteries.faults_of(experiment.mystery)
     return GradedMystery(run, experiment, experiment.mystery, faults, experiment.world_size or 1)

@@ -1,4 +1,4 @@
-"""`slurm.sh mystery answer`, `reveal` and `class`: an answer and its points, the solution, and the points of all
+"""`slurm.sh lesson mystery answer`, `reveal` and `class`: an answer and its points, the solution, and the points of all
 students.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from harness.cli.launch.plan_short import announced
+from harness.cli.launch.plan import announced
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.cli.study.mystery import GradedMystery, RunArgument, RunFlag, asked_of
@@ -132,7 +132,7 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     plain = asked.experiment.model_copy(update={"mystery": None})
     if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
         return None
-    arguments = command_of(plain, None, site.defaults) or ["mystery", "reveal", asked.run.job_id]
+    arguments = command_of(plain, None, site.defaults) or ["lesson", "mystery", "reveal", asked.run.job_id]
     print(f"\nrunning: {shlex.join(['bash', 'slurm.sh', *arguments])}", file=sys.stderr)
     prepared = prepare(plain, site)
     run = start_run(prepared, ["slurm.sh", *arguments], plan=announced(prepared))
@@ -197,7 +197,7 @@ def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
     if any(s is not None and s.quality.verdict.value != "good" for s in summaries):
         yield (
             "One of the two recordings is doubtful. Repeat both on a quiet machine: "
-            f"slurm.sh mystery reveal {asked.run.job_id} --run"
+            f"slurm.sh lesson mystery reveal {asked.run.job_id} --run"
         )
 
 
@@ -217,7 +217,7 @@ def answer_command(
         str,
         typer.Option(
             metavar="NAME",
-            help="the cause: a name of slurm.sh faults; of a hang or crash a kind of slurm.sh faults hang|crash",
+            help="the cause: a name of `help faults`; of a hang or crash a kind of `help faults hang|crash`",
         ),
     ],
     ms: Annotated[
@@ -230,7 +230,7 @@ def answer_command(
     step: Annotated[
         int | None, typer.Option("--step", help="of a hang or crash: the step in which it came", show_default=False)
     ] = None,
-    reveal: Annotated[bool, typer.Option("--reveal", help="also show the solution, as mystery reveal does")] = False,
+    reveal: Annotated[bool, typer.Option("--reveal", help="also show the solution, as reveal does")] = False,
     start: RunFlag = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -270,7 +270,7 @@ def _lines(asked: GradedMystery, number: int, latest: Grade, found: Result) -> l
     if len(found.faults) > 1:
         lines.append(f"both causes: {found.points} of 100" + "; one has no answer" * found.missing)
     then = "reveal" if found.points == 100 else "answer"
-    return [*lines, f"next: bash slurm.sh mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
+    return [*lines, f"next: bash slurm.sh lesson mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
 
 
 def _answer_as_data(asked: GradedMystery, number: int, latest: Grade, found: Result) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`slurm.sh scaling`: one training on more and more devices as a series, and what limits its speed-up."""
+"""`slurm.sh sweep scaling`: one training on more and more devices as a series, and what limits its speed-up."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ def scaling(arguments: list[str]) -> int:
     """Run a scaling study, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each
     thing that is wrong."""
     if not arguments:
-        print(as_text(page))
+        print(as_text(PAGE))
         return 0
     if arguments[0].startswith("-"):
-        read = read_arguments(arguments, "scaling", FURTHER)
+        read = read_arguments(arguments, "sweep scaling", FURTHER)
         found = _sweep(read)
         name = read.wanted.name or found.name
     else:
-        read = read_arguments(arguments[1:], "scaling", FURTHER)
+        read = read_arguments(arguments[1:], "sweep scaling", FURTHER)
         name, found = arguments[0], _stored(arguments[0])
         if "--repeats" in read.further:
             found = found.model_copy(update={"repeats": repeats_of(read.further["--repeats"])})
-    series = checked_series(name, found, read, f"slurm.sh scaling {name}", "scaling")
+    series = checked_series(name, found, read, f"slurm.sh sweep {name}", "scaling")
     return run_series(series, read, lambda outcome: _answer(series, outcome, read))
 
 
-page = Page(
+PAGE = Page(
     usage=[
-        "scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
-        "scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
-        "scaling --nodes 1,2,4 -- train.py …: a training of your own",
-        "scaling NAME: continue a study, or show it",
+        "sweep scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
+        "sweep scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
+        "sweep scaling --nodes 1,2,4 -- train.py …: a training of your own",
+        "sweep NAME: continue a study, or show it",
     ],
     about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
     "again continues: a run that is done is not repeated.",
     flags=flag_rows(FURTHER),
-    examples=[("scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
+    examples=[("sweep scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
     docs="docs/sweeps.md",
 )
 
@@ -70,7 +70,7 @@ def _stored(name: str) -> Sweep:
     found = stored_request(name)
     if found is None or found.kind != "scaling":
         near = nearest(name, all_series())
-        hint = f": did you mean {near}?" if near else "; to begin one: slurm.sh scaling -e 1 --nodes 1,2,4"
+        hint = f": did you mean {near}?" if near else "; to begin one: slurm.sh sweep scaling -e 1 --nodes 1,2,4"
         raise RequestError(f"scaling: there is no study {name!r}{hint}")
     return found.sweep
 

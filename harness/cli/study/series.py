@@ -31,7 +31,7 @@ OWN = (
     Declared(("--csv",), True, "write every measured value of every point"),
     Declared(("--png",), True, "write a plot with intervals"),
 )  # fmt: skip
-_UNUSED = ("--explain", "--wait", "--follow", "--strict")
+_UNUSED = ("--plan", "--explain", "--wait", "--follow", "--strict")
 _DRY_RUN = "print the plan and each run's command, start nothing"
 _TAKES = {"--name": "NAME", "--csv": "FILE", "--png": "FILE", "--site": "NAME|FILE", "--gpus": "N,N…",
           "--plot": "METRIC", "--against": "OPTION", "--max-gpu-hours": "H",

@@ -8,12 +8,13 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.command_line import Declared, columns
 from harness.cli.launch.untrusted import may_launch, show_request
 from harness.cli.launch.untrusted_files import Source
-from harness.cli.page import Page
+from harness.cli.page import Page, as_text
 from harness.cli.study.series import (
     Arguments,
     SeriesPlan,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from harness.experiment.exercises import Experiment
     from harness.study.series.runner import SeriesOutcome
     from harness.study.sweeps.results import Results
+_SCALING = "harness.cli.study.scaling"
 _NAMED = 3  # points that a line names
 FURTHER = (
     Declared(("--repeats",), True, "runs per point; default: the file's"),
@@ -58,14 +60,22 @@ FURTHER = (
 def sweep(arguments: list[str]) -> int:
     """Run a sweep, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each thing that
     is wrong."""
+    if arguments[:1] == ["scaling"] or (arguments and _is_scaling(arguments[0])):
+        return int(resolve_name(f"{_SCALING}:scaling")(arguments[arguments[0] == "scaling" :]))
     if not arguments or arguments[0].startswith("-"):
         return _list(read_arguments(arguments, "sweep", FURTHER).wanted.json)
     return _sweep(arguments[0], read_arguments(arguments[1:], "sweep", FURTHER))
 
 
-page = Page(
+def page(words: list[str]) -> str:
+    """The help page, or that of scaling studies."""
+    return as_text(resolve_name(f"{_SCALING}:PAGE") if words[1:2] == ["scaling"] else PAGE)
+
+
+PAGE = Page(
     usage=[
         "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
+        "sweep scaling …: one training on more and more devices (slurm.sh help sweep scaling)",
         "sweep: the sweeps of the harness, and the series that you started",
     ],
     about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
@@ -74,6 +84,12 @@ page = Page(
     examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
     docs="docs/sweeps.md",
 )
+
+
+def _is_scaling(word: str) -> bool:
+    """Whether a scaling study with this name began."""
+    found = stored.stored_request(word)
+    return found is not None and found.kind == "scaling"
 
 
 def _list(as_json: bool) -> int:

@@ -170,8 +170,8 @@ def ranks_of(asked: Experiment) -> str:
 def paraver_command(place: CommandPlace, asked: Profiled) -> Command:
     """The conversion of the run's traces, by the harness on the first node."""
     own = ["-u", "PYTHONHOME", f"PYTHONPATH={ROOT}"]  # whatever the training's are
-    ours: list[Word] = ["env", *own, place.launcher_python]
-    convert = [*ours, "-m", "harness", "paraver", join(RUN_DIR), *["--compress"] * (asked.nsys2prv == "compress")]
+    ours: list[Word] = ["env", *own, place.launcher_python, "-m", "harness", "export", "paraver"]
+    convert = [*ours, join(RUN_DIR), *["--compress"] * (asked.nsys2prv == "compress")]
     return Command("Paraver trace (nsys2prv)", convert, contained=False, decisive=False)
 
 

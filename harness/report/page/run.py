@@ -173,9 +173,9 @@ def _files(run: Path) -> list[Table]:
     known = (
         ("nsys/*.nsys-rep", "nsys-ui {}"),
         ("**/*.prv*", "wxparaver {}, then a view from configs/paraver"),
-        ("torch/rank*.json.gz", f"https://ui.perfetto.dev or chrome://tracing; {PROGRAM} perfetto merges the ranks"),
+        ("torch/rank*.json.gz", f"https://ui.perfetto.dev; {PROGRAM} export perfetto merges the ranks"),
         ("job.sbatch", "any editor; it is the exact script"),
-        ("run.json", "slurm.sh rerun {}"),  # launches, so it needs the checkout
+        ("run.json", "slurm.sh run {}"),  # launches, so it needs the checkout
         ("summary.json", PROGRAM + " compare {} OTHER"),
         ("gpus-monitor/*/samples.csv", "any spreadsheet"),
         ("metrics/rank*.jsonl", "any editor; each line is a JSON object of one step"),

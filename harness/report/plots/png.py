@@ -47,7 +47,7 @@ def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> lis
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(figure, folder / f"{prefix}{figure.id}.png") for figure in figures]
     except OSError as error:
-        raise WorkError(f"--png {folder}: cannot be written ({error.strerror})") from error
+        raise WorkError(f"--out {folder}: cannot be written ({error.strerror})") from error
 
 
 def _write(figure: Figure, path: Path) -> Path:

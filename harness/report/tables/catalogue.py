@@ -95,7 +95,7 @@ def write_tables(summaries: Iterable[Summary], folder: Path, parquet: bool = Fal
         folder.mkdir(parents=True, exist_ok=True)
         return [write(folder / f"{name}.{ending}", rows) for name, rows in tables.items() if rows]
     except OSError as error:
-        raise WorkError(f"--{ending} {folder}: cannot be written ({error.strerror})") from error
+        raise WorkError(f"--out {folder}: cannot be written ({error.strerror})") from error
 
 
 def _even(rows: Sequence[FileRow]) -> list[FileRow]:
@@ -108,7 +108,7 @@ def check_parquet() -> None:
     """Check before the work starts that Parquet can be written. Raises RequestError: pyarrow is not installed."""
     if find_spec("pyarrow") is None:
         install = "bash slurm.sh --install tables" if IN_CHECKOUT else "pip install pyarrow"
-        raise RequestError(f"--parquet needs pyarrow: run `{install}`, or use --csv")
+        raise RequestError(f"export parquet needs pyarrow: run `{install}`, or use export csv")
 
 
 def _parquet_writer() -> Callable[[Path, list[FileRow]], Path]:

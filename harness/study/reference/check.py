@@ -97,7 +97,7 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
     held: list[tuple[str, list[Collected]]] = []
     for run in runs:
         if is_hidden(run.path, run.record.experiment):
-            raise RequestError(f"{run.job_id} is a mystery: {PROGRAM} mystery reveal {run.job_id} ends it")
+            raise RequestError(f"{run.job_id} is a mystery: {PROGRAM} lesson mystery reveal {run.job_id} ends it")
         found = collect(run)
         same = next((of_variant for _, of_variant in held if of_variant[0].compared == found.compared), None)
         if same is None:

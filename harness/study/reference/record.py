@@ -159,7 +159,7 @@ def _entry(variant: Variant, found: Sequence[Collected], stored: Sequence[Stored
     return StoredVariant(
         name=variant.name,
         lessons=variant.lessons,
-        command=" ".join(["bash slurm.sh", *(command_of(first.asked) or ["rerun"])]),
+        command=" ".join(["bash slurm.sh", *(command_of(first.asked) or ["run"])]),
         asked=first.asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
         compared=first.compared,
         runs=len(stored),

@@ -1,4 +1,4 @@
-"""`slurm.sh rerun`: launch the experiment of a run.json at its site, as a new run."""
+"""`slurm.sh run … -- SCRIPT …`: launch a training of the user's own; `slurm.sh run RUN`: a run again, as a new run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,36 @@ from typing import Annotated
 import typer
 
 from harness.cli.command_line import DRY_RUN, RUN
-from harness.cli.launch.launch import Behaviour, go
+from harness.cli.commands import run_command
+from harness.cli.launch.launch import Behaviour, go, launch_argv, page
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
 from harness.cli.options import JsonOption
+from harness.cli.page import flags_of
+from harness.common.errors import RequestError
+from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import command_of
 from harness.run import find_run
 from harness.run.record import Record
 from harness.site.detection import SiteChoice
 
+__all__ = ["again", "page", "rerun", "run"]
+
+
+def run(arguments: list[str]) -> int:
+    """Launch what the words name; returns the exit code. Raises RequestError: a sentence for each thing that is
+    wrong."""
+    first = next((word for word in arguments if word not in flags_of(rerun)), "-")
+    if "--" in arguments:
+        return launch_argv(arguments, is_run=True)
+    if first.startswith("-") or first.endswith(".py"):
+        raise RequestError(f"run: name your script after --, as in {HOW_TO_TYPE}, or a run to launch again: run last")
+    return run_command(RUN, rerun, arguments)
+
 
 def rerun(
     run: Annotated[str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")],
     *,
+    plan: Annotated[bool, typer.Option("--plan", help="print what it will need and cost, start nothing")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output")] = False,
@@ -31,16 +49,15 @@ def rerun(
     source = source_of(found, record)
     if dry_run:
         show_request(source, [record.experiment], record.site)
-    elif not may_launch(source, [record.experiment], record.site, yes=yes):
+    elif not plan and not may_launch(source, [record.experiment], record.site, yes=yes):
         return 0
     choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
-    return go(
-        record.experiment, choice, Behaviour(dry_run=dry_run, wait=wait, follow=follow, json=json_), again(record)
-    )
+    behaviour = Behaviour(plan=plan, dry_run=dry_run, wait=wait, follow=follow, json=json_)
+    return go(record.experiment, choice, behaviour, again(record))
 
 
 def again(record: Record) -> list[str]:
     """The command that asks for the same run: as it was typed, unless a lesson or a program started it."""
     typed = record.command[1:2] and (record.command[1].startswith("-") or record.command[1] == RUN)
     asked = command_of(record.experiment, record.site.name, record.site.defaults)
-    return record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]
+    return record.command if typed else ["slurm.sh", *(asked or [RUN, record.job_id])]
