@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from harness.measure.run_contents import RunContents
 
 WITHHELD = ("findings", "replay.what_ifs")
-REASON = "this run is a mystery: find the cause yourself, or end it with `mystery reveal`"
+REASON = "this run is a mystery: find the cause yourself, or end it with `lesson mystery reveal`"
 
 
 def without_diagnosis(summary: Summary, run: Path) -> Summary:

@@ -105,12 +105,11 @@ def measure_files(
     workers: int | None = None,
     progress: OnProgress = silent,
     *,
-    hta: bool = False,
     page_data_of: Condense | None = None,
 ) -> MeasuredFiles:
-    """Read every file once, and again where a job's ranks leave out fewer first steps than one of them. hta: also count
-    as HTA 0.5.0 does; page_data_of: what a page needs of a process."""
-    reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, page_data_of=page_data_of)
+    """Read every file once, and again where a job's ranks leave out fewer first steps than one of them. page_data_of:
+    what a page needs of a process."""
+    reduce = partial(_measure_trace, window=window, rules=load_rules(), page_data_of=page_data_of)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
     for number, warmup in _warmup_elsewhere(files, outcomes).items():
         with_warmup = partial(reduce, least_warmup=warmup)
@@ -146,11 +145,11 @@ def _warmup_elsewhere(
 
 
 def _measure_trace(
-    trace: Trace, window: Window, rules: Rules, hta: bool, page_data_of: Condense | None, *, least_warmup: int = 0
+    trace: Trace, window: Window, rules: Rules, page_data_of: Condense | None, *, least_warmup: int = 0
 ) -> tuple[list[RankPart], list[PageData]]:
     parts: list[RankPart] = []
     page_data: list[PageData] = []
-    for part, measured in measured_processes(trace, window, rules, hta, least_warmup):
+    for part, measured in measured_processes(trace, window, rules, least_warmup):
         graph = pack_graph(process_graph(measured, lines_of(measured.view)))
         parts.append(part.model_copy(update={"graph": graph}))
         page_data += page_data_of(measured) if page_data_of else []

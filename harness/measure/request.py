@@ -116,7 +116,6 @@ class Request:
 
     tokens: list[str]
     window: str = Window.STEPS.value
-    hta: bool = False
     workers: int | None = None
     slurm: dict[str, str] | None = None
     resume: Path | None = None
@@ -173,17 +172,11 @@ def _measured(
     """Of very many traces no process holds all parts: they are merged as a tree. Nothing is kept for a page then, which
     reads the ranks that it draws."""
     many = len(files) > MOST_DETAILED
-    if request.hta and many:
-        raise RequestError(
-            f"--hta-compatible with {len(files)} traces: at most {MOST_DETAILED} are counted as HTA does"
-        )
-    if request.hta and request.slurm is not None:
-        raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured only on this machine")
     if request.slurm is None and not many:
         ranks = frozenset[int]() if request.ranks is None and len(files) > MOST_TRACKS else request.ranks
         keep = partial(page_data_of, ranks=ranks) if request.page else None
         with Progress("reading traces") as progress:
-            read = measure_files(files, window, request.workers, progress, hta=request.hta, page_data_of=keep)
+            read = measure_files(files, window, request.workers, progress, page_data_of=keep)
         return summarise(read.parts, [*left_out, *read.broken], runs), read.page_data
     from harness.measure.partial_merge import measure_merge, summarise_partial_merge
 

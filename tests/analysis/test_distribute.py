@@ -334,5 +334,3 @@ def test_many_traces_are_measured_as_a_tree_here(ranks: list[Path], monkeypatch:
     found = measure_request(Request([folder])).summaries
     assert dumped(found) == dumped(flat)
     assert all(any(w.field == "replay" for w in s.quality.withheld) for s in found)
-    with pytest.raises(RequestError, match="--hta-compatible with 5 traces"):
-        measure_request(Request([folder], hta=True))

@@ -89,7 +89,7 @@ def test_any_tree_gives_the_summary_of_the_flat_merge(kind: str, most: int, data
     assert summarise_merge(whole).model_dump_json() == flat(kind, most)
 
 
-OF_ONE_RANK = {"host_activities", "long_messages", "devices", "sources", "launches", "hta", "quality"}
+OF_ONE_RANK = {"host_activities", "long_messages", "devices", "sources", "launches", "quality"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -38,13 +38,6 @@ def test_every_device_of_an_nsys_report_gives_the_exact_numbers(path: str) -> No
         assert {key: getattr(found[device], key) for key in numbers} == numbers
 
 
-@pytest.mark.parametrize("path", KINETO)
-def test_hta_compatible_numbers_are_hta_0_5_0s_own(path: str) -> None:
-    parts, broken, _ = measure_files([FOLDER / path], Window.GPU, hta=True)
-    (summary,) = summarise(parts, broken)
-    assert {"source": summary.hta[0].source, **TRUTH[path]["hta_0_5_0"]} == summary.hta[0].model_dump()
-
-
 def test_96_percent_of_the_collectives_of_the_eight_ranks_is_waiting_and_rank_7_is_last() -> None:
     """The first of the eight waits for rank 7's profiler: 7,624 µs of start skew."""
     job = measure([FOLDER / "kineto_dlrm_v100_8ranks"])

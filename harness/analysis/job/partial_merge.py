@@ -104,7 +104,7 @@ def _without_details(part: RankPart) -> RankPart:
     devices = [device.model_copy(update={name: [] for name in _OF_DEVICE}) for device in part.devices]
     source = part.source.model_copy(update={"device_names": {}})
     network = part.network.model_copy(update={"ports_over_time": []}) if part.network else None
-    kept = {"source": source, "devices": devices, "rows": rows, "hta": None, "network": network}
+    kept = {"source": source, "devices": devices, "rows": rows, "network": network}
     return part.model_copy(update=kept)
 
 

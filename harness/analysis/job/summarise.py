@@ -125,7 +125,6 @@ def summarise_merge(
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
         pipeline=pipe,
         copies=with_links(sums.copies, {device.name for device in devices}),
-        hta=[part.hta for part in parts if part.hta is not None],
         **{**rows_of_job(part.rows for part in parts), "long_messages": collective_table.long_messages(job, clocks)},
     )
 

@@ -1,8 +1,7 @@
-"""A trace to the parts of its processes: splits, kernels, ranges, phases, and on request what HTA 0.5.0 counts."""
+"""A trace to the parts of its processes: splits, kernels, ranges, phases."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -10,8 +9,6 @@ from numpy.typing import NDArray
 
 from harness.analysis.network import node_network, traffic_of_samples
 from harness.analysis.process import collective_rows, copies, device, pipeline, quality, ranges
-from harness.analysis.process.by_name import used
-from harness.analysis.process.intervals import intersection, length, union
 from harness.analysis.process.kernels import kernel_sums
 from harness.analysis.process.kinds import Rules, classify
 from harness.analysis.process.part import RankPart, StepsPart, Tables, serialize
@@ -20,77 +17,17 @@ from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside
 from harness.analysis.process.rows import rows_of_process
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
 from harness.analysis.process.view import View, views
-from harness.analysis.summary import Device, HtaSplit, NodeNetwork, TraceSource, Window
-from harness.traces.trace import Activity, Events, RangeKind, Trace
-
-_COMMUNICATION = re.compile(r"^nccl|^hip|^hccl|.*ncclKernel")
-_MEMORY = re.compile(r"^(hip)?Memcpy|^(hip)?Memset|^dma")
-_NOT_COMPUTE = re.compile(
-    r"^nccl|.*Memcpy|.*Memset|.*dma|^.*Sync|^Stream Wait Event|cuda.*LaunchKernel|^runFunction|^hip|^job_exe"
-    r"|^packet|^pe_exe|^cpum_exe_subgraph|^hccl|^collective_subgraph_execution"
-)
-_COMPUTE_CODE, _COMMUNICATION_CODE, _OTHER_CODE = 2, 0, 1
+from harness.analysis.summary import Device, NodeNetwork, TraceSource, Window
+from harness.traces.trace import Trace
 
 
-def hta_split(view: View) -> HtaSplit | None:
-    """HTA's numbers for one rank's Kineto trace; None for a trace that HTA does not measure."""
-    if view.trace.identity.source != "kineto" or view.on_cpu or len(view.events) == 0:
-        return None
-    kept = _trimmed(view)
-    events = view.events
-    start, end = events.start_ns[kept], events.end_ns[kept]
-    if len(start) == 0:
-        return None
-    if (start % 1000).any():
-        start, end = -(-start // 1000) * 1000, end // 1000 * 1000
-    code = _codes(events, view.names)[kept]
-    compute = union(start[code == _COMPUTE_CODE], end[code == _COMPUTE_CODE])
-    communication = union(start[code == _COMMUNICATION_CODE], end[code == _COMMUNICATION_CODE])
-    total = int(end.max() - start.min())
-    idle = total - length(union(start, end))
-    overlap, communicating = length(intersection(compute, communication)), length(communication)
-    return HtaSplit(
-        source=view.trace.identity.path,
-        total_us=total / 1000,
-        idle_us=idle / 1000,
-        compute_us=length(compute) / 1000,
-        noncompute_us=(total - idle - length(compute)) / 1000,
-        overlap_pct=round(100 * overlap / communicating, 2) if communicating else None,
-    )
-
-
-def _trimmed(view: View) -> NDArray[np.bool_]:
-    """With several ProfilerSteps, only the events that were launched before the last step started."""
-    steps = view.ranges.kind == RangeKind.STEP
-    if len(np.unique(view.ranges.name[steps])) < 2:
-        return np.ones(len(view.events), np.bool_)
-    launched = view.events.launch_ns
-    kept: NDArray[np.bool_] = (launched >= 0) & (launched < view.ranges.start_ns[steps].max())
-    return kept
-
-
-def _codes(events: Events, names: list[str]) -> NDArray[np.uint8]:
-    by_name = np.full(len(names), _OTHER_CODE, np.uint8)
-    for i in used(events.name):
-        by_name[i] = _code(names[i])
-    code = by_name[events.name]
-    code[(events.activity == Activity.MEMCPY) | (events.activity == Activity.MEMSET)] = _OTHER_CODE
-    return code
-
-
-def _code(name: str) -> int:
-    if _COMMUNICATION.match(name):
-        return _COMMUNICATION_CODE
-    return _OTHER_CODE if _MEMORY.match(name) or _NOT_COMPUTE.match(name) else _COMPUTE_CODE
-
-
-def measure_trace(trace: Trace, window: Window, rules: Rules, hta_too: bool = False) -> list[RankPart]:
+def measure_trace(trace: Trace, window: Window, rules: Rules) -> list[RankPart]:
     """One part per process of the trace. What cannot be measured is a finding of the part, not an error."""
-    return [part for part, _ in measured_processes(trace, window, rules, hta_too)]
+    return [part for part, _ in measured_processes(trace, window, rules)]
 
 
 def measured_processes(
-    trace: Trace, window: Window, rules: Rules, hta_too: bool = False, least_warmup: int = 0
+    trace: Trace, window: Window, rules: Rules, least_warmup: int = 0
 ) -> Iterator[tuple[RankPart, MeasuredProcess]]:
     """The part of each process of the trace and the columns under it, one process at a time. least_warmup: as in
     `find_steps`."""
@@ -99,7 +36,7 @@ def measured_processes(
         measured = prepare_process(view, window, rules, least_warmup)
         part = _part(measured, window).model_copy(update={"network": network})
         network = None  # once of each file
-        yield (part.model_copy(update={"hta": hta_split(view)}) if hta_too else part), measured
+        yield part, measured
 
 
 def _network(trace: Trace) -> NodeNetwork | None:

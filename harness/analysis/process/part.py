@@ -17,7 +17,7 @@ from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.pipeline import StagePart
 from harness.analysis.process.ranges import RangeSums
 from harness.analysis.process.rows import RowsByField
-from harness.analysis.summary import Copy, Device, HtaSplit, NodeNetwork, Problem, SummaryPart, TraceSource, Window
+from harness.analysis.summary import Copy, Device, NodeNetwork, Problem, SummaryPart, TraceSource, Window
 
 KernelSums = list[tuple[str, str, str | None, int, int, int, int, int]]
 # name, kind, precision, count, total, shortest, longest, overlapped (-1: not known); nanoseconds
@@ -65,7 +65,6 @@ class RankPart(SummaryPart, kw_only=True):
     withheld: list[tuple[str, str]] = []
     dropped_events: int = 0
     backend: str | None = None
-    hta: HtaSplit | None = None
     phases: dict[str, tuple[int, int, int | None, int | None]] = {}
     tables: bytes = b""  # of Tables, serialized: the names of a thousand ranks must not fill the memory
     collectives: bytes = b""  # of CollectiveRows

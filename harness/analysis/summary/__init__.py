@@ -79,7 +79,6 @@ from harness.analysis.summary.time import CounterOverTime as CounterOverTime
 from harness.analysis.summary.time import Device as Device
 from harness.analysis.summary.time import Gap as Gap
 from harness.analysis.summary.time import HostActivity as HostActivity
-from harness.analysis.summary.time import HtaSplit as HtaSplit
 from harness.analysis.summary.time import IdleCause as IdleCause
 from harness.analysis.summary.time import KernelTime as KernelTime
 from harness.analysis.summary.time import KindTime as KindTime
@@ -202,8 +201,8 @@ class Summary(SummaryPart, kw_only=True):
     why."""
     memory: Memory | None = None
     """Who held the memory of tensors, with `--memory-snapshot`. Null without a snapshot that can be read."""
-    hta: list[HtaSplit] = []
-    """With `--hta-compatible` only."""
+    hta: list[dict[str, Any]] = []
+    """Of older summaries: the numbers of HolisticTraceAnalysis 0.5.0."""
     replay: Replay | None = None
     """The job's events replayed, and predicted steps with one thing changed. Null if the traces have no work."""
     reference: ReferenceStep | None = None

@@ -398,7 +398,7 @@ class Memory(SummaryPart, kw_only=True):
     Activations are the blocks that are still there when `forward` ends. If `forward` runs out of memory, they are all
     blocks that it has made.
 
-    As metrics (`weights_bytes` … `buffers_bytes`, of the peak) they are counted as `plan` counts, so that both can
+    As metrics (`weights_bytes` … `buffers_bytes`, of the peak) they are counted as `--plan` counts, so that both can
     be compared: it has no temporaries of its own, and counts those of `forward` and `backward` with the
     activations, those of the optimizer's step with the buffers. On the CPU, exercise 1's tiny model (311 872
     parameters, fp32, 2 ranks): weights 1 247 488 B = 4·N and buffers 1 247 488 B, both the plan's; optimizer 2 495

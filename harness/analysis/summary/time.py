@@ -407,22 +407,3 @@ class RangeTime(SummaryPart, kw_only=True):
     """Collectives, sends and receives launched inside them that began in the window, nested ranges included."""
     message_bytes: int = 0
     """Sum of their message sizes, of those that were recorded."""
-
-
-class HtaSplit(SummaryPart, kw_only=True):
-    """HolisticTraceAnalysis 0.5.0's numbers, to compare with it. It drops what was launched after the last ProfilerStep
-    began, rounds fractional microseconds inwards, knows kernels by name prefixes, and calls the rest of the busy time
-    non-compute."""
-
-    source: str
-    """The trace."""
-    total_us: float
-    """Last end − first start."""
-    idle_us: float
-    """total − U(all)."""
-    compute_us: float
-    """U(compute kernels)."""
-    noncompute_us: float
-    """total − idle − compute."""
-    overlap_pct: float | None
-    """100 · U(communication ∩ compute) / U(communication), two decimals."""

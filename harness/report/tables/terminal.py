@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 from harness.analysis.device_time import busiest_and_idlest
@@ -18,7 +17,7 @@ from harness.report.first_screen import files_of, first_screen, place_of
 from harness.report.tables import catalogue
 from harness.report.tables.efficiency import efficiency_words, pace_change_sentences, pace_sentences
 from harness.report.tables.machine import SPEED
-from harness.report.tables.table import WIDTH, Screen, TableOf, table
+from harness.report.tables.table import WIDTH, Screen, TableOf
 from harness.report.tables.time import SPLIT, labelled
 
 _MARKS = {RecordingVerdict.GOOD: "·", RecordingVerdict.DOUBTFUL: "?", RecordingVerdict.UNUSABLE: "!"}
@@ -37,7 +36,7 @@ def render_rest(summary: Summary, width: int = WIDTH) -> str:
     blocks = [section(summary, screen) for section in (_facts, _further, _quality, _steps, _speed)]
     blocks += [_split(summary, screen, *_MANY_DEVICES)]
     blocks += [_table(declared, summary, screen) for declared in catalogue.TABLES]
-    narrowed = f"Some columns do not fit into {width} characters: a wider terminal, the page or --csv DIR has them."
+    narrowed = f"Some columns do not fit into {width} characters: a wider terminal, the page or export csv has them."
     return _joined([*blocks, screen.wrapped(narrowed, "  ") if screen.narrowed else []], screen)
 
 
@@ -55,7 +54,7 @@ def _table(declared: TableOf[Any], s: Summary, screen: Screen) -> list[str]:
     if declared.terminal_caption is not None:
         shown = replace(shown, caption=declared.terminal_caption(s))
     more = len(rows) - declared.most
-    note = [f"  … and {more} more {declared.rest}: --csv DIR has all"] if more > 0 and declared.rest else []
+    note = [f"  … and {more} more {declared.rest}: export csv has all"] if more > 0 and declared.rest else []
     advice = [line for text in declared.advice(s) for line in screen.wrapped(text)]
     return [*screen.block(shown, declared.spare), *note, *advice]
 
@@ -163,16 +162,3 @@ def _speed(s: Summary, screen: Screen) -> list[str]:
         (changes, f"Whole training: {' '.join(changes)}"),
     )
     return [line for known, text in said if known for line in screen.wrapped(text, "  ")]
-
-
-def render_hta(summary: Summary) -> str:
-    """Only HolisticTraceAnalysis 0.5.0's own numbers."""
-    rows = []
-    for h in summary.hta:
-        times = (f"{us:.0f}" for us in (h.total_us, h.idle_us, h.compute_us, h.noncompute_us))
-        rows.append([PurePath(h.source).name, *times, "–" if h.overlap_pct is None else f"{h.overlap_pct:.2f}"])
-    if not rows:
-        return "HolisticTraceAnalysis reads GPU traces of torch.profiler only; this job has no such trace\n"
-    head = ("trace", "total µs", "idle µs", "compute µs", "non-compute µs", "overlap %")
-    title = "As HolisticTraceAnalysis 0.5.0 counts (last step dropped, rounded to µs)"
-    return "\n".join([title, *table(head, rows)]) + "\n"
