@@ -1,4 +1,4 @@
-"""What --precision fp8, --fsdp, --lora and --activation-offload make of a model. Knows no data and no loop."""
+"""What --mixed-precision fp8, --fsdp, --lora and --activation-offload make of a model. Knows no data and no loop."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def in_fp8(model: Any, device: torch.device) -> Any:
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
     except ImportError:
         raise RequestError(
-            "--precision fp8: this Python has no torchao, which computes in fp8: pip install torchao, or use "
-            "--precision bf16"
+            "--mixed-precision fp8: this Python has no torchao, which computes in fp8: pip install torchao, or use "
+            "--mixed-precision bf16"
         ) from None
     config = Float8LinearConfig(emulate=device.type == "cpu")
     return convert_to_float8_training(model, module_filter_fn=is_converted, config=config)

@@ -43,7 +43,7 @@ def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, A
         _require_same(f"{flag} {value}", filled[key] == value, f"{key}: {config.get(key)}")
     precision, recompute = uses_bf16(config), checkpoints_activations(config)
     _require_same("--mixed-precision", precision or not arguments.mixed_precision, "bf16 disabled")
-    _require_same("--precision tf32", not precision or arguments.precision != "tf32", "bf16 enabled")
+    _require_same("--mixed-precision tf32", not precision or arguments.precision != "tf32", "bf16 enabled")
     _apply_faults(filled, arguments)
     recompute_agrees = recompute or not arguments.activation_checkpointing
     _require_same("--activation-checkpointing", recompute_agrees, "no activation_checkpointing")

@@ -158,13 +158,10 @@ def _declare_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--micro-batch-size", type=positive, default=2, help="examples per batch and process")
     batches = "batches per optimizer step"
     group.add_argument("--gradient-accumulation-steps", type=positive, default=1, help=batches)
-    either = group.add_mutually_exclusive_group()
-    either.add_argument(
-        "--precision", choices=get_args(Precision), default="fp32", help="of matrix products; bf16: autocast"
-    )
-    either.add_argument(
-        "--mixed-precision", action="store_const", dest="precision", const="bf16", help="--precision bf16"
-    )
+    group.add_argument(
+        "--mixed-precision", nargs="?", const="bf16", default="fp32", choices=get_args(Precision), dest="precision",
+        help="of matrix products; without a word, and bf16: autocast",
+    )  # fmt: skip
     recompute = "recompute activations in backward"
     group.add_argument("--activation-checkpointing", action="store_true", help=recompute)
     group.add_argument("--learning-rate", type=float, default=2e-5, help="after the warm-up")

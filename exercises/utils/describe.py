@@ -52,7 +52,7 @@ def describe(
     precision: Precision | None = None,
     lora: int | None = None,
 ) -> StartLine:
-    """What this process trains, how and on which device. `precision`: where not --precision decides;
+    """What this process trains, how and on which device. `precision`: where not --mixed-precision decides;
     `lora`: the rank of adapters that are trained in the weights' place."""
     rank, world_size, local_rank = rank_of_process()
     trained = config.lora_parameters(lora) if lora else 0

@@ -1,4 +1,4 @@
-"""--precision: what matrix products are computed in, as far as PyTorch itself decides it."""
+"""--mixed-precision: what matrix products are computed in, as far as PyTorch itself decides it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def set_precision(precision: Precision, device: torch.device) -> None:
     """
     if precision == "tf32" and device.type == "cpu":
         raise RequestError(
-            "--precision tf32: only GPUs have TF32, and this training runs on CPUs: use --precision fp32"
+            "--mixed-precision tf32: only GPUs have TF32, and this training runs on CPUs: use --mixed-precision fp32"
         )
     if precision in NEEDS and device.type == "cuda":
         least, name = NEEDS[precision]
         if torch.cuda.get_device_capability(device) < least:
             other = "fp32" if precision == "tf32" else "bf16"
             raise RequestError(
-                f"--precision {precision} needs GPUs from {name} on, and this is {torch.cuda.get_device_name(device)}: "
-                f"use --precision {other}"
+                f"--mixed-precision {precision} needs GPUs from {name} on, and this is "
+                f"{torch.cuda.get_device_name(device)}: use --mixed-precision {other}"
             )
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

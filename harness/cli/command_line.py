@@ -78,6 +78,7 @@ class Declared(NamedTuple):
     takes_value: bool
     help: str
     repeats: bool = False  # every value counts, not only the last
+    alone: str | None = None  # its value, if none follows
 
 
 class LaunchLine(NamedTuple):
@@ -125,7 +126,7 @@ def _parameters(option: Option) -> Iterator[Declared]:
 
     valued = tuple(name for name, meaning in option.flag.names.items() if meaning is VALUE)
     if valued:
-        yield Declared(valued, True, option.help, option.flag.repeats)
+        yield Declared(valued, True, option.help, option.flag.repeats, option.flag.alone)
     for name in option.flag.names:
         if name not in valued:
             yield Declared((name,), False, option.help)
@@ -146,6 +147,8 @@ def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
             if value is not None:
                 line.complaints.append(f"{name} takes no value: leave out ={printable(value)}")
             line.given[flags[name].names[-1]] = True
+        elif value is None and flags[name].alone and (not arguments or arguments[0].startswith("-")):
+            _take(line, flags[name], str(flags[name].alone))
         elif value is None and (not arguments or _is_flag(arguments[0], flags)):
             line.complaints.append(f"{name} requires an argument")
         else:

@@ -99,15 +99,15 @@ class DDP(FineTuning):
         if self.lora is not None:
             yield Broken(
                 {"mixed_precision", "lora"},
-                "--precision fp8 converts the matrices that are trained, and --lora freezes them: drop one",
+                "--mixed-precision fp8 converts the matrices that are trained, and --lora freezes them: drop one",
             )
         samples, length = self.micro_batch_size, self.seq_length
         if samples and length and samples * length % FP8_BLOCK:
             whole = -(-length // FP8_BLOCK) * FP8_BLOCK
             yield Broken(
                 {"mixed_precision", "micro_batch_size", "seq_length"},
-                f"--precision fp8 multiplies in blocks of {FP8_BLOCK}, and {samples} × {length} tokens per micro-batch "
-                f"are no multiple of that: the nearest is --seq-length {whole}",
+                f"--mixed-precision fp8 multiplies in blocks of {FP8_BLOCK}, and {samples} × {length} tokens per micro-"
+                f"batch are no multiple of that: the nearest is --seq-length {whole}",
             )
 
     def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:

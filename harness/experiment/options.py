@@ -53,6 +53,7 @@ class Flag:
     names: each spelling, with `VALUE` or the fixed value that it sets.
     takes: the words after a spelling with `VALUE`, if the field's type does not list them.
     words: the value of such a word, if it is not the word itself.
+    alone: the word that such a spelling stands for if none follows.
     help: what the flag does, if the field's description does not say it.
     tag, tag_place, tag_if_on: the field's part of the run's name and its place there; with `tag_if_on` it is only in
         the names of runs that switch it on.
@@ -61,7 +62,6 @@ class Flag:
     path: made absolute, because the job runs in another folder.
     train, train_off: the training script's argument that sets the field; and the one that switches it off, if the
         script's default is on.
-    train_value: the argument that takes a value, if `train` is a switch.
     env: the environment variable of the training that the field sets, to 1 if the field is a switch; of a field of
         KEY=VALUE texts, the prefix of each KEY; of several variables, the value of each: `VALUE`, a text, or a path
         `InRun`.
@@ -75,6 +75,7 @@ class Flag:
     names: Mapping[str, object]
     takes: tuple[str, ...] = ()
     words: Mapping[str, object] = declare(default_factory=dict)
+    alone: str | None = None
     metavar: str = ""
     help: str = ""
     tag: str | None = None
@@ -85,7 +86,6 @@ class Flag:
     path: bool = False
     train: str | None = None
     train_off: str | None = None
-    train_value: str | None = None
     env: str | Mapping[str, object] | None = None
     nsys: Mapping[str, object] = declare(default_factory=dict)
     nsys_only: bool = False
@@ -148,7 +148,7 @@ class Option:
             return [self.flag.train_off] if self.flag.train_off else []
         if isinstance(value, tuple):
             return [word for each in value for word in (self.flag.train, str(each))]
-        return [self.flag.train] if value is True else [self.flag.train_value or self.flag.train, str(value)]
+        return [self.flag.train] if value is True else [self.flag.train, str(value)]
 
     def environment(self, value: object) -> dict[str, str | InRun]:
         """The training's environment variables for `value`; none when it is switched off or unset."""

@@ -167,6 +167,8 @@ def _written(option: Option, value: object) -> list[str] | None:
         if meaning is not VALUE and meaning == value:
             return [name]
     spelled = [name for name, meaning in option.flag.names.items() if meaning is VALUE]
+    if option.flag.alone is not None and option.flag.words[option.flag.alone] == value:
+        return spelled
     if isinstance(value, tuple):
         return [word for each in value for word in (spelled[0], str(each))]
     return [spelled[0], str(value)] if spelled and value is not None else None

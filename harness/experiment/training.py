@@ -71,14 +71,10 @@ class Profiled(Experiment):
     nic_metrics: bool = switch("--nic-metrics", free=True, nsys={"nic-metrics": "true"}, rare=True).option(
         False, "nsys samples the network adapters too"
     )
-    python_sampling: int | None = Flag(
-        {"--python-sampling": 1000, "--python-sampling-frequency": VALUE},
-        metavar="HZ",
-        help="nsys samples Python's call stacks 1000 times per second; the second flag sets another rate",
-        nsys={"python-sampling": "true", "python-sampling-frequency": VALUE},
-        free=True,
-        rare=True,
-    ).option(None, "samples of Python's call stacks per second", ge=1, le=2000)
+    # Older records have its frequency.
+    python_sampling: Annotated[bool, BeforeValidator(bool)] = switch(
+        "--python-sampling", free=True, nsys={"python-sampling": "true"}, rare=True
+    ).option(False, "nsys samples Python's call stacks, at the rate of its option set, else 1000 times per second")
     python_trace: str | None = value(
         "--python-trace", metavar="NAME|FILE", free=True, nsys={"python-functions-trace": VALUE}, rare=True
     ).option(
@@ -142,18 +138,18 @@ class Profiled(Experiment):
                 yield Broken({"profiler", field}, f"{flag} is for nsys, and {instead}: drop one")
 
 
-# Of --precision; the field has the switch's values, so that both flags are one setting.
+# The words that are the field's values of the flag without a word, and with --no-.
 SWITCHES: Mapping[str, bool] = {"fp32": False, "bf16": True}
 PRECISIONS = Flag(
-    {"--mixed-precision": True, "--no-mixed-precision": False, "--precision": VALUE},
+    {"--mixed-precision": VALUE, "--no-mixed-precision": False},
     takes=get_args(Precision),
     words=SWITCHES,
-    metavar="NAME",
-    help="compute in bf16, keep fp32 master weights; --precision takes fp32, tf32, bf16, and in exercise 1 fp8",
+    alone="bf16",
+    metavar="[NAME]",
+    help="compute in bf16, keep fp32 master weights; or in fp32, tf32, and in exercise 1 fp8",
     tag="mixed",
     free=True,
     train="--mixed-precision",
-    train_value="--precision",
 )
 
 
@@ -243,7 +239,7 @@ class Training(Profiled, Modelled):
     @property
     def _how_bf16(self) -> str:
         """What to type if a rule needs bf16."""
-        return f"use it in place of --precision {self.precision}" if self.mixed_precision else "add it"
+        return f"use bf16 in place of {self.precision}" if self.mixed_precision else "add it"
 
     @property
     def fault_setup(self) -> Setup:
@@ -258,8 +254,8 @@ class Training(Profiled, Modelled):
         if self.precision not in self.precisions:
             yield Broken(
                 {"mixed_precision"},
-                f"--precision {self.precision} is for exercise 1: exercise {self.exercise} computes in "
-                f"{', '.join(self.precisions)}, and the nearest is --precision bf16",
+                f"--mixed-precision {self.precision} is for exercise 1: exercise {self.exercise} computes in "
+                f"{', '.join(self.precisions)}, and the nearest is --mixed-precision bf16",
             )
         if self.activation_checkpointing and self.mixed_precision in (False, "tf32"):
             yield Broken(

@@ -295,7 +295,7 @@ def with_arguments(asked: Experiment, before: str, now: str) -> Experiment:
     old, new = (_training_words(text) for text in (before, now))
     given: dict[str, Any] = {}
     for option in options_of(type(asked)):
-        texts = [_value_after(option.flag.train_value or option.flag.train, words) for words in (old, new)]
+        texts = [_value_after(option.flag.train, words) for words in (old, new)]
         if texts[0] != texts[1] and texts[1] is not None and not option.flag.repeats:
             given[option.field] = texts[1]
     changed, errors = validate(type(asked), asked.model_dump() | given)
@@ -311,7 +311,8 @@ def _training_words(script: str) -> list[str]:
 
 
 def _value_after(flag: str | None, words: list[str]) -> str | None:
-    return words[words.index(flag) + 1] if flag in words[:-1] else None
+    after = words[words.index(flag) + 1] if flag in words[:-1] else "--"
+    return None if after.startswith("--") else after
 
 
 def why_never_begun(run: Run) -> str:

@@ -39,12 +39,12 @@ def _further(place: Place, result: Result, ddp: tuple[str, ...]) -> None:
         result,
         "torch",
         [
-            Case("tf32", (*ddp, "--precision", "tf32")),
+            Case("tf32", (*ddp, "--mixed-precision", "tf32")),
             Case("memory-snapshot", (*bf16, "--memory-snapshot")),
             Case("activation-offload", (*bf16, "--activation-offload")),
         ],
     )
-    _cases(place, result, "torchao", [Case("fp8", (*ddp, "--precision", "fp8"))])
+    _cases(place, result, "torchao", [Case("fp8", (*ddp, "--mixed-precision", "fp8"))])
     _cases(place, result, "peft", [Case("lora", (*bf16, "--lora"))])
 
 

@@ -1,4 +1,4 @@
-"""--precision and --unified-memory in the training scripts: what they set, what they refuse, and that fp8 trains."""
+"""--mixed-precision and --unified-memory in the training scripts: what they set and refuse, and that fp8 trains."""
 
 from __future__ import annotations
 
@@ -62,21 +62,15 @@ def usual_products() -> Iterator[None]:
     [
         ((), "fp32", False, "float32"),
         (("--mixed-precision",), "bf16", True, "bfloat16"),
-        (("--precision", "bf16"), "bf16", True, "bfloat16"),
-        (("--precision", "tf32"), "tf32", False, "tf32"),
-        (("--precision", "fp8"), "fp8", True, "float8"),
+        (("--mixed-precision", "bf16"), "bf16", True, "bfloat16"),
+        (("--mixed-precision", "tf32"), "tf32", False, "tf32"),
+        (("--mixed-precision", "fp8"), "fp8", True, "float8"),
     ],
 )
 def test_a_run_says_what_it_computes_in(words: tuple[str, ...], precision: str, bf16: bool, dtype: str) -> None:
     asked = parsed(*words)
     assert (asked.precision, asked.mixed_precision) == (precision, bf16)
     assert describe(asked, load_model_config(TINY), 8, CPU).dtype == dtype
-
-
-def test_two_precisions_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parsed("--mixed-precision", "--precision", "tf32")
-    assert "not allowed with argument --mixed-precision" in capsys.readouterr().err
 
 
 def a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int, int]) -> Any:
@@ -97,11 +91,11 @@ def test_only_tf32_rounds_the_products_of_float32(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_device_cannot_is_one_sentence(monkeypatch: pytest.MonkeyPatch, usual_products: None) -> None:
-    with pytest.raises(RequestError, match="this training runs on CPUs: use --precision fp32"):
+    with pytest.raises(RequestError, match="this training runs on CPUs: use --mixed-precision fp32"):
         set_precision("tf32", CPU)
-    with pytest.raises(RequestError, match=r"tf32 needs GPUs from Ampere .*Tesla V100: use --precision fp32"):
+    with pytest.raises(RequestError, match=r"tf32 needs GPUs from Ampere .*Tesla V100: use --mixed-precision fp32"):
         set_precision("tf32", a_gpu(monkeypatch, "Tesla V100", (7, 0)))
-    with pytest.raises(RequestError, match=r"fp8 needs GPUs from Hopper .*A100: use --precision bf16"):
+    with pytest.raises(RequestError, match=r"fp8 needs GPUs from Hopper .*A100: use --mixed-precision bf16"):
         set_precision("fp8", a_gpu(monkeypatch, "NVIDIA A100", (8, 0)))
     set_precision("tf32", a_gpu(monkeypatch, "NVIDIA A100", (8, 0)))
 
@@ -109,7 +103,7 @@ def test_what_a_device_cannot_is_one_sentence(monkeypatch: pytest.MonkeyPatch, u
 @pytest.mark.parametrize(
     ("module", "call", "said"),
     [
-        ("torchao.float8", lambda: variants.in_fp8(None, CPU), "--precision fp8: this Python has no torchao"),
+        ("torchao.float8", lambda: variants.in_fp8(None, CPU), "--mixed-precision fp8: this Python has no torchao"),
         ("rmm", lambda: unified_memory.use(0), "--unified-memory: this Python has no RMM"),
     ],
 )
@@ -225,7 +219,13 @@ def test_fp8_learns_as_fp32_does_and_not_the_same() -> None:
 @pytest.mark.long
 def test_the_script_trains_in_fp8(tmp_path: Path) -> None:
     script, run = ROOT / "exercises/exercise_1_DDP/train.py", tmp_path / "run"
-    words = ["--run-dir", str(run), "--model", str(TINY), *["--device", "cpu", "--steps", "3", "--precision", "fp8"]]
+    words = [
+        "--run-dir",
+        str(run),
+        "--model",
+        str(TINY),
+        *["--device", "cpu", "--steps", "3", "--mixed-precision", "fp8"],
+    ]
     done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [json.loads(line) for line in metrics_file(run, 0).read_text(encoding="utf-8").splitlines()]

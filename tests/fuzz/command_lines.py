@@ -63,9 +63,9 @@ _VALUES = {
     "--fail-above": ("5%", "0%", "100%"), "--fail-if": ("step_time > 5%", "mfu < 0.3", "idle >= 1e9 and mfu < 1"),
     "--ranks": ("0", "0,1"), "--nodes": ("1", "2", "1,2,4"), "--gpus": ("1,2,4",), "--level": ("1", "2", "3"),
     "--python-trace": ("pytorch", "traces/trace-list.json", "traces/data.json"), "--capture-delay": ("1", "200"),
-    "--capture-duration": ("1", "30"), "--python-sampling-frequency": ("1", "100", "2000"),
+    "--capture-duration": ("1", "30"),
     "--slurm": ("partition=debug",), "--cause": ("data", "straggler"), "--out": ("traces/out",),
-    "--precision": ("fp32", "tf32", "bf16", "fp8"), "--nccl-p2p-level": ("LOC", "NVL", "SYS"),
+    "--mixed-precision": ("fp32", "tf32", "bf16", "fp8"), "--nccl-p2p-level": ("LOC", "NVL", "SYS"),
     "--nccl": ("ALGO=Ring", "NCCL_IB_HCA=mlx5_0", "IB_DISABLE=0", "NET=IB", "DEBUG=INFO", "X=$(touch evil)", "ALGO"),
     "--only": ("1a", "ddp"), "--reference": ("a",), "--metric": ("step_time", "mfu"),
 }  # fmt: skip

@@ -44,7 +44,9 @@ def test_joined_and_spaced_spellings_mean_the_same(name: str, value: str) -> Non
         assert read_line([name + value], FLAGS) == spaced
 
 
-@given(st.sampled_from(VALUED), st.integers(max_value=-1), st.sampled_from(SWITCHES))
+@given(
+    st.sampled_from([n for n in VALUED if FLAGS[n].alone is None]), st.integers(max_value=-1), st.sampled_from(SWITCHES)
+)
 def test_a_negative_number_is_a_value_and_a_flag_is_not(name: str, number: int, switch: str) -> None:
     kept: object = (str(number),) if FLAGS[name].repeats else str(number)
     assert read_line([name, str(number)], FLAGS).given == {FLAGS[name].names[-1]: kept}
@@ -63,6 +65,12 @@ def test_two_dashes_change_nothing_wherever_they_stand(argv: list[str], data: st
 def test_two_values_for_one_flag_are_refused_however_each_is_spelled(argv: list[str]) -> None:
     assert read_line(argv, FLAGS).complaints == ["-n/--nodes is given twice, as 1 and as 3: drop one"]
     assert read_line([word.replace("3", "1") for word in argv], FLAGS).complaints == []
+
+
+def test_a_value_may_be_left_out_where_a_word_stands_for_it() -> None:
+    for after in ([], ["-n1"], ["--", "-g", "2"]):
+        assert read_line(["--mixed-precision", *after], FLAGS).given["--mixed-precision"] == "bf16"
+    assert read_line(["--mixed-precision", "fp8", "-n1"], FLAGS).given == {"--mixed-precision": "fp8", "--nodes": "1"}
 
 
 def test_a_flag_that_repeats_keeps_all_its_values_in_order() -> None:

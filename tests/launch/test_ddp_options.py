@@ -20,21 +20,27 @@ REFUSED = [
     ("--lora --model tiny-mixtral", "--lora adapts the matrices of dense layers, and tiny-mixtral is a mixture"),
     ("--lora-rank 0", "--lora/--lora-rank: got '0', takes a whole number ≥ 1"),
     ("--bucket-cap-mb nan", "--bucket-cap-mb: got 'nan', takes a number > 0"),
-    ("--precision fp16", "--precision: got 'fp16', takes one of fp32, tf32, bf16, fp8: did you mean"),
-    ("--precision yes", "--precision: got 'yes', takes one of fp32, tf32, bf16, fp8"),
-    ("--precision fp32 --mixed-precision", "--precision fp32 and --mixed-precision exclude each other"),
-    ("--no-mixed-precision --precision bf16", "--no-mixed-precision and --precision bf16 exclude each other"),
-    ("--precision tf32", "tf32 works on GPUs only, and site local runs on CPUs: use --precision fp32"),
-    ("--precision fp8", "fp8 works on GPUs only, and site local runs on CPUs: use --precision bf16"),
-    ("--precision fp8 --site leonardo", "has NVIDIA A100-SXM-64GB: use --precision bf16, or use another"),
-    ("--precision fp8 --lora --site jupiter", "--precision fp8 converts the matrices that are trained, and"),
+    ("--mixed-precision fp16", "got 'fp16', takes one of fp32, tf32, bf16, fp8: did you mean"),
+    ("--mixed-precision yes", "--mixed-precision/--no-mixed-precision: got 'yes', takes one of fp32, tf32, bf16, fp8"),
+    ("--mixed-precision fp32 --mixed-precision", "--mixed-precision is given twice, as fp32 and as bf16: drop one"),
     (
-        "--precision fp8 --micro-batch-size 1 --seq-length 20 --site jupiter",
+        "--no-mixed-precision --mixed-precision bf16",
+        "--no-mixed-precision and --mixed-precision bf16 exclude each other",
+    ),
+    ("--mixed-precision tf32", "tf32 works on GPUs only, and site local runs on CPUs: use --mixed-precision fp32"),
+    ("--mixed-precision fp8", "fp8 works on GPUs only, and site local runs on CPUs: use --mixed-precision bf16"),
+    ("--mixed-precision fp8 --site leonardo", "has NVIDIA A100-SXM-64GB: use --mixed-precision bf16, or use another"),
+    (
+        "--mixed-precision fp8 --lora --site jupiter",
+        "--mixed-precision fp8 converts the matrices that are trained, and",
+    ),
+    (
+        "--mixed-precision fp8 --micro-batch-size 1 --seq-length 20 --site jupiter",
         "1 × 20 tokens per micro-batch are no multiple of that: the nearest is --seq-length 32",
     ),
     (
-        "--precision tf32 --activation-checkpointing --site leonardo",
-        "--activation-checkpointing needs --mixed-precision: use it in place of --precision tf32",
+        "--mixed-precision tf32 --activation-checkpointing --site leonardo",
+        "--activation-checkpointing needs --mixed-precision: use bf16 in place of tf32",
     ),
     ("--unified-memory", "--unified-memory has an effect on GPUs only, and site local runs on CPUs"),
     ("--unified-memory --memory-snapshot --site jupiter", "--memory-snapshot reads PyTorch's allocator, and with"),
@@ -48,10 +54,11 @@ REACH = [
     ("--lora", "--lora 16", "lora16"),
     ("--lora-rank 8", "--lora 8", "lora8"),
     ("--activation-offload", "--activation-offload", "offload1"),
-    ("--precision bf16", "--mixed-precision", "mixed1"),
-    ("--precision bf16 --mixed-precision", "--mixed-precision", "mixed1"),
-    ("--precision tf32 --site leonardo", "--precision tf32", "mixedtf32"),
-    ("--precision fp8 --site marenostrum5", "--precision fp8", "mixedfp8"),
+    ("--mixed-precision bf16", "--mixed-precision", "mixed1"),
+    ("--mixed-precision -n1", "--mixed-precision", "mixed1"),
+    ("--mixed-precision=bf16 -- --mixed-precision", "--mixed-precision", "mixed1"),
+    ("--mixed-precision tf32 --site leonardo", "--mixed-precision tf32", "mixedtf32"),
+    ("--mixed-precision fp8 --site marenostrum5", "--mixed-precision fp8", "mixedfp8"),
     ("--unified-memory --site jupiter", "--unified-memory", "unified1"),
 ]
 
@@ -79,23 +86,25 @@ def test_fp32_asked_for_is_the_default() -> None:
 
 def test_the_command_of_a_precision_asks_for_it_again() -> None:
     commands = [command_of(DDP(mixed_precision=asked)) for asked in (True, "tf32", "fp8")]
-    asked = ["--mixed-precision"], ["--precision", "tf32"], ["--precision", "fp8"]
+    asked = ["--mixed-precision"], ["--mixed-precision", "tf32"], ["--mixed-precision", "fp8"]
     assert commands == [["-e", "1", "--", *words] for words in asked]
 
 
 @pytest.mark.parametrize("exercise", ["2", "3"])
 def test_the_other_trainings_have_tf32_and_no_fp8(harness: Harness, exercise: str) -> None:
-    done = harness("-e", exercise, "--site", "leonardo", "--dry-run", "--precision", "tf32")
-    assert done.returncode == 0 and " --precision tf32" in done.stdout, done.stderr
-    done = harness("-e", exercise, "--site", "jupiter", "--dry-run", "--precision", "fp8")
+    done = harness("-e", exercise, "--site", "leonardo", "--dry-run", "--mixed-precision", "tf32")
+    assert done.returncode == 0 and " --mixed-precision tf32" in done.stdout, done.stderr
+    done = harness("-e", exercise, "--site", "jupiter", "--dry-run", "--mixed-precision", "fp8")
     assert done.returncode == 2
-    said = f"--precision fp8 is for exercise 1: exercise {exercise} computes in fp32, tf32, bf16, and the nearest is"
+    said = (
+        f"--mixed-precision fp8 is for exercise 1: exercise {exercise} computes in fp32, tf32, bf16, and the nearest is"
+    )
     assert said in done.stderr
 
 
 def test_gpus_that_nobody_named_are_a_warning(harness: Harness) -> None:
-    done = harness("-e", "1", "--site", "slurm", "--dry-run", "--precision", "fp8", "--unified-memory")
+    done = harness("-e", "1", "--site", "slurm", "--dry-run", "--mixed-precision", "fp8", "--unified-memory")
     assert done.returncode == 0, done.stderr
     warned = [line for line in done.stderr.splitlines() if "the GPUs of site slurm are not known" in line]
-    assert [line.split()[1] for line in warned] == ["--precision", "--unified-memory"]
-    assert "not known" not in harness("-e", "1", "--site", "jupiter", "--dry-run", "--precision", "fp8").stderr
+    assert [line.split()[1] for line in warned] == ["--mixed-precision", "--unified-memory"]
+    assert "not known" not in harness("-e", "1", "--site", "jupiter", "--dry-run", "--mixed-precision", "fp8").stderr

@@ -82,7 +82,7 @@ def complaints(*words: str) -> list[str]:
         (["-e", "1", "--site", "--dry-run"], "--site requires an argument"),
         (["-e", "1", "--steps", "-1"], "--steps: got '-1', takes a whole number"),
         (["-e", "1", "--", "--", "--mixed-precison"], "did you mean --mixed-precision?"),
-        (["-e", "1", "--mixed-precision=yes"], "--mixed-precision takes no value: leave out =yes"),
+        (["-e", "1", "--lora=yes"], "--lora takes no value: leave out =yes"),
         (["-e", "1", "--site", ""], "--site: there is no site ''"),
         (["-e", "1", "--time", "0:00:00"], "--time: got '0:00:00', takes HH:MM:SS above zero"),
         (["-e", "3", "--engine", "megatron-lm", "-g", "2"], "--engine megatron-lm trains on GPUs only"),
@@ -135,7 +135,7 @@ def test_the_bootstrap_passes_the_sentence_and_the_exit_status_on(words: list[st
             ["'two'", "--tp belongs", "--mixed-precison", "--time"],
         ),
         (["-e", "5", "-n", "two", "--tp", "x"], ["there is no exercise '5'", "got 'two'"]),
-        (["-e", "1", "--mixed-precision=yes", "-n", "0"], ["=yes", "got '0'"]),
+        (["-e", "1", "--lora=yes", "-n", "0"], ["=yes", "got '0'"]),
         (["-e", "1", "--site", "leonado", "-n", "0", "--time", "soon"], ["leonardo?", "got '0'", "'soon'"]),
         (["-e", "1", "--tp", "2", "-n"], ["--tp belongs", "-n requires an argument"]),
         (["-e", "1", "--data", "--mixed-precison"], ["--data requires", "did you mean --mixed-precision?"]),
@@ -202,6 +202,10 @@ def test_a_dash_is_named_by_its_kind(harness: Harness) -> None:
         ("report --notebook my.ipynb a --png p",
          ["export notebook a -o my.ipynb", "export png a -o p"]),
         ("report a --hta-compatible --full", ["report a --full"]),
+        ("-e 1 -- --precision tf32", ["-e 1 -- --mixed-precision tf32"]),
+        ("-e 1 --precision=fp8 -n 2", ["-e 1 --mixed-precision=fp8 -n 2"]),
+        ("run --python-sampling-frequency 9 -g 2 -- a.py", ["run --python-sampling --nsys-options FILE -g 2 -- a.py"]),
+        ("-e 1 --python-sampling-frequency=9", ["-e 1 --python-sampling --nsys-options FILE"]),
     ],
 )  # fmt: skip
 def test_a_removed_word_or_flag_answers_with_the_line_to_type_instead(

@@ -73,7 +73,6 @@ def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
         ("--nic-metrics", "--nic-metrics: for nsys only, and at site local --profiler auto means torch: add"),
         ("--nsys-per gpu --profiler nsys", "--nsys-per: got 'gpu', takes one of node, rank"),
         ("--capture-delay 0.5 --profiler nsys", "--capture-delay: got '0.5', takes a whole number ≥ 1"),
-        ("--python-sampling-frequency 2001", "got '2001', takes a whole number ≥ 1 and ≤ 2000; the nearest is 2000"),
         ("--python-trace pytroch --profiler nsys", "a launch would stop here: --python-trace: "),
         ("--nsys-options ful --profiler nsys", "a launch would stop here: --nsys-options: "),
         ("--nsys-options full --profiler torch", "--nsys-options is for nsys, and --profiler torch records instead"),

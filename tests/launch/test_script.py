@@ -63,7 +63,7 @@ def test_scripts_are_as_signed_off(site: str, exercise: str) -> None:
 
 FOR_NSYS: dict[str, Experiment] = {
     "one nsys for each rank": DDP(
-        nsys_per="rank", nic_metrics=True, python_sampling=100, python_trace="pytorch", steps=200
+        nsys_per="rank", nic_metrics=True, python_sampling=True, python_trace="pytorch", steps=200
     ),
     "by the clock": DeepSpeed(nodes=2, capture_delay=200, capture_duration=30, steps=1000),
     "for each rank, by the clock, with its own list": Megatron(

@@ -302,7 +302,7 @@ def test_the_page_names_the_global_batch_also_without_accumulation(capsys: pytes
 
 
 def test_a_plan_takes_the_peak_and_the_memory_of_its_precision() -> None:
-    at = ("-e", "1", "--site", "marenostrum5", "--", "--precision")
+    at = ("-e", "1", "--site", "marenostrum5", "--", "--mixed-precision")
     plans = {name: numbers(*at, name) for name in ("fp32", "tf32", "bf16", "fp8")}
     peaks = {name: found["step_ns"]["source"].split(" of ")[1].split()[0] for name, found in plans.items()}
     assert peaks == {"fp32": "67", "tf32": "494.5", "bf16": "989", "fp8": "1979"}

@@ -296,7 +296,7 @@ class _Explaining:
     def _trained(self, flag: str) -> Option | None:
         """The option of the experiment that has this argument of the training script."""
         options = self._experiment_options()
-        return next((o for o in options if flag in (o.flag.train, o.flag.train_off, o.flag.train_value)), None)
+        return next((o for o in options if flag in (o.flag.train, o.flag.train_off)), None)
 
     def _nodes(self) -> Iterator[Explained]:
         """srun, and the program of each node with the parts that it runs."""

@@ -45,8 +45,8 @@ def device_misfits(asked: Training, target: Target) -> Iterator[str]:
         if asked.precision in ("tf32", "fp8"):
             other = "fp32" if asked.precision == "tf32" else "bf16"
             yield (
-                f"--precision {asked.precision} works on GPUs only, and site {site.name} runs on CPUs: use "
-                f"--precision {other}, or a --site with GPUs"
+                f"--mixed-precision {asked.precision} works on GPUs only, and site {site.name} runs on CPUs: use "
+                f"--mixed-precision {other}, or a --site with GPUs"
             )
         return
     for need in _needs(asked):
@@ -70,16 +70,16 @@ def device_doubts(asked: Experiment, site: Site, device: DeviceKind) -> Iterator
 def _needs(asked: Training) -> Iterator[Need]:
     if asked.precision == "tf32":
         who = "GPUs from Ampere on (A100, H100 and newer)"
-        yield Need("--precision tf32", lambda d: "tf32" in d.tflops, who, lambda d: "use --precision fp32")
+        yield Need("--mixed-precision tf32", lambda d: "tf32" in d.tflops, who, lambda d: "use --mixed-precision fp32")
     if asked.precision == "fp8":
         who = "GPUs from Hopper on (H100, H200, GH200 and newer)"
-        yield Need("--precision fp8", lambda d: "fp8" in d.tflops, who, _nearest_to_fp8)
+        yield Need("--mixed-precision fp8", lambda d: "fp8" in d.tflops, who, _nearest_to_fp8)
     if getattr(asked, "unified_memory", False):
         yield Need("--unified-memory", lambda d: "GH200" in d.match, "GH200", lambda d: "leave it out")
 
 
 def _nearest_to_fp8(device: Device) -> str:
-    return f"use --precision {'bf16' if 'bf16' in device.tflops else 'fp32'}"
+    return f"use --mixed-precision {'bf16' if 'bf16' in device.tflops else 'fp32'}"
 
 
 Trained = TypeVar("Trained", bound=Training)
