@@ -114,7 +114,7 @@ class Megatron(Training):
         if self.precision == "tf32" and self.uses_megatron_lm:
             yield Broken(
                 {"mixed_precision", "engine"},
-                "--mixed-precision tf32: Megatron-LM's script has no such setting: use --engine megatron-core, or drop it",
+                "--mixed-precision tf32: Megatron-LM's script has no such setting: use --engine megatron-core",
             )
         if self.module_ranges and self.uses_megatron_lm:
             yield Broken(

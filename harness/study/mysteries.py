@@ -21,11 +21,11 @@ from harness.experiment.training import Mystery, Training
 from harness.run.mystery import AnswerLine, answers_file, before_reveal, read_answers
 from harness.study.mystery_grades import cause_of, result
 
-Level = Literal[1, 2, 3]
+Level = Literal[1, 2]
 LEVELS = {
     1: "one cause, on all ranks, in each step",
     2: "one cause, on one rank or in every k-th step",
-    3: "two causes at once",
+    3: "two causes at once",  # in older records
 }
 Subject = Literal["slow", "hang", "crash"]
 ENDINGS: dict[Subject, dict[int, tuple[str, tuple[str, ...]]]] = {
@@ -75,21 +75,20 @@ def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
     drawn_for = f"{seed}/{level}/{setup.exercise}/{setup.world_size}/{device}"
     chance = Random(drawn_for)
     kinds = [(kind, how) for kind in FAULTS.values() if (how := _fits(kind, level, place)) is not None]
-    count = 2 if level == 3 else 1
-    if len(kinds) < count:
-        raise RequestError(f"--level {level}: too few faults work in this training: use --level 1")
-    chosen = chance.sample(kinds, count)
-    rank = chance.randrange(setup.world_size or 1)  # of both causes: on different ranks one hides behind the other
-    faults = tuple(str(_drawn(kind, how, level, place._replace(rank=rank), chance)) for kind, how in chosen)
-    return Secret(faults, sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32])
+    if not kinds:
+        raise RequestError(f"--level {level}: no fault works in this training: use --level 1")
+    ((kind, how),) = chance.sample(kinds, 1)
+    rank = chance.randrange(setup.world_size or 1)
+    return Secret(
+        (str(_drawn(kind, how, level, place._replace(rank=rank), chance)),),
+        sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32],
+    )
 
 
 def draw_ending(seed: int, level: Level, subject: Subject, place: MysteryPlace) -> Secret:
     """The fault of a mystery that hangs or dies; the same for the same arguments.
-    Raises RequestError: there is no such level, or the training has one rank or too few steps."""
+    Raises RequestError: the training has one rank or too few steps."""
     setup, device = place.setup, place.device
-    if level not in ENDINGS[subject]:
-        raise RequestError(f"--level {level}: a {subject} has one cause: the nearest is --level 2")
     if setup.world_size == 1:
         raise RequestError(f"--kind {subject}: {ONE_RANK}")
     drawn_for = f"{subject}/{seed}/{level}/{setup.exercise}/{setup.world_size}/{device}"
@@ -110,7 +109,7 @@ def subject_of(faults: Sequence[Fault]) -> Subject:
     return next((subject for subject in ENDINGS for fault in faults if fault.name == subject), "slow")
 
 
-def level_text(subject: Subject, level: Level) -> str:
+def level_text(subject: Subject, level: int) -> str:
     return LEVELS[level] if subject == "slow" else ENDINGS[subject][level][0]
 
 
@@ -139,8 +138,6 @@ def _narrowed(how: InMystery, level: Level, ranks: int, chance: Random) -> tuple
     """Whether it comes on one rank only, and in every which step."""
     if level == 1:
         return False, 1
-    if level == 3:
-        return how.one_rank or chance.random() < 0.5, 1
     one_rank, recurring = chance.choice([(True, False), (False, True), (True, True)])
     if ranks == 1:
         return False, chance.choice(RECURRING)

@@ -41,7 +41,7 @@ PARTS = {
     ),
 }
 _DOCS = "docs/mysteries.md"
-LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: two causes [1]"
+LEVEL = "1: the cause is on all ranks; 2: on one rank or in every k-th step [1]"
 SEED = "the same number draws the same mystery; default: random"
 KIND = "what it is: slow, hang or crash [slow]"
 OWN = (Declared(("--kind",), True, KIND), Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
@@ -75,7 +75,6 @@ def _show(token: str) -> int:
     text = mysteries.level_text(mysteries.subject_of(asked.faults), level)
     print(f"{asked.run.job_id}: a mystery of level {level}: {text}")
     following = NEXT_OF_ENDING if asked.ends else NEXT
-    print(f"  its commitment (SHA-256): {asked.mystery.commitment}")
     print("\n".join([*asked.answer_lines(), f"next: {following.replace('RUN', asked.run.job_id)}"]))
     return 0
 
@@ -88,11 +87,11 @@ def page(arguments: list[str]) -> str:
     if nearest(part, PARTS):
         raise RequestError(_no_part(part))
     parts = [f"lesson mystery {name} {text}" for name, (_, text) in PARTS.items()]
-    flags = [("--kind slow|hang|crash", KIND), ("--level 1|2|3", LEVEL), ("--seed N", SEED), *behaviour_rows(("-h",))]
+    flags = [("--kind slow|hang|crash", KIND), ("--level 1|2", LEVEL), ("--seed N", SEED), *behaviour_rows(("-h",))]
     return as_text(
         Page(
             usage=[
-                "lesson mystery -e EXERCISE [--kind K] [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
+                "lesson mystery -e EXERCISE [--kind K] [--level 1|2] [--seed N] [FLAGS OF A LAUNCH]",
                 *parts,
                 "lesson mystery RUN: the answers so far",
             ],
@@ -142,8 +141,8 @@ def _own(line: LaunchLine) -> tuple[mysteries.Level, int, mysteries.Subject]:
     if subject not in SUBJECTS:
         hint = nearest_or_list(subject, SUBJECTS, "slow is the default")
         raise RequestError(f"--kind takes {', '.join(SUBJECTS[:-1])} or {SUBJECTS[-1]}, not {subject!r}{hint}")
-    if level not in ("1", "2", "3"):
-        raise RequestError(f"--level takes 1, 2 or 3, not {level!r} ({LEVEL})")
+    if level not in ("1", "2"):
+        raise RequestError(f"--level takes 1 or 2, not {level!r} ({LEVEL})")
     if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()):
         raise RequestError(f"--seed takes a whole number ≥ 0, not {seed!r}")
     if seed is not None and len(seed) > MOST_DIGITS:

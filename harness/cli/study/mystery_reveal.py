@@ -234,8 +234,7 @@ def answer_command(
     start: RunFlag = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Answer what makes a mystery slow, or why it hangs or dies. Each answer is kept. At level 3, give one answer for
-    each of the two causes."""
+    """Answer what makes a mystery slow, or why it hangs or dies. Each answer is kept."""
     asked = asked_of(run)
     if read_revealed(asked.run.path) is not None:
         raise RequestError(f"RUN: {asked.run.job_id} was revealed, so no further answer counts")
