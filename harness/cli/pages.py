@@ -224,22 +224,37 @@ def method_table() -> str:
 
 
 def option_tables() -> str:
-    """One table for what a site sets, one per exercise, and one for a training of the user's own."""
+    """One table for what a site sets, and one for each set of exercises that share flags."""
     of_site = _table("flag |", ((f"`{option.spelling}`", option.help) for option in options_of(Site)))
-    titled = {f"Exercise {n}: {cls.title}": _options(cls) for n, cls in EXERCISES.items()}
-    titled["A training of your own: `run [FLAGS] -- SCRIPT …`"] = _options(Own)
-    parts = {"Where (override the site's file)": of_site, **titled}
+    homes: dict[tuple[str, ...], list[str]] = {}
+    for title, cls in {**{str(n): cls for n, cls in EXERCISES.items()}, "your own": Own}.items():
+        for row in _option_rows(cls):
+            homes.setdefault(row, []).append(title)
+    shared: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for row, titles in homes.items():
+        shared.setdefault(tuple(titles), []).append(row)
+    ordered = sorted(shared.items(), key=lambda each: (-len(each[0]), each[0]))
+    parts = {"Where (override the site's file)": of_site}
+    parts |= {_shared_by(titles): _table("flag | takes | default | name |", rows) for titles, rows in ordered}
     return "\n\n".join(f"## {title}\n\n{table}" for title, table in parts.items())
 
 
-def _options(cls: type[Experiment]) -> str:
-    rows = []
+def _shared_by(titles: Sequence[str]) -> str:
+    if len(titles) > len(EXERCISES):
+        return "Every launch"
+    numbers = [title for title in titles if title.isdigit()]
+    exercises = f"Exercise{'s' * (len(numbers) > 1)} {', '.join(numbers)}" if numbers else ""
+    named = f": {EXERCISES[int(numbers[0])].title}" if len(titles) == 1 and numbers else ""
+    own = "A training of your own: `run [FLAGS] -- SCRIPT …`" if "your own" in titles else ""
+    return f"{exercises}{named}" if not own else f"{exercises}, and your own training" if exercises else own
+
+
+def _option_rows(cls: type[Experiment]) -> Iterator[tuple[str, ...]]:
     for option in options_of(cls):
         if option.field != "exercise":
             default = option.default
             shown = "" if default is None or isinstance(default, bool | tuple) else f"`{default}`"
-            rows.append((f"`{option.spelling}`", _takes(option), shown, option.flag.tag or "", option.help))
-    return _table("flag | takes | default | name |", rows)
+            yield f"`{option.spelling}`", _takes(option), shown, option.flag.tag or "", option.help
 
 
 def _takes(option: Option) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from harness.cli.launch.untrusted_files import Source, find_untrusted
+from harness.cli.launch.untrusted import Source, find_untrusted
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded

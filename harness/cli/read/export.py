@@ -216,8 +216,7 @@ def _chosen(engine: ParaverEngine, found: Sources, image: tuple[str, Path] | Non
 
 
 def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
-    from harness.cli.launch.untrusted import source_of
-    from harness.cli.launch.untrusted_files import find_untrusted
+    from harness.cli.launch.untrusted import find_untrusted, source_of
     from harness.launch.backends.registry import backend_of_run
     from harness.launch.job import python_of
     from harness.launch.submit import state_of, this_machine

@@ -12,8 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.command_line import Declared, columns
-from harness.cli.launch.untrusted import may_launch, show_request
-from harness.cli.launch.untrusted_files import Source
+from harness.cli.launch.untrusted import Source, may_launch, show_request
 from harness.cli.page import Page, as_text
 from harness.cli.study.series import (
     Arguments,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.launch.untrusted_files import Source, find_untrusted
+from harness.cli.launch.untrusted import Source, find_untrusted
 from harness.common.printable import escaped
 from harness.common.users import this_user
 from harness.experiment.exercises import DDP
@@ -122,7 +122,7 @@ def test_a_file_of_another_user_asks_in_every_case(
     said = harness("run", str(run.path)).stderr
     assert "a launch asks first: it says that anna made it\n" in said
     assert "  site local, as in configs/sites/local.yaml\n" in said
-    monkeypatch.setattr("harness.cli.launch.untrusted_files.owner_of", lambda _path: "berta")
+    monkeypatch.setattr("harness.cli.launch.untrusted.owner_of", lambda _path: "berta")
     assert "a launch asks first: it belongs to berta\n" in harness("run", str(run.path)).stderr
     assert started == []
 
@@ -170,7 +170,7 @@ def test_a_site_file_that_another_user_may_have_put_there_is_not_known_by_its_ow
     path = site_file(tmp_path, setup=[EVIL])
     source = Source(tmp_path, command=["slurm.sh", f"--site={path}"])
     assert find_untrusted(source, [], load_site(path), {}).why == []
-    monkeypatch.setattr("harness.cli.launch.untrusted_files._is_trusted", lambda _path: False)
+    monkeypatch.setattr("harness.cli.launch.untrusted._is_trusted", lambda _path: False)
     assert find_untrusted(source, [], load_site(path), {}).why
 
 
