@@ -227,7 +227,8 @@ def option_tables() -> str:
     """One table for what a site sets, and one for each set of exercises that share flags."""
     of_site = _table("flag |", ((f"`{option.spelling}`", option.help) for option in options_of(Site)))
     homes: dict[tuple[str, ...], list[str]] = {}
-    for title, cls in {**{str(n): cls for n, cls in EXERCISES.items()}, "your own": Own}.items():
+    classes: dict[str, type[Experiment]] = {**{str(n): cls for n, cls in EXERCISES.items()}, "your own": Own}
+    for title, cls in classes.items():
         for row in _option_rows(cls):
             homes.setdefault(row, []).append(title)
     shared: dict[tuple[str, ...], list[tuple[str, ...]]] = {}

@@ -41,7 +41,7 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
         (["--"], "nothing comes after --: name your script there, as in slurm.sh run -g 2 -- train.py"),
         (["--", "-m"], "-m: a module's name comes after it"),
         (["--", "--lr", "1"], "--lr: it comes before your script"),
-        (["train.py"], "train.py: a training of your own comes after --, as in slurm.sh run -g 2 -- train.py"),
+        (["train.py"], "run: name your script after --, as in slurm.sh run -g 2 -- train.py"),
         (["--launcher", "torchrun", "--", "bash", "x"], "bash is started as it is: drop one"),
         (["--launcher", "torchrnu", "--", "train.py"], "did you mean torchrun?"),
         (["--nsys-per", "rank", "--profiler", "nsys", "--", "bash"], "--nsys-per rank needs a launcher"),
@@ -63,7 +63,7 @@ def test_one_sentence_and_nothing_is_written(typed: Typed, words: list[str], sai
 
 
 def test_run_without_a_script_says_how_one_is_typed(typed: Typed) -> None:
-    assert "name a training of your own, as in slurm.sh run -g 2 -- train.py" in typed("run").stderr
+    assert "name your script after --, as in slurm.sh run -g 2 -- train.py" in typed("run").stderr
 
 
 @pytest.mark.parametrize(

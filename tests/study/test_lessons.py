@@ -261,7 +261,7 @@ def on_the_page(exercise: int) -> list[Experiment]:
     """What the commands of an exercise's page ask for; 4: those of the page about faults."""
     (page,) = [*(ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")] or [ROOT / "docs/faults.md"]
     commands = re.findall(r"bash slurm\.sh (-e \d[^`\n]*)(?:`|$)", page.read_text(encoding="utf-8"), re.M)
-    return [experiment_of(line.split()) for line in commands]
+    return [experiment_of(line.split()) for line in commands if "--plan" not in line]
 
 
 def experiment_of(words: list[str]) -> Experiment:
