@@ -55,23 +55,6 @@ def kinds() -> str:
     )
 
 
-def keys() -> str:
-    """One row per key of each kind."""
-    rows = []
-    for kind in FAULTS.values():
-        for key in kind.keys:
-            default = "required" if key.default is None else f"`{key.default}`"
-            rows.append((f"`{kind.name}`", f"`{key.name}`", key.takes, default, key.meaning))
-    return _table("fault | key | takes | default |", rows)
-
-
-def words() -> str:
-    """One row per word that has its own effect."""
-    every = [(kind, key) for kind in FAULTS.values() for key in kind.keys]
-    rows = [(f"`{kind.name}`", f"`{key.name}={word}`", text) for kind, key in every for word, text in key.explained]
-    return _table("fault | key | what happens", rows)
-
-
 def records() -> str:
     return _table("fault | `ns`", ((f"`{kind.name}`", kind.recorded) for kind in FAULTS.values() if kind.recorded))
 
@@ -264,20 +247,14 @@ def _takes(option: Option) -> str:
     return allowed(option.info) if option.flag.metavar else "–"
 
 
-ON_LEONARDO = ("-e 0 -n 2", "-e 1", "-e 2 -n 2 -- --ds-no-overlap", "-e 3 -n 2 -- --tp 4 --pp 2")
 _MOST_OF_REQUEST = 60  # characters of a script's last line
 _FILES = (".py", ".sif")
 
 
-def scripts() -> str:
-    """The script of each exercise on Leonardo, below its command, with the beginning of its last line."""
-    found = []
-    for words in ON_LEONARDO:
-        script, request, _ = render(job_on_leonardo(words)).partition(REQUEST)
-        before, dashes, after = words.partition(" -- ")
-        command = f"bash slurm.sh {before} --site leonardo{dashes}{after}"
-        found.append(f"## `{command}`\n\n```bash\n{script}{request[:_MOST_OF_REQUEST]}…\n```")
-    return "\n\n".join(found)
+def script() -> str:
+    """The script of exercise 1 on Leonardo, with the beginning of its last line."""
+    text, request, _ = render(job_on_leonardo("-e 1")).partition(REQUEST)
+    return f"```bash\n{text}{request[:_MOST_OF_REQUEST]}…\n```"
 
 
 def job_on_leonardo(words: str) -> Job:
@@ -349,8 +326,6 @@ def slide() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "fault-kinds": kinds,
-    "fault-keys": keys,
-    "fault-words": words,
     "fault-records": records,
     "options": option_tables,
     "causes": causes,
@@ -363,7 +338,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "tables": tables,
     "lesson-needs": needs,
     "slide-and-script": slide,
-    "scripts": scripts,
+    "script": script,
     **{f"lessons-{number}": runs for number, runs in RUNS.items()},
 }
 _WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)

@@ -23,7 +23,7 @@ def test_who_is_behind_is_said_first_in_terminal_and_page() -> None:
     assert sentence.endswith("behind the median step in 50 of 50 steps.")
     assert "Pacing: node41 (switch leaf02" in render(MANY)
     assert "node41" in " ".join(steps_section(MANY, Inputs()).lead.split())
-    assert "242 more places: --csv DIR has all" in render(MANY)
+    assert "242 more places: export csv has all" in render(MANY)
 
 
 def test_nobody_is_named_where_nobody_is_behind() -> None:

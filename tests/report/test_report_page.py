@@ -306,7 +306,7 @@ def test_a_table_of_a_thousand_ranks_is_cut_and_says_where_the_rest_is() -> None
     tree = parse(page)
     (steps,) = [e for e in all_of(tree, "section") if e.get("id") == "steps"]
     assert len(all_of(steps, "tr")) == 1 + MOST_ROWS
-    assert "936 more rows. The report's option --csv DIR writes all rows." in "".join(steps.itertext())
+    assert "936 more rows. The command export csv writes all rows." in "".join(steps.itertext())
 
 
 def test_the_timeline_shows_the_ranks_that_were_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ def said(hostile: Hostile, capsys: pytest.CaptureFixture[str]) -> Said:
     """What a command about the run prints."""
 
     def run(command: str, *words: str) -> str:
-        code = main([command, str(hostile.run.path), *words])
+        code = main([*command.split(), str(hostile.run.path), *words])
         out, err = capsys.readouterr()
         assert code == 0, err
         assert not steering(err)
@@ -189,7 +189,7 @@ def test_a_page_hides_and_runs_nothing(hostile: Hostile, said: Said) -> None:
 
 def test_tables_for_spreadsheets_have_no_formula(hostile: Hostile, said: Said) -> None:
     folder = hostile.out / "csv"
-    said("export", "csv", "-o", str(folder))
+    said("export csv", "-o", str(folder))
     cells = [c for file in folder.glob("*.csv") for row in csv.reader(file.open(newline="")) for c in row]
     assert cells and list(filter(steering, cells)) == []
     assert [cell for cell in cells if cell[:1] in tuple("=+-@\t\r") and not re.fullmatch(r"-[\d.e-]+", cell)] == []
@@ -198,10 +198,10 @@ def test_tables_for_spreadsheets_have_no_formula(hostile: Hostile, said: Said) -
 
 
 def test_paraver_and_perfetto_files_stay_whole(hostile: Hostile, said: Said) -> None:
-    said("export", "perfetto", "--out", str(hostile.out / "all.json.gz"))
+    said("export perfetto", "--out", str(hostile.out / "all.json.gz"))
     rows = json.loads(gzip.decompress((hostile.out / "all.json.gz").read_bytes()))["traceEvents"]
     assert not any(steering(json.dumps(row, ensure_ascii=False)) for row in rows)
-    said("export", "paraver", "--out", str(hostile.out / "p"))
+    said("export paraver", "--out", str(hostile.out / "p"))
     pcf = (hostile.out / "p.pcf").read_text()
     labels = re.findall(r"^\d+ {4}(.*)$", pcf, re.MULTILINE)
     assert not steering(pcf) and printable(UNTRUSTED["formula"]) in labels
