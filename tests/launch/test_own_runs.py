@@ -65,6 +65,8 @@ def test_a_run_lies_where_it_was_typed_and_is_found_there(tmp_path: Path) -> Non
     assert process(folder, "logs", "last").stdout == done.stdout
     again = process(folder, "run", "last")
     assert (again.returncode, again.stdout) == (0, done.stdout)
+    planned = process(folder, "run", "last", "--plan")
+    assert planned.returncode == 0 and planned.stdout.startswith("Cost\n") and len([*folder.rglob("run.json")]) == 2
 
 
 def test_the_record_has_the_scripts_repository_and_its_python(tmp_path: Path) -> None:

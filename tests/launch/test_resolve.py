@@ -233,3 +233,8 @@ def test_tensor_parallelism_across_nodes_is_warned_of(machine: Machine) -> None:
     assert any("cross the slow network" in w for w in warnings_of(job, {}))
     assert any("CUDA_LAUNCH_BLOCKING=1" in w for w in warnings_of(job, {"CUDA_LAUNCH_BLOCKING": "1"}))
     assert warnings_of(resolve(Megatron(nodes=2, tp=4, pp=2), load_site("leonardo"), machine), {}) == []
+
+
+def test_a_record_that_has_the_rate_of_the_samples_of_python_still_reads() -> None:
+    asked = [DDP.model_validate({"python_sampling": old}).python_sampling for old in (100, None, True)]
+    assert asked == [True, False, True]

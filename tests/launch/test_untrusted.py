@@ -251,3 +251,21 @@ def test_a_lesson_completed_from_another_users_run_shows_the_files_that_it_would
     with pytest.raises(RequestError, match="add --yes"):
         may_launch(source, [DDP(data="/x/data.json")], None, yes=False)
     assert "  --data /x/data.json\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("recorded", "again"),
+    [
+        (["rerun", "local-1"], "-e 1 -g 1 --site local"),
+        (["run", "-e", "1", "-g", "1"], "-e 1 -g 1 --site local"),
+        (["plan", "-e", "1"], "-e 1 -g 1 --site local"),
+        (["run", "-g", "2", "--", "train.py"], "run -g 2 -- train.py"),
+        (["-e", "1", "--precision", "bf16"], "-e 1 --precision bf16"),
+    ],
+)
+def test_a_record_with_the_words_of_an_older_version_runs_again(
+    recorded: list[str], again: str, harness: Harness, started: Started, rewritten: Callable[..., Run]
+) -> None:
+    run = rewritten(command=["slurm.sh", *recorded])
+    assert harness("run", str(run.path), "--yes").returncode == 0
+    assert started == [f"slurm.sh {again}"]

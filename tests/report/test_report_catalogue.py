@@ -113,7 +113,7 @@ def test_every_table_is_in_a_place_of_the_page_that_exists(made: Made, tmp_path:
 def test_every_list_of_the_summary_and_of_a_device_has_a_file() -> None:
     lists = {name for name in Summary.__struct_fields__ if isinstance(getattr(Summary(), name), list)}
     names = [file.name for file in catalogue.files()]
-    assert lists - {"ranks", "hosts", "hta"} <= {*names} and len(names) == len({*names})
+    assert lists - {"ranks", "hosts"} <= {*names} and len(names) == len({*names})
 
 
 def test_a_column_that_is_a_list_in_some_rows_only_is_in_no_file(tmp_path: Path) -> None:

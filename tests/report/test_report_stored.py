@@ -42,13 +42,12 @@ def test_every_summary_has_its_version() -> None:
     assert '"schema_version":1' in Summary().model_dump_json()
 
 
-def test_a_summary_from_before_the_problems_of_a_recording_had_their_name_still_reads(
-    tmp_path: Path, made: Made
-) -> None:
+def test_a_summary_of_an_older_version_still_reads(tmp_path: Path, made: Made) -> None:
     doubt = Problem.doubt("events were lost", "3 of 10")
     quality = made.summary.quality.model_copy(update={"problems": [doubt]})
     content = made.summary.model_copy(update={"quality": quality}).model_dump()
     content["quality"]["findings"] = content["quality"].pop("problems")
+    content["hta"] = [{"source": "rank0.json", "total_us": 5.0}]
     file = tmp_path / "summary.json"
     file.write_text(json.dumps(content))
     assert load_summary(str(file))[1].quality.problems == [doubt]

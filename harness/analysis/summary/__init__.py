@@ -201,8 +201,6 @@ class Summary(SummaryPart, kw_only=True):
     why."""
     memory: Memory | None = None
     """Who held the memory of tensors, with `--memory-snapshot`. Null without a snapshot that can be read."""
-    hta: list[dict[str, Any]] = []
-    """Of older summaries: the numbers of HolisticTraceAnalysis 0.5.0."""
     replay: Replay | None = None
     """The job's events replayed, and predicted steps with one thing changed. Null if the traces have no work."""
     reference: ReferenceStep | None = None
@@ -220,7 +218,8 @@ class Summary(SummaryPart, kw_only=True):
     @classmethod
     def model_validate(cls: type[_Summary], data: Any) -> _Summary:
         """As of every part. Older summaries have `findings` of the recording's quality, which are its problems, and
-        other names of changes."""
+        `hta`, which is not read, and other names of changes."""
+        data = {name: value for name, value in data.items() if name != "hta"} if isinstance(data, dict) else data
         quality = data.get("quality") if isinstance(data, dict) else None
         if isinstance(quality, dict) and "findings" in quality:
             problems = {"problems": quality["findings"]}

@@ -57,7 +57,8 @@ def rerun(
 
 
 def again(record: Record) -> list[str]:
-    """The command that asks for the same run: as it was typed, unless a lesson or a program started it."""
-    typed = record.command[1:2] and (record.command[1].startswith("-") or record.command[1] == RUN)
+    """The command that asks for the same run: as it was typed, unless a lesson, a program or `run RUN` started it."""
+    first = "".join(record.command[1:2])
+    typed = first.startswith("-") or (first == RUN and "--" in record.command)
     asked = command_of(record.experiment, record.site.name, record.site.defaults)
     return record.command if typed else ["slurm.sh", *(asked or [RUN, record.job_id])]
