@@ -18,14 +18,14 @@ from harness.cli.main import main
 from tests.run.hostile_files import KINDS, MONITOR, NOT_A_FILE, WRONG_BYTES, WRONG_JSON, whole_run
 
 ALONE, OTHER, TESTS = (f"{{{name}}}" for name in ("run", "other", "tests"))  # the runs, as the commands name them
-REPORT, PERFETTO = f"report {ALONE} --json --no-html", f"perfetto {ALONE}"
+REPORT, PERFETTO = f"report {ALONE} --json --no-html", f"export perfetto {ALONE}"
 STATUS, LS, LOGS, CANCEL = f"status {ALONE}", "ls --json", f"logs {ALONE}", f"cancel {ALONE}"
-RERUN, COMPARE, WHATIF = f"rerun {ALONE} --dry-run", f"compare {OTHER} {ALONE}", f"whatif {ALONE}"
+RERUN, COMPARE, WHATIF = f"run {ALONE} --dry-run", f"compare {OTHER} {ALONE}", f"whatif {ALONE}"
 CHECK, LESSON, PLAN, CLASS = (
     f"check {OTHER} {ALONE}",
     "lesson 1a --no-run",
-    "plan -e 1 --json",
-    f"mystery class {ALONE}",
+    "-e 1 --plan --json",
+    f"lesson mystery class {ALONE}",
 )
 TESTED = f"report {TESTS} --no-html"
 UNREADABLE = {*NOT_A_FILE, "a terabyte"}  # what is no file of this kind, whatever the kind

@@ -330,7 +330,7 @@ def numbers(
             "-o",
             "--out",
             metavar="DIR|FILE",
-            help="folder of the tables or plots, or the file; default: beside the run",
+            help="folder of the tables or plots, or the file; default: in the run's folder, or here",
         ),
     ] = None,
     window: WindowOption = "steps",
@@ -339,8 +339,8 @@ def numbers(
     slurm_option: SlurmOption = None,
     resume: ResumeOption = None,
 ) -> None:
-    """Every table as CSV or Parquet, every plot as PNG for slides, the report as a notebook that you can change, or
-    all numbers as JSON."""
+    """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, the report as a
+    notebook that you can change, all numbers as JSON, or the events as a Paraver or Perfetto trace."""
     from harness.measure.request import Request, measure_request
     from harness.report.notebook import check_notebook
     from harness.report.page.write import run_among, write_pictures
