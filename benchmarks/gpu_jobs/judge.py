@@ -285,7 +285,7 @@ def judge_start(request: StartRequest) -> StartResult:
     recordings = case.training.run()
     summary, usual = (_start_summary(t, case) for t in (case.training, case.without))
     found = answer(summary)
-    result = StartResult(case.name, said=[*found.sentences, *found.further])
+    result = StartResult(case.name, said=[*found.first, *found.rest])
     if case.told == "before":
         _judge_before(result, case, summary, recordings)
     elif case.told == "first-use":

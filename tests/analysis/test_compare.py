@@ -142,8 +142,8 @@ def test_periods_are_called_periods_and_have_no_verdict_on_steps(marked: int) ->
     assert "Period of a kernel, mean over ranks: the steps are not marked, and a period may be a layer" in text
     assert "(10 and 10 periods): periods, so no verdict on steps" in text
     page = compose_comparison(Compared(NAMES, runs, [pair]))
-    assert "b: its median period takes 2.000 × a's" in page.sentences[0]
-    for words in (text, *page.sentences):
+    assert "b: its median period takes 2.000 × a's" in page.said.sentences[0]
+    for words in (text, *page.said.sentences):
         assert "slower" not in words and "Step time" not in words
 
 

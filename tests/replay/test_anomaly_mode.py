@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.analysis.summary import Summary, TimeLost
-from harness.explain.findings import main_sentences
+from harness.explain.findings import explanation, loss_sentence
 from harness.traces.trace import Activity
 from tests.replay.replaying import summary_of
 from tests.synthetic.columns import MAIN, Made
@@ -51,7 +51,7 @@ def test_its_operators_are_named_with_their_time_and_place(checks: int) -> None:
     (found,) = of_anomaly_mode(s)
     assert found.lost_ns == pytest.approx(checks * 400 * US, rel=0.05)
     assert (found.phase, found.ranks) == ("backward", [0])
-    said = main_sentences(s, found)
+    said = f"{loss_sentence(s, found)} {explanation(s, found)}"
     assert f"aten::isnan, aten::_is_any_true and aten::item, {checks} times in each step" in said
     assert "anomaly mode" in said
 

@@ -119,17 +119,11 @@ def test_a_line_with_little_of_the_loss_is_not_on_the_first_screen() -> None:
 def test_colours_and_links_are_for_a_terminal_that_has_them() -> None:
     """As rich decides: none in a pipe or with TERM=dumb, no colour with NO_COLOR."""
     screen = first_screen(BUSY, page=Path("/p/report.html"))
-    shown = {
-        name: printed(screen, **given)
-        for name, given in {
-            "terminal": {"force_terminal": True, "color_system": "truecolor", "no_color": False},
-            "no colour": {"force_terminal": True, "color_system": "truecolor", "no_color": True},
-            "pipe": {"force_terminal": False},
-        }.items()
-    }
-    assert "\x1b]8;" in shown["terminal"] and "file:///p/report.html" in shown["terminal"]
-    assert "38;2;" in shown["terminal"] and "38;2;" not in shown["no colour"]
-    assert shown["pipe"] == screen.plain
+    terminal: dict[str, Any] = {"force_terminal": True, "color_system": "truecolor"}
+    coloured, plain = printed(screen, **terminal, no_color=False), printed(screen, **terminal, no_color=True)
+    assert "\x1b]8;" in coloured and "file:///p/report.html" in coloured
+    assert "38;2;" in coloured and "38;2;" not in plain
+    assert printed(screen, force_terminal=False) == screen.plain
 
 
 def printed(screen: Text, **given: Any) -> str:
