@@ -6,6 +6,7 @@ What is marked `long` runs with `--all`: what repeats, at length or in another v
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure() -> None:
-    """As in every command of the harness: to look for garbage often takes a tenth of the tests' time."""
+    """As in every command of the harness: to look for garbage often takes a tenth of the tests' time. A worker's output
+    is no terminal, so it has no width."""
     gc.set_threshold(100_000, 50, 100)
+    os.environ.pop("COLUMNS", None)
 
 
 def pytest_collection_finish() -> None:

@@ -36,7 +36,7 @@ def test_on_a_busy_machine_a_launch_warns_first_and_a_dry_run_does_not(tmp_path:
     said = process(tmp_path, "run", *launched).stderr
     used = re.search(r"^warning: other programs use (\d+) % of your cores: the numbers will be doubtful$", said, re.M)
     assert used and 50 <= int(used[1]) <= 100, said
-    assert said.index(used[0]) < said.index("started local-1")
+    assert said.index(used[0]) < said.index("started local-")
     assert "goes on in" not in said, "nobody is at a terminal"
     assert "other programs" not in process(tmp_path, "run", "--dry-run", *launched).stderr
     strict = process(tmp_path, "run", "--strict", *launched)
@@ -56,7 +56,7 @@ def test_on_a_terminal_it_goes_on_at_enter(tmp_path: Path, busy: None) -> None:
             break
     asked_s = time.monotonic()
     os.write(terminal, b"\n")
-    assert any(line.startswith("started local-1") for line in started.stderr)
+    assert any(line.startswith("started local-") for line in started.stderr)
     assert time.monotonic() - asked_s < 4
     started.communicate()
     for descriptor in (terminal, inside):
