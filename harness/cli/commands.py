@@ -56,7 +56,12 @@ COMMANDS = {
     "ls": Entry(
         "harness.cli.watch.ls:ls",
         "your runs: flags, step, largest loss",
-        examples=[("ls", "the newest runs"), ("ls -n 100 --json", "the newest 100, for a script")],
+        optional={"--html": LeftOut("", lambda word: bool(word) and not word.startswith("-"))},
+        examples=[
+            ("ls", "the newest runs"),
+            ("ls -n 100 --json", "the newest 100, for a script"),
+            ("ls --html", "a page of all runs, to sort, filter and compare"),
+        ],
     ),
     "watch": Entry(
         "harness.cli.watch.watch:watch",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
-from harness.cli.command_line import columns
+from harness.cli.command_line import columns, show
 from harness.cli.options import JsonOption
 from harness.cli.watch.results import result_of
 from harness.common.errors import RequestError, WorkError
@@ -23,13 +27,19 @@ from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
 from harness.live.text import span
 from harness.run import Run, all_runs, closed, folder_bytes, no_runs, runs_root, when
+from harness.run.files import naming_flag, write_atomically
 from harness.run.record import Record
+
+if TYPE_CHECKING:
+    from harness.report.elements import StepBar
+    from harness.report.runs_page import ListedRun
 
 Row = dict[str, Any]
 HEAD = ("id", "state", "asked", "step", "verdict", "age", "size", "changed")
 _LEFT = {"id", "state", "asked", "verdict", "changed"}
 _LEAST = {"asked": 16, "verdict": 19}  # characters, where the terminal is narrow
 _DROPPED = ("changed", "size", "age", "step", "asked")  # in this order, where it is narrower
+SHOWN = 20  # runs
 MOST_VARIABLES = 2  # named of those that a run inherited from its shell
 NO_TERMINAL = 100_000  # characters: nothing is cut in a file or a pipe
 NARROWEST = 20
@@ -37,12 +47,23 @@ NARROWEST = 20
 
 def ls(
     as_json: JsonOption = False,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="number of runs to show, newest first")] = 20,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "-n", "--limit", min=1, help=f"number of runs to show, newest first (default: {SHOWN}; --html: all)"
+        ),
+    ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="[FILE]", help="write one page of them (default: runs.html in the runs' folder, or here)"),
+    ] = None,
 ) -> int:
     """List the runs, newest last: state, flags that differ from the default, step time, the largest loss or why it
     failed, age and size."""
+    if as_json and html is not None:
+        raise RequestError("--json with --html: leave one of them out")
     runs = all_runs()
-    rows = rows_of(runs[-limit:])
+    rows = rows_of(runs[-(limit or (SHOWN if html is None else len(runs))) :])
     if as_json:
         print(json.dumps(rows, indent=1))
     elif not rows and closed(runs_root()):
@@ -50,8 +71,7 @@ def ls(
     elif not rows:
         print(no_runs(runs_root()))
     else:
-        lines, notes = table(rows)
-        print("\n".join(lines))
+        notes = _print_table(rows) if html is None else _write_page(rows, Path(html or runs_root() / "runs.html"))
         if len(rows) < len(runs):
             notes.append(
                 f"{len(rows)} of {len(runs)} runs are shown, the newest: {PROGRAM} ls -n {len(runs)} shows all"
@@ -61,6 +81,55 @@ def ls(
             notes.append(f"not shown: you may not read {shut[0]}{more}{whose(shut[0])}")
         print("".join(f"{note}\n" for note in notes), end="", file=sys.stderr)
     return 0
+
+
+def _print_table(rows: Sequence[Row]) -> list[str]:
+    lines, notes = table(rows)
+    print("\n".join(lines))
+    return notes
+
+
+def _write_page(rows: Sequence[Row], page: Path) -> list[str]:
+    """Write it and print where; returns no notes, which the page has. Raises DiskError: it cannot be written."""
+    from rich.text import Text
+
+    from harness.report.runs_page import runs_page
+
+    if page.is_dir():
+        raise RequestError(f"--html {page}: is a folder; give a file, as in --html {page / 'runs.html'}")
+    listed = [_listed(row, page.parent) for row in reversed(rows)]
+    with naming_flag("--html"):
+        write_atomically(page, runs_page(listed, _notes(rows, narrow=False), str(runs_root())))
+    show(Text.assemble(("  page    ", "dim"), (printable(str(page)), f"dim link {page.absolute().as_uri()}"), "\n"))
+    return []
+
+
+def _listed(row: Row, folder: Path) -> ListedRun:
+    """A row of the page in this folder."""
+    from harness.report.runs_page import ListedRun
+
+    run = Run(Path(row["path"]))
+    bar = _bar(run) if row["state"] == "completed" else None  # as the verdict
+    numbers = {"step": row["step_ns"], "mean step": bar and bar.whole_ns, "size": row["size_bytes"]}
+    return ListedRun(
+        _cells(row) | {"mean step": " · ".join(bar.told) if bar else "–", "submitted": row["submitted"][:16] or "–"},
+        {name: round(number) for name, number in numbers.items() if number is not None},
+        bar,
+        quote(os.path.relpath(run.page, folder.absolute())) if run.page.is_file() else "",
+        shlex.quote(row["job_id"]) if row["submitted"] else "",
+    )
+
+
+def _bar(run: Run) -> StepBar | None:
+    """Its mean step, if its stored summary has steps."""
+    from harness.measure.request import load_summary
+    from harness.report.first_screen import bar_of_answer
+
+    try:
+        bar = bar_of_answer(load_summary(str(run.summary))[1]) if run.summary.is_file() else None
+    except RequestError:  # damaged, or of another version
+        return None
+    return bar if bar and bar.what != "recorded" else None
 
 
 def rows_of(runs: Sequence[Run]) -> list[Row]:

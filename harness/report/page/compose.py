@@ -306,11 +306,11 @@ def docs_from(folder: Path) -> list[Link]:
 
 def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
     """The page as HTML, with its figures, styles and scripts inside. `docs`: the documentation that it links to."""
-    scripts = [_part(name) for name in ("words.js", "bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
+    scripts = [page_part(name) for name in ("words.js", "bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
     plotly = _plotly()
     drawn = {f.id: {"data": f.drawn, "layout": f.layout, "height": f.height} for f in figures(page)}
     return (
-        _environment()
+        page_environment()
         .get_template("report.html.j2")
         .render(
             page=page,
@@ -318,7 +318,7 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
             words=PageWords(),
             prose=_prose,
             most_rows=MOST_ROWS,
-            style=_part("page.css"),
+            style=page_part("page.css"),
             policy=with_scripts([*scripts, plotly.text]),
             scripts=scripts,
             timeline=packed(page.timeline) if page.timeline else "",
@@ -358,7 +358,8 @@ def _plotly() -> Packed:
 
 
 @cache
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """For the templates of pages, which escape all texts."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -389,6 +390,6 @@ def _breakable(text: str) -> Markup:
 
 
 @cache
-def _part(name: str) -> Markup:
+def page_part(name: str) -> Markup:
     """A style or script of templates/report, not escaped."""
     return Markup((TEMPLATES / "report" / name).read_text(encoding="utf-8"))
