@@ -76,7 +76,7 @@ def test_a_large_start_is_told_and_is_no_loss_of_the_steps() -> None:
     assert summary.replay is not None and summary.replay.step_ns < 80 * MS  # without the start
     assert not any(found.cause in ("allocation", "first-use", "copies", "pageable") for found in summary.findings)
     said = answer(summary)
-    text = " ".join([*said.sentences, *said.further])
+    text = " ".join([*said.first, *said.rest])
     assert "730 ms of the 900 ms recorded, 81.1 %, lie before the model's first work (no step is marked): " in text
     assert "200 ms first use of libraries and memory (mostly cudaFree)" in text
     assert "120 ms copies to the device (360 MB at 3.0 GB/s from pageable memory)" in text
@@ -95,7 +95,7 @@ def test_the_cure_is_that_of_the_largest_part() -> None:
 def test_a_short_start_is_not_told() -> None:
     made = steps(Made().range(700 * MS, 730 * MS, "setup"), 20, marked=True)
     said = answer(replayed(made))
-    assert not any("lie before" in text for text in (*said.sentences, *said.further))
+    assert not any("lie before" in text for text in (*said.first, *said.rest))
 
 
 def only_start(tool: str) -> Summary:
@@ -108,7 +108,7 @@ def only_start(tool: str) -> Summary:
 def test_a_recording_of_nothing_but_set_up_says_so_and_finds_nothing(tool: str) -> None:
     summary = only_start(tool)
     assert summary.findings == [] and summary.quality.verdict.value == "doubtful"
-    first, parts, later = answer(summary).sentences
+    first, parts, later = answer(summary).first
     assert first.startswith("No kernel ran: the recording holds only what comes before the first step")
     assert "first use of libraries and memory (mostly cudaFree)" in parts and "360 MB were copied" in parts
     assert ("--capture-range=cudaProfilerApi" if tool == "nsys" else "torch.profiler.schedule") in later
@@ -125,5 +125,5 @@ def test_advice_for_pytorch_is_for_programs_that_show_it(kernel: str, is_pytorch
     summary = replayed(made)
     assert shows_pytorch(summary) == is_pytorch
     assert summary.findings[0].cause == "allocation"
-    advice = answer(summary).sentences[-1]
+    advice = answer(summary).first[-1]
     assert ("PYTORCH_CUDA_ALLOC_CONF" in advice) == is_pytorch and "keep buffers" in advice

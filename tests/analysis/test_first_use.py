@@ -151,9 +151,9 @@ def test_a_kernel_that_ends_before_its_long_launch_returns_does_not_hold_the_lau
     summary = replayed(passes(3, launch, marked=False))
     (found,) = (f for f in summary.findings if f.cause == "first-use")
     assert found.lost_ns == pytest.approx(80 * MS, rel=0.01)
-    first = answer(summary).sentences[0]
-    assert "80.0 ms of the 82." in first and "from the device's first to last work" in first
-    assert first.endswith("The largest part is cudaLaunchKernel (80.0 ms).")
+    said = answer(summary)
+    assert "80.0 of the 82." in said.sentences[0] and "from the device's first to last work" in said.sentences[0]
+    assert said.further[0].endswith("The largest part is cudaLaunchKernel (80.0 ms).")
 
 
 def test_the_activity_of_a_first_use_names_its_call() -> None:

@@ -197,7 +197,7 @@ def test_a_run_without_traces_still_has_its_trainings_numbers(
         {"event": "step", "step_ns": 10**6, "tokens": 5, "loss": 2.0},
     ]
     (tmp_path / "metrics" / "rank0.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert main(["report", str(tmp_path), "--no-html"]) == 0
+    assert main(["report", str(tmp_path), "--no-html", "--full"]) == 0
     assert "5.00 ktokens/s" in said(capsys)
 
 

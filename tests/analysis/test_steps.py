@@ -18,6 +18,7 @@ from harness.explain.answer import answer
 from harness.measure.page_data import read_page_data
 from harness.measure.paths import measure_one
 from harness.traces import open_trace
+from tests.report.given_summary import text
 from tests.synthetic import kineto
 from tests.synthetic.columns import GEMM, Made
 from tests.synthetic.nsys import Nsys
@@ -123,9 +124,7 @@ def test_a_first_step_that_is_warm_up_on_one_rank_counts_on_none(tmp_path: Path)
     assert [len(rank.durations_ns) for rank in s.steps.per_rank] == [5, 5]
     assert (s.steps.found, s.steps.counted, s.steps.excluded_warmup) == (12, 10, 2)
     assert problem_texts.UNEVEN not in [problem.what for problem in s.quality.problems]
-    assert "The first step is not counted (warm-up), because it takes on at least one rank" in " ".join(
-        answer(s).sentences
-    )
+    assert "The first step is not counted (warm-up), because it takes on at least one rank" in text(answer(s))
     data = [steps for file in files for one in read_page_data([file], s.window, None, 1) for steps in one.track.steps]
     assert len(data) == 10
 

@@ -12,6 +12,7 @@ from harness.explain.answer import verdict
 from harness.replay.device_causes import CopiedJob, CopyCause, CopyClass, copy_causes
 from harness.theory.devices import host_link
 from harness.traces.trace import CopyKind, HostMemory
+from tests.report.given_summary import text
 from tests.synthetic.columns import Made
 
 MB, MS = 10**6, 10**6
@@ -64,7 +65,7 @@ def test_weights_copied_from_pinned_memory_all_the_time_are_offload_and_prefetch
     assert "offload" in first.what and "pinned host memory" in first.what and "27 GB/s" in first.what
     assert "the table needs the device's name" in first.why and "Copies of all large sizes reach 27 GB/s" in first.why
     assert "non_blocking" not in first.advice and "offload" in first.advice
-    told = " ".join(verdict(s).sentences)
+    told = text(verdict(s))
     assert "offload" in told and "non_blocking" not in told
     computing = sum(d.compute_ns for d in s.devices)
     assert first.hideable_ns <= computing < 0.1 * first.exposed_ns

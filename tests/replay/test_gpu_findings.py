@@ -11,6 +11,7 @@ import pytest
 from harness.analysis.summary import Summary, TimeLost
 from harness.explain.answer import answer
 from harness.measure.paths import measure_one
+from tests.report.given_summary import text
 from tests.synthetic import one_gpu
 
 STEPS = 6
@@ -50,7 +51,7 @@ def test_conversions_of_layout_cost_their_own_time(tmp_path: Path) -> None:
     layout = found(summary, "layout")
     assert layout is not None
     assert layout.lost_ns == pytest.approx(100_000, rel=0.02)
-    assert "channels_last" in " ".join(answer(summary).sentences)
+    assert "channels_last" in text(answer(summary))
 
 
 @pytest.mark.parametrize(("name", "saved"), [(FP32, 1 / 2), (TF32, 1 / 3)])
@@ -60,7 +61,7 @@ def test_products_in_32_bits_are_told_with_what_16_bits_save_at_least(tmp_path: 
     assert products is not None
     assert products.lost_ns == pytest.approx(600_000 * saved, rel=0.02)
     precision = "tf32" if name is TF32 else "fp32"
-    assert re.search(rf"\({precision} 60\.0 % of the device's work\)", " ".join(answer(summary).sentences))
+    assert re.search(rf"\({precision} 60\.0 % of the device's work\)", text(answer(summary)))
 
 
 def test_a_model_in_16_bits_and_in_one_layout_has_neither(tmp_path: Path) -> None:
@@ -104,5 +105,5 @@ def test_a_range_with_a_number_in_its_name_keeps_its_name(tmp_path: Path) -> Non
         begin = 200 + 1000.0 * n
         events.append(one_gpu.event("user_annotation", f"ensure_layer_{n}_weights", begin, 900.0))
         events += one_gpu.launched(BF16, n + 10, begin + 950, 20.0)
-    said = " ".join(answer(measured(tmp_path, events)).sentences)
+    said = text(answer(measured(tmp_path, events)))
     assert "ensure_layer_#_weights" in said

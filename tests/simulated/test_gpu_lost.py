@@ -14,6 +14,7 @@ from gpu_jobs.training import mean_step_ns
 
 from harness.analysis.summary import RecordingVerdict, Summary, problem_texts
 from harness.explain.answer import answer
+from tests.report.given_summary import text
 
 SEED = 20_265
 Lost = Callable[[int, Work, Recording], bool]
@@ -45,7 +46,7 @@ def test_lost_work_is_a_doubt(name: str, tool: str) -> None:
     assert summary.quality.verdict is not RecordingVerdict.GOOD
     assert texts & {problem_texts.WORK_LOST, problem_texts.STEPS_LOST, problem_texts.WORK_MISSING}
     assert (problem_texts.STEPS_LOST in texts) == (name == "a tenth of the time"), "the others leave no step whole"
-    said = " ".join(answer(summary).sentences)
+    said = text(answer(summary))
     assert any(text in said for text in (problem_texts.WORK_LOST, problem_texts.STEPS_LOST, problem_texts.WORK_MISSING))
 
 

@@ -13,6 +13,7 @@ from harness.explain.answer import answer
 from harness.measure.paths import measure_one
 from harness.traces import open_trace
 from harness.traces.trace import Activity, CopyKind, Trace
+from tests.report.given_summary import text
 from tests.synthetic import kineto
 
 NO_GPU = kineto.HEADER | {"deviceProperties": []}
@@ -82,7 +83,7 @@ def test_the_host_does_not_stand_in_for_a_device_that_was_used(tmp_path: Path, h
     assert (found.devices, found.findings) == ([], [])
     assert found.quality.verdict is not RecordingVerdict.GOOD
     assert problem_texts.DEVICE_MISSING in [problem.what for problem in found.quality.problems]
-    said = " ".join(answer(found).sentences)
+    said = text(answer(found))
     assert "20 calls put work on a device, and no kernel, copy or set is in the file" in said
     assert "comput" not in said
 

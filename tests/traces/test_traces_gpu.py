@@ -16,6 +16,7 @@ import pytest
 from harness.analysis.summary import Summary
 from harness.explain.answer import answer
 from harness.measure.paths import measure_one
+from tests.report.given_summary import text
 
 FOLDER = Path(__file__).parents[1] / "data"
 TRUTH: dict[str, Any] = {
@@ -78,25 +79,25 @@ def test_nothing_avoidable_is_found_where_nothing_was_planted(name: str) -> None
 
 def test_idle_time_of_which_nothing_is_a_finding_has_its_causes_in_the_answer() -> None:
     found = summary("h100/compile.json.gz")
-    assert "3.6 % of the time is idle, of several causes, each below 3.0 %." in " ".join(answer(found).sentences)
+    assert "3.6 % of the time is idle, of several causes, each below 3.0 %." in text(answer(found))
     (largest, *_) = sorted(found.idle_causes, key=lambda one: -one.duration_ns)
     bound = largest.model_copy(update={"cause": "launch-bound", "share": 0.9})
-    said = " ".join(answer(found.model_copy(update={"idle_causes": [bound]})).sentences)
+    said = text(answer(found.model_copy(update={"idle_causes": [bound]})))
     assert "3.6 % of the time is idle, of which the largest known part is launch-bound: 3.3 % of the time." in said
     unknown = largest.model_copy(update={"cause": "not recorded", "share": 0.9})
-    said = " ".join(answer(found.model_copy(update={"idle_causes": [unknown]})).sentences)
+    said = text(answer(found.model_copy(update={"idle_causes": [unknown]})))
     assert "3.6 % of the time is idle without a known cause." in said
 
 
 def test_a_copy_of_pageable_memory_holds_the_host_although_its_call_returns_before_its_end() -> None:
     """The call returns some microseconds before such a copy ends: its last part is still in the driver's buffer."""
-    said = " ".join(answer(summary("h200/pageable.json.gz")).sentences)
+    said = text(answer(summary("h200/pageable.json.gz")))
     assert "copies from pageable host memory to the device, 1.34 GB at 6.16 GB/s" in said
     assert "pin_memory=True" in said
 
 
 def test_much_elementwise_work_names_the_compiler_that_gained_a_quarter_on_this_gpu() -> None:
     """Measured: a step of 181 ms took 132 ms with torch.compile (docs/gpu.md)."""
-    said = " ".join(answer(summary("h200/mfu-eager.json.gz")).sentences)
+    said = text(answer(summary("h200/mfu-eager.json.gz")))
     assert "torch.compile fuses such kernels" in said
-    assert "torch.compile" not in " ".join(answer(summary("h200/mfu-compiled.json.gz")).sentences)
+    assert "torch.compile" not in text(answer(summary("h200/mfu-compiled.json.gz")))

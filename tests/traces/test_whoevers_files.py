@@ -259,7 +259,7 @@ KINDS = (
          "the optimizer's own ranges, which PyTorch records, tell the steps"),
     Kind(evaluated_batches, "an evaluation between steps that no range tells",
          "batches that no backward pass follows, in some steps and not in all, are the phase *evaluation*",
-         "evaluates, without training"),
+         "evaluating without training"),
     Kind(numbers_that_are_no_ranks, "a number in a file's name that is no rank (LoRA's rank, a host)",
          "it is a rank if the names of the folder count up from 0; else the file is a training of its own"),
 )  # fmt: skip
@@ -274,7 +274,7 @@ def test_no_member_of_a_kind_is_good_and_wrong_and_what_is_done_is_told(tmp_path
         r = Random(f"{kind.make.__name__} {seed}")
         paths, shares = kind.make(r, folder, r.uniform(0.2, 0.8))
         for summary in never_good_and_wrong(paths, shares):
-            said += [*(problem.evidence for problem in summary.quality.problems), *answer(summary).sentences]
+            said += [*(problem.evidence for problem in summary.quality.problems), *answer(summary).first]
     assert not kind.told or any(kind.told in one for one in said)
 
 
