@@ -259,7 +259,7 @@ KINDS = (
          "the optimizer's own ranges, which PyTorch records, tell the steps"),
     Kind(evaluated_batches, "an evaluation between steps that no range tells",
          "batches that no backward pass follows, in some steps and not in all, are the phase *evaluation*",
-         "evaluating without training"),
+         "without training costs"),
     Kind(numbers_that_are_no_ranks, "a number in a file's name that is no rank (LoRA's rank, a host)",
          "it is a rank if the names of the folder count up from 0; else the file is a training of its own"),
 )  # fmt: skip
