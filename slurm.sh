@@ -11,7 +11,7 @@
 # Where many share this checkout, configs/course.env sets them.
 #
 # When .venv is complete, a start compares two texts and executes Python: students call this a hundred times a day on
-# login nodes. Everything slower is in scripts/bootstrap. docs/decisions/002-bootstrap.md gives the reasons.
+# login nodes. Everything slower is in scripts/bootstrap. docs/development/decisions/002-bootstrap.md gives the reasons.
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # some users type `sh slurm.sh`
 # What a shell may have exported to this one would spoil the scripts that start from here, also a Python that is a shim of

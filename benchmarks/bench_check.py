@@ -2,7 +2,7 @@
 
     python benchmarks/bench_check.py --keep FOLDER --minutes 30          # make trainings on this machine as it is
     python benchmarks/bench_check.py --keep FOLDER --minutes 30 --busy   # beside one that uses a core now and then
-    python benchmarks/bench_check.py --keep FOLDER                       # the numbers of docs/check.md
+    python benchmarks/bench_check.py --keep FOLDER                       # the numbers of docs/studies.md
     python benchmarks/bench_check.py --keep FOLDER --simulate            # runs that differ by a known amount instead
 
 A later start with the same folder goes on where the earlier one stopped. A comparison takes the trainings of as many

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_diagnosis.py OUT --make [--exercises 1 2 3] [--ranks 2] [--seeds 1 2] [--minutes 20]
     python benchmarks/bench_diagnosis.py OUT --measure      # the kept runs again, by the code of today
-    python benchmarks/bench_diagnosis.py OUT                # the tables of docs/diagnosis.md
+    python benchmarks/bench_diagnosis.py OUT                # the tables of docs/development/diagnosis.md
 
 A later start with the same folder goes on where the earlier one stopped. Anything else that runs on the machine is in
 these numbers, too.

@@ -4,7 +4,7 @@
 
 Each job is a program in simulated time (gpu_jobs/), written as Kineto or nsys files and reported; the same program
 without the fault says what the fault costs. OUT/jobs.jsonl has every job, OUT/tables.md the tables of
-docs/diagnosis.md, OUT/starts.md that of jobs which were recorded from their start. Same seed, same jobs.
+docs/development/diagnosis.md, OUT/starts.md that of jobs which were recorded from their start. Same seed, same jobs.
 """
 
 from __future__ import annotations

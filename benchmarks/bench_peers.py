@@ -5,7 +5,7 @@
 Both read the traces and compute split, overlap, idle time and kernels. HTA lives in an environment of its own (pip
 install HolisticTraceAnalysis==0.5.0): it brings pandas and is never imported here. Several traces are one job's
 ranks. CPU seconds are those of all worker processes. Prints medians of wall time, CPU time and memory, and the
-ratios that docs/performance.md quotes."""
+ratios that docs/development/performance.md quotes."""
 
 from __future__ import annotations
 

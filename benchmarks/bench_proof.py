@@ -1,4 +1,4 @@
-"""The tables of docs/diagnosis.md from nothing: own runs, simulated GPU jobs, real traces of others. Half an hour on
+"""The tables of diagnosis.md from nothing: own runs, simulated GPU jobs, real traces of others. Half an hour on
 two cores.
 
     python benchmarks/bench_proof.py OUT [--traces FOLDER] [--minutes 10] [--seed 1]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from diagnosis_runs import Case
 
 SEVERITIES = (0.15, 0.3, 0.6)  # of a healthy step
-STEP_MS = {1: 45, 2: 210, 3: 420}  # of a healthy step on the machine of docs/diagnosis.md; sizes the faults only
+STEP_MS = {1: 45, 2: 210, 3: 420}  # of a healthy step on the machine of diagnosis.md; sizes the faults only
 TIMED = (
     "data-stall,ms={ms}{where}",
     "host-stall,ms={ms},in=forward{where}",

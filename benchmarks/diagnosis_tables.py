@@ -1,4 +1,4 @@
-"""The tables of docs/diagnosis.md: causes, lost time, false alarms, predictions beside what was measured."""
+"""The tables of diagnosis.md: causes, lost time, false alarms, predictions beside what was measured."""
 
 from __future__ import annotations
 

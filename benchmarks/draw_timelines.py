@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/nsight-systems.md and docs/paraver.md from real traces.
+"""Draws the pictures of docs/timelines.md and docs/timelines.md from real traces.
 
 python benchmarks/draw_timelines.py [DDP_RUN PIPELINE_RUN]    of the H100, from tests/data/h100; and of these runs:
   bash slurm.sh -e 1 -g 2 --active-steps 6 -- --bucket-cap-mb 0.25

@@ -2,7 +2,7 @@
 """Fuzz for a night: command lines, site files, runs' files and traces, as many as fit into the time, from all cores.
 
 The inputs are those of tests/fuzz, each from one seed. Printed: how many ended how, the rate, memory, the slowest; each
-new failure is made smaller and saved with what it needs. docs/fuzzing.md says what is a failure.
+new failure is made smaller and saved with what it needs. docs/development/fuzzing.md says what is a failure.
 """
 
 from __future__ import annotations

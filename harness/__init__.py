@@ -88,7 +88,7 @@ def load_summary(what: Traces, window: str = "steps") -> Summary:
 
 
 def what_if(what: Traces) -> Replay:
-    """What a step would take with one thing changed: `what_ifs`, best first; docs/whatif.md says how to read them.
+    """What a step would take with one thing changed: `what_ifs`, best first; docs/investigate.md says how to read them.
 
     Args:
         what: as for `analyse`.

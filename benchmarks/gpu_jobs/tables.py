@@ -1,4 +1,4 @@
-"""The results of simulated jobs as the tables of docs/diagnosis.md."""
+"""The results of simulated jobs as the tables of docs/development/diagnosis.md."""
 
 from __future__ import annotations
 

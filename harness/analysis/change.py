@@ -124,7 +124,7 @@ def judge(a: Sequence[Sample], b: Sequence[Sample], fail_above: float, worse_is_
     """B against A, one sample per run.
 
     fail_above: the share by which B may be worse: 0.05 lets 5 % pass. Where less is worse, A may be so much more than
-    B. The rule: docs/check.md. Raises ValueError: a value is not above zero.
+    B. The rule: docs/studies.md. Raises ValueError: a value is not above zero.
     """
     if not all(sample.value > 0 for sample in (*a, *b)):
         raise ValueError("ratios need numbers above zero")

@@ -124,7 +124,7 @@ COMMANDS = {
             ("whatif last", "the changes, the largest gain first"),
             ("whatif last --verify", "also make a run with the first change, and compare"),
         ],
-        docs="docs/whatif.md",
+        docs="docs/investigate.md",
     ),
     "compare": Entry(
         "harness.cli.read.compare:compare",

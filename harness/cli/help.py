@@ -37,6 +37,10 @@ MORE: Rows = [
     ("help report", "one command: its flags, with examples"),
     ("--help", "all flags, with your site's defaults"),
 ]
+OF_WORDS = {  # what `help` prints besides the pages of commands
+    "faults": "harness.cli.launch.faults:faults_page",
+    "numbers": "harness.cli.read.numbers:numbers_page",
+}
 
 
 def asked_page(argv: Sequence[str]) -> str | None:
@@ -50,16 +54,10 @@ def asked_page(argv: Sequence[str]) -> str | None:
         return version()
     if first == "help" or first in HELP:
         if named:
-            return _faults(rest[1:]) if rest[0] == "faults" else command_page(rest)
+            return resolve_name(OF_WORDS[rest[0]])(rest[1:]) if rest[0] in OF_WORDS else command_page(rest)
         is_list = not IN_CHECKOUT or (first == "help" and not rest)
         return commands_page() if is_list else command_page(["run", *rest])
     return command_page(argv) if first in COMMANDS and HELP & set(rest) else None
-
-
-def _faults(words: Sequence[str]) -> str:
-    from harness.cli.launch.faults import faults_page
-
-    return faults_page(words)
 
 
 def first_screen() -> str:
@@ -85,7 +83,8 @@ def commands_page() -> str:
     if IN_CHECKOUT:
         last = (
             "RUN: a job id, a name, a path, or `last`.\n"
-            f"{PROGRAM} --help lists all flags of a launch, help faults what --fault injects.\n"
+            f"{PROGRAM} --help lists all flags of a launch, help faults what --fault injects,\n"
+            "help numbers every field of a summary.\n"
             f"{PROGRAM} --version prints the version, the commit and the folder."
         )
     else:

@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from harness.analysis.metrics import MEANINGS
-from harness.analysis.summary import Summary, SummaryPart, problem_texts
-from harness.analysis.summary.base import constant_texts, field_texts, parts_of
+from harness.analysis.summary import Summary, SummaryPart
+from harness.analysis.summary.base import field_texts, parts_of
 from harness.cli.command_line import declared, read_launch
 from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
@@ -31,7 +31,6 @@ from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Shell, quote_all, shown
 from harness.launch.job import REQUEST, Job, Machine, resolve
 from harness.launch.submit import render
-from harness.monitor.samples import COLUMNS
 from harness.replay.causes import CAUSES
 from harness.replay.host_causes import OF_IDLE_TIME
 from harness.replay.what_ifs import WHAT_IFS
@@ -114,17 +113,27 @@ RUNS: dict[str, Callable[[], str]] = {
 }
 
 
+_LONG = 140  # characters of a text that defines something; shorter ones are in `slurm.sh help numbers TABLE`
+_FORMULA = re.compile(r" [/=−·] |U\(|Σ|∩|∪")
+
+
 def sections() -> str:
-    """A section per class: its own text, then a row per field."""
-    return "\n\n".join(map(_section, parts_of(Summary)))
+    """A section per class that has a definition: its own text, then its fields with a formula or a long text."""
+    return "\n\n".join(filter(None, map(_section, parts_of(Summary))))
 
 
 def _section(part: type[SummaryPart]) -> str:
-    bases = [base for base in part.__bases__ if base is not SummaryPart]
-    also = [f"It has the fields of [{base.__name__}](#{base.__name__.lower()}), and these:\n" for base in bases]
-    rows = _table("field | meaning", ((f"`{name}`", text) for name, text in field_texts(part).items()))
+    about = inspect.getdoc(part) or ""
+    fields = [
+        f"- `{name}`: {text}" for name, text in field_texts(part).items() if len(text) > _LONG or _FORMULA.search(text)
+    ]
+    if not fields and "\n" not in about:
+        return ""
+    one_line = re.sub(r"\n(?!\n|- )\s*", " ", about)
+    bases = [f"Also the fields of [{base.__name__}](#{base.__name__.lower()})." for base in part.__bases__[:1]]
+    also = bases if part.__bases__[0] is not SummaryPart else []
     head = f"{'##' if part is Summary else '###'} {part.__name__}"
-    return "\n".join([head, "", inspect.getdoc(part) or "", "", *also, rows])
+    return "\n".join([head, "", " ".join([one_line, *also]), *([""] if fields else []), *fields])
 
 
 def names() -> str:
@@ -133,19 +142,6 @@ def names() -> str:
     meanings = MEANINGS | {number.name: number.meaning for number in catalogue.numbers()}
     rows = ((f"`{name}`", labels.get(name, "–").strip(), meaning) for name, meaning in meanings.items())
     return _table("name | line of `compare` | meaning", rows)
-
-
-def problems() -> str:
-    """A row per problem that a recording can have: its words, and when it is reported."""
-    whens = constant_texts(problem_texts)
-    rows = [(getattr(problem_texts, name), when) for name, when in whens.items()]
-    rows += [(cls.gpus_only[0], f"Exercise {n} on a CPU.") for n, cls in EXERCISES.items() if cls.gpus_only]
-    return _table("`what` | when", rows)
-
-
-def columns() -> str:
-    """A row per column of the monitor's files."""
-    return _table("column | meaning", ((f"`{name}`", text) for name, text in COLUMNS.items()))
 
 
 def tables() -> str:
@@ -220,7 +216,7 @@ def option_tables() -> str:
     ordered = sorted(shared.items(), key=lambda each: (-len(each[0]), each[0]))
     parts = {"Where (override the site's file)": of_site}
     parts |= {_shared_by(titles): _table("flag | takes | default | name |", rows) for titles, rows in ordered}
-    return "\n\n".join(f"## {title}\n\n{table}" for title, table in parts.items())
+    return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts.items())
 
 
 def _shared_by(titles: Sequence[str]) -> str:
@@ -332,8 +328,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "words": glossary,
     "methods": method_table,
     "summary": sections,
-    "problems": problems,
-    "monitor-columns": columns,
     "metric-names": names,
     "tables": tables,
     "lesson-needs": needs,

@@ -17,7 +17,7 @@ META_FILE = "meta.json"
 META_SCHEMA = 1
 GPU_SOURCES = ("nvml", "amdsmi")
 LEADING_COLUMNS = ("unix_ns", "device")
-# Every column of the monitor's files, for docs/metrics.md. An empty cell: the device does not say.
+# Every column of the monitor's files, for `slurm.sh help numbers monitor`. An empty cell: the device does not say.
 COLUMNS = {
     "unix_ns": "Unix time of the sample.",
     "device": "Number of the device; in `network.csv` of the port. `meta.json` has their names.",

@@ -1,7 +1,7 @@
 """One builder at a time, also between the login nodes of a shared folder.
 
 The lock is a symbolic link whose target is its owner: made in one step that exactly one process wins, on NFS
-and Lustre as well, where flock is often missing or holds on one host only. See docs/decisions/002-bootstrap.md.
+and Lustre as well, where flock is often missing or holds on one host only. See decision 002.
 """
 
 from __future__ import annotations

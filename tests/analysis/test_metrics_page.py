@@ -13,7 +13,10 @@ import pytest
 
 from harness.analysis import summary
 from harness.analysis.summary import SummaryPart, problem_texts
-from harness.analysis.summary.base import constant_texts, field_texts, parts_of
+from harness.analysis.summary.base import constant_texts, field_texts, part_texts, parts_of
+from harness.cli.main import main
+from harness.cli.pages import PARTS as WRITTEN
+from harness.monitor.samples import COLUMNS
 
 PARTS = {
     name: part
@@ -31,6 +34,30 @@ def test_every_field_has_its_text_below_it(name: str) -> None:
     texts = field_texts(PARTS[name])
     assert [*texts] == [field for field in PARTS[name].__struct_fields__ if field in PARTS[name].__annotations__]
     assert [field for field, text in texts.items() if not text.endswith((".", "…"))] == []
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["help", "numbers", *words]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_help_prints_every_field_of_a_table_and_the_page_those_that_need_a_definition(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    listed = printed(capsys)
+    for name, part in PARTS.items():
+        shown = printed(capsys, name.lower())
+        assert f" {name} " in listed and all(f" {field} " in shown for field in part_texts(part))
+        assert "](" not in shown
+    assert "idle_ns window − U(compute ∪ communication ∪ memory)." in printed(capsys, "Device")
+    assert all(f" {column} {text}" in printed(capsys, "monitor") for column, text in COLUMNS.items())
+    assert " ".join(problem_texts.CUT_OFF.split()) in printed(capsys, "problems")
+    page = WRITTEN["summary"]()
+    assert "\n- `idle_ns`: window − U(compute ∪ communication ∪ memory).\n" in page
+    assert "\n- `pid`:" not in page and "\n### CodeLocation\n" not in page
+    assert main(["help", "numbers", "devise"]) == 2
+    assert "there is no table 'devise': did you mean Device?" in capsys.readouterr().err
 
 
 def test_the_schema_describes_every_field_in_the_same_words() -> None:

@@ -1,4 +1,4 @@
-"""Faults of real containers, each a row of docs/reliability.md: on this machine, and on a real Slurm."""
+"""Faults of real containers, each a row of docs/development/reliability.md: on this machine, and on a real Slurm."""
 
 from __future__ import annotations
 

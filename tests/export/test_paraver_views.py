@@ -24,7 +24,7 @@ from tests.export.paraver_cfg import (
 )
 
 FOLDER = Path(__file__).parents[2] / "configs" / "paraver"
-PAGE = FOLDER.parents[1] / "docs" / "paraver.md"
+PAGE = FOLDER.parents[1] / "docs" / "timelines.md"
 VIEWS = sorted(FOLDER.glob("*.cfg"))
 # Names as Paraver's kernel spells them; a misspelt name makes it ignore the whole view.
 FIXED = {"cpu": "Active Thd", "appl": "Adding", "node": "Adding", "system": "Adding", "workload": "Adding"}

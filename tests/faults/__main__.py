@@ -1,4 +1,4 @@
-"""docs/reliability.md, from the table and what the suite measured: `python -m tests.faults --write FILE`."""
+"""reliability.md, from the table and what the suite measured: `python -m tests.faults --write FILE`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ NOT_SHOWN = """## Faults that are not tested
 
 - **The kernel ends a rank for lack of memory inside a cgroup of Slurm.** The tests' Slurm has no cgroups. Slurm's own
   state is then `OUT_OF_MEMORY`, which is shown as `failed`. Runs without Slurm are tested in real cgroups: `status`
-  says which rank was killed, and why ([docs/watch.md](watch.md#how-often-that-is-right)).
+  says which rank was killed, and why ([docs/watch.md](../watch.md#how-often-that-is-right)).
 - **A disk that becomes read-only while files are open.** Only a real error of a disk does that; otherwise the
   kernel refuses the change.
 - **A quota.** It needs a file system with quotas. Its error is handled in the same place as that of a full
@@ -127,4 +127,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--write"] and len(sys.argv) == 3:
         Path(sys.argv[2]).write_text(page(), encoding="utf-8")
     else:
-        sys.exit("usage: python -m tests.faults --write docs/reliability.md")
+        sys.exit("usage: python -m tests.faults --write docs/development/reliability.md")

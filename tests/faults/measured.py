@@ -1,4 +1,4 @@
-"""What the suite measured, kept beside the table: docs/reliability.md shows it. Written with HARNESS_WRITE_FAULTS=1."""
+"""What the suite measured, kept beside the table: reliability.md shows it. Written with HARNESS_WRITE_FAULTS=1."""
 
 from __future__ import annotations
 

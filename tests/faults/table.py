@@ -1,4 +1,4 @@
-"""The table: every fault, and the cases that are played. The page docs/reliability.md is written from it."""
+"""The table: every fault, and the cases that are played. The page reliability.md is written from it."""
 
 from __future__ import annotations
 

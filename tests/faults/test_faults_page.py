@@ -1,5 +1,5 @@
-"""docs/reliability.md is what the suite measured: after a change, `HARNESS_WRITE_FAULTS=1 … --all`, then
-`python -m tests.faults --write docs/reliability.md`."""
+"""docs/development/reliability.md is what the suite measured: after a change, `HARNESS_WRITE_FAULTS=1 … --all`, then
+`python -m tests.faults --write docs/development/reliability.md`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults import __main__ as reliability
 from tests.faults import measured
 from tests.faults.table import CASES
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "development" / "reliability.md"
 
 
 def test_the_page_is_written_from_the_table() -> None:

@@ -1,4 +1,4 @@
-"""What docs/nsight-systems.md says of nsys's own commands and options is what a real nsys does."""
+"""What docs/timelines.md says of nsys's own commands and options is what a real nsys does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.launch.launch_shared import ROOT
 from tests.real_nsys import NEWEST, OLDER
 from tests.real_traces import real_trace
 
-PAGE = (ROOT / "docs" / "nsight-systems.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "timelines.md").read_text(encoding="utf-8").partition("\n## Paraver")[0]
 COMMANDS = re.findall(r"^nsys .*$", "\n".join(re.findall(r"^```bash\n(.*?)^```", PAGE, re.M | re.S)), re.M)
 REPORT = "profile_node0.nsys-rep"
 PROGRAM = "import nvtx; nvtx.push_range('forward'); nvtx.pop_range()"

@@ -75,6 +75,13 @@ def test_every_part_that_can_be_written_is_in_one_document() -> None:
     assert sorted(re.findall(r"^<!-- written: (.+) -->$", texts, re.M)) == sorted(PARTS)
 
 
+def test_users_have_at_most_fourteen_pages_and_the_readme_leads_to_each() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert 0 < len(pages) <= 14
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {name for name in pages if f"(docs/{name}" not in readme} == set()
+
+
 def test_there_are_documents() -> None:
     assert "CONTRIBUTING.md" in NAMES
 
@@ -160,7 +167,7 @@ def dependencies() -> Iterator[Requirement]:
 
 
 def test_every_dependency_says_what_it_earns_its_place_with() -> None:
-    page = (ROOT / "docs/decisions/001-dependencies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/development/decisions/001-dependencies.md").read_text(encoding="utf-8")
     reasons = " ".join(line for line in page.splitlines() if line.startswith("- "))
     names = {requirement.name for requirement in dependencies()}
     assert names
@@ -169,7 +176,7 @@ def test_every_dependency_says_what_it_earns_its_place_with() -> None:
 
 
 def test_decisions_are_numbered_and_short() -> None:
-    pages = sorted((ROOT / "docs/decisions").glob("*.md"))
+    pages = sorted((ROOT / "docs/development/decisions").glob("*.md"))
     numbers = [int(page.name.split("-")[0]) for page in pages]
     assert numbers == list(range(1, len(pages) + 1))
     assert all("**Question.**" in page.read_text(encoding="utf-8") for page in pages)

@@ -1,4 +1,4 @@
-"""docs/instructors.md promises a course: its lessons, messages and commands are those that there are, and are run."""
+"""docs/course.md promises a course: its lessons, messages and commands are those that there are, and are run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from harness.study.lessons import Lesson, lesson_names, load_lesson
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/instructors.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/course.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:

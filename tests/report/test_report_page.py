@@ -264,7 +264,7 @@ def test_a_section_that_would_only_say_that_something_is_missing_is_left_out(mad
 def test_the_footer_links_to_documentation_that_exists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     (footer,) = all_of(parse(made.page.read_text()), "footer")
     links = [unquote(a.get("href") or "") for a in all_of(footer, "a")]
-    assert {Path(link).name for link in links} == {"words.md", "metrics.md", "whatif.md", "investigate.md"}
+    assert {Path(link).name for link in links} == {"metrics.md", "investigate.md"}
     assert all((made.page.parent / link).is_file() for link in links)
     monkeypatch.setattr(page_module, "IN_CHECKOUT", False)
     (footer,) = all_of(parse(render_page(compose(Summary(), Inputs()), docs_from(Path.cwd()))), "footer")

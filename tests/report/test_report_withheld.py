@@ -119,7 +119,7 @@ def test_no_difference_is_explained_by_what_was_withheld(without: dict[str, obje
 
 def test_what_is_not_given_has_a_name_that_people_read() -> None:
     quality = next(
-        line for line in (ROOT / "docs/metrics.md").read_text().splitlines() if line.startswith("| `field` | `idle_ns`")
+        line for line in (ROOT / "docs/metrics.md").read_text().splitlines() if line.startswith("- `field`: `idle_ns`")
     )
     analysis = "".join(path.read_text() for path in sorted((ROOT / "harness/analysis").rglob("*.py")))
     fields = set(re.findall(r'Withheld\(field="([^"]+)"', analysis)) | {*IN_PARTS}

@@ -84,7 +84,7 @@ def test_every_abbreviation_on_an_exercises_page_is_a_word() -> None:
 def test_every_exercises_page_leads_to_the_words() -> None:
     for file in ROOT.glob("exercises/exercise_*/README.md"):
         head = file.read_text(encoding="utf-8").split("\n## ")[0]
-        assert "../../docs/words.md" in head, file
+        assert "../../docs/metrics.md" in head, file
 
 
 def test_every_collective_has_its_drawing_as_the_program_draws_it() -> None:

@@ -1,4 +1,4 @@
-"""A tenth of the proof of docs/diagnosis.md, with seeds of its own: simulated jobs are reported as they are.
+"""A tenth of the proof of diagnosis.md, with seeds of its own: simulated jobs are reported as they are.
 
 Without --all every fourth one of them: together they take minutes.
 """

@@ -231,7 +231,7 @@ Maker = Callable[[Random, Path, float], tuple[list[Path], list[list[float]]]]
 
 
 class Kind(NamedTuple):
-    """A row of docs/reliability.md. told: what the report says of one of its members at least; empty: nothing."""
+    """A row of reliability.md. told: what the report says of one of its members at least; empty: nothing."""
 
     make: Maker
     file: str

@@ -3,7 +3,7 @@ takes the one number that a replay adds.
 
 Sources: POP standard metrics (co-design.pop-coe.eu/metrics): parallel, load balance, communication, serialisation and
 transfer efficiency; TALP's hierarchy of devices (DLB, src/talp/perf_metrics.c, gpu_*), which adds orchestration.
-docs/decisions/010-pop-efficiency.md says where this differs from them.
+docs/development/decisions/010-pop-efficiency.md says where this differs from them.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ _Part = TypeVar("_Part", bound="SummaryPart")
 
 class SummaryPart(msgspec.Struct, forbid_unknown_fields=True):
     """A piece of the summary. A reader refuses unknown fields instead of ignoring them. The text below a field is its
-    row in docs/metrics.md and its description in the JSON schema; the text of a class is its section's. The methods are
-    named as those of pydantic's models, which people's own files are read with.
+    line in `slurm.sh help numbers` and its description in the JSON schema; the text of a class is its section's. The
+    methods are named as those of pydantic's models, which people's own files are read with.
 
     NaN, such as a loss that diverged, is written as text: JSON has no number for it, and null would not be read back.
     """
@@ -179,7 +179,7 @@ class CodeLocation(SummaryPart, kw_only=True):
 
 class Problem(SummaryPart, kw_only=True):
     """A defect of the recording itself, to read before any number.
-    [Problems of a recording](#problems-of-a-recording) lists all."""
+    `slurm.sh help numbers problems` lists all."""
 
     severity: RecordingVerdict
     """`good` (a remark), `doubtful`, `unusable`."""
@@ -217,7 +217,8 @@ class TraceSource(SummaryPart, kw_only=True):
     path: str
     """The file."""
     tool: str
-    """`nsys`, `kineto`, `rocpd`: a database of rocprofv3 ([AMD GPUs](amd.md)), or `operations`: a timeline of them."""
+    """`nsys`, `kineto`, `rocpd`: a database of rocprofv3 ([AMD GPUs](development/amd.md)), or `operations`: a timeline
+    of them."""
     tool_version: str | None = None
     """As recorded."""
     rank: int | None = None

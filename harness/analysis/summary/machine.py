@@ -219,9 +219,9 @@ class ProfilerCost(SummaryPart, kw_only=True):
     without waits for a core, which other programs cause. From a ratio of 1.15 on, what the profiler adds to a step is
     subtracted from the loss to small operators. On CPUs it is the part that lies between operators
     (`TimeLost.profiler_fraction`), at any ratio above 1. The interval of the loss then includes the same part of
-    1.96 · 5 % of a step, by which two parts of a run may differ ([measured](diagnosis.md)). The loss is not told if
-    less than 3 % of the step is left. Nothing is subtracted from other numbers, because the profiler adds time to
-    operators and calls, and stalls and waits hold few of them. The answer says the ratio from 1.15 on, or if it
+    1.96 · 5 % of a step, by which two parts of a run may differ ([measured](development/diagnosis.md)). The loss is not
+    told if less than 3 % of the step is left. Nothing is subtracted from other numbers, because the profiler adds time
+    to operators and calls, and stalls and waits hold few of them. The answer says the ratio from 1.15 on, or if it
     subtracts something."""
 
     profiled_step_ns: int

@@ -93,7 +93,7 @@ FORMER_NAMES = {
 
 class WhatIf(SummaryPart, kw_only=True):
     """The step with one thing changed: a prediction for this run on this machine, or a bound
-    ([what a prediction says](whatif.md))."""
+    ([what a prediction says](investigate.md#what-would-help))."""
 
     name: str
     """Of the change."""
@@ -105,8 +105,8 @@ class WhatIf(SummaryPart, kw_only=True):
     low_ns: int | None = None
     """Lower end of the 95 % interval of the mean step of such a run: `step_ns` ± 1.96 · √(σ² + σ'² + σ''²), with the
     standard errors σ and σ' of the mean replayed step without and with the change, by bootstrap over the steps. On CPUs
-    also σ'' = 5 % of `step_ns`, by which two runs differ beyond that ([measured](diagnosis.md)). Null with fewer than
-    three steps, and with `at_most`."""
+    also σ'' = 5 % of `step_ns`, by which two runs differ beyond that ([measured](development/diagnosis.md)). Null with
+    fewer than three steps, and with `at_most`."""
     high_ns: int | None = None
     """Upper end of it. Null with `bound`."""
     gain: float
@@ -222,7 +222,7 @@ class PopEfficiency(SummaryPart, kw_only=True):
     are those of the steps that all counted. Devices without a kernel do not count. Withheld if a rank was not read, the
     recording has holes, CUDA graphs hide communication, ranks share no counted step, or nothing was computed.
     Sources: POP standard metrics (co-design.pop-coe.eu/metrics); DLB's TALP, `src/talp/perf_metrics.c`, `gpu_*`;
-    [what differs from them](decisions/010-pop-efficiency.md).
+    [what differs from them](development/decisions/010-pop-efficiency.md).
 
     **A series.** `compare` and `report` of several runs show these side by side. If the runs have different numbers
     of devices, each is compared with the run of fewest devices: computation scalability = Σ U per step and unit of
@@ -263,9 +263,9 @@ class PopEfficiency(SummaryPart, kw_only=True):
 
 
 class ReferenceStep(SummaryPart, kw_only=True):
-    """The step time of a [stored reference](references.md) with the same settings: all options that a comparison shows,
-    as resolved. The reference of the run's site comes first, else the newest. The report says how much
-    slower or faster the run is; `reference check` gives the verdict."""
+    """The step time of a [stored reference](studies.md#references) with the same settings: all options that a
+    comparison shows, as resolved. The reference of the run's site comes first, else the newest. The report says how
+    much slower or faster the run is; `reference check` gives the verdict."""
 
     name: str
     """Of the reference."""

@@ -73,7 +73,7 @@ def doctor(arguments: list[str]) -> int:
 
 
 def page(_: list[str]) -> str:
-    return as_text(of_function("doctor", command, examples=EXAMPLES, docs="docs/doctor.md"))
+    return as_text(of_function("doctor", command, examples=EXAMPLES, docs="docs/course.md"))
 
 
 def command(

@@ -63,7 +63,7 @@ def check(arguments: list[str]) -> int:
 
 
 def page(_: list[str]) -> str:
-    return as_text(of_function("check", command, EXITS, EXAMPLES, "docs/check.md"))
+    return as_text(of_function("check", command, EXITS, EXAMPLES, "docs/studies.md"))
 
 
 def _as_argument(word: str) -> str:

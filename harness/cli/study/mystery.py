@@ -40,7 +40,7 @@ PARTS = {
         "FILE|FOLDER…: the points of all students, for the instructor",
     ),
 }
-_DOCS = "docs/mysteries.md"
+_DOCS = "docs/faults.md"
 LEVEL = "1: the cause is on all ranks; 2: on one rank or in every k-th step [1]"
 SEED = "the same number draws the same mystery; default: random"
 KIND = "what it is: slow, hang or crash [slow]"

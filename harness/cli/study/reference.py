@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from harness.study.reference.record import Recording, StoredReference
     from harness.study.series.runner import SeriesOutcome
 
-_DOCS = "docs/references.md"
+_DOCS = "docs/studies.md"
 PARTS = {
     "record": (
         "harness.cli.study.reference:record",

@@ -62,7 +62,7 @@ PAGE = Page(
     "again continues: a run that is done is not repeated.",
     flags=flag_rows(FURTHER),
     examples=[("sweep scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
-    docs="docs/sweeps.md",
+    docs="docs/studies.md",
 )
 
 

@@ -81,7 +81,7 @@ PAGE = Page(
     "command again continues: a run that is done is not repeated.",
     flags=flag_rows(FURTHER),
     examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
-    docs="docs/sweeps.md",
+    docs="docs/studies.md",
 )
 
 

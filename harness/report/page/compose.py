@@ -185,10 +185,7 @@ def _results(run: Run, measured: CollectiveResults) -> list[Result]:
 
 
 MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
-DOCS = {
-    **{"words": "words.md", "numbers": "metrics.md", "what would help": "whatif.md"},
-    "finding a cause": "investigate.md",
-}
+DOCS = {"words and numbers": "metrics.md", "finding a cause, and what would help": "investigate.md"}
 _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
