@@ -24,9 +24,7 @@ from harness.cli.launch.faults import where
 from harness.cli.methods import EXAMPLE, cells, methods
 from harness.common.faults import FAULTS
 from harness.common.paths import CONFIGS, ROOT
-from harness.experiment.exercises import EXERCISES, Experiment, Own
-from harness.experiment.options import Option, options_of
-from harness.experiment.parse import allowed, build_experiment
+from harness.experiment.parse import build_experiment
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Shell, quote_all, shown
 from harness.launch.job import REQUEST, Job, Machine, resolve
@@ -36,7 +34,7 @@ from harness.replay.host_causes import OF_IDLE_TIME
 from harness.replay.what_ifs import WHAT_IFS
 from harness.report.tables import catalogue
 from harness.report.words import GROUPS, Group, Word, load_words
-from harness.site.site import Site, load_site
+from harness.site.site import load_site
 from harness.study.lessons import Lesson, lesson_names, load_lesson, shell_command, slide_of
 
 
@@ -52,10 +50,6 @@ def kinds() -> str:
         "fault | exercise | on | what happens",
         ((f"`{kind.name}`", *where(kind), kind.meaning) for kind in FAULTS.values()),
     )
-
-
-def records() -> str:
-    return _table("fault | `ns`", ((f"`{kind.name}`", kind.recorded) for kind in FAULTS.values() if kind.recorded))
 
 
 def needs() -> str:
@@ -144,18 +138,6 @@ def names() -> str:
     return _table("name | line of `compare` | meaning", rows)
 
 
-def tables() -> str:
-    """A row per file of `export csv` and `export parquet`: the columns that are shown, and their place on the page."""
-    shown = {table.file.name: table for table in catalogue.TABLES if table.file is not None}
-    rows = []
-    for file in catalogue.files():
-        table = shown.get(file.name)
-        heads = [head for head in table.of([], Summary()).head if head] if table else ["–"]
-        place = (table.section or table.figure) if table else ""
-        rows.append((f"`{file.name}`", ", ".join(heads), place or "–"))
-    return _table("file | columns in terminal and page | on the page", rows)
-
-
 def causes() -> str:
     """A row per cause of lost time: its name in tables and in JSON, and the changes and idle times of this cause."""
     rows = []
@@ -200,47 +182,6 @@ def method_table() -> str:
     """A row per method: what it shards, its messages in each part of a step, and its state."""
     heads = "method | sharded | forward | backward | optimizer step | state of a rank"
     return f"{EXAMPLE}:\n\n{_table(heads, map(cells, methods()))}"
-
-
-def option_tables() -> str:
-    """One table for what a site sets, and one for each set of exercises that share flags."""
-    of_site = _table("flag |", ((f"`{option.spelling}`", option.help) for option in options_of(Site)))
-    homes: dict[tuple[str, ...], list[str]] = {}
-    classes: dict[str, type[Experiment]] = {**{str(n): cls for n, cls in EXERCISES.items()}, "your own": Own}
-    for title, cls in classes.items():
-        for row in _option_rows(cls):
-            homes.setdefault(row, []).append(title)
-    shared: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for row, titles in homes.items():
-        shared.setdefault(tuple(titles), []).append(row)
-    ordered = sorted(shared.items(), key=lambda each: (-len(each[0]), each[0]))
-    parts = {"Where (override the site's file)": of_site}
-    parts |= {_shared_by(titles): _table("flag | takes | default | name |", rows) for titles, rows in ordered}
-    return "\n\n".join(f"### {title}\n\n{table}" for title, table in parts.items())
-
-
-def _shared_by(titles: Sequence[str]) -> str:
-    if len(titles) > len(EXERCISES):
-        return "Every launch"
-    numbers = [title for title in titles if title.isdigit()]
-    exercises = f"Exercise{'s' * (len(numbers) > 1)} {', '.join(numbers)}" if numbers else ""
-    named = f": {EXERCISES[int(numbers[0])].title}" if len(titles) == 1 and numbers else ""
-    own = "A training of your own: `run [FLAGS] -- SCRIPT …`" if "your own" in titles else ""
-    return f"{exercises}{named}" if not own else f"{exercises}, and your own training" if exercises else own
-
-
-def _option_rows(cls: type[Experiment]) -> Iterator[tuple[str, ...]]:
-    for option in options_of(cls):
-        if option.field != "exercise":
-            default = option.default
-            shown = "" if default is None or isinstance(default, bool | tuple) else f"`{default}`"
-            yield f"`{option.spelling}`", _takes(option), shown, option.flag.tag or "", option.help
-
-
-def _takes(option: Option) -> str:
-    if option.flag.repeats:
-        return f"`{option.flag.metavar}`, any number of times"
-    return allowed(option.info) if option.flag.metavar else "–"
 
 
 _MOST_OF_REQUEST = 60  # characters of a script's last line
@@ -322,14 +263,11 @@ def slide() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "fault-kinds": kinds,
-    "fault-records": records,
-    "options": option_tables,
     "causes": causes,
     "words": glossary,
     "methods": method_table,
     "summary": sections,
     "metric-names": names,
-    "tables": tables,
     "lesson-needs": needs,
     "slide-and-script": slide,
     "script": script,
