@@ -108,7 +108,7 @@ def _fault(  # a row of a table
 
 
 RANK1 = "torch/rank1.json.gz"
-STEP = r"of \S+ \w+ a step"
+STEP = r"of \S+ \w+ a step|No part that could be avoided"
 LOST = r"run\.json.*"
 FAULTS = (
     _fault(
