@@ -47,7 +47,6 @@ WAKEUPS = TableOf["Wakeup"](
     rows=lambda s: s.wakeups,
     columns=(Column("rank", lambda w: str(w.rank)), Column("late", lambda w: duration(w.late_ns))),
     section="host",
-    topic="late beginnings",
     file=file_of("wakeups"),
     numbers=(
         Number("latest_begin_ns", "latest begin", lambda s: max((w.late_ns for w in s.wakeups), default=None), "–"),
@@ -105,7 +104,7 @@ def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(tree
     with_an_analysis(tree)
     write_traces(tmp_path / "traces")
     first, second = (str(path) for path in sorted((tmp_path / "traces").iterdir()))
-    out = tmp_path / "out"
+    (out := tmp_path / "out").mkdir()
     text = harness(tree, "report", first, second, "--full", "--html", str(out / "page.html"))
     harness(tree, "export", "csv", first, second, "-o", str(out))
     assert "How late each rank begins" in text
