@@ -31,7 +31,7 @@ MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
 IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
 CROWDED = 0.1  # of the step without a core, from which others hide what a rank loses
-BETWEEN_RUNS = 0.05  # of the step: by how much two runs differ on CPUs beyond their steps' noise (docs/diagnosis.md)
+BETWEEN_RUNS = 0.05  # of the step: by how much two runs differ on CPUs beyond their steps' noise (diagnosis.md)
 GENERAL: dict[Cause, tuple[Cause, ...]] = {  # with the causes that are a part of each; none: every departure
     Cause.INTERRUPTED: (),
     Cause.COMMUNICATION: (Cause.SMALL_BUCKETS, Cause.SLOW_LINK),

@@ -53,7 +53,7 @@ def study_sweep(study: Study, site: Site) -> Sweep:
     if study.cls is Own and study.mode == "strong":
         raise RequestError(
             "--strong: which flag of your script is its batch is not known: use --weak, or a sweep whose zip has the "
-            "devices and that flag (docs/sweeps.md)"
+            "devices and that flag (docs/studies.md)"
         )
     rows = [_resolved(study, site, size) for size in study.sizes]
     fields = _fields(study, rows)

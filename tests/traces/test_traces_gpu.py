@@ -97,7 +97,7 @@ def test_a_copy_of_pageable_memory_holds_the_host_although_its_call_returns_befo
 
 
 def test_much_elementwise_work_names_the_compiler_that_gained_a_quarter_on_this_gpu() -> None:
-    """Measured: a step of 181 ms took 132 ms with torch.compile (docs/gpu.md)."""
+    """Measured: a step of 181 ms took 132 ms with torch.compile (docs/development/gpu.md)."""
     said = text(answer(summary("h200/mfu-eager.json.gz")))
     assert "torch.compile fuses such kernels" in said
     assert "torch.compile" not in text(answer(summary("h200/mfu-compiled.json.gz")))

@@ -109,7 +109,7 @@ def _list(as_json: bool) -> int:
 def _sweep(word: str, arguments: Arguments) -> int:
     if arguments.script is not None:
         raise RequestError(
-            "sweep: a training of your own is in the file: exercise: own and command: in its base (docs/sweeps.md)"
+            "sweep: a training of your own is in the file: exercise: own and command: in its base (docs/studies.md)"
         )
     asked = stored.asked_sweep(word, arguments.wanted.name)
     changed = _with_flags(asked.sweep, parted(arguments)[1])
