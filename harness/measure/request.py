@@ -57,9 +57,11 @@ def refuse_several_jobs(path: Path, files: Sequence[Path]) -> None:
     if may_be_one_job(folders):
         return
     holds = f"{len(files)} traces of several jobs, in {len(folders)} folders"
+    two = [printable(str(folder)) for folder in folders] if len(folders) == 2 else ["A", "B"]
     raise RequestError(
         f"{printable(str(path))}: holds {holds}: choose one of them\n"
         + "\n".join(_commands(folders))
+        + f"\nto see how two of them differ: {_command(two, 'compare')}"
         + f"\nif all of them are of one job, name each folder: {_command(['A', 'B'])} …"
     )
 
@@ -93,8 +95,8 @@ def _commands(folders: Folders) -> Iterator[str]:
         yield f"and {len(folders) - MOST_LISTED} more folders"
 
 
-def _command(paths: Sequence[str]) -> str:
-    return " ".join([*(["bash"] if IN_CHECKOUT else []), PROGRAM, "report", *map(shlex.quote, paths)])
+def _command(paths: Sequence[str], word: str = "report") -> str:
+    return " ".join([*(["bash"] if IN_CHECKOUT else []), PROGRAM, word, *map(shlex.quote, paths)])
 
 
 def _content(files: Sequence[Path]) -> str:

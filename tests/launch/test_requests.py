@@ -46,7 +46,10 @@ def complaints(*words: str) -> list[str]:
         (["run", "-n", "2"], "run: name your script after --, as in"),
         (["run", "train.py"], "run: name your script after --, as in"),
         (["run", "last", "-n", "2"], "run: unknown flag -n (slurm.sh help run lists all flags)"),
-        (["export", "svg", "x"], "export: csv|parquet|png|notebook|json: got 'svg', takes one of csv, parquet, png"),
+        (
+            ["export", "svg", "x"],
+            "export svg: did you mean csv? (it takes paraver, perfetto, csv, parquet, png, notebook, json)",
+        ),
         (["help", "chekc"], "there is no command 'chekc': did you mean check? (slurm.sh help lists all commands)"),
         (["--help", "xyzzy"], "there is no command 'xyzzy' (slurm.sh help lists all commands)"),
         (["help", "lesson", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),

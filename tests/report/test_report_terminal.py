@@ -133,6 +133,16 @@ def printed(screen: Text, **given: Any) -> str:
     return captured.get()
 
 
+def test_two_recordings_are_told_with_the_line_that_compares_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        write_traces(tmp_path / name)
+    assert main(["report", "--no-html", str(tmp_path / "a" / "rank0.json"), str(tmp_path / "b" / "rank0.json")]) == 0
+    files = f"{tmp_path / 'a' / 'rank0.json'} {tmp_path / 'b' / 'rank0.json'}"
+    assert f"\nHow the two differ: bash slurm.sh compare {files}\n" in capsys.readouterr().out
+
+
 def test_nothing_recorded_is_one_sentence() -> None:
     lines = first_screen(Summary()).plain.splitlines()
     assert lines[-1] == "The recording does not show where the time went."

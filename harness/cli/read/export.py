@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -24,7 +24,7 @@ from harness.cli.read.report import (
     json_text,
     of_sbatch,
 )
-from harness.common.errors import HarnessError, RequestError
+from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.printable import printable
@@ -397,6 +397,10 @@ def export(arguments: list[str]) -> int:
     if not arguments:
         print(page(["export"]))
         return 0
+    kinds = (*OF_TRACES, *get_args(Kind))
+    if not kind.startswith("-") and kind not in kinds:
+        takes = f"it takes {', '.join(kinds)}"
+        raise RequestError(f"export {printable(kind)}{nearest_or_list(kind, kinds, takes)}")
     return run_command("export", numbers, arguments)
 
 

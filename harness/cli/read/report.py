@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +12,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, WorkError, nearest
-from harness.common.paths import PROGRAM
+from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
     from harness.measure.request import resolve_path
     from harness.report.compare.terminal import render_series
     from harness.report.exercise_0 import is_comm_run, render_comm
-    from harness.report.first_screen import first_screen, whole_report
+    from harness.report.first_screen import first_screen, place_of, whole_report
     from harness.report.tables.table import WIDTH
     from harness.report.tables.terminal import render_rest, render_section
 
@@ -119,6 +120,9 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
             show(f"\n{render_rest(s, width)}")
     if series := render_series(summaries, width):
         show(series)
+    if len(summaries) == 2:
+        differ = shlex.join([PROGRAM, "compare", *map(place_of, summaries)])
+        show(f"\nHow the two differ: {'bash ' * IN_CHECKOUT}{differ}\n")
 
 
 def _pages(paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None) -> list[Path]:
