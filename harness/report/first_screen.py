@@ -36,16 +36,15 @@ _MUCH_OF_IT = 0.1  # of a part's losses, from which a cause has a place of its o
 _LABEL = 10  # characters of the words before a line
 
 
-def step_bar(s: Summary, with_causes: bool = True) -> StepBar | None:
+def bar_of_answer(s: Summary) -> StepBar | None:
     """The mean step: what computes, what is exposed, what each told cause costs, and the rest. None: nothing is known
-    of it. with_causes: False leaves the devices' idle time whole."""
+    of it. Where the causes are withheld, as in a mystery, the devices' idle time is whole."""
     if s.slowdown is not None:
         lost_ns = max(s.slowdown.step_ns - s.slowdown.ideal_step_ns, 0)
         parts = [Part("without stragglers", s.slowdown.ideal_step_ns, COMPUTE), Part("stragglers", lost_ns, _COST[0])]
         return StepBar("a step", s.slowdown.ideal_step_ns + lost_ns, parts)
-    if with_causes and s.replay is not None and s.replay.remainder is not None and s.replay.unexplained_ns is not None:
-        return _of_replay(s)
-    return _of_devices(s) or _of_clock(s)
+    withheld = any(w.field == "findings" for w in s.quality.withheld)
+    return (None if withheld else _of_replay(s)) or _of_devices(s) or _of_clock(s)
 
 
 def _unit(s: Summary) -> str:
@@ -108,11 +107,6 @@ def _bar(what: str, whole_ns: float, parts: Iterable[Part]) -> StepBar:
     other_ns = max(whole_ns - sum(part.ns for part in shown), 0)
     shown += [Part("other", other_ns, IDLE)] if other_ns >= _LEAST * whole_ns or not shown else []
     return StepBar(what, sum(part.ns for part in shown), shown)
-
-
-def bar_of_answer(s: Summary) -> StepBar | None:
-    """The bar beside the answer; of a mystery without its causes."""
-    return step_bar(s, with_causes=not any(w.field == "findings" for w in s.quality.withheld))
 
 
 def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path | None = None) -> Text:
