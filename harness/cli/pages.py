@@ -27,8 +27,7 @@ from harness.common.paths import CONFIGS, ROOT
 from harness.experiment.parse import build_experiment
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Shell, quote_all, shown
-from harness.launch.job import REQUEST, Job, Machine, resolve
-from harness.launch.submit import render
+from harness.launch.job import Job, Machine, resolve
 from harness.replay.causes import CAUSES
 from harness.replay.host_causes import OF_IDLE_TIME
 from harness.replay.what_ifs import WHAT_IFS
@@ -121,7 +120,7 @@ def _section(part: type[SummaryPart]) -> str:
     fields = [
         f"- `{name}`: {text}" for name, text in field_texts(part).items() if len(text) > _LONG or _FORMULA.search(text)
     ]
-    if not fields and "\n" not in about:
+    if not fields and len(about) <= 2 * _LONG:
         return ""
     one_line = re.sub(r"\n(?!\n|- )\s*", " ", about)
     bases = [f"Also the fields of [{base.__name__}](#{base.__name__.lower()})." for base in part.__bases__[:1]]
@@ -184,14 +183,7 @@ def method_table() -> str:
     return f"{EXAMPLE}:\n\n{_table(heads, map(cells, methods()))}"
 
 
-_MOST_OF_REQUEST = 60  # characters of a script's last line
 _FILES = (".py", ".sif")
-
-
-def script() -> str:
-    """The script of exercise 1 on Leonardo, with the beginning of its last line."""
-    text, request, _ = render(job_on_leonardo("-e 1")).partition(REQUEST)
-    return f"```bash\n{text}{request[:_MOST_OF_REQUEST]}…\n```"
 
 
 def job_on_leonardo(words: str) -> Job:
@@ -252,11 +244,9 @@ def _slide() -> dict[str, Any]:
 
 
 def slide() -> str:
-    """A row per option of the slide's command and of ours."""
-    ours = our_options()
-    rows = [
-        (row.slide, "` `".join(text for name in row.ours for text in ours[name]), row.why) for row in slides_options()
-    ]
+    """A row per option in which the slide's command and ours differ."""
+    ours, differ = our_options(), [row for row in slides_options() if row.why != SlidesOption().why]
+    rows = [(row.slide, "` `".join(text for name in row.ours for text in ours[name]), row.why) for row in differ]
     cells = ((*(f"`{text}`" if text else "–" for text in both), why) for *both, why in rows)
     return _table("slide | ours | what differs, and why", cells)
 
@@ -270,7 +260,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "metric-names": names,
     "lesson-needs": needs,
     "slide-and-script": slide,
-    "script": script,
     **{f"lessons-{number}": runs for number, runs in RUNS.items()},
 }
 _WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
