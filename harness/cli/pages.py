@@ -10,7 +10,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -187,21 +186,10 @@ _FILES = (".py", ".sif")
 
 
 def job_on_leonardo(words: str) -> Job:
-    """The job of a launch on Leonardo, in a checkout at /checkout."""
     line = read_launch(words.split(), declared())
     asked = build_experiment(list(line.given.items()), line.unknown, [])
     machine = Machine(0, 1, has_nsys=True, python=f"{ROOT}/.venv/harness-python", runs_dir=f"{ROOT}/exercises")
-    job = resolve(asked, load_site("leonardo"), machine)
-    return replace(
-        job,
-        env={name: _elsewhere(word) for name, word in job.env.items()},
-        checkout=_elsewhere(job.checkout),
-        output_dir=_elsewhere(job.output_dir),
-        python=_elsewhere(job.python),
-        container=_elsewhere(job.container),
-        commands=[replace(command, argv=_elsewhere(command.argv)) for command in job.commands],
-        after=[replace(command, argv=_elsewhere(command.argv)) for command in job.after],
-    )
+    return resolve(asked, load_site("leonardo"), machine)
 
 
 def _elsewhere(value: Any) -> Any:
@@ -230,7 +218,7 @@ def our_options() -> dict[str, list[str]]:
     its words, of a script and an image the file's."""
     found: dict[str, list[str]] = {}
     for array in job_on_leonardo(_slide()["command"]).arrays:
-        for group in groups(array.words):
+        for group in groups(_elsewhere(array.words)):
             files = [word for word in group[1:] if shown(word).endswith(_FILES)]
             text = quote_all([word for word in group if word not in files])
             found.setdefault(name_of(text) if text.startswith("-") else text, []).append(text)
