@@ -1,7 +1,4 @@
-"""The page of all flags of a launch, by exercise, with the defaults of the active site and the example of the slides.
-
-Flags that most students never need are on the whole page only: `--help --all`.
-"""
+"""The page of all flags of a launch, by exercise, with the defaults of the active site; rare ones only with --all."""
 
 from __future__ import annotations
 
@@ -48,7 +45,6 @@ def _usage(choice: SiteChoice) -> str:
 
 
 def behaviour_rows(left_out: Iterable[str] = ()) -> Rows:
-    """How a launch behaves: each flag with its text, without some."""
     takes = {"--site": " NAME|FILE"}
     shown = [each for each in BEHAVIOUR if each.names[0] not in left_out]
     return [("/".join(each.names) + takes.get(each.names[0], ""), each.help) for each in shown]

@@ -106,10 +106,7 @@ BEHAVIOUR = [
 
 @cache
 def declared() -> dict[str, Declared]:
-    """Each spelling and its parameter: the experiments' options, the site's, and how the launch itself behaves.
-
-    The same mapping each time: a caller that adds to it makes its own.
-    """
+    """Each spelling and its parameter: the experiments' options, the site's, and how the launch itself behaves."""
     from harness.experiment.options import options_of
     from harness.experiment.parse import all_options
     from harness.site.site import Site
@@ -173,7 +170,6 @@ def _take(line: LaunchLine, flag: Declared, value: str) -> None:
 
 
 def _parted(word: str, flags: Mapping[str, Declared]) -> tuple[str, str | None]:
-    """The flag, and the value that is joined to it, or None."""
     name, equals, value = word.partition("=")
     if name not in flags and word[:2] in flags and flags[word[:2]].takes_value:
         return word[:2], word[2:]

@@ -44,8 +44,7 @@ OF_WORDS = {  # what `help` prints besides the pages of commands
 
 
 def asked_page(argv: Sequence[str]) -> str | None:
-    """The page that the words ask for; None: they ask for something else. Raises RequestError: help of a command that
-    there is not."""
+    """The page that the words ask for, if any. Raises RequestError: help of a command that there is not."""
     first, rest = (argv[0] if argv else ""), list(argv[1:])
     named = bool(rest) and not rest[0].startswith("-")
     if not argv:
@@ -61,7 +60,6 @@ def asked_page(argv: Sequence[str]) -> str | None:
 
 
 def first_screen() -> str:
-    """The exercises, the commands of every day, and where the rest is: one screen."""
     titled = {"The exercises": EXERCISES, "Every day": EVERY_DAY, "More": MORE}
     left = max(len(words) for rows in titled.values() for words, _ in rows)
     parts = [
@@ -97,8 +95,7 @@ def commands_page() -> str:
 
 
 def command_page(words: Sequence[str]) -> str:
-    """The page of a command, or of one of its parts. words: its name, and what was typed after it. Raises RequestError:
-    there is no such command."""
+    """The page of a command, or of one of its parts. Raises RequestError: there is no such command."""
     name = words[0]
     if name not in COMMANDS:
         hint = nearest_or_list(name, COMMANDS, f"{PROGRAM} help lists all commands")
@@ -111,7 +108,6 @@ def command_page(words: Sequence[str]) -> str:
 
 
 def version() -> str:
-    """The version, the commit of a checkout, and where it is installed."""
     lines = [f"{PROGRAM} {_number()}"]
     if IN_CHECKOUT:
         from harness.common.programs import git_state
@@ -142,8 +138,7 @@ _FLAG = re.compile(rf"(?P<before>^|\s)-?{_DASH}[-{_DASH[1:]}*(?P<name>\S*)")
 
 
 def refuse_mistyped(words: Words) -> None:
-    """Raises RequestError, with the corrected line: a flag begins with a dash that a slide or a document has made of
-    hyphens, or the first word is the number of an exercise."""
+    """Raises RequestError, with the corrected line: a flag begins with a dash, or the line with an exercise."""
     argv = words.launcher
     arguments = [_with_hyphens(word) for word in argv]
     rest = [] if words.script is None else ["--", *words.script]

@@ -1,5 +1,4 @@
-"""What each method of data, tensor, pipeline and context parallelism sends and keeps, in one example: a part of
-docs/communication.md. Knows the theory, and no run."""
+"""What each method of parallelism sends and keeps, in one example: a part of docs/communication.md."""
 
 from __future__ import annotations
 
@@ -59,7 +58,6 @@ def methods() -> Iterator[MethodRow]:
 
 
 def cells(row: MethodRow) -> list[str]:
-    """A row of the table: the messages of each part of a step, and the state."""
     return [row.name, row.shards, *(_sent(row.sent, part) or "–" for part in _PARTS), amount(row.state_bytes)]
 
 

@@ -32,12 +32,10 @@ class Page(NamedTuple):
 
 
 def page_width() -> int:
-    """Characters of a line: the terminal's, at most `WIDTH`."""
     return min(columns(WIDTH), WIDTH)
 
 
 def as_text(page: Page) -> str:
-    """The page in lines as wide as the terminal, at most `WIDTH`."""
     usage = [each for words in page.usage for each in _usage(words, is_first=words == page.usage[0])]
     about = wrap(page.about, page_width(), break_on_hyphens=False)
     examples = [(f"bash {PROGRAM} {words}", text) for words, text in page.examples]

@@ -62,7 +62,6 @@ def needs() -> str:
 
 
 def shown_on_cpu(lesson: Lesson) -> str:
-    """Which of the lesson's answers a machine without GPUs can give."""
     asked = {relation.needs for relation in lesson.here(cpu=True).relations}
     if lesson.needs_gpus:
         return "no"
@@ -177,7 +176,6 @@ def _picture(word: Word) -> str:
 
 
 def method_table() -> str:
-    """A row per method: what it shards, its messages in each part of a step, and its state."""
     heads = "method | sharded | forward | backward | optimizer step | state of a rank"
     return f"{EXAMPLE}:\n\n{_table(heads, map(cells, methods()))}"
 
@@ -214,8 +212,7 @@ def slides_options() -> list[SlidesOption]:
 
 
 def our_options() -> dict[str, list[str]]:
-    """The options of the command that is the slide's here, by name, as the script writes them. Of a program the name is
-    its words, of a script and an image the file's."""
+    """The options of our command for the slide's, by name; of a script and an image by that of the file."""
     found: dict[str, list[str]] = {}
     for array in job_on_leonardo(_slide()["command"]).arrays:
         for group in groups(_elsewhere(array.words)):
@@ -232,7 +229,6 @@ def _slide() -> dict[str, Any]:
 
 
 def slide() -> str:
-    """A row per option in which the slide's command and ours differ."""
     ours, differ = our_options(), [row for row in slides_options() if row.why != SlidesOption().why]
     rows = [(row.slide, "` `".join(text for name in row.ours for text in ours[name]), row.why) for row in differ]
     cells = ((*(f"`{text}`" if text else "–" for text in both), why) for *both, why in rows)
@@ -254,13 +250,11 @@ _WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)",
 
 
 def documents() -> list[Path]:
-    """The documents with a part that is written."""
     found = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "exercises").glob("*/README.md"))]
     return [path for path in found if "<!-- written: " in path.read_text(encoding="utf-8")]
 
 
 def renewed(text: str) -> str:
-    """A document with its written parts as the declarations have them now."""
     return _WRITTEN.sub(lambda part: f"{part[1]}{part[2]}\n{PARTS[part[1]]()}\n\n", text)
 
 

@@ -39,7 +39,6 @@ Exit status: 0 ok, also with warnings and checks that were not made; 1 a problem
 
 
 def _printed(line: CheckLine, width: int) -> Iterator[str]:
-    """One line of the list, wrapped, with its remedy below."""
     result = line.result
     hosts = f"{_named(line.hosts)}: " if line.hosts else ""
     level = SHOWN.get(result.level.value, result.level.value)
@@ -65,7 +64,7 @@ EXAMPLES = [
 
 
 def doctor(arguments: list[str]) -> int:
-    """`slurm.sh doctor`; returns the exit code. Raises RequestError: a sentence for each thing that is wrong."""
+    """`slurm.sh doctor`; returns the exit code."""
     words = list(arguments)
     if RUN in words:  # the launch that comes there is not ours to read
         words.insert(words.index(RUN), "--")
@@ -147,8 +146,7 @@ command.__doc__ = HELP
 
 
 def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
-    """The training of the user's own that comes behind the doctor's flags, and its site. Raises RequestError: it is no
-    such launch."""
+    """The training behind the doctor's flags, and its site. Raises RequestError: it is none of the user's own."""
     from harness.cli.launch.launch import request_of
     from harness.launch.exercises.base import launch_of
 

@@ -69,7 +69,6 @@ def _entry(told: Any) -> Entry:
 
 
 def explained(job: Job, script: str, command: Sequence[str]) -> list[Explained]:
-    """Every line and option of a job's script, in its order. command: as it was typed, the program first."""
     return list(_Explaining(job, script, Sources(job, command)).all())
 
 
@@ -101,7 +100,6 @@ def groups(words: Sequence[Word]) -> list[list[Word]]:
 
 
 def name_of(text: str) -> str:
-    """An option's name, without dashes and value."""
     return re.split("[= ]", text.lstrip("-"), maxsplit=1)[0]
 
 
@@ -134,7 +132,6 @@ class _Explaining:
     # --- rows -----------------------------------------------------------------------------------------------------
 
     def _row(self, part: str, text: str, entry: Entry, source: str = "") -> Explained:
-        """A row; where no source is given, that of the entry's fields."""
         return Explained(part, text, entry.says, source or self._of(entry), entry.slide)
 
     def _of(self, entry: Entry) -> str:
@@ -155,7 +152,6 @@ class _Explaining:
     def _options(
         self, part: str, words: Sequence[Word], sources: Mapping[str, Callable[[], str]] | None = None
     ) -> Iterator[Explained]:
-        """A row for each option among the words. sources: of options whose value is no field's."""
         for group in groups(words):
             name = name_of(shown(group[0]))
             yield self._row(part, quote_all(group), self._entry(part, name), (sources or {}).get(name, str)())
@@ -228,7 +224,6 @@ class _Explaining:
             yield self._row("container", quote(words[-1]), self.sections["container"].options["image"], sources.image())
 
     def _command(self, command: Command) -> Iterator[Explained]:
-        """The launcher's options, then those of the script that it starts."""
         at = self._script_at(command.argv)
         yield from self._launcher(command.argv[:at])
         yield from self._arguments(command.argv[at:])
@@ -262,7 +257,6 @@ class _Explaining:
             yield self._row("training", quote_all(words[ranks:]), entry, self._source("nsys_per"))
 
     def _arguments(self, words: Sequence[Word]) -> Iterator[Explained]:
-        """The script and its arguments."""
         asked, sources = self.job.experiment, self.sources
         if isinstance(asked, Own):
             at = 2 if shown(words[0]) in ("-m", "--module") else 1

@@ -20,8 +20,7 @@ WIDTH = 118
 
 
 def faults_page(words: Sequence[str]) -> str:
-    """All faults that --fault injects into a training, or the one that is named, with its keys; for `--json` as JSON.
-    Raises RequestError: there is no such fault."""
+    """All faults, or the one that is named, with its keys. Raises RequestError: there is no such fault."""
     names = [word for word in words if word != "--json"]
     if names[1:] or (names[:1] and names[0].startswith("-")):
         raise RequestError(f"help faults: unexpected word {printable(names[-1])!r}")

@@ -26,8 +26,6 @@ T = TypeVar("T")
 
 
 class Behaviour(NamedTuple):
-    """The options of the command itself, beside the experiment."""
-
     site: str | None = None
     dry_run: bool = False
     plan: bool = False
@@ -39,8 +37,7 @@ class Behaviour(NamedTuple):
 
 
 def launch_argv(argv: list[str], is_run: bool = False) -> int:
-    """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code. Raises RequestError: a sentence
-    for each thing that is wrong."""
+    """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code."""
     line = read_launch(argv, declared(), is_run)
     given: dict[str, Any] = line.given
     if "--help" in given:
@@ -77,8 +74,7 @@ def page(arguments: list[str]) -> str:
 
 
 def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
-    """The experiment and the site that a command line asks for. further: the command's own flags, for suggestions.
-    Raises RequestError: a sentence for each thing that is wrong."""
+    """The experiment and the site of a command line. further: the command's own flags, for suggestions."""
     given: dict[str, Any] = line.given
     site_fields = {name: o.field for o in options_of(Site) for name in o.flag.names}
     own = {name for d in BEHAVIOUR for name in d.names}
@@ -124,7 +120,6 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 
 
 def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
-    """Launch the experiment, or print what a launch would do; returns the exit code."""
     from harness.launch.backends.allocation import NAME as ALLOCATION
     from harness.launch.backends.registry import backend_of
     from harness.launch.check import check, forewarnings, require_training
@@ -181,10 +176,7 @@ def warn(warnings: list[str], behaviour: Behaviour) -> None:
 
 
 def after_submission(run: Run, behaviour: Behaviour) -> int:
-    """Print where the run is; wait, follow and report as asked.
-
-    A run on this machine is always followed, and so is exercise 0: it takes a minute, and its output is the answer.
-    """
+    """Print where the run is; follow it as asked, and always on this machine and in exercise 0, which is short."""
     from harness.cli.watch.follow import follow
     from harness.launch.backends.registry import backend_of_run
 

@@ -40,15 +40,13 @@ def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
 
 
 def shown(row: Quantity) -> str:
-    """The number, or its range, with its unit."""
     if row.low is None or row.high is None:
         return quantity(row.value, row.unit)
     return quantity_range(row.low, row.high, row.unit)
 
 
 def short_form(found: LaunchPlan) -> list[str]:
-    """At most six lines: memory and verdict, the usual micro-batch if it is another one, the global batch if it has
-    several micro-batches, step, communication, cost. What is not known is left out."""
+    """At most six lines: memory, the usual micro-batch, the global batch, step, communication, cost; what is known."""
     from harness.study.plan.numbers import sections_of
 
     rows = {row.name: row for section in sections_of(found) for row in section.rows}

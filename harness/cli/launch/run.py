@@ -23,8 +23,7 @@ __all__ = ["again", "page", "rerun", "run"]
 
 
 def run(arguments: list[str]) -> int:
-    """Launch what the words name; returns the exit code. Raises RequestError: a sentence for each thing that is
-    wrong."""
+    """Launch what the words name; returns the exit code."""
     first = next((word for word in arguments if word not in flags_of(rerun)), "-")
     if "--" in arguments:
         return launch_argv(arguments, is_run=True)

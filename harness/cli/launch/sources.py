@@ -1,5 +1,4 @@
-"""Where the value of an option in a job's script comes from: a flag, the site's file, a set of nsys's options, the
-model, or a default. It compares the job with what was typed, with the site's file and with the declared defaults."""
+"""Where the value of an option in a job's script comes from: a flag, the site, a set of nsys's options, a default."""
 
 from __future__ import annotations
 
@@ -61,13 +60,11 @@ class Sources:
     # --- the experiment -------------------------------------------------------------------------------------------
 
     def _flag(self, option: Option, value: object) -> str:
-        """The flag that was typed for an option, else an empty text."""
         names = [name for name in option.flag.names if name in self._typed]
         written = option.written(value)
         return f"flag {written if written in names else names[-1]}" if names else ""
 
     def field(self, name: str) -> str:
-        """The source of a field of the experiment."""
         option, value = self.options.get(name), getattr(self.asked, name)
         asked, usual = getattr(self.job.asked, name), type(self.asked).model_fields[name].default
         if option is not None and (flag := self._flag(option, value)):
@@ -111,7 +108,6 @@ class Sources:
         return f"{base}, changed by {flags}" if names else base
 
     def of_model(self, name: str) -> str:
-        """The source of a value that is the model's."""
         return f"model {self.job.model.name} ({name})" if self.job.model else DEFAULT
 
     # --- the site -------------------------------------------------------------------------------------------------
@@ -142,13 +138,11 @@ class Sources:
         return COURSE if os.environ.get(COURSE) else self.site("course.folder")
 
     def cpus(self) -> str:
-        """The source of the CPUs of a node's task."""
         if self.job.site.cpus_per_node:
             return self.site("cpus_per_node")
         return joined([self.site("cpus_per_gpu"), self.field("gpus_per_node")])
 
     def runs(self) -> str:
-        """The source of the folder of the runs."""
         return "HARNESS_RUNS" if os.environ.get("HARNESS_RUNS") else DEFAULT
 
     def run_name(self) -> str:
@@ -160,7 +154,6 @@ class Sources:
         return self.site("job_python") if self.job.site.job_python else "this installation"
 
     def training_python(self) -> str:
-        """The source of the Python that trains, or of its launcher's folder."""
         if isinstance(self.asked, Own) and self.asked.python is not None:
             flag = self.field("python")
             return "the active environment" if flag == TYPED else flag
@@ -173,7 +166,6 @@ class Sources:
     # --- nsys and the container -----------------------------------------------------------------------------------
 
     def nsys(self, name: str, text: str) -> str:
-        """The source of an option of nsys."""
         for option in self.options.values():
             if name in option.nsys_options(getattr(self.asked, option.field)):
                 return self.field(option.field)
@@ -200,14 +192,12 @@ class Sources:
         return DEFAULT if given.arguments == usual.arguments else self.site("container.arguments")
 
     def image(self) -> str:
-        """The source of the container's image."""
         container, image = self.job.site.container, shown(self.job.image or "")
         nemo = container.nemo_image if container else None
         is_nemo = nemo is not None and image == shown(from_site(nemo))
         return self._course("image", image) or self.site(f"container.{'nemo_image' if is_nemo else 'image'}")
 
     def bind(self, folder: str) -> str:
-        """The source of a folder that the container sees."""
         return self._binds.get(folder, DEFAULT)
 
     @cached_property
@@ -241,7 +231,6 @@ class Sources:
     # --- the training ---------------------------------------------------------------------------------------------
 
     def model(self) -> str:
-        """The source of the model that is trained."""
         asked, model = self.asked, self.job.model
         if not isinstance(asked, Training) or asked.model is not None or model is None:
             return self.field("model")

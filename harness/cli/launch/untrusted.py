@@ -172,8 +172,7 @@ def _field_lines(name: str, value: object) -> Iterator[str]:
 
 
 def _own_lines(asked: Experiment) -> Iterator[str]:
-    """The experiment's own files: a script, data, a model that is none of ours; and each variable that it sets, as
-    one may name a file or a library to load."""
+    """The experiment's own files, and each variable that it sets, as one may name a library to load."""
     if isinstance(asked, Own):
         yield f"-- {shlex.join(masked_words(asked.command))} (in {asked.start_in})"
     for option in options_of(type(asked)):
@@ -197,7 +196,6 @@ def source_of(run: Run, record: Record) -> Source:
 
 
 def show_request(source: Source, experiments: Sequence[Experiment], site: Site | None) -> None:
-    """Print the commands and paths of the file, as --dry-run does."""
     _show(find_untrusted(source, experiments, site))
 
 
@@ -209,8 +207,7 @@ def _show(untrusted: UntrustedRequest) -> None:
 
 
 def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | None, *, yes: bool) -> bool:
-    """Whether to go on: the file holds nothing untrusted, or --yes was given, or the user agrees after seeing it.
-    site: None, where the user chose it. Raises RequestError: there is no terminal to ask at."""
+    """Whether to go on: nothing is untrusted, or the user agrees. site: None, where the user chose it."""
     found = find_untrusted(source, experiments, site)
     if not found.why or (site is None and not found.lines):
         return True
@@ -228,7 +225,6 @@ def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | N
 
 
 def agreed(question: str) -> bool:
-    """Whether a person at the terminal says yes."""
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:  # Ctrl-C or Ctrl-D

@@ -201,8 +201,7 @@ def paraver(
 
 
 def _chosen(engine: ParaverEngine, found: Sources, image: tuple[str, Path] | None, of_nsys2prv: Sequence[str]) -> bool:
-    """Whether `auto` means nsys2prv here. of_nsys2prv: the flags that only it knows. Raises RequestError: it is asked
-    for, and cannot do it."""
+    """Whether `auto` means nsys2prv here. of_nsys2prv: the flags that only it knows."""
     only_nsys = len(found.reports) == len(found.traces)
     if engine == "nsys2prv" and not only_nsys:
         raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
@@ -301,8 +300,7 @@ def _amount(name: str, value: float | str) -> str:
 
 
 def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = False) -> int:
-    """Print what was written; `made` begins with the file under its kind, or with the engine before it. gzip: it is a
-    .prv that shall be compressed first."""
+    """Print what was written. made: begins with the file or the engine. gzip: of a .prv, to be compressed first."""
     if gzip:
         made["prv"] = str(compress_paraver(Path(made["prv"])))
     if as_json:

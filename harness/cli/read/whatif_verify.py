@@ -41,8 +41,7 @@ class Made(NamedTuple):
 
 
 def run_of(token: str) -> Run:
-    """The run whose what-ifs are verified; `last` is another run once one was made. Raises RequestError: this is an
-    installation without the launcher, or there is no such run."""
+    """The run whose what-ifs are verified; `last` is another run once one was made."""
     if not IN_CHECKOUT:
         raise RequestError("--verify: launching needs the checkout: run `bash slurm.sh whatif` there")
     return find_run(token)
@@ -56,8 +55,7 @@ def may_make(run: Run, planned: Sequence[Trial], yes: bool) -> bool:
 
 
 def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
-    """Start each so many times in turn, and wait for their ends; nothing is overwritten. Raises RequestError: a run
-    cannot be made. WorkError: a run did not complete."""
+    """Start each so many times in turn, and wait for their ends. Raises WorkError: a run did not complete."""
     made = Made([], [])
     for _ in range(times):
         made.unchanged.append(_made(record.experiment, record.site, again(record), quiet))

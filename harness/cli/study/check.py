@@ -52,9 +52,7 @@ EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 
 
 def check(arguments: list[str]) -> int:
-    """`slurm.sh check` from its arguments; returns the exit code. A launch in quotes is one word, and begins with a
-    dash as an option does: it gets the program's name before it. Raises WorkError: its runs failed. Its exit code is
-    that of `cannot tell`, because 1 says that B is worse."""
+    """`slurm.sh check`. Raises WorkError with the exit code of `cannot tell`: its runs failed; 1 says B is worse."""
     try:
         return run_command("check", command, [_as_argument(word) for word in arguments])
     except WorkError as error:
@@ -151,8 +149,7 @@ _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 
 
 def launches_of(arguments: Sequence[Sequence[str]]) -> series.Launches:
-    """Both arms from the arguments of their launches, program name first. Raises RequestError: a sentence for each
-    thing that is wrong, with its arm."""
+    """Both arms from the arguments of their launches, program name first."""
     if not IN_CHECKOUT:
         raise RequestError("check: launching needs the checkout: run `bash slurm.sh check` there, or give runs")
     return {arm: _launch(arm, each) for arm, each in zip(series.ARMS, arguments, strict=True)}
@@ -175,9 +172,7 @@ def _launch(arm: str, arguments: Sequence[str]) -> series.Launch:
 def make_arms(
     launches: series.Launches, each: int, resume: str | None, options: Sequence[str]
 ) -> tuple[tuple[series.CheckArm, series.CheckArm], str]:
-    """The runs of both arms, and the name of their series. Raises RequestError: a run cannot be made, or `resume` names
-    no such check. TrainingNeeded: this machine trains, and only the training packages are missing. WorkError: fewer
-    than two runs of an arm completed."""
+    """The runs of both arms, and the name of their series. Raises WorkError: fewer than two runs of an arm are left."""
     tasks = series.tasks_of(launches, each)
     jobs = [task.prepared.job for task in tasks[: len(series.ARMS)]]
     for job in jobs:
@@ -199,7 +194,6 @@ def make_arms(
 
 
 def _cost(name: str, tasks: list[Task]) -> SeriesCost:
-    """Of the runs that a check of these tasks still makes, and of those that it has."""
     runs = [observed(run) for run in runs_of(name)]
     return series_cost(tasks, to_make(task_statuses(tasks, runs), retry_failed=True), runs)
 
@@ -285,7 +279,6 @@ def _differing(title: str, rows: list[Differing]) -> Iterator[str]:
 
 
 def _doubts(checked: Checked) -> Iterator[str]:
-    """Each doubt about the machine, with the runs that have it."""
     for letter, arm in (("A", checked.a), ("B", checked.b)):
         disturbed = [run for run in arm.runs if run.doubts]
         if disturbed:

@@ -42,7 +42,6 @@ class LessonAtSite(NamedTuple):
         return typed or f"{lessons.lesson_command(self.lesson.name, self.site_given)} --run"
 
     def arms(self, found: lessons.FoundPair) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
-        """Each arm's experiment, with its run."""
         return (self.pair.a, found.a), (self.pair.b, found.b)
 
 
@@ -56,14 +55,13 @@ EXAMPLES = [
 
 
 def lesson(arguments: list[str]) -> int:
-    """A lesson, or a mystery; returns the exit code. Raises RequestError: a sentence for each thing that is wrong."""
+    """A lesson, or a mystery; returns the exit code."""
     if arguments[:1] == ["mystery"]:
         return mystery.mystery(arguments[1:])
     return run_command("lesson", command, arguments)
 
 
 def page(words: list[str]) -> str:
-    """The help page, or that of the mysteries."""
     if words[1:2] == ["mystery"]:
         return mystery.page(words[1:])
     return as_text(of_function("lesson", command, examples=EXAMPLES))
@@ -153,7 +151,6 @@ def _needs_gpus(lesson: lessons.Lesson, here: Site) -> str:
 
 
 def _next(hints: int, given: int) -> str:
-    """The flags for the next hint, if there is one, and for the answer."""
     more = _next_hint(hints, given)
     return f"{more} · --answer" if more else "--answer"
 

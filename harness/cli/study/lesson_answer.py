@@ -1,5 +1,4 @@
-"""A lesson's answer from two runs, or from the stored runs of a reference (`lesson NAME --reference R`): which
-relations hold, which do not, and what to do next. Starts no run."""
+"""A lesson's answer from two runs, or from the stored runs of a reference. Starts no run."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
 def give_answer(
     lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | None, *, as_json: bool, whose: str = ""
 ) -> None:
-    """Print for every relation whether it holds between the runs, and why. pairs: the newest last. site: `--site` as
-    given. whose: of runs that are not this site's, whose they are."""
+    """Print for every relation whether it holds, and why. pairs: the newest last. whose: whose runs, if another's."""
     measured = [
         (arm_of(a, lesson), arm_of(b, lesson)) for a, b in (pairs if lesson.ends == "completed" else pairs[-1:])
     ]
@@ -68,7 +66,6 @@ def give_answer(
 
 
 def arm_of(run: Run, lesson: Lesson) -> LessonArm:
-    """A run as an arm. Raises RequestError: its summary cannot be read."""
     if lesson.ends != "completed":
         ending, numbers = ending_of(run)
         return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], ending=ending)
@@ -92,7 +89,6 @@ def _together(runs: Sequence[LessonArm]) -> LessonArm:
 
 
 def as_document(lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list[RelationResult]) -> dict[str, object]:
-    """The answer as --json has it."""
     row: dict[str, object] = {"lesson": lesson.name, "a": arms[0].name, "b": arms[1].name}
     if lesson.ends != "completed":
         row["endings"] = [arm.ending for arm in arms]
@@ -105,7 +101,6 @@ def as_document(lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list
 
 
 def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
-    """The problems that make the run's numbers doubtful."""
     findings = [found for found in summary.quality.problems if found.severity is not RecordingVerdict.GOOD]
     return [{"run": run, "what": found.what, "evidence": found.evidence} for found in findings]
 
@@ -116,7 +111,6 @@ def again(lesson: Lesson, site: str | None) -> str:
 
 
 def answer_lines(one: RelationResult) -> list[str]:
-    """A relation, its numbers with their units, and the reason if it does not hold."""
     lines = [f"{MARKS[one.outcome]} {one.relation.says}", f"    {numbers_text(one)}"]
     return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
@@ -144,9 +138,7 @@ def try_again(decided: list[RelationResult], repeat: str) -> list[str]:
 
 
 def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_json: bool) -> int:
-    """Print the answer; with hints asked for, the question and the hints instead. Returns the exit code. runs: whether
-    --run or --again was given. Raises RequestError: there is no such reference or lesson, or the reference has no runs
-    for it. WorkError: a file of the reference is damaged."""
+    """Print the answer from a reference, or the question and hints. runs: whether --run or --again was given."""
     if name is None:
         asked = f"{PROGRAM} lesson 2a --reference {reference}"
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")
@@ -194,7 +186,6 @@ def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, 
 
 
 def _whose(reference: Reference) -> str:
-    """Whose numbers these are."""
     hardware = reference.hardware
     cores = f" with {hardware.cores} cores" if hardware.cores else ""
     return (

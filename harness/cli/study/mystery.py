@@ -54,8 +54,7 @@ UNTRACED = "--no-profile"
 
 
 def mystery(arguments: list[str]) -> int:
-    """Start a mystery, or one of its parts; returns the exit code. Raises RequestError: a sentence for each thing that
-    is wrong."""
+    """Start a mystery, or one of its parts; returns the exit code."""
     if arguments and arguments[0] in PARTS:
         return run_command(f"lesson mystery {arguments[0]}", resolve_name(PARTS[arguments[0]][0]), arguments[1:])
     if not arguments:
@@ -69,7 +68,6 @@ def mystery(arguments: list[str]) -> int:
 
 
 def _show(token: str) -> int:
-    """Print the public facts of a mystery, and the answers so far."""
     asked = asked_of(token)
     level = asked.mystery.level
     text = mysteries.level_text(mysteries.subject_of(asked.faults), level)
@@ -80,7 +78,7 @@ def _show(token: str) -> int:
 
 
 def page(arguments: list[str]) -> str:
-    """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
+    """The help page, or that of the part that is the second word."""
     part = arguments[1] if len(arguments) > 1 else ""
     if part in PARTS:
         return as_text(of_function(f"lesson mystery {part}", resolve_name(PARTS[part][0]), docs=_DOCS))
@@ -197,7 +195,6 @@ class GradedMystery(NamedTuple):
 
     @property
     def answers(self) -> list[Answer]:
-        """The answers that count, oldest first."""
         lines = before_reveal(read_answers(answers_file(self.run.path)))
         return [line.answer for line in lines if line.answer is not None]
 
@@ -211,7 +208,6 @@ class GradedMystery(NamedTuple):
         return result(self.faults, self.answers, self.world_size)
 
     def answer_lines(self) -> Iterator[str]:
-        """The answers that count, for people."""
         for number, said in enumerate(self.answers, 1):
             ranks = "all" if said.ranks is None else ",".join(map(str, said.ranks))
             words = [f"--ms {said.ms:g}"] if said.ms is not None else []
@@ -222,7 +218,6 @@ class GradedMystery(NamedTuple):
             yield f"  answer {number}: {said.cause} {' '.join(words)}"
 
     def line(self, answer: Answer | None) -> AnswerLine:
-        """A line of the answers file, of now."""
         return AnswerLine(
             unix_ns=time.time_ns(),
             student=self.run.record.user,

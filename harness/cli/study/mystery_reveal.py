@@ -1,6 +1,4 @@
-"""`slurm.sh lesson mystery answer`, `reveal` and `class`: an answer and its points, the solution, and the points of all
-students.
-"""
+"""`slurm.sh lesson mystery answer`, `reveal` and `class`: an answer and its points, the solution, all points."""
 
 from __future__ import annotations
 
@@ -55,8 +53,7 @@ def reveal_command(run: RunArgument, start: RunFlag = None, yes: YesOption = Fal
 
 
 def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
-    """Print the solution and, if asked, run the training without the faults; returns the exit code. Raises
-    RequestError: the run has not ended. WorkError: the training without the faults did not complete."""
+    """Print the solution; run the training without the faults, if asked. Raises RequestError: the run goes on."""
     from harness.measure.request import load_summary
 
     if state_of(asked.run) not in (*FINAL, "unknown"):
@@ -83,7 +80,6 @@ def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool =
 
 
 def _end(asked: GradedMystery) -> None:
-    """Write the secret into the run, once, and what was injected."""
     if read_revealed(asked.run.path) is None:
         secret = open_mystery(asked.mystery)
         add_answer(asked.run.path, asked.line(None))
@@ -193,7 +189,6 @@ def _comparison(step: Without, healthy: Run) -> str:
 
 
 def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
-    """A remark if other programs disturbed one of the two runs."""
     if any(s is not None and s.quality.verdict.value != "good" for s in summaries):
         yield (
             "One of the two recordings is doubtful. Repeat both on a quiet machine: "

@@ -48,7 +48,7 @@ PARTS = {
 
 
 def reference(arguments: list[str]) -> int:
-    """One of the parts; returns its exit code. Raises RequestError: there is no such part."""
+    """One of the parts; returns its exit code."""
     if not arguments:
         print(page(arguments))
         return 0
@@ -60,7 +60,7 @@ def reference(arguments: list[str]) -> int:
 
 
 def page(arguments: list[str]) -> str:
-    """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
+    """The help page, or that of the part that is the second word."""
     part = arguments[1] if len(arguments) > 1 else ""
     if part == "record":
         return as_text(_RECORD_PAGE)
@@ -101,8 +101,7 @@ _NOT_HERE = {"csv": "--csv", "png": "--png"}
 
 
 def record(arguments: list[str]) -> int:
-    """Run what is missing of a list and keep it, or say what would run; returns the exit code. Raises RequestError: a
-    sentence for each thing that is wrong."""
+    """Run what is missing of a list and keep it, or say what would run; returns the exit code."""
     asked = series.read_arguments(arguments, "reference record", FURTHER)
     wanted = asked.wanted
     recording = _recording(asked)
@@ -148,7 +147,6 @@ def _recording(asked: series.Arguments) -> Recording:
 
 
 def _only(given: str | None) -> list[str]:
-    """The variants to run; empty: all. Raises RequestError: the flag was given without a name."""
     names = [name.strip() for name in (given or "").split(",") if name.strip()]
     if given is not None and not names:
         raise RequestError("--only: name a variant; slurm.sh reference record --dry-run lists all")

@@ -33,8 +33,7 @@ REPEATS = 3
 
 
 def scaling(arguments: list[str]) -> int:
-    """Run a scaling study, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each
-    thing that is wrong."""
+    """Run a scaling study, continue it, or show it; returns the exit code."""
     if not arguments:
         print(as_text(PAGE))
         return 0
@@ -76,7 +75,6 @@ def _stored(name: str) -> Sweep:
 
 
 def _sweep(arguments: Arguments) -> Sweep:
-    """The study that the flags ask for, as a sweep."""
     axis, sizes = _sizes(arguments)
     of_site, flags = parted(arguments)
     stored = stored_request(arguments.wanted.name) if arguments.wanted.name else None
@@ -116,7 +114,6 @@ def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes
 
 
 def _own(script: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of the user's own training, as a stored request has them."""
     given = {name: value for name, value in own_fields(script).items() if value is not None}
     return given | {"command": list(script)}
 

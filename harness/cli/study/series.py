@@ -41,8 +41,6 @@ MOST_REPEATS = 1000
 
 
 class Wanted(NamedTuple):
-    """The command's own flags."""
-
     site: str | None = None
     dry_run: bool = False
     json: bool = False
@@ -66,8 +64,7 @@ class Arguments(NamedTuple):
 
 
 def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Declared] = ()) -> Arguments:
-    """The arguments after the command's name. Raises RequestError: a sentence for each flag that is unknown or lacks
-    its value."""
+    """The arguments after the command's name. Raises RequestError: a flag is unknown or lacks its value."""
     own = {name: each for each in (*OWN, *further) for name in each.names}
     known = {name: each for name, each in declared().items() if name not in _UNUSED} | own
     line: LaunchLine = read_launch(list(arguments), known)
@@ -81,7 +78,6 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
 
 
 def _joined(value: str | tuple[str, ...] | bool) -> str:
-    """The values of a flag that may be given several times, as if they were given in one."""
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -92,7 +88,6 @@ def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
 
 
 def flag_rows(further: Sequence[Declared] = ()) -> list[tuple[str, str]]:
-    """The command's own flags for its help page."""
     values = {each: f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else "" for each in (*OWN, *further)}
     shared = behaviour_rows((*_UNUSED, "-h"))
     return [
@@ -109,7 +104,6 @@ def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:
 
 
 def _here(tasks: Sequence[Task]) -> bool:
-    """Whether this terminal holds a task's run: then one runs at a time."""
     return any(backend_of(task.prepared.job.site).HELD for task in tasks)
 
 
@@ -126,8 +120,6 @@ def _positive(flag: str, word: str | None, whole: bool) -> float | None:
 
 
 class SeriesPlan(NamedTuple):
-    """What a series is about to do."""
-
     series: str
     tasks: Sequence[Task]
     places: Sequence[TaskStatus]
@@ -178,10 +170,7 @@ def carried_out(
     allowed: Callable[[], bool] = lambda: True,
     begin: Callable[[], None] = lambda: None,
 ) -> SeriesOutcome | None:
-    """Make what is not done, after the question, with a line for each change; None if a person said no.
-
-    again: the command that continues after Ctrl-C. allowed: asked before. begin: called before the first run.
-    """
+    """Make what is not done; None if a person said no. allowed: asked before. begin: called before the first run."""
     to_make = plan.to_make
     if not to_make and all(place.status != "running" for place in plan.places):
         return SeriesOutcome(list(plan.places))
@@ -220,7 +209,6 @@ def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
 
 
 def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
-    """Each task with its state, for JSON."""
     return [
         {
             "point": place.task.point.key,
@@ -248,7 +236,6 @@ def state_lines(plan: SeriesPlan) -> Iterator[str]:
 
 
 def repeats_of(word: str) -> int:
-    """The number after --repeats. Raises RequestError: it is none."""
     number = whole_number(word)
     if number is None or not 0 < number <= MOST_REPEATS:
         raise RequestError(f"--repeats: got {word!r}, takes a whole number from 1 to {MOST_REPEATS}")

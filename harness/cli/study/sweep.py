@@ -1,6 +1,4 @@
-"""`slurm.sh sweep`: every combination of a file's settings as a series of runs, and what was measured at each. A
-scaling study is a sweep with another question.
-"""
+"""`slurm.sh sweep`: every combination of a file's settings as a series of runs, and what was measured at each."""
 
 from __future__ import annotations
 
@@ -57,8 +55,7 @@ FURTHER = (
 
 
 def sweep(arguments: list[str]) -> int:
-    """Run a sweep, continue it, or show it; returns the exit code. Raises RequestError: a sentence for each thing that
-    is wrong."""
+    """Run a sweep, continue it, or show it; returns the exit code."""
     if arguments[:1] == ["scaling"] or (arguments and _is_scaling(arguments[0])):
         return int(resolve_name(f"{_SCALING}:scaling")(arguments[arguments[0] == "scaling" :]))
     if not arguments or arguments[0].startswith("-"):
@@ -67,7 +64,6 @@ def sweep(arguments: list[str]) -> int:
 
 
 def page(words: list[str]) -> str:
-    """The help page, or that of scaling studies."""
     return as_text(resolve_name(f"{_SCALING}:PAGE") if words[1:2] == ["scaling"] else PAGE)
 
 
@@ -86,7 +82,6 @@ PAGE = Page(
 
 
 def _is_scaling(word: str) -> bool:
-    """Whether a scaling study with this name began."""
     found = stored.stored_request(word)
     return found is not None and found.kind == "scaling"
 
@@ -181,7 +176,6 @@ def _write_files(
 
 
 def _against(found: Expanded, word: str | None) -> str:
-    """The option of the plot's horizontal axis. Raises RequestError: it does not vary."""
     axes = found.sweep.axes
     if not axes:
         raise RequestError("--png: nothing varies in this sweep, so there is no horizontal axis")
@@ -218,8 +212,7 @@ def site_of(arguments: Arguments, before: stored.Stored | None) -> tuple[SiteCho
 
 
 def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: stored.Kind = "sweep") -> Series:
-    """The series at its site, every point valid, and the same as it was when it began. Raises RequestError: a line for
-    each thing that is wrong."""
+    """The series at its site. Raises RequestError: a point is invalid, or the series began with other settings."""
     refuse_name(name, "--name")
     before = stored.stored_request(name)
     choice, word = site_of(arguments, before)
@@ -274,7 +267,6 @@ def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experim
 
 
 def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
-    """What --dry-run and --status print; returns the exit code."""
     found = series.found
     if arguments.wanted.json:
         data = {

@@ -106,13 +106,11 @@ def _there(run: Run, number: int) -> int:
 
 
 def _is_open(run: Run, number: int) -> bool:
-    """Whether something is asked for, or being recorded."""
     return _there(run, number) < len(_traces(run)) and not captures.given_up_file(run.path, number).exists()
 
 
 def _wait(run: Run, number: int, wait_s: int) -> int:
-    """Wait until every file of a recording is written; returns the exit code. Raises WorkError: the run ended, or the
-    time is over, and some are missing."""
+    """Wait until every file of a recording is written. Raises WorkError: the run or the time ended before."""
     folder = captures.folder_of(run.path, number)
     all_of_them = f"{len(_traces(run))} {'nodes' if _reports(run) else 'ranks'}"
     end_s, looked_s = time.monotonic() + wait_s, time.monotonic()

@@ -91,7 +91,6 @@ class Tail:
             self._show(new, last=False)
 
     def _beginning(self, file: BinaryIO, size: int) -> int:
-        """Where the text begins that is shown: at a line's start."""
         if size <= MOST_BYTES:
             return 0
         begin = size - MOST_BYTES
@@ -114,7 +113,6 @@ class Tail:
         self._out.flush()
 
     def show_launcher_lines(self) -> None:
-        """Write the lines of PyTorch and its launcher that were not shown, of many the last."""
         if self._of_launcher is None or not (lines := self._of_launcher.last):
             return
         count = self._of_launcher.count
@@ -177,7 +175,6 @@ def tails(run: Run, whole: bool = False) -> list[Tail]:
 
 
 def follow(run: Run, quiet: bool, as_json: bool) -> int:
-    """Wait until the run has ended, then print its report; returns 0 if it completed, else 1."""
     state = watch(run, quiet)
     print(f"{state}: {run.path}", file=sys.stderr)
     if reason := look_at(run).why:
@@ -195,7 +192,6 @@ def follow(run: Run, quiet: bool, as_json: bool) -> int:
 
 
 def watch(run: Run, quiet: bool) -> State:
-    """Wait until the run has ended, and show its output unless `quiet`; returns its state."""
     with _interruptible(run):
         return wait_for_end(run, [] if quiet else tails(run))
     return state_of(run)  # Ctrl-C stopped it
@@ -214,10 +210,7 @@ def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
 
 
 def wait_for_end(run: Run, outputs: list[Tail]) -> State:
-    """Poll until the state is final, and show `outputs` meanwhile; of a run that did not complete, all of them.
-
-    `unknown` is final when it lasts for GRACE_S, unless only the scheduler does not answer: the run goes on without it.
-    """
+    """Poll until the state is final, or unknown for GRACE_S while the scheduler answers; show `outputs` meanwhile."""
     unknown_since: float | None = None
     shown = ""
     while True:
@@ -258,10 +251,7 @@ def _interruptible(run: Run) -> Iterator[None]:
 
 
 def write_report(run: Run) -> tuple[list[Summary], Path | None]:
-    """Write summary.json and report.html into the run; where nothing can be measured, print the reason to stderr.
-
-    Returns the summaries, and the page.
-    """
+    """Write the run's summary and page, and return both; where nothing can be measured, print the reason."""
     from harness.report.page.write import write_pages
     from harness.study.start import can_be_measured, measured
 

@@ -160,7 +160,6 @@ class LauncherLines:
         return b"".join(shown)
 
     def _part(self, text: bytes, at: int, begins_line: bool, last: bool) -> _Part:
-        """The next line, or what there is of it."""
         found = self._banner(text, at, last) if begins_line else None
         end = text.find(b"\n", at) + 1
         is_whole, end = bool(end) or last, end or len(text)
@@ -186,7 +185,6 @@ class LauncherLines:
         return _Part(at, None) if _BANNER_BEGINS.startswith(begins) and not last else None
 
     def _line_below(self, text: bytes, at: int, end: int, is_whole: bool) -> _Part | None:
-        """A line that belongs to the one before, which was taken out."""
         below = _below(self._kind) if self._kind else None
         if below is None:
             return None

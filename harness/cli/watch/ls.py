@@ -105,7 +105,6 @@ def _write_page(rows: Sequence[Row], page: Path) -> list[str]:
 
 
 def _listed(row: Row, folder: Path) -> ListedRun:
-    """A row of the page in this folder."""
     from harness.report.runs_page import ListedRun
 
     run = Run(Path(row["path"]))
@@ -211,8 +210,7 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def _fitting(whole: dict[str, int], width: int) -> dict[str, int]:
-    """The columns that fit, with their widths in characters: as few as possible are dropped, and those that are left
-    get the rest of the line, the narrowest first."""
+    """The columns that fit, with their widths: few are dropped, the others share the line, the narrowest first."""
     wide = {name: min(wanted, _LEAST.get(name, wanted)) for name, wanted in whole.items()}
     for name in _DROPPED:
         if sum(wide.values()) + 2 * (len(wide) - 1) > width:

@@ -1,5 +1,4 @@
-"""The step time of a run and its verdict in a few words, for lists of many runs: of their files only these fields are
-decoded."""
+"""The step time of a run and its verdict in a few words, for lists of many runs: only these fields are decoded."""
 
 from __future__ import annotations
 
@@ -74,7 +73,6 @@ _decoder = msgspec.json.Decoder(_Summary)
 
 
 def result_of(run: Run, polled: PolledState) -> Result:
-    """What the run's files say of its result."""
     try:
         found = _decoder.decode(read_bounded(run.summary))
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError):

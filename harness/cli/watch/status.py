@@ -1,5 +1,4 @@
-"""`slurm.sh status`, `logs` and `cancel`, and the states of several runs, asked with one question for all that are in a
-queue. A final state is not asked again."""
+"""`slurm.sh status`, `logs` and `cancel`, and the states of several runs, with one question to each queue."""
 
 from __future__ import annotations
 
@@ -51,7 +50,6 @@ class States:
         self._next_s: dict[str, float] = {}  # a backend's name, or a run's path
 
     def look(self, runs: Sequence[Run]) -> list[RunState]:
-        """Their states now, in their order."""
         for run in runs:
             self._take_own_end(run)
         for name, backend, several in _by_backend([run for run in runs if not self._of(run).final]):
@@ -207,7 +205,6 @@ def _of_commands(nodes: Sequence[NodeStatus]) -> list[str]:
 
 
 def _of_edit(run: Run) -> list[str]:
-    """How the run's script differs from what was requested."""
     record = run.known_record
     edit = edit_of(record.edited) if record else None
     if record is None or edit is None:
