@@ -78,10 +78,7 @@ def page(_: list[str]) -> str:
 def command(
     launch: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[run … -- SCRIPT …]",
-            help="a training of your own, as it is launched: its script, data and Python are looked for",
-        ),
+        typer.Argument(metavar="[run … -- SCRIPT …]", help="your own training: its script, data, Python are checked"),
     ] = None,
     *,
     site: Annotated[str | None, typer.Option("--site", help="site: a name, or a site file")] = None,

@@ -22,14 +22,12 @@ if TYPE_CHECKING:
 
 def compare(
     runs: Annotated[
-        list[str],
-        typer.Argument(metavar="A B [C…]", help="runs, traces, or summary.json files; all others are compared with A"),
+        list[str], typer.Argument(metavar="A B [C…]", help="runs, traces or summary.json files, each compared with A")
     ],
     *,
     as_json: JsonOption = False,
     fail_if: Annotated[
-        list[str] | None,
-        typer.Option(metavar="EXPRESSION", help="exit with 1 if it is true, e.g. 'step_time > 1.05' (B / A)"),
+        list[str] | None, typer.Option(metavar="EXPRESSION", help="exit 1 if true, e.g. 'step_time > 1.05' (B / A)")
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="also write the comparison as one page")] = None,
     force: Annotated[bool, typer.Option("--force", help="compare also if model or sequence length differ")] = False,

@@ -51,12 +51,7 @@ TokensArgument = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option(
-        "-o",
-        "--out",
-        metavar="PREFIX",
-        help="prefix of the new files; default: beside the run's traces, or in this folder",
-    ),
+    typer.Option("-o", "--out", metavar="PREFIX", help="prefix of the files [beside the run's traces, or here]"),
 ]
 
 
@@ -142,12 +137,7 @@ def paraver(
     container_command: Annotated[str, typer.Option(help="singularity or apptainer")] = "singularity",
     filter_nvtx: Annotated[
         str | None,
-        typer.Option(
-            "-f",
-            "--filter-nvtx",
-            metavar="RANGE",
-            help="nsys2prv leaves out CUDA calls outside the first range so named",
-        ),
+        typer.Option("-f", "--filter-nvtx", metavar="RANGE", help="only CUDA calls in the first such range (nsys2prv)"),
     ] = None,
     sort: Annotated[
         bool, typer.Option("-s", "--sort", help="nsys2prv sorts the trace by time; needs Paraver: PARAVER_HOME")
@@ -324,12 +314,7 @@ def numbers(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--out",
-            metavar="DIR|FILE",
-            help="folder of the tables or plots, or the file; default: in the run's folder, or here",
-        ),
+        typer.Option("-o", "--out", metavar="DIR|FILE", help="folder or file; default: in the run's folder, or here"),
     ] = None,
     window: WindowOption = "steps",
     executor: ExecutorOption = "local",

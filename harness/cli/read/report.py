@@ -54,8 +54,7 @@ def report(
     as_json: JsonOption = False,
     window: WindowOption = "steps",
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="write the page here (default for a run: report.html in its folder)"),
+        Path | None, typer.Option(metavar="FILE", help="write the page here [of a run: report.html in its folder]")
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
     ranks: Annotated[str | None, typer.Option(metavar="0,3,…", help="ranks whose timeline the page shows")] = None,

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from harness.report.tables.replay import Changed
     from harness.report.tables.table import Screen
 
-MOST_VERIFIED = 20
-MOST_TIMES = 20
+MOST_RUNS = 20
 CANNOT_TELL = 3  # a recording that --verify compares is not good
 
 
@@ -34,22 +33,10 @@ def whatif(
     *,
     verify: Annotated[
         int | None,
-        typer.Option(
-            metavar="[N]",
-            min=1,
-            max=MOST_VERIFIED,
-            help="make a run of each of the first N changes that have a command, each after an unchanged run [1]",
-            show_default=False,
-        ),
+        typer.Option(metavar="[N]", min=1, max=MOST_RUNS, help="run the first N, each after an unchanged run [1]"),
     ] = None,
     times: Annotated[
-        int,
-        typer.Option(
-            metavar="K",
-            min=1,
-            max=MOST_TIMES,
-            help="with --verify: make both runs K times, alternating, and compare the means",
-        ),
+        int, typer.Option(metavar="K", min=1, max=MOST_RUNS, help="--verify makes both K times, and compares the means")
     ] = 1,
     yes: YesOption = False,
     as_json: JsonOption = False,

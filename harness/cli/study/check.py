@@ -77,10 +77,7 @@ def command(
     a: Annotated[str, typer.Argument(metavar="A", help="the base, given in the same way as B")],
     b: Annotated[
         str,
-        typer.Argument(
-            metavar="B",
-            help="a run, several runs with commas, a series, or a launch in quotes: then runs of A and B are made",
-        ),
+        typer.Argument(metavar="B", help="runs with commas, a series, or a launch in quotes, of which runs are made"),
     ],
     *,
     fail_above: Annotated[str, typer.Option(metavar="P%", help="how much worse B may be")] = USUAL_SHARE,
@@ -89,8 +86,7 @@ def command(
         int | None, typer.Option(metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch [{USUAL_RUNS}]")
     ] = None,
     resume: Annotated[
-        str | None,
-        typer.Option(metavar="SERIES", help="keep the runs of this check, and make the missing ones; for launches"),
+        str | None, typer.Option(metavar="SERIES", help="make only the missing runs of this check; for launches")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:

@@ -74,11 +74,7 @@ def command(
     answer: Annotated[bool, typer.Option("--answer", help="print the answer, computed from your two runs")] = False,
     run: Annotated[
         bool | None,
-        typer.Option(
-            "--run/--no-run",
-            help="start the missing runs, or not (default: yes on this machine; on a cluster it asks)",
-            show_default=False,
-        ),
+        typer.Option("--run/--no-run", help="start the missing runs, or not [here: yes; on a cluster it asks]"),
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="start both runs once more; the answer takes the runs before them, too")

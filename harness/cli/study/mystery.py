@@ -176,11 +176,7 @@ def _training(experiment: Experiment) -> Training:
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="job id, name, path of a mystery's run, or last")]
 RunFlag = Annotated[
     bool | None,
-    typer.Option(
-        "--run/--no-run",
-        help="start the training without the faults, or not (default: yes on this machine; on a cluster it asks)",
-        show_default=False,
-    ),
+    typer.Option("--run/--no-run", help="start the run without the faults, or not [here: yes; on a cluster it asks]"),
 ]
 
 

@@ -209,22 +209,15 @@ def answer_command(
     run: RunArgument,
     *,
     cause: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="the cause: a name of `help faults`; of a hang or crash a kind of `help faults hang|crash`",
-        ),
+        str, typer.Option(metavar="NAME", help="a name of `help faults`, or a kind of `help faults hang|crash`")
     ],
     ms: Annotated[
-        float | None,
-        typer.Option("--ms", help="time that it costs in one affected step, on one affected rank", show_default=False),
+        float | None, typer.Option("--ms", help="time that it costs in one affected step, on one affected rank")
     ] = None,
     rank: Annotated[str, typer.Option("--rank", metavar="R,…|all", help="the affected ranks")] = "all",
     phase: Annotated[str | None, typer.Option(help="phase of a host stall: forward, backward or optimizer")] = None,
     every: Annotated[int, typer.Option("--every", metavar="K", help="it affects every K-th step")] = 1,
-    step: Annotated[
-        int | None, typer.Option("--step", help="of a hang or crash: the step in which it came", show_default=False)
-    ] = None,
+    step: Annotated[int | None, typer.Option("--step", help="of a hang or crash: the step in which it came")] = None,
     reveal: Annotated[bool, typer.Option("--reveal", help="also show the solution, as reveal does")] = False,
     start: RunFlag = None,
     as_json: JsonOption = False,
@@ -278,8 +271,7 @@ HEAD = ("student", "run", "exercise", "level", "mystery", "answers", "causes", "
 
 def class_command(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE|FOLDER…", help="answers files, or folders of them, such as HARNESS_RUNS"),
+        list[Path], typer.Argument(metavar="FILE|FOLDER…", help="answers files, or folders of them, as HARNESS_RUNS")
     ],
     as_json: JsonOption = False,
 ) -> int:

@@ -115,8 +115,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def check_command(
     new: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[RUN…|NAME]", help="runs, or a reference that was recorded anew; default: last"),
+        list[str] | None, typer.Argument(metavar="[RUN…|NAME]", help="runs, or a newly recorded reference [last]")
     ] = None,
     *,
     against: Annotated[

@@ -48,14 +48,10 @@ NARROWEST = 20
 def ls(
     as_json: JsonOption = False,
     limit: Annotated[
-        int | None,
-        typer.Option(
-            "-n", "--limit", min=1, help=f"number of runs to show, newest first (default: {SHOWN}; --html: all)"
-        ),
+        int | None, typer.Option("-n", "--limit", min=1, help=f"runs to show, newest first [{SHOWN}; --html: all]")
     ] = None,
     html: Annotated[
-        str | None,
-        typer.Option(metavar="[FILE]", help="write one page of them (default: runs.html in the runs' folder, or here)"),
+        str | None, typer.Option(metavar="[FILE]", help="write a page of them [runs.html in the runs' folder]")
     ] = None,
 ) -> int:
     """List the runs, newest last: state, flags that differ from the default, step time, the largest loss or why it

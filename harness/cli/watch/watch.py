@@ -22,8 +22,7 @@ SCREEN_S, LINES_S, MOST_S = 2.0, 30.0, 3600.0
 ONCE_WIDTH, ONCE_HEIGHT = 100, 60  # where there is no terminal
 
 RunsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[RUN …]", help="job ids, names or paths; default: the newest run that has not ended"),
+    list[str] | None, typer.Argument(metavar="[RUN …]", help="runs [the newest that has not ended]")
 ]
 
 
