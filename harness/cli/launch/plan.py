@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from harness.common.format import aligned, amount, duration, duration_range, qua
 
 if TYPE_CHECKING:
     from harness.launch.submit import Prepared
+    from harness.run import Run
     from harness.study.plan.numbers import Quantity, Section
     from harness.study.plan.plan import LaunchPlan
 
@@ -37,6 +39,16 @@ def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
     for line in [*what_the_shell_brings(os.environ, prepared.job), *([] if quiet else short_form(plan))]:
         print(line, file=sys.stderr)
     return plan
+
+
+def start_announced(prepared: Prepared, typed: str) -> Run:
+    """Start a launch, with its command and its plan printed. typed: the command, `bash` first."""
+    from harness.study.start import start_run
+
+    print(f"\nrunning: {typed}", file=sys.stderr)
+    run = start_run(prepared, shlex.split(typed)[1:], plan=announced(prepared))
+    print(f"{run.job_id}: {run.path}", file=sys.stderr)
+    return run
 
 
 def shown(row: Quantity) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.analysis.summary import Summary
-from harness.cli.launch.plan import announced
+from harness.cli.launch.plan import start_announced
 from harness.cli.launch.run import again
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
@@ -28,7 +27,6 @@ from harness.run.files import read_json_lines, write_atomically
 from harness.run.record import Record
 from harness.site.site import Site
 from harness.study.predictions import Trial, Verified, error_of, verify
-from harness.study.start import start_run
 
 _NOTICEABLE = 0.02
 
@@ -73,9 +71,7 @@ def _with_secrets(record: Record, trial: Trial) -> Experiment:
 def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:
     prepared = prepare(experiment, site)
     require_training(prepared.job, os.environ)
-    print(f"\nrunning: bash {shlex.join(command)}", file=sys.stderr)
-    run = start_run(prepared, command, plan=announced(prepared))
-    print(f"{run.job_id}: {run.path}", file=sys.stderr)
+    run = start_announced(prepared, shlex.join(["bash", *command]))
     complete(run, quiet)
     return run
 
@@ -151,12 +147,6 @@ def _judged(file: Path) -> Iterator[dict[str, Any]]:
 def row_of(s: Summary, trial: Trial, made: Made) -> dict[str, Any]:
     """The same as JSON has it."""
     found = _outcome(s, trial, made)
-    return {
-        "name": trial.what_if.name,
-        "command": trial.command,
-        "unchanged_runs": [run.job_id for run in made.unchanged],
-        "changed_runs": [run.job_id for run in made.changed],
-        **found._asdict(),
-        "held": found.held,
-        "error": error_of(found),
-    }
+    runs = {f"{which}_runs": [run.job_id for run in of] for which, of in made._asdict().items()}
+    told = {**found._asdict(), "held": found.held, "error": error_of(found)}
+    return {"name": trial.what_if.name, "command": trial.command, **runs, **told}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from typing import Annotated, NamedTuple
 
 import typer
 
 from harness.cli.commands import run_command
-from harness.cli.launch.plan import announced
+from harness.cli.launch.plan import start_announced
 from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
@@ -264,7 +263,6 @@ def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> 
     """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
     from harness.cli.watch.follow import complete
     from harness.launch.submit import prepare
-    from harness.study.start import start_run
 
     runs, unfinished = [], []
     arms = asked.arms(found)
@@ -272,10 +270,7 @@ def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> 
     ready = [prepare(experiment, asked.site) if run is None else None for experiment, run in arms]
     for (experiment, run), prepared in zip(arms, ready, strict=True):
         if run is None and prepared is not None:
-            typed = asked.command(experiment)
-            print(f"\nrunning: {typed}", file=sys.stderr)
-            run = start_run(prepared, shlex.split(typed)[1:], plan=announced(prepared))  # noqa: PLW2901 - it was missing
-            print(f"{run.job_id}: {run.path}", file=sys.stderr)
+            run = start_announced(prepared, asked.command(experiment))  # noqa: PLW2901 - it was missing
             if backend_of_run(run).HELD:
                 complete(run, quiet, asked.lesson.ends)
             else:
