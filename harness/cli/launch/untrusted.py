@@ -224,6 +224,17 @@ def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | N
     return answer
 
 
+def confirmed(what: str, yes: bool, done: str) -> bool:
+    """Whether to do it: with --yes, or if a person agrees. Raises RequestError: there is no terminal to ask at."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise RequestError(f"add --yes to {what}: there is no terminal to ask at (nothing was {done})")
+    if not (answer := agreed(f"{what}?")):
+        print(f"nothing was {done}", file=sys.stderr)
+    return answer
+
+
 def agreed(question: str) -> bool:
     try:
         return typer.confirm(question, err=True)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from harness.cli.all_flags import behaviour_rows
 from harness.cli.command_line import Declared, LaunchLine, declared, read_launch
-from harness.cli.launch.untrusted import agreed
+from harness.cli.launch.untrusted import confirmed
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
@@ -17,6 +17,7 @@ from harness.common.whole_number import whole_number
 from harness.launch.backends.registry import backend_of
 from harness.launch.check import require_training
 from harness.launch.submit import what_the_shell_brings
+from harness.live.text import how_many
 from harness.study.series.cost import SeriesCost, cost_lines, series_cost
 from harness.study.series.points import Task, TaskStatus, counts, hours
 from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make
@@ -153,16 +154,6 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     yield from (f"  {line}" for line in what_the_shell_brings(os.environ, *jobs))
 
 
-def _confirmed(runs: int, wanted: Wanted) -> bool:
-    """Whether to start: --yes, or a person says so. Raises RequestError: there is no terminal to ask at."""
-    if wanted.yes:
-        return True
-    what = f"{runs} run{'s' * (runs != 1)}"
-    if not sys.stdin.isatty():
-        raise RequestError(f"add --yes to start {what}: there is no terminal to ask at (nothing was started)")
-    return agreed(f"start {what}?")
-
-
 def carried_out(
     plan: SeriesPlan,
     wanted: Wanted,
@@ -174,10 +165,8 @@ def carried_out(
     to_make = plan.to_make
     if not to_make and all(place.status != "running" for place in plan.places):
         return SeriesOutcome(list(plan.places))
-    if to_make and not allowed():
-        return None
-    if to_make and not _confirmed(len(to_make), wanted):
-        print("nothing was started", file=sys.stderr)
+    what = f"start {how_many(len(to_make), 'run')}"
+    if to_make and not (allowed() and confirmed(what, wanted.yes, "started")):
         return None
     begin()
     if to_make:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.launch.untrusted import agreed
+from harness.cli.launch.untrusted import confirmed
 from harness.cli.watch.ls import rows_of, table
 from harness.cli.watch.status import RUN_HELP
 from harness.common.errors import RequestError, WorkError
@@ -37,12 +37,7 @@ def rm(
     rows = rows_of(found)
     what = f"{how_many(len(found), 'run')} ({amount(sum(row['size_bytes'] for row in rows))})"
     print("\n".join(table(rows, ("id", "asked", "age", "size"))[0]), file=sys.stderr)
-    if not yes and not sys.stdin.isatty():
-        raise RequestError(f"add --yes to delete {what}: there is no terminal to ask at (nothing was deleted)")
-    if not yes and not agreed(f"delete {what}?"):
-        print("nothing was deleted", file=sys.stderr)
-        return 0
-    for run in found:
+    for run in found if confirmed(f"delete {what}", yes, "deleted") else ():
         delete_run(run)
         print(f"deleted {run.name}")
     return 0
