@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.cli.command_line import Declared, columns
 from harness.cli.launch.launch import own_fields
 from harness.cli.page import Page, as_text
-from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of, state_rows
-from harness.cli.study.sweep import Series, checked_series, parted, run_series, site_of
+from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of
+from harness.cli.study.sweep import Series, checked_series, parted, print_json, run_series, site_of, write_files
 from harness.common.errors import RequestError, nearest
-from harness.common.paths import expanded
 from harness.experiment.exercises import EXERCISES, Own, listing
 from harness.experiment.parse import flags_as_fields
 from harness.site.site import override
@@ -120,15 +119,16 @@ def _own(script: tuple[str, ...]) -> dict[str, Any]:
 
 def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments) -> int:
     from harness.analysis.scaling import what_limits
+    from harness.report.sweeps import plot_scaling, write_scaling_csv
     from harness.study.sweeps.results import measured_runs, sizes
 
     measured, lacking = measured_runs(outcome.places)
     found = sizes(measured, series.found.settings)
     said = what_limits(found)
-    written = _write_files(series, found, arguments) if found else []
+    plot = partial(plot_scaling, series.found.sweep.title, found)
+    written = write_files(arguments.wanted, partial(write_scaling_csv, found), plot) if found else []
     if arguments.wanted.json:
-        data = {"series": series.name, "sizes": [size.model_dump() for size in found], "limit": said}
-        print(json.dumps({**data, "states": state_rows(outcome.places), "stopped": outcome.stopped or None}, indent=1))
+        print_json(series, outcome, sizes=[size.model_dump() for size in found], limit=said)
     elif found:
         _print(series, found, said)
     return close(outcome, series.again, lacking, written)
@@ -143,16 +143,3 @@ def _print(series: Series, found: list[Size], said: str) -> None:
     print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], found))))
     print("\n".join(["", *screen.block(why_table(found)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))
     print(f"next: bash slurm.sh report {found[-1].runs[0]}")
-
-
-def _write_files(series: Series, found: list[Size], arguments: Arguments) -> list[str]:
-    from harness.report.sweeps import plot_scaling, write_scaling_csv
-
-    written = list[str]()
-    if arguments.wanted.csv is not None:
-        write_scaling_csv(found, expanded(arguments.wanted.csv))
-        written.append(f"the table: {arguments.wanted.csv}")
-    if arguments.wanted.png is not None:
-        plot_scaling(series.found.sweep.title, found, expanded(arguments.wanted.png))
-        written.append(f"the plot: {arguments.wanted.png}")
-    return written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ from harness.cli.page import Page, as_text
 from harness.cli.study.series import (
     Arguments,
     SeriesPlan,
+    Wanted,
     carried_out,
     close,
     flag_rows,
@@ -136,8 +138,7 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
     written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
     if arguments.wanted.json:
         best = told.optimum.model_dump() if told.optimum else None
-        data = {"series": series.name, "points": [point.model_dump() for point in told.points], "optimum": best}
-        print(json.dumps({**data, "states": state_rows(outcome.places), "stopped": outcome.stopped or None}, indent=1))
+        print_json(series, outcome, points=[point.model_dump() for point in told.points], optimum=best)
     elif told.points:
         _print_table(found, told, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
@@ -163,16 +164,26 @@ def _write_files(
     from harness.report.sweeps import plot_series, write_csv
     from harness.study.sweeps.results import refuse_unmeasured
 
-    wanted, written = arguments.wanted, list[str]()
-    if wanted.csv is not None:
-        write_csv(points, expanded(wanted.csv))
-        written.append(f"the table: {wanted.csv}")
-    if wanted.png is not None:
+    def plot(file: Path) -> None:
         metric = arguments.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
         refuse_unmeasured(metric, points)
-        plot_series(found.sweep.title, points, metric, against, expanded(wanted.png))
-        written.append(f"the plot: {wanted.png}")
-    return written
+        plot_series(found.sweep.title, points, metric, against, file)
+
+    return write_files(arguments.wanted, partial(write_csv, points), plot)
+
+
+def print_json(series: Series, outcome: SeriesOutcome, **data: object) -> None:
+    states = {"states": state_rows(outcome.places), "stopped": outcome.stopped or None}
+    print(json.dumps({"series": series.name, **data, **states}, indent=1))
+
+
+def write_files(wanted: Wanted, csv: Callable[[Path], None], png: Callable[[Path], None]) -> list[str]:
+    """Write the table and the plot that are wanted; returns a line for each."""
+    files = [("table", wanted.csv, csv), ("plot", wanted.png, png)]
+    for _, path, write in files:
+        if path is not None:
+            write(expanded(path))
+    return [f"the {what}: {path}" for what, path, _ in files if path is not None]
 
 
 def _against(found: Expanded, word: str | None) -> str:
