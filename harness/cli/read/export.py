@@ -178,15 +178,8 @@ def paraver(
                 raise
             notes.append(f"nsys2prv was tried first: {error}")
     done = write_paraver(found.open(), prefix, found.hosts())
-    made = {
-        "engine": "own",
-        "prv": str(done.prv),
-        "tasks": done.tasks,
-        "threads": done.threads,
-        "nodes": done.nodes,
-        "records": done.records,
-        "duration_ns": done.end_ns,
-    }
+    made = {"engine": "own", "prv": str(done.prv), "tasks": done.tasks, "threads": done.threads, "nodes": done.nodes}
+    made |= {"records": done.records, "duration_ns": done.end_ns}
     return _print(as_json, made, notes + done.notes, compress)
 
 
@@ -218,15 +211,8 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
             f"--submit takes the job's sbatch options from {run.record_file}: {untrusted[0]}: convert it here, without "
             "--submit"
         )
-    argv: list[Word] = [
-        python_of(run.record.site, this_machine()),
-        "-m",
-        "harness",
-        "export",
-        "paraver",
-        str(run.path),
-        *options,
-    ]
+    python = python_of(run.record.site, this_machine())
+    argv: list[Word] = [python, "-m", "harness", "export", "paraver", str(run.path), *options]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
     output = run.log_after(job_id)
     if as_json:
@@ -237,15 +223,9 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
 
 
 def _by_nsys2prv(done: nsys2prv.Converted, notes: list[str]) -> tuple[dict[str, Any], list[str]]:
-    made = {
-        "engine": "nsys2prv",
-        "prv": str(done.prv),
-        "tasks": len(done.contents.threads),
-        "threads": sum(done.contents.threads),
-        "nodes": done.contents.rows.get("NODE", []),
-        "events": done.contents.events,
-        "duration_ns": done.contents.end_ns,
-    }
+    found = done.contents
+    of_rows = {"tasks": len(found.threads), "threads": sum(found.threads), "nodes": found.rows.get("NODE", [])}
+    made = {"engine": "nsys2prv", "prv": str(done.prv), **of_rows, "events": found.events, "duration_ns": found.end_ns}
     return made, notes + done.notes
 
 
@@ -265,12 +245,8 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
         except MonitorError as error:
             notes.append(f"without the monitor's counters: {error}")
     done = write_perfetto(found.open(), target, found.hosts(), recordings)
-    made = {
-        "perfetto": str(done.path),
-        "tasks": done.tasks,
-        "events": done.events,
-        "megabytes": round(done.path.stat().st_size / 1e6, 2),
-    }
+    size = round(done.path.stat().st_size / 1e6, 2)
+    made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events, "megabytes": size}
     return _print(as_json, made, notes + done.notes)
 
 

@@ -26,19 +26,11 @@ if TYPE_CHECKING:
     from harness.experiment.base import Experiment
     from harness.experiment.training import Mystery, Training
 
+_REVEAL = "harness.cli.study.mystery_reveal"
 PARTS = {
-    "answer": (
-        "harness.cli.study.mystery_reveal:answer_command",
-        "RUN --cause C --ms T: name the cause; get points and hints",
-    ),
-    "reveal": (
-        "harness.cli.study.mystery_reveal:reveal_command",
-        "RUN: end it; show the cause, and the step without it",
-    ),
-    "class": (
-        "harness.cli.study.mystery_reveal:class_command",
-        "FILE|FOLDER…: the points of all students, for the instructor",
-    ),
+    "answer": (f"{_REVEAL}:answer_command", "RUN --cause C --ms T: name the cause; get points and hints"),
+    "reveal": (f"{_REVEAL}:reveal_command", "RUN: end it; show the cause, and the step without it"),
+    "class": (f"{_REVEAL}:class_command", "FILE|FOLDER…: the points of all students, for the instructor"),
 }
 _DOCS = "docs/faults.md"
 LEVEL = "1: the cause is on all ranks; 2: on one rank or in every k-th step [1]"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from harness.cli.launch.plan import announced
+from harness.cli.launch.plan import start_announced
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.cli.study.mystery import GradedMystery, RunArgument, RunFlag, asked_of
@@ -115,7 +114,6 @@ def _without(summary: Summary | None, found: list[TimeLost]) -> Without:
 def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -> Run | None:
     """The run without the faults: the one that there is, unless a new one is asked for, else a new one, if wanted."""
     from harness.cli.study.lesson import wants_runs
-    from harness.study.start import start_run
 
     revealed, site = read_revealed(asked.run.path), asked.run.record.site
     before = Run(Path(revealed.without)) if revealed is not None and revealed.without else None
@@ -129,10 +127,7 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
         return None
     arguments = command_of(plain, None, site.defaults) or ["lesson", "mystery", "reveal", asked.run.job_id]
-    print(f"\nrunning: {shlex.join(['bash', 'slurm.sh', *arguments])}", file=sys.stderr)
-    prepared = prepare(plain, site)
-    run = start_run(prepared, ["slurm.sh", *arguments], plan=announced(prepared))
-    print(f"{run.job_id}: {run.path}", file=sys.stderr)
+    run = start_announced(prepare(plain, site), shlex.join(["bash", "slurm.sh", *arguments]))
     complete(run, quiet)
     if revealed is not None:
         write_revealed(asked.run.path, revealed.model_copy(update={"without": str(run.path)}))

@@ -21,6 +21,7 @@ from harness.common.errors import RequestError, nearest_or_list
 from harness.common.format import amount
 from harness.common.paths import PROGRAM, expanded
 from harness.experiment.options import options_of
+from harness.live.text import how_many
 from harness.site.detection import choose_site
 from harness.site.site import Site, override
 from harness.study.series.cost import cost_document
@@ -30,20 +31,15 @@ if TYPE_CHECKING:
     from harness.study.series.runner import SeriesOutcome
 
 _DOCS = "docs/studies.md"
+_SHOW = "harness.cli.study.reference_show"
 PARTS = {
-    "record": (
-        "harness.cli.study.reference:record",
-        "[--site S] [--name N]: run a whole list of variants, and store it",
-    ),
+    "record": (f"{__name__}:record", "[--site S] [--name N]: run a whole list of variants, and store it"),
     "check": (
-        "harness.cli.study.reference_show:check_command",
+        f"{_SHOW}:check_command",
         "[RUN|NAME]: what changed since a reference was recorded, and the likely reason",
     ),
-    "show": ("harness.cli.study.reference_show:show_command", "[NAME]: all references, or the variants of one"),
-    "package": (
-        "harness.cli.study.reference:package_command",
-        "NAME -o FILE.tar.gz: an archive for students, to open offline",
-    ),
+    "show": (f"{_SHOW}:show_command", "[NAME]: all references, or the variants of one"),
+    "package": (f"{__name__}:package_command", "NAME -o FILE.tar.gz: an archive for students, to open offline"),
 }
 
 
@@ -195,16 +191,12 @@ def _keep(recording: Recording, outcome: SeriesOutcome, asked: series.Arguments)
 def _kept_lines(recording: Recording, kept: StoredReference) -> list[str]:
     found = kept.reference
     runs = sum(each.runs for each in found.variants)
-    what = f"{_counted(runs, 'run')} of {_counted(len(found.variants), 'variant')}"
+    what = f"{how_many(runs, 'run')} of {how_many(len(found.variants), 'variant')}"
     lines = [f"{found.name}: kept {what} in {kept.folder}", *found.missing_lines()]
     if not found.complete:
         lines.append(f"continue with: {_again(recording)}")
     show, package = (f"{PROGRAM} reference {part} {found.name}" for part in ("show", "package"))
     return [*lines, f"next: {show} · {package} -o {found.name}.tar.gz"]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _again(recording: Recording, only_chosen: bool = False) -> str:
@@ -240,7 +232,7 @@ def package_command(
         return 0
     if lacking := package.without_report:
         why = "a run of theirs is not on this machine, left no traces, or has others than were recorded"
-        of = f"{len(lacking)} of {_counted(len(package.reference.variants), 'variant')}"
+        of = f"{len(lacking)} of {how_many(len(package.reference.variants), 'variant')}"
         print(f"without a report: {of}: {why} ({', '.join(lacking)})", file=sys.stderr)
     print(f"{file}: {len(package.entries)} files, {amount(file.stat().st_size)}")
     print(f"to open it: tar xzf {file.name}, then {package.reference.name}/index.html in any browser")

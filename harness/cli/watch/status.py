@@ -166,20 +166,11 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     missing = own.missing if own else []
     limit = _time_limit(found) if state == "running" else None
     if as_json:
-        payload = {
-            "job_id": found.job_id,
-            "name": found.name,
-            "path": str(found.path),
-            "state": state,
-            "reason": reason,
-            "exit_code": own.exit_code if own else None,
-            "nodes": [n.model_dump() for n in nodes],
-            "missing": missing,
-            "bad_loss": bad._asdict() if bad else None,
-            "hang": hang._asdict() if hang else None,
-            "time_limit": limit._asdict() if limit else None,
-        }
-        print(json.dumps(payload, indent=1))
+        of_run = {"job_id": found.job_id, "name": found.name, "path": str(found.path), "state": state, "reason": reason}
+        ends = {"exit_code": own.exit_code if own else None, "nodes": [n.model_dump() for n in nodes]}
+        notes = {"bad_loss": bad, "hang": hang, "time_limit": limit}
+        told = {name: note._asdict() if note else None for name, note in notes.items()}
+        print(json.dumps({**of_run, **ends, "missing": missing, **told}, indent=1))
         return 0
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
     lines = [f"{found.job_id}  {state}{exit_code}  {found.name}", f"  {reason}" if reason else ""]
