@@ -107,11 +107,6 @@ class _Explaining:
     def __init__(self, job: Job, script: str, sources: Sources) -> None:
         self.job, self.sources, self.sections = job, sources, sections()
         self.lines = script.splitlines()
-        self._own: dict[str, Callable[[], str]] = {  # sources that are no field
-            "runs": sources.runs,
-            "run name": sources.run_name,
-            "python": sources.python,
-        }
 
     def all(self) -> Iterator[Explained]:
         yield from self._directives()
@@ -129,17 +124,14 @@ class _Explaining:
             entry = self.sections["after"].options.get(command.title, self.sections["after"].other)
             yield self._row("after", quote_all(command.argv), entry)
 
-    # --- rows -----------------------------------------------------------------------------------------------------
-
     def _row(self, part: str, text: str, entry: Entry, source: str = "") -> Explained:
-        return Explained(part, text, entry.says, source or self._of(entry), entry.slide)
-
-    def _of(self, entry: Entry) -> str:
-        return joined(map(self._source, entry.of)) or DEFAULT
+        of_fields = joined(map(self._source, entry.of)) if not source else ""
+        return Explained(part, text, entry.says, source or of_fields or DEFAULT, entry.slide)
 
     def _source(self, field: str) -> str:
-        if field in self._own:
-            return self._own[field]()
+        no_field = {"runs": self.sources.runs, "run name": self.sources.run_name, "python": self.sources.python}
+        if field in no_field:
+            return no_field[field]()
         head, dot, rest = field.partition(".")
         if dot:
             return self.sources.site(rest) if head == "site" else self.sources.of_model(rest)
@@ -155,8 +147,6 @@ class _Explaining:
         for group in groups(words):
             name = name_of(shown(group[0]))
             yield self._row(part, quote_all(group), self._entry(part, name), (sources or {}).get(name, str)())
-
-    # --- the parts ------------------------------------------------------------------------------------------------
 
     def _directives(self) -> Iterator[Explained]:
         job, written = self.job, [line for line in self.lines if line.startswith("#SBATCH ")]
@@ -182,8 +172,9 @@ class _Explaining:
                 yield self._row("script", re.sub(r" # .*", "", line), options[known])
 
     def _environment(self) -> Iterator[Explained]:
+        asked, options = self.job.experiment, self.sources.options.values()
         for name, word in self.job.env.items():
-            option = next((o for o in self._experiment_options() if name in o.environment(self._value(o))), None)
+            option = next((o for o in options if name in o.environment(getattr(asked, o.field))), None)
             entry = self._entry("environment", name) if option is None else Entry(_sentence(option.meaning))
             yield self._row("environment", f"{name}={quote(word)}", entry, self.sources.variable(name))
 
@@ -266,16 +257,12 @@ class _Explaining:
             return
         is_megatron_lm = not isinstance(asked, CommTests) and shown(words[0]).endswith("/pretrain_gpt.py")
         part = "tests" if isinstance(asked, CommTests) else "megatron-lm" if is_megatron_lm else "training"
-        known: dict[str, Callable[[], str]] = {
-            "model": sources.model,
-            "checkpoint": sources.checkpoint,
-            "data": sources.data,
-            "data-path": sources.megatron_data,
-            "profiler": sources.profiler,
-            "deepspeed-config": sources.deepspeed_config,
-        }
+        known = {"model": sources.model, "checkpoint": sources.checkpoint, "profiler": sources.profiler}
+        known |= {"data": sources.data, "data-path": sources.megatron_data}
+        known |= {"deepspeed-config": sources.deepspeed_config}
         program, *options = groups(words)
-        yield self._row(part, quote_all(program), self._entry(part, "program"), self._script_source())
+        script = sources.field("script") if getattr(asked, "script", None) else DEFAULT
+        yield self._row(part, quote_all(program), self._entry(part, "program"), script)
         for group in options:
             option = None if is_megatron_lm else self._trained(shown(group[0]))
             if option is None:
@@ -284,12 +271,9 @@ class _Explaining:
                 entry = Entry(_sentence(option.meaning), (option.field,))
                 yield self._row(part, quote_all(group), entry)
 
-    def _script_source(self) -> str:
-        return self.sources.field("script") if getattr(self.job.experiment, "script", None) else DEFAULT
-
     def _trained(self, flag: str) -> Option | None:
         """The option of the experiment that has this argument of the training script."""
-        options = self._experiment_options()
+        options = self.sources.options.values()
         return next((o for o in options if flag in (o.flag.train, o.flag.train_off)), None)
 
     def _nodes(self) -> Iterator[Explained]:
@@ -306,12 +290,6 @@ class _Explaining:
         for line in lines:
             yield from self._options("node", line)
         yield self._row("node", self.job.node_words, self._entry("node", "words"))
-
-    def _experiment_options(self) -> Iterable[Option]:
-        return self.sources.options.values()
-
-    def _value(self, option: Option) -> object:
-        return getattr(self.job.experiment, option.field)
 
 
 def _sentence(meaning: str) -> str:
