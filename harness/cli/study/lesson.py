@@ -218,13 +218,8 @@ def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bo
 
 
 def _row(lesson: lessons.Lesson, found: lessons.FoundPair) -> dict[str, object]:
-    return {
-        "name": lesson.name,
-        "title": lesson.title,
-        "needs": "gpu" if lesson.needs_gpus else None,
-        "a": found.a.job_id if found.a else None,
-        "b": found.b.job_id if found.b else None,
-    }
+    runs = {arm: run.job_id if run else None for arm, run in found._asdict().items()}
+    return {"name": lesson.name, "title": lesson.title, "needs": "gpu" if lesson.needs_gpus else None, **runs}
 
 
 def _question(asked: LessonAtSite, found: lessons.FoundPair) -> None:
@@ -286,19 +281,15 @@ def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool, earlie
     from harness.cli.study.lesson_answer import give_answer
 
     if found.a is None or found.b is None:
-        elsewhere = _elsewhere(asked.lesson, ended_runs()[asked.lesson.ends], asked.site)
-        if elsewhere.a is not None and elsewhere.b is not None:
-            own = f"{lessons.lesson_command(asked.lesson.name, asked.site_given)} --run"
-            of = (
-                f"These are runs of site {elsewhere.a.record.site.name}: there is no pair of site {asked.site.name} yet"
-            )
-            give_answer(
-                asked.lesson, [(elsewhere.a, elsewhere.b)], asked.site_given, as_json=as_json, whose=f"{of} ({own})."
-            )
+        own = f"{lessons.lesson_command(asked.lesson.name, asked.site_given)} --run"
+        there = _elsewhere(asked.lesson, ended_runs()[asked.lesson.ends], asked.site)
+        if there.a is not None and there.b is not None:
+            of = f"These are runs of site {there.a.record.site.name}: there is no pair of site {asked.site.name} yet"
+            pair = (there.a, there.b)
+            give_answer(asked.lesson, [pair], asked.site_given, as_json=as_json, whose=f"{of} ({own}).")
             return 0
         needed = " and of: ".join(asked.command(experiment) for experiment, run in asked.arms(found) if run is None)
-        itself = lessons.lesson_command(asked.lesson.name, asked.site_given)
-        raise RequestError(f"lesson {asked.lesson.name} needs a run of: {needed} (or {itself} --run)")
+        raise RequestError(f"lesson {asked.lesson.name} needs a run of: {needed} (or {own})")
     pairs = [(found.a, found.b)]
     if earlier != found and earlier.a is not None and earlier.b is not None:
         pairs.insert(0, (earlier.a, earlier.b))

@@ -14,19 +14,8 @@ from harness.common.paths import PROGRAM
 from harness.measure.references import Reference, read_reference, reference_folder
 from harness.measure.request import load_summary
 from harness.run import when
-from harness.study.lessons import (
-    MARKS,
-    Lesson,
-    LessonArm,
-    RelationOutcome,
-    RelationResult,
-    because,
-    decide,
-    ending_of,
-    lesson_command,
-    load_lesson,
-    numbers_text,
-)
+from harness.study import lessons
+from harness.study.lessons import MARKS, Lesson, LessonArm, RelationOutcome, RelationResult
 from harness.study.reference.collect import StoredArm, on_gpu, stored_pair
 
 if TYPE_CHECKING:
@@ -43,7 +32,7 @@ def give_answer(
     quiet = [pair for pair in measured if not any(arm.doubts for arm in pair)]
     arms = _together([pair[0] for pair in quiet or measured]), _together([pair[1] for pair in quiet or measured])
     a, b = pairs[-1]
-    decided = decide(lesson, *arms)
+    decided = lessons.decide(lesson, *arms)
     if as_json:
         of = {"site": a.record.site.name}
         print(json.dumps(as_document(lesson, arms, decided) | of, indent=1))
@@ -62,12 +51,12 @@ def give_answer(
     traced = lesson.ends == "completed"
     for line in what_to_do(decided, doubts, repeat, compare) if traced else try_again(decided, repeat):
         print(line)
-    print(f"\n{because(lesson, *arms)}")
+    print(f"\n{lessons.because(lesson, *arms)}")
 
 
 def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     if lesson.ends != "completed":
-        ending, numbers = ending_of(run)
+        ending, numbers = lessons.ending_of(run)
         return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], ending=ending)
     s = load_summary(str(run.path))[1]
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
@@ -107,11 +96,11 @@ def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
 
 def again(lesson: Lesson, site: str | None) -> str:
     """The command that repeats both runs and answers from them and from those before."""
-    return f"{lesson_command(lesson.name, site)} --again --answer"
+    return f"{lessons.lesson_command(lesson.name, site)} --again --answer"
 
 
 def answer_lines(one: RelationResult) -> list[str]:
-    lines = [f"{MARKS[one.outcome]} {one.relation.says}", f"    {numbers_text(one)}"]
+    lines = [f"{MARKS[one.outcome]} {one.relation.says}", f"    {lessons.numbers_text(one)}"]
     return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
 
@@ -144,7 +133,7 @@ def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_jso
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")
     if runs:
         raise RequestError("--reference answers from stored runs, and --run and --again start runs: drop one")
-    lesson = load_lesson(name)
+    lesson = lessons.load_lesson(name)
     folder = reference_folder(reference)
     found = read_reference(folder)
     pair = stored_pair(folder, found, lesson)
@@ -166,7 +155,7 @@ def _question(lesson: Lesson, pair: tuple[StoredArm, StoredArm], hints: int) -> 
 
 def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, StoredArm], as_json: bool) -> None:
     arms = pair[0].arm, pair[1].arm
-    decided = decide(lesson, *arms)
+    decided = lessons.decide(lesson, *arms)
     if as_json:
         document = as_document(lesson, arms, decided)
         print(json.dumps({"reference": reference.name, "site": reference.site} | document, indent=1))
@@ -181,7 +170,7 @@ def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, 
         print("\n".join(answer_lines(one)))
     for doubt in (doubt for arm in arms for doubt in arm.doubts):
         print(f"  recording of {doubt['run']}: {doubt['what']}")
-    print(f"\n{because(lesson, *arms)}")
+    print(f"\n{lessons.because(lesson, *arms)}")
     print(f"next, when the queue is free: {PROGRAM} lesson {lesson.name} --run")
 
 
