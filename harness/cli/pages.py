@@ -152,7 +152,8 @@ def glossary() -> str:
 
 
 def _glossary(group: Group) -> str:
-    rows = [(word, _meaning(word)) for word in load_words() if word.group == group]
+    words = [word for word in load_words() if word.group == group]
+    rows = [(word, word.meaning + (f" [More]({word.link})." if word.link else "")) for word in words]
     named = [(", ".join([f"**{word.word}**", *_more_spellings(word)]), meaning) for word, meaning in rows]
     if group != "Collectives":
         return _table("word | meaning", named)
@@ -164,10 +165,6 @@ def _more_spellings(word: Word) -> list[str]:
     """Its other spellings, without those that differ in an s, a sign or a capital only."""
     plain = word.id.removeprefix("word-").replace("-", "")
     return [s for s in word.also if re.sub(r"\W|_|e?s\b", "", s.lower()) != plain]
-
-
-def _meaning(word: Word) -> str:
-    return word.meaning + (f" [More]({word.link})." if word.link else "")
 
 
 def _picture(word: Word) -> str:

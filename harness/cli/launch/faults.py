@@ -24,7 +24,10 @@ def faults_page(words: Sequence[str]) -> str:
     names = [word for word in words if word != "--json"]
     if names[1:] or (names[:1] and names[0].startswith("-")):
         raise RequestError(f"help faults: unexpected word {printable(names[-1])!r}")
-    kinds = [_named(names[0])] if names else list(FAULTS.values())
+    if names and names[0] not in FAULTS:
+        hint = nearest_or_list(names[0], FAULTS, "slurm.sh help faults lists all")
+        raise RequestError(f"there is no fault {names[0]!r}{hint}")
+    kinds = [FAULTS[name] for name in names] or list(FAULTS.values())
     if "--json" in words:
         return json.dumps([as_data(kind) for kind in kinds], indent=1)
     lines = [*_table(kinds, columns(WIDTH))]
@@ -32,13 +35,6 @@ def faults_page(words: Sequence[str]) -> str:
         return "\n".join([*lines, "", *_keys(kinds[0])])
     use = f"as in slurm.sh -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} help faults NAME shows the keys of one"
     return "\n".join([*lines, use])
-
-
-def _named(name: str) -> FaultKind:
-    if name not in FAULTS:
-        hint = nearest_or_list(name, FAULTS, "slurm.sh help faults lists all")
-        raise RequestError(f"there is no fault {name!r}{hint}")
-    return FAULTS[name]
 
 
 def as_data(kind: FaultKind) -> dict[str, Any]:

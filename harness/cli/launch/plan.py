@@ -131,9 +131,6 @@ def _whole_form(found: LaunchPlan) -> list[str]:
 
 
 def _rows(section: Section, sources: dict[str, int]) -> list[str]:
-    texts = [(row.label, shown(row), _mark(row.source, sources), row.formula) for row in section.rows]
+    marks = [f"[{sources.setdefault(row.source, len(sources) + 1)}]" if row.source else "" for row in section.rows]
+    texts = [(row.label, shown(row), mark, row.formula) for row, mark in zip(section.rows, marks, strict=True)]
     return [f"  {line}" for line in aligned(texts, {0, 2, 3})]
-
-
-def _mark(source: str, sources: dict[str, int]) -> str:
-    return f"[{sources.setdefault(source, len(sources) + 1)}]" if source else ""

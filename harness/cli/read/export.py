@@ -14,16 +14,7 @@ import typer
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
-from harness.cli.read.report import (
-    ExecutorOption,
-    PathsArgument,
-    ResumeOption,
-    SlurmOption,
-    WindowOption,
-    WorkersOption,
-    json_text,
-    of_sbatch,
-)
+from harness.cli.read import report
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
@@ -111,10 +102,8 @@ def sources(tokens: list[str]) -> Sources:
             places += [path for path in kept if path.suffix == ".gz"] or sorted({path.parent for path in kept})
     with Progress("looking for traces") as progress:
         traces, left_out, archives = search(places, progress.say)
-    for each in left_out:
-        print(f"{PROGRAM}: this folder was not searched for traces: {each}", file=sys.stderr)
-    for each in archives:
-        print(f"{PROGRAM}: {each}", file=sys.stderr)
+    for note in (*(f"this folder was not searched for traces: {each}" for each in left_out), *archives):
+        print(f"{PROGRAM}: {note}", file=sys.stderr)
     if not traces:
         raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it")
     reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
@@ -286,17 +275,17 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
 
 def numbers(
     kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|png|notebook|json", help="what to write")],
-    paths: PathsArgument,
+    paths: report.PathsArgument,
     *,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="DIR|FILE", help="folder or file; default: in the run's folder, or here"),
     ] = None,
-    window: WindowOption = "steps",
-    executor: ExecutorOption = "local",
-    workers: WorkersOption = None,
-    slurm_option: SlurmOption = None,
-    resume: ResumeOption = None,
+    window: report.WindowOption = "steps",
+    executor: report.ExecutorOption = "local",
+    workers: report.WorkersOption = None,
+    slurm_option: report.SlurmOption = None,
+    resume: report.ResumeOption = None,
 ) -> None:
     """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, the report as a
     notebook that you can change, all numbers as JSON, or the events as a Paraver or Perfetto trace."""
@@ -309,7 +298,7 @@ def numbers(
         check_notebook(out, paths)
     elif kind == "parquet":
         check_parquet()
-    slurm = of_sbatch(slurm_option or [], resume, executor)
+    slurm = report.of_sbatch(slurm_option or [], resume, executor)
     request = Request(paths, window=window, workers=workers, slurm=slurm, resume=resume, page=kind == "png")
     measured = measure_request(request)
     if kind == "notebook":
@@ -319,7 +308,7 @@ def numbers(
     place = out or (run.path if run else Path()) / {"json": "report.json", "png": "plots"}.get(kind, kind)
     if kind == "json":
         with naming_flag("--out"):
-            write_atomically(place, json_text(measured.summaries) + "\n")
+            write_atomically(place, report.json_text(measured.summaries) + "\n")
     elif kind == "png":
         write_pictures(paths, measured, place)
     else:

@@ -192,12 +192,8 @@ def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
 
 
 def _solution(asked: GradedMystery) -> dict[str, object]:
-    return {
-        "run": asked.run.job_id,
-        "faults": [str(fault) for fault in asked.faults],
-        "points": asked.result.points,
-        "answers": [answer.model_dump() for answer in asked.answers],
-    }
+    faults, answers = list(map(str, asked.faults)), [answer.model_dump() for answer in asked.answers]
+    return {"run": asked.run.job_id, "faults": faults, "points": asked.result.points, "answers": answers}
 
 
 def answer_command(

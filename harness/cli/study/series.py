@@ -199,16 +199,10 @@ def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
 
 def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
     return [
-        {
-            "point": place.task.point.key,
-            "repeat": place.task.point.repeat,
-            "stands": place.status,
-            "run": place.run.job_id if place.run is not None else None,
-            "state": place.state,
-            "kept": [each.run.job_id for each in place.kept],
-            "devices": place.task.devices,
-            "command": masked_words(place.task.point.command),
-        }
+        {"point": place.task.point.key, "repeat": place.task.point.repeat, "stands": place.status}
+        | {"run": place.run.job_id if place.run is not None else None, "state": place.state}
+        | {"kept": [each.run.job_id for each in place.kept], "devices": place.task.devices}
+        | {"command": masked_words(place.task.point.command)}
         for place in places
     ]
 

@@ -280,14 +280,9 @@ def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experim
 def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
     found = series.found
     if arguments.wanted.json:
-        data = {
-            "series": plan.series,
-            "site": found.site.name,
-            "points": state_rows(plan.places),
-            "left_out": [left._asdict() for left in found.left_out],
-            "cost": cost_document(plan.cost),
-        }
-        print(json.dumps(data, indent=1))
+        data = {"series": plan.series, "site": found.site.name, "points": state_rows(plan.places)}
+        left_out = [left._asdict() for left in found.left_out]
+        print(json.dumps({**data, "left_out": left_out, "cost": cost_document(plan.cost)}, indent=1))
     elif arguments.wanted.dry_run:
         if (request := _request(series, arguments)) is not None:
             show_request(*request)

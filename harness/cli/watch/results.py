@@ -78,11 +78,8 @@ def result_of(run: Run, polled: PolledState) -> Result:
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         found = _Summary()
     loss = _loss(found) if polled.state == "completed" else ""
-    return Result(_step(found) or _of_metrics(run), loss or _why(run, polled), bool(loss) and _is_doubtful(found))
-
-
-def _is_doubtful(found: _Summary) -> bool:
-    return found.quality.verdict != "good"
+    doubtful = bool(loss) and found.quality.verdict != "good"
+    return Result(_step(found) or _of_metrics(run), loss or _why(run, polled), doubtful)
 
 
 def _loss(found: _Summary) -> str:

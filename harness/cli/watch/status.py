@@ -243,7 +243,8 @@ def logs(
     for tail in outputs:
         tail.pump(last=True)
     if not any(tail.trouble or tail.path.is_file() for tail in outputs):
-        print(f"{found.name} {_why_no_logs(found)}", file=sys.stderr)
+        lost = f"is {state_of(found)}, and its logs are missing: there is no {found.out}"
+        print(f"{found.name} {lost if state_of(found) in FINAL else 'has not printed anything yet'}", file=sys.stderr)
     return _unreadable(outputs)
 
 
@@ -261,12 +262,6 @@ def _unreadable(outputs: list[Tail]) -> int:
         if tail.trouble:
             print(f"{PROGRAM}: {tail.trouble}", file=sys.stderr)
     return int(any(tail.trouble for tail in outputs))
-
-
-def _why_no_logs(run: Run) -> str:
-    if (state := state_of(run)) not in FINAL:
-        return "has not printed anything yet"
-    return f"is {state}, and its logs are missing: there is no {run.out}"
 
 
 QUIET_S = 2.0  # most runs have ended by then, and nothing is said about the wait
