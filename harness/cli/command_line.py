@@ -1,7 +1,4 @@
-"""The command line of a launch, read as flags and values: `-n 2`, `-n2`, `--nodes 2`, `--nodes=2`, `--dry-run`.
-
-Knows which flags there are and how they are written. The experiment and the site decide which values are allowed.
-"""
+"""The command line of a launch, read as flags and values. The experiment and the site decide which are allowed."""
 
 from __future__ import annotations
 

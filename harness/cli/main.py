@@ -1,8 +1,4 @@
-"""The start of every command, and the place where errors become one sentence and an exit code.
-
-A first argument with a dash launches, as on the workshop's slides; any other is a command. Only the module of the
-command that runs is imported: `--dry-run` must not pay for plots.
-"""
+"""The start of every command, where errors become one sentence; imports only the module of the command that runs."""
 
 from __future__ import annotations
 

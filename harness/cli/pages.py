@@ -43,7 +43,6 @@ def _table(heads: str, rows: Iterable[Iterable[object]]) -> str:
 
 
 def kinds() -> str:
-    """One row per kind of fault: where it works, and what happens."""
     return _table(
         "fault | exercise | on | what happens",
         ((f"`{kind.name}`", *where(kind), kind.meaning) for kind in FAULTS.values()),
@@ -128,7 +127,6 @@ def _section(part: type[SummaryPart]) -> str:
 
 
 def names() -> str:
-    """A row per named metric: its line in a comparison and its meaning."""
     labels = catalogue.labels()
     meanings = MEANINGS | {number.name: number.meaning for number in catalogue.numbers()}
     rows = ((f"`{name}`", labels.get(name, "–").strip(), meaning) for name, meaning in meanings.items())
@@ -147,7 +145,6 @@ def causes() -> str:
 
 
 def glossary() -> str:
-    """A section per group of words, a row per word; a collective with its picture."""
     return "\n\n".join(f"## {group}\n\n{_glossary(group)}" for group in GROUPS)
 
 

@@ -53,7 +53,6 @@ class Section(NamedTuple):
 
 
 def sections() -> dict[str, Section]:
-    """The parts of the script with their options, by name. Raises RequestError: the file cannot be read."""
     read = read_yaml(SENTENCES, "sentences")
     return {
         name: Section(told["title"], Entry(told["other"]), {key: _entry(each) for key, each in told["options"].items()})
@@ -90,7 +89,6 @@ def as_text(rows: Iterable[Explained]) -> str:
 
 
 def groups(words: Sequence[Word]) -> list[list[Word]]:
-    """The words by option: each begins with a dash, and has its values after it."""
     found: list[list[Word]] = []
     for word in words:
         if not found or shown(word).startswith("-"):

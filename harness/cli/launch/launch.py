@@ -62,7 +62,6 @@ def behaviour_of(line: LaunchLine) -> Behaviour:
 
 
 def page(arguments: list[str]) -> str:
-    """All flags, with the defaults of the site among the words; with --all, also those of single experiments."""
     from harness.cli.all_flags import help_text
 
     line = read_launch(arguments, declared())
@@ -168,7 +167,6 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
 
 
 def warn(warnings: list[str], behaviour: Behaviour) -> None:
-    """Print them. Raises RequestError: there are some, and they are errors in this launch."""
     if behaviour.strict and warnings:
         raise RequestError("\n".join(f"--strict: {warning}" for warning in warnings))
     for warning in warnings:

@@ -41,7 +41,6 @@ def _show(name: str, as_json: bool) -> None:
 
 
 def schema_text() -> str:
-    """The JSON schema of a site file, as checked in under configs/sites/site.schema.json."""
     schema = Site.model_json_schema()
     schema["properties"]["scheduler"]["enum"] = list(BACKENDS)
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

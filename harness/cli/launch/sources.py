@@ -57,8 +57,6 @@ class Sources:
     def options(self) -> dict[str, Option]:
         return {option.field: option for option in options_of(type(self.asked))}
 
-    # --- the experiment -------------------------------------------------------------------------------------------
-
     def _flag(self, option: Option, value: object) -> str:
         names = [name for name in option.flag.names if name in self._typed]
         written = option.written(value)
@@ -110,8 +108,6 @@ class Sources:
     def of_model(self, name: str) -> str:
         return f"model {self.job.model.name} ({name})" if self.job.model else DEFAULT
 
-    # --- the site -------------------------------------------------------------------------------------------------
-
     def site(self, path: str) -> str:
         """The source of a field of the site, with dots between the names of its parts."""
         for option in options_of(Site):
@@ -150,7 +146,6 @@ class Sources:
         return self.changed(DEFAULT, lambda asked: asked.name(hub))
 
     def python(self) -> str:
-        """The source of the harness's own Python on the nodes."""
         return self.site("job_python") if self.job.site.job_python else "this installation"
 
     def training_python(self) -> str:
@@ -160,10 +155,7 @@ class Sources:
         return self.python() if self.job.site.container is None else self.site("container.python")
 
     def interpreter(self, word: Word) -> str:
-        """The source of a Python that starts a program without a launcher."""
         return self.python() if word == self.job.python else self.training_python()
-
-    # --- nsys and the container -----------------------------------------------------------------------------------
 
     def nsys(self, name: str, text: str) -> str:
         for option in self.options.values():
@@ -228,8 +220,6 @@ class Sources:
             if path := getattr(asked, name, None):
                 yield path, self.field(name)
 
-    # --- the training ---------------------------------------------------------------------------------------------
-
     def model(self) -> str:
         asked, model = self.asked, self.job.model
         if not isinstance(asked, Training) or asked.model is not None or model is None:
@@ -274,13 +264,11 @@ class Sources:
         return DEFAULT
 
     def deepspeed_config(self) -> str:
-        """The source of DeepSpeed's settings."""
         if not isinstance(self.asked, DeepSpeed):
             return DEFAULT
         return self.changed(DEFAULT, deepspeed_config)  # type: ignore[arg-type]  # a copy of ours
 
     def variable(self, name: str) -> str:
-        """The source of a variable of the training, empty if none of the request, the site and a flag sets it."""
         for option in self.options.values():
             if name in option.environment(getattr(self.asked, option.field)):
                 return self.field(option.field)

@@ -86,7 +86,6 @@ def _not_ours(source: Source) -> Iterator[str]:
 
 
 def _canonical(site: Site) -> dict[str, Any]:
-    """The site's content without what a flag, or a study of ours, changes."""
     found = site.model_dump(mode="json", exclude=_FLAGGED)
     threads = found["env"].get(_THREADS, "")
     if threads.isascii() and threads.isdigit():

@@ -134,7 +134,6 @@ def _share(text: str) -> float:
 
 
 def _next(checked: Checked, arms: Sequence[series.CheckArm], asked: Sequence[str]) -> str | None:
-    """The command whose runs would tell; None if it is told, or an arm is no launch of ours."""
     launches = [launch for arm in arms if (launch := series.launch_of_arm(arm)) is not None]
     if checked.needed_runs is None or len(launches) < len(arms):
         return None

@@ -66,7 +66,6 @@ def arm_of(run: Run, lesson: Lesson) -> LessonArm:
 
 
 def _together(runs: Sequence[LessonArm]) -> LessonArm:
-    """One arm of several runs: each metric that all have is the mean."""
     *others, last = runs
     shared = [name for name in last.metrics if all(name in run.metrics for run in others)]
     return last._replace(
@@ -95,7 +94,6 @@ def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
 
 
 def again(lesson: Lesson, site: str | None) -> str:
-    """The command that repeats both runs and answers from them and from those before."""
     return f"{lessons.lesson_command(lesson.name, site)} --again --answer"
 
 

@@ -188,7 +188,6 @@ class GradedMystery(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether it hangs or dies, and is not only slow."""
         return mysteries.subject_of(self.faults) != "slow"
 
     @property
@@ -218,7 +217,6 @@ class GradedMystery(NamedTuple):
 
 
 def asked_of(token: str) -> GradedMystery:
-    """The mystery of a run. Raises RequestError: there is no such run, it is no mystery, or its secret was changed."""
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:

@@ -145,7 +145,6 @@ def _truth(asked: GradedMystery) -> Iterator[str]:
 
 
 def _meaning(fault: Fault) -> str:
-    """What the fault does; of a hang or a crash what its kind does."""
     kinds = fault.kind.key("kind")
     return dict(kinds.explained)[fault.values["kind"]] if kinds and fault.kind.ends else fault.kind.meaning
 

@@ -240,7 +240,6 @@ def package_command(
 
 
 def _write_missing_pages(folder: Path) -> None:
-    """A report for each run on this machine that has none: its page is written with its traces read once."""
     from harness.study.reference.package import runs_of
 
     for runs in runs_of(folder).values():

@@ -208,7 +208,6 @@ def _interval(time: StepTime, runs: tuple[int, int]) -> str:
 
 
 def _changed(each: VariantChecked) -> Iterator[str]:
-    """What no load moves."""
     for change in each.changed[:MOST_CHANGED]:
         stored, new = (
             "none" if value is None else metric_text(f"a.{change.name}", value) for value in (change.stored, change.new)

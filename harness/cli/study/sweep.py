@@ -303,7 +303,6 @@ def run_series(series: Series, arguments: Arguments, answer: Callable[[SeriesOut
         return _show_state(series, plan, arguments)
 
     def allowed() -> bool:
-        """Whether to run what the stored request brings, as `may_launch`."""
         request = _request(series, arguments)
         return request is None or may_launch(*request, yes=arguments.wanted.yes)
 

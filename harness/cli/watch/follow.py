@@ -1,9 +1,4 @@
-"""A run followed to its end: the new text of its growing logs, without lines that only a tracing tool reads or that
-PyTorch and its launcher write about themselves, then its report. If the run did not complete, the latter follow.
-
-A pipe or a file gets the log's own bytes. A terminal gets its text and colours, and nothing that moves the cursor, sets
-the title or writes to the clipboard, as git shows what a server says.
-"""
+"""A run followed to its end: the new text of its logs, without lines that only a tool reads, then its report."""
 
 from __future__ import annotations
 
@@ -53,11 +48,7 @@ _PLAIN = "\x1b[0m"
 
 
 class Tail:
-    """The text that was added to a file since the last read; the file may not exist yet.
-
-    Of a file that is huge at the first look only the end, with a note on stderr. trouble: why it cannot be read.
-    of_launcher: where PyTorch's and its launcher's lines are kept; without it, they are shown as all others.
-    """
+    """The text that was added to a file since the last read, of a huge file only the end. trouble: why none is read."""
 
     def __init__(self, path: Path, out: TextIO, of_launcher: LauncherLines | None = None) -> None:
         self.path, self._out = path, unguarded(out)

@@ -1,6 +1,4 @@
-"""Lines that PyTorch and its launcher write about themselves, taken out of a run's output while it streams: warnings
-about their own code, and C++ stacks. The program's own lines pass as they come, and so does the beginning of one whose
-end has not come yet, as a bar of progress. Knows no run."""
+"""Lines that PyTorch and its launcher write about themselves, taken out of a run's output while it streams."""
 
 from __future__ import annotations
 

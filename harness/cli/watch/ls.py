@@ -116,7 +116,6 @@ def _listed(row: Row, folder: Path) -> ListedRun:
 
 
 def _bar(run: Run) -> StepBar | None:
-    """Its mean step, if its stored summary has steps."""
     from harness.measure.request import load_summary
     from harness.report.first_screen import bar_of_answer
 

@@ -207,7 +207,6 @@ def _of_edit(run: Run) -> list[str]:
 
 
 def _time_limit(run: Run) -> Note | None:
-    """What is to be said if the time limit of a run comes before its last step, as far as its heartbeats tell."""
     live = Reader(run.path, run.job_id).read()
     if live.progress().remaining_s is None:
         return None
