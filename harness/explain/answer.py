@@ -52,6 +52,30 @@ from harness.replay.device_causes import slowest
 from harness.replay.diagnosis import by_share
 
 _SAME = 0.05  # a reference check allows so much
+NOTICEABLE = 0.03  # a smaller share is not worth a change
+MOST_DOUBTS = 2  # problems of a recording in the first sentence
+_RECORD_INSTEAD = {  # where the kind of recording carries no cause
+    GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
+    SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
+    DEVICE_MISSING: "Record the device too: ProfilerActivity.CUDA in torch.profiler, --trace=cuda in nsys, and no "
+    "hardware counters in the same recording.",
+    WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
+}
+_PARTS_ABSENT = (texts.UNREADABLE, texts.NOT_MEASURED, texts.TRACE_MISSING, texts.NO_TRACE, texts.NO_STEP)
+_ALL_TIMES = (texts.BUSY, texts.CROWDED, texts.LAYERS, texts.EVENTS_DROPPED, texts.WHOLE_GRAPHS)
+_PARTS = (
+    ("compute_ns", "computing", "computation"),
+    ("exposed_communication_ns", "exposed communication", "communication"),
+    ("exposed_memory_ns", "copying", "copying"),
+    ("idle_ns", "idle", "idle time"),
+)
+_TOLD = 0.01  # of the window: a smaller part is left out of the sentence
+MEAN_APART = 0.25  # of the median step, from which the mean is given too
+_STEPS_ENDED_BY = {
+    "backward": "The training calls no optimizer, so a step ends with a backward pass.",
+    "forward": "The program calls no optimizer and asks for no gradients, so a step is a forward pass of its model.",
+    "clock": "The program shows no steps (no optimizer, no backward pass, no module), so a step here is a second.",
+}
 
 
 def reference_sentence(s: Summary) -> list[str]:
@@ -69,10 +93,6 @@ def reference_sentence(s: Summary) -> list[str]:
     if run and not same:
         said.append(f"`bash {PROGRAM} reference check {run}` compares hardware, software, counts and step times.")
     return said
-
-
-NOTICEABLE = 0.03  # a smaller share is not worth a change
-MOST_DOUBTS = 2  # problems of a recording in the first sentence
 
 
 @dataclass(frozen=True)
@@ -202,15 +222,6 @@ def _without(s: Summary, found: TimeLost) -> str:
     return f"at best {scale.text(s.replay.step_ns - found.lost_ns)} {scale.unit}"
 
 
-_RECORD_INSTEAD = {  # where the kind of recording carries no cause
-    GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
-    SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
-    DEVICE_MISSING: "Record the device too: ProfilerActivity.CUDA in torch.profiler, --trace=cuda in nsys, and no "
-    "hardware counters in the same recording.",
-    WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
-}
-
-
 def doubts(s: Summary) -> list[str]:
     """The first sentences about a recording with problems: whether it ended, what kind of recording it is, where it is
     not simply of running steps, and what makes its numbers doubtful; empty for a good one."""
@@ -237,10 +248,6 @@ def doubts(s: Summary) -> list[str]:
 def _reason(problem: Problem) -> str:
     """What a problem is; of a file that was read in part, which part."""
     return problem.evidence.partition(": ")[2] if problem.what == READ_IN_PART else problem.what
-
-
-_PARTS_ABSENT = (texts.UNREADABLE, texts.NOT_MEASURED, texts.TRACE_MISSING, texts.NO_TRACE, texts.NO_STEP)
-_ALL_TIMES = (texts.BUSY, texts.CROWDED, texts.LAYERS, texts.EVENTS_DROPPED, texts.WHOLE_GRAPHS)
 
 
 def _weight(s: Summary, problem: Problem) -> int:
@@ -280,14 +287,6 @@ def _where(s: Summary) -> str | None:
     return f"{start}{f', on {kind}' if kind else ''}: {', '.join(shares)}{_of_how_many(s)}."
 
 
-_PARTS = (
-    ("compute_ns", "computing", "computation"),
-    ("exposed_communication_ns", "exposed communication", "communication"),
-    ("exposed_memory_ns", "copying", "copying"),
-    ("idle_ns", "idle", "idle time"),
-)
-
-
 def _step_time(s: Summary, median_ns: int) -> str:
     """The mean, which every loss is a part of; the median too, where it is not the usual step or part of the step is
     between the marks."""
@@ -298,9 +297,6 @@ def _step_time(s: Summary, median_ns: int) -> str:
     apart = f"median {duration(median_ns)}" if parts or abs(mean_ns - median_ns) > MEAN_APART * median_ns else ""
     more = f"{apart}{ahead}".removeprefix("; ")
     return f"{duration(mean_ns)}{device} on average{f' ({more})' if more else ''}{f', {parts}' if parts else ''}"
-
-
-_TOLD = 0.01  # of the window: a smaller part is left out of the sentence
 
 
 def _part(s: Summary, field: str, doing: str, noun: str) -> str:
@@ -342,9 +338,6 @@ def _nothing(s: Summary, best: WhatIf | None) -> str:
     return " ".join([*said, *([f"Not known: {' and '.join(unknown)}."] if unknown else [])])
 
 
-MEAN_APART = 0.25  # of the median step, from which the mean is given too
-
-
 def answer(summary: Summary) -> Diagnosis:
     """The diagnosis; if it is withheld, how to give one's own."""
     slowed = profiler_sentences(summary)
@@ -382,13 +375,6 @@ def _ending_of(summary: Summary) -> str:
     except ValueError:
         return ""
     return next((name for name in names if FAULTS[name].ends), "")
-
-
-_STEPS_ENDED_BY = {
-    "backward": "The training calls no optimizer, so a step ends with a backward pass.",
-    "forward": "The program calls no optimizer and asks for no gradients, so a step is a forward pass of its model.",
-    "clock": "The program shows no steps (no optimizer, no backward pass, no module), so a step here is a second.",
-}
 
 
 def _observed(s: Summary) -> list[str]:

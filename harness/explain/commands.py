@@ -25,6 +25,8 @@ from harness.theory.memory import state_bytes
 
 _UNKNOWN = Experiment(exercise=-1)
 _ROOM = 0.9  # of a device's memory that may be filled
+MOST_SHOWN = 0.2  # of a loss, from which a line after the first one is shown with its source
+FieldsOf = Callable[[Summary], Fields | None]
 
 
 def asked_of(s: Summary) -> Experiment:
@@ -66,9 +68,6 @@ def global_batch(s: Summary) -> int | None:
     if p is None or p.stages is None or batch is None or size is None:
         return None
     return p.microbatches * batch * max(size // (p.stages * asked.stage_ranks), 1)
-
-
-MOST_SHOWN = 0.2  # of a loss, from which a line after the first one is shown with its source
 
 
 def lines_sentence(s: Summary, lines: Sequence[LineShare]) -> str:
@@ -244,9 +243,6 @@ def _is_meant(text: str, names: Collection[str], phase: str | None, ranks: Colle
     elsewhere = phase is not None and fault.values.get("in", phase) != phase
     others = ranks is not None and fault.rank is not None and fault.rank not in ranks
     return fault.name in names and not elsewhere and not others
-
-
-FieldsOf = Callable[[Summary], Fields | None]
 
 
 def _prompt_data(s: Summary) -> Fields | None:

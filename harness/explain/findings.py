@@ -17,6 +17,23 @@ from harness.replay.diagnosis import MOST_ERROR, NOTICEABLE
 from harness.traces.vocabulary import OFF_CORE
 
 _MUCH = 0.1  # of the step
+MOST_NAMED = 4  # ranks in a sentence
+MOST_FURTHER = 3  # findings after the first
+_MUCH_OF_IT = 0.25  # of a loss, from which a line of code is on the first screen
+_OF_ONE_ACTIVITY = ("host-stall", "pageable")
+_OFF_CORE = (
+    "In the largest part of that time its thread is on no core: it sleeps, or waits for another thread, a file or the "
+    "network."
+)
+SMALL = 0.01  # of a time, from which a part of it is told
+KNOWN_LEAST = 0.5  # of the idle time, from which its causes are named
+_MOST_KINDS = 3
+_LARGE = 0.05  # of the work, from which a kind of it is told
+_NO_KERNELS = ("communication", "copy", "memset")  # how these kinds begin
+_FUSIBLE = ("elementwise", "normalisation")
+_MANY_FUSIBLE = 0.25  # of the kernels' time, from which it is worth a try to fuse them
+_ANYBODY = ("products-x2", "no-data-stall", "micro-batch-x2", "micro-batches-x2", "one-bucket")
+_BESIDE_FINDINGS = ("products-x2", "one-bucket")  # the others avoid losses that are told
 
 
 def why_no_answer(s: Summary) -> str | None:
@@ -47,16 +64,6 @@ def what_is_not_charged(s: Summary) -> str | None:
 def has_marked_steps(s: Summary) -> bool:
     """Whether a replayed step is a step; else it is all that was recorded."""
     return s.steps.duration is not None and not by_periodicity(s.steps.source)
-
-
-MOST_NAMED = 4  # ranks in a sentence
-MOST_FURTHER = 3  # findings after the first
-_MUCH_OF_IT = 0.25  # of a loss, from which a line of code is on the first screen
-_OF_ONE_ACTIVITY = ("host-stall", "pageable")
-_OFF_CORE = (
-    "In the largest part of that time its thread is on no core: it sleeps, or waits for another thread, a file or the "
-    "network."
-)
 
 
 def label_of(found: TimeLost) -> str:
@@ -240,10 +247,6 @@ def _lower(subject: str) -> str:
     return subject[0].lower() + subject[1:]
 
 
-SMALL = 0.01  # of a time, from which a part of it is told
-KNOWN_LEAST = 0.5  # of the idle time, from which its causes are named
-
-
 def unexplained(s: Summary) -> list[str]:
     """What the part of a step consists of that no finding explains; nothing where it is not known."""
     if s.replay is None or s.replay.unexplained_ns is None or s.replay.remainder is None:
@@ -268,11 +271,6 @@ def mean_of(s: Summary, partly: str = "") -> str:
     return f" (mean of {every} {devices}{partly})" if every > 1 else ""
 
 
-_MOST_KINDS = 3
-_LARGE = 0.05  # of the work, from which a kind of it is told
-_NO_KERNELS = ("communication", "copy", "memset")  # how these kinds begin
-
-
 def work_sentences(s: Summary) -> list[str]:
     """What most of the computing is: kinds of kernels, or operators of a CPU; shares of their sum."""
     on_cpu = are_cpus(s.devices)
@@ -282,10 +280,6 @@ def work_sentences(s: Summary) -> list[str]:
     largest = sorted((row for row in rows if row[0] >= _LARGE * total), key=lambda row: -row[0])[:_MOST_KINDS]
     shares = ", ".join(f"{percent(ns / total)} {name}" for ns, name in largest)
     return [f"Of the {work_word(s.devices)}' time: {shares}.", *_fusible(s)] if largest else []
-
-
-_FUSIBLE = ("elementwise", "normalisation")
-_MANY_FUSIBLE = 0.25  # of the kernels' time, from which it is worth a try to fuse them
 
 
 def _fusible(s: Summary) -> list[str]:
@@ -316,10 +310,6 @@ def idle_causes(s: Summary, idle: float) -> str:
         return f", of several causes, each below {percent(NOTICEABLE)}"
     name = cause_word(largest.cause, are_cpus(s.devices))
     return f", of which the largest known part is {name}: {percent(largest.share * idle)} of the time"
-
-
-_ANYBODY = ("products-x2", "no-data-stall", "micro-batch-x2", "micro-batches-x2", "one-bucket")
-_BESIDE_FINDINGS = ("products-x2", "one-bucket")  # the others avoid losses that are told
 
 
 def to_gain(s: Summary) -> WhatIf | None:

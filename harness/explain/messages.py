@@ -45,6 +45,15 @@ _OF_GRADIENTS = (
 )
 _OF_LARGE = "send fewer bytes{bits}, or give them more work to hide behind (overlap, a larger micro-batch)"
 _OF_LATENCY = "do it in fewer steps, together with another one, or start it earlier with async_op=True"
+_LEAST = 0.02  # of a step: less needless communication is not told
+_LEAST_OF_EXPOSED = 0.1  # and of all exposed communication
+_REDUCTIONS = ("all_reduce", "reduce_scatter")
+_TIMES = ("step_duration_ns", "step_exposed_ns")
+_SCALAR = 1 << 10
+_MANY = 20  # messages of a step
+_MORE = 1.15  # times the gradients' bytes
+_SEVERAL = 1.5  # passes of a step
+_FP32 = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -232,17 +241,6 @@ def least_waiting(s: Summary) -> str:
         return f"{share}."
     spent = f"rank {long} spends {duration(of_rank[long])} in collectives, rank {short} {duration(of_rank[short])}"
     return f"{share}: {spent}."
-
-
-_LEAST = 0.02  # of a step: less is not told
-_LEAST_OF_EXPOSED = 0.1
-_REDUCTIONS = ("all_reduce", "reduce_scatter")
-_TIMES = ("step_duration_ns", "step_exposed_ns")
-_SCALAR = 1 << 10
-_MANY = 20  # messages of a step
-_MORE = 1.15  # times the gradients' bytes
-_SEVERAL = 1.5  # passes of a step
-_FP32 = 4  # bytes
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ _MANY = 0.01  # of a recorded step, from which the delays between operations are
 _SHOWN = 1.01  # a smaller slowdown of an operation is not named
 _ON_ONE_WORKER = ("gc", "optimizer", "optimizer-step")
 _HALF = 0.5  # of a slowdown, which the worst worker has beyond the next
+_SOCKETS = "NET/Socket"
+_SWITCHED_OFF = ("NCCL_IB_DISABLE", "NCCL_IBEXT_DISABLE")
+_INSIDE = {"P2P": "from GPU to GPU", "SHM": "through host memory", "NET": "over the network"}
+_NEARER = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 
 
 def straggler_sentences(s: Stragglers) -> list[str]:
@@ -169,12 +173,6 @@ def _others(s: Stragglers) -> list[tuple[str, float]]:
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-_SOCKETS = "NET/Socket"
-_SWITCHED_OFF = ("NCCL_IB_DISABLE", "NCCL_IBEXT_DISABLE")
-_INSIDE = {"P2P": "from GPU to GPU", "SHM": "through host memory", "NET": "over the network"}
-_NEARER = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 
 
 def why_unknown(s: Summary) -> str | None:

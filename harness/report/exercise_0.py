@@ -21,6 +21,15 @@ from harness.report.tables.table import table as columns_of
 from harness.run import Run
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+WIDTH = 79  # of everything but the plot's path and the messages of other programs
+_HEAD = ("collective", "scope", "ranks", "largest", "bus GB/s", "of link", "α", "limit")
+_WIDTHS = (14, 5, 5, 9, 8, 7, 8, 7)
+_LEGEND = (
+    "bus GB/s: bus bandwidth of the largest message. α: time of an empty message. limit: bus bandwidth of an "
+    "infinitely long message, from 1/β of the line time = α + β·bytes. The run's own tables also give 1/β as algorithm "
+    "bandwidth."
+)
+_NO_LINE = "Without α: too few message sizes were measured for a line."
 
 
 class _FilePart(BaseModel):
@@ -121,17 +130,6 @@ def _read(path: Path, shape: type[_File]) -> _File | None:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise WorkError(f"{path} is damaged ({where}{': ' * bool(where)}{first['msg']})") from None
-
-
-WIDTH = 79  # of everything but the plot's path and the messages of other programs
-_HEAD = ("collective", "scope", "ranks", "largest", "bus GB/s", "of link", "α", "limit")
-_WIDTHS = (14, 5, 5, 9, 8, 7, 8, 7)
-_LEGEND = (
-    "bus GB/s: bus bandwidth of the largest message. α: time of an empty message. limit: bus bandwidth of an "
-    "infinitely long message, from 1/β of the line time = α + β·bytes. The run's own tables also give 1/β as algorithm "
-    "bandwidth."
-)
-_NO_LINE = "Without α: too few message sizes were measured for a line."
 
 
 def is_comm_run(path: Path) -> bool:

@@ -27,6 +27,8 @@ from harness.run import naming_flag, write_atomically
 
 Loaded = str | list[str]  # a run's folder or a trace's path; the files of one job
 _CODE, _MARKDOWN = "# %%", "# %% [markdown]"
+ENDING = ".ipynb"
+_NAME = f"report{ENDING}"
 
 
 class Literal(str):
@@ -163,10 +165,6 @@ def _loaded(paths: Sequence[Path], of_job: Sequence[Path], files: Sequence[Seque
 
 def _holds(path: Path, files: Sequence[Path]) -> bool:
     return any(path == file or path in file.parents for file in files)
-
-
-ENDING = ".ipynb"
-_NAME = f"report{ENDING}"
 
 
 class Written(NamedTuple):

@@ -24,6 +24,22 @@ from harness.run import naming_flag, write_atomically
 
 _NAMED = 3  # settings that a sentence names
 _WORDS = {"step_ns": "step time", "peak_memory_bytes": "peak memory", "mfu": "MFU", "tokens_per_s": "tokens/s"}
+_SCALES: tuple[tuple[str, str, float], ...] = (
+    (r"_ns_per_token$", "µs a token", 1e-3),
+    (r"_ns$", "ms", 1e-6),
+    (r"_bytes$|^bytes_", "GB", 1e-9),
+    (r"_share(_|$)|_fraction$|bubble$|^mfu$|_efficiency$|^load_balance$", "%", 100.0),
+    (r"_joules$", "J", 1.0),
+)
+INTERVALS = "mean of the runs ± half of its 95 % interval (Student's t); one run has no interval"
+_MARKERS = "osD^vP*X"
+_WIDE = 8  # times the smallest value: from there on an axis is logarithmic
+_EXPLAINED = {
+    "exposed_communication_share": "exposed communication",
+    **FACTORS,
+    "computation_scalability": "computation scalability",
+    "global_efficiency": "global efficiency (POP)",
+}
 
 
 def label_of(metric: str) -> str:
@@ -49,15 +65,6 @@ def runs_text(point: PointValues, metrics: Sequence[str]) -> str:
     return f"{many} (doubtful: {len(point.doubtful)})" if point.doubtful else many
 
 
-_SCALES: tuple[tuple[str, str, float], ...] = (
-    (r"_ns_per_token$", "µs a token", 1e-3),
-    (r"_ns$", "ms", 1e-6),
-    (r"_bytes$|^bytes_", "GB", 1e-9),
-    (r"_share(_|$)|_fraction$|bubble$|^mfu$|_efficiency$|^load_balance$", "%", 100.0),
-    (r"_joules$", "J", 1.0),
-)
-
-
 def scale_of(metric: str, largest: float) -> tuple[str, float]:
     """The axis of a metric whose largest value is `largest`, in the metric's own unit: its label, and the factor for
     each value."""
@@ -66,9 +73,6 @@ def scale_of(metric: str, largest: float) -> tuple[str, float]:
             small = unit == "GB" and largest < 1e9
             return f"{label_of(metric)} ({'MB' if small else unit})", 1e-6 if small else factor
     return label_of(metric), 1.0
-
-
-INTERVALS = "mean of the runs ± half of its 95 % interval (Student's t); one run has no interval"
 
 
 def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str]) -> Table:
@@ -147,10 +151,6 @@ def _write_rows(rows: Sequence[Sequence[Any]], path: Path) -> None:
     csv.writer(text, lineterminator="\n").writerows(map(cells, rows))
     with naming_flag("--csv"):
         write_atomically(path, text.getvalue())
-
-
-_MARKERS = "osD^vP*X"
-_WIDE = 8  # times the smallest value: from there on an axis is logarithmic
 
 
 def plot_series(title: str, points: Sequence[PointValues], metric: str, against: str, path: Path) -> None:
@@ -233,14 +233,6 @@ def save(canvas: Figure, path: Path) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise WorkError(f"--png {path}: cannot be written ({error.strerror})") from None
-
-
-_EXPLAINED = {
-    "exposed_communication_share": "exposed communication",
-    **FACTORS,
-    "computation_scalability": "computation scalability",
-    "global_efficiency": "global efficiency (POP)",
-}
 
 
 def scaling_table(title: str, sizes: Sequence[Size]) -> Table:

@@ -25,6 +25,10 @@ from harness.report.tables.efficiency import METRICS, efficiency_label
 from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS, part_label
 
 _WORTH_SAYING = 0.1  # of the difference
+_WORTH_SHOWING = 0.0005  # of the longest bar
+CAPTION = "Efficiency as POP defines it; an indented efficiency is a factor of the one above it"
+_NOT_KNOWN = "not known"
+_FAR = 6.0  # interquartile ranges above the box: a step beyond would flatten the boxes of all runs
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,6 @@ def _withheld(devices: Sequence[Device]) -> frozenset[str]:
     return frozenset(found)
 
 
-_WORTH_SHOWING = 0.0005  # of the longest bar
-
-
 def split_section(found: Sequence[StepParts], per_token: bool) -> Section:
     """A bar per run, and the same in numbers with each part's difference to the base's."""
     title = "Where the time went"
@@ -159,10 +160,6 @@ def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Tab
     return Table(f"Parts of the median step, {unit}", head, rows)
 
 
-CAPTION = "Efficiency as POP defines it; an indented efficiency is a factor of the one above it"
-_NOT_KNOWN = "not known"
-
-
 def rows_of(pairs: Sequence[Comparison]) -> list[Scaling]:
     """The places in their series of all compared runs, the base's first."""
     return [pairs[0].scaling[0], *(pair.scaling[1] for pair in pairs)]
@@ -215,9 +212,6 @@ def _scaling_notes(names: Sequence[str], rows: Sequence[Scaling]) -> Iterator[st
         )
     for reason, of in _by_reason([(name, row.unknown) for name, row in zip(names, rows, strict=True)]):
         yield f"Computation scalability is not known for {of}: {reason}"
-
-
-_FAR = 6.0  # interquartile ranges above the box: a step beyond would flatten the boxes of all runs
 
 
 def steps_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> Section:

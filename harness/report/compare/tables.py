@@ -28,6 +28,20 @@ Pairs = Sequence[Comparison]
 
 SHOWN_KERNELS = 12
 _BARE = frozenset({"tokens_per_s", "energy_joules"})  # their labels hold the unit
+ONE_RUN_EACH = (
+    "The interval is of one run each. It shows whether the steps of these runs differ, not whether the commands do: "
+    f"`{PROGRAM} check A B` compares several runs of each."
+)
+_IN_TERMINAL = 5  # ranges and kernels with the largest changes
+_WIDTH = 90
+_KINDS: tuple[tuple[What, str, str], ...] = (
+    ("node", "Nodes of both runs: median step", "ranks"),
+    ("range", "Ranges: time on the host, per rank and step", "calls"),
+    ("kernel", "Kernels: time on the device, per rank and step", "calls"),
+)
+_SMALL = 0.003  # share of all work: kinds below it in every run are left out
+_KERNELS = 20  # per run, on the page
+_KERNEL_WIDTH = 100
 
 
 def letter(index: int) -> str:
@@ -125,12 +139,6 @@ def _lettered(pairs: Pairs, of_each: Sequence[Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(re.sub("^b: ", f"{other}: ", text) for other, text in every))
 
 
-ONE_RUN_EACH = (
-    "The interval is of one run each. It shows whether the steps of these runs differ, not whether the commands do: "
-    f"`{PROGRAM} check A B` compares several runs of each."
-)
-
-
 def conclusion(ratio: Ratio, other: str, doubtful: bool = False) -> str:
     """The conclusion about the steps of one run of each."""
     text = f"{other}'s steps take {takes(ratio.ratio)}" if is_clear(ratio) else ratio.verdict
@@ -177,15 +185,6 @@ def _times(pairs: Pairs, name: str) -> Iterator[str]:
         change: MetricChange | None = next((c for c in pair.changes if c.name == name), None)
         seen = change is not None and change.a is not None and set("123456789") & set(_text(name, change.a))
         yield f"{rate(change.ratio)}×" if change is not None and seen and change.ratio is not None else ""
-
-
-_IN_TERMINAL = 5
-_WIDTH = 90
-_KINDS: tuple[tuple[What, str, str], ...] = (
-    ("node", "Nodes of both runs: median step", "ranks"),
-    ("range", "Ranges: time on the host, per rank and step", "calls"),
-    ("kernel", "Kernels: time on the device, per rank and step", "calls"),
-)
 
 
 def moved_section(pairs: Sequence[Comparison]) -> Section:
@@ -268,11 +267,6 @@ def network_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Sect
     )
     lead = "All plots have the same colour scale. Time 0 is the first sample of each run." if figures else ""
     return Section("network", "Network", lead, figures)
-
-
-_SMALL = 0.003  # share of all work: kinds below it in every run are left out
-_KERNELS = 20  # per run
-_KERNEL_WIDTH = 100
 
 
 def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> Section:

@@ -48,6 +48,25 @@ from harness.run.record import Record
 from harness.traces.progress import OnProgress, silent
 
 _PLACES = {"intra": "inside a node", "inter": "one per node", "world": "over all nodes"}
+_File = TypeVar("_File")
+_Found = dict[tuple[str, int], list[Result]]  # by scope and ranks
+MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
+DOCS = {"words and numbers": "metrics.md", "finding a cause, and what would help": "investigate.md"}
+_LONG_NAME = re.compile(r"(\S{20,})")
+_AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
+Make = Callable[[Summary, Inputs], Section]
+_HELP: tuple[Make, ...] = (hang_section, steps.tests_section, sections.help_section, sections.stragglers_section)
+_TIME: tuple[Make, ...] = (steps.steps_section, sections.split_section, sections.efficiency_section)
+_FOLDED: tuple[Make, ...] = (
+    sections.work_section,
+    sections.counters_section,
+    steps.communication_section,
+    steps.transport_section,
+    sections.pipeline_section,
+    sections.memory_section,
+    host_section,
+    machine_section,
+)
 
 
 @dataclass(frozen=True)
@@ -85,10 +104,6 @@ class NodeLayout:
         """The command that measures groups of this size."""
         nodes, per_node = (1, ranks) if scope == "intra" else (self.nodes, self.per_node)
         return f"bash slurm.sh -e 0 -n {nodes} -g {per_node}"
-
-
-_File = TypeVar("_File")
-_Found = dict[tuple[str, int], list[Result]]  # by scope and ranks
 
 
 def links_of_site(record: Record | None, summary: Summary) -> LinkResults:
@@ -182,25 +197,6 @@ def _unless_damaged(read: Callable[[Path], _File | None], run: Path, left_out: l
 def _results(run: Run, measured: CollectiveResults) -> list[Result]:
     """The collectives that were measured, each with the run's job id."""
     return [r.model_copy(update={"run": run.job_id}) for r in measured.results if r.points]
-
-
-MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
-DOCS = {"words and numbers": "metrics.md", "finding a cause, and what would help": "investigate.md"}
-_LONG_NAME = re.compile(r"(\S{20,})")
-_AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
-Make = Callable[[Summary, Inputs], Section]
-_HELP: tuple[Make, ...] = (hang_section, steps.tests_section, sections.help_section, sections.stragglers_section)
-_TIME: tuple[Make, ...] = (steps.steps_section, sections.split_section, sections.efficiency_section)
-_FOLDED: tuple[Make, ...] = (
-    sections.work_section,
-    sections.counters_section,
-    steps.communication_section,
-    steps.transport_section,
-    sections.pipeline_section,
-    sections.memory_section,
-    host_section,
-    machine_section,
-)
 
 
 def write_page(

@@ -36,6 +36,16 @@ from harness.run.commands import commands_started, left_out
 _QUALITY = "Recording quality"
 _WHAT_IFS = "replay.what_ifs"
 _SIGNS = {RecordingVerdict.GOOD: "note", RecordingVerdict.DOUBTFUL: "doubtful", RecordingVerdict.UNUSABLE: "unusable"}
+_MOST_POINTS = 600  # of one line: a screen does not show more
+_GIB = 2**30
+_MOST_NODES = 16  # with plots: hundreds would fill the page
+_PLOTS: tuple[tuple[str, str, float], ...] = (
+    ("utilization_percent", "utilisation (%)", 1.0),
+    ("sm_active_percent", "SM Active (%)", 1.0),
+    ("tensor_active_percent", "Tensor Active (%)", 1.0),
+    ("memory_used_bytes", "memory in use (GiB)", _GIB),
+    ("power_watts", "power (W)", 1.0),
+)
 
 
 def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
@@ -196,18 +206,6 @@ def _sources(s: Summary) -> list[Table]:
         for x, tool in zip(s.sources, tools, strict=True)
     ]
     return table("Traces that were read", ("file", "rank", "host", "recorded by"), rows, left=4)
-
-
-_MOST_POINTS = 600  # of one line: a screen does not show more
-_GIB = 2**30
-_MOST_NODES = 16  # with plots: hundreds would fill the page
-_PLOTS: tuple[tuple[str, str, float], ...] = (
-    ("utilization_percent", "utilisation (%)", 1.0),
-    ("sm_active_percent", "SM Active (%)", 1.0),
-    ("tensor_active_percent", "Tensor Active (%)", 1.0),
-    ("memory_used_bytes", "memory in use (GiB)", _GIB),
-    ("power_watts", "power (W)", 1.0),
-)
 
 
 def machine_section(s: Summary, inputs: Inputs) -> Section:

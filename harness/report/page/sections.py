@@ -25,29 +25,12 @@ from harness.report.tables.memory import MEANING, moment_words, shown_moment
 from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
 from harness.report.window import OVERLAPPED, PARTS, part_label
 
-
-def code_of(s: Summary, line: LineShare) -> Code:
-    """The line of a finding with those around it, and its share of the loss."""
-    caption = f"{line_words(s, line, sign='')}, {share_words(line)} of the loss"
-    source = dedent("\n".join(line.source)).split("\n")
-    return Code(caption, source, line.first_line, line.where.line or 0)
-
-
-_LEAD = (
+_POP = (
     "Only compute is useful; waiting inside a collective is not. The product of the factors is the efficiency above "
     "them. Load balance is low if some devices compute more than others. Communication is low if exposed "
     "communication and copies take much time. Orchestration is low if even the most active device is often idle."
 )
 _ON_CPU = " On a CPU, operators are counted instead of kernels, so Python between operators lowers orchestration."
-
-
-def efficiency_section(s: Summary, inputs: Inputs) -> Section:
-    """The efficiencies of the counted steps; empty if they are withheld."""
-    lead = f"{efficiency_words(s)}. {_LEAD}" if efficiency_words(s) else _LEAD
-    lead += _ON_CPU if are_cpus(s.devices) else ""
-    return Section("efficiency", "Efficiency", lead, tables=page_tables(s, "efficiency"))
-
-
 _HELP = (
     "The events of all ranks are replayed with one thing changed. Waiting is charged to the rank that causes it. "
     "A bound is the most that can be gained: no run reaches it. Click a cause to see a step with it in the timeline."
@@ -56,6 +39,29 @@ _VERIFY = (
     f" `{PROGRAM} whatif {{}} --verify` makes the run of the best change that has a command, and compares its step "
     "with the prediction."
 )
+_MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all
+_TICKS = 16  # data-parallel ranks that have a tick each
+_LEAST_END = 0.05  # of S beyond 1: the colours' end is at least this
+_STRAGGLERS = (
+    "The job's operations are replayed as they were and with ideal durations; S is the ratio of the two steps. S of an "
+    "operation, a stage or a worker is that with its own durations and ideal ones everywhere else."
+)
+_MOST_LINES = 40  # of steps, in the plot of memory
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+
+
+def code_of(s: Summary, line: LineShare) -> Code:
+    """The line of a finding with those around it, and its share of the loss."""
+    caption = f"{line_words(s, line, sign='')}, {share_words(line)} of the loss"
+    source = dedent("\n".join(line.source)).split("\n")
+    return Code(caption, source, line.first_line, line.where.line or 0)
+
+
+def efficiency_section(s: Summary, inputs: Inputs) -> Section:
+    """The efficiencies of the counted steps; empty if they are withheld."""
+    lead = f"{efficiency_words(s)}. {_POP}" if efficiency_words(s) else _POP
+    lead += _ON_CPU if are_cpus(s.devices) else ""
+    return Section("efficiency", "Efficiency", lead, tables=page_tables(s, "efficiency"))
 
 
 def help_section(s: Summary, inputs: Inputs) -> Section:
@@ -148,9 +154,6 @@ def counters_section(s: Summary, inputs: Inputs) -> Section:
     return Section("counters", "GPU counters over time", lead if figures else "", figures, tables)
 
 
-_MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all
-
-
 def split_section(s: Summary, inputs: Inputs) -> Section:
     """Stacked bars per device, idle by cause, and the heatmap of all devices over time; empty without a trace."""
     devices = [d for d in s.devices if d.window_ns]
@@ -202,14 +205,6 @@ def _mean_words(devices: Sequence[Device]) -> str:
     return ", ".join(texts) + " on average."
 
 
-_TICKS = 16  # columns that have a tick each
-_LEAST_END = 0.05  # of S beyond 1: the colours' end is at least this
-_STRAGGLERS = (
-    "The job's operations are replayed as they were and with ideal durations; S is the ratio of the two steps. S of an "
-    "operation, a stage or a worker is that with its own durations and ideal ones everywhere else."
-)
-
-
 def stragglers_section(s: Summary, inputs: Inputs) -> Section:
     """The slowdown by operation, stage and worker; empty for traces of processes."""
     if s.slowdown is None:
@@ -238,10 +233,6 @@ def _heat(slow: Stragglers) -> Figure:
     )
     height = 150 + min(max(26 * len(stages), 60), 900)
     return Figure("straggler-workers", words, data, axes, height, wide=True)
-
-
-_MOST_LINES = 40
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def memory_section(s: Summary, inputs: Inputs) -> Section:

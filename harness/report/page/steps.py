@@ -26,6 +26,10 @@ _MANY_RANKS = len(SERIES)
 _FEW = 12  # steps, each with its own mark on the axis
 _PHASES = {"skip": "skipped", "wait": "profiler waits", "warmup": "profiler warms up", "active": "profiled"}
 _SHADES = {"warmup": CAUSES["synchronisation"], "active": COMPUTE}
+_AROUND = 4  # to either side of a message size that stands alone
+_FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
+_WORDS = {"intra": "inside a node", "inter": "between nodes", "world": "among all ranks"}
+_GROUPS = {"intra": "of {} ranks inside a node", "inter": "of {} ranks, one on each node,", "world": "of all {} ranks"}
 
 
 def steps_section(s: Summary, inputs: Inputs) -> Section:
@@ -165,10 +169,6 @@ def _distribution(by_rank: dict[str, list[float]]) -> Figure:
     return Figure("step-distribution", words, data, axes, height=300)
 
 
-_AROUND = 4  # to either side of a message size that stands alone
-_FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
-
-
 def communication_section(s: Summary, inputs: Inputs) -> Section:
     """Per kind of collective: count, bytes, bandwidth, waiting and transfer, last arrivals; empty without any."""
     if not s.collectives:
@@ -300,10 +300,6 @@ def _fits(links: Sequence[Result]) -> list[Table]:
     ]
     head = ("collective", "scope", "ranks", "α", "1/β (alg)", "run")
     return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)
-
-
-_WORDS = {"intra": "inside a node", "inter": "between nodes", "world": "among all ranks"}
-_GROUPS = {"intra": "of {} ranks inside a node", "inter": "of {} ranks, one on each node,", "world": "of all {} ranks"}
 
 
 def tests_section(s: Summary, inputs: Inputs) -> Section:

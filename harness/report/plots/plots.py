@@ -22,13 +22,18 @@ from harness.report.timeline.timeline_model import DeviceBins
 
 T = TypeVar("T")
 MOST_ROWS = 256  # at most 25,600 cells in each of two layers
-_FEW = 40
-_MARKS = 24
+_FEW = 40  # rows that have a name each
+_MARKS = 24  # names of many rows
 _LAYERS: tuple[tuple[str, Callable[[NetworkOverTime], Sequence[float | None]]], ...] = (
     ("sent", lambda o: o.sent_gb_per_s),
     ("received", lambda o: o.received_gb_per_s),
 )
 SAMPLED_BY = {"monitor": "the monitor", "nsys": "nsys"}
+SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
+_LAG = "#d1495b"
+_LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between these
+_APART = 4  # rows between two names of an axis
+_MANY = 40  # labels of the heat map of devices; the pointer shows the names of the others
 
 
 def drawn_nodes(s: Summary) -> list[NodeNetwork]:
@@ -154,14 +159,6 @@ def _runs(names: Iterable[T]) -> list[tuple[T, int, int]]:
     return found
 
 
-SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
-_LAG = "#d1495b"
-_LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between these
-
-
-_APART = 4  # rows between two names on it
-
-
 def pace_scale_of(paces: Sequence[Pacing]) -> tuple[float, float]:
     """The ends of the colour scales for these jobs: per cent, and milliseconds of lag. Two in a hundred cells are
     beyond the ends, but no outlier is."""
@@ -261,9 +258,6 @@ def _borders(heat: PaceHeat) -> list[dict[str, Any]]:
     place = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y"}
     line = {"color": "#888888", "width": 1}
     return [place | {"y0": b - 0.5, "y1": b - 0.5, "line": line} for _, _, b in groups[:-1]]
-
-
-_MANY = 40  # most rows with a label; the pointer shows the names of the others
 
 
 def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:

@@ -15,6 +15,11 @@ from harness.common.errors import WorkError
 from harness.common.printable import printable_value
 from harness.report.elements import Figure
 
+_PIXELS_PER_INCH = 96
+DPI = 160
+INK = "#1b2129"
+_Trace = dict[str, Any]
+
 
 def plain(text: str) -> str:
     """The text in which every dollar sign is only a dollar sign.
@@ -32,12 +37,6 @@ def plain_values(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain_values(inner) for name, inner in value.items()}
     return [plain_values(inner) for inner in value] if isinstance(value, (list, tuple)) else value
-
-
-_PIXELS_PER_INCH = 96
-DPI = 160
-INK = "#1b2129"
-_Trace = dict[str, Any]
 
 
 def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> list[Path]:

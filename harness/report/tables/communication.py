@@ -16,6 +16,9 @@ from harness.report.tables.table import Column, File, TableOf, file_of, plain
 SHOWN = 30  # of collectives, on the page
 _IN_TERMINAL = 12
 _SIZES = 60
+SECTION = "nccl"
+_OF_LOG: dict[str, Any] = {"section": SECTION, "most": 16}
+_LONG = 70
 
 
 def _cut_each(groups: Sequence[str], width: int) -> list[str]:
@@ -215,11 +218,6 @@ CLOCKS = TableOf[summary.Clock](
     section="collectives",
     file=file_of("clocks"),
 )
-
-
-SECTION = "nccl"
-_OF_LOG: dict[str, Any] = {"section": SECTION, "most": 16}
-_LONG = 70
 
 
 def _file(part: str) -> File:

@@ -35,15 +35,22 @@ METRICS = {  # field of PopEfficiency -> name for compare and --fail-if
     "transfer": "transfer_efficiency",
     "orchestration": "orchestration_efficiency",
 }
+Row = tuple[str, float | None, str]  # the field, its value, and of what it is a share, or why it is not known
+TOP = 12  # shown rows of long tables
+_UNKNOWN = 8  # shown kernels that no rule recognises
+_Range = tuple[summary.RangeTime, bool]  # and whether the job has a device: without a device no work is shown
+_Kernel = tuple[summary.KernelTime, bool]  # and whether the job communicates: else nothing can overlap
+_FEW = 4  # changes of pace with a sentence of their own
+_RANKS = 8  # of a change, by their numbers
+_NAMED = 3  # outliers with a sentence of their own
+_PLACES = 8  # in the terminal
+_MEASURES = {"step": "behind the median step", "own work": "behind the median in its own work"}
 
 
 def efficiency_label(field: str, indent: str) -> str:
     """The name of an efficiency, indented below the one of which it is a factor."""
     depth, name, _ = _SHOWN[field]
     return indent * depth + name
-
-
-Row = tuple[str, float | None, str]  # the field, its value, and of what it is a share, or why it is not known
 
 
 def _rows(s: Summary) -> list[Row]:
@@ -92,19 +99,12 @@ EFFICIENCY = TableOf[Row](
 )
 
 
-TOP = 12  # shown rows of long tables
-_UNKNOWN = 8
-
-
 def _works(s: Summary) -> str:
     return work_word(s.devices)
 
 
 def _work(s: Summary) -> str:
     return work_word(s.devices).removesuffix("s")
-
-
-_Range = tuple[summary.RangeTime, bool]  # and whether the job has a device: without a device no work is shown
 
 
 def _ranges(s: Summary) -> list[_Range]:
@@ -130,8 +130,6 @@ RANGES = TableOf[_Range](
     spare=("idle inside it",),
     file=file_of("ranges"),
 )
-
-_Kernel = tuple[summary.KernelTime, bool]  # and whether the job communicates: else nothing can overlap
 
 
 def _kernels(s: Summary) -> list[_Kernel]:
@@ -240,10 +238,6 @@ STAGES = TableOf[summary.PipelineStage](
 )
 
 
-_FEW = 4  # changes with a sentence of their own
-_RANKS = 8  # by their numbers
-
-
 def pace_change_sentences(s: Summary) -> list[str]:
     """What changed when, and which rank the others wait for; empty if the pace is steady and no rank stands out."""
     changes = [_change(each) for each in s.pace_changes]
@@ -298,11 +292,6 @@ PACE_CHANGES = TableOf[summary.PaceChange](
     advice=pace_change_sentences,
     file=file_of("pace_changes"),
 )
-
-
-_NAMED = 3  # outliers with a sentence of their own
-_PLACES = 8  # in the terminal
-_MEASURES = {"step": "behind the median step", "own work": "behind the median in its own work"}
 
 
 def pace_sentences(s: Summary) -> list[str]:

@@ -16,6 +16,7 @@ from harness.report.tables.efficiency import signed
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 LEAST_GAIN = 0.02  # of the step; page and terminal leave out smaller gains, files and JSON have them
+_IN_TERMINAL = 8  # workers
 
 
 class Changed(NamedTuple):
@@ -88,9 +89,6 @@ WHAT_IFS = TableOf[Changed](
     spare=("command",),
     file=File("what_ifs", lambda s: map(plain, s.replay.what_ifs if s.replay else [])),
 )
-
-
-_IN_TERMINAL = 8  # workers
 
 
 class _Operation(NamedTuple):

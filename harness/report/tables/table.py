@@ -18,6 +18,9 @@ R = TypeVar("R")
 FileRow = dict[str, Any]
 OfSummary = Callable[[Summary], str]
 WHOLE = 1_000  # characters of a name that is cut only where the table is fitted to a terminal
+WIDTH = 118  # of a file's lines, and of sentences on a wider screen
+NAME = 30  # names are cut to this width before a column of numbers is left out
+_INDENT, _GAP = 2, 2  # the gap is that of `aligned`
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,6 @@ def setting(value: object) -> str:
     if isinstance(value, tuple | list):
         return " ".join(map(str, value)) or "–"
     return "–" if value is None else str(value)
-
-
-WIDTH = 118  # of a file's lines, and of sentences on a wider screen
-NAME = 30  # names are cut to this width before a column of numbers is left out
-_INDENT, _GAP = 2, 2  # the gap is that of `aligned`
 
 
 @dataclass

@@ -15,6 +15,7 @@ from harness.report.tables.table import Column, TableOf, file_of, file_per_devic
 _LEAST_BEFORE = 0.05  # of what was recorded, from which the time before the first step is a row
 _GAPS = 6
 _ACTIVITIES = 12
+Labelled = tuple[str, Device]
 
 
 def device_labels(some: Sequence[Device], devices: Sequence[Device]) -> list[str]:
@@ -36,9 +37,6 @@ def _split_caption(s: Summary) -> str:
 def _causes(d: Device) -> str:
     causes = (f"{cause_word(c.cause, is_cpu(d))} {of(c.duration_ns, d.window_ns)}" for c in d.idle_causes)
     return ", ".join(causes) or "–"
-
-
-Labelled = tuple[str, Device]
 
 
 def labelled(devices: Sequence[Device], s: Summary) -> list[Labelled]:
