@@ -1,5 +1,4 @@
-"""The answer that a report begins with: where a step's time goes, the largest loss, what to try next; for a mystery how
-its reader gives an answer."""
+"""The answer that a report begins with: where a step's time goes, the largest loss, what to try next."""
 
 from __future__ import annotations
 
@@ -251,8 +250,7 @@ def _reason(problem: Problem) -> str:
 
 
 def _weight(s: Summary, problem: Problem) -> int:
-    """How much a problem changes the answer, the most first: parts that are absent, what every time depends on, what
-    the told cause depends on, and the others."""
+    """How much a problem changes the answer, the most first: absent parts, all times, the told cause, others."""
     if problem.what in _PARTS_ABSENT:
         return 0
     if problem.what in _ALL_TIMES:
@@ -288,8 +286,7 @@ def _where(s: Summary) -> str | None:
 
 
 def _step_time(s: Summary, median_ns: int) -> str:
-    """The mean, which every loss is a part of; the median too, where it is not the usual step or part of the step is
-    between the marks."""
+    """The mean, of which every loss is a part; the median too, if it differs or a part is between the marks."""
     steps = s.steps
     mean_ns = (s.replay.step_ns if s.replay else None) or steps.mean_ns or median_ns
     device, ahead = (" on the device", "; the host is ahead of it") if steps.on_device else ("", "")

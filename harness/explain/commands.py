@@ -44,8 +44,7 @@ def measured(s: Summary) -> MeasuredRun:
 
 
 def _has_room(s: Summary, other: Sharding) -> bool:
-    """Whether another sharding fits into memory: the measured peak and the states that it holds more. False: not
-    known."""
+    """Whether the measured peak and the states that another sharding holds more fit into memory. False: not known."""
     asked, first = asked_of(s), s.training[0] if s.training else None
     room = min((m.memory_total_bytes for m in s.monitor if m.memory_total_bytes), default=0)
     peak = max((t.peak_memory_bytes or 0 for t in s.training), default=0)
@@ -159,8 +158,7 @@ def _command(summary: Summary, asked: Experiment) -> str | None:
 
 
 def changed_experiment(summary: Summary, fields: Fields) -> Experiment | None:
-    """The experiment of the summary's run with these fields. None: the run is not one of ours, or the change breaks a
-    rule or changes nothing."""
+    """The run's experiment with these fields. None: not one of ours, a broken rule, or no change."""
     asked = _asked(summary)
     if asked is None or not set(fields) <= set(type(asked).model_fields):
         return None
@@ -189,8 +187,7 @@ def _asked(summary: Summary) -> Experiment | None:
 
 
 def _fits(summary: Summary, changed: Experiment, fields: Fields) -> bool:
-    """Whether the changed experiment also keeps the rules between its fields and the recorded defaults, which depend
-    on the number of ranks and the model."""
+    """Whether the changed experiment also keeps the rules with the recorded defaults, which follow other fields."""
     whole, recorded = changed.model_dump(), resolved(summary)
     filled = recorded.model_dump() if recorded else {}
     defaults = {n: v for n, v in filled.items() if whole[n] is None and n not in fields}
@@ -228,8 +225,7 @@ def _recorded_place(site: Mapping[str, Any]) -> list[str] | None:
 def without_faults(
     s: Summary, names: Collection[str], phase: str | None = None, ranks: Collection[int | None] | None = None
 ) -> Fields | None:
-    """The field without the faults of these names, or None where the run asked for none of them. phase, ranks: only
-    faults that happen there; None: wherever they happen."""
+    """The field without the faults of these names that happen in the phase and on the ranks; None if none does."""
     asked: tuple[str, ...] = getattr(asked_of(s), "faults", ())
     kept = tuple(text for text in asked if not _is_meant(text, names, phase, ranks))
     return {"faults": kept} if len(kept) < len(asked) else None

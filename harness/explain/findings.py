@@ -78,8 +78,7 @@ def reason_of(s: Summary, found: TimeLost) -> Reason:
 
 
 def loss_sentence(s: Summary, found: TimeLost) -> str:
-    """The loss, once: of what, how much of a mean step with its interval, and on which ranks. The numbers are as exact
-    as the step is told."""
+    """The loss, once: of what, how much of a mean step with its interval, and on which ranks."""
     own = reason_of(s, found)
     if found.basis == "share":
         return f"The largest avoidable part is {_part(s, found, own)}."
@@ -106,8 +105,7 @@ def _loss(s: Summary, found: TimeLost, own: Reason) -> str:
 
 
 def explanation(s: Summary, found: TimeLost) -> str:
-    """What is known of the largest loss beside its size: who waits for these ranks, when it was seen, what most of it
-    is, its lines, and why it costs time."""
+    """What is known of the largest loss beside its size: who waits, when it was seen, what most of it is, and why."""
     own = reason_of(s, found)
     if found.basis == "share":
         largest = largest_first_uses(s) if found.cause == "first-use" else ""
@@ -129,8 +127,7 @@ def first_lines(s: Summary, found: TimeLost) -> list[str]:
 
 
 def certain_sentence(s: Summary) -> str:
-    """What holds although others disturbed the recording: a loss that recurs and whose interval begins above what is
-    told at all; else that no time does."""
+    """What holds although others disturbed the recording: at best a loss that recurs and is surely noticeable."""
     step_ns = s.replay.step_ns if s.replay else 0
     recurs = [f for f in s.findings if f.low_ns is not None and (f.standing or f.every)]
     sure = next((f for f in recurs if f.low_ns and f.low_ns >= NOTICEABLE * step_ns), None)

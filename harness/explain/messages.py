@@ -1,7 +1,5 @@
-"""Which collectives a job's exposed communication consists of: name, size, group, place and rate, and what helps where
-one of them is most of it; and what it sends that its model does not need: gradients of every micro-batch, further
-reductions, many small ones, buffers. Knows the Summary's messages and traffic, not how they were found.
-"""
+"""Which collectives the exposed communication consists of and what helps; and what a job sends that its model does not
+need: gradients of every micro-batch, further reductions, many small ones, buffers."""
 
 from __future__ import annotations
 
@@ -58,9 +56,8 @@ _FP32 = 4  # bytes
 
 @dataclass(frozen=True)
 class Largest:
-    """The messages of a job that are exposed longest. row: those of the rank that has them exposed least, since what
-    others take longer is waiting for it. share: of that rank's exposed communication. waiting: share of their time on
-    all ranks; None: not known."""
+    """The messages that are exposed longest. row: those of the rank that has them exposed least, since the others wait
+    for it. share: of that rank's exposed communication. waiting: share of all ranks' time; None: not known."""
 
     row: LongMessage
     share: float
@@ -115,9 +112,8 @@ def _of_ranks(s: Summary, every: Sequence[LongMessage]) -> Largest:
 
 
 def named(s: Summary) -> str:
-    """A sentence of what the exposed communication consists of: "Most of the exposed communication is one all-gather of
-    1.05 GB among 2 ranks inside Head, exposed for 441 ms at 2.38 GB/s (bus bandwidth 1.19 GB/s)."; empty where nothing
-    was recorded of it."""
+    """What the exposed communication consists of: "Most of the exposed communication is one all-gather of 1.05 GB among
+    2 ranks inside Head, exposed for 441 ms at 2.38 GB/s (bus bandwidth 1.19 GB/s)."; empty if not recorded."""
     found = largest(s)
     if found is None:
         return ""
@@ -198,8 +194,7 @@ def _far_below(s: Summary, found: Largest) -> str:
 
 
 def advice_of(s: Summary) -> str:
-    """What helps where a single message, or large messages, are most of what is exposed; else empty: fewer, larger
-    ones help."""
+    """What helps if a single message, or large messages, are most of what is exposed; else empty."""
     found = largest(s)
     if found is None:
         return ""
@@ -222,8 +217,7 @@ def advice_of(s: Summary) -> str:
 
 
 def least_waiting(s: Summary) -> str:
-    """Of a job of which some ranks were not read: how much of the others' collectives is waiting at least; empty if it
-    is little or not known."""
+    """If some ranks were not read: how much of the others' collectives is waiting at least; empty if it is little."""
     rows = [row for row in s.collectives if row.least_waiting_ns is not None]
     total_ns, waiting_ns = (
         sum(getattr(row, name) or 0 for row in rows) for name in ("duration_ns", "least_waiting_ns")
@@ -267,8 +261,7 @@ def excess(s: Summary) -> Excess | None:
 
 
 def why_not_split(s: Summary) -> str | None:
-    """Of one rank of a job alone: why its communication is not split, and what would show it. None: others were read,
-    or it has no communication."""
+    """Of one rank alone: why its communication is not split into waiting and transfer, and what would show it."""
     size = s.world_size or max((c.group_size or 0 for c in s.collectives), default=0)
     if len(s.sources) != 1 or size < 2 or not s.collectives:
         return None
@@ -280,8 +273,7 @@ def why_not_split(s: Summary) -> str | None:
 
 
 def of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
-    """The rows of all ranks as those of one: counts are means, times those of the rank that takes least, since what
-    others take longer is waiting for a late rank."""
+    """The rows of all ranks as one's: means of counts, and times of the rank that takes least, as the others wait."""
     alike: dict[tuple[object, ...], list[Traffic]] = defaultdict(list)
     for row in rows:
         alike[row.kind, row.group, row.phase, row.bytes].append(row)

@@ -128,8 +128,7 @@ def _of_messages(s: Summary, found: TimeLost) -> Reason:
 
 
 def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
-    """Why communication is exposed: an option that was switched off, what the model does not need, a late rank, one
-    message."""
+    """Why communication is exposed: a switched-off option, needless messages, a late rank, one message."""
     asked, seen = asked_of(s), measured(s)
     # In a pipeline some waiting lies in the bubble, and how much is not known.
     waited = waiting_share(s) if s.pipeline is None else None

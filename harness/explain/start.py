@@ -173,8 +173,7 @@ def recorded_words(s: Summary, window_ns: int) -> str:
 
 
 def says_first_use(s: Summary, problem: Problem, most: int) -> bool:
-    """Whether another sentence says what a problem says: first use is told once, with its time. most: findings that are
-    told."""
+    """Whether another sentence tells the first use that a problem tells. most: findings that are told."""
     if problem.what != FIRST_USE:
         return False
     return is_only_start(s) or any(f.cause == Cause.FIRST_USE.value for f in s.findings[:most])

@@ -69,8 +69,7 @@ class Fit(_FilePart):
 
 
 class Result(_FilePart):
-    """One collective in one scope. `reason`: why there are fewer points than requested. Without `fit`, there were too
-    few message sizes for a line."""
+    """One collective in one scope. reason: why points are missing. fit: None for too few message sizes."""
 
     collective: str
     scope: str  # intra | inter | world

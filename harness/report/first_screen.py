@@ -54,8 +54,7 @@ def _unit(s: Summary) -> str:
 
 
 def _of_replay(s: Summary) -> StepBar | None:
-    """What no finding explains, and the findings in their order: each takes at most what the others left of the time
-    that all of them would save together."""
+    """What no finding explains, then the findings: each takes at most what is left of their common time."""
     replay, left = s.replay, s.replay.remainder if s.replay else None
     if replay is None or left is None or replay.unexplained_ns is None:
         return None
@@ -110,8 +109,7 @@ def _bar(what: str, whole_ns: float, parts: Iterable[Part]) -> StepBar:
 
 
 def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path | None = None) -> Text:
-    """The first screen, in lines of at most `width` characters; commands and paths stay whole. more: the command that
-    shows all of it. page: where the page was written."""
+    """Only commands and paths are wider than `width`. more: the command that shows all. page: its file."""
     said, lines = answer(s), _Lines(min(width, WIDTH))
     lines.wrapped(heading(s), "bold", "  ")
     ended = [doubt for doubt in said.doubts if doubt.lower().startswith(NOT_COMPLETED)]

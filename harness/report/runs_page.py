@@ -1,5 +1,4 @@
-"""The page of all runs: a table to sort and to filter, and the command that compares two of them. It knows no run:
-what it shows of one is given."""
+"""The page of all runs: a table to sort and to filter, and the command that compares two. It reads no run."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ class ListedRun(NamedTuple):
 
 
 def runs_page(runs: Sequence[ListedRun], notes: Sequence[str], folder: str) -> str:
-    """The page as HTML, the runs in this order, their bars on one scale. notes: sentences below the table. folder:
-    where the runs are."""
+    """The page as HTML, its bars on one scale. notes: sentences below the table. folder: where the runs are."""
     scripts = [page_part(name) for name in ("bytes.js", "paper.js", "list.js")]
     labels: dict[str, dict[str, None]] = {}
     for part in (part for run in runs if run.bar for part in run.bar.parts):

@@ -66,8 +66,7 @@ def runs_text(point: PointValues, metrics: Sequence[str]) -> str:
 
 
 def scale_of(metric: str, largest: float) -> tuple[str, float]:
-    """The axis of a metric whose largest value is `largest`, in the metric's own unit: its label, and the factor for
-    each value."""
+    """The label of the axis of a metric whose largest value is `largest`, and the factor for each value."""
     for pattern, unit, factor in _SCALES:
         if re.search(pattern, metric):
             small = unit == "GB" and largest < 1e9
@@ -119,8 +118,7 @@ def _along_one_axis(points: Sequence[PointValues]) -> list[PointValues]:
 
 
 def _no_difference(alike: Sequence[PointValues], best: PointValues, line: list[PointValues]) -> str:
-    """`from A to B no difference can be told`; points that do not follow each other on one axis are listed. Empty if
-    there is only the best."""
+    """`from A to B no difference can be told`, or a list if they do not follow each other; empty without others."""
     others = [_words(point) for point in alike if point is not best]
     places = sorted(line.index(point) for point in alike) if line else []
     if len(others) > 1 and places and places[-1] - places[0] == len(others):
@@ -133,8 +131,7 @@ def _no_difference(alike: Sequence[PointValues], best: PointValues, line: list[P
 
 
 def write_csv(points: Sequence[PointValues], path: Path) -> None:
-    """Every measured value of every point: its mean, the ends of its interval, and of how many runs. Raises WorkError:
-    the file cannot be written."""
+    """Each value of each point: mean, ends of the interval, count. Raises WorkError: it cannot be written."""
     axes = list(points[0].settings) if points else []
     metrics = list(dict.fromkeys(name for point in points for name in point.values))
     ends = ("", "_low", "_high", "_n")
@@ -154,8 +151,7 @@ def _write_rows(rows: Sequence[Sequence[Any]], path: Path) -> None:
 
 
 def plot_series(title: str, points: Sequence[PointValues], metric: str, against: str, path: Path) -> None:
-    """Write the plot: `metric` against the option `against`, one line for each setting of the other options. Raises
-    WorkError: the file cannot be written."""
+    """Plot a metric against an option, a line for each setting of the others. Raises WorkError: not written."""
     known = [point for point in points if metric in point.values]
     intervals = [point.values[metric] for point in known]
     ends = [end for value in intervals for end in (value.low, value.mean, value.high) if end is not None]

@@ -1,5 +1,4 @@
-"""The parts of a device's window, each with its colour, for the bars of reports and comparisons. The parts add up to
-the window. Knows no plot."""
+"""The parts of a device's window, which add up to it, each with its colour. Knows no plot."""
 
 from __future__ import annotations
 

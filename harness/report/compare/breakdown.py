@@ -1,5 +1,4 @@
-"""A step of several runs in parts that add up, and a sentence about the part that makes the difference. Knows no
-plot."""
+"""A step of several runs in parts that add up, and a sentence about what makes the difference. Knows no plot."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ def is_per_token(summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> b
 
 
 def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
-    """The parts that make the difference between the base and another run; empty if no part is large, or if a
-    withheld part can be the cause."""
+    """The parts that make the difference to the base; empty if none is large, or a withheld part can be the cause."""
     by_index = {run.index: run for run in found}
     if 0 not in by_index or index not in by_index:
         return ""

@@ -97,8 +97,7 @@ def _have_epochs(tracks: Sequence[ProcessTrack]) -> bool:
 
 
 def _from_zero(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int]) -> list[ProcessTrack]:
-    """The run's tracks on a clock that is 0 at the first track's begin, so that the days between two runs are not
-    drawn. Without comparable clocks each track begins at 0."""
+    """On a clock that is 0 at the first track's begin; if clocks cannot be compared, each track begins at 0."""
     if not _have_epochs(tracks):
         return [replace(track, clock="", epoch_ns=-track.window[0]) for track in tracks]
     epochs = [(track.epoch_ns or 0) - offsets_ns.get(track.clock, 0) for track in tracks]

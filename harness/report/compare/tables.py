@@ -1,5 +1,4 @@
-"""The tables of a comparison of two or more runs, for terminal and page. The first run, a, is the base; every pair is
-another run against it."""
+"""The tables of a comparison, for terminal and page. The first run, a, is the base of every pair."""
 
 from __future__ import annotations
 

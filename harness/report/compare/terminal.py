@@ -20,8 +20,7 @@ _MOVED = "Ranges and kernels with the largest change from a to {}, per rank and 
 
 
 def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = ()) -> str:
-    """The comparison for a terminal: one column for each run, b, c, … against a. With the runs' summaries it also
-    names the part of the step that makes the difference."""
+    """A column for each run against a. With the runs' summaries also the part of the step that makes the difference."""
     known, names = tables.others(pairs), [pairs[0].a, *(pair.b for pair in pairs)]
     steps = [_step_time(pair, other) + why for (other, pair), why in zip(known, _whys(pairs, summaries), strict=True)]
     blocks = [

@@ -366,8 +366,7 @@ def page_environment() -> Environment:
 
 
 def _prose(text: str, plain: Callable[[str], Markup] = escape) -> Markup:
-    """A sentence: what is between two backticks is a command, which a narrow screen scrolls and never breaks. plain:
-    makes HTML of the text around it."""
+    """A sentence; what is between two backticks is a command, which never breaks. plain: makes HTML of the rest."""
     parts = printable(text).split("`")
     if len(parts) % 2 == 0:
         return plain(printable(text))

@@ -312,9 +312,8 @@ def _energy(inputs: Inputs) -> list[Any]:
 
 
 def energy_within(device: Series, start_ns: int, end_ns: int) -> float | None:
-    """Joules between two moments: differences of the device's counter, else power integrated by trapezoids. Both are
-    straight lines between samples. None when the samples do not cover the whole time: over a gap, only a counter that
-    ran on is known, and only when the gap is over."""
+    """Joules between two moments: differences of the device's counter, else power integrated by trapezoids. None when
+    the samples do not cover the time: over a gap, only a counter that ran on is known, when the gap is over."""
     if any(before < moment < after for before, after in device.gaps for moment in (start_ns, end_ns)):
         return None
     metered = counted(device)

@@ -125,8 +125,7 @@ def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, A
 
 
 def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Shades behind the phases in which the profiler works, and their entries in the legend. Words above the bands
-    would overlap if a phase has one or two steps."""
+    """Shades behind the profiler's phases, and their legend: words above phases of one step would overlap."""
     shapes, named = [], []
     for phase, color in _SHADES.items():
         inside = [x.step for x in steps if x.phase == phase]

@@ -21,8 +21,7 @@ def run_among(tokens: Sequence[str]) -> Run | None:
 
 
 def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozenset[int] | None) -> None:
-    """Check the request for pages before anything is written. Raises RequestError: `asked` is a folder, or a rank is
-    not in a job."""
+    """Check a request for pages. Raises RequestError: `asked` is a folder, or a rank is not in a job."""
     if asked is not None and asked.is_dir():
         raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {Run(asked).page}")
     for summary in summaries:

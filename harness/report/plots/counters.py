@@ -86,8 +86,7 @@ def _lines(marks: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None:
-    """GB/s of each port over time, a row per port; None without ports that lead out of a node. step_begins_ns: unix
-    time of the profiled steps."""
+    """GB/s of each port that leads out of a node, over time. step_begins_ns: unix time of the profiled steps."""
     known = [n for n in s.network if n.over_time and n.ports_over_time and not n.loopback]
     by = "nsys" if any(n.sampled_by == "nsys" for n in known) else "monitor"
     nodes = [n for n in known if n.sampled_by == by]

@@ -160,8 +160,7 @@ def _runs(names: Iterable[T]) -> list[tuple[T, int, int]]:
 
 
 def pace_scale_of(paces: Sequence[Pacing]) -> tuple[float, float]:
-    """The ends of the colour scales for these jobs: per cent, and milliseconds of lag. Two in a hundred cells are
-    beyond the ends, but no outlier is."""
+    """The ends of these jobs' colour scales, per cent and milliseconds: beyond are 2 % of the cells, and no outlier."""
     rows = [row for pace in paces if pace.heat for row in pace.heat.rows]
     share = 100 * _far(x for row in rows for x in (*row.step_share, *row.own_share))
     share = max([share, *(100 * x.behind_share for pace in paces for x in pace.outliers)])

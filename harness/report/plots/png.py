@@ -40,8 +40,7 @@ def plain_values(value: Any) -> Any:
 
 
 def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> list[Path]:
-    """Write `folder`/<prefix><id>.png of each figure; returns the paths. Raises WorkError: the folder cannot be
-    written."""
+    """Write `folder`/<prefix><id>.png of each figure; returns the paths. Raises WorkError: it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(figure, folder / f"{prefix}{figure.id}.png") for figure in figures]

@@ -1,5 +1,4 @@
-"""The tables about collectives. Every count is for one rank, every mean for one call of one rank; where ranks differ,
-the cell gives the range."""
+"""The tables about collectives: counts of one rank, means of one call; where ranks differ, the range."""
 
 from __future__ import annotations
 

@@ -161,9 +161,8 @@ def facts(rows: Iterable[Sequence[str]], width: int) -> list[str]:
 
 
 def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
-    """The table with lines of at most `width` characters, as far as its first two columns allow. Columns are left out
-    in this order: the columns in `spare`, the columns at the right end. Names are shortened last, and only to `NAME`
-    characters."""
+    """The table with lines of at most `width` characters, as far as its first two columns allow: without the columns in
+    `spare`, then without those at the right end; names are shortened last, to at least `NAME` characters."""
     widths = [max(map(len, column)) for column in zip(shown.head, *shown.rows, strict=True)]
     kept = _kept(shown, [min(w, NAME) if i < shown.left else w for i, w in enumerate(widths)], width, spare)
     widest = _shortened({i: widths[i] for i in kept}, shown.left, width)

@@ -1,5 +1,4 @@
-"""A Summary as text for a terminal, whole. The tables are the page's, with the columns that fit. Knows two tables only:
-the split of the devices' time and the speed."""
+"""A Summary as text for a terminal: the page's tables, with the columns that fit."""
 
 from __future__ import annotations
 

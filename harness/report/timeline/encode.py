@@ -1,5 +1,4 @@
-"""Process tracks as the bytes that the page's timeline reads: a JSON head, then columns as planes of bytes, which
-compress well. templates/report/timeline.js reads them."""
+"""Process tracks as the bytes that templates/report/timeline.js reads: a JSON head, then columns as planes of bytes."""
 
 from __future__ import annotations
 
@@ -25,9 +24,8 @@ _LARGEST = 2**32 - 1
 
 
 def pack(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int], notes: Sequence[str] = ()) -> bytes:
-    """All tracks on one time axis that begins at 0 with the earliest window. `offsets_ns`: how far a clock is ahead of
-    the reference (Summary.clocks). Each of the tracks whose clocks cannot be compared begins at 0, and a note says
-    so."""
+    """All tracks on one time axis that begins at 0 with the earliest window. offsets_ns: how far a clock is ahead. If
+    the tracks' clocks cannot be compared, each track begins at 0, and a note says so."""
     origins, remark = _origins(tracks, offsets_ns)
     unit_ns = _unit(tracks)
     texts: dict[str, int] = {}

@@ -1,5 +1,4 @@
-"""The part of the page data that a page shows: ranks, steps, the heatmap's bins, a pipeline's Gantt chart. Reads
-a trace only if it has no page data."""
+"""What a page shows of the page data: ranks, steps, bins, a pipeline's passes. Reads only traces without page data."""
 
 from __future__ import annotations
 
@@ -53,9 +52,8 @@ class TimelineModel:
 
 
 def choose(s: Summary, ranks: frozenset[int] | None = None, runs: int = 1) -> ShownRanks:
-    """Ranks and steps that fit into a page of `runs` runs, from the Summary alone: no trace is read. Shown by default:
-    all ranks when they are few, else the first and last, the fastest and slowest, the stragglers, one of each stage,
-    and evenly spread ones."""
+    """Ranks and steps that fit into a page of `runs` runs; no trace is read. Shown by default: all ranks when they are
+    few, else the first, last, fastest and slowest, the stragglers, one of each stage, and evenly spread ones."""
     known = [r for r in s.ranks if r is not None]
     chosen = ranks if ranks is not None else _worth_showing(s, known)
     count = max(len(chosen) if chosen is not None else len(s.devices), 1)
@@ -108,8 +106,7 @@ def notes(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> lis
 def draw(
     s: Summary, choice: ShownRanks, page_data: Sequence[PageData] = (), progress: OnProgress = silent
 ) -> TimelineModel:
-    """The model of the choice. A trace without page data is read, if its file still exists; of very many ranks only
-    those that are shown."""
+    """The model of the choice. Traces without page data are read, if they exist; of very many only shown ranks."""
     many = len(s.sources) > MOST_DETAILED
     at_hand: dict[str, list[PageData]] = {x.path: [] for x in s.sources if not many or _is_shown(x.rank, choice)}
     for one in page_data:
