@@ -116,17 +116,15 @@ TRAFFIC = TableOf[summary.Traffic](
 )
 
 
-def _where(m: summary.LongMessage) -> str:
-    return m.range or (m.where.function if m.where else m.phase)
-
-
 LONG_MESSAGES = TableOf[summary.LongMessage](
     caption="Collectives that are exposed longest, by their place in the program",
     rows=lambda s: sorted(s.long_messages, key=lambda m: -m.exposed_ns)[:SHOWN],
     columns=(
         Column("rank", lambda m: "–" if m.rank is None else str(m.rank)),
         Column("collective", lambda m: m.kind),
-        Column("inside", _where, _cut_each, page=40, terminal=24),
+        Column(
+            "inside", lambda m: m.range or (m.where.function if m.where else m.phase), _cut_each, page=40, terminal=24
+        ),
         Column("bytes", lambda m: amount(m.bytes)),
         Column("ranks", lambda m: str(m.group_size or "–")),
         Column("calls", lambda m: f"{m.count:,}"),
@@ -252,12 +250,15 @@ NCCL = TableOf[tuple[str, str]](
 )
 
 
-def _counted(fits: Callable[[summary.NcclConnection], bool]) -> Callable[[Summary], float | None]:
-    return lambda s: sum(row.count for row in s.nccl.connections if fits(row)) if s.nccl else None
+def _counted(name: str, label: str, meaning: str, fits: Callable[[summary.NcclConnection], bool]) -> Number:
+    def count(s: Summary) -> float | None:
+        return sum(row.count for row in s.nccl.connections if fits(row)) if s.nccl else None
+
+    return Number(f"nccl_{name}_connection_count", f"NCCL: connections {label}", count, meaning)
 
 
-def _of(kind: str) -> Callable[[Summary], float | None]:
-    return _counted(lambda row: row.transport.startswith(kind))
+def _of(kind: str) -> Callable[[summary.NcclConnection], bool]:
+    return lambda row: row.transport.startswith(kind)
 
 
 CONNECTIONS = TableOf[summary.NcclConnection](
@@ -281,27 +282,12 @@ CONNECTIONS = TableOf[summary.NcclConnection](
             lambda s: next((c.channel_count for c in s.nccl.communicators), None) if s.nccl else None,
             "`channel_count` of the largest communicator.",
         ),
-        Number(
-            "nccl_p2p_connection_count",
-            "NCCL: connections from GPU to GPU",
-            _of("P2P"),
-            "Σ `count` of `nccl.connections` whose transport is `P2P/…`.",
-        ),
-        Number(
-            "nccl_shm_connection_count", "NCCL: connections through host memory", _of("SHM"), "The same of `SHM/…`."
-        ),
-        Number("nccl_net_connection_count", "NCCL: connections over a network", _of("NET"), "The same of `NET/…`."),
-        Number(
-            "nccl_socket_connection_count",
-            "NCCL: connections over sockets",
-            _of("NET/Socket"),
-            "The same of `NET/Socket`.",
-        ),
-        Number(
-            "nccl_gdrdma_connection_count",
-            "NCCL: connections with GPUDirect RDMA",
-            _counted(lambda row: bool(row.gdrdma)),
-            "Σ `count` of `nccl.connections` with `gdrdma`.",
+        _counted("p2p", "from GPU to GPU", "Σ `count` of `nccl.connections` whose transport is `P2P/…`.", _of("P2P")),
+        _counted("shm", "through host memory", "The same of `SHM/…`.", _of("SHM")),
+        _counted("net", "over a network", "The same of `NET/…`.", _of("NET")),
+        _counted("socket", "over sockets", "The same of `NET/Socket`.", _of("NET/Socket")),
+        _counted(
+            "gdrdma", "with GPUDirect RDMA", "Σ `count` of `nccl.connections` with `gdrdma`.", lambda c: bool(c.gdrdma)
         ),
     ),
 )

@@ -27,14 +27,8 @@ _SHOWN = {  # field of PopEfficiency -> how far it is indented, its name, and of
     "transfer": (2, "transfer", "elapsed time with an ideal network / elapsed time"),
     "orchestration": (1, "orchestration efficiency", "largest active time of a device / elapsed time"),
 }  # fmt: skip
-METRICS = {  # field of PopEfficiency -> name for compare and --fail-if
-    "parallel": "parallel_efficiency",
-    "load_balance": "load_balance",
-    "communication": "communication_efficiency",
-    "serialisation": "serialisation_efficiency",
-    "transfer": "transfer_efficiency",
-    "orchestration": "orchestration_efficiency",
-}
+# field of PopEfficiency -> name for compare and --fail-if
+METRICS = {field: field if field == "load_balance" else f"{field}_efficiency" for field in _SHOWN}
 Row = tuple[str, float | None, str]  # the field, its value, and of what it is a share, or why it is not known
 TOP = 12  # shown rows of long tables
 _UNKNOWN = 8  # shown kernels that no rule recognises
@@ -328,14 +322,10 @@ def how_grouped(pace: summary.Pacing) -> str:
     return f"{nodes}; Slurm named no switches" if pace.nodes_count > 1 else nodes
 
 
-def _places(s: Summary) -> Sequence[summary.PacePlace]:
-    """The farthest behind first."""
-    return sorted(s.pacing.places if s.pacing else (), key=lambda x: -max(x.step_share, x.own_share or 0.0))
-
-
 PACING = TableOf[summary.PacePlace](
-    caption=lambda s: "Pacing: lag behind the first rank, and time above the median step",
-    rows=_places,
+    caption="Pacing: lag behind the first rank, and time above the median step",
+    # the farthest behind first
+    rows=lambda s: sorted(s.pacing.places if s.pacing else (), key=lambda x: -max(x.step_share, x.own_share or 0.0)),
     columns=(
         Column("node", lambda x: x.node or "–"),
         Column("switch", lambda x: x.switch or "–"),

@@ -90,7 +90,10 @@ def _further(s: Summary, screen: Screen) -> list[str]:
 
 def _quality(s: Summary, screen: Screen) -> list[str]:
     lines = [f"Recording: {recording(s)}"]
-    for (severity, what), found in _alike(s.quality.problems).items():
+    alike: dict[tuple[RecordingVerdict, str], list[Problem]] = {}
+    for problem in s.quality.problems:
+        alike.setdefault((problem.severity, problem.what), []).append(problem)
+    for (severity, what), found in alike.items():
         if severity is RecordingVerdict.UNUSABLE and len(found) > 1:
             lines += _each(f"  {_MARKS[severity]} {what}", found, screen)
             continue
@@ -112,13 +115,6 @@ def _each(what: str, found: list[Problem], screen: Screen) -> list[str]:
     lines = [f"{what}, {len(found)} in all:"]
     lines += [line for one in found[: len(found) - rest] for line in screen.wrapped(f"    {one.evidence}", "      ")]
     return [*lines, f"    … and {rest} more: the page (--html FILE) and --json name each"] if rest > 0 else lines
-
-
-def _alike(problems: Iterable[Problem]) -> dict[tuple[RecordingVerdict, str], list[Problem]]:
-    groups: dict[tuple[RecordingVerdict, str], list[Problem]] = {}
-    for problem in problems:
-        groups.setdefault((problem.severity, problem.what), []).append(problem)
-    return groups
 
 
 def _steps(s: Summary, screen: Screen) -> list[str]:
