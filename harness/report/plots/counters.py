@@ -11,13 +11,13 @@ import numpy as np
 
 from harness.analysis.network import binned, rates_over_time
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
-from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, PortOverTime, Summary
+from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, Summary
 from harness.common.format import amount, percent
 from harness.monitor.samples import Recording, Series
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION, COMPUTE, MEMORY
 from harness.report.plots import plotly_json
-from harness.report.plots.plots import SAMPLED_BY, Layer, heatmaps, height_of
+from harness.report.plots.plots import SAMPLED_BY, Layer, distinct, heatmaps, height_of, rounded
 from harness.report.tables.time import device_labels
 
 _COLORS = {"compute": COMPUTE, "memory": MEMORY, "link": COMMUNICATION}
@@ -40,7 +40,8 @@ def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
     columns = max(len(c.mean) for _, c in known)
     width_ns = -(-max(c.column_ns * len(c.mean) for _, c in known) // columns)
     middles_ns = [round((i + 0.5) * width_ns) for i in range(columns)]
-    cells = [[_at(c.mean, middle // c.column_ns) for middle in middles_ns] for _, c in known]
+    places = [[middle // c.column_ns for middle in middles_ns] for _, c in known]
+    cells = [[c.mean[i] if i < len(c.mean) else None for i in each] for (_, c), each in zip(known, places, strict=True)]
     values = [x for row in cells for x in row if x is not None]
     shown = counter_of(name)
     highest = _WHOLE if shown is None or shown.part == "compute" else max(values, default=0.0)
@@ -48,7 +49,7 @@ def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
     label = re.sub(r" *\[.*\]", "", name)
     layer = Layer(label, cells, "%", _COLORS[shown.part if shown else "compute"], end, scale="%")
     x = [round(middle / 1e6, 4) for middle in middles_ns]
-    rows = _distinct(device_labels([d for d, _ in known], s.devices))
+    rows = distinct(device_labels([d for d, _ in known], s.devices))
     data = heatmaps([layer], x, rows, "%{{y}}, %{{x}} ms: %{{z}} {unit} {name}<extra></extra>")
     marks = _steps(known[0][0])
     axes = plotly_json.layout("time in the window (ms)", dict(plotly_json.NAMES), shapes=_lines(marks))
@@ -62,15 +63,6 @@ def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
 def _is_whole(counter: CounterOverTime) -> bool:
     """A summary may be somebody else's."""
     return counter.column_ns > 0 and 0 < len(counter.mean) <= MOST_COLUMNS
-
-
-def _at(values: Sequence[float | None], column: int) -> float | None:
-    return values[column] if column < len(values) else None
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Plotly draws two rows with one name as one row."""
-    return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
 
 
 def _steps(d: Device) -> list[float]:
@@ -97,11 +89,12 @@ def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None
     columns = max(len(o.sent_gb_per_s) for o in over)
     width_ns = -(-max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) - begin for o in over) // columns)
     every = ((n, o, port) for n, o in zip(nodes, over, strict=True) for port in n.ports_over_time)
-    ports = [(n, o, port) for n, o, port in every if _lengths(port) <= {len(o.sent_gb_per_s)}][:_MOST_ROWS]
+    whole = (p for p in every if len(p[2].sent_gb_per_s) == len(p[2].received_gb_per_s) == len(p[1].sent_gb_per_s))
+    ports = list(whole)[:_MOST_ROWS]
     ways = {"sent": [p.sent_gb_per_s for _, _, p in ports], "received": [p.received_gb_per_s for _, _, p in ports]}
     cells = {
         way: [
-            _rounded(binned(rates_over_time(o, values), begin, width_ns, columns))
+            rounded(binned(rates_over_time(o, values), begin, width_ns, columns))
             for (_, o, _), values in zip(ports, each, strict=True)
         ]
         for way, each in ways.items()
@@ -109,15 +102,11 @@ def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None
     top = max((x or 0.0 for rows in cells.values() for row in rows for x in row), default=0.0) or 1e-9
     layers = [Layer(way, rows, "GB/s", COMMUNICATION, top) for way, rows in cells.items()]
     x = [round((i + 0.5) * width_ns / 1e9, 4) for i in range(columns)]
-    rows = _distinct([f"{n.node} · {port.port}" for n, _, port in ports])
+    rows = distinct([f"{n.node} · {port.port}" for n, _, port in ports])
     data = heatmaps(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
     marks = [(at - begin) / 1e9 for at in step_begins_ns if begin <= at < begin + width_ns * columns]
     axes = plotly_json.layout("time since the first sample (s)", dict(plotly_json.NAMES), shapes=_lines(marks))
     return Figure("ports", _port_words(nodes, top, width_ns, bool(marks)), data, axes, height_of(len(rows)), wide=True)
-
-
-def _lengths(port: PortOverTime) -> set[int]:
-    return {len(port.sent_gb_per_s), len(port.received_gb_per_s)}
 
 
 def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked: bool) -> str:
@@ -127,10 +116,6 @@ def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked:
         f"Network ports ({count}), sampled by {SAMPLED_BY[nodes[0].sampled_by]}, {width_ns / 1e9:.3g} s a column: all "
         f"traffic of the port, not only the job's. Highest: {amount(top * 1e9, 'B/s')} in one direction.{steps}"
     )
-
-
-def _rounded(values: Any) -> list[float | None]:
-    return [None if np.isnan(x) else float(f"{x:.4g}") for x in values.tolist()]
 
 
 def monitor_figure(recordings: Sequence[Recording], bands: Sequence[dict[str, Any]]) -> Figure | None:
@@ -145,7 +130,7 @@ def monitor_figure(recordings: Sequence[Recording], bands: Sequence[dict[str, An
     width_ns = max(-(-(end - begin + 1) // _MOST_COLUMNS), period)
     columns = -(-(end - begin + 1) // width_ns)
     cells = [_means(d, begin, width_ns, columns) for _, d in series]
-    rows = _distinct([f"{r.host} · GPU {d.index}" if r.of_gpus else r.host for r, d in series])
+    rows = distinct([f"{r.host} · GPU {d.index}" if r.of_gpus else r.host for r, d in series])
     x = [round((i + 0.5) * width_ns / 1e9, 2) for i in range(columns)]
     layer = Layer("utilisation", cells, "%", COMPUTE, _WHOLE)
     data = heatmaps([layer], x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit}<extra></extra>")

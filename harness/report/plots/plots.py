@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.analysis.job.pacing import natural
 from harness.analysis.network import binned, rates_over_time
-from harness.analysis.summary import NetworkOverTime, NodeNetwork, PaceHeat, Pacing, Summary
+from harness.analysis.summary import NodeNetwork, PaceHeat, Pacing, Summary
 from harness.analysis.summary.machine import MOST_COLUMNS
 from harness.common.format import amount
 from harness.measure.page_data import BINS, Pass
@@ -24,10 +25,6 @@ T = TypeVar("T")
 MOST_ROWS = 256  # at most 25,600 cells in each of two layers
 _FEW = 40  # rows that have a name each
 _MARKS = 24  # names of many rows
-_LAYERS: tuple[tuple[str, Callable[[NetworkOverTime], Sequence[float | None]]], ...] = (
-    ("sent", lambda o: o.sent_gb_per_s),
-    ("received", lambda o: o.received_gb_per_s),
-)
 SAMPLED_BY = {"monitor": "the monitor", "nsys": "nsys"}
 SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
 _LAG = "#d1495b"
@@ -64,18 +61,27 @@ def network_figure(s: Summary, name: str = "network", title: str = "", top: floa
     width_ns = -(-(end - begin) // columns)
     end_of_colours = (scale_of([s]) if top is None else top) or 1e-9
     layers = []
-    for layer, values in _LAYERS:
-        rates = np.stack([binned(rates_over_time(o, values(o)), begin, width_ns, columns) for o in over])
+    for way in ("sent", "received"):
+        values = ((o, getattr(o, f"{way}_gb_per_s")) for o in over)
+        rates = np.stack([binned(rates_over_time(o, own), begin, width_ns, columns) for o, own in values])
         # Of each group of neighbouring nodes the busiest.
-        busiest = np.fmax.reduceat(rates, range(0, len(rates), each)).tolist()
-        cells = [[None if np.isnan(v) else float(f"{v:.4g}") for v in row] for row in busiest]
-        layers.append(Layer(layer, cells, "GB/s", COMMUNICATION, end_of_colours))
+        cells = list(map(rounded, np.fmax.reduceat(rates, range(0, len(rates), each))))
+        layers.append(Layer(way, cells, "GB/s", COMMUNICATION, end_of_colours))
     rows = [_name(nodes[i : i + each]) for i in range(0, len(nodes), each)]
     x = [round((i + 0.5) * width_ns / 1e9, 3) for i in range(columns)]
     data = heatmaps(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
     axes = plotly_json.layout("time since the first sample (s)", _axis(nodes[::each], rows))
     words = _words(nodes, each, width_ns / 1e9)
     return Figure(name, f"{title}: {words}" if title else words, data, axes, height_of(len(rows)), wide=True)
+
+
+def rounded(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(x) else float(f"{x:.4g}") for x in values.tolist()]
+
+
+def distinct(names: list[str]) -> list[str]:
+    """Plotly draws two rows with one name as one row."""
+    return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
 
 
 def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
@@ -216,11 +222,8 @@ def _scaled(rows: Sequence[Sequence[float | None]], factor: float, digits: int) 
 
 def _row_names(heat: PaceHeat) -> list[str]:
     """Names that all differ: with the node if ranks are shown, with the switch if it is known."""
-    found = []
-    for row in heat.rows:
-        parts = (row.switch, row.node if heat.row == "rank" else None, row.name)
-        found.append(" · ".join(filter(None, parts)))
-    return found if len(set(found)) == len(found) else [f"{x} ({i})" for i, x in enumerate(found)]
+    parts = ((row.switch, row.node if heat.row == "rank" else None, row.name) for row in heat.rows)
+    return distinct([" · ".join(filter(None, each)) for each in parts])
 
 
 def _groups(heat: PaceHeat) -> list[tuple[str | None, int, int]]:
