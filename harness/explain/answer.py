@@ -150,7 +150,10 @@ def verdict(summary: Summary) -> Diagnosis:
     found, best = summary.findings or ([] if summary.replay else by_share(summary)), to_gain(summary)
     gain = [gain_sentence(summary, best)] if best else []
     if not found:
-        attempt = _of_what_if(summary, best) if best else None
+        attempt = None
+        if best and summary.replay:
+            predicted = _predicted(summary.replay.step_ns, best)
+            attempt = Attempt(best.meaning, command_of_what_if(summary, best), predicted)
         further = [where, *work_sentences(summary), *gain, *_warm_up(summary), *before_sentences(summary)]
         return Diagnosis([_nothing(summary, best)], doubt, attempt=attempt, further=further)
     first, others = found[0], found[1 : 1 + MOST_FURTHER]
@@ -199,11 +202,6 @@ def _step_of(s: Summary, command: str) -> str:
         return ""
     same = (w for w in s.replay.what_ifs if command_of_what_if(s, w) == command)
     return next((_predicted(s.replay.step_ns, w) for w in same), "")
-
-
-def _of_what_if(s: Summary, best: WhatIf) -> Attempt:
-    step_ns = s.replay.step_ns if s.replay else best.step_ns
-    return Attempt(best.meaning, command_of_what_if(s, best), _predicted(step_ns, best))
 
 
 def _predicted(step_ns: int, w: WhatIf) -> str:

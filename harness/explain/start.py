@@ -117,13 +117,10 @@ def _parts(row: BeforeSteps) -> str:
 def _more(row: BeforeSteps, part: str) -> str:
     """Of copies how much, how fast and from where; of other parts the largest name."""
     if part == "copies" and row.copied_bytes:
-        return f" ({amount(row.copied_bytes)} at {row.copied_bytes / max(row.copying_ns, 1):.1f} GB/s{_memory(row)})"
+        memory = " from pageable memory" if _is_pageable(row) else ""
+        return f" ({amount(row.copied_bytes)} at {row.copied_bytes / max(row.copying_ns, 1):.1f} GB/s{memory})"
     name = row.largest.get(part)
     return f" (mostly {short_name(name)})" if name and part not in ("device", "copies") else ""
-
-
-def _memory(row: BeforeSteps) -> str:
-    return " from pageable memory" if _is_pageable(row) else ""
 
 
 def _is_pageable(row: BeforeSteps) -> bool:

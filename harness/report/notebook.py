@@ -58,18 +58,15 @@ def notebook(jobs: Mapping[str, Loaded], summaries: Sequence[Summary], window: W
 
 def _cells(jobs: Mapping[str, Loaded], summaries: Sequence[Summary], window: Window) -> Iterator[Cell]:
     """The template's cells: each begins with a line of its own, which no literal can hold."""
-    script = (
-        _environment()
-        .get_template("notebook.py.j2")
-        .render(
-            checkout=str(PYTHON_PATH) if IN_CHECKOUT else "",
-            jobs=jobs,
-            window=Literal("" if window is Window.STEPS else f", window={window.value!r}"),
-            has=_has(summaries),
-        )
+    script = _environment().get_template("notebook.py.j2")
+    text = script.render(
+        checkout=str(PYTHON_PATH) if IN_CHECKOUT else "",
+        jobs=jobs,
+        window=Literal("" if window is Window.STEPS else f", window={window.value!r}"),
+        has=_has(summaries),
     )
     kind, lines = "", list[str]()
-    for line in [*script.splitlines(), _CODE]:
+    for line in [*text.splitlines(), _CODE]:
         if line not in (_CODE, _MARKDOWN):
             lines.append(line)
             continue

@@ -276,7 +276,7 @@ def _between(value: Repeated, factor: float, digits: int) -> str:
 
 
 def write_scaling_csv(sizes: Sequence[Size], path: Path) -> None:
-    """Every number of every size, with the ends of its interval. Raises DiskError: the file cannot be written."""
+    """Every number of every size, with the ends of its interval. Raises WorkError: it cannot be written."""
     names = [name for name in _EXPLAINED if any(name in size.values for size in sizes)]
     columns = ["throughput", "speed_up", "efficiency", *names]
     axes = list(sizes[0].settings) if sizes else []

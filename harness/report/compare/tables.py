@@ -193,7 +193,7 @@ def moved_section(pairs: Sequence[Comparison]) -> Section:
         "The largest changes in milliseconds are first. Ranges and kernels that changed by less than 0.5 % of a's step "
         "are left out."
     )
-    return Section("moved", "Largest changes", lead if tables else "", tables=tables)
+    return Section("moved", "Largest changes", lead, tables=tables)
 
 
 def _tables(pair: Comparison, other: str) -> list[Table]:
@@ -242,8 +242,6 @@ def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Secti
         for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
         if s.pacing is not None and s.pacing.heat is not None
     ]
-    if not known:
-        return Section("pacing", "Pacing")
     ends = plots.pace_scale_of([pace for *_, pace in known])
     drawn = (plots.pace_figure(pace, name, label, ends) for name, label, _, pace in known)
     behind = [f"{label}: {text}" for _, label, s, _ in known for text in pace_sentences(s)]
@@ -264,7 +262,7 @@ def network_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Sect
         plots.network_figure(s, f"network-{number}", label, top)
         for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
     )
-    lead = "All plots have the same colour scale. Time 0 is the first sample of each run." if figures else ""
+    lead = "All plots have the same colour scale. Time 0 is the first sample of each run."
     return Section("network", "Network", lead, figures)
 
 

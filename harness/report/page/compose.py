@@ -302,23 +302,20 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
     scripts = [page_part(name) for name in ("words.js", "bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
     plotly = _plotly()
     drawn = {f.id: {"data": f.drawn, "layout": f.layout, "height": f.height} for f in figures(page)}
-    return (
-        page_environment()
-        .get_template("report.html.j2")
-        .render(
-            page=page,
-            docs=docs,
-            words=PageWords(),
-            prose=_prose,
-            most_rows=MOST_ROWS,
-            style=page_part("page.css"),
-            policy=with_scripts([*scripts, plotly.text]),
-            scripts=scripts,
-            timeline=packed(page.timeline) if page.timeline else "",
-            colors=[*KINDS.items(), *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items())],
-            figures=packed(printable_json(json.dumps(drawn)).encode()),
-            plotly=plotly.packed,
-        )
+    template = page_environment().get_template("report.html.j2")
+    return template.render(
+        page=page,
+        docs=docs,
+        words=PageWords(),
+        prose=_prose,
+        most_rows=MOST_ROWS,
+        style=page_part("page.css"),
+        policy=with_scripts([*scripts, plotly.text]),
+        scripts=scripts,
+        timeline=packed(page.timeline) if page.timeline else "",
+        colors=[*KINDS.items(), *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items())],
+        figures=packed(printable_json(json.dumps(drawn)).encode()),
+        plotly=plotly.packed,
     )
 
 

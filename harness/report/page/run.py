@@ -200,32 +200,30 @@ def _files(run: Path) -> list[Table]:
 
 
 def _sources(s: Summary) -> list[Table]:
-    tools = [" ".join(filter(None, (x.tool, x.tool_version))) for x in s.sources]
     rows = [
-        [x.path, "–" if x.rank is None else str(x.rank), x.host or "–", tool]
-        for x, tool in zip(s.sources, tools, strict=True)
+        [
+            x.path,
+            "–" if x.rank is None else str(x.rank),
+            x.host or "–",
+            " ".join(filter(None, (x.tool, x.tool_version))),
+        ]
+        for x in s.sources
     ]
     return table("Traces that were read", ("file", "rank", "host", "recorded by"), rows, left=4)
 
 
 def machine_section(s: Summary, inputs: Inputs) -> Section:
     """Utilisation, memory and power over time, one plot per node and quantity; energy per token. Empty without any."""
-    of_all = [network_figure(s), port_figure(s, _step_begins(inputs)), *_of_gpus(s, inputs)]
+    first_rank = next(iter(inputs.steps.values()), ())
+    begins = [step.unix_ns for step in first_rank if step.phase == "active"]
+    of_all = [network_figure(s), port_figure(s, begins), *_of_gpus(s, inputs)]
     of_nodes = (figure for recording in inputs.monitors[:_MOST_NODES] for figure in _node(recording, inputs))
     figures = [figure for figure in (*of_all, *of_nodes) if figure is not None]
     tables = [*page_tables(s, "machine"), *_energy(inputs)]
-    if not figures and not tables:
-        return Section("machine", "Monitor")
     lead = "Samples of every node during the training. Shaded: the profiled steps."
     if len(inputs.monitors) > _MOST_NODES:
         lead += f" {_MOST_NODES} of {len(inputs.monitors)} nodes have plots; the table has all nodes."
     return Section("machine", "Monitor", lead, figures, tables, note="".join(f"{x}. " for x in monitor_sentences(s)))
-
-
-def _step_begins(inputs: Inputs) -> list[int]:
-    """When the profiled steps of the first rank began, unix nanoseconds."""
-    first = next(iter(inputs.steps.values()), ())
-    return [step.unix_ns for step in first if step.phase == "active"]
 
 
 def _of_gpus(s: Summary, inputs: Inputs) -> list[Figure | None]:
@@ -297,7 +295,7 @@ def _span(steps: Sequence[StepRecord]) -> tuple[int, int]:
     return min(x.unix_ns for x in steps), max(x.unix_ns + x.step_ns for x in steps)
 
 
-def _energy(inputs: Inputs) -> list[Any]:
+def _energy(inputs: Inputs) -> list[Table]:
     """Energy of the profiled steps, and of 1 000 tokens of them."""
     steps = _profiled(inputs)
     parts = [energy_within(d, *_span(steps)) for r in inputs.monitors for d in r.devices] if steps else []

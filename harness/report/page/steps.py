@@ -292,10 +292,10 @@ def _fit_line(result: Result, fit: Fit, sizes: Sequence[MessageSize], color: str
 
 
 def _fits(links: Sequence[Result]) -> list[Table]:
-    fitted = [(r, r.fit) for r in links if r.fit is not None]
     rows = [
-        [r.collective, r.scope, str(r.ranks), duration(fit.alpha_ns), inverse(fit.beta_ns_per_byte), r.run]
-        for r, fit in fitted
+        [r.collective, r.scope, str(r.ranks), duration(r.fit.alpha_ns), inverse(r.fit.beta_ns_per_byte), r.run]
+        for r in links
+        if r.fit is not None
     ]
     head = ("collective", "scope", "ranks", "α", "1/β (alg)", "run")
     return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)
@@ -304,8 +304,6 @@ def _fits(links: Sequence[Result]) -> list[Table]:
 def tests_section(s: Summary, inputs: Inputs) -> Section:
     """Curves per scope; empty for any other exercise."""
     tested = inputs.tested
-    if not tested:
-        return Section("links", "Collectives measured")
     scopes = list(dict.fromkeys(t.scope for t in tested))
     figures = [f for scope in scopes for f in _scope(scope, [t for t in tested if t.scope == scope])]
     rows = [[t.collective, t.scope, str(t.ranks), *_fit_cells(t), rate(_best(t))] for t in tested]
