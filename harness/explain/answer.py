@@ -205,7 +205,6 @@ def _step_of(s: Summary, command: str) -> str:
 
 
 def _predicted(step_ns: int, w: WhatIf) -> str:
-    """The step with a change, with its interval."""
     scale = Scale(step_ns)
     known = w.low_ns is not None and w.high_ns is not None and not w.ranged
     interval = f" ({scale.range(w.low_ns or 0, w.high_ns or 0)})" if known else ""

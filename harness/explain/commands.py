@@ -118,7 +118,6 @@ def short_file(s: Summary, file: str) -> str:
 
 
 def shown_lines(lines: Sequence[LineShare]) -> list[LineShare]:
-    """The lines whose source is worth showing."""
     return [line for i, line in enumerate(lines) if line.source and (i == 0 or line.share >= MOST_SHOWN)]
 
 

@@ -72,7 +72,6 @@ def label_of(found: TimeLost) -> str:
 
 
 def reason_of(s: Summary, found: TimeLost) -> Reason:
-    """Why it costs time, and what to try."""
     own = reason(s, found, _lower(_who(s, found)), _place(s, found))
     return own if shows_pytorch(s) else own._replace(changes=without_pytorch(found.cause, own.changes))
 
@@ -293,7 +292,6 @@ def _fusible(s: Summary) -> list[str]:
 
 
 def computing_kinds(s: Summary) -> list[KindTime]:
-    """The kinds of work that are no communication, copy or set."""
     return [kind for kind in s.kinds if not kind.kind.startswith(_NO_KERNELS)]
 
 
@@ -320,7 +318,6 @@ def to_gain(s: Summary) -> WhatIf | None:
 
 
 def gain_sentence(s: Summary, best: WhatIf) -> str:
-    """What this change would gain."""
     now_ns = s.replay.step_ns if s.replay else 0
     at_best = f", at best {duration(best.low_ns)}" if best.ranged and best.low_ns is not None else ""
     now = f"{duration(best.step_ns)} instead of {duration(now_ns)} ({percent(best.gain)} less{at_best})"

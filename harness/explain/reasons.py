@@ -119,7 +119,6 @@ def _synchronisation(s: Summary, found: TimeLost) -> Reason:
 
 
 def _communication(s: Summary, found: TimeLost) -> Reason:
-    """What it consists of, and why it is exposed."""
     return _exposed_communication(s, found)._replace(consists=named(s))
 
 

@@ -80,7 +80,6 @@ def _workers(s: Stragglers) -> str:
 
 
 def worker_name(worker: StragglerWorker) -> str:
-    """The worker with its place in the job."""
     return f"Rank {worker.rank} (stage {worker.stage}, data-parallel rank {worker.dp_rank})"
 
 

@@ -155,8 +155,6 @@ def _try(said: Diagnosis, lines: _Lines) -> None:
 
 
 class _Lines:
-    """Lines of at most `width` characters, each with its style."""
-
     def __init__(self, width: int) -> None:
         self.width, self.all = width, list[Text]()
 
@@ -209,7 +207,6 @@ def heading(s: Summary) -> str:
 
 
 def files_of(s: Summary) -> list[str]:
-    """The traces that were read, each once."""
     return sorted({x.path for x in s.sources})
 
 

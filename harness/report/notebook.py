@@ -76,7 +76,6 @@ def _cells(jobs: Mapping[str, Loaded], summaries: Sequence[Summary], window: Win
 
 
 def _has(summaries: Sequence[Summary]) -> dict[str, bool]:
-    """Which cells have something to show, of any of the jobs."""
 
     def some(of: Any) -> bool:
         return any(map(of, summaries))

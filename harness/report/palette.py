@@ -65,5 +65,4 @@ def of_kind(kind: str) -> str:
 
 
 def of_series(index: int) -> str:
-    """The colour of the n-th rank, device or node."""
     return SERIES[index % len(SERIES)]

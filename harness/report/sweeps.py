@@ -75,7 +75,6 @@ def scale_of(metric: str, largest: float) -> tuple[str, float]:
 
 
 def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str]) -> Table:
-    """The options that vary beside the chosen metrics."""
     axes = list(points[0].settings) if points else []
     head = [*axes, "runs", *map(label_of, metrics)]
     rows = []
@@ -232,7 +231,6 @@ def save(canvas: Figure, path: Path) -> None:
 
 
 def scaling_table(title: str, sizes: Sequence[Size]) -> Table:
-    """Throughput, speed-up and efficiency of each size."""
     rows = []
     for size in sizes:
         speed, up, share = size.throughput, size.speed_up, size.efficiency

@@ -66,8 +66,6 @@ def _spelled(spelling: str) -> str:
 
 
 class WordFinder:
-    """Finds the words in texts."""
-
     def __init__(self, words: tuple[Word, ...]) -> None:
         self.by_spelling = {spelling.lower(): word for word in words for spelling in word.spellings}
         longest_first = sorted((s for w in words for s in w.spellings), key=len, reverse=True)
@@ -75,7 +73,6 @@ class WordFinder:
         self.pattern = re.compile(f"{before}({'|'.join(map(_spelled, longest_first))}){after}")
 
     def of(self, found: str) -> Word:
-        """The word of a spelling that was found."""
         spelled = found.lower()
         return self.by_spelling.get(spelled) or self.by_spelling[spelled.removesuffix("s")]
 
@@ -85,7 +82,6 @@ class WordFinder:
 
 @cache
 def finder() -> WordFinder:
-    """The finder of our own words."""
     return WordFinder(load_words())
 
 

@@ -193,7 +193,6 @@ def series_notes(names: Sequence[str], summaries: Sequence[Summary], rows: Seque
 
 
 def _by_reason(reasons: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:
-    """Each reason once, with the names of the runs that have it."""
     found: dict[str, list[str]] = {}
     for name, reason in reasons:
         if reason is not None:
@@ -265,7 +264,6 @@ def _whisker(times: Sequence[float]) -> float:
 
 
 def _ratios(ratios: Sequence[tuple[int, str, Ratio]]) -> Figure:
-    """The ratios with their intervals beside the line at 1."""
     data = [
         {
             "type": "scatter",

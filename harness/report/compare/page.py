@@ -129,7 +129,6 @@ def write_comparison(compared: Compared, path: Path, progress: OnProgress = sile
 
 
 def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> Page:
-    """The content of the page, without HTML."""
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
     found, per_token = breakdown.steps_in_parts(labels, summaries, pairs), breakdown.is_per_token(summaries, pairs)
     differing = _with_rows(tables.configuration_table(pairs))

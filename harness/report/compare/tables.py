@@ -49,7 +49,6 @@ def letter(index: int) -> str:
 
 
 def letters(pairs: Pairs) -> list[str]:
-    """The letters of the base and of every run against it."""
     return [letter(i) for i in range(len(pairs) + 1)]
 
 
@@ -107,7 +106,6 @@ def _sizes(pairs: Pairs, kind: str) -> list[str]:
 
 
 def collective_kinds(pairs: Pairs) -> list[str]:
-    """Kinds of collectives that any of the runs issued."""
     return [n.removesuffix("_count") for n in _names(pairs) if n.endswith("_count")]
 
 
@@ -139,7 +137,6 @@ def _lettered(pairs: Pairs, of_each: Sequence[Sequence[str]]) -> list[str]:
 
 
 def conclusion(ratio: Ratio, other: str, doubtful: bool = False) -> str:
-    """The conclusion about the steps of one run of each."""
     text = f"{other}'s steps take {takes(ratio.ratio)}" if is_clear(ratio) else ratio.verdict
     return f"{text}{', doubtful' * (doubtful and not ratio.verdict.startswith('no verdict'))}"
 
@@ -229,7 +226,6 @@ def signed(ns: float) -> str:
 
 
 def moved_in_short(pair: Comparison, other: str) -> Table:
-    """The ranges and kernels with the largest changes."""
     rows = sorted((x for x in pair.moved if x.what != "node"), key=lambda x: -abs(x.by_ns))[:_IN_TERMINAL]
     cells = [(x.what, *row[:4]) for x, row in zip(rows, _rows(rows, 60), strict=True)]
     return Table("", ("", "", "a", other, f"{other} − a"), cells)

@@ -247,7 +247,6 @@ def read_inputs(
 
 
 def compose(summary: Summary, inputs: Inputs) -> Page:
-    """The content of the page, without HTML."""
     name, subtitle = title(summary, inputs)
     diagnosis, tested, bar = answer(summary), steps.answer_sentences(inputs), bar_of_answer(summary)
     first, time, folded = (
@@ -329,8 +328,6 @@ def packed(content: bytes) -> str:
 
 
 class Packed(NamedTuple):
-    """A script, and as the page carries it."""
-
     text: str
     packed: str
 
@@ -349,7 +346,6 @@ def _plotly() -> Packed:
 
 @cache
 def page_environment() -> Environment:
-    """For the templates of pages, which escape all texts."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,

@@ -99,14 +99,12 @@ def run_section(s: Summary, inputs: Inputs) -> Section:
 
 
 def _commands(inputs: Inputs) -> Iterator[Listing]:
-    """What the nodes started, and what was left out of it."""
     parts = [*commands_started(inputs.started), *((sentence, ()) for sentence in left_out(inputs.started))]
     if parts:
         yield Listing("The run: its commands", parts)
 
 
 def _edit(inputs: Inputs) -> Iterator[Listing]:
-    """How the script differs from what was requested."""
     record = inputs.record
     edit = edit_of(record.edited) if record else None
     if record and edit:
@@ -286,7 +284,6 @@ def _window(recording: Recording, inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def _profiled(inputs: Inputs) -> list[StepRecord]:
-    """The profiled steps of all ranks."""
     return [x for steps in inputs.steps.values() for x in steps if x.phase == "active"]
 
 
@@ -296,7 +293,6 @@ def _span(steps: Sequence[StepRecord]) -> tuple[int, int]:
 
 
 def _energy(inputs: Inputs) -> list[Table]:
-    """Energy of the profiled steps, and of 1 000 tokens of them."""
     steps = _profiled(inputs)
     parts = [energy_within(d, *_span(steps)) for r in inputs.monitors for d in r.devices] if steps else []
     known = [x for x in parts if x is not None]

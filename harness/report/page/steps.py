@@ -225,7 +225,6 @@ def _wait_and_transfer(s: Summary) -> Figure:
 
 
 def _histogram(s: Summary) -> Figure:
-    """Messages by size, in powers of two, stacked by kind."""
     sizes = s.message_sizes
     kinds = list(dict.fromkeys(m.kind for m in sizes))
     buckets = sorted({_bucket(m.bytes) for m in sizes})
@@ -347,7 +346,6 @@ def _best(t: Result) -> float:
 
 
 def _fit_cells(t: Result) -> tuple[str, str, str]:
-    """α, and 1/β in both definitions of a bandwidth."""
     if t.fit is None:
         return "–", "–", "–"
     bus = t.fit.endless_bus_gb_per_s(t.collective, t.ranks)

@@ -13,7 +13,6 @@ NAMES = {"autorange": "reversed", "automargin": True, "type": "category"}  # an 
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis with its unit in the title."""
     return {"title": {"text": title}, **more}
 
 
@@ -30,13 +29,11 @@ def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any)
 
 
 def band(low: float, high: float, color: str) -> dict[str, Any]:
-    """A shade behind a part of the x axis."""
     ends = {"xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1}
     return {"type": "rect", **ends, "fillcolor": color, "opacity": 0.16, "line": {"width": 0}, "layer": "below"}
 
 
 def upright(at: float, color: str, dash: str, width: float) -> dict[str, Any]:
-    """A line across the plot at a place of the x axis."""
     ends = {"xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1}
     return {"type": "line", **ends, "line": {"color": color, "dash": dash, "width": width}}
 

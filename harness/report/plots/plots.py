@@ -150,7 +150,6 @@ def _axis(nodes: Sequence[NodeNetwork], rows: list[str]) -> dict[str, Any]:
 
 
 def _ticks(named: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """An axis that names some of its rows."""
     ticks = {"tickvals": [row for row, _ in named], "ticktext": [name for _, name in named]}
     return plotly_json.NAMES | {"tickmode": "array"} | ticks
 

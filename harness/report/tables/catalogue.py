@@ -57,7 +57,6 @@ _WITHOUT_TABLE = (
 
 
 def files() -> Iterator[File]:
-    """Every CSV or Parquet file of a Summary."""
     yield from (table.file for table in TABLES if table.file is not None)
     yield from _WITHOUT_TABLE
 
@@ -69,7 +68,6 @@ def page_tables(s: Summary, section: str) -> list[Table]:
 
 
 def figure_table(s: Summary, figure: str) -> Table | None:
-    """The numbers of one of the page's figures."""
     return next((t.on_page(s) for t in TABLES if t.figure == figure), None)
 
 

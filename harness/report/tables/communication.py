@@ -218,7 +218,6 @@ CLOCKS = TableOf[summary.Clock](
 
 
 def _file(part: str) -> File:
-    """A file with all rows of one of the log's lists."""
     return File(f"{SECTION}_{part}", lambda s: map(plain, getattr(s.nccl, part) if s.nccl else ()))
 
 

@@ -349,7 +349,6 @@ PACING = TableOf[summary.PacePlace](
 
 
 def signed(share: float | None) -> str:
-    """A share as a percentage with its sign."""
     return "–" if share is None else f"{100 * share:+.1f} %"
 
 

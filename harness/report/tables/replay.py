@@ -36,7 +36,6 @@ def worthwhile_changes(s: Summary) -> Sequence[Changed]:
 
 
 def first_moment(s: Summary) -> Moment | None:
-    """A link to the largest cause in the timeline."""
     return _moment("see it in the timeline", s.findings[0]) if s.findings else None
 
 

@@ -104,7 +104,6 @@ def _text(text: str | OfSummary, s: Summary) -> str:
 
 
 def setting(value: object) -> str:
-    """A recorded setting as the cell of a table."""
     if isinstance(value, tuple | list):
         return " ".join(map(str, value)) or "–"
     return "–" if value is None else str(value)
@@ -196,6 +195,5 @@ def _shortened(widths: dict[int, int], left: int, width: int) -> dict[int, int]:
 
 
 def _line(widths: Iterable[int]) -> int:
-    """The length of a line of columns with these widths."""
     each = list(widths)
     return _INDENT + sum(each) + _GAP * (len(each) - 1)

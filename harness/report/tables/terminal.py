@@ -40,7 +40,6 @@ def render_rest(summary: Summary, width: int = WIDTH) -> str:
 
 
 def render_section(summary: Summary, section: str, width: int = WIDTH) -> str:
-    """The tables of one of the page's sections."""
     screen = Screen(width)
     chosen = [table for table in catalogue.TABLES if table.section == section]
     return _joined([_table(declared, summary, screen) for declared in chosen], screen)

@@ -40,7 +40,6 @@ def _causes(d: Device) -> str:
 
 
 def labelled(devices: Sequence[Device], s: Summary) -> list[Labelled]:
-    """Some devices of a job, each with its label."""
     return list(zip(device_labels(devices, s.devices), devices, strict=True))
 
 
