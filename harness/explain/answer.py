@@ -78,8 +78,7 @@ _STEPS_ENDED_BY = {
 
 
 def reference_sentence(s: Summary) -> list[str]:
-    """How the run's mean step compares with that of the stored reference that asked for the same, in short and with the
-    place of the reference; else nothing. The ratio is that of `reference check`."""
+    """The run's mean step against the stored reference's, in short and with its place, as `reference check` has it."""
     reference, own_ns = s.reference, judged_step_ns(metrics_by_name(s))
     if reference is None or not reference.mean_step_ns or not own_ns:
         return []
@@ -219,8 +218,7 @@ def _without(s: Summary, found: TimeLost) -> str:
 
 
 def doubts(s: Summary) -> list[str]:
-    """The first sentences about a recording with problems: whether it ended, what kind of recording it is, where it is
-    not simply of running steps, and what makes its numbers doubtful; empty for a good one."""
+    """Sentences about a recording's problems: whether it ended, its kind, what makes its numbers doubtful."""
     said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what == NOT_COMPLETED]
     seen: dict[str, list[str]] = {}
     for problem in kinds_of_recording(s):

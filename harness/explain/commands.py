@@ -126,8 +126,7 @@ def is_ours(summary: Summary) -> bool:
 
 
 def changed_command(summary: Summary, fields: Fields) -> str | None:
-    """The command for the summary's run with these fields. None: the run is not one of ours, the change breaks a
-    rule or changes nothing, or no flag asks for it at its site."""
+    """The command of the run with these fields. None: as changed_experiment, or no flag asks for it at its site."""
     changed = changed_experiment(summary, fields)
     return None if changed is None else _command(summary, changed)
 

@@ -1,5 +1,4 @@
-"""Why a finding costs time, and what to try: first without what the run itself made slow, then what its exercise can
-do, then advice. Knows the Summary, and no rule that found it."""
+"""Why a finding costs time, and what to try. Knows the Summary, and no rule that found it."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class Reason(NamedTuple):
 
 
 def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
-    """Why, and what to try: first without what the run itself made slow, then what its exercise can do, then advice.
-    who, place: the ranks and the phase, as a sentence names them."""
+    """Why, and what to try: without what the run made slow, then what its exercise can do, then advice."""
     own = _REASONS.get(found.cause, _plain)(s, found)
     entry, changes = CAUSES.get(found.cause), list[Change]()
     if (fields := without_faults(s, (found.cause,), found.phase, found.ranks)) is not None:

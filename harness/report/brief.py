@@ -1,5 +1,4 @@
-"""A Summary as a notebook shows it: the answer, the split, the doubts. A few lines of HTML without script or style;
-every text is escaped, since a trace can contain any name. Knows only the Summary."""
+"""A Summary as a notebook shows it, in a few lines of HTML; every text is escaped. Knows only the Summary."""
 
 from __future__ import annotations
 

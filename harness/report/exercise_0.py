@@ -137,8 +137,7 @@ def is_comm_run(path: Path) -> bool:
 
 
 def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
-    """The verdict and the collectives (or the other test) of a run of exercise 0, or why one is missing.
-    `verdict_was_shown`: the run's own output, which ends with the verdict, was shown."""
+    """What a run of exercise 0 measured, or why it is missing. verdict_was_shown: its output, which ends so, was."""
     try:
         verdict, missing = read_verdict(run_dir), f"the run ended before its verdict ({PROGRAM} logs RUN)"
     except WorkError as error:

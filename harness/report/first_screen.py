@@ -37,8 +37,7 @@ _LABEL = 10  # characters of the words before a line
 
 
 def bar_of_answer(s: Summary) -> StepBar | None:
-    """The mean step: what computes, what is exposed, what each told cause costs, and the rest. None: nothing is known
-    of it. Where the causes are withheld, as in a mystery, the devices' idle time is whole."""
+    """The mean step in parts; None: unknown. If the causes are withheld, as in a mystery, idle time is whole."""
     if s.slowdown is not None:
         lost_ns = max(s.slowdown.step_ns - s.slowdown.ideal_step_ns, 0)
         parts = [Part("without stragglers", s.slowdown.ideal_step_ns, COMPUTE), Part("stragglers", lost_ns, _COST[0])]

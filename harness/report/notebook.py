@@ -43,8 +43,7 @@ class Cell(NamedTuple):
 
 
 def notebook(jobs: Mapping[str, Loaded], summaries: Sequence[Summary], window: Window) -> str:
-    """The notebook's text. `jobs`: the names, and what is loaded for each; `summaries`: they decide which cells have
-    something to show. The same jobs with the same kinds of numbers give the same text."""
+    """The notebook's text. jobs: names, and what is loaded. summaries: they decide which cells there are."""
     cells = [_as_json(cell, number) for number, cell in enumerate(_cells(jobs, summaries, window), 1)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     content = {
@@ -171,8 +170,7 @@ class Written(NamedTuple):
 
 
 def check_notebook(asked: Path | None, tokens: Sequence[str]) -> None:
-    """Check the request before anything is measured. `asked`: a file, None for the usual one. Raises RequestError: it
-    is a folder, an existing file or no notebook's name, or a run has nothing for a notebook."""
+    """Check early. asked: a file, or None. Raises RequestError: not a new notebook's name, or a run without steps."""
     for token in tokens:
         if is_comm_run(resolve_path(token)):
             raise RequestError(

@@ -18,8 +18,7 @@ _COLUMNS = ("id", "state", "asked", "step", "mean step", "verdict", "submitted",
 
 
 class ListedRun(NamedTuple):
-    """cells: the text of each column. numbers: what columns with units are sorted by. href: where its page is; name:
-    what a command calls it; each is empty if there is none."""
+    """numbers: what columns with units are sorted by. href: its page. name: what a command calls it, or empty."""
 
     cells: Mapping[str, str]
     numbers: Mapping[str, int]

@@ -1,5 +1,4 @@
-"""The page of a comparison: differences in configuration, then in results, and the runs' timelines one above the other.
-Summaries are enough; if the traces still exist, a step of each run is drawn."""
+"""The page of a comparison: configuration, results, and a step of each run, if its traces still exist."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One self-contained report.html of one job: everything inlined, nothing fetched, readable without scripts. This module
-only composes: the other modules here write the sections, templates/report holds their look."""
+"""One self-contained report.html of one job: nothing is fetched, and it is readable without scripts."""
 
 from __future__ import annotations
 
@@ -107,8 +106,7 @@ class NodeLayout:
 
 
 def links_of_site(record: Record | None, summary: Summary) -> LinkResults:
-    """For each group of this run the fits of the newest run of exercise 0 that measured as many ranks in the same
-    scope, on the same site, over the same backend. Empty when exercise 0 never ran there."""
+    """For each group of this run the fits of the newest run of exercise 0 on as many ranks, scope, site and backend."""
     layout = _layout(summary)
     if record is None or layout is None:
         return LinkResults()
@@ -208,9 +206,8 @@ def write_page(
     *,
     progress: OnProgress = silent,
 ) -> None:
-    """Write the page of one job. `run`: its directory when it is one of ours. `ranks`: the ranks in the timeline; None:
-    a choice is made. `page_data`: data kept from measuring the traces; other traces are read again. Raises WorkError:
-    the page cannot be written, or Plotly's script is not installed."""
+    """Write the page of one job. ranks: those of the timeline; None: a choice. page_data: kept from measuring; other
+    traces are read again. Raises WorkError: the page cannot be written, or Plotly's script is not installed."""
     inputs = read_inputs(run, summary, ranks, page_data, progress=progress)
     write_atomically(path, render_page(compose(summary, inputs), docs_from(path.parent)))
 

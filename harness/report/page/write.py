@@ -35,8 +35,7 @@ def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozens
 def write_pages(
     tokens: Sequence[str], measured: Measurement, asked: Path | None, ranks: frozenset[int] | None = None
 ) -> list[Path]:
-    """Write the page of a single job: to `asked`, else into its run. Without both, no page is written. Several jobs get
-    one page each, numbered, beside `asked`. Raises WorkError: a page cannot be written."""
+    """Write the page of a job to `asked`, else into its run; several jobs get one each, numbered, beside `asked`."""
     run, (summaries, page_data) = run_among(tokens), measured
     page = asked or (run.page if run else None)
     if page is None or (asked is None and len(summaries) != 1):

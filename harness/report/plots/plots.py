@@ -48,8 +48,7 @@ def scale_of(summaries: Sequence[Summary]) -> float:
 
 
 def network_figure(s: Summary, name: str = "network", title: str = "", top: float | None = None) -> Figure | None:
-    """GB/s of every node over time; None if there are no rates, or only those of one node. title and top: the job's
-    name and the end of the colour scale, if several jobs share the scale."""
+    """GB/s of every node over time; None for fewer than two. title, top: of jobs that share a colour scale."""
     nodes = drawn_nodes(s)
     over = [n.over_time for n in nodes if n.over_time]
     if not over:
@@ -102,8 +101,7 @@ def _name(nodes: Sequence[NodeNetwork]) -> str:
 
 
 class Layer(NamedTuple):
-    """One layer of a heatmap: its cells by row, their unit, the colours, and the value at the colours' end. scale: the
-    title of the colour scale, if name and unit are too long for it."""
+    """A layer of a heatmap. end: the value at the colours' end. scale: a short title of the colour scale."""
 
     name: str
     cells: Sequence[Sequence[float | None]]

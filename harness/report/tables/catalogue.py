@@ -82,8 +82,7 @@ def labels() -> dict[str, str]:
 
 
 def write_tables(summaries: Iterable[Summary], folder: Path, parquet: bool = False) -> list[Path]:
-    """Write every table that has rows; the column `job` is the number of the job. Raises RequestError: Parquet was
-    asked for and pyarrow is not installed. WorkError: the disk is full or not writable."""
+    """Write every table with rows. Raises RequestError: pyarrow is not installed. WorkError: it cannot be written."""
     write, ending = (_parquet_writer(), "parquet") if parquet else (_write, "csv")
     jobs = list(enumerate(summaries))
     tables = {

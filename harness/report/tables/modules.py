@@ -18,8 +18,7 @@ _MOST = 16
 
 @dataclass
 class Module:
-    """Modules whose names differ in numbers only. ranges: of their forward and backward passes, and recomputed ones.
-    time: the field that has their time. steps: of all ranks. whole_ns: of all kernels of the job."""
+    """Modules whose names differ in numbers only. time: the field of their time. whole_ns: of all kernels."""
 
     name: str
     time: str
