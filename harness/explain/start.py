@@ -181,18 +181,14 @@ def largest_first_uses(s: Summary) -> str:
     times: dict[str, int] = defaultdict(int)
     for row in s.host_activities:
         if row.cause in ("first use", "graph capture") and row.what:
-            times[_named(row.what, row.operator)] += row.idle_ns
+            inside = f" in {short_name(row.operator)}" if row.operator and row.operator != row.what else ""
+            times[f"{short_name(row.what)}{inside}"] += row.idle_ns
     total, processes = sum(times.values()), max(len({row.rank for row in s.host_activities}), 1)
     largest = sorted(((ns, name) for name, ns in times.items() if ns >= _OF_CALL * total), reverse=True)[:_MOST_CALLS]
     said = ", ".join(f"{name} ({duration(ns // processes)})" for ns, name in largest)
     where = " in all recorded steps" if s.steps.duration else ""
     parts, are = ("parts", "are") if len(largest) > 1 else ("part", "is")
     return f"The largest {parts}{where} {are} {said}." if said else ""
-
-
-def _named(what: str, operator: str | None) -> str:
-    inside = f" in {short_name(operator)}" if operator and operator != what else ""
-    return f"{short_name(what)}{inside}"
 
 
 def shows_pytorch(s: Summary) -> bool:

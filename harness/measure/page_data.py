@@ -5,7 +5,7 @@ pipeline passes. Times stay on the trace's own clock. Other modules decide what 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,10 @@ class Lane:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def cut(self, rows: slice) -> Lane:
+        columns = {name: getattr(self, name)[rows] for name in ("start_ns", "end_ns", "text", "code")}
+        return replace(self, **columns)
 
 
 @dataclass(frozen=True)

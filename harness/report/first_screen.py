@@ -29,6 +29,7 @@ from harness.report.tables.table import WIDTH
 from harness.run import TRACE_FOLDERS
 
 _COST = (IDLE_CAUSES["data loading"], IDLE_CAUSES["synchronisation"], IDLE_CAUSES["garbage collection"])
+_COLORS = {"compute": COMPUTE, "exposed": COMMUNICATION, "copies": MEMORY}
 _FILLS = {COMPUTE: "█", COMMUNICATION: "▓", MEMORY: "▒", IDLE: "·"}  # losses: ░
 _MOST_BLOCKS = 40
 _LEAST = 0.005  # of a step: a smaller part belongs to the others
@@ -58,7 +59,6 @@ def _of_replay(s: Summary) -> StepBar | None:
     if replay is None or left is None or replay.unexplained_ns is None:
         return None
     times = {"compute": left.work_ns, "exposed": left.communication_ns, "copies": left.copies_ns}
-    colors = {"compute": COMPUTE, "exposed": COMMUNICATION, "copies": MEMORY}
     saved_ns, losses = max(replay.step_ns - replay.unexplained_ns, 0), dict[str, float]()
     for found in s.findings:
         own_ns = min(found.lost_ns, saved_ns - sum(losses.values()))
@@ -68,7 +68,7 @@ def _of_replay(s: Summary) -> StepBar | None:
             losses[label] = losses.get(label, 0) + own_ns
     for label in [label for label in losses if label in times]:
         times[label] += round(losses.pop(label))
-    parts = [Part(label, ns, colors[label]) for label, ns in times.items()]
+    parts = [Part(label, ns, _COLORS[label]) for label, ns in times.items()]
     parts += [Part(label, ns, _COST[i]) for i, (label, ns) in enumerate(losses.items())]
     return _bar(_unit(s), replay.step_ns, parts)
 
@@ -80,14 +80,11 @@ def _of_devices(s: Summary) -> StepBar | None:
         return None
     spread = s.steps.duration
     whole_ns = (s.steps.mean_ns or spread.median_ns) if spread else window_ns / len(s.devices)
-    fields = (
-        ("compute", "compute_ns", COMPUTE),
-        ("exposed", "exposed_communication_ns", COMMUNICATION),
-        ("copies", "exposed_memory_ns", MEMORY),
-        ("idle", "idle_ns", _COST[0]),
-    )
-    sums = [(label, sum(getattr(d, field) or 0 for d in s.devices), color) for label, field, color in fields]
-    return _bar(_unit(s), whole_ns, [Part(label, ns / window_ns * whole_ns, color) for label, ns, color in sums])
+    fields = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")
+    shares = [sum(getattr(d, field) or 0 for d in s.devices) / window_ns for field in fields]
+    labels = (_COLORS | {"idle": _COST[0]}).items()
+    parts = [Part(label, share * whole_ns, color) for (label, color), share in zip(labels, shares, strict=True)]
+    return _bar(_unit(s), whole_ns, parts)
 
 
 def _of_clock(s: Summary) -> StepBar | None:

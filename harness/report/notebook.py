@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain, count
@@ -75,22 +75,19 @@ def _cells(jobs: Mapping[str, Loaded], summaries: Sequence[Summary], window: Win
 
 
 def _has(summaries: Sequence[Summary]) -> dict[str, bool]:
-
-    def some(of: Any) -> bool:
-        return any(map(of, summaries))
-
-    return {
-        "findings": some(lambda s: s.findings),
-        "what_ifs": some(worthwhile_changes),
-        "split": some(lambda s: any(d.window_ns for d in s.devices)),
-        "step_split": some(lambda s: any(d.window_ns and d.steps for d in s.devices)),
-        "steps": some(lambda s: any(r.durations_ns for r in s.steps.per_rank)),
-        "clock": some(lambda s: any(t.step_durations_ns for t in s.training)),
-        "idle": some(lambda s: any(d.window_ns and d.idle_causes for d in s.devices)),
-        "kinds": some(lambda s: s.kinds),
-        "collectives": some(lambda s: s.collectives),
-        "sizes": some(lambda s: s.message_sizes),
+    of_one: dict[str, Callable[[Summary], Any]] = {
+        "findings": lambda s: s.findings,
+        "what_ifs": worthwhile_changes,
+        "split": lambda s: any(d.window_ns for d in s.devices),
+        "step_split": lambda s: any(d.window_ns and d.steps for d in s.devices),
+        "steps": lambda s: any(r.durations_ns for r in s.steps.per_rank),
+        "clock": lambda s: any(t.step_durations_ns for t in s.training),
+        "idle": lambda s: any(d.window_ns and d.idle_causes for d in s.devices),
+        "kinds": lambda s: s.kinds,
+        "collectives": lambda s: s.collectives,
+        "sizes": lambda s: s.message_sizes,
     }
+    return {name: any(map(shown, summaries)) for name, shown in of_one.items()}
 
 
 def _as_json(cell: Cell, number: int) -> dict[str, Any]:

@@ -83,10 +83,9 @@ def quality_section(s: Summary) -> Section:
 
 def hang_section(s: Summary, inputs: Inputs) -> Section:
     """Where each rank of a stuck run was, and what to try; empty for any other."""
-    if (hang := inputs.stuck) is None:
-        return Section("stuck", "Where each rank was")
-    seen = table(f"Try: {hang.advice}", ("",), ([line] for line in hang.lines))
-    return Section("stuck", "Where each rank was", f"{hang.since_clock}.", tables=seen)
+    hang = inputs.stuck
+    seen = table(f"Try: {hang.advice}", ("",), ([line] for line in hang.lines)) if hang else []
+    return Section("stuck", "Where each rank was", f"{hang.since_clock}." if hang else "", tables=seen)
 
 
 def run_section(s: Summary, inputs: Inputs) -> Section:

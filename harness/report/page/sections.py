@@ -192,24 +192,20 @@ def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
 
 def _mean_words(devices: Sequence[Device]) -> str:
     total = sum(d.window_ns for d in devices)
-    parts = (
-        ("compute", "compute_ns"),
-        ("exposed communication", "exposed_communication_ns"),
-        ("copies alone", "exposed_memory_ns"),
-        ("idle", "idle_ns"),
-    )
-    texts = []
-    for word, field in parts:
+
+    def share(field: str) -> str:
         is_known = len(with_known(devices, field)) == len(devices)
-        texts.append(f"{word} {of(sum(getattr(d, field) for d in devices), total) if is_known else '–'}")
-    return ", ".join(texts) + " on average."
+        return of(sum(getattr(d, field) for d in devices), total) if is_known else "–"
+
+    return (
+        f"compute {share('compute_ns')}, exposed communication {share('exposed_communication_ns')}, "
+        f"copies alone {share('exposed_memory_ns')}, idle {share('idle_ns')} on average."
+    )
 
 
 def stragglers_section(s: Summary, inputs: Inputs) -> Section:
     """The slowdown by operation, stage and worker; empty for traces of processes."""
-    if s.slowdown is None:
-        return Section("stragglers", "Slowdown by stragglers")
-    figures = [_heat(s.slowdown)]
+    figures = [_heat(s.slowdown)] if s.slowdown else []
     return Section("stragglers", "Slowdown by stragglers", _STRAGGLERS, figures, page_tables(s, "stragglers"))
 
 

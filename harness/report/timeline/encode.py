@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.analysis.labels import cause_word
 from harness.analysis.process.host_calls import CAUSES
 from harness.common.format import percent
-from harness.measure.page_data import KINDS, Lane, ProcessTrack
+from harness.measure.page_data import KINDS, ProcessTrack
 from harness.report.palette import CAUSES as CAUSE_COLORS
 from harness.report.palette import KINDS as KIND_COLORS
 from harness.traces.trace import I64
@@ -62,16 +62,10 @@ def _shorter(track: ProcessTrack, share: float) -> ProcessTrack:
     begin, end = track.window[0], track.window[0] + max(int(share * (track.window[1] - track.window[0])), 1)
     return replace(
         track,
-        lanes=[_before(lane, end) for lane in track.lanes],
+        lanes=[lane.cut(slice(int(np.searchsorted(lane.start_ns, end)))) for lane in track.lanes],
         steps=[step for step in track.steps if step[1] < end],
         window=(begin, end),
     )
-
-
-def _before(lane: Lane, end: int) -> Lane:
-    count = int(np.searchsorted(lane.start_ns, end, side="left"))
-    columns = {name: getattr(lane, name)[:count] for name in ("start_ns", "end_ns", "text", "code")}
-    return replace(lane, **columns)
 
 
 def _origins(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int]) -> tuple[list[int], list[str]]:

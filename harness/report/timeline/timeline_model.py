@@ -192,6 +192,5 @@ def _lanes_within(lanes: Sequence[Lane], low: int, high: int) -> Iterator[Lane]:
         label = lane.label or label
         rows = slice(np.searchsorted(lane.end_ns, low, "right"), np.searchsorted(lane.start_ns, high, "left"))
         if rows.start < rows.stop:
-            columns = {name: getattr(lane, name)[rows] for name in ("start_ns", "end_ns", "text", "code")}
-            yield replace(lane, label=label, **columns)
+            yield replace(lane.cut(rows), label=label)
             label = ""
