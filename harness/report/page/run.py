@@ -132,7 +132,9 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
         if inputs.hang is not None and inputs.hang.until_ns is not None and inputs.stuck is None:
             yield "stuck", f"for {duration(inputs.hang.until_ns - inputs.hang.since_ns)} {inputs.hang.sentence}"
     yield "model", _model(s)
-    yield "batch", _batch(s)
+    micro = "micro-batch {}, gradient accumulation {}"
+    batches = ((t.micro_batch_size, t.gradient_accumulation_steps or 1) for t in s.training if t.micro_batch_size)
+    yield "batch", next((micro.format(*each) for each in batches), "")
     yield "versions", _versions(s, inputs)
     yield "left out", "; ".join(inputs.left_out)
 
@@ -151,15 +153,6 @@ def _model(s: Summary) -> str:
         return ""
     size = f", {t.parameters:,} parameters" if t.parameters else ""
     return f"{t.model}{size}, {t.dtype}, sequences of {t.seq_length} tokens"
-
-
-def _batch(s: Summary) -> str:
-    batches = (
-        f"micro-batch {t.micro_batch_size}, gradient accumulation {t.gradient_accumulation_steps or 1}"
-        for t in s.training
-        if t.micro_batch_size
-    )
-    return next(batches, "")
 
 
 def _versions(s: Summary, inputs: Inputs) -> str:

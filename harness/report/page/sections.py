@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from textwrap import dedent
-from typing import Any
 
 from harness.analysis.device_time import busiest_and_idlest, unknown_ns, with_known
 from harness.analysis.labels import are_cpus, work_word
@@ -260,10 +259,12 @@ def _area(line: MemoryTimeline) -> Figure:
     most = max(map(sum, zip(*line.bytes.values(), strict=True)), default=0)
     scale, unit = next(((s, u) for s, u in _UNITS if most >= s), _UNITS[-1])
     x = [round(at / 1e9, 6) for at in line.times_ns]
-    data = [
-        _layer(name, x, [round(size / scale, 4) for size in line.bytes[name]], MEMORY_OF[name], unit)
-        for name in _seen(line)
-    ]
+    data = []
+    for name in _seen(line):
+        sizes, color = [round(size / scale, 4) for size in line.bytes[name]], MEMORY_OF[name]
+        style = {"mode": "lines", "stackgroup": "memory", "fillcolor": color, "line": {"color": color, "width": 0.5}}
+        hover = f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
+        data.append(plotly_json.line(name, x, sizes, color, **style, hovertemplate=hover))
     y = plotly_json.axis(f"memory of tensors ({unit})", rangemode="tozero")
     # Of many steps none: the lines would hide the rest.
     begins = line.steps.values() if len(line.steps) <= _MOST_LINES else ()
@@ -274,9 +275,3 @@ def _area(line: MemoryTimeline) -> Figure:
         "moment of its interval. Dotted: a step begins."
     )
     return Figure("memory-timeline", words, data, axes, 380, wide=True)
-
-
-def _layer(name: str, x: list[float], y: list[float], color: str, unit: str) -> dict[str, Any]:
-    style = {"mode": "lines", "stackgroup": "memory", "fillcolor": color, "line": {"color": color, "width": 0.5}}
-    hover = f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
-    return plotly_json.line(name, x, y, color) | style | {"hovertemplate": hover}
