@@ -130,9 +130,8 @@ def split_section(found: Sequence[StepParts], per_token: bool) -> Section:
 
 
 def _bar(name: str, values: Sequence[float], labels: Sequence[str], unit: str, cpu: bool) -> dict[str, Any]:
-    label, striped = part_label(name, cpu), name == OVERLAPPED
-    bar = plotly_json.part_of_window(label, values, labels, PARTS[name].color, striped=striped)
-    return bar | {"hovertemplate": f"%{{y}}: %{{x:,.4~r}} {unit}<extra>{label}</extra>"}
+    bar = plotly_json.part_of_window(name, values, labels, cpu)
+    return bar | {"hovertemplate": f"%{{y}}: %{{x:,.4~r}} {unit}<extra>{bar['name']}</extra>"}
 
 
 def _value(run: StepParts, name: str) -> str:

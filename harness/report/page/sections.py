@@ -22,7 +22,7 @@ from harness.report.tables.catalogue import page_tables
 from harness.report.tables.efficiency import efficiency_words, pipeline_words, stage_label
 from harness.report.tables.memory import MEANING, moment_words, shown_moment
 from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
-from harness.report.window import OVERLAPPED, PARTS, part_label
+from harness.report.window import PARTS
 
 _POP = (
     "Only compute is useful; waiting inside a collective is not. The product of the factors is the efficiency above "
@@ -169,12 +169,10 @@ def split_section(s: Summary, inputs: Inputs) -> Section:
 
 def _bars(devices: Sequence[Device], labels: Sequence[str]) -> list[plotly_json.PlotTrace]:
     """The parts of every device's window in per cent, without parts that are too small to see."""
-    cpu, data = are_cpus(devices), []
-    for name, part in PARTS.items():
-        percents = [round(100 * part.ns(d) / d.window_ns, 3) for d in devices]
-        label, striped = part_label(name, cpu), name == OVERLAPPED
-        data.append(plotly_json.part_of_window(label, percents, labels, part.color, striped=striped))
-    return [trace for trace in data if max(trace["x"]) >= 0.05]
+    cpu = are_cpus(devices)
+    percents = {name: [round(100 * part.ns(d) / d.window_ns, 3) for d in devices] for name, part in PARTS.items()}
+    seen = {name: values for name, values in percents.items() if max(values) >= 0.05}
+    return [plotly_json.part_of_window(name, values, labels, cpu) for name, values in seen.items()]
 
 
 def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:

@@ -66,7 +66,7 @@ def _from_trace(series: dict[str, tuple[list[int], list[float]]]) -> list[Figure
     by_rank = {r: times for r, (_, times) in series.items()}
     if max(map(len, by_rank.values())) > 2:
         words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
-        axes = plotly_json.layout(_step_axis("step", series), "step time (ms)")
+        axes = plotly_json.layout(_step_axis(series), "step time (ms)")
         return [Figure("step-time", words, _lines(series), axes), _distribution(by_rank)]
     ranks = list(by_rank)
     data = [plotly_json.bars("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
@@ -90,17 +90,17 @@ def _over_steps(recorded: dict[str, list[StepRecord]], changes: Sequence[PaceCha
     first = next(iter(recorded.values()))
     shapes, bands = _phase_bands(first)
     onsets, marks = _onsets(changes)
-    x = _step_axis("step", series)
+    x = _step_axis(series)
     axes = plotly_json.layout(x, "step time (ms)", shapes=[*shapes, *onsets], showlegend=True)
     words = "Step time of each rank over the steps of the training, milliseconds. "
     words += _range_in_words(y for _, y in series.values())
     return Figure("step-time", words, [*_lines(series), *bands, *marks], axes, table=_phase_table(recorded))
 
 
-def _step_axis(title: str, series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
+def _step_axis(series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
     """An axis of steps; few steps get a mark each, since half a step does not exist."""
     few = max(len(x) for x, _ in series.values()) <= _FEW
-    return plotly_json.axis(title, **({"dtick": 1} if few else {}))
+    return plotly_json.axis("step", **({"dtick": 1} if few else {}))
 
 
 def _range_in_words(series: Iterable[Sequence[float]]) -> str:

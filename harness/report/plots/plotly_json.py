@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from harness.report.palette import COMMUNICATION
+from harness.report.window import OVERLAPPED, PARTS, part_label
 
 PlotTrace = dict[str, Any]
 NAMES = {"autorange": "reversed", "automargin": True, "type": "category"}  # an axis of names, top to bottom
@@ -50,12 +51,11 @@ def percent_bars(name: str, percents: Sequence[float], labels: Sequence[str], co
     return bars(name, percents, labels, color, hovertemplate=hover, **more)
 
 
-def part_of_window(
-    name: str, percents: Sequence[float], labels: Sequence[str], color: str, *, striped: bool
-) -> PlotTrace:
-    """Bars of one part of several windows. `striped`: with the stripes of hidden communication."""
-    more = {"marker": stripes(color, COMMUNICATION)} if striped else {}
-    return percent_bars(name, percents, labels, color, **more)
+def part_of_window(part: str, percents: Sequence[float], labels: Sequence[str], cpu: bool) -> PlotTrace:
+    """Bars of one of the parts of several windows; hidden communication has stripes."""
+    color = PARTS[part].color
+    more = {"marker": stripes(color, COMMUNICATION)} if part == OVERLAPPED else {}
+    return percent_bars(part_label(part, cpu), percents, labels, color, **more)
 
 
 def stripes(color: str, across: str) -> dict[str, Any]:

@@ -32,8 +32,7 @@ def render(summary: Summary, width: int = WIDTH) -> str:
 def render_rest(summary: Summary, width: int = WIDTH) -> str:
     """What follows the first screen: why, and every table."""
     screen = Screen(width)
-    blocks = [section(summary, screen) for section in (_facts, _further, _quality, _steps, _speed)]
-    blocks += [_split(summary, screen, *_MANY_DEVICES)]
+    blocks = [section(summary, screen) for section in (_facts, _further, _quality, _steps, _speed, _split)]
     blocks += [_table(declared, summary, screen) for declared in catalogue.TABLES]
     narrowed = f"Some columns do not fit into {width} characters: a wider terminal, the page or export csv has them."
     return _joined([*blocks, screen.wrapped(narrowed, "  ") if screen.narrowed else []], screen)
@@ -57,9 +56,9 @@ def _table(declared: TableOf[Any], s: Summary, screen: Screen) -> list[str]:
     return [*screen.block(shown, declared.spare), *note, *advice]
 
 
-def _split(s: Summary, screen: Screen, most: int, shown: int) -> list[str]:
+def _split(s: Summary, screen: Screen) -> list[str]:
     """The split of every device, or of the busiest and the idlest of many."""
-    chosen = busiest_and_idlest(s.devices, most, shown)
+    chosen = busiest_and_idlest(s.devices, *_MANY_DEVICES)
     block = screen.block(SPLIT.of(labelled(chosen, s), s, on_page=False), SPLIT.spare)
     half, every = len(chosen) // 2, len(s.devices)
     if len(chosen) < every:
