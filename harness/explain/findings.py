@@ -72,7 +72,7 @@ def label_of(found: TimeLost) -> str:
 
 
 def reason_of(s: Summary, found: TimeLost) -> Reason:
-    own = reason(s, found, _lower(_who(s, found)), _place(s, found))
+    own = reason(s, found, _who(s, found).lower(), _place(s, found))
     return own if shows_pytorch(s) else own._replace(changes=without_pytorch(found.cause, own.changes))
 
 
@@ -98,7 +98,7 @@ def _loss(s: Summary, found: TimeLost, own: Reason) -> str:
     if found.low_ns is not None and found.high_ns is not None:
         alike = scale.text(found.low_ns) == scale.text(found.high_ns)
         certainty = "the same in all steps" if alike else scale.range(found.low_ns, found.high_ns)
-    on = "" if _processes(s) < 2 else f", on {_lower(_who(s, found))}"
+    on = "" if _processes(s) < 2 else f", on {_who(s, found).lower()}"
     when = "" if found.standing or not found.every else f", {period_words(found.every)}"
     return f"{doing} costs {lost} ({recorded}{about(found.share)}; {certainty}){on}{when}{own.more}."
 
@@ -133,11 +133,11 @@ def certain_sentence(s: Summary) -> str:
     alone = next((found for found in s.findings if found.alone and found.lines), None)
     if sure is None and alone is not None:
         runs = "runs" if len(alone.ranks) < 2 else "run"
-        return f"It is certain that only {_lower(_who(s, alone))} {runs} the code at {line_words(s, alone.lines[0])}."
+        return f"It is certain that only {_who(s, alone).lower()} {runs} the code at {line_words(s, alone.lines[0])}."
     if sure is None:
         return "Only counts and bytes are certain, and no time."
     lose = "loses" if len(sure.ranks) < 2 else "lose"
-    return f"It is certain that {_lower(_who(s, sure))} {lose} at least {duration(sure.low_ns)} per step on average."
+    return f"It is certain that {_who(s, sure).lower()} {lose} at least {duration(sure.low_ns)} per step on average."
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
@@ -237,10 +237,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def _processes(s: Summary) -> int:
     return s.replay.processes if s.replay else max(len(s.ranks), 1)
-
-
-def _lower(subject: str) -> str:
-    return subject[0].lower() + subject[1:]
 
 
 def unexplained(s: Summary) -> list[str]:

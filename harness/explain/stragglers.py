@@ -105,7 +105,7 @@ def _operation(s: Stragglers) -> str:
     what = "operation" if name in _ON_ONE_WORKER else "communication"
     first, *others = (worker.slowdown - 1 for worker in s.workers)
     alone = others and first > 0 and others[0] < _HALF * first
-    where = f", most of all of {_lower(worker_name(s.worst_worker))}" if alone and s.worst_worker else ""
+    where = f", most of all of {worker_name(s.worst_worker).lower()}" if alone and s.worst_worker else ""
     would = f"With an even {name} {_share(s)} of the loss would go."
     return f"One {what} is slow at times: {name} (S {slow:.3f}){where}. {would}"
 
@@ -168,10 +168,6 @@ def _others(s: Stragglers) -> list[tuple[str, float]]:
     of_passes = ("forward-compute", "backward-compute", s.cause_operation)
     named += [(f"{name} is slow at times", of) for name, of in s.shares.operations.items() if name not in of_passes]
     return sorted(named, key=lambda pair: -pair[1])
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def why_unknown(s: Summary) -> str | None:

@@ -26,7 +26,6 @@ from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS, part_label
 _WORTH_SAYING = 0.1  # of the difference
 _WORTH_SHOWING = 0.0005  # of the longest bar
 CAPTION = "Efficiency as POP defines it; an indented efficiency is a factor of the one above it"
-_NOT_KNOWN = "not known"
 _FAR = 6.0  # interquartile ranges above the box: a step beyond would flatten the boxes of all runs
 
 
@@ -181,7 +180,7 @@ def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Seque
 
 
 def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
-    return _NOT_KNOWN if value is None else text(value)
+    return NOT_KNOWN if value is None else text(value)
 
 
 def series_notes(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> list[str]:

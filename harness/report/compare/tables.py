@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from string import ascii_lowercase
-from typing import Any
 
 from harness.analysis.change import MovedStatistic, What
 from harness.analysis.compare import Comparison, MetricChange, Ratio
@@ -238,6 +237,8 @@ def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Secti
         for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
         if s.pacing is not None and s.pacing.heat is not None
     ]
+    if not known:
+        return Section("pacing", "Pacing")
     ends = plots.pace_scale_of([pace for *_, pace in known])
     drawn = (plots.pace_figure(pace, name, label, ends) for name, label, _, pace in known)
     behind = [f"{label}: {text}" for _, label, s, _ in known for text in pace_sentences(s)]
@@ -270,14 +271,11 @@ def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
     if not kinds:
         return Section("kinds", title)
     times = [(i, labels[i], {kind_label(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds}) for i, s in runs]
-    data = [
-        plotly_json.bars(label, [known.get(kind, 0.0) for kind in kinds], kinds, of_series(i))
-        for i, label, known in times
-    ]
+    values = [(i, label, [known.get(kind, 0.0) for kind in kinds]) for i, label, known in times]
     words = "Time per kind of work in one step of one rank, a bar per run. Kernels that overlap both count."
     rows = [[kind, *(rate(known.get(kind, 0.0)) for *_, known in times)] for kind in kinds]
     numbers = Table("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
-    figure = _grouped("kinds", words, data, numbers)
+    figure = replace(_grouped("kinds", words, kinds, values), table=numbers)
     precisions = (precision_table(pair, other) for other, pair in others(pairs))
     return Section("kinds", title, figures=[figure], tables=[shown for shown in precisions if shown.rows])
 
@@ -290,12 +288,9 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
         return Section("collectives", title)
     kinds = collective_kinds(pairs)
     times = {kind: in_every_run(pairs, f"{kind}_ns") for kind in kinds}
-    data = [
-        plotly_json.bars(label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds], kinds, of_series(i))
-        for i, label in enumerate(labels)
-    ]
+    values = [(i, label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds]) for i, label in enumerate(labels)]
     words = "Time in collectives in one step of one rank, a bar per run. It includes waiting for other ranks."
-    figure = _grouped("collectives", words, data)
+    figure = _grouped("collectives", words, kinds, values)
     return Section("collectives", title, figures=[figure], tables=[numbers])
 
 
@@ -308,8 +303,9 @@ def kernels_section(pairs: Sequence[Comparison]) -> Section:
     return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
 
 
-def _grouped(name: str, words: str, data: list[dict[str, Any]], numbers: Table | None = None) -> Figure:
+def _grouped(name: str, words: str, kinds: Sequence[str], runs: Sequence[tuple[int, str, list[float]]]) -> Figure:
     """Bars of all runs beside each other, in the order of the command line."""
+    data = [plotly_json.bars(label, values, kinds, of_series(i)) for i, label, values in runs]
     axes = plotly_json.layout("time per step and rank (ms)", plotly_json.NAMES, barmode="group")
-    height = plotly_json.bars_height(max(len(data[0]["y"]) * (len(data) + 1) // 2, 2))
-    return Figure(name, words, data, axes, height, numbers, wide=True)
+    height = plotly_json.bars_height(len(kinds) * (len(data) + 1) // 2)
+    return Figure(name, words, data, axes, height, wide=True)
