@@ -90,7 +90,7 @@ def completed(slurm_sh: SlurmSh) -> Waited:
 def test_waiting_for_it_ends_with_its_answer_and_exit_0(completed: Waited) -> None:
     assert completed.printed.returncode == 0, completed.printed.stderr
     assert f"submitted {completed.job_id}: {completed.path}" in completed.printed.stderr
-    assert "hosts node1, node2" in completed.printed.stdout
+    assert " · 2 ranks · " in completed.printed.stdout and "\n  a step  " in completed.printed.stdout
     assert completed.read("summary.json")
     assert "Traceback" not in completed.printed.stderr
 
