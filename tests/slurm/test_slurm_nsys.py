@@ -70,7 +70,7 @@ def test_what_nsys_recorded_is_reported_for_what_it_is(
     slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]]
 ) -> None:
     run, path = recorded
-    done = slurm_sh("report", run.job_id, env=path)
+    done = slurm_sh("report", run.job_id, "--full", env=path)
     assert done.returncode == 0, done.stderr
     assert "2 traces (nsys) · world size 2" in done.stdout
     assert "recorded without a GPU" in done.stdout
