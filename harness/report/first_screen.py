@@ -170,9 +170,9 @@ class _Lines:
     def bar(self, bar: StepBar) -> None:
         """The parts with blocks to scale, in one line if it fits."""
         told, count = bar.told, len(bar.parts)
-        room = self.width - _LABEL - sum(map(len, told)) - count - 3 * (count - 1)
+        room = self.width - _LABEL - sum(map(len, told)) - count - 3 * (count - 1) - 2  # which rounding may add
         blocks = min(room, _MOST_BLOCKS) if room >= 3 * count else self.width // 3
-        row = Text(f"  {bar.what}".ljust(_LABEL), "dim")
+        row = Text.assemble((f"  {bar.what}".ljust(_LABEL), "dim"))
         for part, words, share in zip(bar.parts, told, bar.shares, strict=True):
             drawn = _FILLS.get(part.color, "░") * max(round(share * blocks), 1)
             used = len(row) + len(drawn) + len(words) + 4

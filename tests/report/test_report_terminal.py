@@ -92,7 +92,7 @@ def test_the_first_screen_says_what_to_believe_what_is_lost_and_what_to_type_in_
         "",
         "Waiting for data costs 61 of 141 ms a step (43 %; 52 to 72 ms), on both ranks.",
         "  31 % at train.py:42 in train",
-        "  a step  ██████ compute 44 │ ▓▓▓ exposed 19 │ ░░░░░░░░ data 61 │ ·· other 17 ms",
+        "  a step  █████ compute 44 │ ▓▓ exposed 19 │ ░░░░░░░ data 61 │ ·· other 17 ms",
         "  try     bash slurm.sh -e 1   predicted 82 ms (64 to 99 ms)",
         "  also    cores used by others 50 ms",
         "",
@@ -108,6 +108,13 @@ def test_the_parts_of_a_step_add_up_to_it_on_every_screen(width: int) -> None:
     numbers = [int(n) for n in re.findall(r"(?:compute|exposed|data|other) (\d+)", drawn)]
     assert sum(numbers) == 141 and len(numbers) == 4
     assert max(map(len, told_of(BUSY, width)[:-3])) <= width
+
+
+def test_a_bar_that_fits_is_one_line_in_its_colours() -> None:
+    for width in range(80, 119):
+        (bar,) = [line for line in first_screen(BUSY, width).split("\n") if "compute" in line.plain]
+        assert bar.plain.endswith("other 17 ms") and len(bar) <= width
+        assert not bar.style, "its labels are as bright as other text"
 
 
 def test_a_line_with_little_of_the_loss_is_not_on_the_first_screen() -> None:
