@@ -53,7 +53,7 @@ def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
     heading = ""
     if inputs.run is not None:
         heading = s.experiment.heading if isinstance(s.experiment, Experiment) else "Run"
-        name = "   ".join(filter(None, (inputs.run.job_id, asked_words(s)))) if s.run else inputs.run.name
+        name = " · ".join(filter(None, (inputs.run.job_id, asked_words(s)))) if s.run else inputs.run.name
     else:
         files = sorted({x.path for x in s.sources})
         name = Path(files[0]).name if len(files) == 1 else Path(files[0]).parent.name if files else "report"
