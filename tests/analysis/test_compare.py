@@ -373,3 +373,11 @@ def test_the_terminal_says_which_idle_time_went_away(device: str, launching: str
     assert "The difference, −5 ms per step, is mostly −5 ms idle (data loading)." in words
     assert "idle: data loading 50.0 % 0.0 % 0×" in words
     assert f"idle: {launching} 5.0 % 15.0 % 3×" in words
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_comparison_obeys_the_width_of_the_terminal(width: int) -> None:
+    runs = [a_summary([100] * 10), a_summary([200] * 10)]
+    text = render_comparisons([compare(runs[0], runs[1], NAMES)], runs, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "b / a" in text

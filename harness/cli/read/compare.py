@@ -34,9 +34,11 @@ def compare(
 ) -> int:
     """Show the differences between runs: first in configuration, then in results."""
     from harness.analysis.compare import compare_series
+    from harness.cli.command_line import columns
     from harness.measure.request import load_summary
     from harness.report.compare.terminal import render_comparisons
     from harness.report.tables.catalogue import numbers
+    from harness.report.tables.table import WHOLE
 
     if len(runs) < 2:
         raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
@@ -52,7 +54,7 @@ def compare(
         dumped = [p.model_dump(mode="json") for p in pairs]
         print(json.dumps(dumped[0] if len(dumped) == 1 else dumped, indent=1))
     else:
-        sys.stdout.write(render_comparisons(pairs, [summary for _, summary in found]))
+        sys.stdout.write(render_comparisons(pairs, [summary for _, summary in found], columns(WHOLE)))
     for text, fails in answers:
         print(f"fail-if {text}: {'yes' if fails else 'no'}", file=sys.stderr)
     return int(any(fails for _, fails in answers))

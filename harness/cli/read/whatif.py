@@ -92,7 +92,7 @@ def _lines(s: Summary) -> Iterator[str]:
     mean = f" (mean of {replay.steps})" if replay.steps > 1 else ""
     whole = "A step takes" if has_marked_steps(s) else "No steps are marked, so all that was recorded is one:"
     again = f"the replay without a change gives {duration(replay.replayed_ns)}, {percent(replay.error)} off"
-    yield f"{whole} {duration(replay.step_ns)}{mean}; {again}."
+    yield from screen.wrapped(f"{whole} {duration(replay.step_ns)}{mean}; {again}.", "  ")
     yield from screen.wrapped(what_is_not_charged(s) or "")
     yield ""
     rows = WHAT_IFS.rows(s)

@@ -12,28 +12,30 @@ from harness.analysis.summary import Summary
 from harness.report.compare import breakdown, tables
 from harness.report.elements import Table
 from harness.report.first_screen import place_of
-from harness.report.tables.table import WIDTH, Screen, table
+from harness.report.tables.table import WHOLE, WIDTH, Screen, fitted, table
 
 _KERNEL_WIDTH = 70
 _SAME_SETTINGS = "Configuration: all recorded settings are the same"
 _MOVED = "Ranges and kernels with the largest change from a to {}, per rank and step"
 
 
-def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = ()) -> str:
+def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = (), width: int = WHOLE) -> str:
     """A column for each run against a. With the runs' summaries also the part of the step that makes the difference."""
-    known, names = tables.others(pairs), [pairs[0].a, *(pair.b for pair in pairs)]
-    steps = [_step_time(pair, other) + why for (other, pair), why in zip(known, _whys(pairs, summaries), strict=True)]
+    known, names, screen = tables.others(pairs), [pairs[0].a, *(pair.b for pair in pairs)], Screen(width)
+    whys = _whys(pairs, summaries, screen)
+    steps = [_step_time(pair, other, screen) + why for (other, pair), why in zip(known, whys, strict=True)]
     blocks = [
         "\n".join(f"{x}: {name}" for x, name in zip(tables.letters(pairs), names, strict=True)),
-        _titled("Configuration that differs", tables.configuration_table(pairs)) or _SAME_SETTINGS,
-        "\n".join(steps) + _how_sure(pairs),
-        _titled("Results", tables.result_table(pairs)),
-        _efficiency(pairs, summaries),
-        _titled("Collectives, per rank and step", tables.collective_table(pairs)),
-        *(_titled(_MOVED.format(other), tables.moved_in_short(pair, other)) for other, pair in known),
-        *(_precisions(pair, other) for other, pair in known),
-        *(_kernels(pair, other) for other, pair in known),
-        "\n".join(f"note: {note}" for note in tables.remarks(pairs)),
+        _titled("Configuration that differs", tables.configuration_table(pairs), screen)
+        or "\n".join(screen.wrapped(_SAME_SETTINGS, "  ")),
+        "\n".join(steps) + _how_sure(pairs, screen),
+        _titled("Results", tables.result_table(pairs), screen),
+        _efficiency(pairs, summaries, screen),
+        _titled("Collectives, per rank and step", tables.collective_table(pairs), screen),
+        *(_titled(_MOVED.format(other), tables.moved_in_short(pair, other), screen) for other, pair in known),
+        *(_precisions(pair, other, screen) for other, pair in known),
+        *(_kernels(pair, other, screen) for other, pair in known),
+        "\n".join(line for note in tables.remarks(pairs) for line in screen.wrapped(f"note: {note}", "  ")),
     ]
     return "\n\n".join(b for b in blocks if b) + "\n"
 
@@ -51,12 +53,12 @@ def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
     return "\n".join([*legend, *screen.block(breakdown.series_table(short, known, rows)), *notes]) + "\n"
 
 
-def _precisions(pair: Comparison, other: str) -> str:
+def _precisions(pair: Comparison, other: str, screen: Screen) -> str:
     shown = replace(tables.precision_table(pair, other), head=("", "", "a", other))
-    return _titled("Precision that changed, share of the kind's time", shown)
+    return _titled("Precision that changed, share of the kind's time", shown, screen)
 
 
-def _step_time(comparison: Comparison, other: str) -> str:
+def _step_time(comparison: Comparison, other: str, screen: Screen) -> str:
     ratio = comparison.step_time
     name = "Period of a kernel" if comparison.periods else "Step time"
     if ratio is None:
@@ -70,16 +72,16 @@ def _step_time(comparison: Comparison, other: str) -> str:
     title = f"{name}, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
     if comparison.periods:
         title = f"{name}, mean over ranks: the steps are not marked, and a period may be a layer"
-    return title + _indented(text)
+    return "\n".join(screen.wrapped(title, "  ")) + _indented(text, screen)
 
 
-def _how_sure(pairs: tables.Pairs) -> str:
+def _how_sure(pairs: tables.Pairs, screen: Screen) -> str:
     """The limits of the intervals, once, and the reasons to doubt a run's times."""
     texts = [tables.ONE_RUN_EACH] if any(pair.step_time and not pair.periods for pair in pairs) else []
-    return "".join(map(_indented, [*texts, *(f"doubtful: {doubt}" for doubt in tables.doubts(pairs))]))
+    return "".join(_indented(x, screen) for x in [*texts, *(f"doubtful: {doubt}" for doubt in tables.doubts(pairs))])
 
 
-def _whys(pairs: tables.Pairs, summaries: Sequence[Summary]) -> list[str]:
+def _whys(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Screen) -> list[str]:
     """For each pair the sentence about the part that makes the difference; empty if no part is clear."""
     if not summaries:
         return [""] * len(pairs)
@@ -89,30 +91,32 @@ def _whys(pairs: tables.Pairs, summaries: Sequence[Summary]) -> list[str]:
         breakdown.explained(found, i, per_token) if pair.step_time and tables.is_clear(pair.step_time) else ""
         for i, pair in enumerate(pairs, 1)
     ]
-    return list(map(_indented, texts))
+    return [_indented(text, screen) for text in texts]
 
 
-def _indented(text: str) -> str:
-    return "".join(f"\n  {line}" for line in wrap(text, WIDTH - 2))
+def _indented(text: str, screen: Screen) -> str:
+    return "".join(f"\n  {line}" for line in wrap(text, min(screen.width, WIDTH) - 2))
 
 
-def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary]) -> str:
+def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Screen) -> str:
     """The efficiencies of a series on unlike numbers of devices; empty for other runs."""
     if not pairs[0].scaling:
         return ""
     runs = tables.letters(pairs), summaries, breakdown.rows_of(pairs)
-    return _titled(breakdown.CAPTION, breakdown.series_table(*runs)) + "".join(
-        map(_indented, breakdown.series_notes(*runs))
-    )
+    notes = "".join(_indented(note, screen) for note in breakdown.series_notes(*runs))
+    return _titled(breakdown.CAPTION, breakdown.series_table(*runs), screen) + notes
 
 
-def _kernels(comparison: Comparison, other: str) -> str:
+def _kernels(comparison: Comparison, other: str, screen: Screen) -> str:
     rows = tables.kernel_rows(comparison, other, tables.SHOWN_KERNELS, _KERNEL_WIDTH)
     more = len(comparison.kernels) - len(rows)
     title = f"Kernels that appeared or vanished, {other} against a"
-    return _titled(title, Table("", ("",) * 4, rows)) + (f"\n  and {more} more" if more else "")
+    return _titled(title, Table("", ("",) * 4, rows), screen) + (f"\n  and {more} more" if more else "")
 
 
-def _titled(title: str, shown: Table) -> str:
+def _titled(title: str, shown: Table, screen: Screen) -> str:
     """The table under a title of the terminal, all columns aligned left; empty without rows."""
-    return "\n".join([title, *table(shown.head, shown.rows, left=len(shown.head))]) if shown.rows else ""
+    if not shown.rows:
+        return ""
+    here = fitted(replace(shown, left=len(shown.head)), screen.width)
+    return "\n".join([*screen.wrapped(title, "  "), *map(screen.cut, table(here.head, here.rows, left=len(here.head)))])
