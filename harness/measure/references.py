@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.analysis.labels import are_cpus
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
@@ -246,10 +246,15 @@ def compared_settings(s: Summary) -> Settings:
 
 
 def differing(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Setting -> (stored, own) where they differ. An option that is newer than the reference had its default."""
+    """Setting -> (stored, own) where they differ. An option that is newer than the reference had its default; a value
+    of an older version is that of today."""
     number = own.get("exercise")
     cls = Own if number == "own" else EXERCISES.get(number) if isinstance(number, int) else None
     usual = cls.model_validate({}).model_dump(mode="json") if cls else {}
+    if cls is not None:
+        known = {name: value for name, value in stored.items() if name in cls.model_fields}
+        with suppress(ValidationError):  # a value that no option takes any more differs
+            stored = {**stored, **cls.model_validate(known).model_dump(mode="json", include=set(known))}
     names = dict.fromkeys([*stored, *own])
     pairs = {name: (stored.get(name, usual.get(name)), own.get(name, usual.get(name))) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -17,7 +17,7 @@ from harness.cli.main import main
 from harness.experiment.exercises import DDP
 from harness.experiment.training import Mystery
 from harness.explain.answer import answer
-from harness.measure.references import with_reference
+from harness.measure.references import differing, with_reference
 from harness.study.reference.record import keep
 from harness.study.reference.request import checked_runs
 from harness.study.reference.variants import series_of
@@ -354,3 +354,13 @@ def test_a_recording_that_cannot_be_is_a_sentence(
 ) -> None:
     assert main(["reference", "record", "--dry-run", *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_setting_that_an_older_version_wrote_is_compared_as_it_is_written_today() -> None:
+    """No rate of Python's samples was null, and is false now."""
+    stored = {"exercise": 1, "python_sampling": None, "micro_batch_size": 2}
+    assert differing(stored, {"exercise": 1, "python_sampling": False, "micro_batch_size": 2}) == {}
+    assert differing(stored, {"exercise": 1, "python_sampling": True, "micro_batch_size": 4}) == {
+        "python_sampling": (False, True),
+        "micro_batch_size": (2, 4),
+    }
