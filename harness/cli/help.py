@@ -98,7 +98,7 @@ def command_page(words: Sequence[str]) -> str:
     """The page of a command, or of one of its parts. Raises RequestError: there is no such command."""
     name = words[0]
     if name not in COMMANDS:
-        hint = nearest_or_list(name, COMMANDS, f"{PROGRAM} help lists all commands")
+        hint = nearest_or_list(name, (*COMMANDS, "faults", "numbers"), f"{PROGRAM} help lists all commands")
         raise RequestError(f"help: there is no command {name!r}{hint}")
     entry = COMMANDS[name]
     if entry.reads_arguments:

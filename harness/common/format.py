@@ -72,13 +72,15 @@ class Scale:
         return f"{self.text(low_ns)} to {self.text(high_ns)} {self.unit}"
 
     def parts(self, each_ns: Sequence[float]) -> list[str]:
-        """Parts of the whole: rounded so that they add up to it (largest remainder)."""
+        """Parts of the whole, each as `text` has it; the last is the rest, so that they add up.
+
+        >>> Scale(49_000_000).parts([30_440_000, 4_740_000, 8_450_001, 1_840_000, 3_530_000])
+        ['30.4', '4.7', '8.5', '1.8', '3.6']
+        """
         least = self._size / 10**self._digits
-        counts = [int(ns // least) for ns in each_ns]
-        missing = round(self.whole_ns / least) - sum(counts)
-        for i in sorted(range(len(counts)), key=lambda i: counts[i] - each_ns[i] / least)[: max(missing, 0)]:
-            counts[i] += 1
-        return [self.text(count * least) for count in counts]
+        counts = [round(ns / least) for ns in each_ns[:-1]]
+        rest = max(round(self.whole_ns / least) - sum(counts), 0)
+        return [self.text(count * least) for count in (*counts, rest)]
 
 
 def about(share: float) -> str:

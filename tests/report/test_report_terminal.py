@@ -110,6 +110,16 @@ def test_the_parts_of_a_step_add_up_to_it_on_every_screen(width: int) -> None:
     assert max(map(len, told_of(BUSY, width)[:-3])) <= width
 
 
+def test_a_loss_has_one_number_in_the_sentence_and_in_the_bar() -> None:
+    (found, *others), replay = BUSY.findings, BUSY.replay
+    assert replay is not None and replay.remainder is not None
+    rest = replay.remainder.model_copy(update={"work_ns": 43_600_000, "communication_ns": 18_600_000})
+    odd = found.model_copy(update={"lost_ns": 61_500_001})
+    changed = replay.model_copy(update={"unexplained_ns": 79_499_999, "remainder": rest})
+    lines = told_of(BUSY.model_copy(update={"findings": [odd, *others], "replay": changed}))
+    assert any("costs 62 of 141 ms" in line for line in lines) and any("░ data 62 │" in line for line in lines)
+
+
 def test_a_bar_that_fits_is_one_line_in_its_colours() -> None:
     for width in range(80, 119):
         (bar,) = [line for line in first_screen(BUSY, width).split("\n") if "compute" in line.plain]
