@@ -47,6 +47,11 @@ GROUPS = {"launch": "Launch", "watch": "Watch", "read": "Read", "study": "Study"
 
 COMMANDS = {
     "run": OfWords("harness.cli.launch.run:run", "launch your own training, run -- train.py; run RUN: a run again"),
+    "observe": Entry(
+        "harness.cli.launch.observe:observe",
+        "one word before your own command, in the job that you have",
+        reads_arguments=True,
+    ),
     "doctor": OfWords("harness.cli.launch.doctor:doctor", "check this machine and the site before a course"),
     "sites": Entry(
         "harness.cli.launch.sites:sites",

@@ -15,6 +15,7 @@ from typing import NoReturn, TextIO, cast
 from harness.cli.command_line import split_line
 from harness.cli.commands import COMMANDS, run_command
 from harness.cli.help import asked_page, refuse_mistyped
+from harness.cli.launch.observe import become_command, is_prefix
 from harness.cli.removed import refuse_removed
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM
@@ -31,6 +32,12 @@ REFUSALS = {
 
 def program() -> NoReturn:
     """The whole process: `python -m harness`, which slurm.sh starts, and the command that the wheel installs."""
+    if is_prefix(sys.argv[1:]):  # the command gets this process's environment as it is
+        try:
+            become_command(sys.argv[1:])
+        except HarnessError as error:
+            print(f"{PROGRAM}: {printable(str(error))}", file=sys.stderr)
+            sys.exit(error.exit_code)
     # Pydantic would look for plugins in every installed package: with PyTorch, that is a tenth of a dry run.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Nearly all objects live until the end: to look for garbage among them takes a fifth of a short command.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from harness.common.errors import RequestError, WorkError
-from harness.launch.backends import allocation, local, slurm
+from harness.launch.backends import allocation, local, observed, slurm
 from harness.launch.backends.protocol import Backend
 from harness.run import Run
 from harness.site.site import Site
 
-BACKENDS: dict[str, Backend] = {"slurm": slurm, "local": local, allocation.NAME: allocation}
+BACKENDS: dict[str, Backend] = {"slurm": slurm, "local": local, allocation.NAME: allocation, observed.NAME: observed}
 
 
 def backend_of(site: Site) -> Backend:
