@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -43,7 +44,7 @@ _PR_SET_PDEATHSIG = 1
 def run(request: Request, *, reports: bool) -> NoReturn:
     """Start the command, observed, and end as it ends. reports: whether to leave a report after it."""
     environ = dict(os.environ)
-    told = environ.get(job_folder.OBSERVE, "")
+    told = environ.get(job_folder.VARIABLE, "")
     if told in job_folder.OFF:
         become(request.command, environ)
     if told not in ("", job_folder.BY_ITSELF):
@@ -84,7 +85,7 @@ def _why(error: BaseException) -> str:
 def _label(command: Sequence[str]) -> str:
     """What trains: the script among the words, else the program."""
     named = next((word for word in command if word.endswith(".py")), None)
-    after = [after for word, after in zip(command, command[1:], strict=False) if word in ("-m", "--module")]
+    after = [after for word, after in pairwise(command) if word in ("-m", "--module")]
     return Path(named).name if named else after[-1].rpartition(".")[2] if after else Path(command[0]).name
 
 
@@ -176,7 +177,11 @@ class Observed:
         argv = [sys.executable, "-m", "harness.live.node", f"--run={joined.path}", f"--node={joined.node}"]
         argv += [f"--name={name}", f"--below={_above_all()}", f"--on-hang={self._request.on_hang}"]
         self._monitor = subprocess.Popen(
-            argv, env=self._ours(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, preexec_fn=_as_usual
+            argv,
+            env=self._ours(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=_as_usual,  # noqa: PLW1509 - one thread
         )
         if joined.first:
             self._describe()
@@ -186,12 +191,13 @@ class Observed:
         from harness.common.programs import git_state_of
         from harness.common.submission import passed_on
 
-        scripts = [Path(word) for word in self._request.command if word.endswith(".py")]
-        folder = scripts[0].absolute().parent if scripts and scripts[0].is_file() else Path(self._request.start_in)
         words = list(self._request.command)
+        at = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+        script = None if at is None else Path(self._request.start_in, words[at])
+        folder = script.parent if script is not None and script.is_file() else Path(self._request.start_in)
         program = {
-            "script": str(scripts[0].absolute()) if scripts else words[0],
-            "arguments": words[words.index(str(scripts[0])) + 1 :] if scripts and str(scripts[0]) in words else words[1:],
+            "script": words[0] if script is None else str(script),
+            "arguments": words[(at or 0) + 1 :],
             "python": shutil.which("python3") or "",
             "git": git_state_of(folder),
         }
@@ -201,7 +207,7 @@ class Observed:
     def _ours(self) -> dict[str, str]:
         """The environment of our own programs: the user's, without what the training sees of us."""
         found = {name: text for name, text in self._before.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-        found |= {"PYTHONPATH": str(PYTHON_PATH), job_folder.OBSERVE: job_folder.OFF[0]}
+        found |= {"PYTHONPATH": str(PYTHON_PATH), job_folder.VARIABLE: job_folder.OFF[0]}
         return found if self._joined.memory is None else found | {MEMORY: str(self._joined.memory)}
 
     def _wait(self, waits: set[signal.Signals], group: _Group) -> int:
@@ -293,8 +299,7 @@ class Observed:
         state = "completed" if not code else "cancelled" if self._asked_to_end else "failed"
         if (live_folder(self._joined.path) / "stuck.json").exists() and self._request.on_hang == "stop" and code:
             state = "stuck"
-        about = {"state": state, "exit_code": code, "host": socket.gethostname(), "started_ns": self._started_ns}
-        job_folder.write_status(self._joined, {**about, "ended_ns": time.time_ns()})
+        job_folder.write_end(self._joined, state, code)
 
     def _report(self) -> None:
         """The answer, below the user's own output; the page is in the run."""
@@ -306,7 +311,7 @@ class Observed:
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),
                 timeout=REPORT_S,
-                preexec_fn=_as_usual,  # noqa: PLW1509 - one thread
+                preexec_fn=_as_usual,
                 check=False,
             )
             return
@@ -356,7 +361,7 @@ def _dies_with_its_parent() -> None:
         os._exit(0)
 
 
-def _start(command: Sequence[str], environ: Mapping[str, str], mask: set[signal.Signals]) -> int:
+def _start(command: Sequence[str], environ: Mapping[str, str], mask: set[int | signal.Signals]) -> int:
     """The command as a child with this process's files, terminal and signals; returns its process id."""
     child = os.fork()
     if child == 0:
@@ -373,7 +378,7 @@ def _as_usual() -> None:
 
 
 def _above_all() -> int:
-    """The process below which all ranks of this node are: Slurm's, or the launcher's that started this one as a rank."""
+    """The process below which all ranks of this node are: Slurm's, or the launcher's that made this one a rank."""
     parent = os.getppid()
     state = processes.stat_of(parent)
     is_rank = os.environ.get("RANK", "").isdecimal() and os.environ.get("LOCAL_RANK", "").isdecimal()

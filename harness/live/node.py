@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", type=Path, required=True, help="the run's folder")
     parser.add_argument("--node", type=int, required=True, help="the node's number in the job")
     parser.add_argument("--name", required=True, help="the node's name among the run's monitors")
-    parser.add_argument("--below", type=int, required=True, metavar="PID", help="watch what this process starts")
+    watched = parser.add_mutually_exclusive_group(required=True)
+    watched.add_argument("--below", type=int, metavar="PID", help="watch what this process starts, to its end")
+    watched.add_argument("--pid", type=int, metavar="PID", help="watch this process and what it starts, to its end")
     parser.add_argument("--hz", type=float, default=1.0, help="samples of the devices per second")
     parser.add_argument("--on-hang", choices=("report", "stop"), default="report", help="what to do if it is stuck")
     asked = parser.parse_args(argv)
@@ -51,7 +53,8 @@ def _watch(asked: argparse.Namespace, memory: str | None) -> None:
             until.enter_context(Collector(asked.run, Path(memory), asked.name, asked.node))
             if asked.node == 0:
                 until.enter_context(Guard(asked.run, asked.on_hang == "stop"))
-        record(asked.run / "gpus-monitor" / asked.name, asked.hz, (), asked.name, asked.below)
+        pids = () if asked.pid is None else (asked.pid,)
+        record(asked.run / "gpus-monitor" / asked.name, asked.hz, pids, asked.name, asked.below)
     if memory:  # not after an error: the monitor is started again
         shutil.rmtree(memory, ignore_errors=True)
 

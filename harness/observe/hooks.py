@@ -32,12 +32,14 @@ _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones tha
 
 def place(
     after_import: Callable[[str, Callable[[Any], object]], None],
-    run_dir: Path,
+    run_dir: Callable[[], Path],
     asked: dict[str, Any],
     ours: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Place all hooks. asked: as observe.json has it; ours: lets the checkout's packages be imported."""
+    """Place all hooks. run_dir: the run's folder, asked for when it is needed. asked: as observe.json has it; ours:
+    lets the checkout's packages be imported."""
     if os.environ.get("RANK", "").isdecimal():  # a launcher has made this process a rank: it may hang before it trains
+        run_dir()
         heartbeat.begin(*rank_now())
     else:
         watch_start()
@@ -65,7 +67,7 @@ def place(
 class Observer:
     """The hooks of one process. Everything off the main thread is left alone."""
 
-    def __init__(self, run_dir: Path, asked: dict[str, Any]) -> None:
+    def __init__(self, run_dir: Callable[[], Path], asked: dict[str, Any]) -> None:
         self.watch = Watch(run_dir, asked)
         self._made = 0
         self.steps = Steps(self.watch, lambda: self._made)

@@ -2,7 +2,7 @@
 id, without a word between them.
 
     <runs>/own/profiler/<script>-<id>/     the run
-    <runs>/own/.jobs/<id>/<number>.json    which training of the job it is; beside it, a file for each process that joined
+    <runs>/own/.jobs/<id>/<number>.json    a training of the job; beside it, a file for each process of it
 
 Files are made under another name and linked: one of several processes wins, and no reader sees half of a file. Standard
 library only, Python 3.8: it also runs inside of somebody's training.
@@ -18,15 +18,17 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from harness.common.heartbeats import MEMORY
 from harness.common.secrets import holds_secret
 
 SETTINGS = "observe.json"
-OBSERVE = "HARNESS_OBSERVE"  # the settings' file of the run that a process belongs to; or how it finds one
+VARIABLE = "HARNESS_OBSERVE"  # the settings' file of the run that a process belongs to; or how it finds one
+COMMAND = "observe"  # the word before the command
 BY_ITSELF = "module"  # its value where no command of ours stands before the training
 PYTHON = "HARNESS_OBSERVE_PYTHON"  # then, our own Python, which runs what stands beside a training
 OFF = ("off", "0", "no")  # its values for a user who does not want it
@@ -55,7 +57,7 @@ class Joined(NamedTuple):
     first: bool
     first_here: bool
     node: int
-    memory: Optional[Path]
+    memory: Path | None
     claim: Path
 
 
@@ -67,7 +69,7 @@ class Member(NamedTuple):
     name: str
 
 
-def slurm_job(environ: Mapping[str, str]) -> Optional[str]:
+def slurm_job(environ: Mapping[str, str]) -> str | None:
     """The job's id as its user types it; None: there is no job around this process.
 
     >>> slurm_job({"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "11", "SLURM_ARRAY_TASK_ID": "3"})
@@ -102,13 +104,13 @@ def member_of(environ: Mapping[str, str]) -> Member:
     return Member("", f"{socket.gethostname()} {os.getpid()} {time.time_ns()}")
 
 
-def roots(environ: Mapping[str, str], start_in: str) -> List[Path]:
+def roots(environ: Mapping[str, str], start_in: str) -> list[Path]:
     """Where such runs may be, the best place first: HARNESS_RUNS alone, else SCRATCH and where the job was started."""
     given = environ.get("HARNESS_RUNS")
     if given:
         return [Path(os.path.expanduser(given)).absolute()]  # noqa: PTH111 - as harness.common.paths has it
     scratch = environ.get("SCRATCH", "")
-    return [*([Path(scratch) / "runs"] if os.path.isabs(scratch) else []), Path(start_in) / "runs"]
+    return [*([Path(scratch) / "runs"] if Path(scratch).is_absolute() else []), Path(start_in) / "runs"]
 
 
 def join(environ: Mapping[str, str], label: str, start_in: str) -> Joined:
@@ -146,7 +148,7 @@ def _joined(root: Path, environ: Mapping[str, str], label: str) -> Joined:
     return Joined(path, job_id, is_first, first_here, node, memory, claim)
 
 
-def _claimed(base: Path, member: Member) -> "tuple[int, bool]":
+def _claimed(base: Path, member: Member) -> tuple[int, bool]:
     """The number of the process's training in the job, and whether the process is the first of it."""
     taken = sorted(int(each.stem) for each in base.glob("*.json") if each.stem.isdecimal())
     begin = taken[-1] + 1 if taken else 0
@@ -163,7 +165,7 @@ def _claimed(base: Path, member: Member) -> "tuple[int, bool]":
     raise OSError(0, "too many trainings in one job", str(base))
 
 
-def _group_of(base: Path, number: int) -> Optional[str]:
+def _group_of(base: Path, number: int) -> str | None:
     try:
         return str(json.loads((base / f"{number}.json").read_text(encoding="utf-8"))["group"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -177,7 +179,7 @@ def _enters(claim: Path, member: Member) -> bool:
     return _linked_if_new(claim / f"{_checksum(member.name)}.member", json.dumps(process))
 
 
-def members_here(claim: Path) -> List[int]:
+def members_here(claim: Path) -> list[int]:
     """The processes of this node that joined, by their ids."""
     found = []
     for each in claim.glob("*.member"):
@@ -192,10 +194,11 @@ def _node(claim: Path, environ: Mapping[str, str]) -> int:
     """A number that no other node of the run has: Slurm's own, unless a part of a heterogeneous job has it already."""
     own = environ.get("SLURM_NODEID", "") if environ.get("SLURM_STEP_ID") else environ.get("GROUP_RANK", "")
     numbers = [*([int(own)] if own.isdecimal() else []), *range(_MOST_TRAININGS)]
-    return next(each for each in numbers if _linked_if_new(claim / f"{each}.node", socket.gethostname()))
+    host = socket.gethostname()
+    return next((each for each in numbers if _linked_if_new(claim / f"{each}.node", host)), 0)
 
 
-def _memory(name: str) -> "tuple[Optional[Path], bool]":
+def _memory(name: str) -> tuple[Path | None, bool]:
     """This run's folder in the node's memory, and whether this process made it. Raises nothing: without a folder of our
     own there are no heartbeats, and each process is the first."""
     for place in ("/dev/shm", tempfile.gettempdir()):
@@ -254,7 +257,7 @@ def _linked_if_new(path: Path, text: str) -> bool:
     return True
 
 
-def _linked(path: Path, content: Dict[str, Any]) -> str:
+def _linked(path: Path, content: dict[str, Any]) -> str:
     """The text of a file that the first of several processes writes."""
     _linked_if_new(path, json.dumps(content))
     return path.read_text(encoding="utf-8")
@@ -274,7 +277,7 @@ class Request(NamedTuple):
     on_hang: str = "report"
 
 
-def settings_of(request: Request) -> Dict[str, Any]:
+def settings_of(request: Request) -> dict[str, Any]:
     """What the observer reads, as `observe.json` has it."""
     return {"profiler": request.profiler, "window": dict(request.window), "profile_memory": False, "faults": []}
 
@@ -306,7 +309,7 @@ def write_run(joined: Joined, request: Request, environ: Mapping[str, str], more
         "job_id": joined.job_id,
         "backend": BACKEND,
         "experiment": experiment,
-        "site": {"name": "slurm" if is_slurm else "local", "description": where, "scheduler": BACKEND, "device": "auto"},
+        "site": {"name": "slurm" if is_slurm else "local", "description": where, "scheduler": BACKEND},
         "job": {"experiment": experiment, "expects": [], "profiler": request.profiler},
         "command": list(request.typed),
         "git": {},
@@ -320,11 +323,22 @@ def write_run(joined: Joined, request: Request, environ: Mapping[str, str], more
     write_status(joined, {"state": "running", "pid": os.getpid(), "host": socket.gethostname()})
 
 
+def write_end(joined: Joined, state: str, code: int | None) -> None:
+    """Write how the run ended, with its begin as it is written."""
+    path = joined.path / "status.json"
+    try:
+        started_ns = json.loads(path.read_text(encoding="utf-8"))["started_ns"]
+    except (OSError, ValueError, KeyError, TypeError):
+        started_ns = None
+    about = {"state": state, "exit_code": code, "host": socket.gethostname(), "started_ns": started_ns}
+    replace(path, {**about, "ended_ns": time.time_ns()})
+
+
 def write_status(joined: Joined, status: Mapping[str, Any]) -> None:
     replace(joined.path / "status.json", {"started_ns": time.time_ns(), **status})
 
 
-def replace(path: Path, content: Mapping[str, Any], mode: Optional[int] = None) -> None:
+def replace(path: Path, content: Mapping[str, Any], mode: int | None = None) -> None:
     """Write JSON as a whole or not at all. mode: who may read it; None: as the umask has it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
@@ -332,7 +346,7 @@ def replace(path: Path, content: Mapping[str, Any], mode: Optional[int] = None) 
         if mode is not None:
             temporary.touch(mode)  # before it has any content
         temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        os.replace(str(temporary), str(path))
+        temporary.replace(path)
     except OSError:
         with suppress(OSError):
             temporary.unlink()
@@ -362,8 +376,8 @@ def trained(run: Path) -> Iterator[Path]:
         yield from run.glob(pattern)
 
 
-def beside(environ: Mapping[str, str], joined: Joined, settings: Path, observer: Path) -> Dict[str, str]:
+def beside(environ: Mapping[str, str], joined: Joined, settings: Path, observer: Path) -> dict[str, str]:
     """The variables by which all Python processes below find the observer and the run."""
     before = environ.get("PYTHONPATH")
-    found = {OBSERVE: str(settings), "PYTHONPATH": os.pathsep.join([str(observer), *([before] if before else [])])}
+    found = {VARIABLE: str(settings), "PYTHONPATH": os.pathsep.join([str(observer), *([before] if before else [])])}
     return found if joined.memory is None else {**found, MEMORY: str(joined.memory)}

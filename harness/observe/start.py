@@ -20,21 +20,29 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("harness", "exercises")
+BY_ITSELF, OFF = "module", ("off", "0", "no")  # as harness/observe/job_folder.py has them
 
 
 def begin() -> None:
     """Wait for PyTorch, if this process is told to observe."""
-    settings = Path(os.environ["HARNESS_OBSERVE"])
-    asked = json.loads(settings.read_text(encoding="utf-8"))
+    told = os.environ["HARNESS_OBSERVE"]
+    if told in OFF:
+        return
+    asked = None if told == BY_ITSELF else json.loads(Path(told).read_text(encoding="utf-8"))
     finder = AfterImport()
-    finder.after("torch", lambda _module: _place(finder, settings.parent, asked))
+    finder.after("torch", lambda _module: _place(finder, Path(told).parent, asked))
     sys.meta_path.insert(0, finder)
 
 
-def _place(finder: AfterImport, run_dir: Path, asked: dict[str, Any]) -> None:
+def _place(finder: AfterImport, run_dir: Path, asked: dict[str, Any] | None) -> None:
+    """asked: as observe.json has it; None: there is no run yet."""
     with ours():
         hooks = importlib.import_module("harness.observe.hooks")
-    hooks.place(finder.after, run_dir, asked, ours)
+        by_itself = importlib.import_module("harness.observe.by_itself") if asked is None else None
+    if by_itself is not None:
+        hooks.place(finder.after, by_itself.run_folder, by_itself.settings(), ours)
+    else:
+        hooks.place(finder.after, lambda: run_dir, asked, ours)
 
 
 @contextmanager

@@ -63,8 +63,8 @@ class TakenError(RuntimeError):
 class Watch:
     """One rank, from its first phase to its end. `model`: the module with most parameters, where one is known."""
 
-    def __init__(self, run_dir: Path, asked: dict[str, Any]) -> None:
-        self._run_dir, self._asked = run_dir, asked
+    def __init__(self, run_dir: Callable[[], Path], asked: dict[str, Any]) -> None:
+        self._folder, self._asked = run_dir, asked
         self._window = as_recorded(ProfileWindow(**asked["window"]), os.environ)
         self._marks: list[Mark | None] = []  # None: nobody records
         self._for_nsys = asked["profiler"] == "nsys"
@@ -84,6 +84,10 @@ class Watch:
         self.notes: list[str] = []
         self.rank = -1
         self.last_step: Callable[[], None] = lambda: None  # ends the step that is not known to be over
+
+    @property
+    def _run_dir(self) -> Path:
+        return self._folder()
 
     # -- as steps.py tells ---------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from harness.common.errors import WorkError
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
 from harness.common.secrets import masked_words
 from harness.common.users import whose
+from harness.observe import job_folder
 
 OWN_FOLDER = "own"
 SECRET_MODE = 0o600
@@ -34,8 +35,9 @@ def own_runs_root(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def run_roots(root: Path | None = None) -> list[Path]:
-    """The folders in which runs are looked for: both of the above, or only `root`."""
-    return [root] if root is not None else list(dict.fromkeys([runs_root(), own_runs_root()]))
+    """The folders in which runs are looked for: both of the above and those of `observe`, or only `root`."""
+    observed = job_folder.roots(os.environ, str(Path.cwd()))
+    return [root] if root is not None else list(dict.fromkeys([runs_root(), own_runs_root(), *observed]))
 
 
 def run_folders(root: Path) -> list[Path]:

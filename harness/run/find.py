@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,10 +16,13 @@ from harness.common.bounded_read import BoundedReadError, open_regular, why_unre
 from harness.common.errors import RequestError, WorkError, near_path, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.printable import printable
+from harness.common.slurm_notation import fields_of
 from harness.common.users import whose
 from harness.common.whole_number import whole_number
+from harness.observe.job_folder import roots
 from harness.run.files import disk_error, make_shared, run_folders, run_roots, runs_root
 from harness.run.run import LOCAL, Run
+from harness.site.slurm_commands import JobId, scontrol
 
 if TYPE_CHECKING:
     from harness.run.record import Part
@@ -78,6 +82,8 @@ def find_run(token: str, root: Path | None = None) -> Run:
     if "/" in token and not path.exists():  # an id or a name has no slash
         raise RequestError(f"{printable(token)}: there is no such file or folder{near_path(path)}")
     runs = all_runs(root)
+    if not any(token in (run.name, _safe_id(run)) for run in runs):
+        runs += [run for place in _of_slurm(token, root) for run in all_runs(place)]
     if not runs:
         named = "" if token == "last" else f"there is no path {token!r}, and "
         raise RequestError(f"RUN: {named}{no_runs(root or runs_root())}")
@@ -98,6 +104,19 @@ def find_run(token: str, root: Path | None = None) -> Run:
         # It may be one of the runs that this user may not read.
         + (f"; {shut[0]} may not be read{whose(shut[0])}" if (shut := closed(root or runs_root())) else "")
     )
+
+
+_SLURM_ID = re.compile(r"(\d+)(_\d+)?(-\d+)?", re.ASCII)
+
+
+def _of_slurm(token: str, root: Path | None) -> list[Path]:
+    """Where the runs of a job may be that was started in another folder, as Slurm remembers it for some minutes."""
+    found = _SLURM_ID.fullmatch(token)
+    if found is None or root is not None or os.environ.get("HARNESS_RUNS"):
+        return []
+    folder = fields_of(scontrol(JobId(found[1] + (found[2] or ""), None)).text).get("WorkDir", "")
+    known = run_roots()
+    return [each for each in roots({}, folder) if each not in known and each.is_dir()] if folder else []
 
 
 def refuse_odd_record(path: Path) -> None:

@@ -18,7 +18,7 @@ from harness.common.printable import printable
 from harness.observe import job_folder
 from harness.observe.job_folder import Request
 
-OBSERVE = "observe"
+OBSERVE = job_folder.COMMAND
 PROFILERS = ("none", "torch", "nsys")
 ON_HANG = ("report", "stop")
 SHELLS = ("sh", "lua", "tcl")
@@ -29,11 +29,11 @@ _ALONE = ("--no-report",)
 
 page = Page(
     usage=["observe [FLAGS] -- COMMAND…", "observe --env [sh|lua|tcl]", "observe --summary JOBID"],
-    about="One word before a command of yours, in your own sbatch script, in salloc, in a container or on a workstation: "
-    "it starts as it is, and ends as it ends. Its trainings in Python become runs: where the time goes, at which line, "
-    "what is stuck. No launcher, no flag of the training changes.",
+    about="One word before a command of yours, in your own sbatch script, in salloc, in a container or on a "
+    "workstation: it starts as it is and ends as it ends. Its trainings in Python become runs: where the time goes, at "
+    "which line, what is stuck. No launcher and no flag of the training changes.",
     flags=[
-        ("--profiler none|torch|nsys", "record some steps too: with torch.profiler, or in nsys, if it is on PATH [none]"),
+        ("--profiler none|torch|nsys", "also record some steps, with torch.profiler or nsys [none]"),
         ("--steps N", f"the recorded steps, after the first 7 [{job_folder.WINDOW['active']}]"),
         ("--on-hang report|stop", "what to do if no rank makes progress any more [report]"),
         ("--no-report", "print no report after the command"),
@@ -95,7 +95,7 @@ def _folder() -> str:
     """Where it was typed, by the name that the user knows it by."""
     named = os.environ.get("PWD", "")
     try:
-        return named if os.path.isabs(named) and Path(named).samefile(".") else str(Path.cwd())
+        return named if Path(named).is_absolute() and Path(named).samefile(".") else str(Path.cwd())
     except OSError:  # the folder is gone
         return named or "/"
 
@@ -154,8 +154,8 @@ def module_lines(shell: str) -> list[str]:
     True
     """
     folder = str(Path(job_folder.__file__).parent / "site")
-    values = {job_folder.OBSERVE: job_folder.BY_ITSELF, job_folder.PYTHON: sys.executable}
-    off = f"for who does not want it: {job_folder.OBSERVE}={job_folder.OFF[0]}"
+    values = {job_folder.VARIABLE: job_folder.BY_ITSELF, job_folder.PYTHON: sys.executable}
+    off = f"for who does not want it: {job_folder.VARIABLE}={job_folder.OFF[0]}"
     if shell == "lua":
         head = [f"-- Observe every training in Python; {off}", f'prepend_path("PYTHONPATH", {_quoted(folder)})']
         return [*head, *(f'setenv("{name}", {_quoted(text)})' for name, text in values.items())]

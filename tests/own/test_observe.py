@@ -1,0 +1,276 @@
+"""`observe -- COMMAND` on this machine: the command runs as if it had been typed alone, whatever happens to us."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from own_trainings import SCRIPTS
+
+from harness.observe import job_folder
+from tests.slurm.slurm_cluster import wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WORD = [sys.executable, "-I", "-m", "harness", "observe"]
+TRAINING = [sys.executable, str(SCRIPTS / "one_process.py"), "--steps", "12"]
+
+
+def environ(**more: str) -> dict[str, str]:
+    outer = ("SLURM", "HARNESS", "SCRATCH", "PYTHONPATH", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(outer)}
+    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "80", **more}
+
+
+def observed(
+    folder: Path,
+    *command: str,
+    flags: tuple[str, ...] = ("--no-report",),
+    env: Mapping[str, str] | None = None,
+    before: Callable[[], object] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    argv = [*WORD, *flags, "--", *command]
+    return subprocess.run(
+        argv,
+        cwd=folder,
+        env=env or environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=before,
+        timeout=300,
+    )
+
+
+def runs(folder: Path) -> list[Path]:
+    return sorted((folder / "runs/own/profiler").glob("*"))
+
+
+@pytest.mark.train
+def test_a_training_becomes_a_run_and_its_answer_follows(tmp_path: Path) -> None:
+    done = observed(tmp_path, *TRAINING, flags=())
+    assert done.returncode == 0
+    (run,) = runs(tmp_path)
+    assert run.name == "one_process-here-1"
+    assert json.loads((run / "status.json").read_text())["state"] == "completed"
+    assert "here-1   observe -- " in done.stderr
+    assert "\n  a step " in done.stderr, "the bar of the answer"
+    assert done.stdout.startswith("12 steps"), "what the training prints stays alone"
+    said = subprocess.run(
+        [*WORD, "--summary", "here-1"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True
+    )
+    first, second, third = said.stdout.splitlines()
+    assert first.startswith("here-1   observe -- ") and first.endswith(": completed")
+    assert second
+    assert third.startswith(("Try: ", "More: "))
+
+
+@pytest.mark.parametrize("code", [0, 1, 77, 255])
+def test_the_exit_status_is_the_commands(tmp_path: Path, code: int) -> None:
+    assert observed(tmp_path, "sh", "-c", f"exit {code}").returncode == code
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGSEGV", "SIGPIPE", "SIGUSR1"])
+def test_a_signal_that_ends_the_command_ends_the_word(tmp_path: Path, name: str) -> None:
+    number = signal.Signals[name]
+    assert observed(tmp_path, "sh", "-c", f"kill -{int(number)} $$").returncode == -number
+
+
+def test_a_program_that_is_not_there_ends_as_in_a_shell(tmp_path: Path) -> None:
+    done = observed(tmp_path, "there-is-no-such-program")
+    assert done.returncode == 127
+    assert "there-is-no-such-program: No such file or directory" in done.stderr
+    (tmp_path / "plain.txt").touch()
+    assert observed(tmp_path, "./plain.txt").returncode == 126
+
+
+COUNTS = """
+import os, signal, sys, time
+got = []
+for name in ("TERM", "USR1", "INT", "HUP"):
+    signal.signal(getattr(signal, "SIG" + name), lambda number, _: got.append(number))
+print("ready", flush=True)
+while not got:
+    time.sleep(0.05)
+time.sleep(1.5)
+print(got, flush=True)
+"""
+
+
+@pytest.mark.parametrize("whole_group", [False, True], ids=["the first process", "the whole group"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
+def test_the_command_hears_a_signal_once(tmp_path: Path, name: str, whole_group: bool) -> None:
+    """Slurm signals all processes of a step, or only the first one: the command must get it once in either case."""
+    argv = [*WORD, "--no-report", "--", sys.executable, "-c", COUNTS]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, cwd=tmp_path, env=environ(), stdout=pipe, text=True, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    number = signal.Signals[name]
+    (os.killpg if whole_group else os.kill)(process.pid, number)
+    assert process.stdout.readline() == f"[{int(number)}]\n"
+    assert process.wait() == 0
+
+
+def test_ctrl_c_and_ctrl_z_of_a_terminal_reach_the_command_once(tmp_path: Path) -> None:
+    main, other = pty.openpty()
+    argv = [*WORD, "--no-report", "--", sys.executable, "-c", COUNTS]
+
+    def lead() -> None:
+        os.setsid()
+        os.close(os.open(os.ttyname(0), os.O_RDWR))  # the first terminal that a leader opens is its own
+
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, cwd=tmp_path, env=environ(), stdin=other, stdout=pipe, text=True, preexec_fn=lead)  # noqa: PLW1509
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.write(main, b"\x03")
+    assert process.stdout.readline() == "[2]\n"
+    assert process.wait() == 0
+    os.close(main)
+    os.close(other)
+
+
+def _no_file_grows() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def test_a_full_disk_is_said_once_and_the_command_runs(tmp_path: Path) -> None:
+    """As a limit of 0 bytes for each file; then no write of ours succeeds."""
+    done = observed(tmp_path, "sh", "-c", "echo works; exit 5", before=_no_file_grows)
+    assert (done.returncode, done.stdout) == (5, "works\n")
+    assert done.stderr.count("observe: nothing is recorded, because") == 1
+
+
+def test_no_place_for_runs_is_said_once_and_the_command_runs(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()  # a file, so no folder of that name can be made
+    done = observed(tmp_path, "sh", "-c", "exit 5", env=environ(SCRATCH="/proc/nowhere"))
+    assert done.returncode == 5
+    assert done.stderr.count("observe: nothing is recorded, because") == 1
+
+
+def test_what_runs_beside_may_be_killed(tmp_path: Path) -> None:
+    """The monitor, and what only listens for signals: the command goes on to its end."""
+    others = "for pid in $(cat /proc/$PPID/task/$PPID/children); do [ $pid = $$ ] || kill -9 $pid; done"
+    done = observed(tmp_path, "sh", "-c", f"sleep 2; {others}; sleep 1; exit 6")
+    assert done.returncode == 6
+
+
+def test_a_job_that_is_observed_already_is_left_alone(tmp_path: Path) -> None:
+    inner = [*WORD, "--no-report", "--", "sh", "-c", "exit 4"]
+    done = observed(tmp_path, *inner)
+    assert done.returncode == 4
+    assert "this job is observed already" in done.stderr
+
+
+def test_one_variable_switches_it_off(tmp_path: Path) -> None:
+    done = observed(tmp_path, "env", env=environ(HARNESS_OBSERVE="off"))
+    assert done.stderr == ""
+    assert "PYTHONPATH" not in done.stdout
+    assert runs(tmp_path) == []
+
+
+def test_the_environment_of_the_command_differs_only_by_what_it_needs(tmp_path: Path) -> None:
+    plain = subprocess.run(["env", "-0"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True)
+    done = observed(tmp_path, "env", "-0")
+    more = set(done.stdout.split("\0")) - set(plain.stdout.split("\0"))
+    assert {each.partition("=")[0] for each in more} == {"HARNESS_OBSERVE", "HARNESS_HEARTBEATS", "PYTHONPATH"}
+
+
+def test_where_nothing_trains_nothing_is_kept(tmp_path: Path) -> None:
+    done = observed(tmp_path, sys.executable, "-c", "print(1)")
+    assert done.stdout == "1\n"
+    assert runs(tmp_path) == []
+    assert "nothing is kept" in done.stderr
+
+
+@pytest.mark.train
+def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
+    lines = subprocess.run([*WORD, "--env"], env=environ(), capture_output=True, text=True, check=True).stdout
+    script = f"{lines}\n" + " ".join(TRAINING) + f"\n{sys.executable} -c 'import torch'\n"
+    done = subprocess.run(
+        ["bash", "-ec", script], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stderr == ""
+    (run,) = runs(tmp_path)  # what only imports PyTorch leaves nothing
+    assert run.name == "one_process-here-1"
+    events = [json.loads(line)["event"] for line in (run / "metrics/rank0.jsonl").read_text().splitlines()]
+    assert events.count("step") == 12
+    assert json.loads((run / "status.json").read_text())["state"] == "completed"
+    assert (run / "lines/rank0.jsonl").stat().st_size
+    end_s = time.monotonic() + 60
+    wait_until(lambda: list((run / "live").glob("*.jsonl")) or time.monotonic() > end_s, "the heartbeats' file")
+    assert not list((run / "torch").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--profiler", "nsight", "--", "true"), "--profiler takes none, torch, nsys, not 'nsight'"),
+        (("--profile", "torch", "--", "true"), "unknown flag --profile: did you mean --profiler?"),
+        (("--steps", "0", "--profiler", "torch", "--", "true"), "--steps takes a whole number from 1 to 10000, not 0"),
+        (("--steps", "3", "--", "true"), "--steps is for --profiler torch or nsys"),
+        (("train.py",), "a command stands after --"),
+        (("--",), "name a command after --"),
+        ((), "name a command after --"),
+        (("--env", "fish"), "--env takes sh, lua, tcl, not 'fish'"),
+        (("--summary",), "--summary requires an argument"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_starts_nothing(
+    tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    done = subprocess.run([*WORD, *words], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def joined(tmp_path: Path, **environ: str) -> job_folder.Joined:
+    return job_folder.join({"HARNESS_RUNS": str(tmp_path), **environ}, "train.py", str(tmp_path))
+
+
+def test_the_tasks_of_a_step_share_a_run_and_the_next_step_has_its_own(tmp_path: Path) -> None:
+    job = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
+    tasks = [joined(tmp_path, **job, SLURM_PROCID=str(task)) for task in range(4)]
+    assert {each.path for each in tasks} == {tmp_path / "own/profiler/train-4711"}
+    assert [each.first for each in tasks] == [True, False, False, False]
+    again = joined(tmp_path, **job, SLURM_PROCID="2")
+    assert again.path.name == "train-4711-1", "a second training of the same step"
+    assert again.first
+    third = joined(tmp_path, **{**job, "SLURM_STEP_ID": "1"}, SLURM_PROCID="0")
+    assert third.path.name == "train-4711-2"
+
+
+def test_the_ranks_of_one_launcher_share_a_run_and_a_restart_stays_in_it(tmp_path: Path) -> None:
+    ranks = {"MASTER_ADDR": "here", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "a"}
+    first = [joined(tmp_path, **ranks, RANK=str(rank)) for rank in (1, 0)]
+    again = joined(tmp_path, **ranks, RANK="0", TORCHELASTIC_RESTART_COUNT="1")
+    assert {each.path.name for each in (*first, again)} == {"train-here-1"}
+    assert joined(tmp_path, **ranks, RANK="0").path.name == "train-here-2", "the launcher was started again"
+
+
+def test_many_tasks_at_once_agree_on_one_folder(tmp_path: Path) -> None:
+    text = (
+        "import os, sys; from harness.observe import job_folder as j; "
+        "joined = j.join(dict(os.environ), 'train.py', '.'); print(joined.path, joined.first)"
+    )
+    job = {"HARNESS_RUNS": str(tmp_path), "SLURM_JOB_ID": "9", "SLURM_STEP_ID": "0", "PYTHONPATH": str(REPOSITORY)}
+    argv = [sys.executable, "-c", text]
+    started = [
+        subprocess.Popen(argv, env=environ(**job, SLURM_PROCID=str(task)), stdout=subprocess.PIPE, text=True)
+        for task in range(24)
+    ]
+    said = [each.communicate()[0].split() for each in started]
+    assert {path for path, _ in said} == {str(tmp_path / "own/profiler/train-9")}
+    assert [first for _, first in said].count("True") == 1
