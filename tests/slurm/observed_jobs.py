@@ -38,8 +38,8 @@ JOBS = [
         "torchrun on two nodes",
         f"""#SBATCH --nodes=2
 {MEET}
-srun --ntasks-per-node=1 {{observe}}torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d \\
-    --rdzv-endpoint $MASTER_ADDR:$MASTER_PORT --local-addr $(hostname) plain_ddp.py {MORE}""",
+srun --ntasks-per-node=1 bash -c '{{observe}}torchrun --nnodes 2 --nproc-per-node 1 --node-rank $SLURM_NODEID \\
+    --master-addr $MASTER_ADDR --master-port $MASTER_PORT plain_ddp.py {MORE}'""",
     ),
     UsersJob(
         "a rank for each task",
@@ -98,7 +98,8 @@ wait""",
         f"""#SBATCH --nodes=2 --ntasks-per-node=1
 {MEET}
 cat > inner.sh <<'END'
-srun --overlap --mem=60 --ntasks=2 --ntasks-per-node=1 --nodes=2 bash -c '{BY_SLURM}; exec {{observe}}python plain_ddp.py {MORE}'
+srun --overlap --mem=60 --ntasks=2 --nodes=2 bash -c '
+{BY_SLURM}; exec {{observe}}python plain_ddp.py {MORE}'
 END
 srun --nodes=1 --ntasks=1 --mem=20 bash inner.sh""",
     ),

@@ -38,13 +38,9 @@ class Done:
         text = job.text.replace("{observe}", word).replace("{{", "{").replace("}}", "}")
         script = folder / "train.sbatch"
         script.write_text(f"#!/bin/bash\n{text}\n")
-        self.env = {
-            **{
-                "PATH": f"{commands}:{Path(sys.executable).parent}:{Path(shutil.which('sbatch') or '').parent}:/usr/bin:/bin",
-                "TRUTH": str(self.truth),
-            },
-            **{"OMP_NUM_THREADS": "1", "COLUMNS": "100"},
-        }
+        path = [commands, Path(sys.executable).parent, Path(shutil.which("sbatch") or "").parent, "/usr/bin", "/bin"]
+        about = {"TRUTH": str(self.truth), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+        self.env = {"PATH": ":".join(map(str, path)), **about}
         output = ("--output", f"{folder}/out-%j")
         submit = ("sbatch", "--parsable", "--chdir", str(folder), *output, str(script))
         self.job_id = slurm.run(*submit, env=self.env, cwd=folder).stdout.strip()
