@@ -3,10 +3,10 @@
     python benchmarks/bench_observe.py OUT [--starts 1000] [--pairs 12] [--steps 150] [--seed 1]
 
 A start is a command with a known output and exit status, alone and behind the word, while something of ours fails: a
-full disk (no file may grow), a folder that cannot be made, no /dev/shm, a closed home, what runs beside it killed. It is
-harmed if its output, its exit status or the signal that ended it differ; then it is counted whether a process is left. A
-pair is one training of one rank, which leaves a core free, with and without the word, in the order A B B A; its number is
-the median step, as the training times itself.
+full disk (no file may grow), a folder that cannot be made, no /dev/shm, a closed home, what runs beside it killed. It
+is harmed if its output, its exit status or the signal that ended it differ; then it is counted whether a process is
+left. A pair is one training of one rank, which leaves a core free, with and without the word, in the order A B B A; its
+number is the median step, as the training times itself.
 """
 
 from __future__ import annotations
