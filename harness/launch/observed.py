@@ -24,7 +24,7 @@ from typing import NoReturn
 from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
 from harness.common.paths import PROGRAM, PYTHON_PATH
-from harness.common.secrets import masked_words
+from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.live import processes
 from harness.observe import job_folder
 from harness.observe.job_folder import Joined, Request
@@ -56,6 +56,9 @@ def run(request: Request, *, reports: bool) -> NoReturn:
         settings = job_folder.write_settings(joined, request)
         if request.profiler == "nsys":
             command = [*_nsys(joined, environ), *command]
+            if secrets := kept_from_nsys(environ):
+                say(environ, f"nsys: {told_of_nsys(secrets)}")
+                environ = {name: text for name, text in environ.items() if name not in secrets}
         inside = environ | job_folder.beside(environ, joined, settings, OBSERVER) | _binds(command, environ, joined)
         if joined.first:
             job_folder.write_run(joined, request, environ, {})
