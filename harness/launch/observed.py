@@ -263,7 +263,7 @@ class Observed:
         self._write_node(code)
         if not joined.first:
             return
-        if not code and not any(job_folder.trained(joined.path)):
+        if not any(job_folder.trained(joined.path)):
             job_folder.withdraw(joined)
             say(self._before, "no Python process below this command trained with PyTorch: nothing is kept", always=True)
             return

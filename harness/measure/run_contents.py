@@ -34,7 +34,7 @@ from harness.common.printable import printable_value
 from harness.common.submission import edit_of
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
-from harness.live.ended import not_injected
+from harness.live.ended import not_injected, why_it_ended
 from harness.live.read import stuck_to_its_end
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
@@ -288,6 +288,8 @@ def _how_it_ended(run: Run) -> list[Problem]:
         return []
     hang = stuck_to_its_end(run.path)
     why = status.why or (hang.since_clock if hang else "")
+    if not why and status.state == "failed":  # of a run that was only observed, nobody has looked for the reason yet
+        why = why_it_ended(run, status.state, status.exit_code or 1)
     if not why:
         return []
     why += f"; try: {hang.advice}" if hang else ""

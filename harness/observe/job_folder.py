@@ -371,9 +371,12 @@ def withdraw(joined: Joined) -> None:
 
 
 def trained(run: Path) -> Iterator[Path]:
-    """What the observers of ranks have written."""
-    for pattern in ("metrics/*", "lines/*", "start/*", "live/*.jsonl"):
+    """What the observers of ranks have written, and heartbeats of nodes that had ranks."""
+    for pattern in ("metrics/*", "lines/*"):
         yield from run.glob(pattern)
+    for path in run.glob("live/*.jsonl"):
+        if '"event":"rank"' in path.read_text(encoding="utf-8"):
+            yield path
 
 
 def beside(environ: Mapping[str, str], joined: Joined, settings: Path, observer: Path) -> dict[str, str]:

@@ -87,7 +87,7 @@ def test_the_word_changes_nothing_and_finds_all(slurm: Slurm, tmp_path: Path, jo
         return
     done = slurm.run(
         *("bash", REPOSITORY / "slurm.sh", "status", observed.job_id + "_0" * job.array, "--json"),
-        env=observed.env, cwd=observed.folder,
+        env=observed.env, cwd=tmp_path,  # Slurm knows where the job was started
     )  # fmt: skip
     said = json.loads(done.stdout)
     assert said["state"] == "completed", said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ from harness.cli.page import flags_of
 from harness.common.errors import RequestError
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import command_of
+from harness.observe.job_folder import BACKEND
 from harness.run import find_run
 from harness.run.record import Record
 from harness.site.detection import SiteChoice
@@ -45,6 +47,11 @@ def rerun(
     """Launch the experiment of a run.json again, at the same site, as a new run."""
     found = find_run(run)
     record = found.record
+    if record.backend == BACKEND:
+        typed = shlex.join(record.shown_command)
+        raise RequestError(
+            f"run: {record.job_id} was observed in a job of yours, not launched; type it again:\n  {typed}"
+        )
     source = source_of(found, record)
     if dry_run:
         show_request(source, [record.experiment], record.site)

@@ -29,6 +29,7 @@ from harness.live.notes import Note, first_bad_loss, time_limit
 from harness.live.read import Reader
 from harness.live.text import span
 from harness.live.view import RunState
+from harness.observe.job_folder import BACKEND
 from harness.run import Run, find_run
 from harness.run.commands import commands_started, left_out
 from harness.run.record import FINAL, NodeStatus
@@ -243,7 +244,10 @@ def logs(
         tail.pump(last=True)
     if not any(tail.trouble or tail.path.is_file() for tail in outputs):
         lost = f"is {state_of(found)}, and its logs are missing: there is no {found.out}"
-        print(f"{found.name} {lost if state_of(found) in FINAL else 'has not printed anything yet'}", file=sys.stderr)
+        said = lost if state_of(found) in FINAL else "has not printed anything yet"
+        if found.record.backend == BACKEND:
+            said = "was observed in a job of yours: what it printed is where that job printed it"
+        print(f"{found.name} {said}", file=sys.stderr)
     return _unreadable(outputs)
 
 

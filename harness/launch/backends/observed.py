@@ -13,6 +13,7 @@ from harness.common.paths import TEMPLATES
 from harness.launch.backends import slurm
 from harness.launch.backends.protocol import Listed, PolledState
 from harness.live import processes
+from harness.live.ended import why_it_ended
 from harness.observe.job_folder import BACKEND, HERE
 from harness.run import Run
 from harness.run.record import FINAL, Status
@@ -32,20 +33,25 @@ def _in_job(run: Run) -> bool:
 def poll(run: Run) -> PolledState:
     own = run.status()
     if own is not None and own.state in FINAL:
-        return PolledState(own.state, own.why)
+        return _as_written(run, own)
     if _in_job(run):
         found = slurm.poll(run)
-        return _ended_before(own) if found.state == "completed" else found
+        return _ended_before(run, own) if found.state == "completed" else found
     if own is None or own.host != socket.gethostname():
         where = f"it was started on {run.record.submit_host}, whose processes cannot be seen from here"
         return PolledState("unknown", where)
-    return PolledState("running") if own.pid and processes.lives(own.pid) else _ended_before(run.status())
+    return PolledState("running") if own.pid and processes.lives(own.pid) else _ended_before(run, run.status())
 
 
-def _ended_before(own: Status | None) -> PolledState:
+def _as_written(run: Run, own: Status) -> PolledState:
+    """Its own word. Why it failed is told by what its ranks left: nobody waited for that when it ended."""
+    return PolledState(own.state, own.why or why_it_ended(run, own.state, own.exit_code or 1) * (own.state == "failed"))
+
+
+def _ended_before(run: Run, own: Status | None) -> PolledState:
     """Of a run whose job has ended without a word of it."""
     if own is not None and own.state in FINAL:
-        return PolledState(own.state, own.why)
+        return _as_written(run, own)
     return PolledState("failed", "it ended before it could write its exit status", told_by="ended")
 
 
