@@ -37,6 +37,7 @@ WINDOW = {"skip": 5, "wait": 0, "warmup": 2, "active": 10}  # as of `run -- trai
 HERE = "here"  # in the name of a run outside of a batch job
 _LONGEST_NAME = 60
 _MOST_TRAININGS = 10_000  # of one job
+_OLD_S = 86_400.0  # without a write, of a folder in the node's memory
 _MOST_LOOKED_AT = 50  # trainings of this machine that processes of the same launcher may belong to
 
 
@@ -205,6 +206,7 @@ def _memory(name: str) -> tuple[Path | None, bool]:
         folder = Path(place) / f"harness-{os.getuid()}-{name}"
         try:
             folder.mkdir(mode=0o700)
+            _forget_old(Path(place))
             return folder, True
         except FileExistsError:
             about = folder.lstat()
@@ -213,6 +215,15 @@ def _memory(name: str) -> tuple[Path | None, bool]:
         except OSError:
             continue
     return None, True
+
+
+def _forget_old(place: Path) -> None:
+    """Remove this user's folders of jobs that were killed: a rank that lives writes into its own twice a second."""
+    for folder in place.glob(f"harness-{os.getuid()}-*"):
+        with suppress(OSError):
+            newest_s = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+            if time.time() - newest_s > _OLD_S:
+                shutil.rmtree(str(folder), ignore_errors=True)
 
 
 def _make_shared(folder: Path, root: Path) -> None:

@@ -6,11 +6,12 @@ import json
 import os
 import pty
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,44 @@ def test_a_training_becomes_a_run_and_its_answer_follows(tmp_path: Path) -> None
     assert first.startswith("here-1   observe -- ") and first.endswith(": completed")
     assert second
     assert third.startswith(("Try: ", "More: "))
+
+
+@pytest.mark.train
+def test_a_training_that_fails_is_a_run_that_says_where(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nmodel = torch.nn.Linear(4, 4)\nbest = torch.optim.SGD(model.parameters())\n"
+        "for step in range(9):\n    model(torch.ones(2, 4)).sum().backward()\n    best.step()\n"
+        "raise ValueError('bad sample')\n"
+    )
+    done = observed(tmp_path, sys.executable, "train.py")
+    assert done.returncode == 1
+    told = subprocess.run(
+        [*WORD[:-1], "report", "here-1", "--json"],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    problems = [each["evidence"] for each in json.loads(told.stdout)["quality"]["problems"]]
+    assert any("ValueError: bad sample (train.py:7)" in each for each in problems), problems
+    again = subprocess.run(
+        [*WORD[:-1], "run", "here-1"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 2
+    assert f"observe --no-report -- {sys.executable} train.py" in again.stderr
+
+
+@pytest.mark.train
+@pytest.mark.long  # half a minute until it is sure
+def test_a_training_that_is_stuck_is_ended_if_that_was_asked(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    hangs = [*launcher, str(SCRIPTS / "hangs.py"), "--kind", "sleep", "--rank", "1"]
+    done = observed(tmp_path, *hangs, flags=("--no-report", "--on-hang", "stop"))
+    assert done.returncode == 1, "torchrun's own status after a request to end"
+    (run,) = runs(tmp_path)
+    assert json.loads((run / "status.json").read_text())["state"] == "stuck"
 
 
 @pytest.mark.parametrize("code", [0, 1, 77, 255])
@@ -234,6 +273,30 @@ def test_a_wrong_request_is_one_sentence_and_starts_nothing(
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_old_folders_in_the_nodes_memory_are_removed(tmp_path: Path) -> None:
+    old = Path(f"/dev/shm/harness-{os.getuid()}-old-{os.getpid()}")
+    young = old.with_name(f"{old.name}-young")
+    for folder in (old, young):
+        folder.mkdir()
+    long_ago_s = time.time() - 2 * 86_400
+    os.utime(old, (long_ago_s, long_ago_s))
+    memory = joined(tmp_path).memory
+    assert memory is not None
+    assert (old.exists(), young.exists()) == (False, True)
+    for folder in (memory, young):
+        folder.rmdir()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_in_memory() -> Iterator[None]:
+    """What only joins a run, as these tests do, removes no folder."""
+    mine = Path("/dev/shm").glob
+    before = set(mine(f"harness-{os.getuid()}-*"))
+    yield
+    for folder in set(mine(f"harness-{os.getuid()}-*")) - before:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def joined(tmp_path: Path, **environ: str) -> job_folder.Joined:
