@@ -2,92 +2,165 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import sys
+import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from textwrap import wrap
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from harness.analysis.change import ChangeVerdict
-from harness.cli.command_line import BEHAVIOUR, RUN, columns, declared, read_launch
+from harness.cli.command_line import RUN, columns
 from harness.cli.commands import run_command
-from harness.cli.launch.launch import request_of
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
-from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.cli.study.check_runs import USUAL_RUNS, CheckRequest, cost_of, launches_of, make_arms, words_of
+from harness.common.errors import HarnessError, RequestError, TrainingNeeded, WorkError
 from harness.common.format import metric_text, percent, takes
-from harness.common.paths import IN_CHECKOUT, PROGRAM
-from harness.common.secrets import masked_words
-from harness.launch.check import require_training
-from harness.launch.exercises.base import launch_of
-from harness.launch.submit import what_the_shell_brings
+from harness.common.paths import PROGRAM, expanded
 from harness.report.tables.table import WIDTH, setting, table
+from harness.run import naming_flag, write_atomically
 from harness.study.check import series
+from harness.study.check.bisect import STOP, USUAL_MOST
+from harness.study.check.documents import as_junit, as_markdown
 from harness.study.check.result import ArmValues, Checked, Differing, Question, check_arms
-from harness.study.series.cost import SeriesCost, cost_lines, making, series_cost
-from harness.study.series.folder import runs_of
-from harness.study.series.points import Task, observed, task_statuses
-from harness.study.series.runner import Change, SeriesOutcome, to_make
+from harness.study.series.cost import making
 
-USUAL_RUNS = 4  # of each arm
 MOST_RUNS = 64
 USUAL_SHARE = "5%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
 CANNOT_TELL = 3
+BISECT = "--bisect"
 EXITS = [
-    ("0", "B is the same or better"),
-    ("1", "B is worse"),
+    ("0", "B is the same or better; --bisect: the commit is good"),
+    ("1", "B is worse; --bisect: the commit is bad"),
     ("2", "wrong request"),
-    ("3", "cannot tell, not comparable, or its runs failed"),
+    ("3", "cannot tell, not comparable, or a build or the runs failed"),
+    ("125", "--bisect: cannot tell, or the commit cannot be built or trained: git tests another one"),
+    ("128", "--bisect: wrong request, or good or bad cannot be built or trained: git stops"),
 ]
 EXAMPLES = [
     ("check '-e 1' '-e 1 -- --micro-batch-size 4'", "four runs of each, alternating"),
     ("check local-3,local-5 local-4,local-6", "existing runs"),
+    ("check --rev main HEAD 'run -g 2 -- train.py'", "two revisions of your repository"),
 ]
+USAGE = ["check A B [FLAGS]", "check --rev A B LAUNCH [FLAGS]", "check --bisect LAUNCH [FLAGS]"]
 EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
+EXAMPLE_REV = f"{PROGRAM} check --rev main HEAD 'run -g 2 -- train.py'"
+REV_TAKES = f"--rev takes two revisions, then one launch in quotes, as in {EXAMPLE_REV}"
+BISECT_TAKES = f"{BISECT} takes one launch in quotes, as in {PROGRAM} check {BISECT} 'run -g 2 -- train.py'"
 
 
 def check(arguments: list[str]) -> int:
     """`slurm.sh check`. Raises WorkError with the exit code of `cannot tell`: its runs failed; 1 says B is worse."""
+    if any(word.startswith(BISECT[:4]) for word in arguments):
+        return _stopping_git(arguments)
     try:
-        return run_command("check", command, [_as_argument(word) for word in arguments])
+        return run_command("check", command, _as_arguments(arguments))
     except WorkError as error:
         error.exit_code = CANNOT_TELL
         raise
 
 
+def _stopping_git(arguments: list[str]) -> int:
+    """A step of `git bisect run`, for which each exit code from 1 to 127 but 125 blames the commit."""
+    try:
+        code = run_command("check", command, _as_arguments(arguments))
+    except TrainingNeeded:  # slurm.sh installs it and starts us again
+        raise
+    except HarnessError as error:
+        error.exit_code = STOP
+        raise
+    except Exception:  # noqa: BLE001 - an error of ours is no commit's fault
+        traceback.print_exc()
+        return STOP
+    return STOP if code == RequestError.exit_code else code
+
+
 def page(_: list[str]) -> str:
-    return as_text(of_function("check", command, EXITS, EXAMPLES, "docs/studies.md"))
+    about = of_function("check", command, EXITS, EXAMPLES, "docs/studies.md")
+    return as_text(about._replace(usage=USAGE))
+
+
+def _as_arguments(words: list[str]) -> list[str]:
+    """The words with a program's name before each launch; the values of flags stay as they are."""
+    found: list[str] = []
+    values = 0  # that the last flag still takes
+    for word in words:
+        found.append(word if values else _as_argument(word))
+        values = values - 1 if values else _VALUES.get(word, 0)
+    return found
+
+
+_VALUES = {"--rev": 2} | dict.fromkeys(("--build", "--fail-above", "--metric", "--resume", "--markdown", "--junit"), 1)
 
 
 def _as_argument(word: str) -> str:
     if word in ("-e", "--exercise"):
         raise RequestError(f"check: {word}: put each launch into quotes, as in {EXAMPLE}")
-    own = word.startswith(("--fail-above", "--metric"))
+    own = word.startswith(tuple(f"{flag}=" for flag in _VALUES))
     asks = word.startswith("-") and not own and (" " in word or word.startswith("-e"))
     asks = asks or word.startswith(f"{RUN} ")
     return f"{PROGRAM} {word}" if asks else word
 
 
+class Documents(NamedTuple):
+    """The files that get the result, too."""
+
+    markdown: str | None
+    junit: str | None
+
+    def refuse_wrong(self) -> None:
+        """Raises RequestError: a file cannot be there. Asked before anything runs."""
+        for flag, name in zip(("--markdown", "--junit"), self, strict=True):
+            if name is not None and (not expanded(name).parent.is_dir() or expanded(name).is_dir()):
+                what = "is a folder" if expanded(name).is_dir() else f"there is no folder {expanded(name).parent}"
+                raise RequestError(f"{flag} {name}: {what}: give the name of a file")
+
+    def write(self, checked: Checked, lines: Sequence[str]) -> None:
+        pairs = (("--markdown", self.markdown, as_markdown), ("--junit", self.junit, as_junit))
+        for flag, name, text in pairs:
+            if name is not None:
+                with naming_flag(flag):
+                    write_atomically(Path(expanded(name)), text(checked, lines))
+
+
 def command(
-    a: Annotated[str, typer.Argument(metavar="A", help="the base, given in the same way as B")],
+    a: Annotated[str | None, typer.Argument(metavar="A", help="the base, given in the same way as B")] = None,
     b: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="B", help="runs with commas, a series, or a launch in quotes, of which runs are made"),
-    ],
+    ] = None,
     *,
+    rev: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="two revisions of the git repository here, for one launch of your own"),
+    ] = None,
+    bisect: Annotated[
+        bool, typer.Option(BISECT, help="for git bisect run: judge the commit that is checked out")
+    ] = False,
+    build: Annotated[
+        str | None, typer.Option(metavar="COMMAND", help="build each revision with it before its runs, without a shell")
+    ] = None,
     fail_above: Annotated[str, typer.Option(metavar="P%", help="how much worse B may be")] = USUAL_SHARE,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="the number to judge [step_time]")] = None,
     runs: Annotated[
-        int | None, typer.Option(metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch [{USUAL_RUNS}]")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=2,
+            max=MOST_RUNS,
+            help=f"runs of each launch or revision [{USUAL_RUNS}]; --bisect: at most [{USUAL_MOST}]",
+        ),
     ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="SERIES", help="make only the missing runs of this check; for launches")
     ] = None,
+    markdown: Annotated[str | None, typer.Option(metavar="FILE", help="also write the result as Markdown")] = None,
+    junit: Annotated[str | None, typer.Option(metavar="FILE", help="also write the result as JUnit XML")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Whether B is slower than A, from several runs of each. If the runs differ too much, it cannot tell and prints
@@ -95,27 +168,78 @@ def command(
     from harness.report.tables.catalogue import numbers
 
     question = Question(_share(fail_above), metric, numbers())
+    documents = Documents(markdown, junit)
+    documents.refuse_wrong()
+    given = (("--build", build), ("--fail-above", fail_above * (fail_above != USUAL_SHARE)), ("--metric", metric))
+    options = [word for flag, value in given if value for word in (flag, value)]
+    asked = CheckRequest(question, runs, resume, build, options)
+    if bisect:
+        if rev or resume or markdown or junit:
+            raise RequestError(
+                f"{BISECT} finds its runs itself and prints: drop --rev, --resume, --markdown and --junit"
+            )
+        return _bisect(_one_launch(a, b, BISECT_TAKES), asked, as_json)
+    checked = _of_two(a, b, asked) if rev is None else _of_revisions(rev, _one_launch(a, b, REV_TAKES), asked)
+    lines = list(lines_of(checked, columns(WIDTH)))
+    documents.write(checked, lines)
+    print(checked.model_dump_json(indent=1) if as_json else "\n".join(lines))
+    return checked.verdict.exit_code
+
+
+def _one_launch(a: str | None, b: str | None, takes_what: str) -> list[str]:
+    """The words of the launch. Raises RequestError: there is none, or more than that."""
+    if a is None or b is not None or not a.startswith(f"{PROGRAM} "):
+        raise RequestError(takes_what)
+    try:
+        return shlex.split(a)
+    except ValueError as error:
+        raise RequestError(f"check: {a.removeprefix(PROGRAM).strip()!r} is no command line ({error})") from None
+
+
+def _bisect(words: list[str], asked: CheckRequest, as_json: bool) -> int:
+    from harness.cli.study.check_revisions import bisect_lines, bisect_step
+
+    told = bisect_step(words, asked)
+    print(told.model_dump_json(indent=1) if as_json else "\n".join(bisect_lines(told, columns(WIDTH))))
+    return told.exit_code
+
+
+def _of_revisions(rev: tuple[str, str], words: list[str], asked: CheckRequest) -> Checked:
+    from harness.cli.study.check_revisions import check_revisions
+
+    checked, name, launches = check_revisions(rev, words, asked)
+    if checked.needed_runs is None:
+        return checked
+    cost = cost_of(name, series.tasks_of(launches, checked.needed_runs))
+    names = [str(arm.commit)[:12] for arm in (checked.a, checked.b)]
+    following = ["--rev", *names, words_of(launches["a"]), "--runs", str(checked.needed_runs), *asked.options]
+    command = shlex.join([PROGRAM, "check", *following, "--resume", name])
+    return checked.model_copy(update={"next": command, "next_cost": making(cost) if cost.to_make else None})
+
+
+def _of_two(a: str | None, b: str | None, asked: CheckRequest) -> Checked:
+    if asked.build is not None:
+        raise RequestError(f"--build is for --rev and {BISECT}, as in {EXAMPLE_REV}")
+    if a is None or b is None:
+        raise RequestError(f"{'A' if a is None else 'B'} is missing ({PROGRAM} help check)")
     launches = [re.match(rf"(bash )?{re.escape(PROGRAM)} ", word) is not None for word in (a, b)]
     if any(launches) and not all(launches):
         raise RequestError("check: one of A and B is runs, the other a launch: give two launches, which then alternate")
-    if not any(launches) and (runs or resume):
-        raise RequestError(f"{'--runs' if runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
-    asked = ["--fail-above", fail_above] if fail_above != USUAL_SHARE else []
-    asked += ["--metric", metric] if metric is not None else []
+    if not any(launches) and (asked.runs or asked.resume):
+        raise RequestError(f"{'--runs' if asked.runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
+    options = asked.options
     if all(launches):
         asked_for = launches_of([shlex.split(word) for word in (a, b)])
-        arms, name = make_arms(asked_for, runs or USUAL_RUNS, resume, asked)
-        asked += ["--resume", name]
-        checked = check_arms(*arms, question)
+        arms, name = make_arms(asked_for, asked)
+        options = [*options, "--resume", name]
+        checked = check_arms(*arms, asked.question)
         if checked.needed_runs is not None:
-            cost = _cost(name, series.tasks_of(asked_for, checked.needed_runs))
+            cost = cost_of(name, series.tasks_of(asked_for, checked.needed_runs))
             checked = checked.model_copy(update={"next_cost": making(cost) if cost.to_make else None})
     else:
         arms = series.arms_of_runs((a, b))
-        checked = check_arms(*arms, question)
-    checked = checked.model_copy(update={"next": _next(checked, arms, asked)})
-    print(checked.model_dump_json(indent=1) if as_json else "\n".join(lines_of(checked, columns(WIDTH))))
-    return checked.verdict.exit_code
+        checked = check_arms(*arms, asked.question)
+    return checked.model_copy(update={"next": _next(checked, arms, options)})
 
 
 def _share(text: str) -> float:
@@ -140,90 +264,6 @@ def _next(checked: Checked, arms: Sequence[series.CheckArm], asked: Sequence[str
     return shlex.join([PROGRAM, "check", *launches, "--runs", str(checked.needed_runs), *asked])
 
 
-_OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
-
-
-def launches_of(arguments: Sequence[Sequence[str]]) -> series.Launches:
-    """Both arms from the arguments of their launches, program name first."""
-    if not IN_CHECKOUT:
-        raise RequestError("check: launching needs the checkout: run `bash slurm.sh check` there, or give runs")
-    return {arm: _launch(arm, each) for arm, each in zip(series.ARMS, arguments, strict=True)}
-
-
-def _launch(arm: str, arguments: Sequence[str]) -> series.Launch:
-    argv = list(arguments[arguments.index(PROGRAM) + 1 :])
-    is_run = argv[:1] == [RUN]
-    line = read_launch(argv[is_run:], declared(), is_run)
-    if own := _OWN & line.given.keys():
-        raise RequestError(f"{arm.upper()}: {min(own)} does not go with a launch inside of a check: drop it")
-    try:
-        experiment, choice = request_of(line)
-        launch_of(experiment).refuse_ambiguous(experiment, line.given)
-    except RequestError as error:
-        raise RequestError("\n".join(f"{arm.upper()}: {each}" for each in str(error).splitlines())) from None
-    return series.Launch(argv, experiment, choice.site)
-
-
-def make_arms(
-    launches: series.Launches, each: int, resume: str | None, options: Sequence[str]
-) -> tuple[tuple[series.CheckArm, series.CheckArm], str]:
-    """The runs of both arms, and the name of their series. Raises WorkError: fewer than two runs of an arm are left."""
-    tasks = series.tasks_of(launches, each)
-    jobs = [task.prepared.job for task in tasks[: len(series.ARMS)]]
-    for job in jobs:
-        require_training(job, os.environ)
-    name = series.known_series(resume) if resume else series.new_series()
-    arguments = [shlex.join(masked_words(launch.arguments)) for launch in launches.values()]
-    again = shlex.join([PROGRAM, "check", *arguments, "--runs", str(each), *options, "--resume", name])
-    order = " ".join(slot.key.upper() for slot in series.slots(each))
-    lines = [f"{name}: {len(tasks)} runs, alternating {order}", *cost_lines(_cost(name, tasks))]
-    lines += what_the_shell_brings(os.environ, *jobs)
-    print("\n  ".join(lines), file=sys.stderr)
-    outcome = _made(name, tasks, again)
-    arms = [_arm(arm, word, outcome) for arm, word in zip(series.ARMS, arguments, strict=True)]
-    if few := [arm for arm, made in zip(series.ARMS, arms, strict=True) if len(made.runs) < 2]:
-        notes = [note for arm in arms for note in arm.notes]
-        which = " and ".join(few).upper()
-        raise WorkError("\n".join([*notes, f"{which}: fewer than two runs completed; continue with: {again}"]))
-    return (arms[0], arms[1]), name
-
-
-def _cost(name: str, tasks: list[Task]) -> SeriesCost:
-    runs = [observed(run) for run in runs_of(name)]
-    return series_cost(tasks, to_make(task_statuses(tasks, runs), retry_failed=True), runs)
-
-
-def _made(name: str, tasks: list[Task], again: str) -> SeriesOutcome:
-    try:
-        return series.make_runs(name, tasks, lambda change: _tell(change, len(tasks)))
-    except (KeyboardInterrupt, HarnessError) as error:
-        if not isinstance(error, RequestError):
-            print(f"its runs are kept; continue with: {again}", file=sys.stderr)
-        raise
-
-
-def _tell(change: Change, of: int) -> None:
-    run = f": {change.run.job_id}" if change.run else ""
-    note = f" ({change.note})" if change.note else ""
-    place = f"{change.slot.key.upper()}{change.slot.repeat + 1}"
-    print(f"{change.counts['done']} of {of} done; {place} {change.what}{run}{note}", file=sys.stderr)
-
-
-def _arm(arm: str, arguments: str, outcome: SeriesOutcome) -> series.CheckArm:
-    made = series.CheckArm(arguments, [], [])
-    for place in outcome.places:
-        slot = place.task.point.slot
-        if slot.key != arm:
-            continue
-        if place.status == "done" and place.run is not None:
-            made.runs.append(series.measured(place.run.path, block=series.block_of(slot.repeat)))
-        else:
-            which = place.run.job_id if place.run else f"{arm.upper()}{slot.repeat + 1}"
-            logs = f" ({PROGRAM} logs {which})" if place.run else ""
-            made.notes.append(f"{which} is left out: {place.state or place.status}{logs}")
-    return made
-
-
 _MEANS = {"step_ns": "step time", "step_ns_per_token": "step time per token", "mean_step_ns": "mean step time"}
 
 
@@ -232,7 +272,7 @@ def lines_of(checked: Checked, width: int) -> Iterator[str]:
     yield from wrap(f"{checked.verdict.value}: {checked.why}", width)
     yield ""
     for letter, arm in (("A", checked.a), ("B", checked.b)):
-        yield f"{letter}: {arm.asked}"
+        yield f"{letter}: {arm.revision}: {arm.asked}" if arm.revision else f"{letter}: {arm.asked}"
         yield f"   {_runs(arm)}"
         shown = ", ".join(metric_text(checked.metric, run.value) for run in arm.runs)
         yield f"   {_MEANS.get(checked.metric, checked.metric)}: {shown or 'no run has it'}"

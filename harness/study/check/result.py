@@ -94,9 +94,12 @@ class RunValue(ResultPart):
 
 
 class ArmValues(ResultPart):
-    """One arm: as it was asked for, its runs, and their geometric mean, since ratios are judged."""
+    """One arm: as it was asked for, its runs, and their geometric mean, since ratios are judged. commit, revision: of
+    the user's repository, with `--rev`; as its whole hash, and as a short one with the first line of its message."""
 
     asked: str
+    commit: str | None = None
+    revision: str | None = None
     runs: list[RunValue]
     mean: float | None
 

@@ -7,22 +7,34 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.analysis.statistics import FEWEST_RUNS
 from harness.analysis.summary import Summary
-from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.errors import HarnessError, RequestError, WorkError, nearest
 from harness.common.paths import PROGRAM, expanded
 from harness.experiment.exercises import Experiment, Profiled
 from harness.explain.commands import same_command
 from harness.launch.job import Job
+from harness.launch.submit import cancel
 from harness.measure.request import load_summary, resolve_path
 from harness.run import Run, all_runs, part_of
 from harness.site.site import Site
 from harness.study.series.folder import runs_of
-from harness.study.series.points import Point, Slot, Task, prepared, refuse_other_settings
-from harness.study.series.runner import Change, Limits, SeriesOutcome, Submitter, carry_out, submitter_for
+from harness.study.series.points import OPEN, Point, Slot, Task, observed, prepared, refuse_other_settings
+from harness.study.series.runner import (
+    Change,
+    Limits,
+    SeriesOutcome,
+    Submitter,
+    carry_out,
+    submitter_for,
+    survey,
+    to_make,
+)
 
 _SHOWN_POINTS = 4
 
@@ -131,6 +143,14 @@ def submitter_of(tasks: Sequence[Task]) -> Submitter:
     return submitter_for(tasks, way="series", smaller=(len(BLOCKS[0]),))
 
 
+class ArmFailed(WorkError):
+    """Of one arm too few runs completed. arm: a or b."""
+
+    def __init__(self, arm: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.arm = arm
+
+
 MOST_FAILED = 2  # of an arm of which none completed: the next would fail, too
 
 
@@ -194,14 +214,18 @@ def _sort(job: Job) -> dict[str, str]:
     }
 
 
+OTHER_LAUNCHES = "give A and B as before, or leave out --resume"
+
+
 def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) -> SeriesOutcome:
     """Make the runs of the series that are not done, in order; those that failed before are made again.
 
     Raises:
         RequestError: the series was made of other launches.
-        WorkError: an arm only fails, or another process makes these runs.
+        ArmFailed: an arm only fails.
+        WorkError: another process makes these runs.
     """
-    refuse_other_settings(series, tasks, runs_of(series), "give A and B as before, or leave out --resume")
+    refuse_other_settings(series, tasks, runs_of(series), OTHER_LAUNCHES)
     failed: Counter[str] = Counter()
 
     def watch(change: Change) -> None:
@@ -212,9 +236,50 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
             failed[change.slot.key] = -len(tasks)
         if failed[change.slot.key] >= MOST_FAILED and not change.counts["running"]:
             where = f": {PROGRAM} logs {change.run.job_id}" if change.run else f": {change.note}"
-            raise WorkError(f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}")
+            sentence = f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}"
+            raise ArmFailed(change.slot.key, sentence)
 
     return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_of(tasks))
 
 
 _FAILED = ("failed", "timeout", "node_fail", "stuck", "refused")
+
+
+def arms_made(arguments: Sequence[str], outcome: SeriesOutcome) -> tuple[CheckArm, CheckArm]:
+    """Both arms with their completed runs. arguments: of each arm, as typed.
+    Raises ArmFailed: fewer than two runs of an arm completed."""
+    a, b = (_arm_made(arm, text, outcome) for arm, text in zip(ARMS, arguments, strict=True))
+    few = [arm for arm, made in zip(ARMS, (a, b), strict=True) if len(made.runs) < FEWEST_RUNS]
+    if few:
+        which = " and ".join(few).upper()
+        raise ArmFailed(few[0], "\n".join([*a.notes, *b.notes, f"{which}: fewer than two runs completed"]))
+    return a, b
+
+
+def _arm_made(arm: str, arguments: str, outcome: SeriesOutcome) -> CheckArm:
+    made = CheckArm(arguments, [], [])
+    for place in outcome.places:
+        slot = place.task.point.slot
+        if slot.key != arm:
+            continue
+        if place.status == "done" and place.run is not None:
+            made.runs.append(measured(place.run.path, block=block_of(slot.repeat)))
+        else:
+            which = place.run.job_id if place.run else f"{arm.upper()}{slot.repeat + 1}"
+            logs = f" ({PROGRAM} logs {which})" if place.run else ""
+            made.notes.append(f"{which} is left out: {place.state or place.status}{logs}")
+    return made
+
+
+def missing(series: str, tasks: Sequence[Task]) -> list[Task]:
+    """The runs of the series that are still to make, in order. Raises RequestError: it was made of other launches."""
+    refuse_other_settings(series, tasks, runs_of(series), OTHER_LAUNCHES)
+    return to_make(survey(series, tasks)[0], retry_failed=True)
+
+
+def stop_open(series: str) -> None:
+    """Ask the runs of the series that wait in a queue or run to end: what they would start is being removed."""
+    for run in runs_of(series):
+        if observed(run).state in OPEN:
+            with suppress(HarnessError):  # it ended meanwhile, or its scheduler does not answer
+                cancel(run)

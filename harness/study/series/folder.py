@@ -76,6 +76,17 @@ def driving(name: str) -> Iterator[Path]:
         os.close(descriptor)
 
 
+_HOLDER = re.compile(r"process (\d+) on (.*)")
+
+
+def holder_is_gone(folder: Path) -> bool:
+    """Whether the process that last drove the series of this folder was one of this machine and has ended."""
+    with suppress(OSError):
+        held = _HOLDER.fullmatch(read_bounded_text(folder / "lock", errors="replace").strip())
+        return held is not None and held[2] == socket.gethostname() and not Path(f"/proc/{held[1]}").exists()
+    return False
+
+
 def _lock(descriptor: int, name: str, folder: Path) -> None:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,235 @@
+"""Revisions of the user's repository, each checked out in a worktree of its own, built, and removed.
+
+The user's working tree, index and branches stay as they are. A worktree lies beside the runs, where the nodes of a
+cluster see it, below a folder that one process locks: what a killed process left there, the next one removes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from harness.common.bounded_read import read_end, read_lines
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import expanded
+from harness.common.printable import printable
+from harness.experiment.exercises import Own
+from harness.run import Run, disk_error
+from harness.study.check.repository import Repository, Revision, git, without_git_place
+from harness.study.check.series import Launch
+from harness.study.series.folder import driving, holder_is_gone, series_root
+
+_CHECKOUT_S = 3600.0  # of a large repository, on a network file system
+_SUFFIX = ".revisions"
+
+
+def build_words(text: str | None) -> list[str]:
+    """The words of `--build`; none if it is not given.
+    Raises RequestError: they are no command, or its program is not there."""
+    if text is None:
+        return []
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise RequestError(f"--build {text!r}: {error}, so it is no command") from None
+    if not words:
+        raise RequestError("--build takes a command, as in --build 'make -j4', and got an empty one")
+    if "/" not in words[0] and shutil.which(words[0]) is None:
+        several = ": several commands are one of bash, as in --build \"bash -c 'cd x && make'\"" * (words[0] == "cd")
+        raise RequestError(f"--build: there is no program {printable(words[0])} on PATH{several}")
+    return words
+
+
+class NotBuilt(WorkError):
+    """A revision cannot be checked out or built."""
+
+    def __init__(self, revision: Revision, sentence: str) -> None:
+        super().__init__(sentence)
+        self.revision = revision
+
+
+class Worktrees:
+    """The worktrees of one series, each made and built when it is first needed; see `worktrees`."""
+
+    def __init__(self, folder: Path, repository: Repository, build: Sequence[str]) -> None:
+        self.folder, self.repository, self.build = folder, repository, build
+        self._ready: set[str] = set()
+
+    def start_in(self, revision: Revision) -> Path:
+        """Where a training of the revision starts: the same folder inside of it as the one where the command was typed.
+        It need not be there yet."""
+        return self._top(revision) / self.repository.inside
+
+    def make(self, revision: Revision) -> None:
+        """Check the revision out and build it, once.
+        Raises NotBuilt: git cannot, it lacks the folder, or its build failed."""
+        if revision.commit in self._ready:
+            return
+        place = self._top(revision)
+        words = ["worktree", "add", "--quiet", "--detach", str(place), revision.commit]
+        made = git(self.repository.top, *words, limit_s=_CHECKOUT_S)
+        if made.code:
+            raise NotBuilt(revision, f"{revision}: git cannot check it out in {place} ({printable(made.reason)})")
+        if not self.start_in(revision).is_dir():
+            inside = self.repository.inside
+            raise NotBuilt(revision, f"{revision} has no folder {inside}, and a training starts where this was typed")
+        if self.build:
+            self._build(revision)
+        self._ready.add(revision.commit)
+
+    def _top(self, revision: Revision) -> Path:
+        return self.folder / revision.commit[:12]
+
+    def _build(self, revision: Revision) -> None:
+        log = self.folder / f"build-{revision.commit[:12]}.log"
+        try:
+            with log.open("wb") as file:
+                code = _ended(self.build, self.start_in(revision), file.fileno())
+        except OSError as error:
+            if error.filename == str(log):
+                raise disk_error(log, error) from None
+            raise NotBuilt(revision, f"{revision}: its build cannot be started ({error.strerror})") from None
+        if code:
+            last = printable(read_end(log, 1 << 12).decode(errors="replace").strip().rpartition("\n")[2])
+            said = f", its last line: {last}" if last else ""
+            raise NotBuilt(revision, f"{revision}: its build failed with exit status {code}{said} ({log})")
+
+    def wrong_code(self, revision: Revision, runs: Sequence[Run]) -> str:
+        """A sentence if runs of the revision executed files of the user's working tree in place of its own, as those of
+        a package that is installed there in editable mode; else empty."""
+        tracked = set(git(self.repository.top, "ls-files", "-z").out.split("\0"))
+        for run in runs:
+            for file in dict.fromkeys(_executed(run)):
+                if file.is_relative_to(self.repository.top) and not file.is_relative_to(self.folder):
+                    name = str(file.relative_to(self.repository.top))
+                    if name in tracked:
+                        return (
+                            f"{revision}: its run {run.job_id} executed {file}, of your working tree and not of the "
+                            "revision, as a package that is installed in editable mode: put the relative path of its "
+                            "folder first, as in PYTHONPATH=src bash slurm.sh check …"
+                        )
+        return ""
+
+
+def _executed(run: Run) -> Iterator[Path]:
+    """The user's files in which the run's main threads were seen."""
+    for path in run.lines():
+        for line in read_lines(path):
+            with suppress(ValueError, KeyError, TypeError):
+                told = json.loads(line)
+                if told["event"] == "place":
+                    yield Path(told["file"])
+                    yield from (Path(caller[0]) for caller in told.get("callers", []))
+
+
+def _ended(argv: Sequence[str], folder: Path, out: int) -> int:
+    """The exit status of a command without input; what it started ends with it if we are interrupted."""
+    process = subprocess.Popen(
+        argv,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env=without_git_place(),
+        start_new_session=True,
+    )
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            with suppress(OSError):  # it ended meanwhile
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def of_revision(launch: Launch, start_in: Path, repository: Repository, flag: str) -> Launch:
+    """The launch, started in a revision's worktree.
+    Raises RequestError: it is no training of the user's own, or it names its script by a path in the working tree."""
+    asked = launch.experiment
+    if not isinstance(asked, Own):
+        raise RequestError(f"{flag} takes a training of your own, as in 'run -g 2 -- train.py'")
+    script = expanded(asked.program)
+    if script.is_absolute() and script.resolve().is_relative_to(repository.top.resolve()):
+        near = os.path.relpath(script.resolve(), asked.start_in)
+        raise RequestError(
+            f"{flag}: {printable(asked.program)} is a file of your working tree, the same for each revision: give its "
+            f"path from this folder, {printable(near)}"
+        )
+    return launch._replace(experiment=asked.model_copy(update={"start_in": str(start_in)}))
+
+
+@contextmanager
+def worktrees(series: str, repository: Repository, build: Sequence[str]) -> Iterator[Worktrees]:
+    """The worktrees of a series, removed at the end: also after an error, Ctrl-C, SIGTERM and SIGHUP, which both raise
+    KeyboardInterrupt as Ctrl-C does. Raises WorkError: another process has them, or they cannot be written."""
+    with _ending_properly(), driving(f"{series}{_SUFFIX}") as place:
+        folder = place.resolve()
+        _remove_abandoned(series)
+        try:
+            _remove_all(folder)
+            yield Worktrees(folder, repository, build)
+        finally:
+            with _undisturbed():
+                _remove_all(folder)
+
+
+def _remove_abandoned(series: str) -> None:
+    """What processes of this machine that were killed left of other series."""
+    for folder in series_root().glob(f"*{_SUFFIX}"):
+        is_other = folder.name != f"{series}{_SUFFIX}" and any(each.is_dir() for each in folder.iterdir())
+        if is_other and holder_is_gone(folder):
+            with suppress(WorkError), driving(folder.name) as ours:
+                _remove_all(ours.resolve())
+
+
+def _remove_all(folder: Path) -> None:
+    for place in folder.iterdir():
+        if place.is_dir() and not place.is_symlink():
+            of_git = _kept_by_git(place)
+            shutil.rmtree(place, ignore_errors=True)
+            if of_git is not None:
+                shutil.rmtree(of_git, ignore_errors=True)
+                with suppress(OSError):  # other worktrees are kept there
+                    of_git.parent.rmdir()
+
+
+def _kept_by_git(place: Path) -> Path | None:
+    """What git keeps of a worktree in its repository: a folder that names the worktree. Not `git worktree remove`,
+    which refuses one with submodules, nor `prune`, which forgets worktrees of the user whose disk is away."""
+    with suppress(OSError, ValueError):
+        found = Path((place / ".git").read_text(encoding="utf-8").removeprefix("gitdir:").strip())
+        named = found / (found / "gitdir").read_text(encoding="utf-8").strip()
+        if found.parent.name == "worktrees" and named.resolve() == (place / ".git").resolve():
+            return found
+    return None
+
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _ending_properly() -> Iterator[None]:
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    numbers = (signal.SIGINT, *_ENDING)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
