@@ -81,6 +81,11 @@ def runs_to_tell(regression: Regression, error: float, most: int) -> int:
     return most
 
 
+def next_runs(each: int, most: int) -> int:
+    """How many runs of each to look at next: half as many again, in whole blocks."""
+    return min(most, each + 2 * max(1, each // 4))
+
+
 def has_it(found: Effect, regression: Regression, error: float) -> bool | None:
     """Whether the commit has the regression; None: these runs do not tell. found: the commit against the good end,
     above zero if the commit is worse."""

@@ -38,7 +38,7 @@ EXITS = [
     ("0", "B is the same or better; --bisect: the commit is good"),
     ("1", "B is worse; --bisect: the commit is bad"),
     ("2", "wrong request"),
-    ("3", "cannot tell, not comparable, or a build or the runs failed"),
+    ("3", "cannot tell, not comparable, or its runs failed, or a build"),
     ("125", "--bisect: cannot tell, or the commit cannot be built or trained: git tests another one"),
     ("128", "--bisect: wrong request, or good or bad cannot be built or trained: git stops"),
 ]

@@ -30,7 +30,7 @@ from harness.study.check import series
 from harness.study.check.bisect import USUAL_MOST, Bisected, Step, bisect_of, series_name
 from harness.study.check.repository import Repository, Revision, repository_of, revision_of, uncommitted
 from harness.study.check.result import Checked, check_arms
-from harness.study.check.worktrees import Worktrees, build_words, of_revision, worktrees
+from harness.study.check.worktrees import Worktrees, build_words, in_folder, require_relative, worktrees
 from harness.study.series.points import Task
 from harness.study.series.runner import SeriesOutcome
 
@@ -50,13 +50,14 @@ def check_revisions(names: tuple[str, str], words: Sequence[str], asked: CheckRe
     Raises RequestError: a revision is not there. WorkError: one cannot be built, or its runs fail."""
     base = launch(words)
     repository = repository_of(Path.cwd())
+    require_relative(base, repository, "--rev")
     build = build_words(asked.build)
     a, b = (revision_of(repository, text, "--rev") for text in names)
     _say_uncommitted(repository)
     name = series.known_series(asked.resume) if asked.resume else series.new_series()
     each = asked.runs or USUAL_RUNS
     with worktrees(name, repository, build) as trees:
-        launches = _launches(base, trees, (a, b), "--rev")
+        launches = _launches(base, trees, (a, b))
         tasks = checked_tasks(launches, each)
         print(f"A: {a}\nB: {b}", file=sys.stderr)
         announce(name, tasks, each)
@@ -71,11 +72,8 @@ def check_revisions(names: tuple[str, str], words: Sequence[str], asked: CheckRe
     return RevisionArms(checked.model_copy(update={"a": of_a, "b": of_b, "why": why}), name, launches)
 
 
-def _launches(base: series.Launch, trees: Worktrees, revisions: Pair, flag: str) -> series.Launches:
-    return {
-        arm: of_revision(base, trees.start_in(revision), trees.repository, flag)
-        for arm, revision in zip(series.ARMS, revisions, strict=True)
-    }
+def _launches(base: series.Launch, trees: Worktrees, revisions: Pair) -> series.Launches:
+    return {arm: in_folder(base, trees.start_in(each)) for arm, each in zip(series.ARMS, revisions, strict=True)}
 
 
 def _say_uncommitted(repository: Repository) -> None:
@@ -89,8 +87,9 @@ def _measured(trees: Worktrees, revisions: Pair, name: str, tasks: list[Task], a
     Raises WorkError: one cannot be built, its runs fail, or they executed other code."""
     of_arm = dict(zip(series.ARMS, revisions, strict=True))
     for arm in dict.fromkeys(task.point.key for task in series.missing(name, tasks)):
-        print(f"{arm.upper()}: checking out{' and building' * bool(trees.build)} {of_arm[arm]}", file=sys.stderr)
-        trees.make(of_arm[arm])
+        if not trees.is_there(of_arm[arm]):
+            print(f"{arm.upper()}: checking out{' and building' * bool(trees.build)} {of_arm[arm]}", file=sys.stderr)
+            trees.make(of_arm[arm])
     try:
         outcome = made(name, tasks, again)
     except (KeyboardInterrupt, HarnessError):
@@ -111,13 +110,14 @@ def bisect_step(words: Sequence[str], asked: CheckRequest) -> Bisected:
     """The commit that `git bisect run` checked out, judged. Raises HarnessError: no commit can be judged."""
     base = launch(words)
     repository = repository_of(Path.cwd())
+    require_relative(base, repository, "--bisect")
     build = build_words(asked.build)
     bisect = bisect_of(repository)
     name = series_name(bisect, base, build, repository.inside)
     with worktrees(name, repository, build) as trees:
 
         def measure(part: str, revisions: Pair, each: int) -> Arms:
-            tasks = checked_tasks(_launches(base, trees, revisions, "--bisect"), each)
+            tasks = checked_tasks(_launches(base, trees, revisions), each)
             if series.missing(part, tasks):
                 print(f"{part}: A {revisions[0]}, B {revisions[1]}, {each} runs of each", file=sys.stderr)
             return _measured(trees, revisions, part, tasks, "git bisect run …")

@@ -13,7 +13,7 @@ from math import exp
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from harness.analysis.bisect import Regression, has_it, least_seen, looks, runs_to_tell, size, wrong_step
+from harness.analysis.bisect import Regression, has_it, least_seen, looks, next_runs, runs_to_tell, size, wrong_step
 from harness.analysis.change import differences, key_of
 from harness.analysis.machine import disturbances
 from harness.analysis.statistics import Effect, Sample, effect
@@ -208,7 +208,7 @@ class Step(NamedTuple):
                 return _with(told, verdict="bad" if answer else "good", why=against)
             if each >= self.most:
                 return _with(told, why=f"{against}, and {each} runs of each do not tell whether that is the regression")
-            each = min(self.most, each + 2 * max(1, each // 4))
+            each = next_runs(each, self.most)
 
 
 def _with(told: Bisected, **changes: object) -> Bisected:

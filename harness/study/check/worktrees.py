@@ -67,11 +67,12 @@ class Worktrees:
         It need not be there yet."""
         return self._top(revision) / self.repository.inside
 
+    def is_there(self, revision: Revision) -> bool:
+        return revision.commit in self._ready
+
     def make(self, revision: Revision) -> None:
-        """Check the revision out and build it, once.
+        """Check the revision out and build it.
         Raises NotBuilt: git cannot, it lacks the folder, or its build failed."""
-        if revision.commit in self._ready:
-            return
         place = self._top(revision)
         words = ["worktree", "add", "--quiet", "--detach", str(place), revision.commit]
         made = git(self.repository.top, *words, limit_s=_CHECKOUT_S)
@@ -149,9 +150,9 @@ def _ended(argv: Sequence[str], folder: Path, out: int) -> int:
             process.wait()
 
 
-def of_revision(launch: Launch, start_in: Path, repository: Repository, flag: str) -> Launch:
-    """The launch, started in a revision's worktree.
-    Raises RequestError: it is no training of the user's own, or it names its script by a path in the working tree."""
+def require_relative(launch: Launch, repository: Repository, flag: str) -> None:
+    """Raises RequestError: it is no training of the user's own, or it names its script by a path in the working tree,
+    which would be the same for each revision."""
     asked = launch.experiment
     if not isinstance(asked, Own):
         raise RequestError(f"{flag} takes a training of your own, as in 'run -g 2 -- train.py'")
@@ -162,7 +163,11 @@ def of_revision(launch: Launch, start_in: Path, repository: Repository, flag: st
             f"{flag}: {printable(asked.program)} is a file of your working tree, the same for each revision: give its "
             f"path from this folder, {printable(near)}"
         )
-    return launch._replace(experiment=asked.model_copy(update={"start_in": str(start_in)}))
+
+
+def in_folder(launch: Launch, folder: Path) -> Launch:
+    """The launch of a training of the user's own, started there."""
+    return launch._replace(experiment=launch.experiment.model_copy(update={"start_in": str(folder)}))
 
 
 @contextmanager

@@ -1,0 +1,267 @@
+"""`slurm.sh check --rev A B`: two revisions of the user's repository, each in a worktree of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from harness.cli.main import main
+from harness.cli.study.check import page
+from harness.common.programs import ask
+from harness.run import Run
+from tests.study.revisions_shared import LAUNCH, SPEED, commit, commits_of, git, repository, stand_in_by_file
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of three commits, of which the last is slower, as the current folder."""
+    folder = tmp_path / "my project"
+    repository(folder, 100, 100, 112)
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def untouched(project: Path, runs: Path) -> None:
+    """The user's repository has what it had, and no worktree is left anywhere."""
+    assert git(project, "status", "--porcelain") == ""
+    assert len(git(project, "worktree", "list").splitlines()) == 1
+    assert not (project / ".git" / "worktrees").exists()
+    assert not [each for each in runs.glob("series/*.revisions/*") if each.is_dir()]
+
+
+def test_each_arm_runs_in_a_worktree_of_its_commit_and_the_verdict_names_both(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = stand_in_by_file(monkeypatch)
+    a, b = git(project, "rev-parse", "main~2"), git(project, "rev-parse", "main")
+    assert main(["check", "--rev", "main~2", "main", LAUNCH]) == 1
+    assert commits_of(made) == [{"a": a, "b": b}[letter] for letter in "abbabaab"]
+    said = capsys.readouterr()
+    assert said.out.startswith(f"worse: {b[:7]} (c2) against {a[:7]} (c0): B is worse: ")
+    assert f"A: {a[:7]} (c0): {LAUNCH}\n" in said.out and f"code  {a[:12]}  {b[:12]}" in said.out
+    assert f"A: {a[:7]} (c0)\nB: {b[:7]} (c2)\n" in said.err
+    untouched(project, tmp_path / "runs")
+
+
+def test_uncommitted_changes_are_not_measured_and_stay(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in_by_file(monkeypatch)
+    (project / SPEED).write_text("500\n")
+    (project / "new.txt").write_text("mine\n")
+    git(project, "add", "new.txt")
+    before = git(project, "status", "--porcelain")
+    assert main(["check", "--rev", "HEAD~2", "HEAD~1", LAUNCH, "--json"]) == 0
+    said = capsys.readouterr()
+    assert f"not measured: 2 files differ from the last commit in {project}" in said.err
+    assert 99e6 < json.loads(said.out)["b"]["mean"] < 101e6
+    assert git(project, "status", "--porcelain") == before and (project / SPEED).read_text() == "500\n"
+
+
+def test_the_training_starts_in_the_folder_where_the_command_was_typed(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside = project / "deep er" / "one"
+    inside.mkdir(parents=True)
+    (inside / "train.py").write_text("")
+    (inside / SPEED).write_text("70\n")
+    commit(project, "a folder", 100)
+    monkeypatch.chdir(inside)
+    made = stand_in_by_file(monkeypatch)
+    assert main(["check", "--rev", "HEAD", "HEAD", LAUNCH, "--json"]) == 0
+    assert {Path(run.record.experiment.start_in).parts[-2:] for run in made} == {("deep er", "one")}
+    capsys.readouterr()
+    assert main(["check", "--rev", "HEAD~1", "HEAD", LAUNCH]) == 3
+    assert "has no folder deep er/one, and a training starts where this was typed" in capsys.readouterr().err
+    untouched(project, tmp_path / "runs")
+
+
+def test_a_revision_is_built_once_and_a_build_that_fails_gives_its_last_line_and_its_log(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = stand_in_by_file(monkeypatch, was_built_once)
+    script = "echo x >> built; test $(cat speed.txt) -lt 110 || { echo too slow; exit 7; }"
+    build = ["--build", f"bash -c {shlex.quote(script)}"]
+    assert main(["check", "--rev", "main~2", "main~1", LAUNCH, *build]) == 0 and len(made) == 8
+    capsys.readouterr()
+    assert main(["check", "--rev", "main~2", "main", LAUNCH, *build]) == 3
+    said = capsys.readouterr().err
+    found = re.search(r"\(c2\): its build failed with exit status 7, its last line: too slow \((.*\.log)\)", said)
+    assert found and Path(found[1]).read_text().endswith("too slow\n")
+    untouched(project, tmp_path / "runs")
+
+
+def was_built_once(run: Run) -> None:
+    assert (Path(run.record.experiment.start_in) / "built").read_text() == "x\n"
+
+
+def test_ctrl_c_while_it_trains_removes_the_worktrees_and_says_how_to_go_on(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: Run) -> None:
+        signal.raise_signal(signal.SIGTERM if len(made) == 3 else signal.SIGURG)
+
+    made = stand_in_by_file(monkeypatch, interrupt)
+    assert main(["check", "--rev", "main~2", "main", LAUNCH]) == 130
+    again = re.search(r"continue with: slurm.sh check (.*) --resume (\S+)", capsys.readouterr().err)
+    assert again and f"--rev {git(project, 'rev-parse', '--short', 'main~2')} " in again[1]
+    untouched(project, tmp_path / "runs")
+    more = stand_in_by_file(monkeypatch)
+    words = ["check", "--rev", "main~2", "main", LAUNCH, "--resume", again[2]]
+    assert main(words) == 1
+    assert len(more) == 8 - 3
+
+
+def test_worktrees_of_a_killed_check_are_removed_by_the_next_one_and_nothing_else_is(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_by_file(monkeypatch)
+    left = tmp_path / "runs" / "series" / "check-x.revisions"
+    left.mkdir(parents=True)
+    ended = ask(["bash", "-c", "echo $$"], 10, {}).out.strip()
+    host = ask(["hostname"], 10, {"PATH": "/usr/bin:/bin"}).out.strip()
+    (left / "lock").write_text(f"process {ended} on {host}\n")
+    git(project, "worktree", "add", "--detach", str(left / "abc"), "main")
+    git(project, "worktree", "add", "--detach", str(tmp_path / "mine"), "main")
+    assert main(["check", "--rev", "main~2", "main~1", LAUNCH]) == 0
+    assert not (left / "abc").exists() and (tmp_path / "mine" / "train.py").exists()
+    assert len(git(project, "worktree", "list").splitlines()) == 2
+
+
+def test_a_subject_of_a_commit_can_do_nothing(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in_by_file(monkeypatch)
+    commit(project, "\x1b[31m$(touch hacked) <img src=x> | `x` \ufffe &", 100)
+    files = [tmp_path / "check.md", tmp_path / "check.xml"]
+    words = ["--markdown", str(files[0]), "--junit", str(files[1])]
+    assert main(["check", "--rev", "HEAD~2", "HEAD", LAUNCH, *words]) == 0
+    assert "\x1b" not in capsys.readouterr().out and not list(tmp_path.rglob("hacked"))
+    assert r"\$(touch hacked) \<img src=x\> \| \`x\`" in files[0].read_text()
+    assert ElementTree.parse(files[1]).getroot().get("failures") == "0"
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(("b", "code"), [("main", 1), ("main~1", 0)])
+def test_markdown_and_junit_have_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, b: str, code: int
+) -> None:
+    stand_in_by_file(monkeypatch)
+    markdown, xml = tmp_path / "check.md", tmp_path / "check.xml"
+    words = ["--markdown", str(markdown), "--junit", str(xml)]
+    assert main(["check", "--rev", "main~2", b, LAUNCH, *words]) == code
+    text = markdown.read_text()
+    assert text.startswith("**worse**: " if code else "**same or better**: ") and "| B | " in text
+    case = ElementTree.parse(xml).getroot()[0]
+    assert [each.tag for each in case] == ["failure"] * code + ["system-out"]
+    assert case.get("classname") == "check.step_ns"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--rev", "mian", "main", LAUNCH], "--rev 'mian': there is no such revision in {}: did you mean main?"),
+        (["--rev", "--all", "main", LAUNCH], "--rev '--all': there is no such revision"),
+        (["--rev", "-x y", "main", LAUNCH], "--rev '-x y': there is no such revision"),
+        (["--rev", "", "main", LAUNCH], "--rev '': there is no such revision"),
+        (["--rev", "main", "main..main~1", LAUNCH], "--rev 'main..main~1': there is no such revision"),
+        (["--rev", "main", "main"], "--rev takes two revisions, then one launch in quotes"),
+        (["--rev", "main", "main", LAUNCH, LAUNCH], "--rev takes two revisions, then one launch in quotes"),
+        (["--rev", "main", "main", "local-1"], "--rev takes two revisions, then one launch in quotes"),
+        (["--rev", "main", "main", "-e 1"], "--rev takes a training of your own"),
+        (["--rev", "main", "main", "run -- 'x"], "is no command line"),
+        (["--rev", "main", "main", LAUNCH, "--build", "mkae all"], "--build: there is no program mkae on PATH"),
+        (["--rev", "main", "main", LAUNCH, "--build", "a 'b"], '--build "a \'b": No closing quotation'),
+        (["--rev", "main", "main", LAUNCH, "--build", ""], "--build takes a command"),
+        (["--rev", "main", "main", LAUNCH, "--junit", "no/x.xml"], "--junit no/x.xml: there is no folder no"),
+        (["--rev", "main", "main", LAUNCH, "--markdown", "."], "--markdown .: is a folder"),
+        (["local-1", "local-2", "--build", "make"], "--build is for --rev and --bisect"),
+        (["local-1"], "B is missing (slurm.sh help check)"),
+        ([], "A is missing (slurm.sh help check)"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_writes_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    made = stand_in_by_file(monkeypatch)
+    assert main(["check", *words]) == 2
+    said = capsys.readouterr()
+    assert sentence.format(project) in said.err and not said.out and not made
+    assert not (project.parent / "runs").exists()
+    assert git(project, "status", "--porcelain") == ""
+
+
+def test_a_script_of_the_working_tree_is_refused_as_it_would_be_the_same_in_both(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--rev", "main~2", "main", f"run -g 1 -- '{project}/train.py'"]) == 2
+    assert "is a file of your working tree, the same for each revision: give its path from this folder, train.py" in (
+        capsys.readouterr().err
+    )
+
+
+def test_without_a_repository_a_commit_or_files_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    places = {"none": "git finds no working tree here", "empty": "the repository has no commit yet"}
+    places |= {"bare.git": "is a bare repository, without files: type this in a clone of it"}
+    for name, sentence in places.items():
+        (tmp_path / name).mkdir()
+        if name != "none":
+            git(tmp_path / name, "init", "--quiet", *(["--bare"] if name == "bare.git" else []))
+        monkeypatch.chdir(tmp_path / name)
+        assert main(["check", "--rev", "main", "main", LAUNCH]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_a_detached_head_and_a_git_dir_of_the_shell_change_nothing(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stand_in_by_file(monkeypatch)
+    git(project, "checkout", "--quiet", "--detach", "main~1")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    assert main(["check", "--rev", "HEAD~1", "HEAD", LAUNCH]) == 0
+    monkeypatch.delenv("GIT_DIR")
+    monkeypatch.delenv("GIT_INDEX_FILE")
+    assert len(made) == 8
+    assert git(project, "rev-parse", "HEAD") == git(project, "rev-parse", "main~1")
+    untouched(project, tmp_path / "runs")
+
+
+def test_runs_that_executed_code_of_the_working_tree_give_no_verdict(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a package that is installed in editable mode does."""
+
+    def executes(run: Run) -> None:
+        (run.path / "lines").mkdir()
+        place = {
+            "event": "place",
+            "id": 0,
+            "file": str(project / "train.py"),
+            "line": 1,
+            "function": "f",
+            "callers": [],
+        }
+        (run.path / "lines" / "rank0.jsonl").write_text(json.dumps(place) + "\n")
+
+    stand_in_by_file(monkeypatch, executes)
+    assert main(["check", "--rev", "main~2", "main", LAUNCH]) == 3
+    assert f"executed {project}/train.py, of your working tree and not of the revision" in capsys.readouterr().err
+    untouched(project, tmp_path / "runs")
+
+
+def test_the_help_has_every_exit_code() -> None:
+    said = page([])
+    assert "check --rev A B LAUNCH [FLAGS]" in said and "check --bisect LAUNCH [FLAGS]" in said
+    codes = re.findall(r"^  (\d+) ", said.partition("Exit codes:")[2], re.MULTILINE)
+    assert codes == ["0", "1", "2", "3", "125", "128"]
