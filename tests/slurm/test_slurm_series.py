@@ -14,6 +14,7 @@ import yaml
 
 from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh
+from tests.study.revisions_shared import git, repository
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -60,3 +61,22 @@ def test_the_runs_of_a_check_share_an_allocation(slurm_sh: SlurmSh, site: Path) 
     a, b = ([run["run"] for run in said[arm]["runs"]] for arm in ("a", "b"))
     job = a[0].split("-")[0]
     assert (a, b) == ([f"{job}-0", f"{job}-3"], [f"{job}-1", f"{job}-2"]), "what drifts hits both alike"
+
+
+@pytest.mark.long
+def test_two_revisions_of_a_repository_run_in_one_allocation_from_worktrees_beside_the_runs(
+    slurm_sh: SlurmSh, site: Path, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    commits = repository(project, 1, 1)
+    words = ("check", "--rev", "main~1", "main", "run -g 1 --no-profile -- python3 train.py", "--runs", "2")
+    argv = ["bash", str(REPOSITORY / "slurm.sh"), *words]
+    env = {**slurm_sh.env, "HARNESS_SITE": str(site)}
+    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env=env, cwd=project)
+    assert "Traceback" not in done.stderr
+    found = [json.loads(path.read_text()) for path in slurm_sh.runs.glob("own/profiler/*/run.json")]
+    assert sorted(each["program"]["git"]["commit"] for each in found) == sorted(commits * 2), done.stderr
+    assert {each["status"]["state"] for each in found} == {"completed"}
+    assert len({each["job_id"].split("-")[0] for each in found}) == 1
+    assert all(each["experiment"]["start_in"].startswith(str(slurm_sh.runs)) for each in found)
+    assert len(git(project, "worktree", "list").splitlines()) == 1
