@@ -5,7 +5,7 @@ The size of the regression is measured once, between the good and the bad end. I
 blame a commit although none is guilty. Then each commit is compared with the good end, in blocks of neighbouring runs:
 either nothing changed, or the whole regression is there. The test is Wald's sequential one (1945, Sequential tests of
 statistical hypotheses): runs are added until the odds of the two hypotheses are beyond (1 - error) / error. The noise
-is estimated, so the likelihoods are Student's t, which also makes a single odd run count less than a normal law would.
+is estimated, so the likelihoods are Student's t, which also makes one disturbed run count less than a normal law would.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def looks(most: int) -> list[int]:
 
 def size(found: Effect, limit: float, number_of_looks: int) -> Size:
     """The regression that runs of both ends show. found: bad against good, above zero if bad is worse. limit: a share;
-    with less than that nobody is to be blamed."""
+    a smaller regression is not looked for."""
     certain = t_quantile(1 - FALSE_ALARM / number_of_looks, found.df)
     if found.log_ratio > certain * found.error:
         return Regression(found.log_ratio, found.error, max(found.deviation, _LEAST_DEVIATION), found.df)

@@ -51,11 +51,11 @@ def stand_in_by_file(patch: pytest.MonkeyPatch, before: Callable[[Run], None] = 
 
     def start(script: Path, _job_id: str, _folder: Path, **_: object) -> None:
         run = Run(script.parent)
-        asked, part = run.record.experiment, run.record.part
-        assert isinstance(asked, Own) and part is not None
+        part = run.record.part
+        assert part is not None
         before(run)
         made.append(run)
-        word = (Path(asked.start_in) / SPEED).read_text().strip()
+        word = (folder_of(run) / SPEED).read_text().strip()
         is_number = word.replace(".", "").isdigit()
         if is_number:
             noise = NOISE[(part.repeat + 3 * (part.point == "b")) % len(NOISE)]
@@ -66,6 +66,13 @@ def stand_in_by_file(patch: pytest.MonkeyPatch, before: Callable[[Run], None] = 
     patch.setattr(local, "POLL_S", 0.0)
     patch.setenv("HARNESS_SITE", "local")
     return made
+
+
+def folder_of(run: Run) -> Path:
+    """Where the run's training started."""
+    asked = run.record.experiment
+    assert isinstance(asked, Own)
+    return Path(asked.start_in)
 
 
 def commits_of(runs: list[Run]) -> list[str]:

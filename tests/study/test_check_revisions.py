@@ -15,7 +15,7 @@ from harness.cli.main import main
 from harness.cli.study.check import page
 from harness.common.programs import ask
 from harness.run import Run
-from tests.study.revisions_shared import LAUNCH, SPEED, commit, commits_of, git, repository, stand_in_by_file
+from tests.study.revisions_shared import LAUNCH, SPEED, commit, commits_of, folder_of, git, repository, stand_in_by_file
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_training_starts_in_the_folder_where_the_command_was_typed(
     monkeypatch.chdir(inside)
     made = stand_in_by_file(monkeypatch)
     assert main(["check", "--rev", "HEAD", "HEAD", LAUNCH, "--json"]) == 0
-    assert {Path(run.record.experiment.start_in).parts[-2:] for run in made} == {("deep er", "one")}
+    assert {folder_of(run).parts[-2:] for run in made} == {("deep er", "one")}
     capsys.readouterr()
     assert main(["check", "--rev", "HEAD~1", "HEAD", LAUNCH]) == 3
     assert "has no folder deep er/one, and a training starts where this was typed" in capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_a_revision_is_built_once_and_a_build_that_fails_gives_its_last_line_and
 
 
 def was_built_once(run: Run) -> None:
-    assert (Path(run.record.experiment.start_in) / "built").read_text() == "x\n"
+    assert (folder_of(run) / "built").read_text() == "x\n"
 
 
 def test_ctrl_c_while_it_trains_removes_the_worktrees_and_says_how_to_go_on(

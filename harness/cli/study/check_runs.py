@@ -45,7 +45,7 @@ def launches_of(arguments: Sequence[Sequence[str]]) -> series.Launches:
 
 
 def launch(arguments: Sequence[str], which: str = "") -> series.Launch:
-    """One launch, program name first. which: the begin of a sentence on what is wrong with it."""
+    """One launch, program name first. which: the first words of a sentence on what is wrong with it."""
     if not IN_CHECKOUT:
         raise RequestError("check: launching needs the checkout: run `bash slurm.sh check` there, or give runs")
     argv = list(arguments[arguments.index(PROGRAM) + 1 :])
