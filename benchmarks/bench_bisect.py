@@ -58,14 +58,15 @@ class Judged(NamedTuple):
         return OPEN if self.blamed is None else FOUND if self.blamed == self.guilty else WRONG
 
 
-def judged(history: History, seed: int, number: int) -> Judged:
-    """Let git bisect judge the history."""
+def judged(history: History, seed: int, number: int, metric: str) -> Judged:
+    """Let git bisect judge the history by this metric."""
     begin = time.monotonic()
     _git(history.folder, "bisect", "reset")
     _git(history.folder, "bisect", "start", history.commits[-1], history.commits[0])
     environ = os.environ | {"HARNESS_SITE": "local"}
     environ.pop("HARNESS_RUNS", None)
-    check = ["bash", str(ROOT / "slurm.sh"), "check", "--bisect", LAUNCH, "--fail-above", f"{100 * FAIL_ABOVE:g}%"]
+    check = ["bash", str(ROOT / "slurm.sh"), "check", "--bisect", LAUNCH, "--metric", metric]
+    check += ["--fail-above", f"{100 * FAIL_ABOVE:g}%"]
     done = subprocess.run(
         ["git", "bisect", "run", *check], cwd=history.folder, env=environ, capture_output=True, text=True, check=False
     )
@@ -98,7 +99,7 @@ def kept(keep: Path) -> list[Judged]:
     return [Judged(**json.loads(line)) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
-def judge_all(keep: Path, seed: int, histories: int) -> None:
+def judge_all(keep: Path, seed: int, histories: int, metric: str) -> None:
     """Guilty and innocent histories in turns; a line for each as it is judged."""
     known = {(each.seed, each.number, each.guilty is not None) for each in kept(keep)}
     for number in range(histories):
@@ -106,7 +107,7 @@ def judge_all(keep: Path, seed: int, histories: int) -> None:
             if (seed, number, is_guilty) in known:
                 continue
             folder = keep / f"{'guilty' if is_guilty else 'innocent'}-{seed}-{number}"
-            found = judged(made(folder, seed, number, is_guilty), seed, number)
+            found = judged(made(folder, seed, number, is_guilty), seed, number, metric)
             with (keep / "judged.jsonl").open("a") as file:
                 file.write(json.dumps(found._asdict()) + "\n")
             what = f"+{100 * found.share:.0f} % in {found.guilty[:9]}" if found.guilty else "innocent"
@@ -199,6 +200,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where histories, runs and results are kept")
     parser.add_argument("--histories", type=int, default=0, metavar="N", help="judge N guilty and N innocent histories")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--metric", default="step_time", help="[step_time]; on a machine that others use: step_on_core_ns"
+    )
     parser.add_argument("--simulate", action="store_true", help="no trainings: numbers drawn at random")
     asked = parser.parse_args()
     if asked.simulate:
@@ -209,7 +213,7 @@ def main() -> None:
     else:
         keep = asked.keep.absolute()
         keep.mkdir(parents=True, exist_ok=True)
-        judge_all(keep, asked.seed, asked.histories)
+        judge_all(keep, asked.seed, asked.histories, asked.metric)
         print("\n".join(result(kept(keep))))
 
 

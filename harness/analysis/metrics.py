@@ -79,6 +79,8 @@ MEANINGS: dict[str, str] = {
     "training's own clock. Two marks of the same name are the same step; if names do not tell, steps are counted from "
     "the last one. `steps.duration` is the spread of all ranks' steps, and its median differs a little.",
     "mean_step_ns": "The same with the mean over steps.",
+    "step_on_core_ns": "Mean over ranks of `training.median_step_on_core_ns`: a step without the time in which its "
+    "main thread was ready and had no core, as on a CPU that other programs use too.",
     "tokens_per_step": "Tokens of all ranks in a step.",
     "step_ns_per_token": "`step_ns` / `tokens_per_step`.",
     "tokens_per_s": "`efficiency.tokens_per_s`.",
@@ -186,6 +188,7 @@ def _steps(summary: Summary) -> Iterator[tuple[str, float | None]]:
     tokens = tokens_per_step(summary)
     yield "step_ns", step
     yield "mean_step_ns", sum(durations) / len(durations) if durations else None
+    yield "step_on_core_ns", _mean([t.median_step_on_core_ns for t in summary.training])
     yield "tokens_per_step", tokens
     yield "step_ns_per_token", step / tokens if step and tokens else None
     speed = summary.efficiency.tokens_per_s if summary.efficiency else None
