@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.study.check.bisect import bisect_of
-from harness.study.check.repository import repository_of
+from harness.study.check.revisions import repository_of
 from tests.study.revisions_shared import LAUNCH, SPEED, commits_of, git, repository, stand_in_by_file
 
 BISECT = ["check", "--bisect", LAUNCH]
@@ -169,7 +169,7 @@ def test_an_error_of_ours_stops_git(
 
     repository(place, 100, 120)
     monkeypatch.chdir(place)
-    monkeypatch.setattr("harness.cli.study.check_revisions.bisect_of", broken)
+    monkeypatch.setattr("harness.cli.study.check_runs.bisect_of", broken)
     assert main(BISECT) == 128
     assert "ZeroDivisionError" in capsys.readouterr().err
 

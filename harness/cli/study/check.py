@@ -17,7 +17,17 @@ from harness.cli.command_line import RUN, columns
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
-from harness.cli.study.check_runs import USUAL_RUNS, CheckRequest, cost_of, launches_of, make_arms, words_of
+from harness.cli.study.check_runs import (
+    USUAL_RUNS,
+    CheckRequest,
+    bisect_lines,
+    bisect_step,
+    check_revisions,
+    cost_of,
+    launches_of,
+    make_arms,
+    words_of,
+)
 from harness.common.errors import HarnessError, RequestError, TrainingNeeded, WorkError
 from harness.common.format import metric_text, percent, takes
 from harness.common.paths import PROGRAM, expanded
@@ -25,8 +35,7 @@ from harness.report.tables.table import WIDTH, setting, table
 from harness.run import naming_flag, write_atomically
 from harness.study.check import series
 from harness.study.check.bisect import STOP, USUAL_MOST
-from harness.study.check.documents import as_junit, as_markdown
-from harness.study.check.result import ArmValues, Checked, Differing, Question, check_arms
+from harness.study.check.result import ArmValues, Checked, Differing, Question, as_junit, as_markdown, check_arms
 from harness.study.series.cost import making
 
 MOST_RUNS = 64
@@ -197,16 +206,12 @@ def _one_launch(a: str | None, b: str | None, takes_what: str) -> list[str]:
 
 
 def _bisect(words: list[str], asked: CheckRequest, as_json: bool) -> int:
-    from harness.cli.study.check_revisions import bisect_lines, bisect_step
-
     told = bisect_step(words, asked)
     print(told.model_dump_json(indent=1) if as_json else "\n".join(bisect_lines(told, columns(WIDTH))))
     return told.exit_code
 
 
 def _of_revisions(rev: tuple[str, str], words: list[str], asked: CheckRequest) -> Checked:
-    from harness.cli.study.check_revisions import check_revisions
-
     checked, name, launches = check_revisions(rev, words, asked)
     if checked.needed_runs is None:
         return checked

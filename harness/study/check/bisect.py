@@ -19,10 +19,9 @@ from harness.analysis.machine import disturbances
 from harness.analysis.statistics import Effect, Sample, effect
 from harness.common.errors import RequestError
 from harness.common.format import percent, takes
-from harness.study.check.repository import Repository, Revision, git, revision_of
 from harness.study.check.result import Metric, Question, ResultPart, choose_metric, values
+from harness.study.check.revisions import NotBuilt, Repository, Revision, git, revision_of
 from harness.study.check.series import ArmFailed, CheckArm, Launch
-from harness.study.check.worktrees import NotBuilt
 
 USUAL_MOST = 32  # runs of a commit
 GOOD, BAD, SKIP, STOP = 0, 1, 125, 128  # as `git bisect run` reads an exit code; from 128 on it stops
