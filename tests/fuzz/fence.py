@@ -30,7 +30,7 @@ from tests.fuzz.box import Box
 HANG_S = 20.0  # of the process's own time
 WAIT_S = 6 * HANG_S  # in all: a busy machine is no hang, and who waits for a pipe has no time of its own
 MOST_GROWTH_BYTES = 600 << 20  # of this process, by one input of less than a megabyte
-CODES = {0: "done", 1: "failed", 2: "refused", 88: "needs training"}
+CODES = {0: "done", 1: "failed", 2: "refused", 88: "needs training", 128: "git stops"}
 REFUSAL = "the fuzzer starts no run"
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -255,7 +255,7 @@ def _wrong(code: object, found: Ended, cut: bool) -> str:
     wrong = {
         f"exit code {code!r}": code not in CODES,
         "a traceback was printed": "Traceback (most recent call last)" in said,
-        "no sentence": code in (1, 2) and not said.strip(),
+        "no sentence": code in (1, 2, 128) and not said.strip(),
         "an empty sentence": empty,
         f"a dry run started {launched}": "--dry-run" in found.argv and bool(launched),
         f"a signal was sent: {found.started}": any("kill" in each for each in found.started),
