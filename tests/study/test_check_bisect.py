@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -123,6 +124,18 @@ def test_a_metric_of_which_less_is_worse_is_judged_so(place: Path, monkeypatch: 
     stand_in_by_file(monkeypatch)
     bisect, commits = bisection(place, monkeypatch, 100, 100, 100, 125, 125)
     assert bisect.run("--metric", "tokens_per_s").startswith(f"{commits[3]} is the first bad commit")
+
+
+def test_json_has_what_was_looked_for_and_what_was_found(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in_by_file(monkeypatch)
+    bisection(place, monkeypatch, 100, 100, 125)
+    assert main([*BISECT, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verdict"], told["metric"], told["size_runs"], told["runs"]) == ("good", "step_ns", 4, [2, 2])
+    assert told["size"] == pytest.approx(1.25, rel=0.01) and told["ratio"] == pytest.approx(1, rel=0.01)
+    assert [told[each].split()[1] for each in ("commit", "good", "bad")] == ["(c1)", "(c0)", "(c2)"]
 
 
 def test_own_terms_and_a_bisect_without_checkout_are_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

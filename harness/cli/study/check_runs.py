@@ -226,8 +226,8 @@ def bisect_step(words: Sequence[str], asked: CheckRequest) -> Bisected:
 
         def measure(part: str, revisions: Pair, each: int) -> Arms:
             tasks = checked_tasks(_launches(base, trees, revisions), each)
-            if series.missing(part, tasks):
-                print(f"{part}: A {revisions[0]}, B {revisions[1]}, {each} runs of each", file=sys.stderr)
+            made_before = f", made before: {len(tasks) - len(series.missing(part, tasks))}"
+            print(f"{part}: A {revisions[0]}, B {revisions[1]}, {each} runs of each{made_before}", file=sys.stderr)
             return _measured(trees, revisions, part, tasks, "git bisect run …")
 
         return Step(bisect, name, measure, asked.question, asked.runs or USUAL_MOST).judged()
