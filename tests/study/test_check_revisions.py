@@ -260,6 +260,18 @@ def test_runs_that_executed_code_of_the_working_tree_give_no_verdict(
     untouched(project, tmp_path / "runs")
 
 
+def test_for_existing_runs_of_two_revisions_the_command_that_would_tell_names_them(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in_by_file(monkeypatch)
+    assert main(["check", "--rev", "main~2", "main", LAUNCH, "--runs", "2"]) == 1
+    capsys.readouterr()
+    assert main(["check", "local-1", "local-2", "--json"]) == 3
+    a, b = (git(project, "rev-parse", name)[:12] for name in ("main~2", "main"))
+    again = json.loads(capsys.readouterr().out)["next"]
+    assert again == f"slurm.sh check --rev {a} {b} '{LAUNCH}' --runs 4"
+
+
 def test_the_help_has_every_exit_code() -> None:
     said = page([])
     assert "check --rev A B LAUNCH [FLAGS]" in said and "check --bisect LAUNCH [FLAGS]" in said

@@ -262,11 +262,14 @@ def _share(text: str) -> float:
     )
 
 
-def _next(checked: Checked, arms: Sequence[series.CheckArm], asked: Sequence[str]) -> str | None:
+def _next(checked: Checked, arms: Sequence[series.CheckArm], options: Sequence[str]) -> str | None:
     launches = [launch for arm in arms if (launch := series.launch_of_arm(arm)) is not None]
     if checked.needed_runs is None or len(launches) < len(arms):
         return None
-    return shlex.join([PROGRAM, "check", *launches, "--runs", str(checked.needed_runs), *asked])
+    commits = {commit[:12]: None for arm in arms if (commit := series.commit_of_arm(arm)) is not None}
+    if len(commits) > 1:  # the launches alone would both run what is in the working tree now
+        launches = ["--rev", *commits, launches[0]] if len(set(launches)) == 1 else []
+    return shlex.join([PROGRAM, "check", *launches, "--runs", str(checked.needed_runs), *options]) if launches else None
 
 
 _MEANS = {"step_ns": "step time", "step_ns_per_token": "step time per token", "mean_step_ns": "mean step time"}

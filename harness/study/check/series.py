@@ -119,6 +119,13 @@ def launch_of_arm(arm: CheckArm) -> str | None:
     return None if command is None else shlex.join(shlex.split(command)[2:])
 
 
+def commit_of_arm(arm: CheckArm) -> str | None:
+    """The commit of the user's repository from which the arm's first run was made; None: it is not known."""
+    program = ((arm.runs[0].summary.run or {}).get("program") or {}) if arm.runs else {}
+    commit = (program.get("git") or {}).get("commit")
+    return commit if isinstance(commit, str) else None
+
+
 ARMS = ("a", "b")
 BLOCKS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
 OF_AN_ARM = len(BLOCKS[0]) // len(ARMS)  # runs of an arm in a block
