@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SLURM_SH = Path(__file__).resolve().parents[2] / "slurm.sh"
+SLURM_SH = Path(__file__).resolve().parents[2] / "slurm.sh"  # in a checkout; else the wheel's command is on PATH
+HARNESS = ["bash", str(SLURM_SH)] if SLURM_SH.is_file() else ["training-traces"]
+COMMAND = " ".join([*HARNESS[:-1], Path(HARNESS[-1]).name])
 TRACES = ("*.json.gz", "*.pt.trace.json", "*.sqlite")
 NO_START = "torch.cuda.cudart().cudaProfilerStart() starts the recording (GAP 1)"
 
@@ -118,12 +120,12 @@ def find_traces(name: str, run: dict[str, Any]) -> list[Path]:
 def _status(name: str) -> dict[str, Any]:
     """The harness's status of a run, by every name that the harness knows, such as `last`. Raises NoTrace: the harness
     knows no run of that name."""
-    argv = ["bash", str(SLURM_SH), "status", name, "--json"]
+    argv = [*HARNESS, "status", name, "--json"]
     status = subprocess.run(argv, capture_output=True, text=True, check=False)
     try:
         return dict(json.loads(status.stdout))
     except ValueError:
-        errors = status.stderr.strip().splitlines() or ["slurm.sh printed nothing"]
+        errors = status.stderr.strip().splitlines() or [f"{COMMAND} printed nothing"]
         raise NoTrace(f"{name}: no such file or folder, and {errors[-1]}") from None
 
 
@@ -132,9 +134,9 @@ def _why_no_trace(name: str, folder: Path, run: dict[str, Any]) -> str:
     if state in ("queued", "running"):
         return f"is {state}: its trace comes when it ends"
     if state != "completed":
-        return f"is {state} and has no trace: `bash slurm.sh logs {name}` shows its output"
+        return f"is {state} and has no trace: `{COMMAND} logs {name}` shows its output"
     if any(folder.rglob("*.nsys-rep")):
-        return f"has reports of nsys and no .sqlite: `bash slurm.sh report {name}` exports them"
+        return f"has reports of nsys and no .sqlite: `{COMMAND} report {name}` exports them"
     if run.get("missing") == []:
         return "has no trace because it ran without a profiler: run it again without --no-profile"
     return f"has no trace: {NO_START} ({folder})"

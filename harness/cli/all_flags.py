@@ -7,6 +7,7 @@ from textwrap import wrap
 
 from harness.cli.command_line import BEHAVIOUR
 from harness.cli.page import MOST_LEFT, Rows, page_width, section
+from harness.common.paths import PROGRAM
 from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
@@ -27,19 +28,19 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
         *(_section(title, _lines(options, choice.site, whole)) for title, options in titled.items() if options),
         _section("The launch itself", behaviour_rows()),
         "\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)),
-        "All commands: slurm.sh help",
+        f"All commands: {PROGRAM} help",
     ]
     return "\n\n".join(sections)
 
 
 def _usage(choice: SiteChoice) -> str:
     return (
-        "Usage: slurm.sh -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
-        "       slurm.sh run [-n NODES] [-g GPUS] [OPTIONS] -- SCRIPT|-m MODULE|COMMAND …\n"
-        "       slurm.sh run RUN [--dry-run|--plan|--wait|--follow|--yes|--json]\n\n"
+        f"Usage: {PROGRAM} -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
+        f"       {PROGRAM} run [-n NODES] [-g GPUS] [OPTIONS] -- SCRIPT|-m MODULE|COMMAND …\n"
+        f"       {PROGRAM} run RUN [--dry-run|--plan|--wait|--follow|--yes|--json]\n\n"
         f"Site: {choice.site.name} ({choice.reason})\n"
         "Example, as on the slides:\n"
-        "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
+        f"  {PROGRAM} -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
         "    --mixed-precision --gradient-accumulation-steps 4"
     )
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.common.errors import given_twice
+from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class LaunchLine(NamedTuple):
 
 DRY_RUN = "print the script and its warnings, start nothing"
 BEHAVIOUR = [
-    Declared(("--site",), True, "site: a name (slurm.sh sites) or a site file"),
+    Declared(("--site",), True, f"site: a name ({PROGRAM} sites) or a site file"),
     Declared(("--plan",), False, "print the memory, time and cost of the launch with their sources, start nothing"),
     Declared(("--dry-run",), False, f"{DRY_RUN} (--explain: what each line is for)"),
     Declared(("--explain",), False, "with --dry-run: explain each line of the script, and where its value comes from"),

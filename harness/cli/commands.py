@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
     function: str
     help: str
-    launches: bool = False  # it starts trainings, so it needs the checkout
+    launches: bool = False  # it starts trainings
     optional: Mapping[str, LeftOut] = {}
     reads_arguments: bool = False  # its function takes the words after its name; `page` of its module is its help
     exits: Rows = ()

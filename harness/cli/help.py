@@ -12,7 +12,7 @@ from harness.cli.command_line import Words
 from harness.cli.commands import COMMANDS, GROUPS
 from harness.cli.page import Page, Rows, as_text, of_function, section
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.paths import IN_CHECKOUT, PROGRAM, ROOT
+from harness.common.paths import COMMAND, DISTRIBUTION, IN_CHECKOUT, PROGRAM, ROOT
 
 HELP = {"-h", "--help"}
 EXERCISES: Rows = [
@@ -41,6 +41,7 @@ MORE: Rows = [
 OF_WORDS = {  # what `help` prints besides the pages of commands
     "faults": "harness.cli.launch.faults:faults_page",
     "numbers": "harness.cli.read.numbers:numbers_page",
+    "agents": "harness.cli.help:agents_page",
 }
 
 
@@ -49,14 +50,13 @@ def asked_page(argv: Sequence[str]) -> str | None:
     first, rest = (argv[0] if argv else ""), list(argv[1:])
     named = bool(rest) and not rest[0].startswith("-")
     if not argv:
-        return first_screen() if IN_CHECKOUT else commands_page()
+        return first_screen()
     if first.startswith("-") and "--version" in argv:
         return version()
     if first == "help" or first in HELP:
         if named:
             return resolve_name(OF_WORDS[rest[0]])(rest[1:]) if rest[0] in OF_WORDS else command_page(rest)
-        is_list = not IN_CHECKOUT or (first == "help" and not rest)
-        return commands_page() if is_list else command_page(["run", *rest])
+        return commands_page() if first == "help" and not rest else command_page(["run", *rest])
     return command_page(argv) if first in COMMANDS and HELP & set(rest) else None
 
 
@@ -64,34 +64,26 @@ def first_screen() -> str:
     titled = {"The exercises": EXERCISES, "Every day": EVERY_DAY, "More": MORE}
     left = max(len(words) for rows in titled.values() for words, _ in rows)
     parts = [
-        "\n".join([f"{title}:", *(f"  bash {PROGRAM} {words:<{left}}  {text}" for words, text in rows)])
+        "\n".join([f"{title}:", *(f"  {COMMAND} {words:<{left}}  {text}" for words, text in rows)])
         for title, rows in titled.items()
     ]
     return "\n\n".join([f"{PROGRAM} trains, profiles, and reports where the time went.", *parts])
 
 
 def commands_page() -> str:
-    """All commands, by what a user does; without a checkout, those that launch nothing."""
-    shown = {name: entry for name, entry in COMMANDS.items() if IN_CHECKOUT or not entry.launches}
-    left = max(map(len, shown))
+    """All commands, by what a user does."""
+    left = max(map(len, COMMANDS))
     groups = []
     for group, title in GROUPS.items():
-        rows = [(f"{name:<{left}}", entry.help) for name, entry in shown.items() if entry.group == group]
+        rows = [(f"{name:<{left}}", entry.help) for name, entry in COMMANDS.items() if entry.group == group]
         groups.append("\n".join(section(title, rows)))
     first = f"Usage: {PROGRAM} COMMAND [RUN] [FLAGS]\n       {PROGRAM} help COMMAND: the page of one command"
-    if IN_CHECKOUT:
-        last = (
-            "RUN: a job id, a name, a path, or `last`.\n"
-            f"{PROGRAM} --help lists all flags of a launch, help faults what --fault injects,\n"
-            "help numbers every field of a summary.\n"
-            f"{PROGRAM} --version prints the version, the commit and the folder."
-        )
-    else:
-        last = (
-            "RUN: a path; or a job id, if HARNESS_RUNS names the folder of the runs. For example:\n"
-            f"  {PROGRAM} report traces/ --html report.html\n"
-            "Launching needs the checkout: run `bash slurm.sh --help` there."
-        )
+    last = (
+        "RUN: a job id, a name, a path, or `last`.\n"
+        f"{PROGRAM} --help lists all flags of a launch, help faults what --fault injects,\n"
+        "help numbers every field of a summary, help agents what a program needs that runs these commands.\n"
+        f"{PROGRAM} --version prints the version, the commit and the folder."
+    )
     return "\n\n".join([first, *groups, last])
 
 
@@ -99,13 +91,20 @@ def command_page(words: Sequence[str]) -> str:
     """The page of a command, or of one of its parts. Raises RequestError: there is no such command."""
     name = words[0]
     if name not in COMMANDS:
-        hint = nearest_or_list(name, (*COMMANDS, "faults", "numbers"), f"{PROGRAM} help lists all commands")
+        hint = nearest_or_list(name, (*COMMANDS, *OF_WORDS), f"{PROGRAM} help lists all commands")
         raise RequestError(f"help: there is no command {name!r}{hint}")
     entry = COMMANDS[name]
     if entry.reads_arguments:
         page = resolve_name(f"{entry.function.partition(':')[0]}:page")
         return as_text(page) if isinstance(page, Page) else str(page(list(words)))
     return as_text(of_function(name, resolve_name(entry.function), entry.exits, entry.examples, entry.docs))
+
+
+def agents_page(words: Sequence[str]) -> str:
+    """Which command answers which question, for a program that runs them."""
+    if words:
+        raise RequestError(f"help agents: {words[0]}: takes no more words: drop it")
+    return (ROOT / "docs" / "SKILL.md").read_text(encoding="utf-8").rstrip()
 
 
 def version() -> str:
@@ -123,7 +122,7 @@ def _number() -> str:
     from importlib import metadata
 
     try:
-        return metadata.version("training-traces")
+        return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:  # the environment of a checkout has the dependencies alone
         text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
         return text.partition('\nversion = "')[2].partition('"')[0]
@@ -151,7 +150,7 @@ def refuse_mistyped(words: Words) -> None:
             f"{wrong}: a flag begins with a hyphen (-), and this is {_DASHES[sign]} ({sign}), as slides and documents "
             f"have it: type {right}. The corrected line:\n  {typed([*arguments, *rest])}"
         )
-    if IN_CHECKOUT and argv and argv[0].isascii() and argv[0].isdigit():
+    if argv and argv[0].isascii() and argv[0].isdigit():
         from harness.experiment.exercises import EXERCISES, listing
 
         if argv[0] not in map(str, EXERCISES):
@@ -161,7 +160,7 @@ def refuse_mistyped(words: Words) -> None:
 
 def typed(arguments: Iterable[str]) -> str:
     """The command line with these words after the program's name, to paste."""
-    return shlex.join([*(["bash"] if IN_CHECKOUT else []), PROGRAM, *arguments])
+    return f"{COMMAND} {shlex.join(arguments)}"
 
 
 def _with_hyphens(word: str) -> str:

@@ -18,7 +18,7 @@ from harness.cli.help import asked_page, refuse_mistyped
 from harness.cli.launch.observe import become_command, is_prefix
 from harness.cli.removed import refuse_removed
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
-from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.paths import PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
 from harness.common.scrub_environment import scrub_environment
 from harness.common.users import whose
@@ -116,19 +116,13 @@ def _dispatch(argv: list[str]) -> int:
     if (page := asked_page(words.launcher)) is not None:
         print(page)
         return 0
-    if not IN_CHECKOUT and _launches(argv):
-        raise RequestError(
-            f"{argv[0]}: launching needs the checkout, and this is the installed analysis only: "
-            "run `bash slurm.sh` there"
-        )
     if argv[0].startswith("-"):
         from harness.cli.launch.launch import launch_argv
 
         return launch_argv(argv)
     name = argv[0]
     if name not in COMMANDS:
-        known = [each for each, entry in COMMANDS.items() if IN_CHECKOUT or not entry.launches]
-        hint = nearest_or_list(name, [*known, "help", "--version"], f"{PROGRAM} help lists all commands")
+        hint = nearest_or_list(name, [*COMMANDS, "help", "--version"], f"{PROGRAM} help lists all commands")
         raise RequestError(f"there is no command {name!r}{hint}")
     function = resolve_name(COMMANDS[name].function)
     return int(function(argv[1:])) if COMMANDS[name].reads_arguments else run_command(name, function, argv[1:])

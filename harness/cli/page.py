@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from harness.cli.command_line import columns
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM, shown_file
 
 WIDTH = 100
 MOST_LEFT = 34  # characters of a flag with its value; of a longer one the text is on the next line
@@ -38,11 +38,11 @@ def page_width() -> int:
 def as_text(page: Page) -> str:
     usage = [each for words in page.usage for each in _usage(words, is_first=words == page.usage[0])]
     about = wrap(page.about, page_width(), break_on_hyphens=False)
-    examples = [(f"bash {PROGRAM} {words}", text) for words, text in page.examples]
+    examples = [(f"{COMMAND} {words}", text) for words, text in page.examples]
     titled = {"Arguments": page.arguments, "Flags": page.flags, "Exit codes": page.exits, "Examples": examples}
     parts = ["\n".join(usage), "\n".join(about)]
     parts += ["\n".join(section(title, rows)) for title, rows in titled.items() if rows]
-    return "\n\n".join([*parts, *([f"More: {page.docs}"] if page.docs else [])])
+    return "\n\n".join([*parts, *([f"More: {shown_file(page.docs)}"] if page.docs else [])])
 
 
 def _usage(words: str, is_first: bool) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-from harness.common.paths import IN_CHECKOUT
+from harness.common.paths import ENVIRONMENT, IN_CHECKOUT, installing
 from harness.common.printable import printable
 
 
@@ -36,25 +36,25 @@ class WorkError(HarnessError):
 
 
 class TrainingNeeded(HarnessError):
-    """A run on this machine needs the `train` extra. slurm.sh reads the exit code, installs, and starts us again."""
+    """A run on this machine needs the `train` extra. slurm.sh reads the exit code, installs, and starts us again;
+    where the wheel is installed, the user installs it."""
 
-    exit_code = 88  # not used by Python, shells, or signals
+    exit_code = 88 if IN_CHECKOUT else RequestError.exit_code  # not used by Python, shells, or signals
 
     def __init__(self) -> None:
         super().__init__(
-            "a run on this machine needs the training packages, about a gigabyte, and .venv does not have them "
-            "(bash slurm.sh --install train)"
+            f"a run on this machine needs the training packages, about a gigabyte, and {ENVIRONMENT} does not have "
+            f"them: {installing('train')}"
         )
 
 
 class TablesNeeded(HarnessError):
-    """A Parquet file needs the `tables` extra, or elsewhere pyarrow. As with TrainingNeeded, slurm.sh installs it."""
+    """A Parquet file needs the `tables` extra. As with TrainingNeeded, slurm.sh installs it."""
 
-    exit_code = 89  # not used by Python, shells, or signals
+    exit_code = 89 if IN_CHECKOUT else RequestError.exit_code  # not used by Python, shells, or signals
 
     def __init__(self, path: str) -> None:
-        install = "bash slurm.sh --install tables" if IN_CHECKOUT else "pip install pyarrow"
-        super().__init__(f"{path}: Parquet is read with pyarrow, which is not installed: run `{install}`")
+        super().__init__(f"{path}: Parquet is read with pyarrow, which is not installed: run `{installing('tables')}`")
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:

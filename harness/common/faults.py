@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.common.declared_faults import FAULTS, PHASES
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.fault_kinds import CPU_AND_GPU, Exercise, Fault, FaultKind, InMystery, Key, Setup
+from harness.common.paths import PROGRAM
 
 __all__ = [
     "CPU_AND_GPU",
@@ -38,7 +39,7 @@ def parse_fault(text: str) -> Fault:
     name, *words = text.split(",")
     kind = FAULTS.get(name)
     if kind is None:
-        hint = nearest_or_list(name, FAULTS, "slurm.sh help faults lists all")
+        hint = nearest_or_list(name, FAULTS, f"{PROGRAM} help faults lists all")
         raise RequestError(f"there is no fault {name!r}{hint}")
     try:
         given = _given(kind, words)

@@ -8,16 +8,32 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
-# The wheel carries configs/ and templates/ inside the package; in a checkout they lie beside it.
-IN_CHECKOUT = not (PACKAGE / "configs").is_dir()
-ROOT = PACKAGE.parent if IN_CHECKOUT else PACKAGE
+# The folder with harness/, exercises/, configs/ and templates/: the checkout, or what the wheel installs. With it on
+# PYTHONPATH, another process imports these same packages.
+ROOT = Path(__file__).resolve().parents[2]
+IN_CHECKOUT = (ROOT / "slurm.sh").is_file()
 CONFIGS = ROOT / "configs"
 TEMPLATES = ROOT / "templates"
-PYTHON_PATH = PACKAGE.parent  # with it on PYTHONPATH, another process imports this same package
-# The command that users type; pyproject.toml has the installed one.
-PROGRAM = "slurm.sh" if IN_CHECKOUT else "training-traces"
+DISTRIBUTION = "training-traces"  # as pyproject.toml names it and its command
+PROGRAM = "slurm.sh" if IN_CHECKOUT else DISTRIBUTION
+COMMAND = f"bash {PROGRAM}" if IN_CHECKOUT else PROGRAM  # as users type it
+# In the path of an exercise's file where the wheel is installed: it is the program, and no package that others made.
+INSTALLED_EXERCISES = "/harness/files/exercises/"
 NCCL_LOGS = "nccl"  # in a run: a file for each process
+ENVIRONMENT = ".venv" if IN_CHECKOUT else "the environment of training-traces"  # that has our packages
+
+
+def installing(extra: str) -> str:
+    """The command that installs the packages of one of pyproject.toml's extras."""
+    return f"{COMMAND} --install {extra}" if IN_CHECKOUT else f"pip install '{PROGRAM}[{extra}]'"
+
+
+def shown_file(name: str) -> str:
+    """One of our files as a user opens it: in the checkout by its name there, else by its whole path."""
+    return name if IN_CHECKOUT else str(ROOT / name)
+
+
+README_OF_IMAGES = shown_file("containers/README.md")
 
 
 def expanded(text: str) -> Path:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.paths import ROOT
+from harness.common.paths import IN_CHECKOUT, ROOT
 
 NOT_THERE, TOO_LATE = 127, 124  # as a shell and timeout(1) say it
 
@@ -83,6 +83,8 @@ def git_state_of(folder: Path) -> dict[str, str | bool | None]:
 
 def git_state(folder: Path = ROOT, *of_status: str) -> dict[str, str | bool | None]:
     """The commit and branch of a checkout, and whether files differ from it; None: git does not say."""
+    if folder == ROOT and not IN_CHECKOUT:  # a repository around it is another project's
+        return dict.fromkeys(("commit", "branch", "dirty"))
     changed = _git(folder, "status", "--porcelain", *of_status)
     return {
         "commit": _git(folder, "rev-parse", "HEAD"),

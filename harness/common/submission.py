@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from harness.common.format import cut
-from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.printable import printable
 from harness.common.secrets import MASK, holds_secret, masked_text, secret_names
 
@@ -128,7 +128,7 @@ class Edit(NamedTuple):
 
     def sentence(self, job_id: str) -> str:
         """That the script of this run was edited, and the command that shows how."""
-        shows = f"{'bash ' * IN_CHECKOUT}{PROGRAM} status {job_id}"
+        shows = f"{COMMAND} status {job_id}"
         return f"Its script was edited by hand ({self.words}): {shows} shows {'it' if self.lines == 1 else 'them'}"
 
 

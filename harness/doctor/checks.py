@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
+from harness.common.paths import COMMAND
 from harness.doctor import container, files, machine, slurm, surroundings
 from harness.doctor.surroundings import IN_JOB, NOT_FROM_LOGIN, CheckLine, Result, Surroundings, problem, unseen
 
@@ -44,7 +45,7 @@ def _with_nsys(around: Surroundings) -> bool:
 def _request(around: Surroundings) -> Iterator[Result]:
     what, launch = ("exercise 1", "-e 1 --dry-run") if around.own is None else ("your training", "run --dry-run -- …")
     for sentence in around.refusals:
-        yield problem(f"{what} at {around.site.name}", sentence, f"bash slurm.sh {launch}   # the same refusal")
+        yield problem(f"{what} at {around.site.name}", sentence, f"{COMMAND} {launch}   # the same refusal")
 
 
 CHECKS = (

@@ -10,11 +10,13 @@ from typing import Any
 
 from harness.common.bounded_read import parse_json
 from harness.common.errors import RequestError
+from harness.common.paths import COMMAND, IN_CHECKOUT, PROGRAM, README_OF_IMAGES, installing, shown_file
 from harness.common.programs import Answer
 from harness.doctor.surroundings import IN_JOB, Result, Surroundings, ok, problem, unseen, warning
 from harness.experiment.exercises import Experiment, Own
 from harness.experiment.nsys_sets import METRICS, Options, load_options, profile_words
-from harness.export.nsys2prv import OLDEST_NSYS, PROGRAM
+from harness.export.nsys2prv import OLDEST_NSYS
+from harness.export.nsys2prv import PROGRAM as NSYS2PRV
 from harness.launch.argv import Word, read_here, shown
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
@@ -30,11 +32,12 @@ NEEDED_BY = {
     "deepspeed": "exercise 2",
     "megatron.core": "exercise 3",
 }
-INSTALL = "bash slurm.sh --install train"
+BUILD_IMAGE = "apptainer build training.sif containers/training.def" + "   # in a checkout" * (not IN_CHECKOUT)
 # Packages without compiled parts, which can lie beside an image that lacks them.
 ADDED = {
-    "megatron.core": 'pip install --no-deps -c containers/constraints.txt --target "$HOME/packages" megatron-core'
-    "   # then bind it (containers/README.md)"
+    "megatron.core": f"pip install --no-deps -c {shown_file('containers/constraints.txt')} "
+    f'--target "$HOME/packages" megatron-core'
+    f"   # then bind it ({README_OF_IMAGES})"
 }
 
 
@@ -62,7 +65,7 @@ def container(around: Surroundings) -> Iterator[Result]:
         )
     image = job.image or ""
     if not of_registry(around.site, image):
-        build = "apptainer build training.sif containers/training.def   # then container.image in the site file"
+        build = f"{BUILD_IMAGE}   # then container.image in the site file"
         why = why_wrong_image(around.site, image, around.environ)
         yield problem("container image", why, build) if why else ok("container image", shown(image))
 
@@ -108,7 +111,7 @@ def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterat
     """Which trainings can run, from what inside.py printed. needed: module → by what."""
     answer, contained = asked_inside(around, job), around.site.container is not None
     what = ("installed" if around.place == "login" else "imported") + " in the container" * contained
-    remedy = "apptainer build training.sif containers/training.def" if contained else INSTALL
+    remedy = BUILD_IMAGE if contained else installing("train")
     found = inside_of(answer)
     if found is None:
         again = "apptainer exec IMAGE python3 -c 'import torch'   # shows why" if contained else remedy
@@ -201,7 +204,7 @@ def _nsys_inside(around: Surroundings, job: Job) -> Result:
         return unseen("nsys in the container", f"the container cannot be started here: {IN_JOB}")
     answer = ask_inside(around, job, "nsys", "--version")
     if answer.code:
-        build = "less containers/README.md   # how nsys gets into the image; or profiler: torch in the site file"
+        build = f"less {README_OF_IMAGES}   # how nsys gets into the image; or profiler: torch in the site file"
         return problem("nsys in the container", f"does not answer: {answer.reason}", build)
     return ok("nsys in the container", answer.out.strip())
 
@@ -278,26 +281,26 @@ OLDEST = (3, 10)
 def python(around: Surroundings) -> Result:
     dotted = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST:
-        newer = "HARNESS_PYTHON=/usr/bin/python3.11 bash slurm.sh --install   # a Python 3.10 or newer"
+        newer = f"HARNESS_PYTHON=/usr/bin/python3.11 {COMMAND} --install   # a Python 3.10 or newer"
         return problem(sys.executable, f"Python {dotted}, but the harness needs 3.10 or newer", newer)
     return ok(sys.executable, f"Python {dotted}")
 
 
 def nsys2prv(around: Surroundings) -> Result:
     """The converter of nsys reports to Paraver, and whether the nsys beside it is new enough."""
-    if around.which(PROGRAM) is None:
+    if around.which(NSYS2PRV) is None:
         if not around.uses_gpus:
-            return ok(PROGRAM, "is not on PATH, and a CPU run does not need it")
+            return ok(NSYS2PRV, "is not on PATH, and a CPU run does not need it")
         remedy = (
             "python3 -m venv ~/nsys2prv && ~/nsys2prv/bin/pip install nsys2prv   # then ~/nsys2prv/bin on PATH, or "
-            "slurm.sh export paraver --container IMAGE"
+            f"{PROGRAM} export paraver --container IMAGE"
         )
-        return warning(PROGRAM, "is not on PATH: slurm.sh export paraver writes with its own engine", remedy)
+        return warning(NSYS2PRV, f"is not on PATH: {PROGRAM} export paraver writes with its own engine", remedy)
     answer = around.ask("nsys", "--version")
     found = understood(answer.out, "")
     newer = "module avail nsight   # one of 2024.6 or newer, on the PATH of nsys2prv"
     if answer.code or not found.version:
-        return warning(PROGRAM, f"is here, but the nsys that it needs is not: {answer.reason}", newer)
+        return warning(NSYS2PRV, f"is here, but the nsys that it needs is not: {answer.reason}", newer)
     if found.version[:2] < OLDEST_NSYS:
-        return warning(PROGRAM, f"is here, but cannot use nsys {found.dotted}: it needs 2023 or later", newer)
-    return ok(PROGRAM, f"is here, with nsys {found.dotted}")
+        return warning(NSYS2PRV, f"is here, but cannot use nsys {found.dotted}: it needs 2023 or later", newer)
+    return ok(NSYS2PRV, f"is here, with nsys {found.dotted}")

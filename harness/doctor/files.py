@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from harness.common.bounded_read import BoundedReadError, Walk, open_regular, why_unread
 from harness.common.format import amount
+from harness.common.paths import COMMAND
 from harness.doctor.surroundings import Level, Place, Result, Surroundings, ok, problem, unseen, warning
 from harness.launch.argv import Word, from_site, read_here, shown
 from harness.launch.backends.slurm import SBATCH_VARIABLES
@@ -49,13 +50,13 @@ def _named(around: Surroundings) -> dict[str, tuple[Word, Wanted, str]]:
     found: dict[str, tuple[Word, Wanted, str]] = {}
     for job in around.jobs:
         if job.data is not None:
-            found["data"] = (job.data, "file", "bash slurm.sh -e 1 -- --data FILE   # or data: in the site file")
+            found["data"] = (job.data, "file", f"{COMMAND} -e 1 -- --data FILE   # or data: in the site file")
         if job.checkpoint is not None:
             name = f"checkpoint {shown(job.checkpoint).rpartition('/')[2]}"
-            fetch = "bash slurm.sh -e 1 -- --random-weights   # the same profile; or models_dir: in the site file"
+            fetch = f"{COMMAND} -e 1 -- --random-weights   # the same profile; or models_dir: in the site file"
             found[name] = (job.checkpoint, "weights", fetch)
     if around.site.megatron_data is not None:
-        ends = "bash slurm.sh -e 3   # builds its data if the site file has no megatron_data:"
+        ends = f"{COMMAND} -e 3   # builds its data if the site file has no megatron_data:"
         found["megatron_data"] = (from_site(around.site.megatron_data), "prefix", ends)
     return found
 
@@ -282,8 +283,8 @@ def variables(around: Surroundings) -> Iterator[Result]:
     found = [*spoilt(around.environ, around.site, around.place)]
     # A user's own PYTHONPATH does not reach the training: the job sets it. The site's does.
     if path := around.site.env.get("PYTHONPATH"):
-        why = "packages there hide those of the container or of .venv"
-        look = f"bash slurm.sh sites {around.site.name}   # check that it is intended: it is in env:"
+        why = "packages there hide those of the container or of the harness"
+        look = f"{COMMAND} sites {around.site.name}   # check that it is intended: it is in env:"
         found.append(warning(f"PYTHONPATH={path}", why, look))
     if around.uses_slurm and around.place == "login":
         found += overruled(around.environ, around.site)
@@ -299,7 +300,7 @@ def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> It
         if rule.spoils(value):
             remedy = f"unset {rule.name}"
             if rule.name in site.env:
-                remedy = f"bash slurm.sh sites {site.name}   # take it out of env:"
+                remedy = f"{COMMAND} sites {site.name}   # take it out of env:"
             elif place == "node":
                 remedy += "   # in your shell, or in a line or module of the site file"
             yield Result(rule.level, f"{rule.name}={value}", rule.why, remedy)

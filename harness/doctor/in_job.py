@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import TEMPLATES
+from harness.common.paths import COMMAND, TEMPLATES
 from harness.doctor.checks import examine
 from harness.doctor.surroundings import CheckLine, Course, Level, Surroundings, look_around, ok, problem, unseen, worst
 from harness.experiment.own import Own
@@ -115,7 +115,7 @@ def look_after(
         try:
             yield from look_in_job(asked, patience_s, say)
         except (RequestError, WorkError) as error:
-            again = f"bash slurm.sh doctor --in-job -n {max(1, asked.nodes - 1)}"
+            again = f"{COMMAND} doctor --in-job -n {max(1, asked.nodes - 1)}"
             yield CheckLine("job", problem(f"a job on {asked.nodes} nodes", str(error), again))
 
 
@@ -211,7 +211,7 @@ def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[CheckL
     again = f"cat {folder}/logs/slurm-{job.number}.out"
     if "still queued" in stopped:
         _remove(folder)
-        again = "bash slurm.sh doctor --in-job --patience 60   # minutes; or a reservation, in sbatch: of the site file"
+        again = f"{COMMAND} doctor --in-job --patience 60   # minutes; or a reservation, in sbatch: of the site file"
     return [CheckLine("job", problem(f"job {job.number}", why, again)), *lines]
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import takewhile
 
 from harness.common.format import amount, duration
+from harness.common.paths import COMMAND, README_OF_IMAGES
 from harness.common.programs import usable_cores
 from harness.doctor.container import asked_inside, inside_of
 from harness.doctor.surroundings import Result, Surroundings, ok, problem, unseen, warning
@@ -29,7 +30,7 @@ def cores(around: Surroundings) -> Result | None:
     mine, ranks = usable_cores(), job.experiment.gpus_per_node or 1
     asked = job.cpus_per_task if around.place == "node" else None
     if mine < ranks:
-        fewer = f"bash slurm.sh -e 1 -g {mine}   # or cpus_per_gpu in the site file"
+        fewer = f"{COMMAND} -e 1 -g {mine}   # or cpus_per_gpu in the site file"
         return warning("cores", f"{mine} for {ranks} ranks: several ranks share a core", fewer)
     if asked is not None and mine < asked:
         why = f"{mine} may be used, but the job asked for {asked}"
@@ -130,7 +131,8 @@ def torch_and_driver(around: Surroundings) -> Result | None:
         return None
     cuda = inside["cuda"]
     what = f"PyTorch for {cuda['platform']} {cuda['built']}"
-    older = "apptainer build --build-arg torch_index=… training.sif containers/training.def   # containers/README.md"
+    older = "apptainer build --build-arg torch_index=… training.sif containers/training.def   # "
+    older += README_OF_IMAGES
     if not cuda["built"]:
         return problem("PyTorch", "was built for CPUs only, and this node has GPUs", older)
     if cuda["error"] or not cuda["count"]:

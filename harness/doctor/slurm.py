@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.common.errors import nearest
+from harness.common.paths import COMMAND
 from harness.common.programs import Answer
 from harness.common.slurm_notation import clock_text, fields_of, moment_of, names_of, seconds_of, words_of
 from harness.doctor.surroundings import Level, Result, Surroundings, ok, problem, unseen, warning
@@ -56,7 +57,7 @@ def _now_or_later(name: str, found: Mapping[str, str], now: datetime) -> Result:
     if ends is not None and ends <= now:
         return problem(what, f"ended at {ends:%Y-%m-%d %H:%M}", f"{SHOW}   # then sbatch: in the site file")
     if state != "ACTIVE" and begins is not None and begins > now:
-        wait = "bash slurm.sh doctor   # again when it has begun; or leave it out of sbatch: in the site file"
+        wait = f"{COMMAND} doctor   # again when it has begun; or leave it out of sbatch: in the site file"
         return warning(what, f"begins at {begins:%Y-%m-%d %H:%M}: jobs wait until then", wait)
     if state != "ACTIVE":
         return problem(what, f"is {state or 'of unknown state'}", f"{SHOW} {name}")
@@ -106,7 +107,7 @@ REFUSED = (
 
 def commands(around: Surroundings) -> Iterator[Result]:
     missing = [name for name in NEEDED if around.which(name) is None]
-    here = "bash slurm.sh doctor --site local   # for this machine alone; else log in to the cluster"
+    here = f"{COMMAND} doctor --site local   # for this machine alone; else log in to the cluster"
     if missing:
         yield problem(", ".join(NEEDED), f"not on PATH: {', '.join(missing)}", here)
         return
@@ -153,9 +154,9 @@ def partition(around: Surroundings) -> Result:
         return problem(what, f"is {state}", "sinfo --summarize   # then -p of one that is up")
     if limit_s is not None and site.time_s > limit_s:
         why = f"limits a job to {most}, but the site asks for {site.time}"
-        return problem(what, why, f"bash slurm.sh -e 1 --time {most}   # or time: in the site file")
+        return problem(what, why, f"{COMMAND} -e 1 --time {most}   # or time: in the site file")
     if total.isdigit() and int(total) < wanted:
-        return problem(what, f"has {total} nodes, {wanted} requested", f"bash slurm.sh -e 1 -n {total}")
+        return problem(what, f"has {total} nodes, {wanted} requested", f"{COMMAND} -e 1 -n {total}")
     return ok(what, f"is up, {total or '?'} nodes; a job may run {most}, the site asks for {site.time}")
 
 
@@ -198,7 +199,7 @@ def _judged(answer: Answer, waits_for: str | None) -> Result:
     lines = [re.sub(r"^(sbatch: )?(error: )?(allocation failure: )?", "", line) for line in said.splitlines()]
     text = "; ".join(dict.fromkeys(line for line in lines if line)) or answer.reason
     known = (remedy for pattern, remedy in REFUSED if re.search(pattern, said))
-    return problem(what, f"refused: {text}", next(known, "bash slurm.sh -e 1 --dry-run | head -n 30"))
+    return problem(what, f"refused: {text}", next(known, f"{COMMAND} -e 1 --dry-run | head -n 30"))
 
 
 def qos(around: Surroundings) -> Result | None:
@@ -216,8 +217,8 @@ def qos(around: Surroundings) -> Result | None:
     asked = job.experiment.world_size or 0
     if limit_s is not None and job.site.time_s > limit_s:
         why = f"limits a job to {most}, but the site asks for {job.site.time}: it would wait for ever"
-        return problem(f"qos {name}", why, f"bash slurm.sh -e 1 --time {most}   # or time: in the site file")
+        return problem(f"qos {name}", why, f"{COMMAND} -e 1 --time {most}   # or time: in the site file")
     if job.device == "cuda" and gpus and asked > min(gpus):
         why = f"limits you to {min(gpus)} GPUs at a time, but exercise 1 asks for {asked}: it would wait for ever"
-        return problem(f"qos {name}", why, f"bash slurm.sh -e 1 -g {min(gpus)}   # or -q another")
+        return problem(f"qos {name}", why, f"{COMMAND} -e 1 -g {min(gpus)}   # or -q another")
     return ok(f"qos {name}", f"allows a job {most}" + f", {min(gpus)} GPUs for you at a time" * bool(gpus))

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
+from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.programs import Answer, ask
 from harness.common.secrets import masked_words
@@ -134,7 +135,7 @@ def look_around(
     return Surroundings(whole, place or derived, tuple(jobs), refusals, course, nodes, own=own, paths=tuple(paths))
 
 
-IN_JOB = "slurm.sh doctor --in-job"  # what sees it
+IN_JOB = f"{PROGRAM} doctor --in-job"  # what sees it
 NOT_FROM_LOGIN = f"cannot be seen from the login node: {IN_JOB}"
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.common.metrics_lines import ProfileWindow
+from harness.common.paths import PROGRAM
 from harness.experiment.base import Count, CountOrZero
 from harness.experiment.options import Broken, setting, tags_of, value
 from harness.experiment.training import Profiled
@@ -20,7 +21,7 @@ Form = Literal["script", "module", "command"]
 
 # Unknown scripts differ: some warm up slowly, and some take few steps.
 USUAL_WINDOW = ProfileWindow(skip=5, wait=0, warmup=2, active=10)
-HOW_TO_TYPE = "slurm.sh run -g 2 -- train.py --lr 1e-4"
+HOW_TO_TYPE = f"{PROGRAM} run -g 2 -- train.py --lr 1e-4"
 _LONGEST_NAME = 60  # characters: a file system takes 255 for the whole name
 
 

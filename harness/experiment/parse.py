@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from harness.common.errors import RequestError, nearest, nearest_or_list
+from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
@@ -243,9 +244,9 @@ def _after_dashes(word: str) -> str:
 
 def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     if not word.startswith("-"):
-        return f"unexpected word {word!r}: a flag begins with - (slurm.sh --help lists all flags)"
+        return f"unexpected word {word!r}: a flag begins with - ({PROGRAM} --help lists all flags)"
     name = word.split("=", 1)[0]
-    return f"unknown flag {printable(name)}" + nearest_or_list(name, known, "slurm.sh --help lists all flags")
+    return f"unknown flag {printable(name)}" + nearest_or_list(name, known, f"{PROGRAM} --help lists all flags")
 
 
 def _field_sentences(cls: type[Experiment], field: int | str, word: object, own: list[str] | None) -> list[str]:

@@ -13,6 +13,7 @@ from harness.common.faults import Setup, misfits, parse_fault
 from harness.common.metrics_lines import FINE_TUNING, ProfileWindow
 from harness.common.model_config import Precision
 from harness.common.module_ranges import LAYERS, module_depth
+from harness.common.paths import PROGRAM
 from harness.experiment.base import MOST, Count, CountOrZero, Experiment
 from harness.experiment.options import BATCH, FAULT, VALUE, Broken, Flag, for_nsys, options_of, switch, value
 
@@ -107,7 +108,7 @@ class Profiled(Experiment):
         tag_if_on=True,
         train="--fault",
         repeats=True,
-    ).option((), "inject a fault, to see what it looks like; `slurm.sh help faults` lists them")
+    ).option((), f"inject a fault, to see what it looks like; `{PROGRAM} help faults` lists them")
 
     @property
     def recorded_by_time(self) -> bool:

@@ -25,7 +25,7 @@ from harness.analysis.summary.problem_texts import (
 from harness.common.faults import FAULTS
 from harness.common.format import Scale, duration, percent
 from harness.common.mystery import Secret
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, command_of_what_if, is_ours, shown_lines
 from harness.explain.findings import (
@@ -89,7 +89,7 @@ def reference_sentence(s: Summary) -> list[str]:
     where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
     said = [f"{words}{'' if same else '; one run cannot tell why'}", f"The reference is {where}."]
     if run and not same:
-        said.append(f"`bash {PROGRAM} reference check {run}` compares hardware, software, counts and step times.")
+        said.append(f"`{COMMAND} reference check {run}` compares hardware, software, counts and step times.")
     return said
 
 
@@ -353,7 +353,7 @@ def answer(summary: Summary) -> Diagnosis:
             f"(`{PROGRAM} help faults` lists all causes). Then give your answer:"
         )
         given = "--cause CAUSE --rank all --ms MS"
-    attempt = Attempt("", f"bash slurm.sh lesson mystery answer {run} {given}")
+    attempt = Attempt("", f"{COMMAND} lesson mystery answer {run} {given}")
     return Diagnosis([said], doubts(summary), attempt=attempt, further=slowed)
 
 

@@ -15,7 +15,7 @@ from harness.analysis.summary import CodeLocation, LineShare, Summary, WhatIf
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
 from harness.common.model_config import Sharding
-from harness.common.paths import ROOT
+from harness.common.paths import COMMAND, ROOT
 from harness.experiment.base import Experiment, Fields, MeasuredRun
 from harness.experiment.options import options_of
 from harness.experiment.own import Own
@@ -153,7 +153,7 @@ def _command(summary: Summary, asked: Experiment) -> str | None:
     if words is None:
         return None
     at = words.index("--") if "--" in words else len(words)
-    return "bash " + shlex.join(["slurm.sh", *words[:at], *place, *words[at:]])
+    return f"{COMMAND} {shlex.join([*words[:at], *place, *words[at:]])}"
 
 
 def changed_experiment(summary: Summary, fields: Fields) -> Experiment | None:

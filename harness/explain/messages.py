@@ -13,6 +13,7 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import LongMessage, Summary, Traffic
 from harness.common.alpha_beta import bus_factor
 from harness.common.format import amount, duration, per_step, percent, rate
+from harness.common.paths import PROGRAM
 from harness.theory.devices import host_link
 from harness.traces.python_functions import Owner, owner_of
 
@@ -213,7 +214,7 @@ def advice_of(s: Summary) -> str:
     if row.kind == "all_gather" and "FSDP" in f"{row.range} {row.where.file if row.where else ''}":
         text = _OF_SHARDS
     said = text.format(bits=" (in 16 bits)" if bits and text is _OTHER else bits)
-    return f"{said}; test the link (slurm.sh -e 0)" if _far_below(s, found) else said
+    return f"{said}; test the link ({PROGRAM} -e 0)" if _far_below(s, found) else said
 
 
 def least_waiting(s: Summary) -> str:

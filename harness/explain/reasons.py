@@ -13,6 +13,7 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.common.format import duration_range, percent
+from harness.common.paths import PROGRAM
 from harness.experiment.base import IDLE_FOR_DATA, Change
 from harness.explain.commands import (
     asked_of,
@@ -202,7 +203,7 @@ def _late_rank(s: Summary, found: TimeLost) -> Reason:
     if found.basis == "replay" or score is None:
         return Reason("")
     why = f"Its step takes {score:.2f} × the median rank's, and the others wait for it."
-    what = f"find the additional work of rank {rank} in the timeline, and test its node (slurm.sh -e 0)"
+    what = f"find the additional work of rank {rank} in the timeline, and test its node ({PROGRAM} -e 0)"
     return Reason(why, (Change(what),), f" {rank}")
 
 

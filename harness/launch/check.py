@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.common.errors import RequestError, TrainingNeeded
+from harness.common.paths import ENVIRONMENT, IN_CHECKOUT, PROGRAM, installing
 from harness.experiment.nsys_sets import load_options
 from harness.experiment.training import Profiled
 from harness.launch.backends.registry import backend_of
@@ -42,8 +43,10 @@ def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
 def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
     """For a dry run: why a launch would stop, or first install, for what is missing."""
     found = [f"a launch would stop here: {sentence}" for sentence in _missing_still(job, environ)]
-    first = "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
-    return [first, *found] if lacks_training(job) else found
+    if not lacks_training(job):
+        return found
+    then = f"{PROGRAM} would first install them" if IN_CHECKOUT else f"first run `{installing('train')}`"
+    return [f"the training packages are not in {ENVIRONMENT}: {then}, about a gigabyte", *found]
 
 
 def require_training(job: Job, environ: Mapping[str, str]) -> None:
@@ -80,8 +83,8 @@ def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
             yield f"site {job.site.name}: its container image {why}, or name yours in a site file"
     elif launch_of(job.experiment).uses_our_python(job.experiment) and not _has_torch():
         yield (
-            f"site {job.site.name} names no container, and the training packages are not in .venv: "
-            "run `bash slurm.sh --install train`, or name a container in a site file"
+            f"site {job.site.name} names no container, and the training packages are not in {ENVIRONMENT}: "
+            f"run `{installing('train')}`, or name a container in a site file"
         )
 
 

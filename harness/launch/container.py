@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.common.errors import RequestError
 from harness.common.format import amount
+from harness.common.paths import README_OF_IMAGES
 from harness.launch.argv import NODE_NAME, Word, concatenated, from_site, read_here, shown
 from harness.launch.lookup import why_missing
 from harness.live.ended import COPY
@@ -113,7 +114,7 @@ def why_wrong_image(site: Site, image: Word, environ: Mapping[str, str]) -> str:
     """Why the container cannot be started from the image's file, as the rest of a sentence; empty if it can. A compute
     node of a cluster may have another architecture than this machine, which is then not compared."""
     if why := why_missing(image, environ, "file" if site.in_srun else "image"):
-        return f"{why}: build it (containers/README.md)"
+        return f"{why}: build it ({README_OF_IMAGES})"
     if site.in_srun:
         return ""
     why = why_no_image(Path(read_here(image, environ).text), starts_here=site.scheduler == "local")

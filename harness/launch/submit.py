@@ -23,7 +23,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import WorkError
-from harness.common.paths import TEMPLATES
+from harness.common.paths import DISTRIBUTION, PROGRAM, TEMPLATES
 from harness.common.printable import printable
 from harness.common.programs import git_state, git_state_of, usable_cores
 from harness.common.secrets import forget, kept_from_nsys
@@ -83,6 +83,7 @@ def _environment(folder: Path) -> Environment:
         comment_end_string="##}",
         autoescape=False,  # shell, not HTML: q and argv do the quoting
     )
+    environment.globals["program"] = PROGRAM
     environment.filters["q"] = quote
     environment.filters |= {"argv": quote_all, "lines": quote_lines, "continued": continued, "assignments": assignments}
     return environment
@@ -124,7 +125,7 @@ def _versions(asked: Experiment) -> dict[str, str]:
     return found
 
 
-RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
+RECORDED = (DISTRIBUTION, "submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
 
 
 def this_machine() -> Machine:
@@ -272,7 +273,7 @@ def run_of_script(script: Path, run_dir: Path, job_id: str) -> Run:
     if job_id == BY_HAND:
         job_id, folder = claim_local_id(run_dir.parents[2])
     published = job.name_for(job_id) if own_name in text else run_dir.name.replace(BY_HAND, job_id)
-    command = ["slurm.sh", *(command_of(asked, site.name, site.defaults) or ["run", job_id])]
+    command = [PROGRAM, *(command_of(asked, site.name, site.defaults) or ["run", job_id])]
     try:
         with Stage(run_dir.parents[1]) as stage:
             start = Start(Prepared(asked, job), command)

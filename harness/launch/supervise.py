@@ -39,7 +39,7 @@ assert pydantic and yaml
 
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError, WorkError
-from harness.common.paths import ROOT
+from harness.common.paths import COMMAND, ROOT
 from harness.common.programs import shell_status
 from harness.common.scrub_environment import of_outer_launch
 from harness.live import processes
@@ -265,7 +265,7 @@ def started_by_hand(script: Path) -> None:
 
     run = run_of_script(script, Path(os.environ["RUN_DIR"]), os.environ["JOB_ID"])
     os.environ.update(HARNESS_JOB_ID=run.job_id, JOB_ID=run.job_id, RUN_DIR=str(run.path))
-    print(f"run {run.job_id}: {run.path}\nfollow it: bash slurm.sh logs {run.job_id} -f", flush=True)
+    print(f"run {run.job_id}: {run.path}\nfollow it: {COMMAND} logs {run.job_id} -f", flush=True)
     os.execv(sys.executable, [sys.executable, __file__, str(run.script), SUBMITTED])
 
 

@@ -31,6 +31,7 @@ from harness.common.heartbeats import (
     evidence_file,
     node_file,
 )
+from harness.common.paths import INSTALLED_EXERCISES
 from harness.live import processes
 from harness.live.ranks import Rank
 from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
@@ -178,7 +179,8 @@ _CRASHED_AT = re.compile(r'  File "(.+)", line (\d+) in (.+)')
 def is_users(file: str) -> bool:
     """Whether a file of another Python is no installed package, of its standard library or of a fault."""
     ours = f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}"
-    return not file.startswith("<") and not any(part in file for part in (*_INSTALLED, ours))
+    installed = _INSTALLED if INSTALLED_EXERCISES not in file else ()
+    return not file.startswith("<") and not any(part in file for part in (*installed, ours))
 
 
 def _named_frames(thread: dict[str, Any]) -> tuple[str, list[list[Any]]]:

@@ -15,6 +15,7 @@ from harness.common.bounded_read import read_end
 from harness.common.faults import parse_fault
 from harness.common.format import cut
 from harness.common.mystery import hides
+from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
 from harness.common.printable import printable
 from harness.common.programs import shell_status
 from harness.experiment.exercises import Own, Profiled
@@ -26,7 +27,7 @@ from harness.run.record import FINAL, NodeStatus, Record, State
 from harness.site.site import Container
 
 STOPPED = 143  # by TERM
-COPY = "copy it again, or build it (containers/README.md)"
+COPY = f"copy it again, or build it ({README_OF_IMAGES})"
 _CLOSING_S = 3.0  # helpers of Python's multiprocessing end a moment after their rank
 _SHOWN = 5
 _MOST_TOLD = 300  # characters of what a program said
@@ -97,7 +98,7 @@ USUALLY = {
     "SEGV": "a library crashed: its last lines are in the log",
     "ABRT": "a library aborted: its last lines in the log give the reason",
     "BUS": "often /dev/shm is full, which the ranks share",
-    "TERM": "something other than slurm.sh cancel asked it to stop",
+    "TERM": f"something other than {PROGRAM} cancel asked it to stop",
     "FPE": "a library divided by zero",
     "XFSZ": "a file became larger than the limit of this account (ulimit -f)",
     "XCPU": "it used more CPU time than this account may use (ulimit -t)",
@@ -289,7 +290,7 @@ _OF_PYTHON = {  # and of the job's script
     r"^(?P<said>\S+ is Python [\d.]+, and .*)$": "in the container, {said}: name another one in container.python",
     r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'": (
         "the container's Python ({python}) has no {module}: name another one in container.python, or build the image "
-        "with it (containers/README.md)"
+        f"with it ({README_OF_IMAGES})"
     ),
 }
 
@@ -321,4 +322,4 @@ def _remedy_for_bind(path: str, container: Container) -> str:
     for name in _BINDS:
         if path in re.split("[:,]", os.environ.get(name, "")):
             return f"{name} of your shell or of a module names it: unset it, or take the folder out of it"
-    return "see what else adds binds there: bash slurm.sh doctor --in-job"
+    return f"see what else adds binds there: {COMMAND} doctor --in-job"

@@ -19,6 +19,7 @@ import msgspec
 from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_bounded_text
 from harness.common.heartbeats import Evidence, live_folder
 from harness.common.mystery import LINES_BLOCK, seal, unseal
+from harness.common.paths import INSTALLED_EXERCISES, PROGRAM
 from harness.live.lines import Place, Time
 from harness.live.text import span
 from harness.monitor.samples import replace_whole
@@ -58,7 +59,7 @@ class Hang(NamedTuple):
             waiting=(),
             place=None,
             sentence=f"in step {self.step}; the cause is hidden, because this run is a mystery",
-            advice=f"look where each rank is, then: slurm.sh lesson mystery answer {run} --cause … --rank … --step …",
+            advice=f"look where each rank is, then: {PROGRAM} lesson mystery answer {run} --cause … --rank … --step …",
         )
 
     @property
@@ -153,7 +154,8 @@ def _blocked_in_collective(innermost: Sequence[Any], rank: Evidence) -> bool:
     file, line, *_ = innermost
     if _DISTRIBUTED in file or file.endswith(_ENGINE):
         return rank.state not in "Tt"
-    if rank.waits_in.startswith(FOR_LOCK) and any(part in file for part in _INSTALLED) and LOADS not in file:
+    installed = any(part in file for part in _INSTALLED) and INSTALLED_EXERCISES not in file
+    if rank.waits_in.startswith(FOR_LOCK) and installed and LOADS not in file:
         return True  # a library waits in C++, as DeepSpeed does for parameters
     return any(word in linecache.getline(file, line) for word in _WAITS)
 

@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
+from harness.common.paths import PROGRAM
 from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, users_place, waits_for_ranks
 from harness.live.lines import Place
 from harness.live.node_file import Silent, who_is_silent
@@ -40,7 +41,7 @@ ADVICE = {
     "gone": "its process has ended and nobody stopped the others: look at its last lines in the log",
     "node gone": "its node does not answer: tell the operators, and start the run again without it",
     "left early": "it had fewer batches than the others: give every rank as many, as with a DistributedSampler",
-    "never began": "it did not start or cannot connect: slurm.sh doctor --in-job checks the network of the nodes",
+    "never began": f"it did not start or cannot connect: {PROGRAM} doctor --in-job checks the network of the nodes",
     "other collective": "all ranks of a group must make the same collectives in the same order: look for an `if rank`",
     "other size": "all ranks of a group must give tensors of the same size",
     "order": "two groups are used in opposite order: use them in the same order on all ranks",
@@ -49,7 +50,7 @@ ADVICE = {
     "meeting": "take a free port: let torchrun choose it, or set another MASTER_PORT, the same for all ranks; ss -ltnp "
     "shows who has which",
     "network": "all ranks are in the same collective: look at the network between their nodes with "
-    "slurm.sh -e 0 --health",
+    f"{PROGRAM} -e 0 --health",
     "own code": "look at that line",
 }
 IN_COLLECTIVE = ("group", "other collective", "other size", "order", "no partner", "meeting", "network")

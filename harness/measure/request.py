@@ -23,7 +23,7 @@ from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window
 from harness.analysis.summary.base import why_invalid
 from harness.common.bounded_read import parse_json, read_bounded_text, why_unread
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import IN_CHECKOUT, PROGRAM, PYTHON_PATH, expanded
+from harness.common.paths import COMMAND, PROGRAM, ROOT, expanded
 from harness.common.printable import printable, printable_json
 from harness.measure.jobs import summarise
 from harness.measure.operations import measure_timelines, split_timelines
@@ -96,7 +96,7 @@ def _commands(folders: Folders) -> Iterator[str]:
 
 
 def _command(paths: Sequence[str], word: str = "report") -> str:
-    return " ".join([*(["bash"] if IN_CHECKOUT else []), PROGRAM, word, *map(shlex.quote, paths)])
+    return " ".join([COMMAND, word, *map(shlex.quote, paths)])
 
 
 def _content(files: Sequence[Path]) -> str:
@@ -261,7 +261,7 @@ def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
         name="harness-report",
         timeout_min=30,
         cpus_per_task=1,
-        slurm_setup=[f"export PYTHONPATH={shlex.quote(str(PYTHON_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"],
+        slurm_setup=[f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}"],
         slurm_additional_parameters=parameters,
     )
     return cast("Executor", executor)

@@ -25,6 +25,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from harness.common.metrics_lines import lines_file
+from harness.common.paths import INSTALLED_EXERCISES
 
 HZ, WINDOW_HZ = 50, 200  # samples per second, outside of the profiled steps and inside
 FLUSH_S = 0.1  # between two writes
@@ -211,10 +212,11 @@ def source_around(file: str, line: int) -> tuple[int, list[str]]:
 def is_users(file: str) -> bool:
     """Whether a file is of none of these: standard library, installed packages and their scripts, as torchrun's, the
     observer, the injectors."""
-    if file.startswith("<") or any(part in file for part in _OTHERS):
+    if file.startswith("<") or (any(part in file for part in _OTHERS) and INSTALLED_EXERCISES not in file):
         return False
     path = str(Path(file).absolute())
-    return not path.startswith((*_STANDARD, _HERE, _INJECTORS))
+    others = (_HERE, _INJECTORS) if INSTALLED_EXERCISES in path else (*_STANDARD, _HERE, _INJECTORS)
+    return not path.startswith(others)
 
 
 _STANDARD = tuple(

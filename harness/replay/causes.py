@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.analysis import device_time
 from harness.analysis.summary import Summary
+from harness.common.paths import PROGRAM
 from harness.replay import device_causes as device
 from harness.replay import host_causes as host
 from harness.replay import rank_causes as rank
@@ -189,7 +190,7 @@ _ENTRIES = (
         host.sending,
         "slow messages",
         "sending messages slower than other ranks",
-        "test the links of {who}: slurm.sh -e 0",
+        f"test the links of {{who}}: {PROGRAM} -e 0",
         purpose="communication",
     ),
     CauseOfLoss(
@@ -252,7 +253,7 @@ _ENTRIES = (
         rank.uneven,
         "a late rank",
         "coming late to the collectives",
-        "find in the timeline the work of {who} that the others do not have, and test its node (slurm.sh -e 0)",
+        f"find in the timeline the work of {{who}} that the others do not have, and test its node ({PROGRAM} -e 0)",
         share=device.straggler_share,
         part="the slower rank",
     ),

@@ -15,7 +15,7 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary
 from harness.analysis.summary.problem_texts import NOT_COMPLETED
 from harness.common.format import cut
-from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.printable import printable
 from harness.common.submission import edit_in
 from harness.explain.answer import Diagnosis, answer
@@ -225,4 +225,4 @@ def _edited(s: Summary) -> list[str]:
 def whole_report(what: Sequence[str], s: Summary) -> str:
     """The command that shows every table of these runs or traces; a run by its id, which stays the same."""
     run = (s.run or {}).get("job_id") if len(what) == 1 else None
-    return f"{'bash ' * IN_CHECKOUT}{PROGRAM} report {shlex.join([str(run)] if run else what)} --full"
+    return f"{COMMAND} report {shlex.join([str(run)] if run else what)} --full"

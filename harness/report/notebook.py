@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from harness.analysis.summary import Summary, Window
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
-from harness.common.paths import IN_CHECKOUT, PYTHON_PATH, TEMPLATES
+from harness.common.paths import IN_CHECKOUT, ROOT, TEMPLATES
 from harness.measure.paths import run_directories
 from harness.measure.request import resolve_path
 from harness.report.compare.tables import letter
@@ -59,7 +59,7 @@ def _cells(jobs: Mapping[str, Loaded], summaries: Sequence[Summary], window: Win
     """The template's cells: each begins with a line of its own, which no literal can hold."""
     script = _environment().get_template("notebook.py.j2")
     text = script.render(
-        checkout=str(PYTHON_PATH) if IN_CHECKOUT else "",
+        checkout=str(ROOT) if IN_CHECKOUT else "",
         jobs=jobs,
         window=Literal("" if window is Window.STEPS else f", window={window.value!r}"),
         has=_has(summaries),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from harness.common.format import with_scripts
-from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.paths import COMMAND
 from harness.report.elements import StepBar
 from harness.report.page.compose import page_environment, page_part
 from harness.run import when
@@ -42,7 +42,7 @@ def runs_page(runs: Sequence[ListedRun], notes: Sequence[str], folder: str) -> s
         notes=notes,
         folder=folder,
         written=when(time.time_ns()),
-        compare=f"{'bash ' * IN_CHECKOUT}{PROGRAM} compare",
+        compare=f"{COMMAND} compare",
         style=Markup("").join(map(page_part, ("page.css", "list.css"))),
         scripts=scripts,
         policy=with_scripts(scripts),

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 def no_runs(root: Path) -> str:
     """The sentence for a place without runs, with what to do."""
-    elsewhere = "give the path of a run or of traces, or set HARNESS_RUNS to the folder of the runs"
     if shut := closed(root):
         return f"{shut[0]}: may not be read{whose(shut[0])}, or set HARNESS_RUNS to the folder of your own runs"
-    then = "start one: slurm.sh -e 1" if IN_CHECKOUT else elsewhere
-    return f"there are no runs yet in {root}; {then}"
+    elsewhere = (
+        "" if IN_CHECKOUT else ", go to the folder where you typed it, or set HARNESS_RUNS to the folder of the runs"
+    )
+    return f"there are no runs yet in {root}; start one: {PROGRAM} -e 1{elsewhere}"
 
 
 def closed(root: Path) -> list[Path]:

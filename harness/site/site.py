@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from harness.common.errors import RequestError, nearest, nearest_or_list
-from harness.common.paths import CONFIGS, expanded
+from harness.common.paths import CONFIGS, PROGRAM, README_OF_IMAGES, expanded
 from harness.common.slurm_notation import seconds_of
 from harness.experiment.exercises import EXERCISES, Own
 from harness.experiment.options import options_of, setting, value
@@ -124,7 +124,7 @@ class Container(SitePart):
         if image is None or info.data.get("runtime") != "pyxis":
             return image
         if image.endswith(".sif"):
-            raise ValueError("pyxis reads .sqsh files and images of a registry (containers/README.md)")
+            raise ValueError(f"pyxis reads .sqsh files and images of a registry ({README_OF_IMAGES})")
         if image.endswith(".sqsh") and not image.startswith(("/", "$")):
             raise ValueError("pyxis looks for it in a registry: write the whole path, from / on")
         return image
@@ -274,7 +274,7 @@ def load_site(name_or_path: str, source: str = "--site") -> Site:
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         path = expanded(name_or_path)
     elif name_or_path not in site_names():
-        where = "slurm.sh sites lists all; the path of a site file is taken, too"
+        where = f"{PROGRAM} sites lists all; the path of a site file is taken, too"
         hint = nearest_or_list(name_or_path, site_names(), where)
         raise RequestError(f"{source}: there is no site {name_or_path!r}{hint}")
     return _validated(path, read_yaml(path, "site file"))

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.format import metric_text, rate
-from harness.common.paths import CONFIGS, expanded
+from harness.common.paths import COMMAND, CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.options import options_of
 from harness.experiment.parse import Given, command_of, validate
@@ -159,7 +159,7 @@ def load_lesson(name_or_path: str) -> Lesson:
     is_path = "/" in name_or_path
     path = expanded(name_or_path) if is_path else LESSONS / f"{name_or_path.lower()}.yaml"
     if not is_path and path.stem not in lesson_names():
-        hint = nearest_or_list(name_or_path, lesson_names(), "slurm.sh lesson lists all")
+        hint = nearest_or_list(name_or_path, lesson_names(), f"{PROGRAM} lesson lists all")
         raise RequestError(f"lesson: there is no lesson {name_or_path!r}{hint}")
     try:
         return Lesson.model_validate(read_yaml(path, "lesson file"))
@@ -295,22 +295,22 @@ def with_fields(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
 def shell_command(experiment: Experiment, site: str | None = None, defaults: Given | None = None) -> str | None:
     """The exact command of one arm. The arguments, and when it returns None, are those of `command_of`."""
     argv = command_of(experiment, site, defaults)
-    return None if argv is None else shlex.join(["bash", "slurm.sh", *argv])
+    return None if argv is None else f"{COMMAND} {shlex.join(argv)}"
 
 
 def slide_command(text: str, site: str | None) -> str:
-    """A slide's command at a site: `--site` comes before the training's own flags.
+    """A slide's command at a site, as it is typed here: `--site` comes before the training's own flags.
 
     >>> slide_command("bash slurm.sh -e 1 -- --mixed-precision", "leonardo")
     'bash slurm.sh -e 1 --site leonardo -- --mixed-precision'
     """
-    before, separator, after = text.partition(" -- ")
+    before, separator, after = text.replace("bash slurm.sh", COMMAND, 1).partition(" -- ")
     return f"{before}{f' --site {shlex.quote(site)}' if site else ''}{separator}{after}"
 
 
 def lesson_command(name: str, site: str | None) -> str:
     """The command of the lesson at the same site, to which flags can be added; `site` is `--site` as given."""
-    return shlex.join(["bash", "slurm.sh", "lesson", name, *(["--site", site] if site is not None else [])])
+    return f"{COMMAND} " + shlex.join(["lesson", name, *(["--site", site] if site is not None else [])])
 
 
 class LessonArm(NamedTuple):

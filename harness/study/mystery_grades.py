@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.common.declared_faults import HANGS_TOGETHER
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.faults import FAULTS, PHASES, Fault, FaultKind
+from harness.common.paths import PROGRAM
 from harness.run.mystery import Answer
 
 # Of 100 points.
@@ -74,7 +75,7 @@ def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
     causes: Collection[str] = kinds.words if kinds else FAULTS
     wrong = []
     if answer.cause not in causes:
-        listed = f"slurm.sh help faults {ends.name}" if ends else "slurm.sh help faults"
+        listed = f"{PROGRAM} help faults {ends.name}" if ends else f"{PROGRAM} help faults"
         hint = nearest_or_list(answer.cause, causes, f"{listed} lists all")
         wrong.append(f"--cause: there is no cause {answer.cause!r}{hint}")
     if answer.phase is not None and answer.phase not in PHASES:

@@ -7,6 +7,7 @@ from math import gcd, lcm
 from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError
+from harness.common.paths import shown_file
 from harness.common.whole_number import whole_number
 from harness.experiment.exercises import Experiment, Megatron, Own, Profiled, Training
 from harness.experiment.parse import validate
@@ -53,7 +54,7 @@ def study_sweep(study: Study, site: Site) -> Sweep:
     if study.cls is Own and study.mode == "strong":
         raise RequestError(
             "--strong: which flag of your script is its batch is not known: use --weak, or a sweep whose zip has the "
-            "devices and that flag (docs/studies.md)"
+            f"devices and that flag ({shown_file('docs/studies.md')})"
         )
     rows = [_resolved(study, site, size) for size in study.sizes]
     fields = _fields(study, rows)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
+from harness.common.paths import INSTALLED_EXERCISES
+
 
 class Owner(IntEnum):
     """Whose code a function is."""
@@ -92,7 +94,7 @@ def owner_of(path: str) -> Owner:
     Kineto leaves out the folders that Python searches, so a path may begin with a package's name; the file of a module
     that is in no package is Python's own or the user's.
     """
-    if _NOTEBOOK.search(path):
+    if _NOTEBOOK.search(path) or INSTALLED_EXERCISES in path:
         return Owner.USER
     if path.startswith("<"):
         return Owner.LIBRARY  # <string>, <frozen os>, <eval_with_key>.7: made by a library

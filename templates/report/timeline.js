@@ -680,7 +680,7 @@ const Timeline = {
     Timeline.said = document.getElementById("timeline-said");
     Timeline.HINT = Timeline.said.textContent;
     if (typeof DecompressionStream === "undefined") {
-      Timeline.said.textContent = "The timeline needs a browser from 2023 or later. For an older browser, slurm.sh export perfetto writes a trace.";
+      Timeline.said.textContent = "The timeline needs a browser from 2023 or later. For an older browser, the command `export perfetto` writes a trace.";
       return;
     }
     Timeline.context = Timeline.canvas.getContext("2d", { alpha: false });

@@ -104,7 +104,7 @@ TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cu
 
 
 class Summary(SummaryPart, kw_only=True):
-    """One job, as `slurm.sh report --json` gives it."""
+    """One job, as `report --json` gives it."""
 
     as_html: ClassVar[Callable[[Summary], str] | None] = None  # how a notebook shows it; harness/ sets it
 

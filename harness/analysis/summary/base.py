@@ -50,7 +50,7 @@ _Part = TypeVar("_Part", bound="SummaryPart")
 
 class SummaryPart(msgspec.Struct, forbid_unknown_fields=True):
     """A piece of the summary. A reader refuses unknown fields instead of ignoring them. The text below a field is its
-    line in `slurm.sh help numbers` and its description in the JSON schema; the text of a class is its section's. The
+    line in `help numbers` and its description in the JSON schema; the text of a class is its section's. The
     methods are named as those of pydantic's models, which people's own files are read with.
 
     NaN, such as a loss that diverged, is written as text: JSON has no number for it, and null would not be read back.
@@ -179,7 +179,7 @@ class CodeLocation(SummaryPart, kw_only=True):
 
 class Problem(SummaryPart, kw_only=True):
     """A defect of the recording itself, to read before any number.
-    `slurm.sh help numbers problems` lists all."""
+    `help numbers problems` lists all."""
 
     severity: RecordingVerdict
     """`good` (a remark), `doubtful`, `unusable`."""

@@ -49,7 +49,7 @@ class Collective(SummaryPart, kw_only=True):
     those that were read). At least so much is waiting."""
     profiler_ns: int = 0
     """The same sum as `waiting_ns`, over the collectives in which ranks wait for another rank's profiler (see
-    `slurm.sh help numbers problems`)."""
+    `help numbers problems`)."""
     mean_start_skew_ns: int | None = None
     """Mean of last start − first start, clocks aligned; without those of `profiler_ns`."""
     algorithm_bandwidth_gb_per_s: float | None = None
@@ -200,7 +200,7 @@ class MessageSize(SummaryPart, kw_only=True):
 
 class Straggler(SummaryPart, kw_only=True):
     """A rank that others wait for. Only if start skew is at least 10 % of the collectives' time. Collectives that wait
-    for a rank's profiler (see `slurm.sh help numbers problems`) do not count."""
+    for a rank's profiler (see `help numbers problems`) do not count."""
 
     rank: int
     """A rank that arrives last at least 1.5 times as often as by chance (binomial tail below 1 %)."""

@@ -1,6 +1,6 @@
 """Every problem that a recording can have, in the words of the report; the text below each says when it is reported.
 
-`slurm.sh help numbers problems` prints them."""
+`help numbers problems` prints them."""
 
 from __future__ import annotations
 

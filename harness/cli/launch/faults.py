@@ -25,7 +25,7 @@ def faults_page(words: Sequence[str]) -> str:
     if names[1:] or (names[:1] and names[0].startswith("-")):
         raise RequestError(f"help faults: unexpected word {printable(names[-1])!r}")
     if names and names[0] not in FAULTS:
-        hint = nearest_or_list(names[0], FAULTS, "slurm.sh help faults lists all")
+        hint = nearest_or_list(names[0], FAULTS, f"{PROGRAM} help faults lists all")
         raise RequestError(f"there is no fault {names[0]!r}{hint}")
     kinds = [FAULTS[name] for name in names] or list(FAULTS.values())
     if "--json" in words:
@@ -33,7 +33,7 @@ def faults_page(words: Sequence[str]) -> str:
     lines = [*_table(kinds, columns(WIDTH))]
     if names:
         return "\n".join([*lines, "", *_keys(kinds[0])])
-    use = f"as in slurm.sh -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} help faults NAME shows the keys of one"
+    use = f"as in {PROGRAM} -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} help faults NAME shows the keys of one"
     return "\n".join([*lines, use])
 
 

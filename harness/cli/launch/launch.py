@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.cli.command_line import BEHAVIOUR, RUN, LaunchLine, declared, read_launch
 from harness.common.errors import RequestError
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.printable import unguarded
 from harness.common.training_python import active_python
 from harness.experiment.exercises import Experiment
@@ -47,7 +48,7 @@ def launch_argv(argv: list[str], is_run: bool = False) -> int:
     experiment, choice = request_of(line)
     launch_of(experiment).refuse_ambiguous(experiment, given)  # a record's or a site's word is the exercise's
     words = argv if line.script is None else [RUN, *argv]
-    return go(experiment, choice, behaviour, ["slurm.sh", *words])
+    return go(experiment, choice, behaviour, [PROGRAM, *words])
 
 
 def behaviour_of(line: LaunchLine) -> Behaviour:
@@ -68,7 +69,7 @@ def page(arguments: list[str]) -> str:
     site = line.given.get("--site")
     choice, complaint = (choose_site(site), None) if isinstance(site, str) else site_to_show()
     if complaint:
-        print(f"slurm.sh: {complaint}", file=sys.stderr)
+        print(f"{PROGRAM}: {complaint}", file=sys.stderr)
     return help_text(choice, whole="--all" in line.unknown)
 
 
@@ -185,9 +186,7 @@ def after_submission(run: Run, behaviour: Behaviour) -> int:
         verb = "started" if local else "submitted"
         print(f"{verb} {run.job_id}: {run.path}", file=sys.stderr)
         if not stays:
-            print(
-                "next: " + " · ".join(f"bash slurm.sh {then} {run.job_id}" for then in ("status", "logs -f", "report"))
-            )
+            print("next: " + " · ".join(f"{COMMAND} {then} {run.job_id}" for then in ("status", "logs -f", "report")))
     if stays:
         quiet = behaviour.json or (behaviour.wait and not behaviour.follow)
         return follow(run, quiet=quiet, as_json=behaviour.json)

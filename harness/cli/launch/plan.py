@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness.common.format import aligned, amount, duration, duration_range, quantity, quantity_range
+from harness.common.paths import shown_file
 
 if TYPE_CHECKING:
     from harness.launch.submit import Prepared
@@ -42,11 +43,11 @@ def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
 
 
 def start_announced(prepared: Prepared, typed: str) -> Run:
-    """Start a launch, with its command and its plan printed. typed: the command, `bash` first."""
+    """Start a launch, with its command and its plan printed. typed: the command."""
     from harness.study.start import start_run
 
     print(f"\nrunning: {typed}", file=sys.stderr)
-    run = start_run(prepared, shlex.split(typed)[1:], plan=announced(prepared))
+    run = start_run(prepared, shlex.split(typed.removeprefix("bash ")), plan=announced(prepared))
     print(f"{run.job_id}: {run.path}", file=sys.stderr)
     return run
 
@@ -127,7 +128,8 @@ def _whole_form(found: LaunchPlan) -> list[str]:
     for section in sections_of(found):
         lines += ["", section.title, *_rows(section, sources), *(f"  {note}" for note in section.notes)]
     listed = [f"  [{number}] {source}" for source, number in sources.items()]
-    return [*lines[1:], *(["", "Sources (docs/theory.md has all formulas)"] if listed else []), *listed]
+    title = f"Sources ({shown_file('docs/theory.md')} has all formulas)"
+    return [*lines[1:], *(["", title] if listed else []), *listed]
 
 
 def _rows(section: Section, sources: dict[str, int]) -> list[str]:

@@ -14,6 +14,7 @@ from harness.cli.launch.untrusted import YesOption, may_launch, show_request, so
 from harness.cli.options import JsonOption
 from harness.cli.page import flags_of
 from harness.common.errors import RequestError
+from harness.common.paths import PROGRAM
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import command_of
 from harness.observe.job_folder import BACKEND
@@ -67,4 +68,4 @@ def again(record: Record) -> list[str]:
     first = "".join(record.command[1:2])
     typed = first.startswith("-") or (first == RUN and "--" in record.command)
     asked = command_of(record.experiment, record.site.name, record.site.defaults)
-    return record.command if typed else ["slurm.sh", *(asked or [RUN, record.job_id])]
+    return record.command if typed else [PROGRAM, *(asked or [RUN, record.job_id])]

@@ -357,5 +357,5 @@ def page(words: list[str]) -> str:
     if (kind := words[1] if len(words) > 1 else "") in OF_TRACES:
         return as_text(of_function(f"export {kind}", OF_TRACES[kind], docs="docs/timelines.md" * (kind == "paraver")))
     shared = of_function("export", numbers, examples=EXAMPLES, docs="docs/api.md")
-    usage = [*shared.usage, *(f"export {kind} RUN|PATH… [FLAGS] (slurm.sh help export {kind})" for kind in OF_TRACES)]
+    usage = [*shared.usage, *(f"export {kind} RUN|PATH… [FLAGS] ({PROGRAM} help export {kind})" for kind in OF_TRACES)]
     return as_text(shared._replace(usage=usage))

@@ -12,7 +12,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, WorkError, nearest
-from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
     if series := render_series(summaries, width):
         show(series)
     if len(summaries) == 2:
-        differ = shlex.join([PROGRAM, "compare", *map(place_of, summaries)])
-        show(f"\nHow the two differ: {'bash ' * IN_CHECKOUT}{differ}\n")
+        show(f"\nHow the two differ: {COMMAND} compare {shlex.join(map(place_of, summaries))}\n")
 
 
 def _pages(paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None) -> list[Path]:

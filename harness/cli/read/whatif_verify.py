@@ -15,9 +15,8 @@ from harness.cli.launch.plan import start_announced
 from harness.cli.launch.run import again
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
-from harness.common.errors import RequestError
 from harness.common.format import duration, duration_range, percent, takes
-from harness.common.paths import IN_CHECKOUT
+from harness.common.paths import COMMAND
 from harness.experiment.exercises import Experiment, Own
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
@@ -40,8 +39,6 @@ class Made(NamedTuple):
 
 def run_of(token: str) -> Run:
     """The run whose what-ifs are verified; `last` is another run once one was made."""
-    if not IN_CHECKOUT:
-        raise RequestError("--verify: launching needs the checkout: run `bash slurm.sh whatif` there")
     return find_run(token)
 
 
@@ -58,7 +55,7 @@ def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
     for _ in range(times):
         made.unchanged.append(_made(record.experiment, record.site, again(record), quiet))
         changed = _with_secrets(record, trial)
-        made.changed.append(_made(changed, record.site, shlex.split(trial.command)[1:], quiet))
+        made.changed.append(_made(changed, record.site, shlex.split(trial.command.removeprefix("bash ")), quiet))
     return made
 
 
@@ -71,7 +68,7 @@ def _with_secrets(record: Record, trial: Trial) -> Experiment:
 def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:
     prepared = prepare(experiment, site)
     require_training(prepared.job, os.environ)
-    run = start_announced(prepared, shlex.join(["bash", *command]))
+    run = start_announced(prepared, f"{COMMAND} {shlex.join(command[1:])}")
     complete(run, quiet)
     return run
 

@@ -15,7 +15,7 @@ from harness.cli.command_line import BEHAVIOUR, RUN, declared, read_launch
 from harness.cli.launch.launch import request_of
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.format import percent, takes
-from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.launch.check import require_training
@@ -65,8 +65,6 @@ def launches_of(arguments: Sequence[Sequence[str]]) -> series.Launches:
 
 def launch(arguments: Sequence[str], which: str = "") -> series.Launch:
     """One launch, program name first. which: the first words of a sentence on what is wrong with it."""
-    if not IN_CHECKOUT:
-        raise RequestError("check: launching needs the checkout: run `bash slurm.sh check` there, or give runs")
     argv = list(arguments[arguments.index(PROGRAM) + 1 :])
     is_run = argv[:1] == [RUN]
     line = read_launch(argv[is_run:], declared(), is_run)

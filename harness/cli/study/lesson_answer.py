@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.analysis.metrics import metrics_by_name, step_durations_ns
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import RequestError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.measure.references import Reference, read_reference, reference_folder
 from harness.measure.request import load_summary
 from harness.run import when
@@ -45,7 +45,7 @@ def give_answer(
             print(f"{letter}: {arm.ending}")
     for one in decided:
         print("\n".join(answer_lines(one)))
-    compare = f"bash slurm.sh compare {a.job_id} {b.job_id}"
+    compare = f"{COMMAND} compare {a.job_id} {b.job_id}"
     doubts = [doubt for arm in arms for doubt in arm.doubts]
     repeat = again(lesson, site)
     traced = lesson.ends == "completed"

@@ -15,6 +15,7 @@ from harness.cli.command_line import Declared, LaunchLine, declared, read_line
 from harness.cli.commands import run_command
 from harness.cli.page import Page, as_text, of_function
 from harness.common.errors import RequestError, nearest, nearest_or_list
+from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Megatron, Training
 from harness.run import Run, find_run
 from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
@@ -37,7 +38,7 @@ LEVEL = "1: the cause is on all ranks; 2: on one rank or in every k-th step [1]"
 SEED = "the same number draws the same mystery; default: random"
 KIND = "what it is: slow, hang or crash [slow]"
 OWN = (Declared(("--kind",), True, KIND), Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
-NEXT = "bash slurm.sh lesson mystery answer RUN --cause … --ms … · bash slurm.sh lesson mystery reveal RUN"
+NEXT = f"{COMMAND} lesson mystery answer RUN --cause … --ms … · {COMMAND} lesson mystery reveal RUN"
 SUBJECTS = ("slow", "hang", "crash")
 MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
 NEXT_OF_ENDING = NEXT.replace("--ms …", "--rank … --step …")
@@ -101,7 +102,7 @@ def page(arguments: list[str]) -> str:
 
 
 def _no_part(word: str) -> str:
-    hint = nearest_or_list(word, PARTS, "slurm.sh help lesson mystery lists all")
+    hint = nearest_or_list(word, PARTS, f"{PROGRAM} help lesson mystery lists all")
     return f"mystery: there is no part {word!r}{hint}; to start a mystery, begin with -e 1"
 
 
@@ -121,7 +122,7 @@ def _start(arguments: list[str]) -> int:
         mysteries.draw(seed, level, place) if subject == "slow" else mysteries.draw_ending(seed, level, subject, place)
     )
     hidden = mysteries.with_mystery(training, level, secret, resolved)
-    return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "lesson", "mystery", *arguments])
+    return go(hidden, choice, behaviour_of(launch), [PROGRAM, "lesson", "mystery", *arguments])
 
 
 def _own(line: LaunchLine) -> tuple[mysteries.Level, int, mysteries.Subject]:
@@ -220,6 +221,6 @@ def asked_of(token: str) -> GradedMystery:
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:
-        raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with slurm.sh lesson mystery -e 1")
+        raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with {PROGRAM} lesson mystery -e 1")
     faults = mysteries.faults_of(experiment.mystery)
     return GradedMystery(run, experiment, experiment.mystery, faults, experiment.world_size or 1)

@@ -19,7 +19,7 @@ from harness.cli.study.mystery import GradedMystery, RunArgument, RunFlag, asked
 from harness.cli.watch.follow import complete, write_report
 from harness.common.errors import RequestError, TrainingNeeded
 from harness.common.format import aligned
-from harness.common.paths import expanded
+from harness.common.paths import COMMAND, PROGRAM, expanded
 from harness.experiment.parse import command_of
 from harness.launch.check import site_lacks_training
 from harness.launch.submit import prepare, state_of
@@ -56,7 +56,7 @@ def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool =
     from harness.measure.request import load_summary
 
     if state_of(asked.run) not in (*FINAL, "unknown"):
-        raise RequestError(f"RUN: {asked.run.job_id} has not ended: slurm.sh status {asked.run.job_id}")
+        raise RequestError(f"RUN: {asked.run.job_id} has not ended: {PROGRAM} status {asked.run.job_id}")
     _end(asked)
     if asked.ends:
         return _ending(asked, as_json)
@@ -127,7 +127,7 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
         return None
     arguments = command_of(plain, None, site.defaults) or ["lesson", "mystery", "reveal", asked.run.job_id]
-    run = start_announced(prepare(plain, site), shlex.join(["bash", "slurm.sh", *arguments]))
+    run = start_announced(prepare(plain, site), f"{COMMAND} {shlex.join(arguments)}")
     complete(run, quiet)
     if revealed is not None:
         write_revealed(asked.run.path, revealed.model_copy(update={"without": str(run.path)}))
@@ -186,7 +186,7 @@ def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
     if any(s is not None and s.quality.verdict.value != "good" for s in summaries):
         yield (
             "One of the two recordings is doubtful. Repeat both on a quiet machine: "
-            f"slurm.sh lesson mystery reveal {asked.run.job_id} --run"
+            f"{PROGRAM} lesson mystery reveal {asked.run.job_id} --run"
         )
 
 
@@ -247,7 +247,7 @@ def _lines(asked: GradedMystery, number: int, latest: Grade, found: Result) -> l
     if len(found.faults) > 1:
         lines.append(f"both causes: {found.points} of 100" + "; one has no answer" * found.missing)
     then = "reveal" if found.points == 100 else "answer"
-    return [*lines, f"next: bash slurm.sh lesson mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
+    return [*lines, f"next: {COMMAND} lesson mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
 
 
 def _answer_as_data(asked: GradedMystery, number: int, latest: Grade, found: Result) -> dict[str, object]:

@@ -82,7 +82,7 @@ def page(arguments: list[str]) -> str:
 
 
 def _no_part(word: str) -> str:
-    hint = nearest_or_list(word, PARTS, "slurm.sh help reference lists all")
+    hint = nearest_or_list(word, PARTS, f"{PROGRAM} help reference lists all")
     return f"reference: there is no part {word!r}{hint}"
 
 
@@ -145,7 +145,7 @@ def _recording(asked: series.Arguments) -> Recording:
 def _only(given: str | None) -> list[str]:
     names = [name.strip() for name in (given or "").split(",") if name.strip()]
     if given is not None and not names:
-        raise RequestError("--only: name a variant; slurm.sh reference record --dry-run lists all")
+        raise RequestError(f"--only: name a variant; {PROGRAM} reference record --dry-run lists all")
     return names
 
 

@@ -11,6 +11,7 @@ from harness.cli.page import Page, as_text
 from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of
 from harness.cli.study.sweep import Series, checked_series, parted, print_json, run_series, site_of, write_files
 from harness.common.errors import RequestError, nearest
+from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import EXERCISES, Own, listing
 from harness.experiment.parse import flags_as_fields
 from harness.site.site import override
@@ -45,7 +46,7 @@ def scaling(arguments: list[str]) -> int:
         name, found = arguments[0], _stored(arguments[0])
         if "--repeats" in read.further:
             found = found.model_copy(update={"repeats": repeats_of(read.further["--repeats"])})
-    series = checked_series(name, found, read, f"slurm.sh sweep {name}", "scaling")
+    series = checked_series(name, found, read, f"{PROGRAM} sweep {name}", "scaling")
     return run_series(series, read, lambda outcome: _answer(series, outcome, read))
 
 
@@ -68,7 +69,7 @@ def _stored(name: str) -> Sweep:
     found = stored_request(name)
     if found is None or found.kind != "scaling":
         near = nearest(name, all_series())
-        hint = f": did you mean {near}?" if near else "; to begin one: slurm.sh sweep scaling -e 1 --nodes 1,2,4"
+        hint = f": did you mean {near}?" if near else f"; to begin one: {PROGRAM} sweep scaling -e 1 --nodes 1,2,4"
         raise RequestError(f"scaling: there is no study {name!r}{hint}")
     return found.sweep
 
@@ -142,4 +143,4 @@ def _print(series: Series, found: list[Size], said: str) -> None:
     title = series.found.sweep.title
     print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], found))))
     print("\n".join(["", *screen.block(why_table(found)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))
-    print(f"next: bash slurm.sh report {found[-1].runs[0]}")
+    print(f"next: {COMMAND} report {found[-1].runs[0]}")

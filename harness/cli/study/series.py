@@ -11,6 +11,7 @@ from harness.cli.all_flags import behaviour_rows
 from harness.cli.command_line import Declared, LaunchLine, declared, read_launch
 from harness.cli.launch.untrusted import confirmed
 from harness.common.errors import RequestError, nearest_or_list
+from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.common.whole_number import whole_number
@@ -84,7 +85,7 @@ def _joined(value: str | tuple[str, ...] | bool) -> str:
 
 def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
     what, near = ("unknown flag", known) if word.startswith("-") else ("unexpected word", ())
-    where = f"slurm.sh help {command} lists all flags"
+    where = f"{PROGRAM} help {command} lists all flags"
     return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], near, where)
 
 
@@ -189,7 +190,7 @@ def _tell(change: Change) -> None:
 def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
     """The failed runs and the command that repeats them; nothing if all is done."""
     for place in outcome.failed:
-        run = f" ({place.state}): slurm.sh logs {place.run.job_id}" if place.run is not None else " was refused"
+        run = f" ({place.state}): {PROGRAM} logs {place.run.job_id}" if place.run is not None else " was refused"
         yield f"failed: {place.task.point.slot}{run}"
     if outcome.stopped:
         yield outcome.stopped

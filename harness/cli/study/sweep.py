@@ -29,7 +29,7 @@ from harness.cli.study.series import (
     state_rows,
 )
 from harness.common.errors import RequestError, nearest
-from harness.common.paths import expanded
+from harness.common.paths import COMMAND, PROGRAM, expanded, shown_file
 from harness.common.secrets import masked_words
 from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
@@ -72,7 +72,7 @@ def page(words: list[str]) -> str:
 PAGE = Page(
     usage=[
         "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
-        "sweep scaling …: one training on more and more devices (slurm.sh help sweep scaling)",
+        f"sweep scaling …: one training on more and more devices ({PROGRAM} help sweep scaling)",
         "sweep: the sweeps of the harness, and the series that you started",
     ],
     about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
@@ -95,10 +95,10 @@ def _list(as_json: bool) -> int:
         print(json.dumps({"sweeps": shipped, "series": began}, indent=1))
         return 0
     width = max(map(len, [*shipped, *began]), default=0)
-    print("sweeps (slurm.sh sweep NAME starts one):")
+    print(f"sweeps ({PROGRAM} sweep NAME starts one):")
     print("\n".join(f"  {name:<{width}}  {title}" for name, title in shipped.items()))
     if began:
-        print("started here (slurm.sh sweep NAME continues or shows it; --status: the state of each point):")
+        print(f"started here ({PROGRAM} sweep NAME continues or shows it; --status: the state of each point):")
         print("\n".join(f"  {name:<{width}}  {title}" for name, title in began.items()))
     return 0
 
@@ -106,13 +106,14 @@ def _list(as_json: bool) -> int:
 def _sweep(word: str, arguments: Arguments) -> int:
     if arguments.script is not None:
         raise RequestError(
-            "sweep: a training of your own is in the file: exercise: own and command: in its base (docs/studies.md)"
+            "sweep: a training of your own is in the file: exercise: own and command: in its base "
+            f"({shown_file('docs/studies.md')})"
         )
     asked = stored.asked_sweep(word, arguments.wanted.name)
     changed = _with_flags(asked.sweep, parted(arguments)[1])
     if (repeats := arguments.further.get("--repeats")) is not None:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
-    series = checked_series(asked.series, changed, arguments, f"slurm.sh sweep {asked.series}")
+    series = checked_series(asked.series, changed, arguments, f"{PROGRAM} sweep {asked.series}")
     against = _against(series.found, arguments.further.get("--against")) if arguments.wanted.png else ""
     return run_series(series, arguments, lambda outcome: _answer(series, outcome, arguments, against))
 
@@ -143,7 +144,7 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
         _print_table(found, told, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
     doubtful = next((run for point in told.points for run in point.doubtful), None)
-    written += [f"the reason why a recording is doubtful: slurm.sh report {doubtful}"] * (doubtful is not None)
+    written += [f"the reason why a recording is doubtful: {PROGRAM} report {doubtful}"] * (doubtful is not None)
     written += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
     return close(outcome, series.again, told.unmeasured, written)
 
@@ -287,7 +288,10 @@ def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
         if (request := _request(series, arguments)) is not None:
             show_request(*request)
         print(
-            "\n".join(f"{task.point.slot}: bash {' '.join(masked_words(task.point.command))}" for task in plan.to_make)
+            "\n".join(
+                f"{task.point.slot}: {COMMAND} {' '.join(masked_words(task.point.command)[1:])}"
+                for task in plan.to_make
+            )
         )
     else:
         print("\n".join(state_lines(plan)))

@@ -37,7 +37,7 @@ def capture(
     """Record some steps of a running training, on every rank, without a restart.
 
     nsys records if it recorded the run's profiled steps, otherwise torch.profiler. The traces are in the run's folder
-    below captures/, and `slurm.sh report` reads them.
+    below captures/, and `report` reads them.
     """
     found = find_run(run)
     _refuse(found)

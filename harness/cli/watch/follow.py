@@ -20,6 +20,7 @@ from harness.cli.watch.launcher_lines import LauncherLines
 from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
 from harness.common.format import amount
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.printable import printable_lines, unguarded
 from harness.common.users import this_user
 from harness.launch.argv import quote_all
@@ -178,7 +179,7 @@ def follow(run: Run, quiet: bool, as_json: bool) -> int:
         _show_report(run, summaries, not quiet, page)
         _tell_laptop(run, page)
     if state != "completed":
-        print(f"its output: slurm.sh logs {run.job_id}", file=sys.stderr)
+        print(f"its output: {PROGRAM} logs {run.job_id}", file=sys.stderr)
     return 0 if state == "completed" else 1
 
 
@@ -194,7 +195,7 @@ def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
     print(f"{state}: {run.path}", file=sys.stderr)
     if state != ends:
         wished = "did not complete" if ends == "completed" else f"should have ended as {ends}"
-        raise WorkError(f"{run.job_id} {wished} ({state}): slurm.sh logs {run.job_id}")
+        raise WorkError(f"{run.job_id} {wished} ({state}): {PROGRAM} logs {run.job_id}")
     if (page := write_report(run)[1]) is not None:
         print(f"the page: {page}", file=sys.stderr)
         _tell_laptop(run, page)
@@ -233,7 +234,7 @@ def _interruptible(run: Run) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if not backend_of_run(run).HELD:
-            next_commands = f"bash slurm.sh logs {run.job_id} -f · bash slurm.sh cancel {run.job_id}"
+            next_commands = f"{COMMAND} logs {run.job_id} -f · {COMMAND} cancel {run.job_id}"
             print(f"\nstill running: {next_commands}", file=sys.stderr)
             raise
         print("\nstopping: the traces so far are kept (a second Ctrl-C ends this wait, not the run)", file=sys.stderr)

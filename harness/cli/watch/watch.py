@@ -11,7 +11,7 @@ import typer
 from harness.cli.command_line import NARROWEST, columns
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
-from harness.common.paths import PYTHON_PATH
+from harness.common.paths import ROOT
 from harness.common.printable import unguarded
 from harness.run import Run, all_runs, find_run, no_runs, runs_root
 
@@ -87,7 +87,7 @@ def _actions() -> Actions:
     from harness.live.watching import Actions
 
     ours = [sys.executable, "-m", "harness"]
-    paths = [str(PYTHON_PATH), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return Actions(
         lambda run: [*ours, "capture", "start", str(run.path), "--steps", "5"],
         lambda run: [*ours, "cancel", str(run.path)],

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import PYTHON_PATH, TEMPLATES
+from harness.common.paths import ROOT, TEMPLATES
 from harness.launch.argv import Word
 from harness.launch.backends.protocol import Listed, PolledState, Submission, Together
 from harness.live import processes
@@ -236,7 +236,7 @@ def _with_our_modules(folder: Path) -> Iterator[None]:
     """A Python that is started inside finds our modules: where the user is, others may have their names."""
     place, before = Path.cwd(), os.environ.get("PYTHONPATH")
     os.chdir(folder)
-    os.environ["PYTHONPATH"] = str(PYTHON_PATH)
+    os.environ["PYTHONPATH"] = str(ROOT)
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from harness.common.errors import RequestError
 from harness.common.faults import layers_at_the_end, parse_fault
 from harness.common.megatron_layout import model_misfits, usual_global_batch
+from harness.common.paths import README_OF_IMAGES
 from harness.experiment.exercises import Megatron
 from harness.experiment.model import Model
 from harness.launch.argv import Word, from_site
@@ -225,7 +226,7 @@ def _megatron_lm_rules(asked: Megatron, target: Target) -> Iterator[str]:
     if site.container is None or site.container.nemo_image is None:
         yield (
             f"{name} needs NeMo's container, and site {site.name} names none (container.nemo_image): build it "
-            "(containers/README.md) and name it in a site file"
+            f"({README_OF_IMAGES}) and name it in a site file"
         )
     if asked.profiler == "torch":
         yield f"{name} is recorded by nsys only: drop --profiler torch, or use --no-profile"

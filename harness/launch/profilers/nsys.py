@@ -18,6 +18,7 @@ if __name__ == "__main__":  # by its path: PYTHONPATH is the training's, and sta
     sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from harness.common.errors import HarnessError, WorkError
+from harness.common.paths import README_OF_IMAGES
 from harness.common.secrets import kept_from_nsys
 from harness.experiment.nsys_sets import GPU_ONLY, METRICS
 from harness.launch.profilers.record import become
@@ -30,7 +31,7 @@ RENAMED = [
 # Of an option, a value that was renamed: nsys 2026 calls --nic-metrics=true deprecated, in favour of lf and hf.
 RENAMED_VALUES = {("nic-metrics", "true"): "lf"}
 NSYS_OF_NODE = "this node's PATH: load its module (field `modules` of the site)"
-NSYS_OF_IMAGE = "the container's PATH: build it into the image (containers/README.md)"
+NSYS_OF_IMAGE = f"the container's PATH: build it into the image ({README_OF_IMAGES})"
 # "System scope" in nsys's help: they record the node, whichever process is profiled, and only one may.
 WHOLE_NODE = GPU_ONLY | {"nic-metrics", "ib-switch-metrics-devices", "ib-switch-metrics-device"}
 # An option's own paragraph begins with its name alone on a line, or with its value as "=<…>"; elsewhere names are only

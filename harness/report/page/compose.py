@@ -24,7 +24,7 @@ from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
 from harness.common.format import about, amount, duration, shown_in_page, with_scripts
-from harness.common.paths import IN_CHECKOUT, ROOT, TEMPLATES
+from harness.common.paths import COMMAND, ROOT, TEMPLATES
 from harness.common.printable import printable, printable_json
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.findings import label_of
@@ -102,7 +102,7 @@ class NodeLayout:
     def command(self, scope: str, ranks: int) -> str:
         """The command that measures groups of this size."""
         nodes, per_node = (1, ranks) if scope == "intra" else (self.nodes, self.per_node)
-        return f"bash slurm.sh -e 0 -n {nodes} -g {per_node}"
+        return f"{COMMAND} -e 0 -n {nodes} -g {per_node}"
 
 
 def links_of_site(record: Record | None, summary: Summary) -> LinkResults:
@@ -286,8 +286,8 @@ def _plotted(section: Section, s: Summary) -> Section:
 
 
 def docs_from(folder: Path) -> list[Link]:
-    """Links from a page in this folder to the checkout's documentation; none if no documentation is installed."""
-    files = {name: ROOT / "docs" / file for name, file in DOCS.items()} if IN_CHECKOUT else {}
+    """Links from a page in this folder to the documentation; none if it is not installed."""
+    files = {name: ROOT / "docs" / file for name, file in DOCS.items()}
     return [
         Link(name, quote(os.path.relpath(file, folder.absolute()))) for name, file in files.items() if file.is_file()
     ]

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from harness.analysis.labels import device_names, field_word, host_names, recording
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.format import amount, duration
-from harness.common.paths import PROGRAM
+from harness.common.paths import DISTRIBUTION, PROGRAM
 from harness.common.secrets import masked_text
 from harness.common.submission import edit_of, variables_in_words
 from harness.experiment.base import Experiment
@@ -122,7 +122,8 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
         if record.program is not None:
             yield "script", f"{record.program.script}, with {record.program.python}"
             yield "its code", _code(record.program.git)
-        yield "code" if record.program is None else "the harness's code", _code(record.git)
+        ours = "code" if record.program is None else "the harness's code"
+        yield ours, _code(record.git, record.versions.get(DISTRIBUTION))
     if status is not None:
         ran = status.elapsed_ns
         missing = f"; missing: {', '.join(status.missing)}" if status.missing else ""
@@ -139,10 +140,10 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
     yield "left out", "; ".join(inputs.left_out)
 
 
-def _code(git: dict[str, Any]) -> str:
+def _code(git: dict[str, Any], version: str | None = None) -> str:
     commit = git.get("commit")
     if not commit:
-        return "not under git"
+        return f"version {version}" if version else "not under git"
     state = ", with changes that were not committed" if git.get("dirty") else ""
     return f"{str(commit)[:12]} on {git.get('branch')}{state}"
 
@@ -175,8 +176,8 @@ def _files(run: Path) -> list[Table]:
         ("**/*.prv*", "wxparaver {}, then a view from configs/paraver"),
         ("torch/rank*.json.gz", f"https://ui.perfetto.dev; {PROGRAM} export perfetto merges the ranks"),
         ("job.sbatch", "any editor; it is the exact script"),
-        ("run.json", "slurm.sh run {}"),  # launches, so it needs the checkout
-        ("summary.json", PROGRAM + " compare {} OTHER"),
+        ("run.json", f"{PROGRAM} run {{}}"),
+        ("summary.json", f"{PROGRAM} compare {{}} OTHER"),
         ("gpus-monitor/*/samples.csv", "any spreadsheet"),
         ("metrics/rank*.jsonl", "any editor; each line is a JSON object of one step"),
     )

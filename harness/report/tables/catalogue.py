@@ -12,7 +12,7 @@ from harness.analysis.metrics import LABELS, Number
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import cells
-from harness.common.paths import IN_CHECKOUT
+from harness.common.paths import installing
 from harness.report.elements import Table
 from harness.report.tables import communication, efficiency, machine, memory, modules, replay, time
 from harness.report.tables.table import File, FileRow, TableOf, file_of, file_per_device
@@ -104,7 +104,7 @@ def _even(rows: Sequence[FileRow]) -> list[FileRow]:
 def check_parquet() -> None:
     """Check before the work starts that Parquet can be written. Raises RequestError: pyarrow is not installed."""
     if find_spec("pyarrow") is None:
-        install = "bash slurm.sh --install tables" if IN_CHECKOUT else "pip install pyarrow"
+        install = installing("tables")
         raise RequestError(f"export parquet needs pyarrow: run `{install}`, or use export csv")
 
 

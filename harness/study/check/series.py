@@ -192,7 +192,7 @@ def tasks_of(launches: Launches, each: int) -> list[Task]:
     Raises RequestError: an arm cannot run at its site, or steps of the two could not be judged against each other."""
     asked = [(slot, launches[slot.key]) for slot in slots(each)]
     tasks = prepared(
-        [Point(key, one.experiment, one.site, repeat, ["slurm.sh", *one.arguments]) for (key, repeat), one in asked]
+        [Point(key, one.experiment, one.site, repeat, [PROGRAM, *one.arguments]) for (key, repeat), one in asked]
     )
     _refuse_unlike({task.point.key: task.prepared.job for task in tasks})
     return tasks

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from harness.common.errors import RequestError
 from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig, Precision, Sharding
+from harness.common.paths import COMMAND
 from harness.experiment.ddp import DDP
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.exercises import Experiment
@@ -301,7 +302,7 @@ def nearest_fit(asked: Experiment, job: Job) -> NearestFit | None:
         arguments = command_of(experiment, site, job.site.defaults)
         if arguments is None:
             continue
-        found = NearestFit(f"bash slurm.sh {shlex.join(arguments)}", "fits" if share <= FITS else "is tight")
+        found = NearestFit(f"{COMMAND} {shlex.join(arguments)}", "fits" if share <= FITS else "is tight")
         if share <= FITS:
             return found
         tight = tight or found

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
 
+from harness.common.paths import PROGRAM
 from harness.experiment.exercises import Own
 from harness.study.plan.memory import FRAMEWORK_SOURCE, Workload
 from harness.study.plan.plan import LaunchPlan, MemoryPlan, StepPlan
@@ -148,7 +149,7 @@ class Section:
 
 NEEDS_A_MODEL = (
     "memory, step and messages are computed for a model that the harness knows, and not for a training of your own: "
-    "slurm.sh run makes a run, and slurm.sh report measures them"
+    f"{PROGRAM} run makes a run, and {PROGRAM} report measures them"
 )
 
 
@@ -286,7 +287,7 @@ def _communication(w: Workload, step: StepPlan) -> Section:
     if unknown:
         notes.append(
             f"times {' and '.join(unknown)} are not known: the site names no rate (network.link_*_gbps), and no run of "
-            "exercise 0 there has measured one (slurm.sh -e 0)"
+            f"exercise 0 there has measured one ({PROGRAM} -e 0)"
         )
     if step.exposed is not None:
         whole, least = step.exposed.total_ns, step.exposed.least_ns

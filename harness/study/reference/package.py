@@ -24,7 +24,7 @@ from markupsafe import Markup, escape
 from harness.common.bounded_read import Walk, read_bounded_json
 from harness.common.errors import RequestError
 from harness.common.format import amount, duration, percent, shown_in_page, without_scripts
-from harness.common.paths import TEMPLATES
+from harness.common.paths import COMMAND, TEMPLATES
 from harness.common.printable import printable_lines
 from harness.measure.references import INDEX, Reference, StoredRun, read_reference, read_runs, variant_file
 from harness.measure.references import Environment as MadeWith
@@ -33,8 +33,6 @@ from harness.study.lessons import MARKS, Lesson, RelationOutcome, because, decid
 from harness.study.reference.collect import Row, StoredArm, lessons_of, on_gpu, rows, stored_pair
 from harness.study.reference.variants import damaged_traces, list_names, load_list, run_here, traces_root
 from harness.traces.progress import OnProgress
-
-COMMAND = "bash slurm.sh"
 
 
 class TraceLink(NamedTuple):
@@ -127,7 +125,7 @@ def pages(page: ReferencePage) -> dict[str, str]:
     index = _environment().get_template("reference/index.html.j2")
     answer = _environment().get_template("reference/lesson.html.j2")
     look = {"style": _style(), "policy": without_scripts(_style())}
-    found = {"index.html": index.render(page=page, **look)}
+    found = {"index.html": index.render(page=page, command=COMMAND, **look)}
     for lesson in page.lessons:
         found[f"lessons/{lesson.name}.html"] = answer.render(page=page, lesson=lesson, **look)
     return found

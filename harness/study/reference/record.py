@@ -11,6 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from harness.common.errors import RequestError, WorkError
+from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Experiment
 from harness.experiment.parse import command_of
 from harness.launch.backends.registry import backend_of
@@ -159,7 +160,7 @@ def _entry(variant: Variant, found: Sequence[Collected], stored: Sequence[Stored
     return StoredVariant(
         name=variant.name,
         lessons=variant.lessons,
-        command=" ".join(["bash slurm.sh", *(command_of(first.asked) or ["run"])]),
+        command=" ".join([COMMAND, *(command_of(first.asked) or ["run"])]),
         asked=first.asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
         compared=first.compared,
         runs=len(stored),
@@ -208,7 +209,7 @@ def plan_recording(name: str | None, list_given: str, only: Sequence[str], repea
     same_kind(whole, device_of(site))
     asked = [(variant.name, _at_site(variant.name, variant.asks, site)) for variant in chosen.variants]
     points = [
-        Point(key, experiment, site, repeat, ["slurm.sh", *(command_of(experiment) or [])])
+        Point(key, experiment, site, repeat, [PROGRAM, *(command_of(experiment) or [])])
         for repeat in range(repeats)
         for key, experiment in asked
     ]

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import RequestError, WorkError, nearest, nearest_or_list
-from harness.common.paths import CONFIGS, expanded
+from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
@@ -73,7 +73,7 @@ class VariantList(FilePart):
         Raises RequestError: a sentence for each name that it does not have."""
         known = [variant.name for variant in self.variants]
         hints = {
-            name: nearest_or_list(name, known, "slurm.sh reference record --dry-run lists all")
+            name: nearest_or_list(name, known, f"{PROGRAM} reference record --dry-run lists all")
             for name in names
             if name not in known
         }
@@ -131,7 +131,7 @@ def _misfits(found: VariantList) -> Iterator[str]:
 
 def _lesson_misfits(variant: Variant, name: str, device: str) -> Iterator[str]:
     if name not in lesson_names():
-        hint = nearest_or_list(name, lesson_names(), "slurm.sh lesson lists all")
+        hint = nearest_or_list(name, lesson_names(), f"{PROGRAM} lesson lists all")
         yield f"variant {variant.name}: there is no lesson {name}{hint}"
         return
     pair = load_lesson(name).pair(cpu=device == "cpu")

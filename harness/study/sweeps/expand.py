@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
+from harness.common.paths import PROGRAM
 from harness.experiment.exercises import Experiment, Own
 from harness.experiment.options import VALUE, options_of
 from harness.experiment.parse import command_of, validate
@@ -156,7 +157,7 @@ def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], l
 def _task(common: _Common, ready: Prepared, key: str, repeat: int) -> Task:
     arguments = command_of(ready.asked, None, common.site.defaults) or []
     where = arguments.index("--") if "--" in arguments else len(arguments)
-    command = ["slurm.sh", *arguments[:where], *common.place, *arguments[where:]]
+    command = [PROGRAM, *arguments[:where], *common.place, *arguments[where:]]
     return Task(Point(key, ready.asked, common.site, repeat, command), ready)
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError, nearest_or_list
+from harness.common.paths import PROGRAM
 from harness.common.secrets import holds_secret
 from harness.common.training_python import active_python
 from harness.run import SECRET_MODE, disk_error, make_shared, why_invalid, write_atomically
@@ -90,7 +91,7 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
         return SweepRequest(word, found.sweep, found)
     path = shipped_sweep(word)
     if path is None:
-        where = "slurm.sh sweep lists all; the path of a sweep file is taken, too"
+        where = f"{PROGRAM} sweep lists all; the path of a sweep file is taken, too"
         hint = nearest_or_list(word, [*sweep_names(), *all_series()], where)
         raise RequestError(f"sweep: there is no sweep {word!r}{hint}")
     return SweepRequest(name or word, read_sweep(path), stored_request(name or word))
@@ -121,6 +122,6 @@ def refuse_another(series: str, stored: Stored | None, sweep: Sweep, site: Site)
     changed = [field for field in now if now[field] != before[field] and field not in _MAY_CHANGE]
     if changed:
         raise RequestError(
-            f"series {series} began with another {' and '.join(changed)}: `slurm.sh sweep {series}` continues the old "
+            f"series {series} began with another {' and '.join(changed)}: `{PROGRAM} sweep {series}` continues the old "
             "one, or give the new one another name with --name"
         )

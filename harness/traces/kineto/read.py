@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.common.paths import PROGRAM
 from harness.traces.columns import (
     constant,
     distinct,
@@ -53,7 +54,7 @@ _HOST_STANDS_IN = (
 )
 _NOTHING = (
     "the file holds {what}, which are neither a device's work nor operators of PyTorch: record with torch.profiler, "
-    "nsys or rocprofv3, as `slurm.sh run -- PROGRAM` does"
+    f"nsys or rocprofv3, as `{PROGRAM} run -- PROGRAM` does"
 )
 _EMPTY = "the file holds no span of time: nothing ran while the profiler recorded"
 _SAME_NUMBERS = (

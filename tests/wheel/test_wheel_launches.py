@@ -1,0 +1,140 @@
+"""Where the wheel is installed and there is no checkout: everything that a checkout launches, by another name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.cli.commands import COMMANDS
+from tests.wheel.wheel_shared import ROOT, Installed
+
+EVERY_HELP = """
+from harness.cli.main import main
+from harness.cli.commands import COMMANDS
+for words in [[], ["help"], ["--help"], ["--help", "--all"], *(["help", name] for name in COMMANDS)]:
+    assert main(words) == 0, words
+"""
+
+
+def test_from_nothing_to_the_first_answer_are_two_lines_and_no_git(installed: Installed, traces: list[Path]) -> None:
+    """`pip install WHEEL` has made the environment; this is the second line."""
+    assert installed("-c", "import shutil; print(shutil.which('git'))", program="python").stdout == "None\n"
+    done = installed("report", traces[0].parent)
+    assert done.returncode == 0, done.stderr
+    assert "of 1.00 ms a step" in done.stdout
+
+
+def test_the_installed_package_is_neither_the_checkouts_nor_does_it_see_what_is_not_declared(
+    installed: Installed,
+) -> None:
+    code = "import harness, importlib.util as u; print(harness.__file__, u.find_spec('torch'), u.find_spec('pytest'))"
+    said = installed("-c", code, program="python").stdout.split()
+    assert said[1:] == ["None", "None"]
+    assert Path(said[0]) == installed.package / "files" / "harness" / "__init__.py"
+    assert ROOT not in Path(said[0]).parents
+
+
+def test_its_version_says_where_it_is(installed: Installed) -> None:
+    said = installed("--version").stdout.splitlines()
+    assert said[0].startswith("training-traces ")
+    assert said[1:] == [f"installed in {installed.package / 'files'}"]
+
+
+def test_every_help_page_names_the_installed_command(installed: Installed) -> None:
+    done = installed("-c", EVERY_HELP, program="python")
+    assert done.returncode == 0, done.stderr
+    assert "slurm.sh" not in done.stdout
+    assert all(f"Usage: training-traces {name}" in done.stdout for name in COMMANDS)
+
+
+def test_every_document_that_a_help_page_names_is_there(installed: Installed) -> None:
+    done = installed("-c", EVERY_HELP, program="python")
+    named = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("More: ")]
+    assert named
+    assert all(Path(each).is_file() for each in named)
+
+
+@pytest.mark.parametrize(
+    "words", [["-e", "1"], ["run", "-g", "2", "--", "train.py"], ["lesson", "1a", "--run"], ["sweep", "batch-size"]]
+)
+def test_without_the_training_packages_one_sentence_has_the_line_to_type(
+    installed: Installed, words: list[str]
+) -> None:
+    (installed.folder / "train.py").write_text("print('trained')\n")
+    before = installed.files()
+    done = installed(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert "training packages" in last
+    assert "pip install 'training-traces[train]'" in last
+    assert installed.files() == before
+
+
+def test_a_cluster_gets_a_script_that_names_only_what_is_installed(installed: Installed) -> None:
+    done = installed("-e", "2", "-n", "2", "--site", "leonardo", "--dry-run", "--", "--mixed-precision")
+    assert done.returncode == 0, done.stderr
+    assert str(ROOT) not in done.stdout
+    named = [word.strip("'\"") for word in done.stdout.split() if str(installed.package) in word]
+    assert any(each.endswith("exercises/exercise_2_DeepSpeed/train.py") for each in named)
+    parsed = subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=False, capture_output=True)
+    assert parsed.returncode == 0, parsed.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["sites"], "leonardo"),
+        (["lesson"], "1a"),
+        (["lesson", "1a"], "Is the GPU waiting for data?"),
+        (["sweep"], "training-traces sweep NAME"),
+        (["reference", "show"], "cpu-miniatures"),
+        (["reference", "record", "--dry-run", "--site", "leonardo"], "training-traces -e 1"),
+        (["ls"], "start one: training-traces -e 1"),
+        (["-e", "1", "--plan", "--site", "leonardo"], "memory"),
+        (["help", "agents"], "training-traces report"),
+    ],
+)
+def test_what_students_and_instructors_type_works(installed: Installed, words: list[str], shown: str) -> None:
+    done = installed(*words)
+    assert shown in done.stdout + done.stderr
+    assert done.returncode == (words == ["ls"] and 2), done.stderr
+    assert "slurm.sh" not in done.stdout + done.stderr
+
+
+@pytest.mark.train
+def test_exercise_1_trains_in_the_current_folder_with_the_packages_of_the_tests(trainer: Installed) -> None:
+    before = trainer.files()
+    done = trainer("-e", "1", "-g", "2", "--", "--active-steps", "3")
+    assert done.returncode == 0, done.stderr
+    runs = trainer.folder / "exercises" / "exercise_1_DDP" / "profiler"
+    (record,) = runs.glob("*/run.json")
+    made = json.loads(record.read_text())
+    assert made["command"][0] == "training-traces"
+    assert made["versions"]["training-traces"]
+    assert set(made["git"].values()) == {None}
+    assert [each for each in trainer.files() if str(trainer.package) in each and each not in before] == []
+    report = trainer("report", "last", "--json")
+    summary = json.loads(report.stdout)
+    places = {line["where"]["file"] for line in summary["lines"]}
+    assert places
+    assert all("exercises/exercise_1_DDP" in place or "exercises/utils" in place for place in places)
+
+
+@pytest.mark.train
+def test_an_own_training_is_observed(trainer: Installed) -> None:
+    (trainer.folder / "train.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(64, 64)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for _ in range(40):\n"
+        "    optimizer.zero_grad()\n"
+        "    model(torch.randn(8, 64)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    done = trainer("run", "-g", "1", "--", "train.py")
+    assert done.returncode == 0, done.stderr
+    (record,) = (trainer.folder / "runs" / "own" / "profiler").glob("*/run.json")
+    assert list(record.parent.glob("torch/rank0.json.gz"))
