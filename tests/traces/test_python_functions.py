@@ -23,6 +23,7 @@ from harness.traces.python_functions import Owner, python_function
         ("/workspace/sglang/python/sglang/srt/scheduler.py", Owner.FRAMEWORK),
         ("/opt/venv/lib/python3.12/site-packages/timm/data/loader.py", Owner.FRAMEWORK),
         ("/opt/venv/lib/python3.12/site-packages/anything/x.py", Owner.LIBRARY),
+        ("/opt/venv/lib/python3.12/site-packages/harness/files/exercises/exercise_1_DDP/train.py", Owner.USER),
         ("/usr/lib/python3/dist-packages/numpy/core.py", Owner.LIBRARY),
         ("/opt/conda/lib/python3.10/threading.py", Owner.LIBRARY), ("threading.py", Owner.LIBRARY),
         ("multiprocessing/pool.py", Owner.LIBRARY), ("torch/nn/modules/module.py", Owner.LIBRARY),

@@ -47,7 +47,8 @@ def test_every_help_page_names_the_installed_command(installed: Installed) -> No
     done = installed("-c", EVERY_HELP, program="python")
     assert done.returncode == 0, done.stderr
     assert "slurm.sh" not in done.stdout
-    assert all(f"Usage: training-traces {name}" in done.stdout for name in COMMANDS)
+    assert all(f"Usage: training-traces {name}" in done.stdout for name in COMMANDS if name != "run")
+    assert "training-traces run [-n NODES]" in done.stdout
 
 
 def test_every_document_that_a_help_page_names_is_there(installed: Installed) -> None:
@@ -57,9 +58,10 @@ def test_every_document_that_a_help_page_names_is_there(installed: Installed) ->
     assert all(Path(each).is_file() for each in named)
 
 
-@pytest.mark.parametrize(
-    "words", [["-e", "1"], ["run", "-g", "2", "--", "train.py"], ["lesson", "1a", "--run"], ["sweep", "batch-size"]]
-)
+TRAINS_HERE = ["-e 1", "run -g 2 -- train.py", "lesson 1a --run"]
+
+
+@pytest.mark.parametrize("words", map(str.split, TRAINS_HERE), ids=TRAINS_HERE)
 def test_without_the_training_packages_one_sentence_has_the_line_to_type(
     installed: Installed, words: list[str]
 ) -> None:
@@ -88,7 +90,7 @@ def test_a_cluster_gets_a_script_that_names_only_what_is_installed(installed: In
     [
         (["sites"], "leonardo"),
         (["lesson"], "1a"),
-        (["lesson", "1a"], "Is the GPU waiting for data?"),
+        (["lesson", "1a", "--hint"], "Is the GPU waiting for data?"),
         (["sweep"], "training-traces sweep NAME"),
         (["reference", "show"], "cpu-miniatures"),
         (["reference", "record", "--dry-run", "--site", "leonardo"], "training-traces -e 1"),
@@ -100,7 +102,7 @@ def test_a_cluster_gets_a_script_that_names_only_what_is_installed(installed: In
 def test_what_students_and_instructors_type_works(installed: Installed, words: list[str], shown: str) -> None:
     done = installed(*words)
     assert shown in done.stdout + done.stderr
-    assert done.returncode == (words == ["ls"] and 2), done.stderr
+    assert done.returncode == 0, done.stderr
     assert "slurm.sh" not in done.stdout + done.stderr
 
 
@@ -116,25 +118,21 @@ def test_exercise_1_trains_in_the_current_folder_with_the_packages_of_the_tests(
     assert made["versions"]["training-traces"]
     assert set(made["git"].values()) == {None}
     assert [each for each in trainer.files() if str(trainer.package) in each and each not in before] == []
-    report = trainer("report", "last", "--json")
-    summary = json.loads(report.stdout)
-    places = {line["where"]["file"] for line in summary["lines"]}
-    assert places
-    assert all("exercises/exercise_1_DDP" in place or "exercises/utils" in place for place in places)
 
 
-@pytest.mark.train
-def test_an_own_training_is_observed(trainer: Installed) -> None:
-    (trainer.folder / "train.py").write_text(
-        "import torch\n"
-        "model = torch.nn.Linear(64, 64)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
-        "for _ in range(40):\n"
-        "    optimizer.zero_grad()\n"
-        "    model(torch.randn(8, 64)).sum().backward()\n"
-        "    optimizer.step()\n"
-    )
-    done = trainer("run", "-g", "1", "--", "train.py")
-    assert done.returncode == 0, done.stderr
-    (record,) = (trainer.folder / "runs" / "own" / "profiler").glob("*/run.json")
-    assert list(record.parent.glob("torch/rank0.json.gz"))
+WHOSE = """
+import psutil
+from harness.common.paths import ROOT
+from harness.live import collect
+from harness.observe import lines
+from harness.traces.python_functions import Owner, owner_of
+for file in ("exercise_1_DDP/train.py", "utils/loaders.py", "utils/faults/inject.py", psutil.__file__):
+    path = str(ROOT / "exercises" / file)
+    print(lines.is_users(path), collect.is_users(path), owner_of(path) is Owner.USER)
+"""
+
+
+def test_an_installed_exercise_is_the_users_program_and_no_package_of_others(installed: Installed) -> None:
+    """So a line of it can be where time was lost; of the file that injects a fault none is, as in a checkout."""
+    done = installed("-c", WHOSE, program="python")
+    assert done.stdout.splitlines() == ["True True True", "True True True", "False False True", "False False False"]
