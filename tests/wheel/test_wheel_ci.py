@@ -77,23 +77,27 @@ def quick(variables: dict[str, str]) -> dict[str, str]:
 
 @needs_revisions
 @pytest.mark.train
-def test_gitlabs_job_fails_where_the_training_became_slower(trainer: Installed, repository: Path) -> None:
+def test_gitlabs_job_ends_with_the_verdict_that_it_keeps(trainer: Installed, repository: Path) -> None:
+    """HEAD is ten times as slow: worse, or on a busy machine not to be told."""
     script, variables = of_gitlab()
     base = run("git", "-C", repository, "rev-parse", "HEAD~1").stdout.strip()
     done = ran(trainer, script, quick(variables) | {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base})
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "worse" in (repository / "check.md").read_text()
-    assert ElementTree.parse(repository / "check.xml").getroot().find(".//failure") is not None
+    assert done.returncode in (1, 3), done.stdout + done.stderr
+    verdict = {1: "worse", 3: "cannot tell"}[done.returncode]
+    assert verdict in (repository / "check.md").read_text().splitlines()[0]
+    case = ElementTree.parse(repository / "check.xml").getroot().find(".//testcase")
+    assert case is not None
+    assert (case.find("failure") is not None) == (done.returncode == 1)
 
 
 @needs_revisions
 @pytest.mark.long
 @pytest.mark.train
-def test_githubs_step_fails_where_the_training_became_slower(trainer: Installed, repository: Path) -> None:
+def test_githubs_step_fails_only_where_the_training_became_slower(trainer: Installed, repository: Path) -> None:
     script, variables = of_github()
     summary = repository / "summary.md"
     done = ran(trainer, script, quick(variables) | {"BASE": "HEAD~1", "GITHUB_STEP_SUMMARY": str(summary)})
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == (0 if "::warning::" in done.stdout else 1), done.stdout + done.stderr
     assert summary.read_text() == (repository / "check.md").read_text()
 
 

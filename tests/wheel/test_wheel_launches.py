@@ -96,7 +96,6 @@ def test_a_cluster_gets_a_script_that_names_only_what_is_installed(installed: In
         (["reference", "record", "--dry-run", "--site", "leonardo"], "training-traces -e 1"),
         (["ls"], "start one: training-traces -e 1"),
         (["-e", "1", "--plan", "--site", "leonardo"], "memory"),
-        (["help", "agents"], "training-traces report"),
     ],
 )
 def test_what_students_and_instructors_type_works(installed: Installed, words: list[str], shown: str) -> None:
