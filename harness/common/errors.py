@@ -11,6 +11,7 @@ Everything else that escapes is a bug and may show its traceback.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -44,8 +45,19 @@ class TrainingNeeded(HarnessError):
     def __init__(self) -> None:
         super().__init__(
             f"a run on this machine needs the training packages, about a gigabyte, and {ENVIRONMENT} does not have "
-            f"them: {installing('train')}"
+            f"them: {installing('train')}{_needs_newer()}"
         )
+
+
+OLDEST_TO_TRAIN = (3, 11)  # of the extra `train`: of its pinned transformers
+
+
+def _needs_newer() -> str:
+    """The end of the sentence where the extra `train` cannot be installed with this Python."""
+    if sys.version_info >= OLDEST_TO_TRAIN:
+        return ""
+    oldest, this = (".".join(map(str, version[:2])) for version in (OLDEST_TO_TRAIN, sys.version_info))
+    return f"; they need Python {oldest} or newer, and this is {this}"
 
 
 class TablesNeeded(HarnessError):

@@ -75,9 +75,9 @@ def test_every_part_that_can_be_written_is_in_one_document() -> None:
     assert sorted(re.findall(r"^<!-- written: (.+) -->$", texts, re.M)) == sorted(PARTS)
 
 
-def test_users_have_at_most_fourteen_pages_and_the_readme_leads_to_each() -> None:
+def test_users_have_at_most_fifteen_pages_and_the_readme_leads_to_each_and_to_the_page_for_programs() -> None:
     pages = {path.name for path in (ROOT / "docs").glob("*.md")}
-    assert 0 < len(pages) <= 14
+    assert 0 < len(pages - {"SKILL.md"}) <= 15
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {name for name in pages if f"(docs/{name}" not in readme} == set()
 

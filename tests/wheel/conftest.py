@@ -20,9 +20,11 @@ from tests.wheel.wheel_shared import ROOT, Installed, run
 FOLDERS = ("harness", "configs", "templates", "exercises", "containers", "docs", "scripts/wheel")
 SOURCES = (*FOLDERS, "pyproject.toml", "README.md", "LICENSE")
 # What runs, a course and Python leave in the folders.
-LEFT = ("exercises/exercise_1_DDP/profiler/run/run.json", "exercises/exercise_1_DDP/logs/1/log.out")
-LEFT += ("exercises/.local/1/x.pkl", "exercises/series/a/plan.json", "exercises/runs.html", "configs/course.env")
-LEFT += ("harness/cli/__pycache__/main.cpython-311.pyc",)
+LEFT = (
+    "exercises/exercise_1_DDP/profiler/run/run.json", "exercises/exercise_1_DDP/logs/1/log.out",
+    "exercises/.local/1/x.pkl", "exercises/series/a/plan.json", "exercises/runs.html", "configs/course.env",
+    "harness/cli/__pycache__/main.cpython-311.pyc",
+)  # fmt: skip
 
 
 def tracked() -> list[str]:
