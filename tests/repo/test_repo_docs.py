@@ -161,7 +161,7 @@ def test_documented_launches_are_valid_requests(words: str, capsys: pytest.Captu
 
 def dependencies() -> Iterator[Requirement]:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    table = text[text.index("[project]") : text.index("[tool.")]
+    table = text[text.index("\ndependencies = [") : text.index("[tool.")]
     for found in re.findall(r'^  "([^"]+)",$', table, re.M):
         yield Requirement(found)
 
