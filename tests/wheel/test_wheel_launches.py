@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -79,8 +80,9 @@ def test_a_cluster_gets_a_script_that_names_only_what_is_installed(installed: In
     done = installed("-e", "2", "-n", "2", "--site", "leonardo", "--dry-run", "--", "--mixed-precision")
     assert done.returncode == 0, done.stderr
     assert str(ROOT) not in done.stdout
-    named = [word.strip("'\"") for word in done.stdout.split() if str(installed.package) in word]
-    assert any(each.endswith("exercises/exercise_2_DeepSpeed/train.py") for each in named)
+    named = set(re.findall(rf"{re.escape(str(installed.package))}[\w./-]*", done.stdout))
+    assert {each.rpartition("/")[2] for each in named} >= {"files", "supervise.py", "node.py", "train.py"}
+    assert all(Path(each).exists() for each in named)
     parsed = subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=False, capture_output=True)
     assert parsed.returncode == 0, parsed.stderr
 
