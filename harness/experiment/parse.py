@@ -20,7 +20,7 @@ from harness.common.secrets import masked_words
 from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
 from harness.experiment.options import VALUE, Flag, Option, options_of
 from harness.experiment.own import HOW_TO_TYPE
-from harness.observe.job_folder import COMMAND
+from harness.observe.job_folder import WORD
 
 Given = Mapping[str, Any]
 """Field name → the word or fixed value that was given for it."""
@@ -151,7 +151,7 @@ def asked_text(
     experiment: Experiment, typed: Sequence[str], site: str | None = None, defaults: Given | None = None
 ) -> str:
     """The flags that differ from the default, without secrets; of a mystery and where no flags ask for it, as typed."""
-    if list(typed[:1]) == [COMMAND]:  # of a command that was not launched by us
+    if list(typed[:1]) == [WORD]:  # of a command that was not launched by us
         return shlex.join(masked_words(typed))
     words = masked_words(command_of(experiment, site, defaults) or list(typed))
     return shlex.join(words if isinstance(experiment, Own) else [word for word in words if word != "--"])

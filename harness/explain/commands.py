@@ -20,7 +20,7 @@ from harness.experiment.base import Experiment, Fields, MeasuredRun
 from harness.experiment.options import options_of
 from harness.experiment.own import Own
 from harness.experiment.parse import asked_text, command_of, validate
-from harness.observe.job_folder import COMMAND
+from harness.observe.job_folder import WORD
 from harness.site.site import Site, load_site
 from harness.theory.memory import state_bytes
 
@@ -182,7 +182,7 @@ def _asked(summary: Summary) -> Experiment | None:
     asked = summary.experiment
     if not isinstance(asked, Experiment) or not summary.run or any(asked.broken_rules()):
         return None
-    return None if list(summary.run.get("command") or [])[1:2] == [COMMAND] else asked
+    return None if list(summary.run.get("command") or [])[1:2] == [WORD] else asked
 
 
 def _fits(summary: Summary, changed: Experiment, fields: Fields) -> bool:

@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
-from harness.common.paths import PROGRAM, PYTHON_PATH
+from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.live import processes
 from harness.observe import job_folder
@@ -107,7 +107,7 @@ def _binds(command: Sequence[str], environ: Mapping[str, str], joined: Joined) -
     """So that a container which this command starts shows the observer and the run."""
     if not any(Path(word).name in _RUNTIMES for word in command):
         return {}
-    paths = [str(PYTHON_PATH), str(joined.path)] + ([] if joined.memory is None else [str(joined.memory)])
+    paths = [str(ROOT), str(joined.path)] + ([] if joined.memory is None else [str(joined.memory)])
     names = [f"{runtime.upper()}_{name}" for runtime in _RUNTIMES for name in ("BIND", "BINDPATH")]
     given = [name for name in names if environ.get(name)] or ["APPTAINER_BIND", "SINGULARITY_BIND"]
     return {name: ",".join([*filter(None, [environ.get(name)]), *paths]) for name in given}
@@ -210,7 +210,7 @@ class Observed:
     def _ours(self) -> dict[str, str]:
         """The environment of our own programs: the user's, without what the training sees of us."""
         found = {name: text for name, text in self._before.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-        found |= {"PYTHONPATH": str(PYTHON_PATH), job_folder.VARIABLE: job_folder.OFF[0]}
+        found |= {"PYTHONPATH": str(ROOT), job_folder.VARIABLE: job_folder.OFF[0]}
         return found if self._joined.memory is None else found | {MEMORY: str(self._joined.memory)}
 
     def _wait(self, waits: set[signal.Signals], group: _Group) -> int:
@@ -273,7 +273,7 @@ class Observed:
         if self._reports and not code:
             self._report()
         else:
-            say(self._before, f"{PROGRAM} report {joined.job_id} shows where its time went", always=True)
+            say(self._before, f"{COMMAND} report {joined.job_id} shows where its time went", always=True)
 
     def _open_nodes(self) -> list[Path]:
         import json
@@ -318,7 +318,7 @@ class Observed:
                 check=False,
             )
             return
-        say(self._before, f"the report takes long: {PROGRAM} report {self._joined.job_id} makes it later", always=True)
+        say(self._before, f"the report takes long: {COMMAND} report {self._joined.job_id} makes it later", always=True)
 
 
 class _Group:

@@ -27,7 +27,7 @@ def settings() -> dict[str, Any]:
 
 def _request() -> Request:
     words = [*getattr(sys, "orig_argv", [sys.executable, *sys.argv])]
-    return Request(command=words, typed=["training-traces", job_folder.COMMAND, "--", *words], start_in=_started_in)
+    return Request(command=words, typed=["training-traces", job_folder.WORD, "--", *words], start_in=_started_in)
 
 
 try:

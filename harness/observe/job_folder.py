@@ -28,7 +28,7 @@ from harness.common.secrets import holds_secret
 
 SETTINGS = "observe.json"
 VARIABLE = "HARNESS_OBSERVE"  # the settings' file of the run that a process belongs to; or how it finds one
-COMMAND = "observe"  # the word before the command
+WORD = "observe"  # the word before the command
 BY_ITSELF = "module"  # its value where no command of ours stands before the training
 PYTHON = "HARNESS_OBSERVE_PYTHON"  # then, our own Python, which runs what stands beside a training
 OFF = ("off", "0", "no")  # its values for a user who does not want it

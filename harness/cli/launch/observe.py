@@ -13,12 +13,12 @@ from typing import NoReturn
 
 from harness.cli.page import Page
 from harness.common.errors import RequestError, WorkError, given_twice, nearest_or_list
-from harness.common.paths import IN_CHECKOUT, PROGRAM, ROOT
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.printable import printable
 from harness.observe import job_folder
 from harness.observe.job_folder import Request
 
-OBSERVE = job_folder.COMMAND
+OBSERVE = job_folder.WORD
 PROFILERS = ("none", "torch", "nsys")
 ON_HANG = ("report", "stop")
 SHELLS = ("sh", "lua", "tcl")
@@ -65,7 +65,7 @@ def become_command(argv: Sequence[str]) -> NoReturn:
     at = words.index("--")
     given, command = _flags(words[:at]), words[at + 1 :]
     if not command:
-        raise RequestError(f"observe: name a command after --, as in {PROGRAM} observe -- torchrun train.py")
+        raise RequestError(f"observe: name a command after --, as in {COMMAND} observe -- torchrun train.py")
     for flag in ("--env", "--summary"):
         if flag in given:
             raise RequestError(f"observe {flag} takes no command: leave out --")
@@ -109,7 +109,7 @@ def observe(arguments: list[str]) -> int:
     if "--summary" in given and len(given) == 1:
         print("\n".join(summary_lines(given["--summary"])))
         return 0
-    raise RequestError(f"observe: name a command after --, as in {PROGRAM} observe -- torchrun train.py")
+    raise RequestError(f"observe: name a command after --, as in {COMMAND} observe -- torchrun train.py")
 
 
 def _flags(words: Sequence[str]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
             continue
         if name not in _VALUES:
             if not word.startswith("-"):
-                hint = f": a command stands after --, as in {PROGRAM} observe -- {printable(word)} …"
+                hint = f": a command stands after --, as in {COMMAND} observe -- {printable(word)} …"
                 raise RequestError(f"observe: unexpected word {printable(word)!r}{hint}")
             raise RequestError(
                 f"observe: unknown flag {printable(name)}"
@@ -193,5 +193,5 @@ def summary_lines(job_id: str) -> list[str]:
     if said.attempt is not None and said.attempt.command:
         lines.append(f"Try: {said.attempt.command}")
     else:
-        lines.append(f"More: {'bash ' * IN_CHECKOUT}{f'{ROOT}/' * IN_CHECKOUT}{PROGRAM} report {run.job_id}")
+        lines.append(f"More: {COMMAND} report {run.job_id}")
     return [printable(line) for line in lines]
