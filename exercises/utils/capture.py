@@ -8,7 +8,8 @@ from exercises.utils.arguments import TrainingArguments
 from exercises.utils.memory_tracker import Snapshot
 from harness.observe import capture
 from harness.observe.capture import Capture
-from harness.observe.lines import LineSampler
+from harness.observe.heartbeat import PROGRESS
+from harness.observe.job_time import sampler_of_rank
 from harness.observe.module_ranges import ModuleRanges
 
 __all__ = ["Capture", "open_capture"]
@@ -48,7 +49,7 @@ class _Watched(Capture):
         self._profiler.abandon()
 
     def __enter__(self) -> Capture:
-        self._sampler = LineSampler(self._run_dir, self._rank)
+        self._sampler = sampler_of_rank(self._run_dir, self._rank, lambda: (PROGRESS.step, PROGRESS.phase))
         self._until.callback(self._sampler.close)
         if self._module_ranges is not None:
             ranges = ModuleRanges(self._module_ranges, self._for_nsys)

@@ -42,7 +42,8 @@ def run_folder() -> Path:
     environ, request = dict(os.environ), _request()
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     joined = job_folder.join(environ, Path(main or sys.argv[0] or "python").name, _started_in)
-    job_folder.write_settings(joined, request)
+    # What this process starts from now on belongs to this run: a compiler's workers have its RANK, and are no ranks.
+    os.environ[job_folder.VARIABLE] = str(job_folder.write_settings(joined, request))
     if joined.memory is not None:
         os.environ[MEMORY] = str(joined.memory)
     if joined.first:

@@ -1,4 +1,5 @@
-"""Which line of the user's code the main thread is in, sampled by a thread of its own: `lines/rank<R>.jsonl`.
+"""Which line of the user's code the main thread is in, sampled by a thread of its own: `lines/rank<R>.jsonl`. Each look
+is also told to the record of the job's time (job_time.py), which begins before the process shows to be a rank.
 
 One JSON object per line: `start`; `place`, once for each place before its first use, with the source around it and
 with the user's lines that called it; `at`, whenever the main thread is seen at another place than before, and at each
@@ -22,10 +23,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
+from harness.common.job_time import IMPORTS
 from harness.common.metrics_lines import lines_file
 from harness.common.paths import INSTALLED_EXERCISES
+from harness.observe.marks import Kind, kind_of, subject_of
 
 HZ, WINDOW_HZ = 50, 200  # samples per second, outside of the profiled steps and inside
 FLUSH_S = 0.1  # between two writes
@@ -38,6 +41,9 @@ PATIENCE_S = 0.00005
 _PR_SET_TIMERSLACK = 29  # prctl(2)
 CALLERS = 8  # of a place that are written, the nearest
 MOST_WITH_CALLERS = 4096  # places; a program with more of them calls itself in ever new ways
+MOST_PACKAGES = 8  # that import each other, the innermost
+LATE = 3  # periods between two looks, from which the sampler was kept from looking by what it then sees
+UNKNOWN = Kind(False)
 _OTHERS = ("site-packages", "dist-packages")
 # Python 3.11 may make a frame object while another thread runs and leaves that frame, if its making starts a garbage
 # collection: the object then points into memory that is used for something else. So no garbage is collected during a
@@ -56,27 +62,66 @@ class Place(NamedTuple):
     function: str
 
 
-class LineSampler:
-    """Samples the main thread until `close`, `faster` while the profiled steps run. on_flush: called whenever samples
-    are written, ten times a second, by the sampler's thread."""
+class Look(NamedTuple):
+    """What the main thread was seen in: the part of the job's time (empty: none is known), and of an import the
+    packages, the outermost first. places: the user's, the innermost first. middle_ns: between this look and the one
+    before; where the sampler was kept from looking, that one."""
 
-    def __init__(self, run_dir: Path, rank: int, on_flush: Callable[[], object] = lambda: None) -> None:
-        path = lines_file(run_dir, rank)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("w", buffering=1, encoding="utf-8")  # a child of fork has nothing to write again
+    part: str
+    what: tuple[str, ...]
+    places: tuple[Place, ...]
+    middle_ns: int
+    unix_ns: int
+
+
+class Record(Protocol):
+    """What is told each look."""
+
+    def saw(self, look: Look) -> None:
+        """The main thread was looked at."""
+
+    def flush(self) -> None:
+        """A tenth of a second has passed."""
+
+    def close(self) -> None:
+        """The process ends."""
+
+
+if TYPE_CHECKING:  # Python 3.8 cannot evaluate it
+    Seen = tuple[CodeType, int, Any]  # of a frame: its code, its line, and what it is about
+
+
+class LineSampler:
+    """Samples the main thread until `close`, `faster` while the profiled steps run. record: is told each look."""
+
+    def __init__(self, record: Record | None = None) -> None:
+        self.pid = os.getpid()
+        self._record = record
+        self._file: TextIO | None = None
         self._main = threading.main_thread().ident
-        self._own: dict[CodeType, bool] = {}
+        self._kinds: dict[CodeType, Kind | None] = {}
         self._ids: dict[tuple[Place, ...], int] = {}
         self._last: int | None = -1
         self._looked_ns = 0
         self._pending: list[tuple[int, int, int | None]] = []  # times of two looks, and the place
-        self._on_flush, self._flush_at_s = on_flush, 0.0
+        self._on_flush: Callable[[], object] = lambda: None
+        self._flush_at_s = 0.0
         self._is_fast, self._period_s = False, 1 / HZ
         self._interval_s: float | None = None  # Python's own, while it is ours
         self._stop = threading.Event()
-        self._write(event="start", rank=rank, host=socket.gethostname(), pid=os.getpid(), hz=HZ, unix_ns=time.time_ns())
         self._thread = threading.Thread(target=self._run, name="observer lines", daemon=True)
         self._thread.start()
+
+    def write_to(self, run_dir: Path, rank: int, on_flush: Callable[[], object] = lambda: None) -> None:
+        """From now on write the lines of this rank. on_flush: called whenever samples are written, ten times a second,
+        by the sampler's thread."""
+        path = lines_file(run_dir, rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w", buffering=1, encoding="utf-8")  # a child of fork has nothing to write again
+        self._on_flush = on_flush
+        started = {"event": "start", "rank": rank, "host": socket.gethostname(), "pid": os.getpid(), "hz": HZ}
+        file.write(json.dumps({**started, "unix_ns": time.time_ns()}) + "\n")
+        self._file = file
 
     def faster(self, fast: bool) -> None:
         """Sample at the rate of the profiled steps, or of the others."""
@@ -90,14 +135,17 @@ class LineSampler:
 
     def close(self) -> None:
         """Write what is left."""
-        if self._stop.is_set():
+        if self._stop.is_set() or self.pid != os.getpid():
             return
         self._stop.set()
         self.faster(False)
         self._thread.join(1.0)
         self._write_pending()
         self._write(event="end", unix_ns=time.time_ns())
-        self._file.close()
+        if self._record is not None:
+            self._record.close()
+        if self._file is not None:
+            self._file.close()
 
     def _run(self) -> None:
         try:
@@ -109,6 +157,8 @@ class LineSampler:
                     self._flush_at_s = time.monotonic() + FLUSH_S
                     self._write_pending()
                     self._on_flush()
+                    if self._record is not None:
+                        self._record.flush()
         except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
             print(f"observer: no more lines, because {error!r}", file=sys.stderr)
 
@@ -124,7 +174,13 @@ class LineSampler:
                 gc.enable()
         unix_ns = time.time_ns()
         before_ns, self._looked_ns = self._looked_ns, unix_ns
-        places = self._users(found)
+        part, what, places = self._told(found)
+        if self._record is not None:
+            period_ns = int(self._period_s * 1e9)
+            middle_ns = before_ns if 0 < before_ns < unix_ns - LATE * period_ns else unix_ns - period_ns // 2
+            self._record.saw(Look(part, what, places, middle_ns, unix_ns))
+        if self._file is None:
+            return
         number = None if not places else self._number(places)
         if number != self._last or self._is_fast:
             self._last = number
@@ -133,29 +189,47 @@ class LineSampler:
     def _write_pending(self) -> None:
         pending, self._pending = self._pending, []
         at = ({"event": "at", "unix_ns": now, "since_ns": before, "id": number} for now, before, number in pending)
-        self._file.write("".join(json.dumps(line) + "\n" for line in at))
+        if self._file is not None:
+            self._file.write("".join(json.dumps(line) + "\n" for line in at))
 
-    def _frames(self, frame: FrameType | None) -> list[tuple[CodeType, int]]:
-        """Code and line of the frames that are the user's, or not yet known to be another's; the innermost first."""
-        found = []
+    def _frames(self, frame: FrameType | None) -> list[Seen]:
+        """The frames that are the user's, of a part of the job's time, or not yet known; the innermost first."""
+        found: list[Seen] = []
+        kinds = self._kinds
         while frame is not None:
-            if self._own.get(frame.f_code) is not False:
-                found.append((frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno))
+            code = frame.f_code
+            kind = kinds.get(code, UNKNOWN)
+            if kind is not None:
+                about = subject_of(frame) if kind is UNKNOWN or kind.imports else None
+                found.append((code, frame.f_lineno or code.co_firstlineno, about))
             frame = frame.f_back
         return found
 
-    def _users(self, found: list[tuple[CodeType, int]]) -> tuple[Place, ...]:
-        """The user's place, and the places that called it; of a function that calls itself the innermost call."""
+    def _told(self, found: list[Seen]) -> tuple[str, tuple[str, ...], tuple[Place, ...]]:
+        """The part of the job's time, what is imported, and the user's place with the places that called it; of a
+        function that calls itself the innermost call."""
         places: list[Place] = []
         last: CodeType | None = None
-        for code, line in found:
-            own = self._own.get(code)
-            if own is None:
-                own = self._own[code] = is_users(code.co_filename)
-            if own and code is not last:
+        part = weak = ""
+        packages: list[str] = []
+        for code, line, about in found:
+            kind = self._kinds.get(code, UNKNOWN)
+            if kind is UNKNOWN:
+                kind = self._kinds[code] = kind_of(code, is_users(code.co_filename), about)
+            if kind is None:
+                continue
+            if kind.users and code is not last:
                 places.append(Place(code.co_filename, line, code.co_name))
                 last = code
-        return tuple(places[: 1 + (CALLERS if len(self._ids) < MOST_WITH_CALLERS else 0)])
+            if kind.strong:
+                part = part or kind.part
+            weak = weak or kind.part
+            if kind.imports and part == IMPORTS and isinstance(about, str):
+                package = about.partition(".")[0]
+                if not packages or packages[0] != package:
+                    packages.insert(0, package)
+        shown = tuple(places[: 1 + (CALLERS if len(self._ids) < MOST_WITH_CALLERS else 0)])
+        return part or weak, tuple(packages[-MOST_PACKAGES:]), shown
 
     def _number(self, places: tuple[Place, ...]) -> int:
         number = self._ids.get(places)
@@ -176,7 +250,8 @@ class LineSampler:
         return number
 
     def _write(self, **line: Any) -> None:
-        self._file.write(json.dumps(line) + "\n")
+        if self._file is not None:
+            self._file.write(json.dumps(line) + "\n")
 
 
 def innermost(frame: FrameType | None) -> Place | None:

@@ -1,7 +1,9 @@
-"""Where the observer begins: it waits until the training imports PyTorch, then places its hooks.
+"""Where the observer begins: it waits until the training imports PyTorch, then places its hooks. A rank's time is
+recorded from here on.
 
-Loaded by site/sitecustomize.py in every Python process of a job, most of which never train: until then it costs one
-look at each module's name. An error in the observer switches it off and is said once; none reaches the script.
+Loaded by site/sitecustomize.py in every Python process of a job, most of which never train: until PyTorch is imported
+these cost one look at each module's name. An error in the observer switches it off and is said once; none reaches the
+script.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("harness", "exercises")
 BY_ITSELF, OFF = "module", ("off", "0", "no")  # as harness/observe/job_folder.py has them
+_FIRST = "HARNESS_OBSERVED_FIRST"  # the process that has begun first, for those below it
 
 
 def begin() -> None:
@@ -28,17 +31,38 @@ def begin() -> None:
     told = os.environ["HARNESS_OBSERVE"]
     if told in OFF:
         return
-    asked = None if told == BY_ITSELF else json.loads(Path(told).read_text(encoding="utf-8"))
     finder = AfterImport()
-    finder.after("torch", lambda _module: _place(finder, Path(told).parent, asked))
+    if told == BY_ITSELF:  # there is no run until something trains
+        finder.before("torch", lambda: _record_time(None))
+        finder.after("torch", lambda _module: _place(finder, None, {}))
+    else:
+        run_dir = Path(told).parent
+        asked = json.loads(Path(told).read_text(encoding="utf-8"))
+        finder.after("torch", lambda _module: _place(finder, run_dir, asked))
+        if os.environ.get("RANK", "").isdecimal() or _is_only_process(asked):
+            _record_time(run_dir)
+        else:
+            finder.before("torch", lambda: _record_time(run_dir))
     sys.meta_path.insert(0, finder)
 
 
-def _place(finder: AfterImport, run_dir: Path, asked: dict[str, Any] | None) -> None:
-    """asked: as observe.json has it; None: there is no run yet."""
+def _is_only_process(asked: dict[str, Any]) -> bool:
+    """Whether this is the first process of a training that has one rank, which no launcher starts."""
+    first = os.environ.setdefault(_FIRST, str(os.getpid())) == str(os.getpid())
+    return first and asked.get("launcher") == "python"
+
+
+def _record_time(run_dir: Path | None) -> None:
+    """From now on it is recorded where the job's time goes."""
+    with ours():
+        importlib.import_module("harness.observe.job_time").begin(run_dir)
+
+
+def _place(finder: AfterImport, run_dir: Path | None, asked: dict[str, Any]) -> None:
+    """run_dir, asked: the run's folder and what its observe.json has; without them the process finds a run."""
     with ours():
         hooks = importlib.import_module("harness.observe.hooks")
-        by_itself = importlib.import_module("harness.observe.by_itself") if asked is None else None
+        by_itself = importlib.import_module("harness.observe.by_itself") if run_dir is None else None
     if by_itself is not None:
         hooks.place(finder.after, by_itself.run_folder, by_itself.settings(), ours)
     else:
@@ -77,6 +101,11 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self) -> None:
         self._waiting: dict[str, Callable[[types.ModuleType], object]] = {}
+        self._first: dict[str, Callable[[], object]] = {}
+
+    def before(self, name: str, act: Callable[[], object]) -> None:
+        """Call `act` when the import of `name` begins."""
+        self._first[name] = act
 
     def after(self, name: str, act: Callable[[types.ModuleType], object]) -> None:
         """Call `act` when `name` is imported; now, if it is."""
@@ -88,7 +117,9 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        act = self._waiting.pop(name, None)
+        first, act = self._first.pop(name, None), self._waiting.pop(name, None)
+        if first is not None:
+            quietly(first)
         if act is None:
             return None
         for finder in sys.meta_path:

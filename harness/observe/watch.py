@@ -27,6 +27,7 @@ from harness.common.metrics_lines import ProfileWindow, StartLine, StepLine, as_
 from harness.observe import heartbeat
 from harness.observe.capture import Capture, making_ours, open_capture, trace_file
 from harness.observe.heartbeat import PROGRESS
+from harness.observe.job_time import sampler_of_rank
 from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
@@ -179,7 +180,9 @@ class Watch:
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._sampler = LineSampler(self._run_dir, rank, self.write_pending)
+        self._sampler = sampler_of_rank(
+            self._run_dir, rank, lambda: (PROGRESS.step, PROGRESS.phase), self.write_pending
+        )
         self._open()
         if self._asked.get("faults"):
             with self.ours():

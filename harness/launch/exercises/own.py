@@ -269,7 +269,8 @@ class OwnLaunch(Launch[Own]):
         why = "" if asked.launcher in (None, "python") else ranks_of(asked)
         observed = place.profiler == "nsys"
         training = Command("training", _argv(asked, place), observed, folder=asked.start_in, why=why)
-        told = {"profiler": place.profiler, "window": asdict(asked.window), "profile_memory": False}
+        told: dict[str, object] = {"profiler": place.profiler, "launcher": asked.launcher}
+        told |= {"window": asdict(asked.window), "profile_memory": False}
         told |= {"module_ranges": asked.module_ranges} if asked.module_ranges else {}
         files = {OBSERVE_FILE: json.dumps(told | {"faults": list(asked.faults)}, indent=1) + "\n"}
         # A container must see where it starts, and the script's folder with the modules beside it.

@@ -1,0 +1,47 @@
+"""The job's time, as its ranks record it: `job-time/rank<R>.jsonl`, appended to while a rank runs.
+
+One JSON object per line:
+
+- `process`: rank, host, node (its number), pid, `began_ns` (unix time at which the process was started), unix_ns (the
+  observer's begin).
+- `place`: id, file, line, function, callers (the user's lines above it, each as file, line, function); before its
+  first use.
+- `at`: from unix_ns on the main thread is in `part` (one of PARTS; "": none is known) at the place `id` (-1: in none of
+  the user's code), doing `what` (of an import the packages, the outermost first). A part ends where the next begins.
+- `trains`: the first batch, forward or backward pass or optimizer step begins. In the first step each change is told,
+  later only what lies outside of steps for long.
+- `end`: the observer has ended, with the script.
+
+Python 3.8 and its standard library: the observer reads this file too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+QUEUE = "queue"
+START = "job start"  # from the job's begin to the program of its first node: the batch system, modules, srun
+LAUNCH = "launch"  # container, profiler, launcher and Python, until the observer begins
+IMPORTS = "imports"
+MEETING = "meeting"
+MODEL = "model"
+DATA = "data"
+FIRST_STEP = "first step"
+STEPS = "steps"
+EVALUATION = "evaluation"
+CHECKPOINTS = "checkpoints"
+TRACES = "traces"
+OTHER = "other"
+TAIL = "tail"
+CONVERSION = "conversion"
+
+PARTS = (
+    *(START, LAUNCH, IMPORTS, MEETING, MODEL, DATA, OTHER, FIRST_STEP, STEPS),
+    *(EVALUATION, CHECKPOINTS, TRACES, TAIL, CONVERSION),
+)
+FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, "")
+
+
+def job_time_file(run: Path, rank: int | str) -> Path:
+    """Where a rank records where its time goes; with "*" as the rank, the pattern of all ranks' files."""
+    return run / "job-time" / f"rank{rank}.jsonl"

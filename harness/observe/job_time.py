@@ -1,0 +1,214 @@
+"""Records which part of the job's time a rank is in, from its process's start to its end: `job-time/rank<R>.jsonl`.
+
+The sampler of the main thread tells each look. Before the training each change is kept; in it, what lies outside of
+batches, forward and backward passes and optimizer steps for SHORT_NS or longer. A process that does not yet show to be
+a rank keeps its lines in memory; if it never trains, nothing is written. Standard library only: it begins before
+PyTorch is imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from harness.common.job_time import EVALUATION, FIRST_STEP, STEPS, job_time_file
+from harness.observe.lines import LineSampler, Look, Place
+
+SHORT_NS = 200_000_000  # outside of steps, in the training: what is shorter belongs to the steps
+ALIVE_NS = 500_000_000  # a process that has become another program until then is no rank
+MOST_KEPT = 20_000  # lines of a process that does not show to be a rank
+
+
+class JobTime:
+    """The record of one process. now: the training's step and phase, as heartbeat.py has them."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self.pid = os.getpid()
+        self._begun_ns = time.time_ns()
+        self._began_ns = process_began_ns()
+        self.now: Callable[[], tuple[int, str | None]] = lambda: (0, None)
+        self._kept: list[str] = []
+        self._unwritten: list[str] = []
+        self._file: TextIO | None = None
+        self._rank: int | None = None
+        self._tried = False
+        self._trains = False
+        self._outside: dict[tuple[Any, ...], int] = {}  # ns of what is seen outside of steps, in this stretch
+        self._since_ns = 0  # when that began
+        self._seen_ns = 0  # the look before
+        self._is_long = False  # it was long enough to be told
+        self._state: tuple[Any, ...] = ()
+        self._ids: dict[tuple[Place, ...], int] = {}
+
+    # -- looks ---------------------------------------------------------------------------------------------------------
+
+    def saw(self, look: Look) -> None:
+        """The main thread was looked at."""
+        step, phase = self.now()
+        moment_ns = look.middle_ns
+        if phase is not None and not self._trains:
+            self._trains = True
+            self._line(event="trains", unix_ns=moment_ns)
+        if phase is None or phase == EVALUATION:
+            state = (EVALUATION if phase else look.part, look.what if not phase else (), look.places)
+        elif step:
+            state = (STEPS, (), ())
+        else:  # what makes the first step long has its line
+            state = (FIRST_STEP if look.part == FIRST_STEP else STEPS, (), look.places)
+        if step:
+            self._in_training(state, moment_ns, look.unix_ns)
+        elif state != self._state:
+            self._state = state
+            self._at(state, moment_ns)
+
+    def _in_training(self, state: tuple[Any, ...], moment_ns: int, now_ns: int) -> None:
+        """A stretch outside of steps is told in pieces of SHORT_NS, each with what is seen most in it."""
+        if state[0] == STEPS:
+            if self._is_long:
+                self._tell_most()
+                self._at(state, moment_ns)
+            elif not self._state or self._state[0] != STEPS:
+                self._at(state, moment_ns)
+            self._state, self._since_ns, self._is_long = state, 0, False
+            self._outside.clear()
+            return
+        if not self._since_ns:
+            self._since_ns = self._seen_ns = moment_ns
+        self._outside[state] = self._outside.get(state, 0) + max(now_ns - self._seen_ns, 1)
+        self._seen_ns = now_ns
+        if now_ns - self._since_ns >= SHORT_NS:
+            self._is_long = True
+            self._tell_most()
+            self._since_ns = now_ns
+
+    def _tell_most(self) -> None:
+        """Of what a part of the time is known before what none is known of."""
+        if not self._outside:
+            return
+        known = {state: ns for state, ns in self._outside.items() if state[0]}
+        enough = 4 * sum(known.values()) >= sum(self._outside.values())
+        seen = known if known and enough else self._outside
+        most = max(seen, key=lambda state: seen[state])
+        if most != self._state:
+            self._at(most, self._since_ns)
+        self._state = most
+        self._outside.clear()
+
+    def _at(self, state: tuple[Any, ...], since_ns: int) -> None:
+        part, what, places = state
+        number = self._number(places)
+        self._line(event="at", unix_ns=since_ns, part=part, what=list(what), id=number)
+
+    def _number(self, places: tuple[Place, ...]) -> int:
+        if not places:
+            return -1
+        number = self._ids.get(places)
+        if number is None:
+            number = self._ids[places] = len(self._ids)
+            place, *callers = [(str(Path(each.file).absolute()), each.line, each.function) for each in places]
+            self._line(event="place", id=number, file=place[0], line=place[1], function=place[2], callers=callers)
+        return number
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    def _line(self, **line: Any) -> None:
+        self._unwritten.append(json.dumps(line) + "\n")
+
+    def is_rank(self, run_dir: Path, rank: int) -> None:
+        """This process trains as this rank."""
+        self._run_dir = run_dir
+        if self._file is None or rank != self._rank:
+            if self._file is not None:
+                self._file.close()
+            self._open(rank, "w")
+        self._kept = []
+
+    def flush(self) -> None:
+        """Write what is new; the sampler's thread does so ten times a second."""
+        rank = os.environ.get("RANK", "")
+        if self._file is None and not self._tried and rank.isdecimal():
+            if time.time_ns() - self._begun_ns < ALIVE_NS:
+                return
+            self._tried = True
+            with suppress(OSError):  # another process is this rank: the one that trains will say so
+                self._open(int(rank), "x")
+        lines, self._unwritten = self._unwritten, []
+        if self._file is not None:
+            self._file.write("".join(lines))
+        else:
+            self._kept = (self._kept + lines)[:MOST_KEPT]
+
+    def _open(self, rank: int, mode: str) -> None:
+        path = job_time_file(self._run_dir, rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _opened(path, mode)
+        about = {"rank": rank, "host": socket.gethostname(), "pid": self.pid, "node": _node()}
+        times = {"began_ns": self._began_ns, "unix_ns": self._begun_ns}
+        file.write("".join([json.dumps({"event": "process", **about, **times}) + "\n", *self._kept]))
+        self._file, self._rank = file, rank
+
+    def close(self) -> None:
+        """The process ends."""
+        if self.pid != os.getpid():
+            return
+        if self._since_ns:
+            self._tell_most()
+        self._line(event="end", unix_ns=time.time_ns())
+        with suppress(OSError, ValueError):
+            self.flush()
+        if self._file is not None:
+            self._file.close()
+
+
+def _opened(path: Path, mode: str) -> TextIO:
+    return path.open("x" if mode == "x" else "w", buffering=1, encoding="utf-8")
+
+
+def _node() -> int:
+    number = os.environ.get("GROUP_RANK") or os.environ.get("NODE_RANK") or os.environ.get("SLURM_NODEID") or "0"
+    return int(number) if number.isdecimal() else 0
+
+
+def process_began_ns() -> int:
+    """The unix time at which this process was started, to 10 ms, as Linux has it; elsewhere now."""
+    try:
+        after_name = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+        since_boot_s = int(after_name.split()[19]) / os.sysconf("SC_CLK_TCK")
+        return time.time_ns() - int((time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot_s) * 1e9)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.time_ns()
+
+
+_begun: list[LineSampler] = []
+_records: list[JobTime] = []
+
+
+def begin(run_dir: Path) -> LineSampler:
+    """Begin to sample this process's main thread, once; a fork that turns out to train begins anew."""
+    if _begun and _begun[0].pid == os.getpid():
+        return _begun[0]
+    record = JobTime(run_dir)
+    sampler = LineSampler(record)
+    _begun[:] = [sampler]
+    _records[:] = [record]
+    atexit.register(sampler.close)
+    return sampler
+
+
+def sampler_of_rank(
+    run_dir: Path, rank: int, now: Callable[[], tuple[int, str | None]], on_flush: Callable[[], object] = lambda: None
+) -> LineSampler:
+    """The sampler of a process that trains now. on_flush: called ten times a second, by the sampler's thread."""
+    sampler = begin(run_dir)
+    _records[0].now = now
+    _records[0].is_rank(run_dir, rank)
+    sampler.write_to(run_dir, rank, on_flush)
+    return sampler
