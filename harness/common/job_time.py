@@ -33,11 +33,12 @@ CHECKPOINTS = "checkpoints"
 TRACES = "traces"
 OTHER = "other"
 TAIL = "tail"
-CONVERSION = "conversion"
+ENDING = "ending"  # after the last rank: the launcher's, the profiler's and the monitor's end
+CONVERSION = "conversion"  # after the last node: conversion of reports, the monitor's plots
 
 PARTS = (
     *(START, LAUNCH, IMPORTS, MEETING, MODEL, DATA, OTHER, FIRST_STEP, STEPS),
-    *(EVALUATION, CHECKPOINTS, TRACES, TAIL, CONVERSION),
+    *(EVALUATION, CHECKPOINTS, TRACES, TAIL, ENDING, CONVERSION),
 )
 FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, "")
 

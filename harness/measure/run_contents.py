@@ -16,6 +16,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.network import few_with_ports, placed
 from harness.analysis.summary import (
     Efficiency,
+    JobTime,
     Memory,
     MonitorDevice,
     Nccl,
@@ -36,6 +37,7 @@ from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.live.ended import not_injected, why_it_ended
 from harness.live.read import stuck_to_its_end
+from harness.measure.job_time import read_job_time
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training
@@ -174,6 +176,7 @@ class RunContents:
     switches: dict[str, str]  # of each host, as far as Slurm told
     network: list[NodeNetwork]  # by the monitor
     node_gbps: float | None  # a node's share of the network by the site's file
+    job_time: JobTime | None
 
     @property
     def world_size(self) -> int | None:
@@ -203,6 +206,7 @@ def read_contents(path: Path) -> RunContents:
         switches={node.host: node.switch for node in run.nodes() if node.switch is not None},
         network=network,
         node_gbps=_node_gbps(record),
+        job_time=read_job_time(run),
     )
 
 
@@ -306,6 +310,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
     pace_changes, slowest_rank = pace_of(contents.times, in_phases, on_host=on_host)
     update: dict[str, Any] = {
         "training": training,
+        "job_time": _job_time(contents),
         "pace_changes": pace_changes,
         "slowest_rank": slowest_rank,
         "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),
@@ -324,6 +329,26 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
     complete = summary.model_copy(update=update)
     complete.predictions = predicted_and_measured(complete, contents.plan)
     return complete.with_problems([*contents.problems, *_remarks(complete)])
+
+
+def _job_time(contents: RunContents) -> JobTime | None:
+    """With GPU hours and energy, where they are known."""
+    found = contents.job_time
+    if found is None:
+        return None
+    job = _part(contents.record, "job")
+    sizes = [_part(job, "experiment").get(name) for name in ("nodes", "gpus_per_node")]
+    gpus = [size for size in sizes if isinstance(size, int) and 0 < size < 1e6]
+    energy = [device.energy_joules for device in contents.monitor]
+    known = [joules for joules in energy if joules is not None]
+    return found.model_copy(
+        update={
+            "gpu_hours": gpus[0] * gpus[1] * found.elapsed_ns / 3.6e12
+            if job.get("device") == "cuda" and len(gpus) == 2
+            else None,
+            "energy_joules": sum(known) if known and len(known) == len(energy) else None,
+        }
+    )
 
 
 def _remarks(summary: Summary) -> list[Problem]:

@@ -37,6 +37,9 @@ from harness.analysis.summary.communication import Pipeline as Pipeline
 from harness.analysis.summary.communication import PipelineStage as PipelineStage
 from harness.analysis.summary.communication import Straggler as Straggler
 from harness.analysis.summary.communication import Traffic as Traffic
+from harness.analysis.summary.job_time import JobImport as JobImport
+from harness.analysis.summary.job_time import JobTime as JobTime
+from harness.analysis.summary.job_time import JobTimePart as JobTimePart
 from harness.analysis.summary.machine import ApiTime as ApiTime
 from harness.analysis.summary.machine import Copy as Copy
 from harness.analysis.summary.machine import CopySize as CopySize
@@ -181,6 +184,8 @@ class Summary(SummaryPart, kw_only=True):
     """Per direction, summed over ranks."""
     training: list[RankTraining] = []
     """What each rank's training script wrote about itself."""
+    job_time: JobTime | None = None
+    """Where the job's elapsed time went, from its begin to its end. Null if nothing recorded it."""
     pace_changes: list[PaceChange] = []
     """The steps of the whole training at which it became slower or faster. Empty if it is steady."""
     slowest_rank: SlowestRank | None = None

@@ -1,0 +1,59 @@
+"""Where the elapsed time of a job went. Fields only; no measurement."""
+
+from __future__ import annotations
+
+from harness.analysis.summary.base import CodeLocation, SummaryPart
+
+
+class JobTimePart(SummaryPart, kw_only=True):
+    """One part of the job's time. The `duration_ns` of all parts add up to the job's elapsed time."""
+
+    part: str
+    """`job start`, `launch`, `imports`, `meeting`, `model`, `data`, `other`, `first step`, `steps`, `evaluation`,
+    `checkpoints`, `traces`, `tail`, `ending` or `conversion`."""
+    duration_ns: int
+    """Time of the job in it: at each moment the job is where the rank is that is furthest behind."""
+    share: float
+    """Of the job's elapsed time."""
+    rank: int | None = None
+    """The rank with most time in it; of `meeting` the one that came last, if it is known. Null: not of a rank."""
+    rank_ns: int | None = None
+    """That rank's own time in it."""
+    what: str | None = None
+    """What most of it is, as the package that is imported."""
+    where: CodeLocation | None = None
+    """The user's line in which that rank spent most of it."""
+
+
+class JobImport(SummaryPart, kw_only=True):
+    """A package whose import took half a second or longer in a rank, without the packages in it that also did."""
+
+    package: str
+    """Its name."""
+    duration_ns: int
+    """In that rank."""
+    rank: int
+    """The rank in which it took longest."""
+    where: CodeLocation | None = None
+    """The user's line that imports it."""
+
+
+class JobTime(SummaryPart, kw_only=True):
+    """Where the elapsed time of the job went, from the begin of its script to its end."""
+
+    elapsed_ns: int
+    """Of the job; of a program that no job of ours started, of its ranks."""
+    queue_ns: int | None = None
+    """From the submission to the begin of the job's script. Not a part of the elapsed time."""
+    useful_share: float
+    """`steps` / elapsed time (goodput)."""
+    parts: list[JobTimePart] = []
+    """In the order of a job."""
+    imports: list[JobImport] = []
+    """The longest first."""
+    gpu_hours: float | None = None
+    """GPUs of the job × elapsed time. Null without GPUs."""
+    energy_joules: float | None = None
+    """Σ `monitor.energy_joules`. Null if one is not given."""
+    unknown: list[str] = []
+    """What cannot be known, and why."""

@@ -1,0 +1,125 @@
+"""What the ranks, nodes and the job of a run recorded of their times, as the job's time. Malformed lines are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, job_time
+from harness.analysis.summary import CodeLocation, JobTime
+from harness.common.bounded_read import read_lines
+from harness.common.job_time import FROM_OBSERVER, job_time_file
+from harness.common.metrics_lines import metrics_file
+from harness.common.printable import printable_name
+from harness.run import Run
+
+_MOST_LINES, _MOST_BYTES = 1 << 20, 1 << 15
+_LATEST_NS = 1 << 62
+_MOST_RANKS = 1 << 16
+_Read = TypeVar("_Read")
+
+
+class _Line(msgspec.Struct):
+    event: str
+    unix_ns: int = 0
+    began_ns: int = 0
+    rank: int = -1
+    node: int = 0
+    part: str = ""
+    what: list[str] = []
+    id: int = -1
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
+class _StepLine(msgspec.Struct):
+    event: str
+    unix_ns: int = 0
+    step_ns: int = 0
+    data_ns: int = 0
+
+
+def read_job_time(run: Run) -> JobTime | None:
+    """Where the time of a run went that has ended, or whose ranks have; None: nothing recorded it."""
+    pattern = job_time_file(run.path, "*")
+    found = (rank_record(run.path, path) for path in sorted(pattern.parent.glob(pattern.name))[:_MOST_RANKS])
+    records = [each for each in found if each is not None]
+    job = _job(run)
+    return job_time(job, records) if records or job.end_ns is not None else None
+
+
+def _job(run: Run) -> JobRecord:
+    status, record = run.status(), run.known_record
+    asked = record.job.get("experiment") if record else None
+    ranks = None
+    if isinstance(asked, dict):
+        sizes = [asked.get(name) for name in ("nodes", "gpus_per_node")]
+        known = [size for size in sizes if isinstance(size, int) and 0 < size < _MOST_RANKS]
+        ranks = known[0] * known[1] if len(known) == 2 else None
+    return JobRecord(
+        begin_ns=status.started_ns if status else None,
+        end_ns=status.ended_ns if status else None,
+        submitted_ns=record.created_ns if record else None,
+        nodes={node.node: (node.started_ns, node.ended_ns) for node in run.started_nodes()},
+        asked_ranks=ranks,
+    )
+
+
+def rank_record(run: Path, path: Path) -> RankRecord | None:
+    """What one rank recorded; None: the file cannot be read or says of no rank."""
+    lines = list(_lines(path, _Line, _MOST_LINES))
+    about = next((line for line in lines if line.event == "process"), None)
+    if about is None or not 0 <= about.rank < _MOST_RANKS or not 0 < about.unix_ns < _LATEST_NS:
+        return None
+    places = {line.id: _place(line) for line in lines if line.event == "place"}
+    changes = [line for line in lines if line.event == "at" and 0 < line.unix_ns < _LATEST_NS]
+    changes.sort(key=lambda line: line.unix_ns)  # a piece of a stretch is told when it is over
+    end = next((line.unix_ns for line in lines if line.event == "end" and 0 < line.unix_ns < _LATEST_NS), None)
+    until = [line.unix_ns for line in changes[1:]] + [end or _LATEST_NS]
+    return RankRecord(
+        rank=about.rank,
+        node=about.node,
+        begun_ns=about.unix_ns,
+        changes=[
+            Stretch(
+                line.unix_ns,
+                max(stop, line.unix_ns),
+                line.part if line.part in FROM_OBSERVER else "",
+                places.get(line.id),
+                tuple(printable_name(name) for name in line.what[:8]),
+            )
+            for line, stop in zip(changes, until, strict=True)
+        ],
+        steps=_steps(metrics_file(run, about.rank)),
+        end_ns=end,
+    )
+
+
+def _place(line: _Line) -> CodeLocation:
+    return CodeLocation(file=printable_name(line.file), line=line.line, function=printable_name(line.function))
+
+
+def _steps(path: Path) -> list[Step]:
+    steps = [
+        Step(line.unix_ns, line.step_ns, max(line.data_ns, 0))
+        for line in _lines(path, _StepLine, 1 << 24)
+        if line.event == "step" and 0 < line.unix_ns < _LATEST_NS and 0 < line.step_ns < _LATEST_NS
+    ]
+    return sorted(steps)
+
+
+def _lines(path: Path, kind: type[_Read], most: int) -> Iterator[_Read]:
+    decode = msgspec.json.Decoder(kind).decode
+    try:
+        for text in islice(read_lines(path, _MOST_BYTES), most):
+            try:
+                yield decode(text)
+            except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+                continue
+    except (OSError, ValueError):
+        return
