@@ -1,4 +1,4 @@
-"""What the ranks, nodes and the job of a run recorded of their times, as the job's time. Malformed lines are left out."""
+"""What ranks, nodes and the job of a run recorded of their times, as the job's time. Malformed lines are left out."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from harness.replay.suspect import NORMAL, Cause
 if TYPE_CHECKING:
     from harness.measure.run_contents import RunContents
 
-WITHHELD = ("findings", "replay.what_ifs")
+WITHHELD = ("findings", "replay.what_ifs", "job_time")
 REASON = "this run is a mystery: find the cause yourself, or end it with `lesson mystery reveal`"
 
 
@@ -35,7 +35,9 @@ def without_diagnosis(summary: Summary, run: Path) -> Summary:
     if not is_hidden(run, summary.experiment):
         return summary
     replay = summary.replay and summary.replay.model_copy(update={"what_ifs": []})
-    return withholding(summary, WITHHELD, REASON).model_copy(update={"findings": [], "replay": replay})
+    return withholding(summary, WITHHELD, REASON).model_copy(
+        update={"findings": [], "replay": replay, "job_time": None}
+    )
 
 
 def withholding(summary: Summary, fields: Sequence[str], reason: str) -> Summary:

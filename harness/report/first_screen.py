@@ -20,6 +20,7 @@ from harness.common.printable import printable
 from harness.common.submission import edit_in
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.commands import asked_words, in_lines
+from harness.explain.job_time import is_large, short_words
 from harness.replay.causes import CAUSES
 from harness.replay.device_causes import slowest
 from harness.report.elements import Part, StepBar
@@ -121,6 +122,8 @@ def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path |
     _try(said, lines)
     if said.also:
         lines.labelled("also", said.also)
+    if s.job_time is not None and is_large(s.job_time):
+        lines.labelled("job", short_words(s.job_time, lines.width - _LABEL))
     if said.reference:
         lines.labelled("against", f"the reference: {said.reference}")
     if more or page:

@@ -14,11 +14,12 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.format import cells
 from harness.common.paths import installing
 from harness.report.elements import Table
-from harness.report.tables import communication, efficiency, machine, memory, modules, replay, time
+from harness.report.tables import communication, efficiency, job_time, machine, memory, modules, replay, time
 from harness.report.tables.table import File, FileRow, TableOf, file_of, file_per_device
 
 # Every table, in the order in which the terminal shows them; each module ends with the list of its own.
 TABLES: tuple[TableOf[Any], ...] = (
+    *job_time.TABLES,
     *replay.TABLES,
     *efficiency.FACTORS,
     *time.TABLES,
