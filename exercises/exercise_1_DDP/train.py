@@ -18,6 +18,10 @@ from typing import Any
 gc.disable()  # nothing that is imported is garbage; run_script enables it again
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
 
+from harness.observe import job_time
+
+job_time.begin_script()  # records what passes before the first step, from here on
+
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_1_DDP import variants

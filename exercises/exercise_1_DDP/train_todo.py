@@ -22,6 +22,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from harness.observe import job_time
+
+job_time.begin_script()  # records what passes before the first step, from here on
+
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
 

@@ -20,6 +20,10 @@ from typing import Any, ClassVar
 gc.disable()  # nothing that is imported is garbage; run_script enables it again
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
 
+from harness.observe import job_time
+
+job_time.begin_script()  # records what passes before the first step, from here on
+
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import set_seed  # type: ignore[import-untyped]

@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING
 gc.disable()  # nothing that is imported is garbage; run_script enables it again
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
 
+from harness.observe import job_time
+
+job_time.begin_script()  # records what passes before the first step, from here on
+
 import torch.distributed as dist
 
 from exercises.exercise_3_MegatronLM import options, runtime

@@ -50,7 +50,7 @@ class _Watched(Capture):
 
     def __enter__(self) -> Capture:
         self._sampler = sampler_of_rank(self._run_dir, self._rank, lambda: (PROGRESS.step, PROGRESS.phase))
-        self._until.callback(self._sampler.close)
+        self._until.callback(self._sampler.end_lines)
         if self._module_ranges is not None:
             ranges = ModuleRanges(self._module_ranges, self._for_nsys)
             self._until.callback(ranges.close)

@@ -12,6 +12,7 @@ import atexit
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -201,6 +202,18 @@ def begin(run_dir: Path) -> LineSampler:
     _records[:] = [record]
     atexit.register(sampler.close)
     return sampler
+
+
+def begin_script() -> None:
+    """Begin in a training script of ours, before it imports what is large; its arguments name the run's folder."""
+    names = [word for word in sys.argv if word.startswith("--run-dir=")]
+    after = sys.argv[1 + sys.argv.index("--run-dir") :] if "--run-dir" in sys.argv else []
+    folder = names[0].partition("=")[2] if names else next(iter(after), "")
+    if folder:
+        try:
+            begin(Path(folder))
+        except Exception as error:  # noqa: BLE001 - the edge between the observer and a training
+            print(f"observer: does not record the job's time, because {error!r}", file=sys.stderr)
 
 
 def sampler_of_rank(

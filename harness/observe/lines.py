@@ -108,6 +108,7 @@ class LineSampler:
         self._flush_at_s = 0.0
         self._is_fast, self._period_s = False, 1 / HZ
         self._interval_s: float | None = None  # Python's own, while it is ours
+        self._writes = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer lines", daemon=True)
         self._thread.start()
@@ -138,14 +139,20 @@ class LineSampler:
         if self._stop.is_set() or self.pid != os.getpid():
             return
         self._stop.set()
-        self.faster(False)
         self._thread.join(1.0)
-        self._write_pending()
-        self._write(event="end", unix_ns=time.time_ns())
+        self.end_lines()
         if self._record is not None:
             self._record.close()
-        if self._file is not None:
-            self._file.close()
+
+    def end_lines(self) -> None:
+        """The training is over: write what is left of its lines. The record is told looks until `close`."""
+        self.faster(False)
+        with self._writes:
+            self._write_pending()
+            self._write(event="end", unix_ns=time.time_ns())
+            file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def _run(self) -> None:
         try:
@@ -155,7 +162,8 @@ class LineSampler:
                 self._sample()
                 if time.monotonic() >= self._flush_at_s:
                     self._flush_at_s = time.monotonic() + FLUSH_S
-                    self._write_pending()
+                    with self._writes:
+                        self._write_pending()
                     self._on_flush()
                     if self._record is not None:
                         self._record.flush()
@@ -179,8 +187,11 @@ class LineSampler:
             period_ns = int(self._period_s * 1e9)
             middle_ns = before_ns if 0 < before_ns < unix_ns - LATE * period_ns else unix_ns - period_ns // 2
             self._record.saw(Look(part, what, places, middle_ns, unix_ns))
-        if self._file is None:
-            return
+        if self._file is not None:
+            with self._writes:
+                self._note(unix_ns, before_ns, places)
+
+    def _note(self, unix_ns: int, before_ns: int, places: tuple[Place, ...]) -> None:
         number = None if not places else self._number(places)
         if number != self._last or self._is_fast:
             self._last = number

@@ -254,7 +254,9 @@ class Watch:
         self.rank = -2
         heartbeat.over()
         if self._sampler is not None:
-            self._sampler.close()
+            # Where Python calls what was registered for its end, that closes it: what else is called is recorded.
+            is_last = stopped_by is not None or multiprocessing.process.parent_process() is not None
+            (self._sampler.close if is_last else self._sampler.end_lines)()
         if self._writer is not None:
             self._writer.observed(self.steps_ended_by, self.notes)
             if stopped_by is not None:
