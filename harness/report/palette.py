@@ -39,6 +39,24 @@ CAUSES = {
     "communication": "#f0b469",  # the pale twin of communication: the device only waits for it
     "other": "#c4c8cc",
 }
+# Parts of a job's time: blue for its steps, and tones for what comes before, beside and after them.
+JOB_PARTS = {
+    "job start": "#5f6b78",
+    "launch": "#8a94a0",
+    "imports": "#cc79a7",
+    "meeting": "#c9a800",
+    "model": "#7d6bc4",
+    "data": "#a3578f",
+    "other": "#c4c8cc",
+    "first step": "#7f6f3a",
+    "steps": COMPUTE,
+    "evaluation": "#56b4e9",
+    "checkpoints": MEMORY,
+    "traces": "#d9a8c8",
+    "tail": COMMUNICATION,
+    "ending": "#b5bbc2",
+    "conversion": "#e3d26a",
+}
 # Memory by use: blue tones stay through all steps, warm ones do not.
 MEMORY_OF = {
     "weights": "#1f6fb2",

@@ -18,7 +18,7 @@ from harness.cli.command_line import columns, show
 from harness.cli.options import JsonOption
 from harness.cli.watch.results import result_of
 from harness.common.errors import RequestError, WorkError
-from harness.common.format import aligned, amount, cut, duration, middle
+from harness.common.format import aligned, amount, cut, duration, middle, percent
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.submission import edit_of, variables_in_words
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from harness.report.runs_page import ListedRun
 
 Row = dict[str, Any]
-HEAD = ("id", "state", "asked", "step", "verdict", "age", "size", "changed")
+HEAD = ("id", "state", "asked", "step", "useful", "verdict", "age", "size", "changed")
 _LEFT = {"id", "state", "asked", "verdict", "changed"}
 _LEAST = {"asked": 16, "verdict": 19}  # characters, where the terminal is narrow
-_DROPPED = ("changed", "size", "age", "step", "asked")  # in this order, where it is narrower
+_DROPPED = ("changed", "size", "useful", "age", "step", "asked")  # in this order, where it is narrower
 SHOWN = 20  # runs
 MOST_VARIABLES = 2  # named of those that a run inherited from its shell
 NO_TERMINAL = 100_000  # characters: nothing is cut in a file or a pipe
@@ -54,8 +54,8 @@ def ls(
         str | None, typer.Option(metavar="[FILE]", help="write a page of them [runs.html in the runs' folder]")
     ] = None,
 ) -> int:
-    """List the runs, newest last: state, flags that differ from the default, step time, the largest loss or why it
-    failed, age and size."""
+    """List the runs, newest last: state, flags that differ from the default, step time, the steps' share of the job's
+    time, the largest loss or why it failed, age and size."""
     if as_json and html is not None:
         raise RequestError("--json with --html: leave one of them out")
     runs = all_runs()
@@ -136,7 +136,7 @@ def _row(run: Run, name_site: bool) -> Row:
     record = run.known_record
     poll = _look(run) if record else PolledState("unknown")
     edit = edit_of(record.edited) if record else None
-    step, verdict, doubtful = result_of(run, poll)
+    step, verdict, doubtful, useful = result_of(run, poll)
     return {
         "job_id": record.job_id if record else "?",
         "state": poll.state,
@@ -145,6 +145,7 @@ def _row(run: Run, name_site: bool) -> Row:
         "site": record.site.name if record else None,
         "step_ns": step.ns if step else None,
         "step_traced": step.traced if step else None,
+        "useful_share": useful,
         "verdict": verdict,
         "doubtful": doubtful,
         "submitted": when(record.created_ns if record else None),
@@ -177,8 +178,9 @@ def table(rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[list[str], 
     """The lines of the list, as wide as the terminal, and notes on what they abbreviate or leave out."""
     width = columns(NO_TERMINAL, NARROWEST)
     cells = [{name: name for name in names}, *({name: _cells(row)[name] for name in names} for row in rows)]
-    if not any(row.get("changed") for row in cells[1:]):
-        cells = [{name: text for name, text in row.items() if name != "changed"} for row in cells]
+    for name in ("changed", "useful"):
+        if all(row.get(name) in ("", "–", None) for row in cells[1:]):
+            cells = [{each: text for each, text in row.items() if each != name} for row in cells]
     whole = {name: max(len(row[name]) for row in cells) for name in cells[0]}
     wide = _fitting(whole, width)
     lines = aligned(
@@ -196,6 +198,7 @@ def _cells(row: Row) -> dict[str, str]:
         "state": f"{row['own_word']}?" if row["own_word"] else row["state"],
         "asked": row["asked"],
         "step": "~" * (row["step_traced"] is False) + duration(row["step_ns"]),
+        "useful": percent(row["useful_share"]),
         "verdict": (row["verdict"] or "–") + "?" * row["doubtful"],
         "age": age,
         "size": amount(row["size_bytes"]),
@@ -225,6 +228,8 @@ def _notes(rows: Sequence[Row], narrow: bool) -> list[str]:
         notes.append("?: Slurm does not answer; this is the last state that the job wrote")
     if any(row["doubtful"] for row in rows):
         notes.append(f"%?: the recording has problems: {PROGRAM} report RUN names them")
+    if any(row["useful_share"] is not None for row in rows):
+        notes.append(f"useful: the steps' share of the job's time: {PROGRAM} status RUN says where the rest went")
     if any(row["edited_lines"] for row in rows):
         notes.append(f"edited: the script was edited by hand: {PROGRAM} status RUN shows how")
     if any(row["inherited"] for row in rows):

@@ -45,12 +45,17 @@ class _Replay(msgspec.Struct):
     error: float
 
 
+class _JobTime(msgspec.Struct):
+    useful_share: float
+
+
 class _Summary(msgspec.Struct):
     steps: _Steps | None = None
     training: list[_Rank] = []
     findings: list[_Finding] = []
     quality: _Quality = msgspec.field(default_factory=_Quality)
     replay: _Replay | None = None
+    job_time: _JobTime | None = None
 
 
 class StepTime(NamedTuple):
@@ -62,11 +67,13 @@ class StepTime(NamedTuple):
 
 class Result(NamedTuple):
     """step: None: no file has it. verdict: the largest loss, or why the run failed; empty: not known, or hidden as that
-    of a mystery. doubtful: the verdict is of a recording with problems."""
+    of a mystery. doubtful: the verdict is of a recording with problems. useful: the steps' share of the job's time;
+    None: no summary has it."""
 
     step: StepTime | None
     verdict: str
     doubtful: bool
+    useful: float | None
 
 
 _decoder = msgspec.json.Decoder(_Summary)
@@ -79,7 +86,8 @@ def result_of(run: Run, polled: PolledState) -> Result:
         found = _Summary()
     loss = _loss(found) if polled.state == "completed" else ""
     doubtful = bool(loss) and found.quality.verdict != "good"
-    return Result(_step(found) or _of_metrics(run), loss or _why(run, polled), doubtful)
+    useful = found.job_time.useful_share if found.job_time else None
+    return Result(_step(found) or _of_metrics(run), loss or _why(run, polled), doubtful, useful)
 
 
 def _loss(found: _Summary) -> str:

@@ -8,13 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.watch.follow import Tail, tails, wait_for_end
 from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.common.job_time import STEPS
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_text
@@ -33,6 +34,9 @@ from harness.observe.job_folder import BACKEND
 from harness.run import Run, find_run
 from harness.run.commands import commands_started, left_out
 from harness.run.record import FINAL, NodeStatus
+
+if TYPE_CHECKING:
+    from harness.analysis.summary import JobTime
 
 NS = 1_000_000_000
 ASK_S = 5.0  # between two questions to a queue
@@ -166,11 +170,13 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     own, nodes, bad, hang = found.status(), found.started_nodes(), first_bad_loss(found.path), read_hang(found.path)
     missing = own.missing if own else []
     limit = _time_limit(found) if state == "running" else None
+    time_of_job = _job_time(found) if state in FINAL else None
     if as_json:
         of_run = {"job_id": found.job_id, "name": found.name, "path": str(found.path), "state": state, "reason": reason}
         ends = {"exit_code": own.exit_code if own else None, "nodes": [n.model_dump() for n in nodes]}
         notes = {"bad_loss": bad, "hang": hang, "time_limit": limit}
         told = {name: note._asdict() if note else None for name, note in notes.items()}
+        told["job_time"] = time_of_job.model_dump() if time_of_job else None
         print(json.dumps({**of_run, **ends, "missing": missing, **told}, indent=1))
         return 0
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
@@ -183,6 +189,7 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     lines += _of_hang(hang) if hang else []
     lines += [f"  {limit.sentence}"] if limit else []
     lines += [f"  missing: {name}" for name in missing]
+    lines += _of_job_time(time_of_job) if time_of_job else []
     lines += [*_of_commands(nodes), *_of_edit(found)]
     print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
     return 0
@@ -205,6 +212,23 @@ def _of_edit(run: Run) -> list[str]:
     more = len(lines) - MOST_EDITED
     rest = [f"  … {more} more {'lines' if more > 1 else 'line'} in {run.record_file}"] if more > 0 else []
     return [f"  its script was edited by hand ({edit.words}):", *(f"    {x}" for x in lines[:MOST_EDITED]), *rest]
+
+
+def _job_time(run: Run) -> JobTime | None:
+    """Where its time went; nothing of a mystery that is still hidden."""
+    from harness.measure.job_time import read_job_time
+    from harness.run.mystery import is_hidden
+
+    record = run.known_record
+    if record is not None and is_hidden(run.path, record.experiment):
+        return None
+    return read_job_time(run)
+
+
+def _of_job_time(found: JobTime) -> list[str]:
+    from harness.explain.job_time import sentence
+
+    return [f"  {sentence(found)}"] if any(part.part == STEPS for part in found.parts) else []
 
 
 def _time_limit(run: Run) -> Note | None:

@@ -55,7 +55,12 @@ _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
 _HELP: tuple[Make, ...] = (hang_section, steps.tests_section, sections.help_section, sections.stragglers_section)
-_TIME: tuple[Make, ...] = (steps.steps_section, sections.split_section, sections.efficiency_section)
+_TIME: tuple[Make, ...] = (
+    steps.steps_section,
+    sections.split_section,
+    sections.efficiency_section,
+    sections.job_time_section,
+)
 _FOLDED: tuple[Make, ...] = (
     sections.work_section,
     sections.counters_section,

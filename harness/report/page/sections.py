@@ -12,14 +12,16 @@ from harness.common.format import amount, duration, of, percent
 from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
+from harness.explain.job_time import facts, sentence, time_words
 from harness.report.elements import Code, Figure, Section, Table, table
 from harness.report.page.inputs import Inputs
-from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY_OF, of_kind
+from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, JOB_PARTS, MEMORY_OF, of_kind
 from harness.report.plots import plotly_json
 from harness.report.plots.counters import counter_figures
 from harness.report.plots.plots import SLOWER_AND_FASTER, Layer, heatmaps
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.efficiency import efficiency_words, pipeline_words, stage_label
+from harness.report.tables.job_time import SECTION as JOB_TIME
 from harness.report.tables.memory import MEANING, moment_words, shown_moment
 from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
 from harness.report.window import PARTS
@@ -273,3 +275,25 @@ def _area(line: MemoryTimeline) -> Figure:
         "moment of its interval. Dotted: a step begins."
     )
     return Figure("memory-timeline", words, data, axes, 380, wide=True)
+
+
+def job_time_section(s: Summary, _inputs: Inputs) -> Section:
+    """The job's elapsed time as one bar, with a sentence and its parts; empty if nothing recorded it."""
+    found = s.job_time
+    if found is None:
+        return Section("job-time", "The job's time")
+    data = [
+        plotly_json.bars(
+            part.part,
+            [round(part.duration_ns / 1e9, 3)],
+            ["job"],
+            JOB_PARTS.get(part.part, IDLE),
+            hovertemplate=f"{part.part}: %{{x:,.4~r}} s, {percent(part.share)}<extra></extra>",
+        )
+        for part in found.parts
+    ]
+    axes = plotly_json.layout("time since the job began, its parts added up (s)", plotly_json.NAMES, barmode="stack")
+    words = f"The {time_words(found.elapsed_ns)} of the job: {percent(found.useful_share)} are steps."
+    figure = Figure("job-time", words, data, axes, plotly_json.bars_height(1), wide=True)
+    tables = page_tables(s, JOB_TIME)
+    return Section("job-time", "The job's time", sentence(found), [figure], tables, list(facts(found)))
