@@ -109,8 +109,9 @@ def rank_line(record: RankRecord, begin_ns: int, end_ns: int) -> RankLine:
     before_end = until if first is None else min(max(first, begun), until)
     line += [_renamed(each, OTHER) for each in _clipped(record.changes, begun, before_end)]
     if first is not None and last is not None:
-        line += _training(record, before_end, min(last, until))
-        line += [_renamed(each, TAIL) for each in _clipped(record.changes, min(last, until), until)]
+        over = min(max(last, before_end), until)
+        line += _training(record, before_end, over)
+        line += [_renamed(each, TAIL) for each in _clipped(record.changes, over, until)]
     return RankLine(record.rank, [each for each in line if each.ns > 0], first, last)
 
 
@@ -250,9 +251,9 @@ def _partition(
     before it met them."""
     spent: dict[str, int] = defaultdict(int)
     late: dict[int, int] = defaultdict(int)
-    borders = np.unique(
-        [begin_ns, end_ns, *(at for line in lines for each in line.stretches for at in (each.begin_ns, each.end_ns))]
-    )
+    ends = [at for line in lines for each in line.stretches for at in (each.begin_ns, each.end_ns)]
+    ends += [at for span in job.nodes.values() for at in span if at is not None]
+    borders = np.unique([begin_ns, end_ns, *ends])
     borders = borders[(borders >= begin_ns) & (borders <= end_ns)]
     moments, lengths = borders[:-1], np.diff(borders)
     first_node = min((span[0] for span in job.nodes.values()), default=begin_ns)

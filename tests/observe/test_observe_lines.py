@@ -59,7 +59,7 @@ def test_each_place_is_described_once_and_only_changes_are_written(tmp_path: Pat
     script = tmp_path / "sleeps.py"
     script.write_text(
         "import sys, time\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
-        "sampler = LineSampler()\nsampler.write_to(Path(sys.argv[1]), 3)\n"
+        "sampler = LineSampler(); sampler.write_to(Path(sys.argv[1]), 3)\n"
         "for _ in range(2):\n    time.sleep(0.2)\n    time.sleep(0.3)\nsampler.close()\n",
         encoding="utf-8",
     )
@@ -79,7 +79,7 @@ def test_a_place_has_the_users_lines_that_called_it_the_nearest_first(tmp_path: 
     script = tmp_path / "calls.py"
     script.write_text(
         "import sys, time\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
-        "sampler = LineSampler()\nsampler.write_to(Path(sys.argv[1]), 0)\n"
+        "sampler = LineSampler(); sampler.write_to(Path(sys.argv[1]), 0)\n"
         "def waits(n):\n    waits(n - 1) if n else time.sleep(0.3)\n"
         "def calls():\n    sorted([1, 2], key=lambda _: waits(3) or 0)\ncalls()\nsampler.close()\n",
         encoding="utf-8",
@@ -102,7 +102,7 @@ def test_in_profiled_steps_python_is_seen_between_calls_that_give_the_lock_away(
     script.write_text(
         "import hashlib, sys\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
         "before, data = sys.getswitchinterval(), bytes(9000)\n"
-        "sampler = LineSampler()\nsampler.write_to(Path(sys.argv[1]), 0)\nsampler.faster(True)\n"
+        "sampler = LineSampler(); sampler.write_to(Path(sys.argv[1]), 0)\nsampler.faster(True)\n"
         "for _ in range(800):\n    for x in range(60_000): pass\n    hashlib.sha256(data)\n"
         "sampler.faster(False)\nassert sys.getswitchinterval() == before\nsampler.close()\n",
         encoding="utf-8",

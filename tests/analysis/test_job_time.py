@@ -1,0 +1,133 @@
+"""The job's time: its parts add up to the elapsed time, and each moment belongs to the rank that is furthest behind."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, imports_of, job_time, rank_line
+from harness.analysis.summary import CodeLocation, JobTime
+from harness.common.job_time import IMPORTS, MEETING, MODEL, PARTS
+
+S = 1_000_000_000
+
+
+def place(line: int) -> CodeLocation:
+    return CodeLocation(file="train.py", line=line, function="main")
+
+
+def record(rank: int, changes: list[tuple[float, str, int]], steps: list[float], **more: float) -> RankRecord:
+    """A rank that begins at 2 s. changes: from when on, the part, the line; steps: when each began, each of 1 s."""
+    end = more.get("end", 20.0)
+    ends = [at for at, *_ in changes[1:]] + [end]
+    return RankRecord(
+        rank=rank,
+        node=0,
+        begun_ns=2 * S,
+        changes=[
+            Stretch(round(at * S), round(stop * S), part, place(line))
+            for (at, part, line), stop in zip(changes, ends, strict=True)
+        ],
+        steps=[Step(round(at * S), round(more.get("step", 1.0) * S), 0) for at in steps],
+        end_ns=round(end * S),
+    )
+
+
+def seconds(found: JobTime) -> dict[str, float]:
+    return {part.part: part.duration_ns / S for part in found.parts}
+
+
+JOB = JobRecord(begin_ns=0, end_ns=25 * S, submitted_ns=-5 * S, nodes={0: (1 * S, 23 * S)}, asked_ranks=2)
+
+
+def test_a_job_that_was_computed_by_hand() -> None:
+    ranks = [
+        record(0, [(2, IMPORTS, 1), (5, MEETING, 2), (8, MODEL, 3), (9, "", 4)], [10, 11, 12, 13]),
+        record(1, [(2, IMPORTS, 1), (6, "", 7), (8, MODEL, 3), (9, "", 4)], [10, 11, 12, 13]),
+    ]
+    found = job_time(JOB, ranks)
+    assert seconds(found) == {
+        "job start": 1,
+        "launch": 1,
+        "imports": 4,  # rank 1's
+        "meeting": 2,  # rank 0 waits for rank 1, which is at line 7
+        "model": 1,
+        "other": 1,
+        "steps": 4,
+        "tail": 6,
+        "ending": 3,
+        "conversion": 2,
+    }
+    parts = {part.part: part for part in found.parts}
+    assert (parts["meeting"].rank, parts["meeting"].rank_ns, parts["meeting"].where) == (1, 2 * S, place(7))
+    assert (parts["imports"].rank, parts["imports"].rank_ns) == (1, 4 * S)
+    assert (found.queue_ns, found.elapsed_ns, found.useful_share) == (5 * S, 25 * S, 4 / 25)
+
+
+def test_a_rank_that_ends_late_is_the_tail_with_its_line() -> None:
+    early = record(0, [(2, IMPORTS, 1)], [10, 11, 12], end=13.0)
+    late = record(1, [(2, IMPORTS, 1), (13, "", 9)], [10, 11, 12], end=18.0)
+    tail = next(part for part in job_time(JOB, [early, late]).parts if part.part == "tail")
+    assert (tail.duration_ns, tail.rank, tail.where) == (5 * S, 1, place(9))
+
+
+def test_what_the_first_step_takes_longer_is_a_part_and_its_first_batch_another() -> None:
+    steps = [Step(10 * S, 7 * S, 3 * S), *(Step(at * S, S, 0) for at in (17, 18, 19))]
+    rank = record(0, [(2, MODEL, 3)], [])
+    rank = RankRecord(rank.rank, rank.node, rank.begun_ns, rank.changes, steps, 20 * S)
+    found = seconds(job_time(JOB, [rank]))
+    assert (found["data"], found["first step"], found["steps"]) == (3, 3, 4)
+
+
+def test_checkpoints_in_the_steps_are_no_steps() -> None:
+    changes: list[tuple[float, str, int]] = [
+        (2, MODEL, 3),
+        (10, "steps", 0),
+        (12, "checkpoints", 5),
+        (13.5, "steps", 0),
+    ]
+    found = seconds(job_time(JOB, [record(0, changes, [10, 11, 12, 14], step=1.5)]))
+    assert found["checkpoints"] == 1.5
+    assert found["steps"] + found.get("first step", 0) == 4
+
+
+def test_parts_add_up_whatever_the_ranks_recorded() -> None:
+    dice = random.Random(3)
+    for _ in range(200):
+        ranks = []
+        for number in range(dice.randint(1, 4)):
+            at, changes = dice.uniform(0, 4), []
+            for _ in range(dice.randint(0, 12)):
+                changes.append((at, dice.choice([*PARTS, ""]), dice.randint(1, 9)))
+                at += dice.uniform(0, 3)
+            first = dice.uniform(0, 24)
+            steps = [first + i * dice.uniform(0.5, 1) for i in range(dice.randint(0, 6))]
+            ranks.append(record(number, changes or [(2.0, "", 1)], sorted(steps), end=dice.uniform(5, 30)))
+        found = job_time(JOB, ranks)
+        assert sum(part.duration_ns for part in found.parts) == found.elapsed_ns == 25 * S
+        for line in (rank_line(each, 0, 25 * S) for each in ranks):
+            whole = [(each.begin_ns, each.end_ns) for each in line.stretches]
+            assert all(stop == start for (_, stop), (start, _) in pairwise(whole)), "a gap"
+
+
+def test_an_import_of_less_than_half_a_second_belongs_to_what_imports_it() -> None:
+    chains = [(("torch",), 2.0), (("torch", "numpy"), 0.2), (("transformers", "torch"), 0.4), (("transformers",), 0.7)]
+    at, changes = 2.0, []
+    for packages, took in chains:
+        changes.append(Stretch(round(at * S), round((at + took) * S), IMPORTS, place(1), packages))
+        at += took
+    rank = RankRecord(0, 0, 2 * S, changes, [], round(at * S))
+    found = imports_of([rank_line(rank, 0, 25 * S)])
+    assert [(each.package, each.duration_ns / S) for each in found] == [("torch", 2.6), ("transformers", 0.7)]
+
+
+def test_without_the_job_the_ranks_say_when_it_began_and_the_queue_is_not_known() -> None:
+    found = job_time(JobRecord(None, None), [record(0, [(2, IMPORTS, 1)], [10, 11])])
+    assert found.elapsed_ns == 18 * S
+    assert found.queue_ns is None
+    assert found.unknown == ["queue and launch: they cannot be known, because the job was not started by this kit"]
+
+
+def test_a_rank_that_recorded_nothing_is_told() -> None:
+    found = job_time(JOB, [record(0, [(2, IMPORTS, 1)], [10, 11])])
+    assert found.unknown == ["where 1 of 2 ranks were: they recorded nothing"]
