@@ -100,7 +100,7 @@ class RankLine(NamedTuple):
 
 
 def rank_line(record: RankRecord, begin_ns: int, end_ns: int) -> RankLine:
-    """The time line of a rank from its node's begin to its own end."""
+    """The time line of a rank from its node's start to its own end."""
     until = min(record.end_ns or end_ns, end_ns)
     begun = min(max(record.begun_ns, begin_ns), until)
     first = record.steps[0].begin_ns if record.steps else None
@@ -122,7 +122,7 @@ def _renamed(each: Stretch, unknown: str) -> Stretch:
 
 
 def _clipped(changes: Sequence[Stretch], begin_ns: int, end_ns: int) -> list[Stretch]:
-    """What is between two moments, the first stretch from the begin on."""
+    """What is between two moments, the first stretch from the start on."""
     if end_ns <= begin_ns:
         return []
     inside = [each for each in changes if each.end_ns > begin_ns and each.begin_ns < end_ns]
@@ -155,11 +155,12 @@ def _training(record: RankRecord, begin_ns: int, end_ns: int) -> list[Stretch]:
     longer = max(round(own[0] - usual), 0)
     loading = min(max(round(record.steps[0].data_ns - data), 0), longer)
     places = _clipped(record.changes, begin_ns, min(begin_ns + record.steps[0].duration_ns, end_ns))
-    line = _first(line, loading, DATA, _most([each for each in places if each.part != FIRST_STEP]))
+    line = _first(line, loading, DATA, _most([each for each in places if each.part == DATA]))
+    others = [each for each in places if each.part not in (DATA, *_BESIDE_STEPS)]
     compiled = [each for each in places if each.part == FIRST_STEP]
     is_compiled = 2 * sum(each.ns for each in compiled) > longer - loading
     what = ("compiling",) if is_compiled else ()
-    return _first(line, longer - loading, FIRST_STEP, _most(compiled if is_compiled else places), what)
+    return _first(line, longer - loading, FIRST_STEP, _most(compiled if is_compiled else others), what)
 
 
 def _own(step: Step, beside: Sequence[Stretch]) -> int:

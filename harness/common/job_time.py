@@ -10,6 +10,8 @@ One JSON object per line:
   the user's code), doing `what` (of an import the packages, the outermost first). A part ends where the next begins.
 - `trains`: the first batch, forward or backward pass or optimizer step begins. In the first step each change is told,
   later only what lies outside of steps for long.
+- `belongs`: a function (file, function) of the user's makes modules, calls the model to evaluate it, or (part `steps`)
+  is of the loop of steps. What it does otherwise belongs to the part too, unless it is of several.
 - `end`: the observer has ended, with the script.
 
 Python 3.8 and its standard library: the observer reads this file too.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -11,13 +12,14 @@ import msgspec
 
 from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, job_time
 from harness.analysis.summary import CodeLocation, JobTime
-from harness.common.bounded_read import read_lines
-from harness.common.job_time import FROM_OBSERVER, job_time_file
+from harness.common.bounded_read import parse_json, read_end, read_lines
+from harness.common.job_time import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS, job_time_file
 from harness.common.metrics_lines import metrics_file
 from harness.common.printable import printable_name
 from harness.run import Run
 
 _MOST_LINES, _MOST_BYTES = 1 << 20, 1 << 15
+_FIRST_LINES = 2000  # of a metrics file
 _LATEST_NS = 1 << 62
 _MOST_RANKS = 1 << 16
 _Read = TypeVar("_Read")
@@ -35,6 +37,7 @@ class _Line(msgspec.Struct):
     file: str = ""
     line: int = 0
     function: str = ""
+    callers: list[tuple[str, int, str]] = []
 
 
 class _StepLine(msgspec.Struct):
@@ -77,6 +80,7 @@ def rank_record(run: Path, path: Path) -> RankRecord | None:
     if about is None or not 0 <= about.rank < _MOST_RANKS or not 0 < about.unix_ns < _LATEST_NS:
         return None
     places = {line.id: _place(line) for line in lines if line.event == "place"}
+    owners = _Owners(lines)
     changes = [line for line in lines if line.event == "at" and 0 < line.unix_ns < _LATEST_NS]
     changes.sort(key=lambda line: line.unix_ns)  # a piece of a stretch is told when it is over
     end = next((line.unix_ns for line in lines if line.event == "end" and 0 < line.unix_ns < _LATEST_NS), None)
@@ -89,7 +93,7 @@ def rank_record(run: Path, path: Path) -> RankRecord | None:
             Stretch(
                 line.unix_ns,
                 max(stop, line.unix_ns),
-                line.part if line.part in FROM_OBSERVER else "",
+                owners.part_of(line) if line.part in FROM_OBSERVER else "",
                 places.get(line.id),
                 tuple(printable_name(name) for name in line.what[:8]),
             )
@@ -100,26 +104,62 @@ def rank_record(run: Path, path: Path) -> RankRecord | None:
     )
 
 
+class _Owners:
+    """Which functions of the user's do what belongs to one part alone: what they do otherwise belongs to it too."""
+
+    def __init__(self, lines: Sequence[_Line]) -> None:
+        self._stacks = {
+            line.id: [(line.file, line.function), *((file, name) for file, _, name in line.callers)]
+            for line in lines
+            if line.event == "place"
+        }
+        seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for line in lines:
+            if line.event == "belongs":
+                seen[line.file, line.function].add(line.part)
+            elif line.event == "at" and line.part:
+                for function in self._stacks.get(line.id, []):
+                    seen[function].add(line.part)
+        self._parts = {of: next(iter(found)) for of, found in seen.items() if len(found) == 1}
+
+    def part_of(self, line: _Line) -> str:
+        """The part of a change; of one that is in no known part, by the innermost function that belongs to one."""
+        if line.part:
+            return line.part
+        found = (self._parts.get(function, "") for function in self._stacks.get(line.id, []))
+        return next((part for part in found if part and part not in (STEPS, IMPORTS, FIRST_STEP)), "")
+
+
 def _place(line: _Line) -> CodeLocation:
     return CodeLocation(file=printable_name(line.file), line=line.line, function=printable_name(line.function))
 
 
 def _steps(path: Path) -> list[Step]:
-    steps = [
-        Step(line.unix_ns, line.step_ns, max(line.data_ns, 0))
-        for line in _lines(path, _StepLine, 1 << 24)
-        if line.event == "step" and 0 < line.unix_ns < _LATEST_NS and 0 < line.step_ns < _LATEST_NS
-    ]
-    return sorted(steps)
+    """The first steps and the last one: a long training has millions."""
+    first = _valid(_lines(path, _StepLine, _FIRST_LINES))
+    try:
+        end = read_end(path, _MOST_BYTES).decode(errors="replace").splitlines()
+    except (OSError, ValueError):
+        end = []
+    return sorted({*first, *_valid(_decoded(end, _StepLine))})
+
+
+def _valid(lines: Iterable[_StepLine]) -> Iterator[Step]:
+    for line in lines:
+        if line.event == "step" and 0 < line.unix_ns < _LATEST_NS and 0 < line.step_ns < _LATEST_NS:
+            yield Step(line.unix_ns, line.step_ns, max(line.data_ns, 0))
 
 
 def _lines(path: Path, kind: type[_Read], most: int) -> Iterator[_Read]:
-    decode = msgspec.json.Decoder(kind).decode
     try:
-        for text in islice(read_lines(path, _MOST_BYTES), most):
-            try:
-                yield decode(text)
-            except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-                continue
+        yield from _decoded(islice(read_lines(path, _MOST_BYTES), most), kind)
     except (OSError, ValueError):
         return
+
+
+def _decoded(texts: Iterable[str], kind: type[_Read]) -> Iterator[_Read]:
+    for text in texts:
+        try:
+            yield msgspec.convert(parse_json(text), kind)
+        except (ValueError, msgspec.ValidationError, RecursionError):  # a loss may be NaN, which msgspec does not read
+            continue

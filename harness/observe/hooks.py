@@ -18,7 +18,8 @@ from typing import Any
 import torch
 import torch.utils.data.dataloader as loading
 
-from harness.observe import heartbeat
+from harness.common.job_time import MODEL
+from harness.observe import heartbeat, job_time
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
 from harness.observe.module_ranges import ModuleRanges, is_compiling, tensors_of
@@ -170,6 +171,8 @@ class Observer:
             if not is_compiling() and not self._off:
                 self._modules[id(module)] = module
                 self._modules_made += 1
+                if self.watch.rank < 0 and get_ident() == self._main:
+                    self._try(job_time.belongs, sys._getframe(1), MODEL)
 
         @functools.wraps(evaluate)
         def evaluates(module: Any) -> Any:
@@ -237,6 +240,7 @@ class Observer:
         samples, tokens = self._loaded if self.steps.loaded_ns else (0, 0)
         if not self.steps.begin(EVALUATION):
             return False
+        job_time.belongs(sys._getframe(3), EVALUATION)
         self.watch.samples = (self.watch.samples or 0) - samples or None
         self.watch.tokens = (self.watch.tokens or 0) - tokens or None
         return True

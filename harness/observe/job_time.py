@@ -17,14 +17,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, TextIO
 
-from harness.common.job_time import EVALUATION, FIRST_STEP, STEPS, job_time_file
-from harness.observe.lines import LineSampler, Look, Place
+from harness.common.job_time import DATA, EVALUATION, FIRST_STEP, STEPS, job_time_file
+from harness.observe.lines import LineSampler, Look, Place, is_users
 
 SHORT_NS = 200_000_000  # outside of steps, in the training: what is shorter belongs to the steps
 ALIVE_NS = 500_000_000  # a process that has become another program until then is no rank
 MOST_KEPT = 20_000  # lines of a process that does not show to be a rank
+NO_RANK_NS = 60_000_000_000  # without any line of the user's: then it is a launcher
 
 
 class JobTime:
@@ -41,18 +43,21 @@ class JobTime:
         self._file: TextIO | None = None
         self._rank: int | None = None
         self._tried = False
-        self._trains = False
+        self._trains = self._has_users = False
         self._outside: dict[tuple[Any, ...], int] = {}  # ns of what is seen outside of steps, in this stretch
         self._since_ns = 0  # when that began
         self._seen_ns = 0  # the look before
         self._is_long = False  # it was long enough to be told
         self._state: tuple[Any, ...] = ()
         self._ids: dict[tuple[Place, ...], int] = {}
+        self._told_of: set[CodeType] = set()
+        self._loop: set[tuple[str, str]] = set()
 
     # -- looks ---------------------------------------------------------------------------------------------------------
 
     def saw(self, look: Look) -> None:
         """The main thread was looked at."""
+        self._has_users |= bool(look.places)
         step, phase = self.now()
         moment_ns = look.middle_ns
         if phase is not None and not self._trains:
@@ -61,14 +66,25 @@ class JobTime:
         if phase is None or phase == EVALUATION:
             state = (EVALUATION if phase else look.part, look.what if not phase else (), look.places)
         elif step:
+            self._is_in_loop(look.places)
             state = (STEPS, (), ())
         else:  # what makes the first step long has its line
-            state = (FIRST_STEP if look.part == FIRST_STEP else STEPS, (), look.places)
+            self._is_in_loop(look.places)
+            part = FIRST_STEP if look.part == FIRST_STEP else DATA if phase == "data" else STEPS
+            state = (part, (), look.places)
         if step:
             self._in_training(state, moment_ns, look.unix_ns)
         elif state != self._state:
             self._state = state
             self._at(state, moment_ns)
+
+    def _is_in_loop(self, places: tuple[Place, ...]) -> None:
+        """The functions of the loop of steps are of no other part."""
+        for place in places:
+            if (place.file, place.function) not in self._loop:
+                self._loop.add((place.file, place.function))
+                file = str(Path(place.file).absolute())
+                self._line(event="belongs", part=STEPS, file=file, function=place.function)
 
     def _in_training(self, state: tuple[Any, ...], moment_ns: int, now_ns: int) -> None:
         """A stretch outside of steps is told in pieces of SHORT_NS, each with what is seen most in it."""
@@ -117,6 +133,24 @@ class JobTime:
             place, *callers = [(str(Path(each.file).absolute()), each.line, each.function) for each in places]
             self._line(event="place", id=number, file=place[0], line=place[1], function=place[2], callers=callers)
         return number
+
+    def belongs(self, frame: FrameType | None, part: str) -> None:
+        """The user's function that this frame is in, or was called by, does what belongs to a part."""
+        while frame is not None:
+            code = frame.f_code
+            if code in self._told_of or code.co_name == "<module>":
+                return
+            if is_users(code.co_filename):
+                self._told_of.add(code)
+                file = str(Path(code.co_filename).absolute())
+                self._line(event="belongs", part=part, file=file, function=code.co_name)
+                return
+            frame = frame.f_back
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this process is no rank, as a launcher that imports PyTorch."""
+        return self._rank is None and not self._has_users and time.time_ns() - self._begun_ns > NO_RANK_NS
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +228,7 @@ _records: list[JobTime] = []
 
 def begin(run_dir: Path) -> LineSampler:
     """Begin to sample this process's main thread, once; a fork that turns out to train begins anew."""
-    if _begun and _begun[0].pid == os.getpid():
+    if _begun and _begun[0].pid == os.getpid() and not _records[0].is_over:
         return _begun[0]
     record = JobTime(run_dir)
     sampler = LineSampler(record)
@@ -225,3 +259,9 @@ def sampler_of_rank(
     _records[0].is_rank(run_dir, rank)
     sampler.write_to(run_dir, rank, on_flush)
     return sampler
+
+
+def belongs(frame: FrameType | None, part: str) -> None:
+    """As of the record of this process, if it has one."""
+    if _records and _records[0].pid == os.getpid():
+        _records[0].belongs(frame, part)

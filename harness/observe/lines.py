@@ -80,6 +80,10 @@ class Record(Protocol):
     def saw(self, look: Look) -> None:
         """The main thread was looked at."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody needs to look any more."""
+
     def flush(self) -> None:
         """A tenth of a second has passed."""
 
@@ -167,6 +171,8 @@ class LineSampler:
                     self._on_flush()
                     if self._record is not None:
                         self._record.flush()
+                        if self._record.is_over:
+                            return
         except Exception as error:  # noqa: BLE001 - the edge between the observer and somebody's training
             print(f"observer: no more lines, because {error!r}", file=sys.stderr)
 

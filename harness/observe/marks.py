@@ -65,11 +65,12 @@ _BY_NAME = (  # functions and methods of the user's own
     (MODEL, re.compile(r"load_?(checkpoint|ckpt|snapshot)|resume|init_?weights|reset_parameters", re.I)),
     (CHECKPOINTS, re.compile(r"(^|_)(save|checkpoint|ckpt|snapshot)", re.I)),
     (EVALUATION, re.compile(r"^_?(run_)?(eval|evaluat|valid|test)\w*", re.I)),
-    (DATA, re.compile(r"(^|_)(data|dataset|dataloader|loader|corpus|tokeni[sz]\w*|preprocess\w*)s?($|_)", re.I)),
     (
         MODEL,
         re.compile(r"(build|create|make|load|init|get|setup|construct|prepare)_?\w*(model|net|network|weights)", re.I),
     ),
+    (DATA, re.compile(r"(^|_)(data|dataset|dataloader|loader|corpus|tokeni[sz]\w*|preprocess\w*)s?($|_)", re.I)),
+    (DATA, re.compile(r"^_?(load|read|fetch|download|parse|tokeni[sz]e)_\w+", re.I)),
 )
 
 

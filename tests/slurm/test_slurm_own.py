@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from own_trainings import SCRIPTS, TRAININGS, Training
 
+from harness.measure.job_time import read_job_time
+from harness.run import Run
 from tests.exercises.launching import trace_events
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
 
@@ -55,6 +57,10 @@ def test_all_ranks_count_and_record_the_same_steps(slurm_sh: SlurmSh, tmp_path: 
         assert (run.path / "lines" / f"rank{rank}.jsonl").is_file()
     hosts = {run.events(rank)[0]["host"] for rank in range(training.ranks)}
     assert len(hosts) == training.ranks
+    time = read_job_time(Run(run.path))
+    assert sum(part.duration_ns for part in time.parts) == time.elapsed_ns
+    assert {"job start", "launch", "imports", "model", "steps", "ending"} <= {part.part for part in time.parts}
+    assert time.unknown == []
 
 
 def test_a_command_starts_on_each_node_as_it_is(slurm_sh: SlurmSh, tmp_path: Path) -> None:

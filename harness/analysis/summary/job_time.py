@@ -39,12 +39,12 @@ class JobImport(SummaryPart, kw_only=True):
 
 
 class JobTime(SummaryPart, kw_only=True):
-    """Where the elapsed time of the job went, from the begin of its script to its end."""
+    """Where the elapsed time of the job went, from the start of its script to its end."""
 
     elapsed_ns: int
     """Of the job; of a program that no job of ours started, of its ranks."""
     queue_ns: int | None = None
-    """From the submission to the begin of the job's script. Not a part of the elapsed time."""
+    """From the submission to the start of the job's script. Not a part of the elapsed time."""
     useful_share: float
     """`steps` / elapsed time (goodput)."""
     parts: list[JobTimePart] = []
