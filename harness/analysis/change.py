@@ -75,7 +75,9 @@ def _same(values: Iterable[str | None]) -> str | None:
 
 
 _NEUTRAL = re.compile(r"expected_\w+|nccl_\w+|parameter_bytes|message_bytes|tokens_per_step|microbatches|gemm_\w+")
-_LESS_IS_WORSE = re.compile(r"useful_share|tokens_per_s(_per_rank)?|mfu|hfu|overlap_fraction|load_balance|\w*efficiency")
+_LESS_IS_WORSE = re.compile(
+    r"useful_share|tokens_per_s(_per_rank)?|mfu|hfu|overlap_fraction|load_balance|\w*efficiency"
+)
 _MORE_IS_WORSE = re.compile(
     r"\w+_(ns|bytes|joules|count)|step_ns_per_token|bytes_across_nodes|last_loss|bubble|waiting_share_of_communication"
     r"|(data_loading|exposed_communication|memory|idle\w*)_share|straggler_slowdown"

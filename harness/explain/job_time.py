@@ -128,8 +128,9 @@ def facts(found: JobTime) -> Iterator[tuple[str, str]]:
         yield "queue, before it", time_words(found.queue_ns)
     yield "useful", f"{percent(found.useful_share)} of the job's time are steps (goodput)"
     outside = outside_ns(found) / found.elapsed_ns
-    if found.gpu_hours is not None:
-        yield "GPU hours", f"{found.gpu_hours:.3g}, of them {outside * found.gpu_hours:.3g} outside of the steps"
+    if found.gpu_time_ns is not None:
+        hours = found.gpu_time_ns / 3.6e12
+        yield "GPU hours", f"{hours:.3g}, of them {outside * hours:.3g} outside of the steps"
     if found.energy_joules is not None:
         yield "energy", f"{found.energy_joules / 3.6e6:.3g} kWh of the GPUs in the whole job"
     for text in found.unknown:

@@ -343,7 +343,7 @@ def _job_time(contents: RunContents) -> JobTime | None:
     known = [joules for joules in energy if joules is not None]
     return found.model_copy(
         update={
-            "gpu_hours": gpus[0] * gpus[1] * found.elapsed_ns / 3.6e12
+            "gpu_time_ns": gpus[0] * gpus[1] * found.elapsed_ns
             if job.get("device") == "cuda" and len(gpus) == 2
             else None,
             "energy_joules": sum(known) if known and len(known) == len(energy) else None,

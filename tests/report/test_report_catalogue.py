@@ -102,7 +102,7 @@ def test_every_table_is_in_a_place_of_the_page_that_exists(made: Made, tmp_path:
     timeline = measure_one([write_csv(tmp_path / "job.csv", job(Shape(2, 2)).rows())])
     of_timeline = compose(timeline, Inputs())
     sections = (*page.before, *page.after, *of_timeline.before)
-    there = {section.id for section in sections} | {"phases", "machine", "nccl", "memory", "counters"}
+    there = {section.id for section in sections} | {"phases", "machine", "nccl", "memory", "counters", "job-time"}
     drawn = {figure.id for figure in (*figures(page), *figures(of_timeline))} | {"pipeline-stages"}
     drawn |= {"message-sizes"}  # of one size here: no plot, but its table
     assert any(table.caption.startswith("Collectives by") for x in page.after for table in x.tables)

@@ -51,8 +51,8 @@ class JobTime(SummaryPart, kw_only=True):
     """In the order of a job."""
     imports: list[JobImport] = []
     """The longest first."""
-    gpu_hours: float | None = None
-    """GPUs of the job × elapsed time. Null without GPUs."""
+    gpu_time_ns: int | None = None
+    """GPUs of the job × elapsed time; a GPU hour is 3.6e12 of it. Null without GPUs."""
     energy_joules: float | None = None
     """Σ `monitor.energy_joules`. Null if one is not given."""
     unknown: list[str] = []
