@@ -89,6 +89,7 @@ _FIELDS = {
     "findings.tiny-kernels": "the loss to small operators",
     "findings.host": "the causes of lost time on the host",
     "replay.what_ifs": "predictions with one thing changed",
+    "job_time": "where the job's time went",
     "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and its expected bubble",
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.summary import Replay, Summary, TimeLost, WhatIf
+from harness.analysis.summary import JobTime, Replay, Summary, TimeLost, WhatIf
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS, Setup, misfits, parse_fault, wrong_device
@@ -150,9 +150,11 @@ def test_a_mystery_s_summary_has_no_diagnosis(tmp_path: Path, kept: str) -> None
     if kept == "file":
         sealed_file(tmp_path).write_text(secret.sealed)
     asked = DDP(mystery=hidden(secret)) if kept == "record" else None
-    summary = without_diagnosis(told().model_copy(update={"experiment": asked}), tmp_path)
+    known = {"experiment": asked, "job_time": JobTime(elapsed_ns=1, useful_share=0.0)}
+    summary = without_diagnosis(told().model_copy(update=known), tmp_path)
     assert "data-stall" not in summary.model_dump_json()
-    assert [w.field for w in summary.quality.withheld] == ["findings", "replay.what_ifs"]
+    assert [w.field for w in summary.quality.withheld] == ["findings", "replay.what_ifs", "job_time"]
+    assert summary.job_time is None
     shown = said_of(summary)
     assert "This run is a mystery" in shown.sentences[0]
     assert shown.command and "mystery answer local-7" in shown.command
