@@ -218,6 +218,7 @@ def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
         unknown.append(f"where {job.asked_ranks - len(lines)} of {job.asked_ranks} ranks were: they recorded nothing")
     spent, late = _partition(job, lines, begin, end)
     own = {line.rank: _sums(line.stretches) for line in lines}
+    late = _only_late(spent, late, own)
     elapsed = end - begin
     whole = _Whole(elapsed, lines, own, late)
     parts = [_part(part, spent[part], whole) for part in PARTS if spent.get(part)]
@@ -281,6 +282,18 @@ def _partition(
     return spent, late
 
 
+def _only_late(spent: dict[str, int], late: dict[int, int], own: dict[int, dict[str, int]]) -> dict[int, int]:
+    """How long others waited for a rank because of what it alone did: what all ranks do is other code, also where one
+    of them does it later."""
+    usual = min((sums.get(OTHER, 0) for sums in own.values()), default=0)
+    found = {}
+    for rank, ns in late.items():
+        found[rank] = min(ns, own[rank].get(OTHER, 0) - usual)
+        spent[MEETING] -= ns - found[rank]
+        spent[OTHER] += ns - found[rank]
+    return found
+
+
 def _keys(line: RankLine, moments: I64) -> I64:
     """For each moment how far the rank is, and its part: 100 × progress + index into the order."""
     starts = np.array([each.begin_ns for each in line.stretches], np.int64)
@@ -316,7 +329,7 @@ def _part(part: str, ns: int, whole: _Whole) -> JobTimePart:
     rank_ns, shown = times[rank], part
     if part == MEETING and 2 * sum(late.values()) > ns:  # the rank that came last, and where it was until then
         rank = max(late, key=lambda each: late[each])
-        rank_ns, shown = late[rank], OTHER
+        rank_ns, shown = own[rank].get(OTHER, 0), OTHER
     line = next(each for each in lines if each.rank == rank)
     stretches = [each for each in line.stretches if each.part == shown]
     what = None

@@ -59,9 +59,19 @@ def test_a_job_that_was_computed_by_hand() -> None:
         "conversion": 2,
     }
     parts = {part.part: part for part in found.parts}
-    assert (parts["meeting"].rank, parts["meeting"].rank_ns, parts["meeting"].where) == (1, 2 * S, place(7))
+    assert (parts["meeting"].rank, parts["meeting"].rank_ns, parts["meeting"].where) == (1, 3 * S, place(7))
     assert (parts["imports"].rank, parts["imports"].rank_ns) == (1, 4 * S)
     assert (found.queue_ns, found.elapsed_ns, found.useful_share) == (5 * S, 25 * S, 4 / 25)
+
+
+def test_what_all_ranks_do_before_they_meet_is_no_lateness_of_one() -> None:
+    """Rank 1 imports for longer, and so does later what rank 0 does too."""
+    ranks = [
+        record(0, [(2, IMPORTS, 1), (4, "", 7), (7, MEETING, 8)], [10, 11]),
+        record(1, [(2, IMPORTS, 1), (6, "", 7), (9, MEETING, 8)], [10, 11]),
+    ]
+    found = seconds(job_time(JOB, ranks))
+    assert (found["imports"], found["other"], found["meeting"]) == (4, 3, 1)
 
 
 def test_a_rank_that_ends_late_is_the_tail_with_its_line() -> None:

@@ -18,7 +18,7 @@ class JobTimePart(SummaryPart, kw_only=True):
     rank: int | None = None
     """The rank with most time in it; of `meeting` the one that came last, if it is known. Null: not of a rank."""
     rank_ns: int | None = None
-    """That rank's own time in it."""
+    """That rank's own time in it; of one that came last, its time in other code before."""
     what: str | None = None
     """What most of it is, as the package that is imported."""
     where: CodeLocation | None = None
