@@ -19,10 +19,11 @@ from pathlib import Path
 
 from own_trainings import SCRIPTS, TRAININGS
 
+from harness.analysis.job_time import RankLine, RankRecord, rank_line
 from harness.analysis.summary import CodeLocation, JobTime
 from harness.common.job_time import CHECKPOINTS, DATA, EVALUATION, FIRST_STEP, IMPORTS, MEETING, MODEL, OTHER, TAIL
-from harness.measure.job_time import read_job_time
-from harness.run import all_runs
+from harness.measure.job_time import rank_record, read_job_time
+from harness.run import Run, all_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = {
@@ -41,6 +42,8 @@ PARTS = {
     "tail": TAIL,
     "late_end": TAIL,
 }
+IN_FIRST_STEP = ("first_batch", "first_step")
+LATE_NS = 1 << 62
 # Of each part one in a run: the part's own number is then the planted time.
 TOGETHER = (
     ("installed_package", "late_rank", "model", "dataset", "first_step", "evaluation", "checkpoint", "tail"),
@@ -61,10 +64,13 @@ def spend(place, rank=None):
     seconds = float(_PLACES.pop(place, 0))
     is_loader = multiprocessing.parent_process() is not None
     if seconds and (place == "first_batch" or not is_loader):
+        begin = time.time_ns()
         time.sleep(seconds / 2)
         end = time.monotonic() + seconds / 2
         while time.monotonic() < end:
             sum(range(1000))
+        with open(f"{os.environ['SPENT']}/{place}.{os.environ.get('RANK', '0')}", "w") as file:
+            file.write(f"{begin} {time.time_ns()}")
 
 
 class Slow:
@@ -293,14 +299,15 @@ def prepare(base: Base, folder: Path) -> None:
     script = folder / f"{base.name}.py"
     script.write_text(planted(base, script.read_text(encoding="utf-8")), encoding="utf-8")
     (folder / "own_module.py").write_text('import delay\n\ndelay.spend("own_module")  # at own_module\n')
+    (folder / "spent").mkdir()
     packages = folder / "env/site-packages"
     packages.mkdir(parents=True)
     (packages / "delay.py").write_text(DELAY, encoding="utf-8")
     (packages / "slow_installed.py").write_text('import delay\n\ndelay.spend("installed_package")\n')
 
 
-def run(base: Base, folder: Path, places: Sequence[str], seconds: float) -> JobTime:
-    """One run with some places active. Raises RuntimeError: it failed."""
+def run(base: Base, folder: Path, places: Sequence[str], seconds: float) -> tuple[Run, JobTime]:
+    """One run with some places active, and its job's time. Raises RuntimeError: it failed."""
     training = TRAININGS[base.name]
     spent = ",".join(f"{place}={seconds}" for place in places)
     environment = {
@@ -309,6 +316,7 @@ def run(base: Base, folder: Path, places: Sequence[str], seconds: float) -> JobT
         "PYTHONPATH": str(folder / "env/site-packages"),
         "HARNESS_RUNS": str(folder / "runs"),
         "PLANTED": spent,
+        "SPENT": str(folder / "spent"),
         "OMP_NUM_THREADS": "1",
     }
     launcher = ["--launcher", training.launcher] if training.launcher != "torchrun" else []
@@ -326,7 +334,7 @@ def run(base: Base, folder: Path, places: Sequence[str], seconds: float) -> JobT
     found = read_job_time(last)
     if found is None or done.returncode:
         raise RuntimeError(f"{base.name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return found
+    return last, found
 
 
 @dataclass(frozen=True)
@@ -344,21 +352,39 @@ class Answer:
 
 
 def answers(base: Base, folder: Path, places: Sequence[str], seconds: float, before: JobTime) -> Iterator[Answer]:
-    """Each place's answer. The part is right if it has grown by half of the delay or more."""
-    found = run(base, folder, places, seconds)
+    """Each place's answer: how much of the time that was spent there its rank's time line has in the right part. What
+    the first step takes longer has no place in it: there the part's growth counts. The part is right from half on."""
+    made, found = run(base, folder, places, seconds)
     parts = sum(part.duration_ns for part in found.parts)
     assert abs(parts - found.elapsed_ns) < 1e9, "the parts do not add up"
+    lines = {record.rank: rank_line(record, record.begun_ns, LATE_NS) for record in _records(made)}
     for place in places:
         part = PARTS[place]
-        grown = (_ns(found, part) - _ns(before, part)) / 1e9
+        if place in IN_FIRST_STEP:
+            grown = _ns(found, part) - _ns(before, part)
+        else:
+            grown = min(_inside(file, lines) for file in (folder / "spent").glob(f"{place}.*"))
         where = next((each.where for each in found.parts if each.part == part), None)
-        if place == "late_rank":  # how long the others waited without it, is in it
-            grown = max((each.rank_ns or 0 for each in found.parts if each.part == part), default=0) / 1e9
         if part == IMPORTS:
             package = "slow_installed" if place == "installed_package" else "own_module"
-            own = next((each for each in found.imports if each.package == package), None)
-            grown, where = (own.duration_ns / 1e9, own.where) if own else (0.0, None)
-        yield Answer(base.name, place, part if grown > seconds / 2 else "", grown, _is_at(folder, place, where))
+            where = next((each.where for each in found.imports if each.package == package), None)
+        right = part if grown > seconds / 2 * 1e9 and _ns(found, part) > seconds / 2 * 1e9 else ""
+        yield Answer(base.name, place, right, grown / 1e9, _is_at(folder, place, where))
+
+
+def _records(made: Run) -> Iterator[RankRecord]:
+    for path in made.path.glob("job-time/*.jsonl"):
+        record = rank_record(made.path, path)
+        if record is not None:
+            yield record
+
+
+def _inside(spent: Path, lines: dict[int, RankLine]) -> int:
+    """How much of a stretch that a rank has spent at a place is in the place's part. spent: its file, PLACE.RANK."""
+    begin, end = map(int, spent.read_text(encoding="utf-8").split())
+    part = OTHER if PARTS[spent.stem] == MEETING else PARTS[spent.stem]
+    stretches = [each for each in lines[int(spent.suffix[1:])].stretches if each.part == part]
+    return sum(max(min(each.end_ns, end) - max(each.begin_ns, begin), 0) for each in stretches)
 
 
 def _ns(found: JobTime, part: str) -> int:
@@ -384,7 +410,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name).resolve()
             prepare(base, folder)
-            before = run(base, folder, (), 0)
+            _, before = run(base, folder, (), 0)
             for group in TOGETHER:
                 places = [place for place in group if place in base.places]
                 for answer in answers(base, folder, places, asked.seconds, before):
