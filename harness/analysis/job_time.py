@@ -69,10 +69,12 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What a rank recorded. changes: in order of time; part "": none is known. end_ns: None: it wrote no end."""
+    """What a rank recorded. began_ns: its process; begun_ns: its record. changes: in order of time; part "": none is
+    known. end_ns: None: it wrote no end."""
 
     rank: int
     node: int
+    began_ns: int
     begun_ns: int
     changes: Sequence[Stretch]
     steps: Sequence[Step]
@@ -205,7 +207,7 @@ def _most(stretches: Iterable[Stretch]) -> CodeLocation | None:
 def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
     """Where the job's elapsed time went; None: neither the job nor a rank says when it began and ended."""
     unknown = []
-    begin = job.begin_ns if job.begin_ns is not None else min((each.begun_ns for each in records), default=None)
+    begin = job.begin_ns if job.begin_ns is not None else min((each.began_ns for each in records), default=None)
     end = job.end_ns if job.end_ns is not None else max((each.end_ns or 0 for each in records), default=None)
     if begin is None or not end or end <= begin:
         return None

@@ -88,6 +88,7 @@ def rank_record(run: Path, path: Path) -> RankRecord | None:
     return RankRecord(
         rank=about.rank,
         node=about.node,
+        began_ns=about.began_ns if 0 < about.began_ns <= about.unix_ns else about.unix_ns,
         begun_ns=about.unix_ns,
         changes=[
             Stretch(

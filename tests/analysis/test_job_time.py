@@ -23,6 +23,7 @@ def record(rank: int, changes: list[tuple[float, str, int]], steps: list[float],
     return RankRecord(
         rank=rank,
         node=0,
+        began_ns=round(1.5 * S),
         begun_ns=2 * S,
         changes=[
             Stretch(round(at * S), round(stop * S), part, place(line))
@@ -84,7 +85,7 @@ def test_a_rank_that_ends_late_is_the_tail_with_its_line() -> None:
 def test_what_the_first_step_takes_longer_is_a_part_and_its_first_batch_another() -> None:
     steps = [Step(10 * S, 7 * S, 3 * S), *(Step(at * S, S, 0) for at in (17, 18, 19))]
     rank = record(0, [(2, MODEL, 3)], [])
-    rank = RankRecord(rank.rank, rank.node, rank.begun_ns, rank.changes, steps, 20 * S)
+    rank = RankRecord(rank.rank, rank.node, rank.began_ns, rank.begun_ns, rank.changes, steps, 20 * S)
     found = seconds(job_time(JOB, [rank]))
     assert (found["data"], found["first step"], found["steps"]) == (3, 3, 4)
 
@@ -126,14 +127,14 @@ def test_an_import_of_less_than_half_a_second_belongs_to_what_imports_it() -> No
     for packages, took in chains:
         changes.append(Stretch(round(at * S), round((at + took) * S), IMPORTS, place(1), packages))
         at += took
-    rank = RankRecord(0, 0, 2 * S, changes, [], round(at * S))
+    rank = RankRecord(0, 0, 2 * S, 2 * S, changes, [], round(at * S))
     found = imports_of([rank_line(rank, 0, 25 * S)])
     assert [(each.package, each.duration_ns / S) for each in found] == [("torch", 2.6), ("transformers", 0.7)]
 
 
 def test_without_the_job_the_ranks_say_when_it_began_and_the_queue_is_not_known() -> None:
     found = job_time(JobRecord(None, None), [record(0, [(2, IMPORTS, 1)], [10, 11])])
-    assert found.elapsed_ns == 18 * S
+    assert (found.elapsed_ns, seconds(found)["launch"]) == (round(18.5 * S), 0.5)
     assert found.queue_ns is None
     assert found.unknown == ["queue and launch: they cannot be known, because the job was not started by this kit"]
 

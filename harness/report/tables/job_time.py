@@ -25,7 +25,7 @@ def _caption(s: Summary) -> str:
 
 def part_metric(part: str) -> str:
     """The name of a part's time for compare and --fail-if."""
-    return f"job_{part.replace(' ', '_')}_ns"
+    return f"job_{part.removeprefix('job ').replace(' ', '_')}_ns"
 
 
 def _part_ns(part: str) -> Callable[[Summary], float | None]:
