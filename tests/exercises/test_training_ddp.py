@@ -13,7 +13,9 @@ from statistics import median
 
 import pytest
 
+from harness.common.job_time import job_time_file
 from harness.common.memory_snapshot import memory_file
+from harness.measure.job_time import rank_record
 from harness.measure.request import Request, measure_request
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
 from tests.exercises.student_script import filled
@@ -55,6 +57,14 @@ def test_metrics_describe_the_run_from_start_to_end(default: Finished) -> None:
         assert (end["event"], end["status"], end["steps"]) == ("end", "completed", 12)
         parts = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
         assert all(0 < sum(step[part] for part in parts) <= step["step_ns"] for step in steps)
+
+
+def test_where_the_time_before_the_first_step_goes_is_recorded(default: Finished) -> None:
+    for rank in (0, 1):
+        record = rank_record(default.folder, job_time_file(default.folder, rank))
+        assert {"imports", "model", "data"} <= {each.part for each in record.changes}
+        assert any("transformers" in each.packages for each in record.changes)
+        assert record.begun_ns < record.steps[0].begin_ns < record.end_ns
 
 
 def test_what_happens_before_the_first_step_is_said_once(default: Finished) -> None:
