@@ -8,7 +8,6 @@ from harness.analysis.labels import short_place
 from harness.analysis.summary import JobTime, JobTimePart
 from harness.common import job_time as parts
 from harness.common.format import duration, percent
-from harness.live.text import span
 
 LARGE = 1 / 3  # of the elapsed time: from there a report's first screen tells what is outside of the steps
 LONG_NS = 10_000_000_000  # and from there
@@ -51,10 +50,14 @@ _COMPILED = "keep compiled kernels from one job to the next (TORCHINDUCTOR_CACHE
 def time_words(ns: float) -> str:
     """A time of a job: under a minute with three digits, else in minutes or hours.
 
-    >>> time_words(41_230_000_000), time_words(190_000_000_000)
-    ('41.2 s', '3 min 10 s')
+    >>> time_words(41_230_000_000), time_words(190_000_000_000), time_words(3_700_000_000_000)
+    ('41.2 s', '3 min 10 s', '1 h 1 min')
     """
-    return duration(ns) if ns < _MINUTE_NS else span(ns / 1e9)
+    if ns < _MINUTE_NS:
+        return duration(ns)
+    minutes, seconds = divmod(round(ns / 1e9), 60)
+    hours, rest = divmod(minutes, 60)
+    return f"{hours:,} h {rest} min" if hours else f"{minutes} min {seconds} s"
 
 
 def outside_ns(found: JobTime) -> int:
