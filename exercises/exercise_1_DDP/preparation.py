@@ -6,9 +6,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed.checkpoint as distributed_checkpoint
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin, set_seed  # type: ignore[import-untyped]
 from torch.optim.lr_scheduler import LambdaLR
@@ -54,6 +56,15 @@ class TrainingState:
     stop: StopRequest
     check: SynchronisationCheck
     description: StartLine
+
+    def save(self, folder: Path) -> None:
+        """Write the state of model, optimizer and scheduler. Sharded, each rank writes its part."""
+        if self.arguments.fsdp is None:
+            self.accelerator.save_state(str(folder), safe_serialization=False)  # the model may share tensors
+            return
+        parts = {"model": self.model, "optimizer": self.optimizer.optimizer, "scheduler": self.scheduler}
+        state = {name: part.state_dict() for name, part in parts.items()}
+        distributed_checkpoint.save(state, checkpoint_id=folder)  # type: ignore[attr-defined]  # not in its __all__
 
 
 def run_training(train: Callable[[TrainingState, metrics.MetricsWriter, Capture], None]) -> int:
@@ -107,6 +118,7 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     optimizer, prepared = accelerator.prepare(optimizer, loader)
     if arguments.fsdp is None:
         model = accelerator.prepare(model)
+    accelerator.register_for_checkpointing(scheduler)
     batches = on_device(arguments, prepared, device, usual=not arguments.slow_dataloading)
 
     # A sharded model has no whole parameters to compare.

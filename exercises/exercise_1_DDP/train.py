@@ -27,6 +27,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from exercises.exercise_1_DDP import variants
 from exercises.exercise_1_DDP.preparation import TrainingState, run_training
 from exercises.utils.capture import Capture
+from exercises.utils.checkpoints import save_if_due
 from exercises.utils.data import TokenBatch
 from exercises.utils.errors import run_script
 from harness.common.metrics_lines import StepLine
@@ -56,6 +57,7 @@ def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Captu
                 capture.step_ends(step)
                 if record.synced:
                     training.check.after_update(record.phase)
+                save_if_due(arguments, step, training.save)
                 step = next(steps, None)
             next(batches, None)  # lets the loader end its epoch
 

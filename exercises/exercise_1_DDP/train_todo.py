@@ -31,6 +31,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_1_DDP import variants
 from exercises.exercise_1_DDP.preparation import TrainingState, run_training
+from exercises.utils.checkpoints import save_if_due
 from exercises.utils.data import TokenBatch
 from exercises.utils.errors import run_script
 from exercises.utils.profiler_calls import StepWriter, by_calls
@@ -61,6 +62,7 @@ def train(training: TrainingState, writer: StepWriter) -> None:
                 # GAP 2: stop the profiler, if `step` is arguments.window.end - 1: the last step to profile.
                 if record.synced:
                     training.check.after_update(record.phase)
+                save_if_due(arguments, step, training.save)
                 step = next(steps, None)
             next(batches, None)  # lets the loader end its epoch
 

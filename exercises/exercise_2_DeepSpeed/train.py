@@ -35,6 +35,7 @@ from exercises.utils import models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments
 from exercises.utils.capture import Capture, open_capture
+from exercises.utils.checkpoints import save_if_due
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
@@ -67,6 +68,11 @@ class TrainingState:
     stop: StopRequest
     check: SynchronisationCheck
     description: StartLine
+
+    def save(self, folder: Path) -> None:
+        """Write the state of model, optimizer and scheduler: each rank its shards."""
+        state = {"scheduler": self.scheduler.state_dict()}
+        self.engine.save_checkpoint(str(folder.parent), tag=folder.name, client_state=state, save_latest=False)
 
 
 def main() -> int:
@@ -155,6 +161,7 @@ def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Captu
                 capture.step_ends(step)
                 if record.synced:
                     training.check.after_update(record.phase)
+                save_if_due(arguments, step, training.save)
                 step = next(steps, None)
             next(batches, None)  # lets the loader end its epoch
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from megatron.core import parallel_state, tensor_parallel
+from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.models.gpt import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
@@ -100,6 +101,15 @@ class Engine:
     def learning_rate(self) -> float:
         """The learning rate of the next optimizer step."""
         return float(self.optimizer.param_groups[0]["lr"])
+
+    def save(self, folder: Path) -> None:
+        """Write the state of model, optimizer and scheduler in Megatron's format: each rank its shards."""
+        model = [chunk.module.sharded_state_dict(prefix=f"chunk{place}.") for place, chunk in enumerate(self.chunks)]
+        whole = {name: part for chunk in model for name, part in chunk.items()}
+        each_its_part = {"distrib_optim_sharding_type": "dp_reshardable"}  # Megatron-LM's default
+        optimizer = self.optimizer.sharded_state_dict(whole, metadata=each_its_part)
+        state = {**whole, "optimizer": optimizer, "scheduler": self.scheduler.state_dict()}
+        dist_checkpointing.save(state, str(folder))
 
     def parameters(self) -> int:
         return sum(parameter.numel() for chunk in self.chunks for parameter in chunk.parameters())

@@ -29,6 +29,7 @@ from exercises.exercise_3_MegatronLM import options, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.announce import announce
 from exercises.utils.capture import Capture, open_capture
+from exercises.utils.checkpoints import save_if_due
 from exercises.utils.errors import run_script
 from exercises.utils.models import load_model_config
 from exercises.utils.precision import set_precision
@@ -98,6 +99,7 @@ def train(
         phase = arguments.window.phase(iteration)
         line = hooks.step_line(iteration, phase, training.batch, timer, loss=loss, lr=lr)
         writer.step(line)
+        save_if_due(arguments, iteration, training.save)
         if dist.get_rank() == 0:
             print(f"iteration {iteration + 1}/{arguments.total_steps}  {line.summary()}", flush=True)
 

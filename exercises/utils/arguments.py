@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar, get_args
 
 import torch
 
-from exercises.utils.faults import settings
+from exercises.utils.faults import settings, startup
 from exercises.utils.faults.settings import fault, refuse_misfits, sealed_faults
 from harness.common.errors import RequestError
 from harness.common.faults import Fault, Setup
@@ -53,6 +53,7 @@ class TrainingArguments:
     warmup: int
     active: int
     steps: int | None
+    checkpoint_every: int | None
     profiler: str
     module_ranges: str | None
     profile_memory: bool
@@ -84,7 +85,12 @@ class TrainingArguments:
     def fault_setup(self) -> Setup:
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
         sizes = (self.mixed_precision, self.micro_batch_size, self.total_steps)
-        return Setup(self.exercise, ranks, *sizes, replicas=ranks)
+        return Setup(self.exercise, ranks, *sizes, replicas=ranks, checkpoints=self.checkpoint_every is not None)
+
+    @property
+    def data_files(self) -> list[Path]:
+        """Where the samples come from."""
+        return [self.data]
 
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
@@ -112,6 +118,7 @@ def parse_arguments(
     arguments.faults.extend(sealed_faults(arguments.run_dir))  # no refusal names them: the launch checked them
     PROGRESS.planned = arguments.total_steps
     heartbeat.begin(*rank_of_process())
+    startup.begin(arguments.faults, arguments.run_dir, arguments.data_files)
     return arguments if settings.computes_in_bf16(arguments.faults, True) else replace(arguments, precision="fp32")
 
 
@@ -167,6 +174,8 @@ def _declare_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--learning-rate", type=float, default=2e-5, help="after the warm-up")
     group.add_argument("--lr-warmup-steps", type=natural, default=5, help="optimizer steps of linear warm-up")
     group.add_argument("--steps", type=positive, help="batches to train; default: to the end of the window")
+    checkpoints = "write a checkpoint after each N-th batch, and keep the newest; default: none"
+    group.add_argument("--checkpoint-every", type=positive, metavar="N", help=checkpoints)
     group.add_argument("--device", choices=("auto", "cpu"), default="auto", help="auto: CUDA where it works")
     group.add_argument("--seed", type=natural, default=1234, help="of weights and data order")
     group.add_argument(

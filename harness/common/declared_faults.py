@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, FaultKind, InMystery, Key, Need
+from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, ONCE, FaultKind, InMystery, Key, Need
 
 
 def _ms(meaning: str) -> Key:
     return Key("ms", meaning, least=0.001, most=60_000, whole=False)
+
+
+def _s(meaning: str) -> Key:
+    return Key("s", meaning, least=0.01, most=3600, whole=False)
 
 
 def _rank(default: str | None = "all") -> Key:
@@ -27,6 +31,7 @@ def _words(name: str, meaning: str, default: str, explained: Mapping[str, str]) 
     return Key(name, meaning, default, words=tuple(explained), explained=tuple(explained.items()))
 
 
+ONE_OF_THEM = Key("rank", "the rank that has the fault", "0", most=LARGEST_RANK)
 EVERY = Key("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)
 PHASES = ("forward", "backward", "optimizer")
 
@@ -35,6 +40,7 @@ ONE_REPLICA = (
     "the model has one replica, so no gradients are exchanged: ask for more ranks (-g, -n) or a smaller --tp or --pp"
 )
 
+NO_CHECKPOINT = "the training writes no checkpoints: add --checkpoint-every 5"
 BEFORE = "0: the line is written before the fault acts"
 HANGS_ALONE = {
     "sleep": "it sleeps in its own code",
@@ -219,15 +225,72 @@ _SETTINGS = (
         ),
     ),
 )
+_BESIDE_STEPS = (
+    FaultKind(
+        "slow-import",
+        "a package of 211 small modules is imported from a slow file system, which delays the opening of each file",
+        (_s("how long all delays together take"), _rank()),
+        "the import",
+        exercises=ALSO_OWN,
+        per=ONCE,
+    ),
+    FaultKind(
+        "late-start",
+        "one rank comes late to the meeting of the ranks (init_process_group), and the others wait for it",
+        (_s("how late it comes"), ONE_OF_THEM),
+        "the delay",
+        needs=(Need(lambda setup: setup.world_size != 1, ONE_RANK),),
+        exercises=ALSO_OWN,
+        per=ONCE,
+    ),
+    FaultKind(
+        "cold-cache",
+        "the first read of a data file is slow: each 64 KiB of it take longer, when a rank opens it for the first time",
+        (_ms("how long 64 KiB take"), _rank()),
+        "the delay",
+        exercises=ALSO_OWN,
+        per="file",
+    ),
+    FaultKind(
+        "slow-weights",
+        "the model's weights come slowly: each tensor of them takes longer to be made or loaded",
+        (_ms("how long each tensor takes"), _rank()),
+        "the delays of all tensors",
+        exercises=ALSO_OWN,
+        per=ONCE,
+    ),
+    FaultKind(
+        "long-compile",
+        "the first forward compiles for a long time: Python compiles generated functions",
+        (_s("how long it compiles"), _rank()),
+        "the compiling",
+        exercises=ALSO_OWN,
+        per=ONCE,
+    ),
+    FaultKind(
+        "slow-checkpoint",
+        "the training's own checkpoints are slow to write, on a rank for which the others wait",
+        (_ms("how long each file of a checkpoint takes"), _rank("0")),
+        "the delay",
+        needs=(Need(lambda setup: setup.checkpoints, NO_CHECKPOINT),),
+        exercises=ALSO_OWN,
+        per="file",
+    ),
+    FaultKind(
+        "slow-tail",
+        "one rank writes its results for a long time after its last step, and the others have ended",
+        (_s("how long it writes"), ONE_OF_THEM),
+        "the writing",
+        needs=(Need(lambda setup: setup.world_size != 1, ONE_RANK),),
+        exercises=ALSO_OWN,
+        per=ONCE,
+    ),
+)
 _ENDINGS = (
     FaultKind(
         "hang",
         "a rank makes no progress any more, and the others wait for it",
-        (
-            _words("kind", "what it does", "sleep", HANGS_ALONE | HANGS_IN_COLLECTIVE),
-            _step(),
-            Key("rank", "the rank that has the fault", "0", most=LARGEST_RANK),
-        ),
+        (_words("kind", "what it does", "sleep", HANGS_ALONE | HANGS_IN_COLLECTIVE), _step(), ONE_OF_THEM),
         BEFORE,
         needs=(
             Need(lambda setup: setup.world_size != 1, ONE_RANK, tuple(HANGS_IN_COLLECTIVE)),
@@ -266,4 +329,4 @@ _ENDINGS = (
         ends=True,
     ),
 )
-FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*_TIMED, *_SETTINGS, *_ENDINGS)}
+FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*_TIMED, *_SETTINGS, *_BESIDE_STEPS, *_ENDINGS)}

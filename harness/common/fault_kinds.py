@@ -16,6 +16,8 @@ TRAININGS: tuple[Exercise, ...] = (1, 2, 3)
 ALSO_OWN: tuple[Exercise, ...] = (*TRAININGS, "own")
 """Of a fault that needs nothing from the training's script."""
 LARGEST_RANK = 640_000
+ONCE: Literal["job"] = "job"
+"""In `FaultKind.per`: it acts once in a job."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Setup(NamedTuple):
     """The training that a fault is asked for; None: not known yet.
 
     replicas: of the model, between which gradients travel; buckets: they travel in buckets. stages: of the
-    pipeline; virtual_stages: per rank.
+    pipeline; virtual_stages: per rank. checkpoints: whether the training writes any; one of the user's own may.
     """
 
     exercise: Exercise | None
@@ -86,6 +88,7 @@ class Setup(NamedTuple):
     buckets: bool = True
     stages: int = 1
     virtual_stages: int = 1
+    checkpoints: bool = True
 
 
 class Need(NamedTuple):
@@ -118,6 +121,7 @@ class FaultKind:
     """A fault as it is declared.
 
     meaning: what happens, for students. recorded: what its lines in faults/rank<R>.jsonl count; empty: there are none.
+    per: of what there is one such line: a step, a file, or the job.
     mystery: None if it is never drawn for one. together: the values of its key `kind` with which every rank acts, and
     the fault's rank in another way. ends: it ends a training, stops its progress or changes its result: a report of
     lost time does not name it.
@@ -133,6 +137,7 @@ class FaultKind:
     mystery: InMystery | None = None
     together: tuple[str, ...] = ()
     ends: bool = False
+    per: Literal["step", "file", "job"] = "step"
 
     @property
     def usage(self) -> str:
@@ -164,8 +169,8 @@ class Fault:
         return int(self.values[key])
 
     def ns(self) -> int:
-        """The value of its key `ms`, in nanoseconds."""
-        return round(float(self.values["ms"]) * 1e6)
+        """The value of its key `s` or `ms`, in nanoseconds."""
+        return round(float(self.values["s"]) * 1e9) if "s" in self.values else round(float(self.values["ms"]) * 1e6)
 
     @property
     def every(self) -> int:

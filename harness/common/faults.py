@@ -138,9 +138,9 @@ def layers_at_the_end(fault: Fault, layers: int, stages: int) -> int:
 
 @dataclass(frozen=True)
 class FaultLine:
-    """One line of faults/rank<R>.jsonl: what a fault took from one step of one rank; `FaultKind.recorded` says what.
+    """One line of faults/rank<R>.jsonl: what a fault took from one rank; `FaultKind.recorded` says what.
 
-    unix_ns: when it began.
+    step: the step that it took it from, or after which it did; -1: before the first step. unix_ns: when it began.
     """
 
     step: int

@@ -13,6 +13,8 @@ from harness.experiment.base import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, 
 from harness.experiment.options import BATCH, Broken, value
 from harness.experiment.training import PRECISIONS, MixedPrecision, Training
 
+_OF_OUR_SCRIPTS = {"module_ranges": "--module-ranges", "faults": "--fault", "checkpoint_every": "--checkpoint-every"}
+
 
 class Megatron(Training):
     """Exercise 3: tensor and pipeline parallelism with Megatron."""
@@ -116,17 +118,12 @@ class Megatron(Training):
                 {"mixed_precision", "engine"},
                 "--mixed-precision tf32: Megatron-LM's script has no such setting: use --engine megatron-core",
             )
-        if self.module_ranges and self.uses_megatron_lm:
-            yield Broken(
-                {"module_ranges", "engine"},
-                "--module-ranges works in our own training scripts, and --engine megatron-lm runs Megatron-LM's: drop "
-                "one",
-            )
-        if self.faults and self.uses_megatron_lm:
-            yield Broken(
-                {"faults", "engine"},
-                "--fault works in our own training scripts, and --engine megatron-lm runs Megatron-LM's: drop one",
-            )
+        for field, flag in _OF_OUR_SCRIPTS.items():
+            if getattr(self, field) and self.uses_megatron_lm:
+                yield Broken(
+                    {field, "engine"},
+                    f"{flag} works in our own training scripts, and --engine megatron-lm runs Megatron-LM's: drop one",
+                )
         if self.world_size is None:
             return
         batch = self.batch if self.micro_batch_size and self.global_batch_size else None

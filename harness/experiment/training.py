@@ -218,6 +218,9 @@ class Training(Profiled, Modelled):
     seed: int = value("--seed", free=True, compared=False, train="--seed", rare=True).option(
         1234, "seed of weights and sample order", ge=0, le=2**31 - 1
     )
+    checkpoint_every: Count | None = value(
+        "--checkpoint-every", tag="ckpt", tag_if_on=True, train="--checkpoint-every", rare=True
+    ).option(None, "write a checkpoint after each N-th batch, and keep the newest (default: none)")
     memory_snapshot: bool = switch(
         "--memory-snapshot", tag="memory", tag_if_on=True, train="--memory-snapshot", rare=True
     ).option(False, "record the memory by category, also when memory runs out")
@@ -246,9 +249,10 @@ class Training(Profiled, Modelled):
     def fault_setup(self) -> Setup:
         """What faults must fit to."""
         steps = self.window.end if self.steps is None else self.steps
-        ranks = self.world_size
+        ranks, checkpoints = self.world_size, self.checkpoint_every is not None
         bf16 = None if self.mixed_precision is None else self.in_bf16  # None: in Megatron, until it is resolved
-        return Setup(self.exercise, ranks, bf16, self.micro_batch_size, steps, replicas=ranks)
+        sizes = (bf16, self.micro_batch_size, steps)
+        return Setup(self.exercise, ranks, *sizes, replicas=ranks, checkpoints=checkpoints)
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
@@ -262,6 +266,13 @@ class Training(Profiled, Modelled):
             yield Broken(
                 {"activation_checkpointing", "mixed_precision"},
                 f"--activation-checkpointing needs --mixed-precision: {self._how_bf16}",
+            )
+        steps = self.window.end if self.steps is None else self.steps
+        if self.checkpoint_every is not None and self.checkpoint_every > steps:
+            yield Broken(
+                {"checkpoint_every", "steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps"},
+                f"--checkpoint-every {self.checkpoint_every} would write none in a training of {steps} steps: the "
+                f"nearest is --checkpoint-every {steps}",
             )
         needs_window = self.profiler != "none" and not self.recorded_by_time
         if needs_window and self.steps is not None and self.steps < self.window.end:

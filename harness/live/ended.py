@@ -70,7 +70,9 @@ def not_injected(run: Run) -> str:
     endings = {fault.name for fault in asked if fault.kind.ends}  # a line of theirs is written before they act
     acted = {line.fault for line in injected(run.path) if line.ns > 0 or line.fault in endings}
     idle = [fault for fault in asked if fault.kind.recorded and fault.name not in acted]
-    return "; ".join(f"nothing was injected by --fault {x}: no step of this training has its moment" for x in idle)
+    why = {"step": "no step of this training has its moment", "file": "this training has no file of that kind"}
+    never = "this training never came to its moment"
+    return "; ".join(f"nothing was injected by --fault {x}: {why.get(x.kind.per, never)}" for x in idle)
 
 
 def _started_by(run: Run) -> Iterator[int]:

@@ -134,6 +134,7 @@ def test_what_a_fault_needs_is_said_where_it_is_missing(name: str) -> None:
         replicas=1,
         buckets=False,
         virtual_stages=2,
+        checkpoints=False,
     )
     asked = [Fault(FAULTS[name], {**parse_fault(example(name)).values, "rank": "all"})]
     said, needs = list(misfits(asked, bare)), list(asked[0].needs)

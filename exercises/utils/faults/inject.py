@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.faults import ends, machine, slow
+from exercises.utils.faults import beside_steps, ends, machine, slow, startup
 from exercises.utils.faults.moments import Moments, WatchedLoader, watch_model, watch_update
 from exercises.utils.faults.target import Target, lines_of
 from harness.common.faults import Fault, parse_fault
@@ -52,6 +52,7 @@ def injected(training: Trained, model: Any, optimizer: Any) -> Iterator[Trained]
 
 def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments, until: ExitStack) -> None:
     """Start every fault in which this rank takes part; `moments` must be announced."""
+    startup.first_step_begins()
     device = torch.device("cpu" if arguments.on_cpu else "cuda")
     lines = lines_of(arguments.run_dir, rank_of_process()[0], until)
     _start(arguments.faults, Target(rank_of_process()[0], device, arguments.run_dir, models, moments, lines, until))
@@ -64,11 +65,12 @@ def _start(faults: Iterable[Fault], target: Target) -> None:
 
 
 def _built_in(fault: Fault, target: Target) -> None:
-    """Nothing: the training asks `settings` for the fault when it is built."""
+    """Nothing: the training asks `settings` for the fault when it is built, or `startup` has begun it."""
 
 
 INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
     "checkpoint": slow.write_checkpoints,
+    "cold-cache": _built_in,
     "crash": ends.crash,
     "data-stall": slow.stall_data,
     "extra-compute": slow.compute_more,
@@ -76,6 +78,8 @@ INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
     "gc": slow.collect_garbage,
     "hang": ends.hang,
     "host-stall": slow.stall_host,
+    "late-start": _built_in,
+    "long-compile": beside_steps.compile_long,
     "long-sequences": slow.lengthen_sequences,
     "nan": ends.break_loss,
     "noisy-neighbour": machine.start_neighbour,
@@ -83,7 +87,11 @@ INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
     "pageable": _built_in,
     "pause": machine.pause,
     "pinned-together": machine.pin_together,
+    "slow-checkpoint": beside_steps.write_checkpoints_slowly,
+    "slow-import": _built_in,
     "slow-link": slow.slow_link,
+    "slow-tail": beside_steps.end_late,
+    "slow-weights": _built_in,
     "small-buckets": _built_in,
     "sync": slow.synchronise,
     "tiny-kernels": slow.split_kernels,
@@ -94,6 +102,7 @@ INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
 def begin(run_dir: Path, rank: int, model: Any, texts: Sequence[str]) -> Moments:
     """Start every fault in which this rank takes part; returns the moments, which the caller announces. texts:
     `NAME[,key=value…]`. model: the module that is trained, or None where it is not known."""
+    startup.first_step_begins()
     moments, until = Moments(), ExitStack()
     lines = lines_of(run_dir, rank, until)
     device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]

@@ -38,7 +38,7 @@ def faults_page(words: Sequence[str]) -> str:
 
 
 def as_data(kind: FaultKind) -> dict[str, Any]:
-    shown = ("name", "usage", "meaning", "recorded", "exercises", "devices")
+    shown = ("name", "usage", "meaning", "recorded", "per", "exercises", "devices")
     return {name: getattr(kind, name) for name in shown} | {
         "keys": [asdict(key) | {"takes": key.takes} for key in kind.keys]
     }
@@ -72,4 +72,4 @@ def _keys(kind: FaultKind) -> Iterator[str]:
     if kind.ends:
         yield "faults/rank<R>.jsonl of the run has a line for it, written before it acts"
     elif kind.recorded:
-        yield f"faults/rank<R>.jsonl of the run has, per step: {kind.recorded}, in nanoseconds"
+        yield f"faults/rank<R>.jsonl of the run has, per {kind.per}: {kind.recorded}, in nanoseconds"
