@@ -49,29 +49,32 @@ def compile_long(fault: Fault, target: Target) -> None:
     target.moments.at("forward", compile_functions)
 
 
-# Others write into memory, or tensor by tensor into one file, which is `save` of torch.distributed.checkpoint.
-WHOLE_FILE = (str, os.PathLike, io.BufferedWriter)
-WRITERS = ("torch", "save"), ("safetensors.torch", "serialize_file"), ("torch.distributed.checkpoint", "save")
+# What writes a file of a checkpoint, inside the function that a training calls. The first one is also given memory, and
+# torch.distributed.checkpoint gives it tensor after tensor.
+WRITERS = (
+    ("torch.serialization", "_open_zipfile_writer"),
+    ("safetensors.torch", "serialize_file"),
+    ("torch.distributed.checkpoint.state_dict_saver", "_save_state_dict"),
+)
 
 
 def write_checkpoints_slowly(fault: Fault, target: Target) -> None:
-    """Sleep after each file that PyTorch or safetensors writes in this process, as until it is on a slow disk."""
+    """Sleep where PyTorch or safetensors writes a file in this process, as while a slow disk takes it."""
     rank_pid = os.getpid()  # Megatron also writes in processes beside each other: their delays would not add up
 
     def late(write: Callable[..., Any]) -> Callable[..., Any]:
         def written(*args: Any, **kwargs: Any) -> Any:
-            result = write(*args, **kwargs)
-            whole = any(isinstance(each, WHOLE_FILE) for each in (*args, *kwargs.values()))
-            if os.getpid() == rank_pid and whole:
+            in_file = write.__name__ != WRITERS[0][1] or isinstance(args[0], (str, os.PathLike, io.BufferedWriter))
+            if os.getpid() == rank_pid and in_file:
                 unix_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
                 time.sleep(fault.ns() / 1e9)
                 target.record(fault, target.moments.step, time.perf_counter_ns() - begin_ns, unix_ns)
-            return result
+            return write(*args, **kwargs)
 
         return written
 
     for name, function in WRITERS:
-        with suppress(ImportError):
+        with suppress(ImportError, AttributeError):  # another version of PyTorch, or no safetensors
             wrap(importlib.import_module(name), function, late, target.until)
 
 

@@ -15,7 +15,6 @@ from torch.distributed import ProcessGroup
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from exercises.utils.data import IGNORED, TokenBatch
 from exercises.utils.faults.moments import Moment, wrap
 from exercises.utils.faults.target import PerStep, Target
 from harness.common.faults import Fault
@@ -79,7 +78,7 @@ def lengthen_sequences(fault: Fault, target: Target) -> None:
     """Repeat each sample, with its labels, behind itself."""
     times = fault.count("times")
 
-    def longer(batch: TokenBatch) -> TokenBatch:
+    def longer(batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: tokens.repeat(1, times) for name, tokens in batch.items()}
 
     target.moments.change_batches(longer)
@@ -92,6 +91,9 @@ def split_kernels(fault: Fault, target: Target) -> None:
 
 
 def _by_sample(forward: Callable[..., Any]) -> Callable[..., Any]:
+    # Imported here, because it imports transformers, which a training of the user's own may not have.
+    from exercises.utils.data import IGNORED
+
     def by_sample(*, input_ids: Tensor, labels: Tensor) -> Any:
         counted = (labels[:, 1:] != IGNORED).sum(dim=1)  # the mean over these is the loss: each predicts the next one
         loss: Any = 0.0

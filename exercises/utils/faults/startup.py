@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import multiprocessing.process
 import os
 import shutil
@@ -14,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any
@@ -84,8 +87,9 @@ def import_slowly(fault: Fault, here: Startup) -> None:
     spawned = multiprocessing.process.parent_process() is not None and "RANK" not in os.environ
     if spawned or not fault.concerns(here.rank):  # the process that spawned it has imported it
         return
-    folder = tempfile.mkdtemp(prefix="plugins-")
-    _write_package(Path(folder))
+    temporary = Path(tempfile.mkdtemp(prefix="plugins-"))
+    folder = str(temporary / "site-packages")  # as of an installed package
+    _write_package(temporary / "site-packages")
     hook = _late_files(folder, fault.ns() / 1e9 / FILES)
     sys.path_hooks.insert(0, hook)
     sys.path.insert(0, folder)
@@ -98,7 +102,7 @@ def import_slowly(fault: Fault, here: Startup) -> None:
         sys.path_hooks.remove(hook)
         for entry in [each for each in sys.path_importer_cache if each.startswith(folder)]:
             del sys.path_importer_cache[entry]
-        shutil.rmtree(folder)
+        shutil.rmtree(temporary)
     here.record(fault, ns, unix_ns)
 
 
@@ -107,7 +111,7 @@ def _write_package(folder: Path) -> None:
     parts = [f"part_{number}" for number in range(PARTS)]
     modules = [f"module_{number}" for number in range(MODULES)]
     for path, inside in ((top, parts), *((top / part, modules) for part in parts)):
-        path.mkdir()
+        path.mkdir(parents=True)
         (path / "__init__.py").write_text(f"from . import {', '.join(inside)}\n", encoding="ascii")
     for part in parts:
         for module in modules:
@@ -157,38 +161,81 @@ def come_late(fault: Fault, here: Startup) -> None:
 
 # -- data --------------------------------------------------------------------------------------------------------------
 
-BLOCK = 2**16  # bytes of a file that one delay stands for
+BLOCK = 2**16  # bytes that one delay stands for
 _CODE = (".py", ".pyc", ".so")
 
 
+class ColdFile(io.FileIO):
+    """A file that is read slowly where nobody has read it. warm: its blocks that were. record: told at its end how long
+    it waited, and since when."""
+
+    def __init__(self, path: str, warm: set[int], delay_s: float, record: Callable[[int, int], None]) -> None:
+        super().__init__(path)
+        self._warm, self._delay_s, self._record = warm, delay_s, record
+        self._waited: list[tuple[int, int]] = []
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        begin = self.tell()
+        count = super().readinto(buffer)
+        self._wait(begin, count or 0)
+        return count
+
+    def readall(self) -> bytes:
+        begin = self.tell()
+        read = super().readall()
+        self._wait(begin, len(read))
+        return read
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        begin = self.tell()
+        read: bytes = super().read(-1 if size is None else size)
+        self._wait(begin, len(read))
+        return read
+
+    def _wait(self, begin: int, count: int) -> None:
+        cold = set(range(begin // BLOCK, -(-(begin + count) // BLOCK))) - self._warm
+        if cold:
+            self._warm |= cold
+            unix_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
+            time.sleep(len(cold) * self._delay_s)
+            self._waited.append((time.perf_counter_ns() - begin_ns, unix_ns))
+
+    def close(self) -> None:
+        super().close()
+        waited, self._waited = self._waited, []
+        if waited:
+            self._record(sum(ns for ns, _ in waited), waited[0][1])
+
+
 def read_cold(fault: Fault, here: Startup) -> None:
-    """Sleep where a data file is opened for the first time, as long as reading its blocks would take."""
+    """Let Python open a data file as one that waits in its reads, also in data workers that are forked later."""
     if not fault.concerns(here.rank):
         return
     known = None if here.data is None else {os.path.realpath(path) for path in here.data}
     others = (sys.prefix, sys.base_prefix, "/proc", "/sys", "/dev", "/etc", "/usr", str(here.run_dir.resolve()))
     outside = tuple(f"{each}{os.sep}" for each in others)
-    warm: set[str] = set()
+    warm: dict[str, set[int]] = {}
+    usual = io.open
 
-    def opens(path: str, flags: int) -> None:
-        if flags & os.O_ACCMODE != os.O_RDONLY or path.endswith(_CODE):
-            return
-        real = os.path.realpath(path)
-        is_data = real in known if known is not None else not real.startswith(outside)
-        if not is_data or real in warm or not os.path.isfile(real):  # noqa: PTH113 - for every file that is opened
-            return
-        warm.add(real)
-        blocks = max(1, -(-os.stat(real).st_size // BLOCK))  # noqa: PTH116
-        unix_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
-        time.sleep(blocks * fault.ns() / 1e9)
-        here.record(fault, time.perf_counter_ns() - begin_ns, unix_ns)
+    def data_file(file: Any, mode: str) -> str | None:
+        if not isinstance(file, (str, os.PathLike)) or mode.strip("bt") != "r":
+            return None
+        real = os.path.realpath(os.fsdecode(file))
+        is_data = real in known if known is not None else not real.startswith(outside) and not real.endswith(_CODE)
+        return real if is_data and Path(real).is_file() else None
 
-    def heard(event: str, arguments: tuple[Any, ...]) -> None:
-        # Python calls this at every opening of a file, also in libraries and in forked data workers.
-        if event == "open" and isinstance(arguments[0], str) and isinstance(arguments[2], int):
-            opens(arguments[0], arguments[2])
+    def opened(file: Any, mode: str = "r", buffering: int = -1, *args: Any, **kwargs: Any) -> Any:
+        real = data_file(file, mode)
+        if real is None or args or kwargs.keys() - {"encoding", "errors", "newline"}:
+            return usual(file, mode, buffering, *args, **kwargs)
+        record = partial(here.record, fault)
+        raw: Any = ColdFile(os.fsdecode(file), warm.setdefault(real, set()), fault.ns() / 1e9, record)
+        if buffering == 0:
+            return raw
+        binary = io.BufferedReader(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+        return binary if "b" in mode else io.TextIOWrapper(binary, **kwargs)
 
-    sys.addaudithook(heard)
+    builtins.open = io.open = opened
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
