@@ -17,6 +17,7 @@ pytestmark = pytest.mark.train
 
 FAULTS = ("data-stall,ms=150,rank=1,every=3", "host-stall,ms=100,in=backward,rank=0,every=2", "pause,ms=50,every=2")
 OPTIONS = ("--steps", "6", *(word for fault in FAULTS for word in ("--fault", fault)))
+SAVING = ("--checkpoint-every", "3", "--fault", "slow-checkpoint,ms=200,rank=all")
 
 
 def lines(folder: Path, what: str, rank: int) -> list[dict[str, Any]]:
@@ -39,6 +40,18 @@ def check(folder: Path) -> None:
         assert all(steps[line["step"]]["backward_ns"] >= line["ns"] >= 100_000_000 for line in found["host-stall"])
 
 
+def check_saved(folder: Path, *files: str) -> None:
+    """The newest checkpoint is there alone, and each rank that wrote files of it was late after the third step."""
+    (saved,) = (folder / "checkpoints").glob("step_*")
+    assert saved.name == "step_6"
+    assert {path.name for path in saved.iterdir()} >= set(files)
+    for rank in (0, 1):
+        late = [line for line in lines(folder, "faults", rank) if line["fault"] == "slow-checkpoint"]
+        assert {line["step"] for line in late} in ({2, 5}, set())
+        assert all(line["ns"] >= 200_000_000 for line in late)
+    assert [line for line in lines(folder, "faults", 0) if line["fault"] == "slow-checkpoint"]
+
+
 def asking(*faults: str) -> list[str]:
     return [word for fault in faults for word in ("--fault", fault)]
 
@@ -50,9 +63,10 @@ def of_each_step(folder: Path, fault: str, rank: int) -> list[int]:
 
 def test_exercise_1_with_a_slow_link_below_ddp(tmp_path: Path) -> None:
     more = asking("slow-link,ms=60,rank=1", "small-buckets,kb=600")
-    run = train("exercise_1_DDP/train.py", tmp_path / "run", *OPTIONS, *more, model="tiny-llama")
+    run = train("exercise_1_DDP/train.py", tmp_path / "run", *OPTIONS, *more, *SAVING, model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]
     check(run.folder)
+    check_saved(run.folder, "pytorch_model.bin", "optimizer.bin", "custom_checkpoint_0.pkl", "random_states_1.pkl")
     delays = of_each_step(run.folder, "slow-link", rank=1)
     assert len(delays) == 6
     # 1.2 MB of gradients in buckets of 0.6, which DDP makes anew after the first step.
@@ -69,18 +83,20 @@ def test_exercise_2_with_checkpoints_of_shards(tmp_path: Path) -> None:
     config = tmp_path / "ds_config.json"
     config.write_text(as_json(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True)))
     words = [*OPTIONS, *asking("checkpoint,rank=all,every=3", "tiny-kernels"), "--deepspeed-config", str(config)]
-    run = train("exercise_2_DeepSpeed/train.py", tmp_path / "run", *words, config="deepspeed")
+    run = train("exercise_2_DeepSpeed/train.py", tmp_path / "run", *words, *SAVING, config="deepspeed")
     assert run.code == 0, run.stderr[-3000:]
     check(run.folder)
+    check_saved(run.folder, *(f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in (0, 1)))
     assert [len(of_each_step(run.folder, "checkpoint", rank)) for rank in (0, 1)] == [2, 2]
     assert list(run.folder.glob("checkpoint-rank*")) == []
 
 
 def test_exercise_3_with_a_longer_last_stage(tmp_path: Path) -> None:
     """Both ranks of a pipeline read data: the first for the tokens, the last for the labels."""
-    words = ["--iters", *OPTIONS[1:], *asking("uneven-stages"), "--pp", "2", "--global-batch-size", "2"]
+    words = ["--iters", *OPTIONS[1:], *asking("uneven-stages"), "--pp", "2", "--global-batch-size", "2", *SAVING]
     run = megatron_runs.completed(megatron_runs.train(tmp_path / "run", *words))
     check(run.folder)
+    check_saved(run.folder, "common.pt", "__0_0.distcp", "__1_0.distcp")
     first, last = (run.lines(rank)[0]["parameters_of_rank"] for rank in (0, 1))
     table = 1024 * 128  # of embeddings in the first stage, of the output in the last
     layer = (last - table) / 3

@@ -41,6 +41,22 @@ def test_each_training_script_gets_the_faults_as_arguments(
     assert "--fault" not in job(cls(), laptop).commands[0].argv
 
 
+@pytest.mark.parametrize("exercise", ["1", "2", "3"])
+def test_a_checkpoint_that_would_never_come_is_refused(exercise: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-e", exercise, "--no-profile", "--steps", "20", "--checkpoint-every", "21", "--dry-run"]
+    assert main([*words, "--site", "leonardo"]) == 2
+    said = "--checkpoint-every 21 would write none in a training of 20 steps: the nearest is --checkpoint-every 20"
+    assert said in capsys.readouterr().err
+
+
+def test_a_slow_checkpoint_needs_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-e", "1", "-n", "2", "--site", "leonardo", "--fault", "slow-checkpoint,ms=5", "--dry-run"]
+    assert main(words) == 2
+    assert "the training writes no checkpoints: add --checkpoint-every 5" in capsys.readouterr().err
+    assert main([*words, "--checkpoint-every", "5"]) == 0
+    assert "--checkpoint-every 5" in capsys.readouterr().out
+
+
 def test_the_run_s_name_has_the_faults_names(laptop: Machine) -> None:
     plain, faulty = job(DDP(), laptop), job(DDP(faults=(*ASKED, "pause,ms=7,rank=0")), laptop)
     assert faulty.run_name[1] == f"{plain.run_name[1]}-fault-data-stall+pause"

@@ -22,6 +22,7 @@ from harness.common.paths import ROOT
 from harness.common.users import this_user
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Training
 from harness.experiment.parse import all_options, build_experiment, command_of
+from harness.report.tables.catalogue import numbers
 from harness.run import Run, Stage
 from harness.run.record import Record, Status
 from harness.site.site import Site, load_site
@@ -54,12 +55,13 @@ NAMES = {
 
 
 ALL = lesson_names()
-TRACED = [name for name in ALL if load_lesson(name).ends == "completed"]
+COMPLETED = [name for name in ALL if load_lesson(name).ends == "completed"]
+TRACED = [name for name in COMPLETED if load_lesson(name).a.model_dump().get("profiler") != "none"]
 
 
 def metrics_of(experiment: Experiment) -> Metrics:
     """The metrics that a run of this experiment can have: without a pipeline there is no bubble."""
-    names = set(NAMES)
+    names = NAMES | {number.name for number in numbers()}
     if isinstance(experiment, Megatron) and experiment.pp > 1:
         names |= {"bubble", "expected_bubble", "microbatches"}
     if isinstance(experiment, DDP):
@@ -129,7 +131,7 @@ def test_each_section_that_asks_something_has_the_lesson_of_its_name() -> None:
     assert all(re.search(r"^1\. .*\?", text, re.M) for text in sections().values())
 
 
-@pytest.mark.parametrize("name", TRACED)
+@pytest.mark.parametrize("name", COMPLETED)
 def test_a_lesson_is_about_its_section(name: str) -> None:
     """Both name the setting that the lesson changes."""
     lesson = load_lesson(name)
@@ -153,6 +155,7 @@ def test_a_lesson_is_about_its_section(name: str) -> None:
         "pp": "pipeline",
         "global_batch_size": "micro-batches",
         "vpp": "interleaving",
+        "faults": "slow file system",
         "nodes": "one node and two",
     }
     differs = [f for f in flags if getattr(lesson.a, f, None) != getattr(lesson.b, f, None)]
@@ -392,7 +395,15 @@ def test_what_is_counted_fails_on_a_quiet_machine_as_well() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_relations_know_whether_the_machines_load_matters(name: str) -> None:
-    times = {"bubble", "step_ns", "data_loading_share", "overlap_fraction", "tokens_per_s_per_rank"}
+    times = {
+        "job_",
+        "useful_share",
+        "bubble",
+        "step_ns",
+        "data_loading_share",
+        "overlap_fraction",
+        "tokens_per_s_per_rank",
+    }
     lesson = load_lesson(name)
     for relation in [*lesson.relations, *lesson.here(cpu=True).relations]:
         assert relation.depends_on_load == any(fact in relation.holds for fact in times), relation.holds

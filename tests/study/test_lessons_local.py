@@ -63,6 +63,7 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
         pytest.param("1b", [YES, CANNOT], marks=pytest.mark.long),
         *(pytest.param(name, [YES, YES], marks=pytest.mark.long) for name in ("1c", "1d", "1f", "1g", "1i")),
         pytest.param("1h", [YES, CANNOT], marks=pytest.mark.long),
+        pytest.param("1o", [YES, YES, YES], marks=pytest.mark.long),
         ("2a", [YES, YES, YES]),
         pytest.param("2b", [YES, CANNOT], marks=pytest.mark.long),
         *(pytest.param(name, [YES, YES], marks=pytest.mark.long) for name in ("3a", "3b", "3c", "3d", "4a", "4b")),

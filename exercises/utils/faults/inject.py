@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.faults import beside_steps, ends, machine, slow, startup
+from exercises.utils.faults import ends, machine, slow, startup
 from exercises.utils.faults.moments import Moments, WatchedLoader, watch_model, watch_update
 from exercises.utils.faults.target import Target, lines_of
 from harness.common.faults import Fault, parse_fault
@@ -79,7 +79,7 @@ INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
     "hang": ends.hang,
     "host-stall": slow.stall_host,
     "late-start": _built_in,
-    "long-compile": beside_steps.compile_long,
+    "long-compile": slow.compile_long,
     "long-sequences": slow.lengthen_sequences,
     "nan": ends.break_loss,
     "noisy-neighbour": machine.start_neighbour,
@@ -87,10 +87,10 @@ INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
     "pageable": _built_in,
     "pause": machine.pause,
     "pinned-together": machine.pin_together,
-    "slow-checkpoint": beside_steps.write_checkpoints_slowly,
+    "slow-checkpoint": slow.write_checkpoints_slowly,
     "slow-import": _built_in,
     "slow-link": slow.slow_link,
-    "slow-tail": beside_steps.end_late,
+    "slow-tail": slow.end_late,
     "slow-weights": _built_in,
     "small-buckets": _built_in,
     "sync": slow.synchronise,

@@ -55,6 +55,8 @@ def give_answer(
 
 
 def arm_of(run: Run, lesson: Lesson) -> LessonArm:
+    from harness.report.tables.catalogue import numbers as of_tables
+
     if lesson.ends != "completed":
         ending, numbers = lessons.ending_of(run)
         return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], ending=ending)
@@ -62,7 +64,8 @@ def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
     steps = [step_durations_ns(s)]
     doubts = doubts_of(run.job_id, s)
-    return LessonArm(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts, steps_ns=[x for x in steps if x])
+    found, steps_ns = metrics_by_name(s, of_tables()), [x for x in steps if x]
+    return LessonArm(run.job_id, found, on_gpu, len(s.hosts) > 1, doubts, steps_ns=steps_ns)
 
 
 def _together(runs: Sequence[LessonArm]) -> LessonArm:
