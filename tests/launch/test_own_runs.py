@@ -139,13 +139,16 @@ def test_a_fault_without_a_moment_in_the_training_is_told_at_its_end_and_doubted
         "data-stall,ms=5",
         "--fault",
         "host-stall,ms=5",
+        "--fault",
+        "slow-checkpoint,ms=5",
         "--",
         "train.py",
         "5",
     ]
     state, reason = ended(tmp_path, *words)
     said = "nothing was injected by --fault data-stall,ms=5: no step of this training has its moment"
-    assert (state, reason) == ("completed", said), "it has no DataLoader"
+    saving = "nothing was injected by --fault slow-checkpoint,ms=5: this training has no file of that kind"
+    assert (state, reason) == ("completed", f"{said}; {saving}"), "it has no DataLoader, and saves nothing"
     assert said in " ".join(process(tmp_path, "status", "last").stdout.split())
     assert f"a fault was not injected: {said}" in " ".join(process(tmp_path, "report", "last", "--full").stdout.split())
 

@@ -85,8 +85,8 @@ FILES = 1 + PARTS * (1 + MODULES)
 
 def import_slowly(fault: Fault, here: Startup) -> None:
     """Import a tree of modules, each of whose files is opened late: the usual import, with another loader."""
-    spawned = multiprocessing.process.parent_process() is not None and "RANK" not in os.environ
-    if spawned or not fault.concerns(here.rank):  # the process that spawned it has imported it
+    spawned = multiprocessing.process.parent_process() is not None  # a data worker, or a rank of a script that spawns
+    if spawned or not fault.concerns(here.rank):
         return
     temporary = Path(tempfile.mkdtemp(prefix="plugins-"))
     folder = str(temporary / "site-packages")  # as of an installed package
