@@ -27,9 +27,9 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from exercises.exercise_1_DDP import variants
 from exercises.exercise_1_DDP.preparation import TrainingState, run_training
 from exercises.utils.capture import Capture
-from exercises.utils.checkpoints import save_if_due
 from exercises.utils.data import TokenBatch
 from exercises.utils.errors import run_script
+from exercises.utils.synchronisation import save_if_due
 from harness.common.metrics_lines import StepLine
 from harness.observe import metrics
 from harness.observe.ranges import annotate

@@ -31,10 +31,10 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_1_DDP import variants
 from exercises.exercise_1_DDP.preparation import TrainingState, run_training
-from exercises.utils.checkpoints import save_if_due
 from exercises.utils.data import TokenBatch
 from exercises.utils.errors import run_script
 from exercises.utils.profiler_calls import StepWriter, by_calls
+from exercises.utils.synchronisation import save_if_due
 from harness.common.metrics_lines import StepLine
 from harness.observe import metrics
 

@@ -35,7 +35,6 @@ from exercises.utils import models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments
 from exercises.utils.capture import Capture, open_capture
-from exercises.utils.checkpoints import save_if_due
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
@@ -43,7 +42,7 @@ from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, prepared_loader
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
-from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
+from exercises.utils.synchronisation import SynchronisationCheck, require_every_process, save_if_due
 from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.model_config import ModelConfig
 from harness.observe import metrics

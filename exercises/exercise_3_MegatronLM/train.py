@@ -29,11 +29,11 @@ from exercises.exercise_3_MegatronLM import options, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.announce import announce
 from exercises.utils.capture import Capture, open_capture
-from exercises.utils.checkpoints import save_if_due
 from exercises.utils.errors import run_script
 from exercises.utils.models import load_model_config
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
+from exercises.utils.synchronisation import save_if_due
 from harness.observe.metrics import MetricsWriter, StepTimer, rank_of_process
 from harness.observe.ranges import annotate
 

@@ -1,4 +1,5 @@
-"""Checks that the processes of a data-parallel training train one model together.
+"""What the processes of a training do together beside their steps: check that they train one model, and write
+checkpoints.
 
 After a wrong launch the processes can train separately and still exit with 0.
 """
@@ -6,13 +7,18 @@ After a wrong launch the processes can train separately and still exit with 0.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from exercises.utils.arguments import TrainingArguments
 from harness.common.errors import WorkError
+from harness.observe.metrics import rank_of_process
+from harness.observe.ranges import annotate
 
 
 def require_every_process(seen: int) -> None:
@@ -66,3 +72,21 @@ def checksum(parameters: Iterable[Tensor]) -> Tensor:
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     parts = [p.detach().view(bits[p.element_size()]).sum(dtype=torch.int64) for p in parameters]
     return torch.stack(parts).sum()
+
+
+def save_if_due(arguments: TrainingArguments, step: int, write: Callable[[Path], object]) -> None:
+    """After `step` (the first is 0), on every rank: let `write` fill a folder, if `--checkpoint-every` says so. The
+    newest checkpoint stays."""
+    every = arguments.checkpoint_every
+    if every is None or (step + 1) % every:
+        return
+    folder = arguments.run_dir / "checkpoints" / f"step_{step + 1}"
+    with annotate("checkpoint"):
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder)
+        if dist.is_initialized():
+            dist.barrier()  # only then has every rank written its part
+        if rank_of_process()[0] == 0:
+            for older in folder.parent.glob("step_*"):
+                if older != folder:
+                    shutil.rmtree(older)
