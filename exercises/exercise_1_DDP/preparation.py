@@ -27,7 +27,7 @@ from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, on_the_fly_loader, prepared_loader
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
-from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
+from exercises.utils.synchronisation import SynchronisationCheck, require_every_process, save_if_due
 from harness.common.metrics_lines import StartLine
 from harness.observe import metrics
 
@@ -57,7 +57,11 @@ class TrainingState:
     check: SynchronisationCheck
     description: StartLine
 
-    def save(self, folder: Path) -> None:
+    def save_if_due(self, step: int) -> None:
+        """Write a checkpoint after `step`, if `--checkpoint-every` says so."""
+        save_if_due(self.arguments, step, self._save)
+
+    def _save(self, folder: Path) -> None:
         """Write the state of model, optimizer and scheduler. Sharded, each rank writes its part."""
         if self.arguments.fsdp is None:
             self.accelerator.save_state(str(folder), safe_serialization=False)  # the model may share tensors

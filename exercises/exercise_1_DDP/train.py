@@ -29,7 +29,6 @@ from exercises.exercise_1_DDP.preparation import TrainingState, run_training
 from exercises.utils.capture import Capture
 from exercises.utils.data import TokenBatch
 from exercises.utils.errors import run_script
-from exercises.utils.synchronisation import save_if_due
 from harness.common.metrics_lines import StepLine
 from harness.observe import metrics
 from harness.observe.ranges import annotate
@@ -57,7 +56,7 @@ def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Captu
                 capture.step_ends(step)
                 if record.synced:
                     training.check.after_update(record.phase)
-                save_if_due(arguments, step, training.save)
+                training.save_if_due(step)
                 step = next(steps, None)
             next(batches, None)  # lets the loader end its epoch
 

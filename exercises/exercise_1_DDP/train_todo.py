@@ -34,7 +34,6 @@ from exercises.exercise_1_DDP.preparation import TrainingState, run_training
 from exercises.utils.data import TokenBatch
 from exercises.utils.errors import run_script
 from exercises.utils.profiler_calls import StepWriter, by_calls
-from exercises.utils.synchronisation import save_if_due
 from harness.common.metrics_lines import StepLine
 from harness.observe import metrics
 
@@ -62,7 +61,7 @@ def train(training: TrainingState, writer: StepWriter) -> None:
                 # GAP 2: stop the profiler, if `step` is arguments.window.end - 1: the last step to profile.
                 if record.synced:
                     training.check.after_update(record.phase)
-                save_if_due(arguments, step, training.save)
+                training.save_if_due(step)
                 step = next(steps, None)
             next(batches, None)  # lets the loader end its epoch
 

@@ -68,7 +68,11 @@ class TrainingState:
     check: SynchronisationCheck
     description: StartLine
 
-    def save(self, folder: Path) -> None:
+    def save_if_due(self, step: int) -> None:
+        """Write a checkpoint after `step`, if `--checkpoint-every` says so."""
+        save_if_due(self.arguments, step, self._save)
+
+    def _save(self, folder: Path) -> None:
         """Write the state of model, optimizer and scheduler: each rank its shards."""
         state = {"scheduler": self.scheduler.state_dict()}
         self.engine.save_checkpoint(str(folder.parent), tag=folder.name, client_state=state, save_latest=False)
@@ -160,7 +164,7 @@ def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Captu
                 capture.step_ends(step)
                 if record.synced:
                     training.check.after_update(record.phase)
-                save_if_due(arguments, step, training.save)
+                training.save_if_due(step)
                 step = next(steps, None)
             next(batches, None)  # lets the loader end its epoch
 
