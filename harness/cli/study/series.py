@@ -169,9 +169,9 @@ def carried_out(
     what = f"start {how_many(len(to_make), 'run')}"
     if to_make and not (allowed() and confirmed(what, wanted.yes, "started")):
         return None
-    begin()
     if to_make:
         require_training(to_make[0].prepared.job, os.environ)
+    begin()
     if plan.limits.most_at_once > 1 and _here(plan.tasks):
         print("warning: --max-parallel: runs that share this machine slow each other down", file=sys.stderr)
     try:
