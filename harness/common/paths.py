@@ -11,7 +11,7 @@ from pathlib import Path
 # The folder with harness/, exercises/, configs/ and templates/: the checkout, or what the wheel installs. With it on
 # PYTHONPATH, another process imports these same packages.
 ROOT = Path(__file__).resolve().parents[2]
-IN_CHECKOUT = (ROOT / "slurm.sh").is_file()
+IN_CHECKOUT = ROOT.name != "files" or not (ROOT.parent / "__init__.py").is_file()  # else in the wheel's package
 CONFIGS = ROOT / "configs"
 TEMPLATES = ROOT / "templates"
 DISTRIBUTION = "training-traces"  # as pyproject.toml names it and its command
