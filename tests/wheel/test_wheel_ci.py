@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from harness.cli.help import command_page
 from tests.wheel.wheel_shared import ROOT, Installed, run
 
 CI = ROOT / "containers" / "ci"
@@ -29,7 +28,6 @@ for _ in range(40):
     optimizer.step()
     time.sleep({seconds})
 """
-needs_revisions = pytest.mark.skipif("--rev" not in command_page(["check"]), reason="check compares no revisions")
 
 
 def loaded(name: str) -> dict[Any, Any]:
@@ -75,7 +73,6 @@ def quick(variables: dict[str, str]) -> dict[str, str]:
     return variables | {"TRAINING": "run -g 1 --no-profile -- train.py", "RUNS": "2", "FAIL_ABOVE": "100%"}
 
 
-@needs_revisions
 @pytest.mark.train
 def test_gitlabs_job_ends_with_the_verdict_that_it_keeps(trainer: Installed, repository: Path) -> None:
     """HEAD is ten times as slow: worse, or on a busy machine not to be told."""
@@ -90,7 +87,6 @@ def test_gitlabs_job_ends_with_the_verdict_that_it_keeps(trainer: Installed, rep
     assert (case.find("failure") is not None) == (done.returncode == 1)
 
 
-@needs_revisions
 @pytest.mark.long
 @pytest.mark.train
 def test_githubs_step_fails_only_where_the_training_became_slower(trainer: Installed, repository: Path) -> None:
@@ -101,7 +97,6 @@ def test_githubs_step_fails_only_where_the_training_became_slower(trainer: Insta
     assert summary.read_text() == (repository / "check.md").read_text()
 
 
-@needs_revisions
 def test_a_wrong_revision_fails_both_with_its_sentence(trainer: Installed, repository: Path) -> None:
     for script, variables in (of_gitlab(), of_github()):
         wrong = {"BASE": "nothing", "CI_MERGE_REQUEST_DIFF_BASE_SHA": "nothing"}

@@ -19,6 +19,7 @@ from harness.analysis.machine import disturbances
 from harness.analysis.statistics import Effect, Sample, effect
 from harness.common.errors import RequestError
 from harness.common.format import percent, takes
+from harness.common.paths import COMMAND
 from harness.study.check.result import Metric, Question, ResultPart, choose_metric, values
 from harness.study.check.revisions import NotBuilt, Repository, Revision, git, revision_of
 from harness.study.check.series import ArmFailed, CheckArm, Launch
@@ -50,7 +51,7 @@ def bisect_of(repository: Repository) -> GitBisect:
     for term, name in ((of_good, "good"), (of_bad, "bad")):
         found = re.search(rf"^# {re.escape(term)}: \[([0-9a-f]{{40,64}})\]", log, re.MULTILINE)
         if found is None:
-            begin = "git bisect start BAD GOOD && git bisect run bash slurm.sh check --bisect 'run -- train.py'"
+            begin = f"git bisect start BAD GOOD && git bisect run {COMMAND} check --bisect 'run -- train.py'"
             what = f"has no {term} commit yet" if log else "is not under way"
             raise RequestError(f"--bisect: a git bisect {what} in {repository.top}: begin with {begin}")
         ends[name] = revision_of(repository, found[1], "--bisect")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from harness.common.bounded_read import read_end, read_lines
 from harness.common.errors import RequestError, WorkError, nearest
-from harness.common.paths import expanded
+from harness.common.paths import COMMAND, expanded
 from harness.common.printable import printable
 from harness.common.programs import NOT_THERE, Answer, ask
 from harness.experiment.exercises import Own
@@ -190,7 +190,7 @@ class Worktrees:
                         return (
                             f"{revision}: its run {run.job_id} executed {file}, of your working tree and not of the "
                             "revision, as a package that is installed in editable mode: put the relative path of its "
-                            "folder first, as in PYTHONPATH=src bash slurm.sh check …"
+                            f"folder first, as in PYTHONPATH=src {COMMAND} check …"
                         )
         return ""
 
