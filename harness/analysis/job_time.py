@@ -213,6 +213,8 @@ def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
         return None
     if job.begin_ns is None:
         unknown.append("queue and launch: they cannot be known, because the job was not started by this kit")
+    elif job.submitted_ns is None:
+        unknown.append("queue: it cannot be known, because the job was not submitted by this kit")
     lines = [rank_line(each, *_node_span(job, each, begin, end)) for each in records]
     if not lines:
         unknown.append("what passed in the job: no rank recorded it")

@@ -16,6 +16,7 @@ from harness.common.bounded_read import parse_json, read_end, read_lines
 from harness.common.job_time import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS, job_time_file
 from harness.common.metrics_lines import metrics_file
 from harness.common.printable import printable_name
+from harness.observe.job_folder import BACKEND
 from harness.run import Run
 
 _MOST_LINES, _MOST_BYTES = 1 << 20, 1 << 15
@@ -67,7 +68,8 @@ def _job(run: Run) -> JobRecord:
     return JobRecord(
         begin_ns=status.started_ns if status else None,
         end_ns=status.ended_ns if status else None,
-        submitted_ns=record.created_ns if record else None,
+        # A run that was only observed was written when its job had already begun.
+        submitted_ns=record.created_ns if record and record.backend != BACKEND else None,
         nodes={node.node: (node.started_ns, node.ended_ns) for node in run.started_nodes()},
         asked_ranks=ranks,
     )

@@ -289,8 +289,11 @@ class Request(NamedTuple):
 
 
 def settings_of(request: Request) -> dict[str, Any]:
-    """What the observer reads, as `observe.json` has it."""
-    return {"profiler": request.profiler, "window": dict(request.window), "profile_memory": False, "faults": []}
+    """What the observer reads, as `observe.json` has it. launcher: python, where none starts ranks of this command."""
+    first, *rest = [*request.command, ""]
+    alone = re.match(r"python[\d.]*$", os.path.basename(first)) and "-m" not in rest  # noqa: PTH119 - a word, no path
+    about = {"profiler": request.profiler, "window": dict(request.window), "profile_memory": False, "faults": []}
+    return {**about, "launcher": "python" if alone else None}
 
 
 def write_settings(joined: Joined, request: Request) -> Path:
