@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from harness.common.errors import RequestError, nearest, nearest_or_list
+from harness.common.job_folder import WORD
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
 from harness.experiment.options import VALUE, Flag, Option, options_of
 from harness.experiment.own import HOW_TO_TYPE
-from harness.observe.job_folder import WORD
 
 Given = Mapping[str, Any]
 """Field name → the word or fixed value that was given for it."""

@@ -14,13 +14,13 @@ from harness.analysis.labels import are_cpus
 from harness.analysis.summary import CodeLocation, LineShare, Summary, WhatIf
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
+from harness.common.job_folder import WORD
 from harness.common.model_config import Sharding
 from harness.common.paths import COMMAND, ROOT
 from harness.experiment.base import Experiment, Fields, MeasuredRun
 from harness.experiment.options import options_of
 from harness.experiment.own import Own
 from harness.experiment.parse import asked_text, command_of, validate
-from harness.observe.job_folder import WORD
 from harness.site.site import Site, load_site
 from harness.theory.memory import state_bytes
 

@@ -21,15 +21,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
+from harness.common import job_folder
 from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
+from harness.common.job_folder import Joined, Request
 from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.live import processes
-from harness.observe import job_folder
-from harness.observe.job_folder import Joined, Request
 
-OBSERVER = Path(job_folder.__file__).parent / "site"
+OBSERVER = ROOT / "harness/observe/site"
 OTHERS_S = 60.0  # for what is left of the training on this node and on others, after the command ended well
 KILL_S = 40.0  # after a request to end, for a training that is stuck
 REPORT_S = 180.0

@@ -13,10 +13,10 @@ import msgspec
 from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, job_time
 from harness.analysis.summary import CodeLocation, JobTime
 from harness.common.bounded_read import parse_json, read_end, read_lines
+from harness.common.job_folder import BACKEND
 from harness.common.job_time import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS, job_time_file
 from harness.common.metrics_lines import metrics_file
 from harness.common.printable import printable_name
-from harness.observe.job_folder import BACKEND
 from harness.run import Run
 
 _MOST_LINES, _MOST_BYTES = 1 << 20, 1 << 15

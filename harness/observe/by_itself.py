@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.common import job_folder
 from harness.common.heartbeats import MEMORY
-from harness.observe import job_folder
+from harness.common.job_folder import Joined, Request
 from harness.observe.heartbeat import PROGRESS
-from harness.observe.job_folder import Joined, Request
 
 _ROOT = Path(__file__).resolve().parents[2]
 

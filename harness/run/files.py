@@ -11,12 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from harness.common import job_folder
 from harness.common.bounded_read import parse_json, read_lines
 from harness.common.errors import WorkError
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
 from harness.common.secrets import masked_words
 from harness.common.users import whose
-from harness.observe import job_folder
 
 OWN_FOLDER = "own"
 SECRET_MODE = 0o600

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness.cli.page import Page
+from harness.common import job_folder
 from harness.common.errors import RequestError, WorkError, given_twice, nearest_or_list
-from harness.common.paths import COMMAND, PROGRAM
+from harness.common.job_folder import Request
+from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.printable import printable
-from harness.observe import job_folder
-from harness.observe.job_folder import Request
 
 OBSERVE = job_folder.WORD
 PROFILERS = ("none", "torch", "nsys")
@@ -153,7 +153,7 @@ def module_lines(shell: str) -> list[str]:
     >>> module_lines("lua")[1].startswith('prepend_path("PYTHONPATH", "')
     True
     """
-    folder = str(Path(job_folder.__file__).parent / "site")
+    folder = str(ROOT / "harness/observe/site")
     values = {job_folder.VARIABLE: job_folder.BY_ITSELF, job_folder.PYTHON: sys.executable}
     off = f"for who does not want it: {job_folder.VARIABLE}={job_folder.OFF[0]}"
     if shell == "lua":

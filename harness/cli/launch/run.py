@@ -14,10 +14,10 @@ from harness.cli.launch.untrusted import YesOption, may_launch, show_request, so
 from harness.cli.options import JsonOption
 from harness.cli.page import flags_of
 from harness.common.errors import RequestError
+from harness.common.job_folder import BACKEND
 from harness.common.paths import PROGRAM
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import command_of
-from harness.observe.job_folder import BACKEND
 from harness.run import find_run
 from harness.run.record import Record
 from harness.site.detection import SiteChoice

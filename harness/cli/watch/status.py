@@ -15,6 +15,7 @@ import typer
 from harness.cli.options import JsonOption
 from harness.cli.watch.follow import Tail, tails, wait_for_end
 from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.common.job_folder import BACKEND
 from harness.common.job_time import STEPS
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
@@ -30,7 +31,6 @@ from harness.live.notes import Note, first_bad_loss, time_limit
 from harness.live.read import Reader
 from harness.live.text import span
 from harness.live.view import RunState
-from harness.observe.job_folder import BACKEND
 from harness.run import Run, find_run
 from harness.run.commands import commands_started, left_out
 from harness.run.record import FINAL, NodeStatus
