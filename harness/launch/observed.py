@@ -31,6 +31,7 @@ from harness.live import processes
 
 OBSERVER = ROOT / "harness/observe/site"
 OTHERS_S = 60.0  # for what is left of the training on this node and on others, after the command ended well
+BEGINS_S = 5.0  # for the monitor, if the training has ended before it began
 KILL_S = 40.0  # after a request to end, for a training that is stuck
 REPORT_S = 180.0
 SAME_SIGNAL_S = 0.5  # in which a signal that the whole group gets has also come to the process that only listens
@@ -252,11 +253,15 @@ class Observed:
         if not code:  # after a failure, whoever started the tasks ends the others, and must learn of it at once
             claim = joined.claim
             _until(lambda: not any(map(processes.lives, set(job_folder.members_here(claim)) - {os.getpid()})), OTHERS_S)
-        if self._monitor is not None:
+        monitor = self._monitor
+        if monitor is not None:
+            if joined.memory is not None and any(joined.memory.glob("rank*.json")):  # a rank's last words are in it
+                begun = live_folder(joined.path)
+                _until(lambda: any(begun.glob("*.jsonl")) or monitor.poll() is not None, BEGINS_S)
             for number in (signal.SIGTERM, signal.SIGKILL):
-                processes.signal_all([self._monitor.pid], number)
+                processes.signal_all([monitor.pid], number)
                 with suppress(subprocess.TimeoutExpired):
-                    self._monitor.wait(5)
+                    monitor.wait(5)
                     break
         if joined.memory is not None:
             shutil.rmtree(joined.memory, ignore_errors=True)

@@ -275,58 +275,61 @@ def test_a_wrong_request_is_one_sentence_and_starts_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_old_folders_in_the_nodes_memory_are_removed(tmp_path: Path) -> None:
+def test_old_folders_in_the_nodes_memory_are_removed(join: Join) -> None:
     old = Path(f"/dev/shm/harness-{os.getuid()}-old-{os.getpid()}")
     young = old.with_name(f"{old.name}-young")
     for folder in (old, young):
         folder.mkdir()
     long_ago_s = time.time() - 2 * 86_400
     os.utime(old, (long_ago_s, long_ago_s))
-    memory = joined(tmp_path).memory
+    memory = join().memory
     assert memory is not None
     assert (old.exists(), young.exists()) == (False, True)
-    for folder in (memory, young):
-        folder.rmdir()
+    young.rmdir()
 
 
-@pytest.fixture(autouse=True)
-def leaves_nothing_in_memory() -> Iterator[None]:
-    """What only joins a run, as these tests do, removes no folder."""
-    mine = Path("/dev/shm").glob
-    before = set(mine(f"harness-{os.getuid()}-*"))
-    yield
-    for folder in set(mine(f"harness-{os.getuid()}-*")) - before:
-        shutil.rmtree(folder, ignore_errors=True)
+Join = Callable[..., job_folder.Joined]
 
 
-def joined(tmp_path: Path, **environ: str) -> job_folder.Joined:
-    return job_folder.join({"HARNESS_RUNS": str(tmp_path), **environ}, "train.py", str(tmp_path))
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Join]:
+    """Join a run as a process with these variables; what that leaves in the node's memory is removed."""
+    made: list[job_folder.Joined] = []
+
+    def joined(**variables: str) -> job_folder.Joined:
+        made.append(job_folder.join({"HARNESS_RUNS": str(tmp_path), **variables}, "train.py", str(tmp_path)))
+        return made[-1]
+
+    yield joined
+    for each in made:
+        assert each.memory is not None
+        shutil.rmtree(each.memory, ignore_errors=True)
 
 
-def test_the_tasks_of_a_step_share_a_run_and_the_next_step_has_its_own(tmp_path: Path) -> None:
+def test_the_tasks_of_a_step_share_a_run_and_the_next_step_has_its_own(tmp_path: Path, join: Join) -> None:
     job = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
-    tasks = [joined(tmp_path, **job, SLURM_PROCID=str(task)) for task in range(4)]
+    tasks = [join(**job, SLURM_PROCID=str(task)) for task in range(4)]
     assert {each.path for each in tasks} == {tmp_path / "own/profiler/train-4711"}
     assert [each.first for each in tasks] == [True, False, False, False]
-    again = joined(tmp_path, **job, SLURM_PROCID="2")
+    again = join(**job, SLURM_PROCID="2")
     assert again.path.name == "train-4711-1", "a second training of the same step"
     assert again.first
-    third = joined(tmp_path, **{**job, "SLURM_STEP_ID": "1"}, SLURM_PROCID="0")
+    third = join(**{**job, "SLURM_STEP_ID": "1"}, SLURM_PROCID="0")
     assert third.path.name == "train-4711-2"
 
 
-def test_the_ranks_of_one_launcher_share_a_run_and_a_restart_stays_in_it(tmp_path: Path) -> None:
+def test_the_ranks_of_one_launcher_share_a_run_and_a_restart_stays_in_it(tmp_path: Path, join: Join) -> None:
     ranks = {"MASTER_ADDR": "here", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "a"}
-    first = [joined(tmp_path, **ranks, RANK=str(rank)) for rank in (1, 0)]
-    again = joined(tmp_path, **ranks, RANK="0", TORCHELASTIC_RESTART_COUNT="1")
+    first = [join(**ranks, RANK=str(rank)) for rank in (1, 0)]
+    again = join(**ranks, RANK="0", TORCHELASTIC_RESTART_COUNT="1")
     assert {each.path.name for each in (*first, again)} == {"train-here-1"}
-    assert joined(tmp_path, **ranks, RANK="0").path.name == "train-here-2", "the launcher was started again"
+    assert join(**ranks, RANK="0").path.name == "train-here-2", "the launcher was started again"
 
 
 def test_many_tasks_at_once_agree_on_one_folder(tmp_path: Path) -> None:
     text = (
         "import os, sys; from harness.common import job_folder as j; "
-        "joined = j.join(dict(os.environ), 'train.py', '.'); print(joined.path, joined.first)"
+        "joined = j.join(dict(os.environ), 'train.py', '.'); print(joined.path, joined.first, joined.memory)"
     )
     job = {"HARNESS_RUNS": str(tmp_path), "SLURM_JOB_ID": "9", "SLURM_STEP_ID": "0", "PYTHONPATH": str(REPOSITORY)}
     argv = [sys.executable, "-c", text]
@@ -335,5 +338,7 @@ def test_many_tasks_at_once_agree_on_one_folder(tmp_path: Path) -> None:
         for task in range(24)
     ]
     said = [each.communicate()[0].split() for each in started]
-    assert {path for path, _ in said} == {str(tmp_path / "own/profiler/train-9")}
-    assert [first for _, first in said].count("True") == 1
+    for _, _, memory in said:
+        shutil.rmtree(memory, ignore_errors=True)
+    assert {path for path, _, _ in said} == {str(tmp_path / "own/profiler/train-9")}
+    assert [first for _, first, _ in said].count("True") == 1
