@@ -10,7 +10,6 @@ which also begins and ends the training.
 from __future__ import annotations
 
 import gc
-import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Captu
     arguments, accelerator = training.arguments, training.accelerator
     steps = iter(tqdm(range(arguments.total_steps), disable=not accelerator.is_main_process, mininterval=1.0))
     step = next(steps, None)
-    for epoch in itertools.count():
+    for epoch in range(arguments.total_steps):
         with annotate(f"epoch_{epoch}-rank_{accelerator.process_index}"):
             batches = iter(training.loader)
             for _ in range(len(training.loader)):

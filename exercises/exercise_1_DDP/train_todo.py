@@ -19,7 +19,6 @@ Without the harness, in the checkout:
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from harness.observe import job_time
@@ -48,7 +47,7 @@ def train(training: TrainingState, writer: StepWriter) -> None:
     arguments, accelerator = training.arguments, training.accelerator
     steps = iter(tqdm(range(arguments.total_steps), disable=not accelerator.is_main_process, mininterval=1.0))
     step = next(steps, None)
-    for epoch in itertools.count():
+    for epoch in range(arguments.total_steps):
         # An example: the whole epoch is one range. In a `with`, `range` is a push before the block and a pop after it.
         with torch.cuda.nvtx.range(f"epoch_{epoch}-rank_{accelerator.process_index}"):
             batches = iter(training.loader)

@@ -31,6 +31,7 @@ from harness.common.job_time import (
     MODEL,
     OTHER,
     PARTS,
+    PROLOG,
     START,
     STEPS,
     TAIL,
@@ -40,6 +41,7 @@ from harness.common.job_time import (
 I64 = NDArray[np.int64]
 LEAST_IMPORT_NS = 500_000_000
 _BESIDE_STEPS = (EVALUATION, CHECKPOINTS, TRACES)
+_SLURMS_CLOCK_NS = 1_000_000_000  # Slurm tells whole seconds
 _ENDED = 99  # of a rank's progress
 _ORDER = (LAUNCH, IMPORTS, OTHER, DATA, MODEL, CHECKPOINTS, EVALUATION, TRACES, TAIL, FIRST_STEP, STEPS, MEETING)
 
@@ -83,13 +85,15 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The job's begin and end, and those of its nodes by their numbers. None: not known."""
+    """The job's begin and end, and those of its nodes by their numbers. None: not known. allocated_ns: when Slurm gave
+    it its nodes, to a second."""
 
     begin_ns: int | None
     end_ns: int | None
     submitted_ns: int | None = None
     nodes: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     asked_ranks: int | None = None
+    allocated_ns: int | None = None
 
 
 class RankLine(NamedTuple):
@@ -223,6 +227,9 @@ def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
     spent, late = _partition(job, lines, begin, end)
     own = {line.rank: _sums(line.stretches) for line in lines}
     late = _only_late(spent, late, own)
+    if (prolog := _prolog_ns(job, begin)) >= _SLURMS_CLOCK_NS:
+        spent[PROLOG] = prolog
+        begin -= prolog
     elapsed = end - begin
     whole = _Whole(elapsed, lines, own, late)
     parts = [_part(part, spent[part], whole) for part in PARTS if spent.get(part)]
@@ -234,6 +241,13 @@ def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
         imports=imports_of(lines),
         unknown=unknown,
     )
+
+
+def _prolog_ns(job: JobRecord, begin_ns: int) -> int:
+    """From the allocation of the nodes, after the submission, to the job's script; 0: not known."""
+    if job.allocated_ns is None or (job.submitted_ns or 0) > job.allocated_ns + _SLURMS_CLOCK_NS:
+        return 0
+    return max(begin_ns - max(job.allocated_ns, job.submitted_ns or 0), 0)
 
 
 def _node_span(job: JobRecord, record: RankRecord, begin_ns: int, end_ns: int) -> tuple[int, int]:
@@ -325,7 +339,7 @@ class _Whole(NamedTuple):
 
 def _part(part: str, ns: int, whole: _Whole) -> JobTimePart:
     share = ns / whole.elapsed_ns
-    if part in (START, ENDING, CONVERSION) or not whole.lines:
+    if part in (PROLOG, START, ENDING, CONVERSION) or not whole.lines:
         return JobTimePart(part=part, duration_ns=ns, share=share)
     lines, own, late = whole.lines, whole.own, whole.late
     times = {rank: sums.get(part, 0) for rank, sums in own.items()}

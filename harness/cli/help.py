@@ -21,7 +21,7 @@ EXERCISES: Rows = [
     ("-e 2 -- --mixed-precision", "DeepSpeed ZeRO: the cost of sharding"),
     ("-e 3 -n 2 -- --pp 2", "Megatron: tensor, pipeline parallel"),
     ("run -g 2 -- train.py", "your own training, no line changed"),
-    ("observe -- torchrun train.py", "your own command, in the job you have"),
+    ("observe -- bash train.sh", "your own command, in the job you have"),
 ]
 EVERY_DAY: Rows = [
     ("-e 1 -n 2 --dry-run", "print the script, start nothing"),

@@ -22,6 +22,7 @@ from __future__ import annotations
 from pathlib import Path
 
 QUEUE = "queue"
+PROLOG = "prolog"  # from the moment at which Slurm gave the job its nodes to the job's script
 START = "job start"  # from the job's begin to the program of its first node: the batch system, modules, srun
 LAUNCH = "launch"  # container, profiler, launcher and Python, until the observer begins
 IMPORTS = "imports"
@@ -39,7 +40,7 @@ ENDING = "ending"  # after the last rank: the launcher's, the profiler's and the
 CONVERSION = "conversion"  # after the last node: conversion of reports, the monitor's plots
 
 PARTS = (
-    *(START, LAUNCH, IMPORTS, MEETING, MODEL, DATA, OTHER, FIRST_STEP, STEPS),
+    *(PROLOG, START, LAUNCH, IMPORTS, MEETING, MODEL, DATA, OTHER, FIRST_STEP, STEPS),
     *(EVALUATION, CHECKPOINTS, TRACES, TAIL, ENDING, CONVERSION),
 )
 FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, "")

@@ -16,6 +16,7 @@ _MOST = 3  # parts in a sentence
 _MINUTE_NS = 60_000_000_000
 
 DOING = {
+    parts.PROLOG: "until Slurm had prepared the nodes",
     parts.START: "until the first node began",
     parts.LAUNCH: "starting container, launcher and Python",
     parts.IMPORTS: "importing packages",

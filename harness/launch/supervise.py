@@ -54,7 +54,7 @@ from harness.live.ended import (
 )
 from harness.run import SUBMITTED, Run
 from harness.run.record import NodeStatus, State, Status
-from harness.site.slurm_commands import LEAKING, ORDER_S, ask
+from harness.site.slurm_commands import LEAKING, ORDER_S, ask, squeue_all
 
 APPEARS_S = 60.0
 GRACE_S = 40.0  # after a cancellation; before its time limit a job has time to write its traces
@@ -90,6 +90,7 @@ def record_end(run: Run, code: int, reason: str) -> int:
         exit_code=exit_code,
         host=socket.gethostname(),
         missing=missing,
+        allocated_ns=allocated_ns(run),
         started_ns=before.started_ns if before else None,
         ended_ns=time.time_ns(),
     )
@@ -106,6 +107,17 @@ def record_end(run: Run, code: int, reason: str) -> int:
     if status.state == "completed" and (reason := why_nothing_was_recorded(run.record, missing)):
         print(reason, file=sys.stderr)
     return exit_code
+
+
+def allocated_ns(run: Run) -> int | None:
+    """When Slurm gave this job its nodes, by its own variable, which newer versions set, or by its queue."""
+    told = os.environ.get("SLURM_JOB_START_TIME", "")
+    if run.record.backend != "slurm" or run.job_id.partition("-")[1]:  # of several runs in one allocation
+        return None
+    if told.isdecimal():
+        return int(told) * 1_000_000_000
+    entry = (squeue_all(run.record.cluster, [run.job_id]) or {}).get(run.job_id)
+    return None if entry is None else entry.starts_ns
 
 
 def _ended_as(metrics: Path) -> object:

@@ -70,6 +70,7 @@ def _job(run: Run) -> JobRecord:
         end_ns=status.ended_ns if status else None,
         # A run that was only observed was written when its job had already begun.
         submitted_ns=record.created_ns if record and record.backend != BACKEND else None,
+        allocated_ns=status.allocated_ns if status else None,
         nodes={node.node: (node.started_ns, node.ended_ns) for node in run.started_nodes()},
         asked_ranks=ranks,
     )

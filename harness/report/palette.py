@@ -41,6 +41,7 @@ CAUSES = {
 }
 # Parts of a job's time: blue for its steps, and tones for what comes before, beside and after them.
 JOB_PARTS = {
+    "prolog": "#3f4a55",
     "job start": "#5f6b78",
     "launch": "#8a94a0",
     "imports": "#cc79a7",

@@ -68,6 +68,7 @@ class Status(BaseModel):
     pid: Number | None = None  # of the script, where the job runs on this machine
     host: str | None = None
     missing: list[str] = []  # reports that should be there and are not
+    allocated_ns: UnixNs | None = None  # when Slurm gave the job its nodes, to a second
     started_ns: UnixNs | None = None
     ended_ns: UnixNs | None = None
     told_by: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, imports_of, job_time, rank_line
@@ -142,3 +143,15 @@ def test_without_the_job_the_ranks_say_when_it_began_and_the_queue_is_not_known(
 def test_a_rank_that_recorded_nothing_is_told() -> None:
     found = job_time(JOB, [record(0, [(2, IMPORTS, 1)], [10, 11])])
     assert found.unknown == ["where 1 of 2 ranks were: they recorded nothing"]
+
+
+def test_what_slurm_did_before_the_script_is_a_part_from_a_second_on() -> None:
+    job = JobRecord(begin_ns=100 * S, end_ns=110 * S, submitted_ns=90 * S, allocated_ns=96 * S)
+    found = job_time(job, [])
+    assert found is not None
+    assert (found.queue_ns, found.elapsed_ns) == (6 * S, 14 * S)
+    assert (found.parts[0].part, found.parts[0].duration_ns) == ("prolog", 4 * S)
+    assert sum(part.duration_ns for part in found.parts) == found.elapsed_ns
+    at_once = job_time(replace(job, allocated_ns=100 * S - 5), [])
+    assert at_once is not None
+    assert at_once.elapsed_ns == 10 * S, "less than a second is the clock's"

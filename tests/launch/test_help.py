@@ -35,10 +35,11 @@ def test_without_an_argument_there_is_one_screen(harness: Harness) -> None:
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) <= 24 and max(map(len, lines)) <= 80
     exercises, every_day, more = (part.splitlines()[1:] for part in done.stdout.split("\n\n")[1:])
-    *numbered, own = exercises
+    *numbered, own, observed = exercises
     for number, line in enumerate(numbered):
         assert line.startswith(f"  bash slurm.sh -e {number} ")
     assert own.startswith("  bash slurm.sh run -g 2 -- train.py ")
+    assert observed.startswith("  bash slurm.sh observe -- bash train.sh ")
     assert (len(numbered), len(every_day)) == (len(EXERCISES), 8)
     assert [line.split()[2] for line in more] == ["help", "help", "--help"]
 
@@ -53,7 +54,7 @@ def test_every_command_of_the_first_screen_is_a_command_of_the_readme(harness: H
 
 def test_help_lists_all_commands_by_what_a_user_does(harness: Harness) -> None:
     page = harness("help").stdout
-    assert page == harness("help").stdout and len(COMMANDS) <= 18
+    assert page == harness("help").stdout and len(COMMANDS) <= 19
     groups = {part.split(":")[0]: part for part in page.split("\n\n")}
     for name, entry in COMMANDS.items():
         assert f"\n  {name} " in groups[GROUPS[entry.group]]
@@ -111,10 +112,10 @@ def test_the_help_shows_the_sites_defaults(harness: Harness, words: list[str]) -
 
 
 def test_check_names_its_exit_codes(harness: Harness) -> None:
-    for command in (["check"], ["reference", "check"]):
+    for command, more in ((["check"], ["125", "128"]), (["reference", "check"], [])):
         page = harness("help", *command).stdout
         codes = page.partition("Exit codes:\n")[2].partition("\n\n")[0].splitlines()
-        assert [line.split()[0] for line in codes] == ["0", "1", "2", "3"]
+        assert [line.split()[0] for line in codes] == ["0", "1", "2", "3", *more]
         assert "wrong request" in codes[2] and "cannot tell" in codes[3]
 
 

@@ -29,7 +29,7 @@ def test_a_name_that_no_file_can_have(argv: list[str], capsys: pytest.CaptureFix
 
 
 # They take a name, their own file, the words of a launch, or nothing.
-TAKE_NO_RUN = ("lesson", "sites", "sweep", "reference", "doctor")
+TAKE_NO_RUN = ("lesson", "sites", "sweep", "reference", "doctor", "observe")
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_markdown_and_junit_have_the_verdict(
         (["--rev", "main", "main", LAUNCH, "--junit", "no/x.xml"], "--junit no/x.xml: there is no folder no"),
         (["--rev", "main", "main", LAUNCH, "--markdown", "."], "--markdown .: is a folder"),
         (["local-1", "local-2", "--build", "make"], "--build is for --rev and --bisect"),
-        (["local-1"], "B is missing (slurm.sh help check)"),
+        (["local-1"], "check: B is missing (slurm.sh help check)"),
         ([], "A is missing (slurm.sh help check)"),
     ],
 )

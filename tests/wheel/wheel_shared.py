@@ -27,7 +27,8 @@ class Installed:
 
     def __call__(self, *words: str | Path, program: str = "training-traces") -> subprocess.CompletedProcess[str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "PYTHON"))}
-        return run(self.venv / "bin" / program, *words, cwd=self.folder, env=kept | self.variables)
+        path = {"PATH": f"{self.venv / 'bin'}{os.pathsep}{os.environ['PATH']}"}  # as where it is activated
+        return run(self.venv / "bin" / program, *words, cwd=self.folder, env=kept | path | self.variables)
 
     @property
     def package(self) -> Path:

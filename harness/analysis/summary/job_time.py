@@ -9,8 +9,8 @@ class JobTimePart(SummaryPart, kw_only=True):
     """One part of the job's time. The `duration_ns` of all parts add up to the job's elapsed time."""
 
     part: str
-    """`job start`, `launch`, `imports`, `meeting`, `model`, `data`, `other`, `first step`, `steps`, `evaluation`,
-    `checkpoints`, `traces`, `tail`, `ending` or `conversion`."""
+    """`prolog`, `job start`, `launch`, `imports`, `meeting`, `model`, `data`, `other`, `first step`, `steps`,
+    `evaluation`, `checkpoints`, `traces`, `tail`, `ending` or `conversion`."""
     duration_ns: int
     """Time of the job in it: at each moment the job is where the rank is that is furthest behind."""
     share: float
@@ -39,12 +39,13 @@ class JobImport(SummaryPart, kw_only=True):
 
 
 class JobTime(SummaryPart, kw_only=True):
-    """Where the elapsed time of the job went, from the start of its script to its end."""
+    """Where the elapsed time of the job went, from the start of its script, or since Slurm gave it its nodes, to its
+    end."""
 
     elapsed_ns: int
     """Of the job; of a program that no job of ours started, of its ranks."""
     queue_ns: int | None = None
-    """From the submission to the start of the job's script. Not a part of the elapsed time."""
+    """From the submission to the start of the elapsed time, of which it is no part."""
     useful_share: float
     """`steps` / elapsed time (goodput)."""
     parts: list[JobTimePart] = []

@@ -226,7 +226,7 @@ def _of_two(a: str | None, b: str | None, asked: CheckRequest) -> Checked:
     if asked.build is not None:
         raise RequestError(f"--build is for --rev and {BISECT}, as in {EXAMPLE_REV}")
     if a is None or b is None:
-        raise RequestError(f"{'A' if a is None else 'B'} is missing ({PROGRAM} help check)")
+        raise RequestError(f"check: {'A' if a is None else 'B'} is missing ({PROGRAM} help check)")
     launches = [re.match(rf"(bash )?{re.escape(PROGRAM)} ", word) is not None for word in (a, b)]
     if any(launches) and not all(launches):
         raise RequestError("check: one of A and B is runs, the other a launch: give two launches, which then alternate")

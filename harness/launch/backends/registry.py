@@ -8,14 +8,15 @@ from harness.launch.backends.protocol import Backend
 from harness.run import Run
 from harness.site.site import Site
 
-BACKENDS: dict[str, Backend] = {"slurm": slurm, "local": local, allocation.NAME: allocation, observed.NAME: observed}
+OF_SITES: dict[str, Backend] = {"slurm": slurm, "local": local, allocation.NAME: allocation}
+BACKENDS = {**OF_SITES, observed.NAME: observed}  # of runs
 
 
 def backend_of(site: Site) -> Backend:
     """The backend that runs the site's jobs. Raises RequestError: the site names an unknown backend."""
-    if site.scheduler in BACKENDS:
-        return BACKENDS[site.scheduler]
-    raise RequestError(f"site {site.name}: scheduler is {site.scheduler!r}, and takes {' or '.join(BACKENDS)}")
+    if site.scheduler in OF_SITES:
+        return OF_SITES[site.scheduler]
+    raise RequestError(f"site {site.name}: scheduler is {site.scheduler!r}, and takes {' or '.join(OF_SITES)}")
 
 
 def backend_of_run(run: Run) -> Backend:
