@@ -303,8 +303,11 @@ def write_settings(joined: Joined, request: Request) -> Path:
     return path
 
 
-def write_run(joined: Joined, request: Request, environ: Mapping[str, str], more: Mapping[str, Any]) -> None:
-    """Write run.json and status.json of a run that begins. more: further fields of the record.
+def write_run(
+    joined: Joined, request: Request, environ: Mapping[str, str], more: Mapping[str, Any], started_ns: int | None = None
+) -> None:
+    """Write run.json and status.json of a run that begins. more: further fields of the record. started_ns: unix time of
+    its begin; None: now.
 
     The record is the one of harness/run/record.py, written here without its packages, which a training may not have.
     """
@@ -334,7 +337,8 @@ def write_run(joined: Joined, request: Request, environ: Mapping[str, str], more
         **more,
     }
     replace(joined.path / "run.json", record, 0o600 if holds_secret(request.command) else None)
-    write_status(joined, {"state": "running", "pid": os.getpid(), "host": socket.gethostname()})
+    about = {"state": "running", "pid": os.getpid(), "host": socket.gethostname()}
+    replace(joined.path / "status.json", {**about, "started_ns": started_ns or time.time_ns()})
 
 
 def write_end(joined: Joined, state: str, code: int | None) -> None:
@@ -346,10 +350,6 @@ def write_end(joined: Joined, state: str, code: int | None) -> None:
         started_ns = None
     about = {"state": state, "exit_code": code, "host": socket.gethostname(), "started_ns": started_ns}
     replace(path, {**about, "ended_ns": time.time_ns()})
-
-
-def write_status(joined: Joined, status: Mapping[str, Any]) -> None:
-    replace(joined.path / "status.json", {"started_ns": time.time_ns(), **status})
 
 
 def replace(path: Path, content: Mapping[str, Any], mode: int | None = None) -> None:

@@ -206,7 +206,7 @@ class Observed:
             "git": git_state_of(folder),
         }
         more = {"program": program, "inherited": passed_on(self._before, ())}
-        job_folder.write_run(self._joined, self._request, self._before, more)
+        job_folder.write_run(self._joined, self._request, self._before, more, self._started_ns)
 
     def _ours(self) -> dict[str, str]:
         """The environment of our own programs: the user's, without what the training sees of us."""

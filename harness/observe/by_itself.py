@@ -16,6 +16,7 @@ from harness.common import job_folder
 from harness.common.heartbeats import MEMORY
 from harness.common.job_folder import Joined, Request
 from harness.observe.heartbeat import PROGRESS
+from harness.observe.job_time import process_began_ns
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +48,7 @@ def run_folder() -> Path:
     if joined.memory is not None:
         os.environ[MEMORY] = str(joined.memory)
     if joined.first:
-        job_folder.write_run(joined, request, environ, {})
+        job_folder.write_run(joined, request, environ, {}, process_began_ns())
         atexit.register(_ended, joined, os.getpid())
     if joined.first_here and joined.memory is not None and os.environ.get(job_folder.PYTHON):
         _stand_beside(joined, os.environ[job_folder.PYTHON])

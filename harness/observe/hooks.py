@@ -70,7 +70,7 @@ def place(
         asked["faults"] = []
     if asked.get("faults") and (os.environ.get("RANK", "").isdecimal() or innermost(sys._getframe()) is not None):
         with ours():
-            importlib.import_module("exercises.utils.faults.startup").begin_own(run_dir, asked["faults"])
+            importlib.import_module("exercises.utils.faults.startup").begin_own(run_dir(), asked["faults"])
 
 
 class Observer:

@@ -102,6 +102,7 @@ def was_built_once(run: Run) -> None:
     assert (folder_of(run) / "built").read_text() == "x\n"
 
 
+@pytest.mark.long  # a minute: it trains until it is interrupted, and then again
 def test_ctrl_c_while_it_trains_removes_the_worktrees_and_says_how_to_go_on(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

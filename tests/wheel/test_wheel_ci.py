@@ -74,6 +74,7 @@ def quick(variables: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.train
+@pytest.mark.long  # half a minute of trainings, as GitHub's
 def test_gitlabs_job_ends_with_the_verdict_that_it_keeps(trainer: Installed, repository: Path) -> None:
     """HEAD is ten times as slow: worse, or on a busy machine not to be told."""
     script, variables = of_gitlab()
