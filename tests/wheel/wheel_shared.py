@@ -27,8 +27,9 @@ class Installed:
 
     def __call__(self, *words: str | Path, program: str = "training-traces") -> subprocess.CompletedProcess[str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "PYTHON"))}
-        path = {"PATH": f"{self.venv / 'bin'}{os.pathsep}{os.environ['PATH']}"}  # as where it is activated
-        return run(self.venv / "bin" / program, *words, cwd=self.folder, env=kept | path | self.variables)
+        shell = kept | self.variables
+        shell["PATH"] = f"{self.venv / 'bin'}{os.pathsep}{shell['PATH']}"  # as where it is activated
+        return run(self.venv / "bin" / program, *words, cwd=self.folder, env=shell)
 
     @property
     def package(self) -> Path:
