@@ -288,18 +288,33 @@ class Request(NamedTuple):
     on_hang: str = "report"
 
 
-def settings_of(request: Request) -> dict[str, Any]:
-    """What the observer reads, as `observe.json` has it. launcher: python, where none starts ranks of this command."""
+def settings_of(request: Request, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What the observer reads, as `observe.json` has it. launcher: python, where none starts ranks of this command.
+    job: one that this job submits inherits its variables, and is another one."""
     first, *rest = [*request.command, ""]
     alone = re.match(r"python[\d.]*$", os.path.basename(first)) and "-m" not in rest  # noqa: PTH119 - a word, no path
     about = {"profiler": request.profiler, "window": dict(request.window), "profile_memory": False, "faults": []}
-    return {**about, "launcher": "python" if alone else None}
+    return {**about, "launcher": "python" if alone else None, "job": _number_of_job(environ)}
 
 
-def write_settings(joined: Joined, request: Request) -> Path:
+def is_of_this_job(settings: Path, environ: Mapping[str, str]) -> bool:
+    """Whether settings that a process has inherited are of the job around it. A run that was launched by us names no
+    job."""
+    try:
+        job = json.loads(settings.read_text(encoding="utf-8")).get("job")
+    except (OSError, ValueError, AttributeError):
+        return False
+    return job in (None, _number_of_job(environ))
+
+
+def _number_of_job(environ: Mapping[str, str]) -> str | None:
+    return environ.get("SLURM_JOB_ID_HET_GROUP_0") or environ.get("SLURM_JOB_ID")
+
+
+def write_settings(joined: Joined, request: Request, environ: Mapping[str, str]) -> Path:
     """Write the settings, the same from each process; returns the file."""
     path = joined.path / SETTINGS
-    _linked_if_new(path, json.dumps(settings_of(request), indent=1) + "\n")
+    _linked_if_new(path, json.dumps(settings_of(request, environ), indent=1) + "\n")
     return path
 
 

@@ -48,13 +48,13 @@ def run(request: Request, *, reports: bool) -> NoReturn:
     told = environ.get(job_folder.VARIABLE, "")
     if told in job_folder.OFF:
         become(request.command, environ)
-    if told not in ("", job_folder.BY_ITSELF):
+    if told not in ("", job_folder.BY_ITSELF) and job_folder.is_of_this_job(Path(told), environ):
         say(environ, f"this job is observed already, in {Path(told).parent}: nothing is added")
         become(request.command, environ)
     command = list(request.command)
     try:
         joined = job_folder.join(environ, _label(command), request.start_in)
-        settings = job_folder.write_settings(joined, request)
+        settings = job_folder.write_settings(joined, request, environ)
         if request.profiler == "nsys":
             command = [*_nsys(joined, environ), *command]
             if secrets := kept_from_nsys(environ):

@@ -23,7 +23,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def settings() -> dict[str, Any]:
     """What is observed: steps, lines and heartbeats."""
-    return job_folder.settings_of(_request())
+    return job_folder.settings_of(_request(), os.environ)
 
 
 def _request() -> Request:
@@ -44,7 +44,7 @@ def run_folder() -> Path:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     joined = job_folder.join(environ, Path(main or sys.argv[0] or "python").name, _started_in)
     # What this process starts from now on belongs to this run: a compiler's workers have its RANK, and are no ranks.
-    os.environ[job_folder.VARIABLE] = str(job_folder.write_settings(joined, request))
+    os.environ[job_folder.VARIABLE] = str(job_folder.write_settings(joined, request, environ))
     if joined.memory is not None:
         os.environ[MEMORY] = str(joined.memory)
     if joined.first:

@@ -38,6 +38,8 @@ def begin() -> None:
     else:
         run_dir = Path(told).parent
         asked = json.loads(Path(told).read_text(encoding="utf-8"))
+        if asked.get("job") not in (None, os.environ.get("SLURM_JOB_ID_HET_GROUP_0") or os.environ.get("SLURM_JOB_ID")):
+            return  # a job that the observed one submitted has inherited its variables
         finder.after("torch", lambda _module: _place(finder, run_dir, asked))
         if os.environ.get("RANK", "").isdecimal() or _is_only_process(asked):
             _record_time(run_dir)

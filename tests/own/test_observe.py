@@ -211,6 +211,19 @@ def test_a_job_that_is_observed_already_is_left_alone(tmp_path: Path) -> None:
     assert "this job is observed already" in done.stderr
 
 
+@pytest.mark.train
+def test_a_job_that_an_observed_one_submits_is_no_part_of_it(tmp_path: Path) -> None:
+    """As sbatch does, it inherits all variables; here the job's number changes below the word."""
+    inner = f"SLURM_JOB_ID=12 {' '.join(TRAINING)}"
+    done = observed(tmp_path, "sh", "-c", inner, env=environ(SLURM_JOB_ID="11"))
+    assert done.returncode == 0
+    assert runs(tmp_path) == []
+    assert done.stderr.count("observer:") == 0
+    word = f"SLURM_JOB_ID=12 {' '.join([*WORD, '--no-report', '--', *TRAINING])}"
+    observed(tmp_path, "sh", "-c", word, env=environ(SLURM_JOB_ID="11"))
+    assert [run.name for run in runs(tmp_path)] == ["one_process-12"]
+
+
 def test_one_variable_switches_it_off(tmp_path: Path) -> None:
     done = observed(tmp_path, "env", env=environ(HARNESS_OBSERVE="off"))
     assert done.stderr == ""
