@@ -10,7 +10,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.paths import PROGRAM, expanded
-from harness.launch.backends.registry import OF_SITES, backend_of
+from harness.launch.backends.registry import backend_of, of_sites
 from harness.site.detection import site_to_show
 from harness.site.site import SITES, Site, load_site, site_names
 
@@ -42,7 +42,7 @@ def _show(name: str, as_json: bool) -> None:
 
 def schema_text() -> str:
     schema = Site.model_json_schema()
-    schema["properties"]["scheduler"]["enum"] = list(OF_SITES)
+    schema["properties"]["scheduler"]["enum"] = of_sites()
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -8,15 +8,19 @@ from harness.launch.backends.protocol import Backend
 from harness.run import Run
 from harness.site.site import Site
 
-OF_SITES: dict[str, Backend] = {"slurm": slurm, "local": local, allocation.NAME: allocation}
-BACKENDS = {**OF_SITES, observed.NAME: observed}  # of runs
+BACKENDS: dict[str, Backend] = {"slurm": slurm, "local": local, allocation.NAME: allocation, observed.NAME: observed}
+
+
+def of_sites() -> list[str]:
+    """The names that a site may have as its scheduler: runs that were only observed were started by nobody here."""
+    return [name for name in BACKENDS if name != observed.NAME]
 
 
 def backend_of(site: Site) -> Backend:
     """The backend that runs the site's jobs. Raises RequestError: the site names an unknown backend."""
-    if site.scheduler in OF_SITES:
-        return OF_SITES[site.scheduler]
-    raise RequestError(f"site {site.name}: scheduler is {site.scheduler!r}, and takes {' or '.join(OF_SITES)}")
+    if site.scheduler in of_sites():
+        return BACKENDS[site.scheduler]
+    raise RequestError(f"site {site.name}: scheduler is {site.scheduler!r}, and takes {' or '.join(of_sites())}")
 
 
 def backend_of_run(run: Run) -> Backend:
