@@ -48,7 +48,8 @@ class NoFolderError(Exception):
 class Joined(NamedTuple):
     """A process's place in a run.
 
-    first: the process makes the run. first_here: it is the first on its node, and starts what runs beside the training.
+    first_here: the process is the first on its node, and starts what runs beside the training. first: of these it is
+    the one that makes the run.
     memory: the node's folder for heartbeats; None: the node has no place for one. node: the node's number in the run.
     claim: the folder with a file for each process.
     """
@@ -137,7 +138,7 @@ def _joined(root: Path, environ: Mapping[str, str], label: str) -> Joined:
     job, member = slurm_job(environ), member_of(environ)
     base = own / ".jobs" / (job or HERE)
     _make_shared(base, root)
-    number, is_first = _claimed(base, member)
+    number = _claimed(base, member)
     claim = base / str(number)
     # The first training of a job has its id; a later one has a number after it, as runs of one allocation have.
     job_id = f"{HERE}-{number + 1}" if job is None else f"{job}-{number}" if number else job
@@ -146,23 +147,25 @@ def _joined(root: Path, environ: Mapping[str, str], label: str) -> Joined:
     _make_shared(path, root)
     memory, first_here = _memory(f"{job_id}-{_checksum(str(path))}")
     node = _node(claim, environ) if first_here else -1
+    # Among the first processes of the nodes: these stay to the end, and the run has one that writes it.
+    is_first = first_here and _linked_if_new(claim / "first.json", json.dumps({"host": socket.gethostname()}))
     return Joined(path, job_id, is_first, first_here, node, memory, claim)
 
 
-def _claimed(base: Path, member: Member) -> tuple[int, bool]:
-    """The number of the process's training in the job, and whether the process is the first of it."""
+def _claimed(base: Path, member: Member) -> int:
+    """The number of the process's training in the job."""
     taken = sorted(int(each.stem) for each in base.glob("*.json") if each.stem.isdecimal())
     begin = taken[-1] + 1 if taken else 0
     if member.group:  # the newest first: an older training of the same group has this process's name already
         for number in reversed(taken[-_MOST_LOOKED_AT:]):
             if _group_of(base, number) == member.group and _enters(base / str(number), member):
-                return number, False
+                return number
     for number in range(begin, begin + _MOST_TRAININGS):
         mine = _linked_if_new(base / f"{number}.json", json.dumps({"group": member.group}))
         if mine or (member.group and _group_of(base, number) == member.group):
             (base / str(number)).mkdir(exist_ok=True)
             if _enters(base / str(number), member):
-                return number, mine
+                return number
     raise OSError(0, "too many trainings in one job", str(base))
 
 
