@@ -316,11 +316,30 @@ def _where_by_metrics(s: Summary) -> str | None:
     return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
+def _outside_of_phases(s: Summary) -> str:
+    """Of a run without a recording, how much of a step no phase of the training's clock has; empty: little."""
+    rank = slowest(s)
+    step_ns = rank.median_step_ns if rank is not None else None
+    if rank is None or not step_ns:
+        return ""
+    known = (rank.median_data_ns, rank.median_forward_ns, rank.median_backward_ns, rank.median_optimizer_ns)
+    other_ns = step_ns - sum(ns or 0 for ns in known)
+    if other_ns <= NOTICEABLE * step_ns:
+        return ""
+    share = percent(other_ns / step_ns)
+    return (
+        f"{duration(other_ns)} of {duration(step_ns)} a step ({share}) are outside of loading data, forward, backward "
+        "and optimizer. What they are cannot be known without a recording: add --profiler torch."
+    )
+
+
 def _nothing(s: Summary, best: WhatIf | None) -> str:
     """That no loss is worth a change, and what is idle then."""
     if not are_cpus(s.devices) and s.devices and not any(d.compute_ns for d in s.devices):
         record = "record steps in which the device computes"
         return f"No kernel ran in this recording, so what a step loses cannot be known from this: {record}."
+    if not s.devices and (outside := _outside_of_phases(s)):
+        return outside
     least = percent(NOTICEABLE)
     said = [f"{'No cause of lost time' if best else 'No part that could be avoided'} is above {least} of the time."]
     idle = device_time.share(s.devices, "idle_ns") or 0.0

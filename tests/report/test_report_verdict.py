@@ -410,3 +410,10 @@ def test_a_long_command_can_be_pasted_from_the_terminal() -> None:
     assert all(len(line) <= 62 for line in shown)
     assert all(line.endswith(" \\") for line in shown[:-1])
     assert any("'/a folder/with spaces.json'" in line for line in shown)
+
+
+def test_without_a_recording_what_no_phase_has_is_said_and_not_explained() -> None:
+    rank = RankTraining(rank=0, median_step_ns=100 * MS, median_forward_ns=30 * MS, median_backward_ns=20 * MS)
+    said = text(verdict(summary(training=[rank], devices=[])))
+    assert "50.0 ms of 100 ms a step (50.0 %) are outside of loading data" in said
+    assert "--profiler torch" in said

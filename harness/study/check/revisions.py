@@ -88,7 +88,7 @@ def revision_of(repository: Repository, text: str, flag: str) -> Revision:
         names = git(
             repository.top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes"
         ).out.split()
-        near = nearest(text.lstrip("-"), names)
+        near = nearest(text.lstrip("-"), ["HEAD", *names])
         hint = f": did you mean {printable(near)}?" if near else " (a hash, a branch, a tag, or such as HEAD~3)"
         raise RequestError(f"{flag} {printable(text)!r}: there is no such revision in {repository.top}{hint}")
     commit = found.out.strip()
