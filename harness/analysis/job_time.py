@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.summary.base import CodeLocation
 from harness.analysis.summary.job_time import JobImport, JobTime, JobTimePart
+from harness.analysis.summary.replay import LineShare
 from harness.common.job_time import (
     CHECKPOINTS,
     CONVERSION,
@@ -72,7 +73,7 @@ class Step(NamedTuple):
 @dataclass(frozen=True)
 class RankRecord:
     """What a rank recorded. began_ns: its process; begun_ns: its record. changes: in order of time; part "": none is
-    known. end_ns: None: it wrote no end."""
+    known. end_ns: None: it wrote no end. between: the lines of its steps' time outside of all phases."""
 
     rank: int
     node: int
@@ -81,6 +82,7 @@ class RankRecord:
     changes: Sequence[Stretch]
     steps: Sequence[Step]
     end_ns: int | None
+    between: Sequence[LineShare] = ()
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,7 @@ def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
         useful_share=spent.get(STEPS, 0) / elapsed,
         parts=parts,
         imports=imports_of(lines),
+        between_phases={each.rank: list(each.between) for each in records if each.between},
         unknown=unknown,
     )
 

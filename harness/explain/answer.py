@@ -27,7 +27,14 @@ from harness.common.format import Scale, duration, percent
 from harness.common.mystery import Secret
 from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Training
-from harness.explain.commands import changed_command, command_of_what_if, is_ours, shown_lines
+from harness.explain.commands import (
+    changed_command,
+    command_of_what_if,
+    is_ours,
+    line_words,
+    share_words,
+    shown_lines,
+)
 from harness.explain.findings import (
     MOST_FURTHER,
     also,
@@ -327,10 +334,14 @@ def _outside_of_phases(s: Summary) -> str:
     if other_ns <= NOTICEABLE * step_ns:
         return ""
     share = percent(other_ns / step_ns)
-    return (
+    said = (
         f"{duration(other_ns)} of {duration(step_ns)} a step ({share}) are outside of loading data, forward, backward "
-        "and optimizer. What they are cannot be known without a recording: add --profiler torch."
+        "and optimizer"
     )
+    lines = s.job_time.between_phases.get(rank.rank, []) if s.job_time else []
+    if lines and lines[0].share >= NOTICEABLE:
+        return f"{said}: {', '.join(f'{share_words(line)} of them at {line_words(s, line)}' for line in lines[:2])}."
+    return f"{said}. What they are cannot be known without a recording: add --profiler torch."
 
 
 def _nothing(s: Summary, best: WhatIf | None) -> str:

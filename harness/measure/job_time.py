@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, job_time
-from harness.analysis.summary import CodeLocation, JobTime
+from harness.analysis.summary import CodeLocation, JobTime, LineShare
 from harness.common.bounded_read import parse_json, read_end, read_lines
 from harness.common.job_folder import BACKEND
 from harness.common.job_time import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS, job_time_file
@@ -23,6 +23,7 @@ _MOST_LINES, _MOST_BYTES = 1 << 20, 1 << 15
 _FIRST_LINES = 2000  # of a metrics file
 _LATEST_NS = 1 << 62
 _MOST_RANKS = 1 << 16
+_MOST_PLACES = 64
 _Read = TypeVar("_Read")
 
 
@@ -39,6 +40,8 @@ class _Line(msgspec.Struct):
     line: int = 0
     function: str = ""
     callers: list[tuple[str, int, str]] = []
+    ns: int = 0
+    places: list[tuple[int, int]] = []
 
 
 class _StepLine(msgspec.Struct):
@@ -105,7 +108,23 @@ def rank_record(run: Path, path: Path) -> RankRecord | None:
         ],
         steps=_steps(metrics_file(run, about.rank)),
         end_ns=end,
+        between=_between(lines, places),
     )
+
+
+def _between(lines: Sequence[_Line], places: Mapping[int, CodeLocation]) -> list[LineShare]:
+    """By the last sums, since each has all before it."""
+    last = next((line for line in reversed(lines) if line.event == "between" and 0 < line.ns < _LATEST_NS), None)
+    if last is None:
+        return []
+    spent: dict[tuple[str, int | None], int] = defaultdict(int)
+    known: dict[tuple[str, int | None], CodeLocation] = {}
+    for number, ns in last.places[:_MOST_PLACES]:
+        if (place := places.get(number)) is not None and ns > 0:
+            known.setdefault((place.file, place.line), place)
+            spent[place.file, place.line] += ns
+    largest = sorted(spent, key=lambda key: -spent[key])
+    return [LineShare(where=known[key], share=min(spent[key] / last.ns, 1.0)) for key in largest]
 
 
 class _Owners:

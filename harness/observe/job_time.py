@@ -1,7 +1,7 @@
 """Records which part of the job's time a rank is in, from its process's start to its end: `job-time/rank<R>.jsonl`.
 
 The sampler of the main thread tells each look. Before the training each change is kept; in it, what lies outside of
-batches, forward and backward passes and optimizer steps for SHORT_NS or longer. A process that does not yet show to be
+batches, forward and backward passes and optimizer steps for SHORT_NS or longer. What is shorter has one sum per place. A process that does not yet show to be
 a rank keeps its lines in memory; if it never trains, nothing is written. Standard library only: it begins before
 PyTorch is imported.
 """
@@ -25,6 +25,8 @@ from harness.observe.lines import LineSampler, Look, Place, is_users
 
 SHORT_NS = 200_000_000  # outside of steps, in the training: what is shorter belongs to the steps
 ALIVE_NS = 500_000_000  # a process that has become another program until then is no rank
+SUMS_NS = 5_000_000_000  # between two times that the sums of the places are written
+MOST_SUMS = 8  # places that are written
 MOST_KEPT = 20_000  # lines of a process that does not show to be a rank
 NO_RANK_NS = 60_000_000_000  # without any line of the user's: then it is a launcher
 
@@ -50,6 +52,9 @@ class JobTime:
         self._seen_ns = 0  # the look before
         self._is_long = False  # it was long enough to be told
         self._state: tuple[Any, ...] = ()
+        self._sums: dict[tuple[Place, ...], int] = {}  # ns outside of all phases, in steps
+        self._looked_ns = 0
+        self._summed_ns = 0  # when the sums were written
         self._ids: dict[tuple[Place, ...], int] = {}
         self._told_of: set[CodeType] = set()
         self._loop: set[tuple[str, str]] = set()
@@ -64,6 +69,12 @@ class JobTime:
         if phase is not None and not self._trains:
             self._trains = True
             self._line(event="trains", unix_ns=moment_ns)
+        if step and phase in (None, EVALUATION) and self._looked_ns:
+            self._sums[look.places] = self._sums.get(look.places, 0) + look.unix_ns - self._looked_ns
+        self._looked_ns = look.unix_ns
+        if look.unix_ns - self._summed_ns >= SUMS_NS:
+            self._summed_ns = look.unix_ns
+            self._tell_sums()
         if phase is None or phase == EVALUATION:
             state = (EVALUATION if phase else look.part, look.what if not phase else (), look.places)
         elif step:
@@ -119,6 +130,12 @@ class JobTime:
             self._at(most, self._since_ns)
         self._state = most
         self._outside.clear()
+
+    def _tell_sums(self) -> None:
+        largest = sorted(self._sums, key=lambda places: -self._sums[places])[:MOST_SUMS]
+        sums = [[self._number(places), self._sums[places]] for places in largest]
+        if sums:
+            self._line(event="between", ns=sum(self._sums.values()), places=sums)
 
     def _at(self, state: tuple[Any, ...], since_ns: int) -> None:
         part, what, places = state
@@ -198,6 +215,7 @@ class JobTime:
             return
         if self._since_ns:
             self._tell_most()
+        self._tell_sums()
         self._line(event="end", unix_ns=time.time_ns())
         with suppress(OSError, ValueError):
             self.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import resource
 import shutil
 import signal
@@ -99,6 +100,18 @@ def test_a_training_that_fails_is_a_run_that_says_where(tmp_path: Path) -> None:
     )
     assert again.returncode == 2
     assert f"observe --no-report -- {sys.executable} train.py" in again.stderr
+
+
+@pytest.mark.train
+def test_time_outside_of_all_phases_has_its_line_without_a_profiler(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import time, torch\nmodel = torch.nn.Linear(4, 4)\nbest = torch.optim.SGD(model.parameters())\n"
+        "def wait():\n    time.sleep(0.05)\n"
+        "for step in range(30):\n    wait()\n    model(torch.ones(2, 4)).sum().backward()\n    best.step()\n"
+    )
+    said = " ".join(observed(tmp_path, sys.executable, "train.py", flags=()).stderr.split())
+    told = re.search(r"backward and optimizer: (\d+) % of them at train.py:5 in `wait`", said)
+    assert told and int(told[1]) > 80, said
 
 
 @pytest.mark.train

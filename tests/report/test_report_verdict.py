@@ -11,7 +11,10 @@ import pytest
 from harness.analysis.metrics import waiting_share
 from harness.analysis.summary import (
     Collective,
+    CodeLocation,
     Copy,
+    JobTime,
+    LineShare,
     MonitorDevice,
     Pipeline,
     PipelineStage,
@@ -417,3 +420,12 @@ def test_without_a_recording_what_no_phase_has_is_said_and_not_explained() -> No
     said = text(verdict(summary(training=[rank], devices=[])))
     assert "50.0 ms of 100 ms a step (50.0 %) are outside of loading data" in said
     assert "--profiler torch" in said
+
+
+def test_without_a_recording_the_lines_outside_of_all_phases_are_named() -> None:
+    rank = RankTraining(rank=1, median_step_ns=100 * MS, median_forward_ns=30 * MS, median_backward_ns=20 * MS)
+    line = LineShare(where=CodeLocation(file="train.py", line=5, function="<module>"), share=0.97)
+    times = JobTime(elapsed_ns=10**9, useful_share=0.5, between_phases={1: [line]})
+    said = text(verdict(summary(training=[rank], devices=[], job_time=times)))
+    assert "(50.0 %) are outside of loading data, forward, backward and optimizer: 97 % of them at train.py:5." in said
+    assert "recording" not in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.analysis.summary.base import CodeLocation, SummaryPart
+from harness.analysis.summary.replay import LineShare
 
 
 class JobTimePart(SummaryPart, kw_only=True):
@@ -52,6 +53,9 @@ class JobTime(SummaryPart, kw_only=True):
     """In the order of a job."""
     imports: list[JobImport] = []
     """The longest first."""
+    between_phases: dict[int, list[LineShare]] = {}
+    """By rank: lines of the user's code in which its main thread was in steps while it neither loaded data nor was in
+    a forward pass, a backward pass or the optimizer, with their shares of that time, the largest first."""
     gpu_time_ns: int | None = None
     """GPUs of the job × elapsed time; a GPU hour is 3.6e12 of it. Null without GPUs."""
     energy_joules: float | None = None
