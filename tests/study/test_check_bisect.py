@@ -14,7 +14,17 @@ import pytest
 from harness.cli.main import main
 from harness.study.check.bisect import bisect_of
 from harness.study.check.revisions import repository_of
-from tests.study.revisions_shared import LAUNCH, SPEED, commits_of, git, repository, stand_in_by_file
+from tests.study.revisions_shared import (
+    LAUNCH,
+    REAL_LAUNCH,
+    SPEED,
+    blamed,
+    commits_of,
+    git,
+    real_bisect,
+    repository,
+    stand_in_by_file,
+)
 
 BISECT = ["check", "--bisect", LAUNCH]
 
@@ -187,46 +197,18 @@ def test_an_error_of_ours_stops_git(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-TRAIN = """
-import torch
-
-torch.set_num_threads(1)
-layer = torch.nn.Linear(256, 256)
-optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
-rounds = int(open("rounds.txt").read())
-for step in range(30):
-    optimizer.zero_grad()
-    mixed = torch.ones(256, 256)
-    for _ in range(rounds):
-        mixed = torch.tanh(mixed @ mixed / 256)
-    layer(mixed).square().mean().backward()
-    optimizer.step()
-"""
-
-
 @pytest.mark.long
 @pytest.mark.train
 def test_git_bisect_run_finds_the_commit_of_a_real_training(tmp_path: Path) -> None:
     """With the commands of docs/studies.md, from git itself to the runs."""
     folder = tmp_path / "project"
-    folder.mkdir()
-    git(folder, "init", "--quiet")
-    (folder / "train.py").write_text(TRAIN)
-    for number, rounds in enumerate((10, 10, 100, 100)):
-        (folder / "rounds.txt").write_text(f"{rounds}\n")
-        (folder / "notes.txt").write_text(f"{number}\n")
-        git(folder, "add", "--all")
-        git(folder, "commit", "--quiet", "-m", f"c{number}")
-    git(folder, "bisect", "start", "HEAD", "HEAD~3")
-    launch = "run -g 1 --no-profile --skip-steps 2 --wait-steps 0 --warmup-steps 0 --active-steps 20 -- train.py"
-    check = [sys.executable, "-m", "harness", "check", "--bisect", launch, "--runs", "8"]
+    real_bisect(folder)
+    check = [sys.executable, "-m", "harness", "check", "--bisect", REAL_LAUNCH, "--runs", "8"]
     environ = os.environ | {"HARNESS_SITE": "local", "PYTHONPATH": str(Path(__file__).parents[2])}
     environ.pop("HARNESS_RUNS", None)
     done = subprocess.run(
         ["git", "bisect", "run", *check], cwd=folder, env=environ, capture_output=True, text=True, check=False
     )
-    assert "is the first bad commit" in done.stdout, done.stdout + done.stderr
-    blamed = done.stdout.partition(" is the first bad commit")[0].splitlines()[-1]
-    assert git(folder, "log", "-1", "--format=%s", blamed) == "c2", done.stdout
+    assert blamed(folder, done) == "c2"
     git(folder, "bisect", "reset")
     assert git(folder, "status", "--porcelain") == "" and (folder / "runs" / "own").is_dir()
