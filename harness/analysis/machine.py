@@ -100,7 +100,7 @@ def _cores(recordings: Sequence[Recording], training: Sequence[RankTraining], sp
     machine = [_share(r, _MACHINE, inside) for r in recordings]
     every = max((_count(r, "machine_cpus") or 0 for r in recordings), default=0)
     hosts = tuple(r.host for r in recordings)
-    when = "over the profiled steps" if inside else "over the whole run"
+    when = "over the counted steps" if inside else "over the whole run"
     if not every or None in (*job, *machine):
         return Cores(hosts, usable, ranks, None, None, when)
     used = sum(share or 0.0 for share in job) * usable

@@ -27,14 +27,7 @@ from harness.common.format import Scale, duration, percent
 from harness.common.mystery import Secret
 from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Training
-from harness.explain.commands import (
-    changed_command,
-    command_of_what_if,
-    is_ours,
-    line_words,
-    share_words,
-    shown_lines,
-)
+from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines
 from harness.explain.findings import (
     MOST_FURTHER,
     also,

@@ -1,9 +1,9 @@
 """Records which part of the job's time a rank is in, from its process's start to its end: `job-time/rank<R>.jsonl`.
 
 The sampler of the main thread tells each look. Before the training each change is kept; in it, what lies outside of
-batches, forward and backward passes and optimizer steps for SHORT_NS or longer. What is shorter has one sum per place. A process that does not yet show to be
-a rank keeps its lines in memory; if it never trains, nothing is written. Standard library only: it begins before
-PyTorch is imported.
+batches, forward and backward passes and optimizer steps for SHORT_NS or longer. What is shorter has one sum per place.
+A process that does not yet show to be a rank keeps its lines in memory; if it never trains, nothing is written.
+Standard library only: it begins before PyTorch is imported.
 """
 
 from __future__ import annotations

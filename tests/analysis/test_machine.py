@@ -66,7 +66,7 @@ def said(folders: list[Path], training: list[RankTraining]) -> list[Problem]:
 def test_others_on_the_cores_during_the_profiled_steps_make_a_run_doubtful(tmp_path: Path) -> None:
     (found,) = said([recorded(tmp_path / "m", DISTURBED)], ranks(2, DISTURBED_STEPS))
     assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, BUSY)
-    assert "over the profiled steps the job used 66 % of 2 cores, other programs at least 34 %" in found.evidence
+    assert "over the counted steps the job used 66 % of 2 cores, other programs at least 34 %" in found.evidence
 
 
 @pytest.mark.parametrize(

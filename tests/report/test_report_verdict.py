@@ -10,8 +10,8 @@ import pytest
 
 from harness.analysis.metrics import waiting_share
 from harness.analysis.summary import (
-    Collective,
     CodeLocation,
+    Collective,
     Copy,
     JobTime,
     LineShare,

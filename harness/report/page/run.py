@@ -211,7 +211,7 @@ def machine_section(s: Summary, inputs: Inputs) -> Section:
     of_nodes = (figure for recording in inputs.monitors[:_MOST_NODES] for figure in _node(recording, inputs))
     figures = [figure for figure in (*of_all, *of_nodes) if figure is not None]
     tables = [*page_tables(s, "machine"), *_energy(inputs)]
-    lead = "Samples of every node during the training. Shaded: the profiled steps."
+    lead = "Samples of every node during the training. Shaded: the counted steps."
     if len(inputs.monitors) > _MOST_NODES:
         lead += f" {_MOST_NODES} of {len(inputs.monitors)} nodes have plots; the table has all nodes."
     return Section("machine", "Monitor", lead, figures, tables, note="".join(f"{x}. " for x in monitor_sentences(s)))
@@ -295,7 +295,7 @@ def _energy(inputs: Inputs) -> list[Table]:
     total = sum(known)
     of = next((str(r.meta["power"]) for r in inputs.monitors if r.meta.get("power")), "the devices")
     rows = [[f"{amount(total, 'J')} of {of}", f"{tokens:,}", amount(1000 * total / tokens, "J")]]
-    return table("Energy of the profiled steps", ("energy", "tokens", "per 1 000 tokens"), rows)
+    return table("Energy of the counted steps", ("energy", "tokens", "per 1 000 tokens"), rows)
 
 
 def energy_within(device: Series, start_ns: int, end_ns: int) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count
 from statistics import median
 from typing import Any
@@ -25,6 +25,8 @@ from harness.report.tables.efficiency import pace_change_sentences, pace_sentenc
 _MANY_RANKS = len(SERIES)
 _FEW = 12  # steps, each with its own mark on the axis
 _PHASES = {"skip": "skipped", "wait": "profiler waits", "warmup": "profiler warms up", "active": "profiled"}
+_NOT_COUNTED = "not counted"
+_UNPROFILED = {phase: "counted" if phase == "active" else _NOT_COUNTED for phase in _PHASES}
 _SHADES = {"warmup": CAUSES["synchronisation"], "active": COMPUTE}
 _AROUND = 4  # to either side of a message size that stands alone
 _FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
@@ -36,10 +38,13 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
     """Step time over steps and its distribution, per rank; empty without a step."""
     recorded = {_who(rank, rank): list(steps) for rank, steps in sorted(inputs.steps.items())}
     if recorded:
-        figures = [_over_steps(recorded, s.pace_changes), _distribution({r: _counted(x) for r, x in recorded.items()})]
+        phases = _UNPROFILED if (s.run or {}).get("expects") == [] else _PHASES
+        figures = [_over_steps(recorded, s.pace_changes, phases)]
+        figures.append(_distribution({r: _counted(x) for r, x in recorded.items()}))
         lead = "Measured by the training's own clock."
         if any(x.phase == "active" for steps in inputs.steps.values() for x in steps):
-            lead += " Blue: the profiled steps. All numbers from the traces are of these steps."
+            lead += " Blue: the counted steps."
+            lead += " All numbers from the traces are of these steps." if s.devices else ""
     else:
         by_rank = {
             _who(r.rank, number): (r.steps or list(range(len(r.durations_ns))), [ns / 1e6 for ns in r.durations_ns])
@@ -85,16 +90,18 @@ def _counted(steps: Sequence[StepRecord]) -> list[float]:
     return [x.step_ns / 1e6 for x in chosen]
 
 
-def _over_steps(recorded: dict[str, list[StepRecord]], changes: Sequence[PaceChange]) -> Figure:
+def _over_steps(
+    recorded: dict[str, list[StepRecord]], changes: Sequence[PaceChange], phases: Mapping[str, str]
+) -> Figure:
     series = {r: ([x.step for x in steps], [x.step_ns / 1e6 for x in steps]) for r, steps in recorded.items()}
     first = next(iter(recorded.values()))
-    shapes, bands = _phase_bands(first)
+    shapes, bands = _phase_bands(first, phases)
     onsets, marks = _onsets(changes)
     x = _step_axis(series)
     axes = plotly_json.layout(x, "step time (ms)", shapes=[*shapes, *onsets], showlegend=True)
     words = "Step time of each rank over the steps of the training, milliseconds. "
     words += _range_in_words(y for _, y in series.values())
-    return Figure("step-time", words, [*_lines(series), *bands, *marks], axes, table=_phase_table(recorded))
+    return Figure("step-time", words, [*_lines(series), *bands, *marks], axes, table=_phase_table(recorded, phases))
 
 
 def _step_axis(series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
@@ -124,15 +131,17 @@ def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, A
     ]
 
 
-def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _phase_bands(
+    steps: Sequence[StepRecord], phases: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Shades behind the profiler's phases, and their legend: words above phases of one step would overlap."""
     shapes, named = [], []
     for phase, color in _SHADES.items():
         inside = [x.step for x in steps if x.phase == phase]
-        if not inside:
+        if not inside or phases[phase] == _NOT_COUNTED:
             continue
         shapes.append(plotly_json.band(min(inside) - 0.5, max(inside) + 0.5, color))
-        patch = plotly_json.line(_PHASES[phase], [None], [None], color, mode="markers", hoverinfo="skip")
+        patch = plotly_json.line(phases[phase], [None], [None], color, mode="markers", hoverinfo="skip")
         named.append(patch | {"marker": {"color": color, "symbol": "square", "size": 12, "opacity": 0.4}})
     return shapes, named
 
@@ -145,12 +154,12 @@ def _onsets(changes: Sequence[PaceChange]) -> tuple[list[dict[str, Any]], list[d
     return shapes, [entry | {"line": shape["line"]} for shape in shapes[:1]]
 
 
-def _phase_table(recorded: dict[str, list[StepRecord]]) -> Table:
+def _phase_table(recorded: dict[str, list[StepRecord]], phases: Mapping[str, str]) -> Table:
     rows = []
     for rank, steps in recorded.items():
         for phase in dict.fromkeys(x.phase for x in steps):
             ns = [x.step_ns for x in steps if x.phase == phase]
-            rows.append([rank, _PHASES.get(phase, phase), str(len(ns)), *map(duration, (median(ns), min(ns), max(ns)))])
+            rows.append([rank, phases.get(phase, phase), str(len(ns)), *map(duration, (median(ns), min(ns), max(ns)))])
     return Table("Step time by phase", ("rank", "phase", "steps", "median", "fastest", "slowest"), rows, 2)
 
 
