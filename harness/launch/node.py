@@ -178,7 +178,7 @@ class Node:
         self._canary.wait()
         self._end_what_is_left(code, environ[MEMORY])
         self._write(code)
-        if code not in (0, STOPPED):
+        if code not in (0, STOPPED) and (self.asked.nodes > 1 or os.environ.get("SLURM_NNODES", "1") != "1"):
             time.sleep(3)  # other nodes often fail from the same cause a moment later: let them write it
         return code
 
