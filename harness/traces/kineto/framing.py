@@ -208,6 +208,7 @@ _BETWEEN = _SPACE + b","  # may stand before the first record of a text
 _MOST_HEADER_BYTES = 64 << 20
 _LONG_BYTES = 4 << 20  # of text without the usual boundary; from here the structure is parsed
 _MOST_DEPTH = 1000
+_MOST_TRIED = 8  # ends of a record that is damaged or holds others; then its brackets tell the end
 _KEY_BYTES = 1024  # more than the events' key and its bracket need, with white space
 _records = msgspec.json.Decoder(list[msgspec.Raw])
 _record = msgspec.json.Decoder(msgspec.Raw)
@@ -310,17 +311,21 @@ class Records:
 
     def _salvaged(self, text: bytes) -> tuple[list[msgspec.Raw], bytes]:
         """The records of a text that can be read, each by itself, and the text after them."""
-        records, begin, inner = list[msgspec.Raw](), 0, 0
+        records, begin, inner, tried = list[msgspec.Raw](), 0, 0, 0
+        closes: int | None = None
         for boundary in _BOUNDARY.finditer(text):
             end = boundary.start() + 1
-            raw = _alone(text[begin:end])
+            if tried == _MOST_TRIED:
+                closes = _end_of_record(text, begin)
+            raw = _alone(text[begin:end]) if tried < _MOST_TRIED or end == closes else None
+            tried += 1
             if raw is None and inner > begin and _PHASE in text[inner:end]:
                 raw = _alone(text[inner:end])  # what is before it is no record that holds others
                 self.unreadable += raw is not None
             if raw is not None:
                 records.append(raw)
                 self.readable += 1
-                begin = end
+                begin, tried, closes = end, 0, None
                 if boundary[2]:
                     self._end_at(text, boundary)
                     return records, b""
@@ -376,6 +381,17 @@ def _last_boundary(text: bytes) -> tuple[int, int] | None:
         if before.endswith(b",") and (record := before[:-1].rstrip(_SPACE)).endswith(b"}"):
             return max(0, brace - 256) + len(record), brace
         brace = text.rfind(b"{", 0, brace)
+    return None
+
+
+def _end_of_record(text: bytes, begin: int) -> int | None:
+    """Where the brackets of the record that begins here close; None: not within a record's most bytes."""
+    depth = 0
+    for token in _TOKEN.finditer(text, begin, begin + MOST_RECORD_BYTES):
+        character = text[token.start()]
+        depth += (character in b"{[") - (character in b"}]")
+        if depth <= 0 and character in b"}]":
+            return token.end()
     return None
 
 
