@@ -57,7 +57,7 @@ def test_the_operators_of_a_tensor_parallel_run_on_a_cpu_have_their_kinds(tensor
 @pytest.mark.parametrize(
     "layout",
     [
-        pytest.param(("--pp", 2), id="pipeline"),
+        pytest.param(("--pp", 2), id="pipeline", marks=pytest.mark.long),
         pytest.param(("--pp", 2, "--vpp", 2), id="interleaved pipeline"),
         pytest.param(("--cp", 2), id="context parallel"),
         pytest.param((), id="data parallel, distributed optimizer, overlap"),

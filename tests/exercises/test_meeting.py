@@ -132,6 +132,7 @@ def test_ranks_meet_where_recording_begins_and_ends_and_nowhere_else(tmp_path: P
     assert {meeting: early[meeting][1] >= late[meeting][0] for meeting in meetings} == dict.fromkeys(meetings, True)
 
 
+@pytest.mark.long
 def test_a_rank_that_ends_inside_the_window_does_not_wait_for_the_others(tmp_path: Path) -> None:
     run(tmp_path, last_step=1, meetings=["step_begins 1"])
 

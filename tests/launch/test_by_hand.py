@@ -47,7 +47,10 @@ def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) ->
     assert process(tmp_path, "ls").stdout.count("edited") == 1
 
 
-@pytest.mark.parametrize(("word", "says"), [("--lr=two", "argument --lr: invalid float"), ("--mbs=2", "unrecognized")])
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [("--lr=two", "argument --lr: invalid float"), pytest.param("--mbs=2", "unrecognized", marks=pytest.mark.long)],
+)
 def test_a_typing_mistake_in_a_script_is_told_in_the_words_of_its_program(tmp_path: Path, word: str, says: str) -> None:
     program = tmp_path / "own.py"
     program.write_text(

@@ -25,7 +25,7 @@ OF_CAUSE = ("data-stall", "host-stall", "extra-compute", "communication")  # oth
 @pytest.mark.parametrize(
     ("plant", "cause", "ranks"),
     [
-        (Plant("sleep", "forward", (1,)), "host-stall", [1]),
+        pytest.param(Plant("sleep", "forward", (1,)), "host-stall", [1], marks=pytest.mark.long),
         pytest.param(Plant("python", "data", (0, 1)), "data-stall", [0, 1], marks=pytest.mark.long),
         (Plant("operators", "loop", (0,), every=3, ms=60), "extra-compute", [0]),
         pytest.param(Plant("all-reduce", "forward", (0, 1)), "communication", [0, 1], marks=pytest.mark.long),

@@ -150,7 +150,7 @@ def test_who_hangs_is_named_and_who_goes_on_is_stuck_no_more(place: Path, begin:
         assert other and other.kind == "lock"
 
 
-@pytest.mark.parametrize("version", [V1, V2])
+@pytest.mark.parametrize("version", [pytest.param(V1, marks=pytest.mark.long), V2])
 def test_a_rank_that_is_frozen_is_named_as_frozen(place: Path, begin: Callable[..., Any], version: str) -> None:
     fifo = place / "fifo"
     os.mkfifo(fifo)

@@ -45,7 +45,7 @@ for i, batch in enumerate(DataLoader(torch.randn(128, 64), batch_size=16)):
 """
 
 
-@pytest.mark.parametrize("what", ["model", "wrapped"])
+@pytest.mark.parametrize("what", ["model", pytest.param("wrapped", marks=pytest.mark.long)])
 def test_an_evaluation_is_a_phase_of_its_own_and_its_data_is_not_trained_on(tmp_path: Path, what: str) -> None:
     """Also where what is trained is inside of a wrapper; a teacher's forward passes are none."""
     wrap = "class Wrapper(torch.nn.Module):\n def __init__(self, module):\n  super().__init__(); self.module = module\n"

@@ -25,17 +25,12 @@ END = START + WINDOW["active"]
 SWITCHING = {0, FIRST - 1, FIRST, START - 1, START, END - 1, END}
 NOT_SEEN = {"pipelining": ("data_ns",)}  # it has no DataLoader: what it does for its data is in no phase
 KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")
+LONG = ("accelerate_loop", "lightning_ddp", "two_optimizers", "lbfgs", "evaluate_only")
 PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
 
 
 @pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(
-            name, marks=pytest.mark.long if name in ("accelerate_loop", "lightning_ddp", "two_optimizers") else ()
-        )
-        for name in TRAININGS
-    ],
+    scope="module", params=[pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in TRAININGS]
 )
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
     """Each training once, with its own launcher and the observer."""

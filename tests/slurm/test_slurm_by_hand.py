@@ -12,6 +12,7 @@ from tests.slurm.slurm_sh import SHORT, TWO_NODES, SlurmSh
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
 
+@pytest.mark.long  # of a local run it is no long test
 def test_an_edited_copy_is_a_run_of_its_own_that_says_what_was_edited(slurm_sh: SlurmSh, tmp_path: Path) -> None:
     site = slurm_sh.site("by-hand")
     first = slurm_sh.submit(site, *SHORT)

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
 STEPS = 14
 WINDOW = ("--skip-steps", "4", "--warmup-steps", "1", "--active-steps", "6")
-IN_CI = ("plain_ddp", "two_optimizers")  # a script, a module
+IN_CI = ("plain_ddp",)
 
 
 def launched(slurm_sh: SlurmSh, training: Training, *options: str) -> Submitted:

@@ -41,7 +41,7 @@ def report(
     return slurm.run(sys.executable, "-c", code, "report", *arguments, check=False, env=env)
 
 
-@pytest.mark.parametrize("cluster", ["slurm", "slurm_accounting"])
+@pytest.mark.parametrize("cluster", [pytest.param("slurm", marks=pytest.mark.long), "slurm_accounting"])
 def test_an_array_gives_the_report_of_one_process(
     cluster: str, ranks: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
