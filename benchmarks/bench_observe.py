@@ -1,12 +1,12 @@
-"""What `observe --` costs and whether it ever harms: short starts under faults of our own side, and pairs of trainings.
+"""Whether `observe --` ever harms: short starts under faults of our own side. What it costs a step is a question to
+bench_observer.py --word.
 
-    python benchmarks/bench_observe.py OUT [--starts 1000] [--pairs 12] [--steps 150] [--seed 1]
+    python benchmarks/bench_observe.py OUT [--starts 1000] [--seed 1]
 
 A start is a command with a known output and exit status, alone and behind the word, while something of ours fails: a
 full disk (no file may grow), a folder that cannot be made, no /dev/shm, a closed home, what runs beside it killed. It
 is harmed if its output, its exit status or the signal that ended it differ; then it is counted whether a process is
-left. A pair is one training of one rank, which leaves a core free, with and without the word, in the order A B B A; its
-number is the median step, as the training times itself.
+left.
 """
 
 from __future__ import annotations
@@ -24,10 +24,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from own_trainings import SCRIPTS
 
 REPOSITORY = Path(__file__).parents[1]
 WORD = [sys.executable, "-I", "-m", "harness", "observe", "--no-report", "--"]
@@ -40,7 +36,6 @@ COMMANDS = {
     "a child of its own": ["sh", "-c", "sleep 0.05 & wait; echo z"],
     "nothing there": ["no-such-program"],
 }
-FIRST = 5  # steps that are left out: allocators and workers start
 MARK = f"observe-starts-{os.getpid()}-"
 
 
@@ -97,50 +92,15 @@ def starts(count: int, seed: int) -> dict[str, object]:
     return {"starts": count, "harmed": harmed, "faults": dict(seen), "left": int(left or 0)}
 
 
-def median_step_ns(folder: Path, steps: int, observed: bool) -> float:
-    """Of one training in one process."""
-    truth = folder / "truth"
-    script = SCRIPTS / "plain_ddp.py"
-    words = [sys.executable, str(script), "--steps", str(steps), "--batch-size", "512", "--truth", str(truth)]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    subprocess.run([*WORD, *words] if observed else words, cwd=folder, env=environ, capture_output=True, check=True)
-    ends = json.loads(Path(f"{truth}.rank0").read_text(encoding="utf-8"))["step_end_unix_ns"]
-    return float(median(end - begin for begin, end in zip(ends[FIRST:], ends[FIRST + 1 :], strict=False)))
-
-
-def pairs(count: int, steps: int) -> dict[str, object]:
-    """The step with the word over the step without it, per pair."""
-    ratios, without = [], []
-    for number in range(count):
-        times = {}
-        for observed in (False, True) if number % 2 == 0 else (True, False):
-            with tempfile.TemporaryDirectory() as folder:
-                times[observed] = median_step_ns(Path(folder), steps, observed)
-        ratios.append(times[True] / times[False] - 1)
-        without.append(times[False])
-    draw = random.Random(0)
-    means = sorted(median(draw.choices(ratios, k=count)) for _ in range(2000))
-    return {
-        "pairs": count,
-        "step_ms": median(without) / 1e6,
-        "more_percent": 100 * median(ratios),
-        "interval_percent": [100 * means[50], 100 * means[-51]],
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--starts", type=int, default=1000)
-    parser.add_argument("--pairs", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     os.environ["PYTHONPATH"] = str(REPOSITORY)
     begin_s = time.monotonic()
-    found = {"pairs": pairs(asked.pairs, asked.steps) if asked.pairs else None}
-    found["starts"] = starts(asked.starts, asked.seed) if asked.starts else None
-    found["minutes"] = {"all": (time.monotonic() - begin_s) / 60}
+    found = starts(asked.starts, asked.seed) | {"minutes": (time.monotonic() - begin_s) / 60}
     asked.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found, indent=1))
 

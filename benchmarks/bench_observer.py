@@ -1,14 +1,15 @@
 """What the observer costs a training that it does not record: a step, and the time to the first step.
 
     python benchmarks/bench_observer.py [--pairs 30] [--ranks 1 2] [--batch-sizes 128 512]
-        [--steps 200] [--first] [--out FILE]
+        [--steps 200] [--first] [--word] [--out FILE]
 
 A pair is the same training with and without the observer; no window is ever reached. They start one after the other.
 Then they take turns of half a second in the order A B B A, one stopped by a signal while the other trains, so that a
 machine that is faster at some times favours neither. The training times itself, so that what the observer does between
 two steps counts; a step in which it was stopped, and the next one, are left out. Both keep memory that they have freed.
 A run's number is the median of its steps on its slowest rank; the table has the median over the pairs with a bootstrap
-interval.
+interval. With --word the observer is that of `observe --no-report --`, so the program that stays, its guard and the
+monitor take their turns too.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import math
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from statistics import median
@@ -40,6 +42,17 @@ NEVER = {"skip": 10**9, "wait": 0, "warmup": 1, "active": 1}
 RESAMPLED = 10_000
 MOST_OF_A_STEP, MOST_AT_START_S = 0.01, 0.3  # what the observer may cost
 WITHOUT, WITH = "without", "with"
+WORD = (sys.executable, "-I", "-m", "harness", "observe", "--no-report", "--")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line. first: with the highest priority. word: `observe --` in place of the observer alone."""
+
+    pairs: int
+    steps: int
+    first: bool
+    word: bool
 
 
 @dataclass(frozen=True)
@@ -64,11 +77,13 @@ class Estimate:
 class Arm:
     """One of the two trainings, while it runs."""
 
-    def __init__(self, name: str, ranks: int, options: Sequence[str], folder: Path, first: bool) -> None:
+    def __init__(self, name: str, asked: Asked, ranks: int, options: Sequence[str], folder: Path) -> None:
         training = TRAININGS["plain_ddp"].with_ranks(ranks)
-        self._asked = {"profiler": "none", "window": NEVER} if name == WITH else None
+        self._is_observed, self._by_word = name == WITH, asked.word and name == WITH
+        settings = {"profiler": "none", "window": NEVER} if self._is_observed and not self._by_word else None
+        words = WORD if self._by_word else ()
         self._begin_ns = time.time_ns()
-        self._running = start(training, folder, options, asked=self._asked, first=first)
+        self._running = start(training, folder, options, asked=settings, first=asked.first, words=words)
         self._stopped: list[tuple[int, int]] = []
         self._stopped_ns = 0
         self._groups: list[int] = []
@@ -102,17 +117,23 @@ class Arm:
                 os.killpg(group, number)
 
     def _process_groups(self) -> list[int]:
-        """Its own, and of each rank: torchrun makes them leaders."""
-        launcher = self._running.process.pid
-        children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="utf-8").split()
-        return [launcher, *(child for child in map(int, children) if os.getpgid(child) == child)]
+        """Those of its session: torchrun makes each rank the leader of one of its own, what stays beside a word too."""
+        session = str(self._running.process.pid)
+        asked = ["ps", "-e", "-o", "pgid=,sid="]
+        lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+        return sorted({int(group) for group, own in map(str.split, lines) if own == session})
 
     def numbers(self) -> tuple[float, int]:
         """(the median step, the time to the first one), in ns, once it has ended."""
         done = self._running.ended()
         ends = [done.truth(rank)["step_end_unix_ns"] for rank in done.ranks]
-        if self._asked is not None:
-            assert all(len(done.steps(rank)) == len(ends[rank]) for rank in done.ranks), "the observer was off"
+        if self._is_observed:
+            if self._by_word:
+                (run,) = (done.folder / "runs/own/profiler").glob("[!.]*")
+                counted = replace(done, folder=run)
+            else:
+                counted = done
+            assert all(len(counted.steps(rank)) == len(ends[rank]) for rank in done.ranks), "the observer was off"
         step_ns = max(median(self._undisturbed(own)) for own in ends)
         return step_ns, max(own[0] for own in ends) - self._begin_ns
 
@@ -125,14 +146,14 @@ class Arm:
         ]
 
 
-def measure(ranks: int, batch_size: int, pair: int, steps: int, first: bool) -> Pair:
+def measure(ranks: int, batch_size: int, pair: int, asked: Asked) -> Pair:
     """Train both; every second pair begins with the other one."""
-    options = ["--steps", str(steps), "--batch-size", str(batch_size)]
+    options = ["--steps", str(asked.steps), "--batch-size", str(batch_size)]
     order = (WITHOUT, WITH) if pair % 2 == 0 else (WITH, WITHOUT)
     with tempfile.TemporaryDirectory() as folder:
         arms = {}
         for name in order:
-            arms[name] = Arm(name, ranks, options, Path(folder, name), first)
+            arms[name] = Arm(name, asked, ranks, options, Path(folder, name))
             arms[name].wait_for_the_first_step()
             arms[name].stop()
         turns = cycle((*order, *reversed(order)))
@@ -152,11 +173,11 @@ def measure(ranks: int, batch_size: int, pair: int, steps: int, first: bool) -> 
     )
 
 
-def measure_pairs(ranks: int, batch_size: int, pairs: int, steps: int, first: bool) -> list[Pair]:
+def measure_pairs(ranks: int, batch_size: int, asked: Asked) -> list[Pair]:
     """All pairs of one size."""
     measured = []
-    for number in range(pairs):
-        pair = measure(ranks, batch_size, number, steps, first)
+    for number in range(asked.pairs):
+        pair = measure(ranks, batch_size, number, asked)
         measured.append(pair)
         print(
             f"{ranks} ranks, pair {number + 1}: step {pair.step_ns[WITHOUT] / 1e6:.2f} and "
@@ -208,11 +229,12 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 512])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--first", action="store_true", help="with the highest priority, for a busy machine")
+    parser.add_argument("--word", action="store_true", help="with `observe --` in place of the observer alone")
     parser.add_argument("--out", type=Path, help="every pair as JSON")
     asked = parser.parse_args()
     os.environ.update(KEEP_MEMORY)
     measured = [
-        measure_pairs(ranks, batch_size, asked.pairs, asked.steps, asked.first)
+        measure_pairs(ranks, batch_size, Asked(asked.pairs, asked.steps, asked.first, asked.word))
         for ranks in asked.ranks
         for batch_size in asked.batch_sizes
     ]

@@ -96,10 +96,12 @@ def start(
     asked: Mapping[str, Any] | None,
     scripts: Path = SCRIPTS,
     first: bool = False,
+    words: Sequence[str] = (),
 ) -> Running:
     """Start a training as the leader of a process group, with its output in `folder/log`.
 
-    asked: changes of observe.json, None for no observer. first: with the highest priority, where allowed.
+    asked: changes of observe.json, None for no observer. first: with the highest priority, where allowed. words: before
+    its own command; runs that they make are in `folder/runs`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **PLAIN, **dict(training.environment)}
@@ -113,9 +115,9 @@ def start(
         environment |= {"HARNESS_OBSERVE": str(settings), "PYTHONPATH": str(SITE), MEMORY: str(memory)}
     with (folder / "log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            training.command([*options, "--truth", str(folder / "truth")], free_port()),
+            [*words, *training.command([*options, "--truth", str(folder / "truth")], free_port())],
             cwd=scripts,
-            env=environment,
+            env={**environment, "HARNESS_RUNS": str(folder / "runs")},
             stdout=log,
             stderr=subprocess.STDOUT,
             text=True,
