@@ -1,7 +1,7 @@
 """What the observer costs a training that it does not record: a step, and the time to the first step.
 
     python benchmarks/bench_observer.py [--pairs 30] [--ranks 1 2] [--batch-sizes 128 512]
-        [--steps 200] [--first] [--word] [--out FILE]
+        [--steps 200] [--first] [--word] [--alone] [--out FILE]
 
 A pair is the same training with and without the observer; no window is ever reached. They start one after the other.
 Then they take turns of half a second in the order A B B A, one stopped by a signal while the other trains, so that a
@@ -9,7 +9,8 @@ machine that is faster at some times favours neither. The training times itself,
 two steps counts; a step in which it was stopped, and the next one, are left out. Both keep memory that they have freed.
 A run's number is the median of its steps on its slowest rank; the table has the median over the pairs with a bootstrap
 interval. With --word the observer is that of `observe --no-report --`, so the program that stays, its guard and the
-monitor take their turns too.
+monitor take their turns too. With --alone the training is one process without a loader's worker, which leaves a core
+free where there are two.
 """
 
 from __future__ import annotations
@@ -46,13 +47,15 @@ WORD = (sys.executable, "-I", "-m", "harness", "observe", "--no-report", "--")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The command line. first: with the highest priority. word: `observe --` in place of the observer alone."""
+class PairsRequest:
+    """The command line. first: with the highest priority. word: `observe --` in place of the observer alone. alone: one
+    process without a loader's worker."""
 
     pairs: int
     steps: int
     first: bool
     word: bool
+    alone: bool
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ class Estimate:
 class Arm:
     """One of the two trainings, while it runs."""
 
-    def __init__(self, name: str, asked: Asked, ranks: int, options: Sequence[str], folder: Path) -> None:
-        training = TRAININGS["plain_ddp"].with_ranks(ranks)
+    def __init__(self, name: str, asked: PairsRequest, ranks: int, options: Sequence[str], folder: Path) -> None:
+        training = TRAININGS["one_process"] if asked.alone else TRAININGS["plain_ddp"].with_ranks(ranks)
         self._is_observed, self._by_word = name == WITH, asked.word and name == WITH
         settings = {"profiler": "none", "window": NEVER} if self._is_observed and not self._by_word else None
         words = WORD if self._by_word else ()
@@ -146,9 +149,9 @@ class Arm:
         ]
 
 
-def measure(ranks: int, batch_size: int, pair: int, asked: Asked) -> Pair:
+def measure(ranks: int, batch_size: int, pair: int, asked: PairsRequest) -> Pair:
     """Train both; every second pair begins with the other one."""
-    options = ["--steps", str(asked.steps), "--batch-size", str(batch_size)]
+    options = ["--steps", str(asked.steps), *([] if asked.alone else ["--batch-size", str(batch_size)])]
     order = (WITHOUT, WITH) if pair % 2 == 0 else (WITH, WITHOUT)
     with tempfile.TemporaryDirectory() as folder:
         arms = {}
@@ -173,7 +176,7 @@ def measure(ranks: int, batch_size: int, pair: int, asked: Asked) -> Pair:
     )
 
 
-def measure_pairs(ranks: int, batch_size: int, asked: Asked) -> list[Pair]:
+def measure_pairs(ranks: int, batch_size: int, asked: PairsRequest) -> list[Pair]:
     """All pairs of one size."""
     measured = []
     for number in range(asked.pairs):
@@ -230,22 +233,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--first", action="store_true", help="with the highest priority, for a busy machine")
     parser.add_argument("--word", action="store_true", help="with `observe --` in place of the observer alone")
+    parser.add_argument("--alone", action="store_true", help="a training of one process, which needs one core")
     parser.add_argument("--out", type=Path, help="every pair as JSON")
     asked = parser.parse_args()
     os.environ.update(KEEP_MEMORY)
-    measured = [
-        measure_pairs(ranks, batch_size, Asked(asked.pairs, asked.steps, asked.first, asked.word))
-        for ranks in asked.ranks
-        for batch_size in asked.batch_sizes
-    ]
+    own = PairsRequest(asked.pairs, asked.steps, asked.first, asked.word, asked.alone)
+    sizes = [(1, 64)] if asked.alone else [(ranks, size) for ranks in asked.ranks for size in asked.batch_sizes]
+    measured = [measure_pairs(ranks, batch_size, own) for ranks, batch_size in sizes]
     if asked.out is not None:
         asked.out.write_text(json.dumps([asdict(pair) for own in measured for pair in own], indent=1), encoding="utf-8")
     print(
         "| ranks | batch | pairs | step, ms | added, µs | of a step | < 1 % | to the first step, s | < 0.3 s |\n"
         "|---|---|---|---|---|---|---|---|---|"
     )
-    for own in measured:
-        print(row(own))
+    for own_pairs in measured:
+        print(row(own_pairs))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class _Watched(Capture):
     def __init__(self, profiler: Capture, arguments: TrainingArguments, rank: int) -> None:
         self._profiler, self._window = profiler, arguments.window
         self._run_dir, self._rank = arguments.run_dir, rank
+        self._is_recorded = arguments.profiler != "none"
         self._module_ranges, self._for_nsys = arguments.module_ranges, arguments.profiler == "nsys"
         early = self._window.start >= 2 * arguments.gradient_accumulation_steps
         device = "cpu" if arguments.on_cpu else "cuda"
@@ -35,7 +36,7 @@ class _Watched(Capture):
         self._until = ExitStack()
 
     def step_begins(self, step: int) -> None:
-        self._sampler.faster(self._window.start <= step < self._window.end)
+        self._sampler.in_step(self._is_recorded and self._window.start <= step < self._window.end)
         self._profiler.step_begins(step)
         if self._memory is not None:
             self._memory.step_begins(step)

@@ -30,7 +30,7 @@ from harness.common.metrics_lines import lines_file
 from harness.common.paths import INSTALLED_EXERCISES
 from harness.observe.marks import Kind, kind_of, subject_of
 
-HZ, WINDOW_HZ = 50, 200  # samples per second, outside of the profiled steps and inside
+HZ, STEP_HZ, WINDOW_HZ = 50, 25, 200  # samples per second: beside the steps, in steps, and in those that are recorded
 FLUSH_S = 0.1  # between two writes
 AROUND = 1  # lines of source before and after
 LONGEST = 400  # characters of a line of source
@@ -96,7 +96,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot evaluate it
 
 
 class LineSampler:
-    """Samples the main thread until `close`, `faster` while the profiled steps run. record: is told each look."""
+    """Samples the main thread until `close`, at its own rate in steps. record: is told each look."""
 
     def __init__(self, record: Record | None = None) -> None:
         self.pid = os.getpid()
@@ -128,9 +128,12 @@ class LineSampler:
         file.write(json.dumps({**started, "unix_ns": time.time_ns()}) + "\n")
         self._file = file
 
-    def faster(self, fast: bool) -> None:
-        """Sample at the rate of the profiled steps, or of the others."""
-        self._is_fast, self._period_s = fast, 1 / (WINDOW_HZ if fast else HZ)
+    def in_step(self, fast: bool) -> None:
+        """A step begins. fast: a profiler records it."""
+        self._sample_at(WINDOW_HZ if fast else STEP_HZ, fast)
+
+    def _sample_at(self, hz: float, fast: bool) -> None:
+        self._is_fast, self._period_s = fast, 1 / hz
         if fast and self._interval_s is None and sys.getswitchinterval() > PATIENCE_S:
             self._interval_s = sys.getswitchinterval()
             sys.setswitchinterval(PATIENCE_S)
@@ -150,7 +153,7 @@ class LineSampler:
 
     def end_lines(self) -> None:
         """The training is over: write what is left of its lines. The record is told looks until `close`."""
-        self.faster(False)
+        self._sample_at(HZ, False)
         with self._writes:
             self._write_pending()
             self._write(event="end", unix_ns=time.time_ns())

@@ -96,7 +96,8 @@ class Watch:
         if self.rank < 0:
             self._begin()
         if self._sampler is not None:
-            self._sampler.faster(self._window.start <= number < self._window.end)
+            is_recorded = self._asked["profiler"] != "none" and self._window.start <= number < self._window.end
+            self._sampler.in_step(is_recorded)
         if not self.own_profiler:
             self._capture.step_begins(number)
         self._number = number

@@ -33,7 +33,7 @@ for size in range(40):
     functions.append(space["call"])
 sampler = lines.LineSampler()
 sampler.write_to(Path(sys.argv[1]), 0)
-sampler.faster(True)
+sampler.in_step(True)
 until = time.monotonic() + 6
 while time.monotonic() < until:
     assert functions[7](20) == 20
@@ -102,9 +102,9 @@ def test_in_profiled_steps_python_is_seen_between_calls_that_give_the_lock_away(
     script.write_text(
         "import hashlib, sys\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
         "before, data = sys.getswitchinterval(), bytes(9000)\n"
-        "sampler = LineSampler(); sampler.write_to(Path(sys.argv[1]), 0)\nsampler.faster(True)\n"
+        "sampler = LineSampler(); sampler.write_to(Path(sys.argv[1]), 0)\nsampler.in_step(True)\n"
         "for _ in range(800):\n    for x in range(60_000): pass\n    hashlib.sha256(data)\n"
-        "sampler.faster(False)\nassert sys.getswitchinterval() == before\nsampler.close()\n",
+        "sampler.in_step(False)\nassert sys.getswitchinterval() == before\nsampler.close()\n",
         encoding="utf-8",
     )
     subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)

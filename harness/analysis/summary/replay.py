@@ -9,7 +9,7 @@ from harness.analysis.summary.base import CodeLocation, SummaryPart
 
 class LineShare(SummaryPart, kw_only=True):
     """A line of the user's own code with a part of a loss. The observer of each rank samples the line in which the main
-    thread is, 50 times per second and 200 times in the profiled steps: the innermost one that belongs neither to
+    thread is, 25 times per second in steps and 200 times in profiled ones: the innermost one that belongs neither to
     Python nor to an installed package. Of a stall it is the line in which the host was then; of work, the line with
     more time than on the other ranks, or in the other steps; of communication, the line in which the host waits for it;
     of kernels, the line that launched them."""
