@@ -241,7 +241,7 @@ def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
         useful_share=spent.get(STEPS, 0) / elapsed,
         parts=parts,
         imports=imports_of(lines),
-        between_phases={each.rank: list(each.between) for each in records if each.between},
+        lines_by_rank={each.rank: list(each.between) for each in records if each.between},
         unknown=unknown,
     )
 

@@ -331,7 +331,7 @@ def _outside_of_phases(s: Summary) -> str:
         f"{duration(other_ns)} of {duration(step_ns)} a step ({share}) are outside of loading data, forward, backward "
         "and optimizer"
     )
-    lines = s.job_time.between_phases.get(rank.rank, []) if s.job_time else []
+    lines = s.job_time.lines_by_rank.get(rank.rank, []) if s.job_time else []
     if lines and lines[0].share >= NOTICEABLE:
         return f"{said}: {', '.join(f'{share_words(line)} of them at {line_words(s, line)}' for line in lines[:2])}."
     return f"{said}. What they are cannot be known without a recording: add --profiler torch."

@@ -425,7 +425,7 @@ def test_without_a_recording_what_no_phase_has_is_said_and_not_explained() -> No
 def test_without_a_recording_the_lines_outside_of_all_phases_are_named() -> None:
     rank = RankTraining(rank=1, median_step_ns=100 * MS, median_forward_ns=30 * MS, median_backward_ns=20 * MS)
     line = LineShare(where=CodeLocation(file="train.py", line=5, function="<module>"), share=0.97)
-    times = JobTime(elapsed_ns=10**9, useful_share=0.5, between_phases={1: [line]})
+    times = JobTime(elapsed_ns=10**9, useful_share=0.5, lines_by_rank={1: [line]})
     said = text(verdict(summary(training=[rank], devices=[], job_time=times)))
     assert "(50.0 %) are outside of loading data, forward, backward and optimizer: 97 % of them at train.py:5." in said
     assert "recording" not in said

@@ -53,7 +53,7 @@ class JobTime(SummaryPart, kw_only=True):
     """In the order of a job."""
     imports: list[JobImport] = []
     """The longest first."""
-    between_phases: dict[int, list[LineShare]] = {}
+    lines_by_rank: dict[int, list[LineShare]] = {}
     """By rank: lines of the user's code in which its main thread was in steps while it neither loaded data nor was in
     a forward pass, a backward pass or the optimizer, with their shares of that time, the largest first."""
     gpu_time_ns: int | None = None
