@@ -91,6 +91,7 @@ def test_exercise_2_with_checkpoints_of_shards(tmp_path: Path) -> None:
     assert list(run.folder.glob("checkpoint-rank*")) == []
 
 
+@pytest.mark.long
 def test_exercise_3_with_a_longer_last_stage(tmp_path: Path) -> None:
     """Both ranks of a pipeline read data: the first for the tokens, the last for the labels."""
     words = ["--iters", *OPTIONS[1:], *asking("uneven-stages"), "--pp", "2", "--global-batch-size", "2", *SAVING]

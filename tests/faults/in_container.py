@@ -27,9 +27,9 @@ ARM64 = b"\xb7\0"
 TWO = Setting(nodes=2)
 # One of each way in which it can end, and what the product does itself.
 QUICK = {
-    "image-truncated", "image-of-another-machine", "image-on-one-node", "odd-paths", "no-setuid", "bind-missing",
-    "variables-for-the-inside", "variables-of-python", "python-without-torch", "python-too-old", "only-apptainer",
-    "cancelled", "killed",
+    "image-truncated", "image-on-one-node", "odd-paths", "no-setuid", "bind-missing",
+    "variables-for-the-inside", "variables-of-python", "python-without-torch", "only-apptainer",
+    "cancelled",
 }  # fmt: skip
 Prepare = Callable[[Scene], None]
 

@@ -22,7 +22,7 @@ import os, subprocess, sys, threading, time
 import torch.distributed as dist
 from harness.observe import start_watch
 start_watch.LOOK_S = 0.3
-threading.Timer(4, lambda: os.kill(os.getpid(), 9)).start()
+threading.Timer(3, lambda: os.kill(os.getpid(), 9)).start()
 start_watch.watch_start()
 here = f"tcp://127.0.0.1:{sys.argv[1]}"
 """

@@ -54,6 +54,7 @@ def has(value: Any, path: str) -> bool:
     return isinstance(value, dict) and name in value and (not rest or has(value[name], rest))
 
 
+@pytest.mark.long  # half a minute of trainings
 @pytest.mark.train
 def test_each_command_of_the_skill_ends_and_prints_as_it_says(trainer: Installed) -> None:
     write_traces(trainer.folder / "traces", ranks=2)
