@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,10 @@ def test_time_outside_of_all_phases_has_its_line_without_a_profiler(tmp_path: Pa
     said = " ".join(observed(tmp_path, sys.executable, "train.py", flags=()).stderr.split())
     told = re.search(r"backward and optimizer: (\d+) % of them at train.py:5 in `wait`", said)
     assert told and int(told[1]) > 80, said
+    (run,) = runs(tmp_path)
+    lines = map(json.loads, (run / "lines/rank0.jsonl").read_text().splitlines())
+    places = [line["id"] for line in lines if line["event"] == "at"]
+    assert all(a != b for a, b in pairwise(places)), "no step is sampled at the rate of recorded ones"
 
 
 @pytest.mark.train
