@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ SHORT_NS = 200_000_000  # outside of steps, in the training: what is shorter bel
 ALIVE_NS = 500_000_000  # a process that has become another program until then is no rank
 SUMS_NS = 5_000_000_000  # between two times that the sums of the places are written
 MOST_SUMS = 8  # places that are written
+STEPS_KEPT, RARE = 101, 3  # steps that say what is usual, and times that from which a step is left out
 MOST_KEPT = 20_000  # lines of a process that does not show to be a rank
 NO_RANK_NS = 60_000_000_000  # without any line of the user's: then it is a launcher
 
@@ -52,7 +54,10 @@ class JobTime:
         self._seen_ns = 0  # the look before
         self._is_long = False  # it was long enough to be told
         self._state: tuple[Any, ...] = ()
-        self._sums: dict[tuple[Place, ...], int] = {}  # ns outside of all phases, in steps
+        self._sums: dict[tuple[Place, ...], int] = {}  # ns outside of all phases, in steps that have ended
+        self._of_step: dict[tuple[Place, ...], int] = {}  # the same of the step that runs
+        self._totals: deque[int] = deque(maxlen=STEPS_KEPT)  # ns, of each of the last steps
+        self._summed_step = 0
         self._looked_ns = 0
         self._summed_ns = 0  # when the sums were written
         self._ids: dict[tuple[Place, ...], int] = {}
@@ -69,8 +74,11 @@ class JobTime:
         if phase is not None and not self._trains:
             self._trains = True
             self._line(event="trains", unix_ns=moment_ns)
+        if step != self._summed_step:
+            self._add_step(is_over=step > self._summed_step)
+            self._summed_step = step
         if step and phase in (None, EVALUATION) and self._looked_ns:
-            self._sums[look.places] = self._sums.get(look.places, 0) + look.unix_ns - self._looked_ns
+            self._of_step[look.places] = self._of_step.get(look.places, 0) + look.unix_ns - self._looked_ns
         self._looked_ns = look.unix_ns
         if look.unix_ns - self._summed_ns >= SUMS_NS:
             self._summed_ns = look.unix_ns
@@ -130,6 +138,19 @@ class JobTime:
             self._at(most, self._since_ns)
         self._state = most
         self._outside.clear()
+
+    def _add_step(self, *, is_over: bool) -> None:
+        """To the sums, but for a step that did not end, as after the training, and for one with far more time outside of
+        its phases than others have, as one with a checkpoint."""
+        of_step, self._of_step = self._of_step, {}
+        if not is_over:
+            return
+        total_ns = sum(of_step.values())
+        self._totals.append(total_ns)
+        usual_ns = sorted(self._totals)[len(self._totals) // 2]
+        if total_ns <= RARE * usual_ns + SHORT_NS // 4:
+            for places, ns in of_step.items():
+                self._sums[places] = self._sums.get(places, 0) + ns
 
     def _tell_sums(self) -> None:
         largest = sorted(self._sums, key=lambda places: -self._sums[places])[:MOST_SUMS]

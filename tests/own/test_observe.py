@@ -109,6 +109,7 @@ def test_time_outside_of_all_phases_has_its_line_without_a_profiler(tmp_path: Pa
         "import time, torch\nmodel = torch.nn.Linear(4, 4)\nbest = torch.optim.SGD(model.parameters())\n"
         "def wait():\n    time.sleep(0.05)\n"
         "for step in range(30):\n    wait()\n    model(torch.ones(2, 4)).sum().backward()\n    best.step()\n"
+        "    time.sleep(3 * (step == 20))\ntime.sleep(3)\n"
     )
     said = " ".join(observed(tmp_path, sys.executable, "train.py", flags=()).stderr.split())
     told = re.search(r"backward and optimizer: (\d+) % of them at train.py:5 in `wait`", said)
