@@ -140,8 +140,8 @@ class JobTime:
         self._outside.clear()
 
     def _add_step(self, *, is_over: bool) -> None:
-        """To the sums, but for a step that did not end, as after the training, and for one with far more time outside of
-        its phases than others have, as one with a checkpoint."""
+        """Not of a step that did not end, as after the training, nor of one with far more time outside of its phases
+        than the others have, as one with a checkpoint."""
         of_step, self._of_step = self._of_step, {}
         if not is_over:
             return

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from harness.cli.page import Page
 from harness.common import job_folder
-from harness.common.errors import RequestError, WorkError, given_twice, nearest_or_list
+from harness.common.errors import RequestError, WorkError, given_twice, nearest, nearest_or_list
 from harness.common.job_folder import Request
 from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.printable import printable
@@ -138,7 +138,8 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
             raise RequestError(f"observe: {given_twice(name, printable(given[name]), printable(value))}")
         allowed = _VALUES[name]
         if allowed and value not in allowed and (value or equals):
-            hint = nearest_or_list(value, allowed, f"it takes {', '.join(allowed)}")
+            near = nearest(value, allowed)
+            hint = f": did you mean {near}?" if near else ""
             raise RequestError(f"observe: {name} takes {', '.join(allowed)}, not {printable(value)!r}{hint}")
         given[name] = value
     return given
