@@ -17,7 +17,6 @@ from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window,
 from harness.common.errors import RequestError
 from harness.common.metrics_lines import lines_file
 from harness.measure.jobs import summarise
-from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import PageData
 from harness.replay.process import pack_graph, process_graph
 from harness.run import TRACE_FOLDERS, Run
@@ -60,13 +59,8 @@ def measure_jobs(paths: Iterable[Path | str], window: Window | str = Window.STEP
     """One summary per job found in `paths`."""
     wanted = [Path(p) for p in paths]
     files, left_out = look_for_traces(wanted)
-    timelines, files = split_timelines(files)
-    of_timelines, broken = measure_timelines(timelines)
-    problems = [*left_out, *broken]
-    if of_timelines and not files and not run_directories(wanted):
-        return [summary.with_problems(problems) for summary in of_timelines]
     read = measure_files(files, Window(window))
-    return [*of_timelines, *summarise(read.parts, [*problems, *read.broken], run_directories(wanted))]
+    return summarise(read.parts, [*left_out, *read.broken], run_directories(wanted))
 
 
 def trace_files(paths: Sequence[Path]) -> list[Path]:

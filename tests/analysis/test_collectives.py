@@ -68,7 +68,7 @@ def test_a_rank_that_is_always_last_is_a_straggler_with_its_evidence() -> None:
     late = [(i * 1000 + 90, i * 1000 + 100) for i in range(10)]
     early = [(i * 1000, i * 1000 + 100) for i in range(10)]
     found = job(rank(0, early, 4), rank(1, early, 4), rank(2, late, 4), rank(3, early, 4))
-    (straggler,) = found.late_ranks
+    (straggler,) = found.stragglers
     assert (straggler.rank, straggler.last_arrivals, straggler.collectives) == (2, 10, 10)
     assert straggler.mean_lateness_ns == 90
     assert "10 of 10" in straggler.evidence
