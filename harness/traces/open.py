@@ -57,34 +57,34 @@ LFS_MAGIC = b"version https://git-lfs"
 class TraceFormat(NamedTuple):
     """A kind of trace file, known by the end of its name or by its first bytes (`magic`).
 
-    `read` takes the processes that may read a large file, and what is called with the bytes that are read. `contains`:
-    what is near the beginning of a trace, where other files have such names too.
+    `read` takes what is called with the bytes that are read. `contains`: what is near the beginning of a trace, where
+    other files have such names too.
     """
 
     suffixes: tuple[str, ...]
-    read: Callable[[Path, int, OnProgress], Trace]
+    read: Callable[[Path, OnProgress], Trace]
     magic: bytes = b""
     contains: bytes = b""
     name: str = ""
 
 
 # Each reader is imported when it is needed: together they would be half of a short command's time.
-def _nsys(path: Path, _workers: int, progress: OnProgress) -> Trace:
+def _nsys(path: Path, progress: OnProgress) -> Trace:
     from harness.traces.nsys.read import read_nsys
 
     return read_nsys(path, progress)
 
 
-def _rocpd(path: Path, _workers: int, progress: OnProgress) -> Trace:
+def _rocpd(path: Path, progress: OnProgress) -> Trace:
     from harness.traces.rocpd.read import read_rocpd
 
     return read_rocpd(path, progress)
 
 
-def _kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
+def _kineto(path: Path, progress: OnProgress) -> Trace:
     from harness.traces.kineto.read import read_kineto
 
-    return read_kineto(path, workers, progress)
+    return read_kineto(path, progress)
 
 
 # Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
@@ -100,11 +100,10 @@ def unread_sentence(path: Path) -> str | None:
     return amd_sentence(path) or timeline_sentence(path)
 
 
-def open_trace(path: Path | str, *, workers: int = 1, progress: OnProgress = silent) -> Trace:
+def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
     """Read a trace of any format in `FORMATS`. Raises TraceError: it cannot be read, in one sentence.
 
-    A large file may be read by `workers` processes, where its reader can. `progress` is called with the bytes that are
-    read. Trace.notes says what is missing of a damaged file.
+    `progress` is called with the bytes that are read. Trace.notes says what is missing of a damaged file.
     """
     path = Path(path)
     if not is_unicode(str(path)):
@@ -114,7 +113,7 @@ def open_trace(path: Path | str, *, workers: int = 1, progress: OnProgress = sil
     if why := archive.sentence if archive else unread_sentence(path):
         raise TraceError(path, why)
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
-    trace = next(known, FORMATS[-1]).read(path, workers, progress)
+    trace = next(known, FORMATS[-1]).read(path, progress)
     return _printable(moved_to_zero(sanitize(trace)))
 
 
