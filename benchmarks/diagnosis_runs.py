@@ -31,7 +31,7 @@ from harness.measure.paths import measure_files, trace_files
 from harness.replay.causes import suspects
 from harness.replay.counterfactuals import Edited, gains
 from harness.replay.job import join_job
-from harness.replay.process import unpack_graph
+from harness.replay.process import graph_of
 from harness.replay.suspect import ReplayContext
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
@@ -128,7 +128,7 @@ def measure(place: Path) -> Found:
 def _replayed(parts: Sequence[RankPart], summary: Summary, cause: str) -> Found:
     """What the report does not say: where a fault hits some steps at a regular distance, those steps replayed without
     it beside the other steps of the same run."""
-    graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
+    graphs = [graph for part in parts if (graph := graph_of(part)) is not None]
     job = join_job(graphs, parts, None)
     assert job is not None, "the traces gave no replay"
     context = ReplayContext(job, summary, {own.rank: own for own in summary.training})

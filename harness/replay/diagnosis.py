@@ -21,7 +21,7 @@ from harness.replay.counterfactuals import Edited, gains
 from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, TimeCategory
 from harness.replay.job import JobGraph, NoOrderError, join_job
 from harness.replay.line_shares import joined_stalls, line_shares
-from harness.replay.process import unpack_graph
+from harness.replay.process import graph_of
 from harness.replay.remainder import changes_work, remainder, work_left
 from harness.replay.suspect import NORMAL, Cause, Gain, ReplayContext, Suspect, without_all
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
@@ -45,7 +45,7 @@ def diagnose(
 ) -> tuple[Replay | None, list[TimeLost]]:
     """The replay of one job and its findings, the largest loss first. Without a replay (the parts have no graphs, or it
     differs from the job) findings are shares of the devices' time. summary: the job's numbers."""
-    graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
+    graphs = [graph for part in parts if (graph := graph_of(part)) is not None]
     for early in (EARLY, 0.0):  # where waiting goes round in a circle, fewer records are believed
         job = join_job(graphs, parts, summary.world_size, early)
         if job is None:

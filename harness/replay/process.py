@@ -1,4 +1,4 @@
-"""One process's columns to its graph: nodes, arcs, its steps, and its part in collectives; and the graph as bytes."""
+"""One process's columns to its graph: nodes, arcs, its steps, and its part in collectives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
 from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within, union
-from harness.analysis.process.part import deserialize, serialize
+from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import HostActivity
 from harness.replay import cpu_collectives, device
@@ -245,11 +245,6 @@ class Span:
         return Span(window, begin, end, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
 
 
-def pack_graph(graph: ProcessGraph | None) -> bytes:
-    """The graph, compressed; empty without a graph."""
-    return b"" if graph is None else serialize(graph)
-
-
-def unpack_graph(packed: bytes) -> ProcessGraph | None:
-    """The inverse of `pack_graph`."""
-    return deserialize(packed, ProcessGraph) if packed else None
+def graph_of(part: RankPart) -> ProcessGraph | None:
+    """A part's graph; None: it has no work, or has been merged."""
+    return part.graph.get(ProcessGraph)

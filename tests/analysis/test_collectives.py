@@ -13,9 +13,9 @@ from harness.analysis.job.matching import _agreement
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import CollectivePhase, RankSteps, RankTraining, Steps, Summary, Window
 from harness.traces.trace import Activity
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 RULES = load_rules()

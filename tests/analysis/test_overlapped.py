@@ -13,10 +13,10 @@ from harness.analysis.compare import compare
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process import kernels
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.report.compare.tables import moved_section
 from harness.report.tables.efficiency import KERNELS
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, NCCL, Made
 
 OTHER_NCCL = "ncclDevKernel_AllGather_RING_LL"

@@ -10,11 +10,11 @@ import pytest
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import waiting_share
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 RULES = load_rules()

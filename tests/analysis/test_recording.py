@@ -11,7 +11,6 @@ import pytest
 
 from harness.analysis.compare import compare
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window, problem_texts
 from harness.explain.answer import answer
 from harness.explain.findings import why_no_answer
@@ -20,6 +19,7 @@ from harness.measure.paths import measure_one as measure
 from harness.replay.diagnosis import by_share
 from harness.report.compare.terminal import render_comparisons
 from harness.traces.trace import Trace
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, event, trace
 from tests.synthetic.one_gpu import event as one_gpu
 from tests.synthetic.one_gpu import training, written

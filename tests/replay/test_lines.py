@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.analysis.process.part import compressed
 from harness.analysis.summary import LineShare, RankTraining, TimeLost
 from harness.replay.graph import BACKWARD as BACKWARD_PHASE
 from harness.replay.graph import N_PHASES, HostSegments, TimeCategory
 from harness.replay.lines import HostSteps, LineTimes, own_code
-from harness.replay.process import _called, pack_graph, unpack_graph
+from harness.replay.process import _called, graph_of
 from harness.traces.sampled_lines import CodeLine, SampledLines
 from harness.traces.trace import Activity, Trace
 from tests.replay.replaying import parts_of, summary_of
@@ -375,10 +376,10 @@ def in_gpu_step(trace: Trace, stalls: Sequence[tuple[int, int]]) -> LineAt:
 def test_a_graph_with_lines_comes_back_from_its_bytes() -> None:
     traces = CpuJob(COSTS).traces()
     part = parts_of(traces[:1], [sampled(traces[0], of_phases(traces[0]))])[0]
-    graph = unpack_graph(part.graph)
+    graph = graph_of(part)
     assert graph is not None and [x.line for x in graph.code_lines] == [DATA, FORWARD, BACKWARD, OPTIMIZER]
-    again = unpack_graph(pack_graph(graph))
+    again = graph_of(compressed(part))
     assert again is not None and again.code_lines == graph.code_lines
     for one, other in zip(again.line_times, graph.line_times, strict=True):
         assert (one == other).all()
-    assert len(part.graph) < len(parts_of(traces[:1])[0].graph) + 6000
+    assert len(part.graph.compressed) < len(parts_of(traces[:1])[0].graph.compressed) + 6000
