@@ -11,9 +11,10 @@ import harness.traces.open as opening
 from harness.common.bounded_read import Walk
 from harness.common.errors import RequestError, near_path
 from harness.common.printable import printable
-from harness.traces import amd_files, operation_timelines
+from harness.traces.amd_files import SUFFIXES
 from harness.traces.archives import NAMES, archive_at
 from harness.traces.errors import TraceError
+from harness.traces.operation_timelines import TIMELINE_SUFFIXES, are_operations
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace
 MOST_LOOKED_AT = 500_000  # in all
@@ -21,7 +22,7 @@ MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
 _MOST_ARCHIVES = 50  # looked into
-_UNREAD = (*amd_files.SUFFIXES, *operation_timelines.SUFFIXES)
+_UNREAD = (*SUFFIXES, *TIMELINE_SUFFIXES)
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 
 Say = Callable[[str], None]
@@ -150,7 +151,7 @@ class _Folder:
             start = b""
         # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
         is_damaged = not start and _TRACE_NAME.search(name) is not None
-        is_trace = known.contains in start and not operation_timelines.are_operations(start)
+        is_trace = known.contains in start and not are_operations(start)
         return is_trace or start.startswith(opening.LFS_MAGIC) or is_damaged
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.common.bounded_read import BoundedReadError, open_regular
 
-SUFFIXES = (".parquet", ".csv", ".csv.gz", ".json", ".json.gz")
+TIMELINE_SUFFIXES = (".parquet", ".csv", ".csv.gz", ".json", ".json.gz")
 _PROBE_BYTES = 64 << 10  # a profiler's file shows in so many that it is one
 _COLUMNS = (  # that each table has: of the operation, its start, and the worker
     re.compile(rb"\b(?:optype|op_type|operation)\b"),
@@ -25,7 +25,7 @@ _OF_EVENTS = (  # a pass of a pipeline, and its step or place
 
 def timeline_sentence(path: Path) -> str | None:
     """What a timeline of operations is, and which command reads it; None for any other file."""
-    if not path.name.endswith(SUFFIXES) or not _is_timeline(path):
+    if not path.name.endswith(TIMELINE_SUFFIXES) or not _is_timeline(path):
         return None
     return (
         "is a timeline of operations, not a trace that a report reads: in the folder benchmarks/ of a checkout, "
