@@ -97,14 +97,8 @@ def test_compare_knows_a_number_that_a_table_declares(made: Made) -> None:
 
 def test_every_table_is_in_a_place_of_the_page_that_exists(made: Made) -> None:
     page = compose(made.summary, Inputs())
-    there = {section.id for section in (*page.before, *page.after)} | {
-        "phases",
-        "machine",
-        "nccl",
-        "memory",
-        "counters",
-        "job-time",
-    }
+    there = {section.id for section in (*page.before, *page.after)}
+    there |= {"phases", "machine", "nccl", "memory", "counters", "job-time"}
     drawn = {figure.id for figure in figures(page)} | {"pipeline-stages"}
     drawn |= {"message-sizes"}  # of one size here: no plot, but its table
     assert any(table.caption.startswith("Collectives by") for x in page.after for table in x.tables)
