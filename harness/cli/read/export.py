@@ -20,7 +20,7 @@ from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.printable import printable
 from harness.export import nsys2prv
-from harness.export.nsys2prv import TYPES, Wanted, check_types, convert, installed
+from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, refuse_taken
 from harness.export.paraver import compress as compress_paraver
 from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
@@ -138,10 +138,11 @@ def paraver(
     as_json: JsonOption = False,
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
-    wanted = Wanted(tuple(types.split(",")) if types else TYPES, filter_nvtx, sort)
-    check_types(wanted.types)
+    image = (container_command, container) if container else None
+    options = nsys2prv.Options(tuple(types.split(",")) if types else nsys2prv.TYPES, filter_nvtx, sort, image)
+    options.check_types()
     if out is not None:
-        nsys2prv.refuse_taken(out, nsys2prv.PARAVER)
+        refuse_taken(out, PARAVER)
     if submit:
         given = {
             "--engine": engine,
@@ -151,17 +152,17 @@ def paraver(
             "--container-command": container_command if container else None,
             "--filter-nvtx": filter_nvtx,
         }
-        options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-        options += ["--sort"] * sort + ["--compress"] * compress
-        return _paraver_submitted(tokens, options, as_json)
+        words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        return _paraver_submitted(tokens, [*words, *["--sort"] * sort, *["--compress"] * compress], as_json)
     found = sources(tokens)
-    prefix, notes = nsys2prv.prefix_for(out, found.folder(), nsys2prv.PARAVER)
-    image = (container_command, container) if container else None
+    prefix, notes = prefix_for(out, found.folder(), PARAVER)
     automatic = _chosen(engine, found, image, ["--filter-nvtx"] * (filter_nvtx is not None) + ["--sort"] * sort)
     if engine == "nsys2prv" or automatic:
         try:
-            converted = convert(found.reports, prefix, wanted=wanted, image=image)
-            return _print(as_json, *_by_nsys2prv(converted, notes), compress)
+            notes += nsys2prv.convert(found.reports, prefix, options)
+            prv = prefix.with_name(f"{prefix.name}.prv")
+            made: dict[str, Any] = {"engine": "nsys2prv", "prv": str(prv), "megabytes": _megabytes(prv)}
+            return _print(as_json, made, notes, compress)
         except HarnessError as error:
             if not automatic or filter_nvtx is not None or sort:
                 raise
@@ -177,7 +178,7 @@ def _chosen(engine: ParaverEngine, found: Sources, image: tuple[str, Path] | Non
     only_nsys = len(found.reports) == len(found.traces)
     if engine == "nsys2prv" and not only_nsys:
         raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
-    automatic = engine == "auto" and only_nsys and (image is not None or installed() is not None)
+    automatic = engine == "auto" and only_nsys and (image is not None or nsys2prv.installed())
     if of_nsys2prv and engine != "nsys2prv" and not automatic:
         why = "reads nsys reports only" if not only_nsys else "is not installed here (pip install nsys2prv)"
         why = "is not used with --engine own" if engine == "own" else why
@@ -211,21 +212,14 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     return 0
 
 
-def _by_nsys2prv(done: nsys2prv.Converted, notes: list[str]) -> tuple[dict[str, Any], list[str]]:
-    found = done.contents
-    of_rows = {"tasks": len(found.threads), "threads": sum(found.threads), "nodes": found.rows.get("NODE", [])}
-    made = {"engine": "nsys2prv", "prv": str(done.prv), **of_rows, "events": found.events, "duration_ns": found.end_ns}
-    return made, notes + done.notes
-
-
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
-    suffixes = nsys2prv.AS_GIVEN if out is not None and out.name.endswith(".gz") else nsys2prv.PERFETTO
+    suffixes = AS_GIVEN if out is not None and out.name.endswith(".gz") else PERFETTO
     if out is not None:
-        nsys2prv.refuse_taken(out, suffixes)
+        refuse_taken(out, suffixes)
     found = sources(tokens)
-    prefix, notes = nsys2prv.prefix_for(out, found.folder(), suffixes)
+    prefix, notes = prefix_for(out, found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
     recordings: list[Recording] = []
     for folder in (folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)):
@@ -234,9 +228,13 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
         except MonitorError as error:
             notes.append(f"without the monitor's counters: {error}")
     done = write_perfetto(found.open(), target, found.hosts(), recordings)
-    size = round(done.path.stat().st_size / 1e6, 2)
-    made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events, "megabytes": size}
+    made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events}
+    made["megabytes"] = _megabytes(done.path)
     return _print(as_json, made, notes + done.notes)
+
+
+def _megabytes(path: Path) -> float:
+    return round(path.stat().st_size / 1e6, 2)
 
 
 def _amount(name: str, value: float | str) -> str:
