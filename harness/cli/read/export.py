@@ -33,10 +33,9 @@ from harness.traces.many import map_traces
 from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
-    from harness.analysis.summary import Summary
     from harness.launch.argv import Word
     from harness.traces.trace import Trace
-Kind = Literal["csv", "parquet", "png", "notebook", "json"]
+Kind = Literal["csv", "parquet", "png", "json"]
 TokensArgument = Annotated[
     list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
 ]
@@ -272,7 +271,7 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
 
 
 def numbers(
-    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|png|notebook|json", help="what to write")],
+    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|png|json", help="what to write")],
     paths: report.PathsArgument,
     *,
     out: Annotated[
@@ -285,23 +284,17 @@ def numbers(
     slurm_option: report.SlurmOption = None,
     resume: report.ResumeOption = None,
 ) -> None:
-    """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, the report as a
-    notebook that you can change, all numbers as JSON, or the events as a Paraver or Perfetto trace."""
+    """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, all numbers as
+    JSON, or the events as a Paraver or Perfetto trace."""
     from harness.measure.request import Request, measure_request
-    from harness.report.notebook import check_notebook
     from harness.report.page.write import run_among, write_pictures
     from harness.report.tables.catalogue import check_parquet, write_tables
 
-    if kind == "notebook":
-        check_notebook(out, paths)
-    elif kind == "parquet":
+    if kind == "parquet":
         check_parquet()
     slurm = report.of_sbatch(slurm_option or [], resume, executor)
     request = Request(paths, window=window, workers=workers, slurm=slurm, resume=resume, page=kind == "png")
     measured = measure_request(request)
-    if kind == "notebook":
-        sys.stdout.write(_notebook(paths, measured.summaries, window, out))
-        return
     run = run_among(paths)
     place = out or (run.path if run else Path()) / {"json": "report.json", "png": "plots"}.get(kind, kind)
     if kind == "json":
@@ -312,18 +305,6 @@ def numbers(
     else:
         write_tables(measured.summaries, place, parquet=kind == "parquet")
     print(printable(str(place)))
-
-
-def _notebook(paths: list[str], summaries: list[Summary], window: str, out: Path | None) -> str:
-    """Write the notebook; returns what to say of it."""
-    from harness.analysis.summary import Window
-    from harness.report.notebook import write_notebook
-
-    written = write_notebook(paths, summaries, Window(window), out)
-    said = f"{printable(str(written.path))} (`jupyter lab` opens it)\n"
-    if written.kept is not None:
-        said += f"{printable(str(written.kept))} differs and is kept; -o FILE gives a name of your own\n"
-    return said
 
 
 OF_TRACES = {"paraver": paraver, "perfetto": perfetto}
