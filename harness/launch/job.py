@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError
+from harness.common.mystery import HIDDEN_FILE
 from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
@@ -101,15 +102,14 @@ class Job:
     def as_json(self) -> dict[str, Any]:
         from pydantic import TypeAdapter
 
-        dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json", exclude={"asked"})
-        return dumped
+        left_out: dict[str, Any] = {"asked": True, "files": {HIDDEN_FILE}}
+        return dict(TypeAdapter(Job).dump_python(self, mode="json", exclude=left_out))
 
     @property
     def what(self) -> str:
         """What the job is, for the first lines of its script: a text without characters that could end a line."""
-        asked = self.experiment
-        own = isinstance(asked, Own)
-        return "A training of the user's own" if own else f"Exercise {asked.exercise} ({asked.title})"
+        base = self.experiment
+        return "A training of the user's own" if isinstance(base, Own) else f"Exercise {base.exercise} ({base.title})"
 
     @property
     def nsys_inside(self) -> bool:
@@ -270,7 +270,7 @@ def resolve_defaults(
         or _gpus_per_node(experiment, site, machine, device)
     )
     target = Target(site, device, gpus, chosen.model, chosen.checkpoint)
-    given = experiment.model_dump() | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
+    given = dict(experiment) | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
     errors += _misfits(experiment, target, machine)
