@@ -22,6 +22,7 @@ from harness.experiment.parse import validate
 from harness.launch.argv import NODE, RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
+from harness.launch.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.exercises.base import (
     Chosen,
     Command,
@@ -35,7 +36,6 @@ from harness.launch.exercises.base import (
 from harness.launch.exercises.training import device_doubts
 from harness.site.site import Site
 
-SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
 USUAL_GPUS_PER_NODE = 4
 USUAL_CPU_RANKS = 4
 
@@ -332,9 +332,9 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
         is_told = job.site.profiler is None and job.site.gpus.vendor == "nvidia"
         found += [without] * (job.profiler == "torch" and is_told)
     found += device_doubts(asked, job.site, job.device)
-    for name, bad in SLOWING.items():
-        if str(job.env.get(name, environ.get(name))).upper() == bad:
-            found.append(f"{name}={bad} slows the training down: its throughput is not representative")
+    for name, disturbs in ((each.name, each.disturbs) for each in DISTURBING_VARIABLES if each.slows):
+        if disturbs(value := str(job.env.get(name, environ.get(name, "")))):
+            found.append(f"{name}={value} slows the training down: its throughput is not representative")
     if job.profiler == "nsys" and (secrets := kept_from_nsys(environ)):
         found.append(told_of_nsys(secrets))
     return found
