@@ -219,7 +219,7 @@ def test_the_results_are_a_table_too(compared: Compared) -> None:
 
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from benchmarks.chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
+from chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.draw_collectives import COLLECTIVES, FOLDER, drawing
+from draw_collectives import COLLECTIVES, FOLDER, drawing
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
 from harness.explain.answer import Diagnosis

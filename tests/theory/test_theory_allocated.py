@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.bench_memory import TINY, Row, estimate, measure
+from bench_memory import TINY, Row, estimate, measure
 
 pytestmark = pytest.mark.train
 
