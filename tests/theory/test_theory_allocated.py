@@ -6,7 +6,6 @@ benchmarks/bench_memory.py holds every strategy so, and the 7-billion shapes: do
 from __future__ import annotations
 
 import pytest
-
 from bench_memory import TINY, Row, estimate, measure
 
 pytestmark = pytest.mark.train
