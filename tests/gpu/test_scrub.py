@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scrub
-from scrub import clean, leaks, marks, scrubbed, secrets
 
+from tests.gpu import scrub
+from tests.gpu.scrub import clean, leaks, marks, scrubbed, secrets
 from tests.synthetic.one_gpu import event, training, written
 
 
@@ -50,7 +50,7 @@ def test_paths_hosts_and_users_are_gone(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of this machine are cached; a test changes them, and no later test may see its names."""
-    monkeypatch.setattr("scrub.secrets", cache(secrets.__wrapped__))
+    monkeypatch.setattr("tests.gpu.scrub.secrets", cache(secrets.__wrapped__))
 
 
 def test_no_name_server_is_asked_for_the_names_to_hide(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Small trainings of our own under torch.profiler, each with one special feature: its way of launching, or a fault.
 
-    python scripts/acceptance/loops.py graphs --folder FOLDER
+    python tests/gpu/loops.py graphs --folder FOLDER
 
 A separate process for each case, since a CUDA graph or a crash must not reach the next one. Writes FOLDER/rank0.json.gz
 and prints one line of JSON. Knows PyTorch only; `load` keeps the device busy for some seconds and records nothing.

@@ -105,30 +105,32 @@ def secrets() -> tuple[str, ...]:
 def clean(trace: Trace, names: Sequence[str]) -> Trace:
     """The trace without names of places and persons."""
     events = [_clean_event(event, names) for event in trace["traceEvents"]]
-    header = {key: _clean(value, names) for key, value in trace.items() if key not in (*DROPPED_KEYS, "traceEvents")}
+    header = {key: cleaned(value, names) for key, value in trace.items() if key not in (*DROPPED_KEYS, "traceEvents")}
     return {**header, "traceEvents": events}
 
 
 def _clean_event(event: Event, names: Sequence[str]) -> Event:
-    kept = {key: _clean(value, names) for key, value in event.items() if key != "args"}
-    args = {k: _clean(v, names) for k, v in event.get("args", {}).items() if k in KEPT_ARGUMENTS}
+    kept = {key: cleaned(value, names) for key, value in event.items() if key != "args"}
+    args = {k: cleaned(v, names) for k, v in event.get("args", {}).items() if k in KEPT_ARGUMENTS}
     return {**kept, "args": args} if args else kept
 
 
-def _clean(value: Any, names: Sequence[str]) -> Any:
+def cleaned(value: Any, names: Sequence[str]) -> Any:
+    """A value of JSON, each of its texts without names and paths."""
     if isinstance(value, str):
-        return _clean_text(value, names)
+        return clean_text(value, names)
     if isinstance(value, list):
-        return [_clean(item, names) for item in value]
+        return [cleaned(item, names) for item in value]
     if isinstance(value, dict):
-        return {key: _clean(item, names) for key, item in value.items()}
+        return {key: cleaned(item, names) for key, item in value.items()}
     return value
 
 
-def _clean_text(text: str, names: Sequence[str]) -> str:
+def clean_text(text: str, names: Sequence[str], paths: bool = True) -> str:
+    """The text without these names, and without paths."""
     for name in names:
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "host", text)
-    return PATH.sub("path", text)
+    return PATH.sub("path", text) if paths else text
 
 
 def leaks(packed: bytes, names: Sequence[str]) -> list[str]:
