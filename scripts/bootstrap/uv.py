@@ -32,7 +32,9 @@ def uv_for(arguments: list[str]) -> Uv | None:
     program = shutil.which("uv")
     if program is None:
         return None
-    parser = argparse.ArgumentParser(prog="HARNESS_PIP_ARGS", add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="slurm.sh: HARNESS_PIP_ARGS", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False
+    )
     parser.add_argument(*(f"--{name}" for name in HARMLESS))
     parser.add_argument(*(f"--{name}" for name in HARMLESS_SWITCHES), action="store_true")
     parser.add_argument("-i", "--index-url")  # the last one counts
