@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.compare import compare
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Efficiency, RankSteps, RankTraining, Steps, Summary
+from harness.compare.summaries import compare
 from harness.experiment.exercises import EXERCISES, Experiment, read_experiment
 
 PARAMETERS = 1000

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from harness.analysis.change import judge
 from harness.analysis.scaling import Optimum, PointValues, optimum, over_runs, ratio_of, repeated
-from harness.analysis.statistics import Sample, best_point
+from harness.analysis.statistics import best_point, effect
+from harness.compare.arms import Arm
+from harness.compare.comparison import compare_arms, samples
 from harness.report.sweeps import optimum_text
-from harness.study.reference.differences import timed
 
 
 def test_a_mean_of_three_by_hand() -> None:
@@ -43,15 +43,14 @@ def test_a_ratio_by_hand() -> None:
     assert math.log(found.high / 2) == pytest.approx(4.30265 * math.sqrt(2 * 2 * d**2 / 2), rel=1e-5)
 
 
-def test_speed_ups_checks_and_references_have_one_interval_for_the_same_runs() -> None:
+def test_speed_ups_and_comparisons_have_one_interval_for_the_same_runs() -> None:
     a, b = [100.0, 101.0, 104.0], [106.0, 112.0, 107.0]
     welch = pytest.approx((1.0030228, 1.1316822), abs=1e-6)  # 3.559 degrees of freedom
-    judged = judge([Sample(value) for value in a], [Sample(value) for value in b], 0.05)
-    speed_up, held = ratio_of(b, a), timed(a, b)
-    assert judged.found is not None and held.found is not None and speed_up is not None
-    assert judged.found.df == pytest.approx(3.55866, abs=1e-4)
-    assert judged.found.interval == welch
-    assert held.found.interval == welch
+    seen, speed_up = effect(samples(a), samples(b)), ratio_of(b, a)
+    compared = compare_arms("step_ns", Arm("a", samples(a)), Arm("b", samples(b)))
+    assert seen is not None and speed_up is not None
+    assert seen.df == pytest.approx(3.55866, abs=1e-4)
+    assert (compared.low, compared.high) == welch
     assert (speed_up.low, speed_up.high) == welch
 
 

@@ -113,7 +113,7 @@ def test_several_runs_are_compared(
     said = capsys.readouterr().out
     assert names["RUNS"] == dict(zip("abc", map(str, paths), strict=True))
     assert "c against a\n  world_size: a 1, c 3" in said
-    assert "step time per step: × 1.000 (1.000 to 1.000): no difference seen" in said
+    assert "step time per step: × 1.000, 95 % interval 1.000 to 1.000 (4 and 4 steps): same (within 5 %)" in said
     assert [t.get_text() for t in figures[0].axes[0].get_xticklabels()] == ["a", "b", "c"]
 
 

@@ -159,7 +159,7 @@ def test_markdown_and_junit_have_the_verdict(
     words = ["--markdown", str(markdown), "--junit", str(xml)]
     assert main(["check", "--rev", "main~2", b, LAUNCH, *words]) == code
     text = markdown.read_text()
-    assert text.startswith("**worse**: " if code else "**same or better**: ") and "| B | " in text
+    assert text.startswith("**worse**: " if code else "**same**: ") and "| B | " in text
     case = ElementTree.parse(xml).getroot()[0]
     assert [each.tag for each in case] == ["failure"] * code + ["system-out"]
     assert case.get("classname") == "check.step_ns"

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 
-from harness.analysis.compare import Comparison
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
+from harness.compare.summaries import SummaryDifferences
+from harness.compare.verdict import Verdict
 from harness.report.compare import breakdown, tables
+from harness.report.compare.verdicts import interval_text, verdict_table, verdict_words
 from harness.report.elements import Table
 from harness.report.first_screen import place_of
 from harness.report.tables.table import WHOLE, WIDTH, Screen, fitted, table
@@ -53,26 +55,25 @@ def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
     return "\n".join([*legend, *screen.block(breakdown.series_table(short, known, rows)), *notes]) + "\n"
 
 
-def _precisions(pair: Comparison, other: str, screen: Screen) -> str:
+def _precisions(pair: SummaryDifferences, other: str, screen: Screen) -> str:
     shown = replace(tables.precision_table(pair, other), head=("", "", "a", other))
     return _titled("Precision that changed, share of the kind's time", shown, screen)
 
 
-def _step_time(comparison: Comparison, other: str, screen: Screen) -> str:
-    ratio = comparison.step_time
-    name = "Period of a kernel" if comparison.periods else "Step time"
-    if ratio is None:
+def _step_time(pair: SummaryDifferences, other: str, screen: Screen) -> str:
+    step = pair.step_time
+    name = "Period of a kernel" if pair.periods else "Step time"
+    if step is None:
         return f"{name}: not recorded in both a and {other}"
-    counted = "periods" if comparison.periods else "steps"
-    text = (
-        f"median {tables.medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
-        f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} {counted}): "
-        f"{tables.conclusion(ratio, other, bool(comparison.doubts))}"
-    )
-    title = f"{name}, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
-    if comparison.periods:
+    title = f"{name}, mean over ranks, {pair.normalisation} ({pair.why_normalised})"
+    if pair.periods:
         title = f"{name}, mean over ranks: the steps are not marked, and a period may be a layer"
-    return "\n".join(screen.wrapped(title, "  ")) + _indented(text, screen)
+    per = "" if pair.normalisation == "per step" else " per token"
+    shown = verdict_table([(f"median{per}", step)], ("a", other), title)
+    doubtful = ", doubtful" * bool(pair.doubts)
+    text = f"{other} / a {interval_text(step, 'periods' if pair.periods else 'steps')}: {verdict_words(step)}{doubtful}"
+    why = f": {step.why}" if step.verdict is Verdict.UNKNOWN else ""
+    return "\n".join(screen.block(shown)) + _indented(text + why, screen)
 
 
 def _how_sure(pairs: tables.Pairs, screen: Screen) -> str:
@@ -88,7 +89,7 @@ def _whys(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Screen) -> 
     found = breakdown.steps_in_parts(tables.letters(pairs), summaries, pairs)
     per_token = breakdown.is_per_token(summaries, pairs)
     texts = [
-        breakdown.explained(found, i, per_token) if pair.step_time and tables.is_clear(pair.step_time) else ""
+        breakdown.explained(found, i, per_token) if pair.step_time and pair.step_time.excludes_no_change else ""
         for i, pair in enumerate(pairs, 1)
     ]
     return [_indented(text, screen) for text in texts]
@@ -107,7 +108,7 @@ def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Scree
     return _titled(breakdown.CAPTION, breakdown.series_table(*runs), screen) + notes
 
 
-def _kernels(comparison: Comparison, other: str, screen: Screen) -> str:
+def _kernels(comparison: SummaryDifferences, other: str, screen: Screen) -> str:
     rows = tables.kernel_rows(comparison, other, tables.SHOWN_KERNELS, _KERNEL_WIDTH)
     more = len(comparison.kernels) - len(rows)
     title = f"Kernels that appeared or vanished, {other} against a"

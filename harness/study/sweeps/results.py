@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from harness.analysis.change import more_is_worse
 from harness.analysis.metrics import Metrics, Number, metrics_by_name
 from harness.analysis.scaling import (
     FACTORS,
@@ -22,6 +21,7 @@ from harness.analysis.scaling import (
 )
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
+from harness.compare.verdict import more_is_worse
 from harness.experiment.exercises import Own
 from harness.measure.request import load_summary
 from harness.run import Run
