@@ -155,7 +155,8 @@ def _value(arm: Arm) -> ArmValue:
     numbers = list(arm.steps) if arm.steps else [run.value for run in arm.runs]
     low, high = arm.predicted or (None, None)
     positive = bool(numbers) and min(numbers) > 0
-    number = None if not positive else median(numbers) if arm.steps else geometric_mean(numbers)
+    mean = median if arm.steps or len(numbers) == 1 else geometric_mean
+    number = mean(numbers) if positive else None
     steps = len(arm.steps) if arm.steps else None
     return ArmValue(name=arm.name, value=number, n=len(arm.runs), steps=steps, low=low, high=high)
 
