@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.scaling import PointValues, Repeated
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.cli.watch.follow import Tail
 from harness.common.printable import MOST_NAME, Guarded, printable, printable_name
+from harness.compare.points import PointValues, Repeated
 from harness.monitor.plot import plot as plot_monitor
 from harness.report.elements import Figure
 from harness.report.plots.png import write_pngs
