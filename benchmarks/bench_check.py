@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness.analysis.statistics import Sample
 from harness.compare.arms import Arm
 from harness.compare.comparison import bootstrap_ratio, compare_arms
-from harness.compare.verdict import Threshold, Verdict
+from harness.compare.verdict import ChangeVerdict, Threshold
 
 ALLOWED = Threshold(one_sided=True)
 RUNS = (2, 3, 4, 6, 8)
@@ -54,7 +54,7 @@ def whole_rounds(pool: Sequence[Trained]) -> list[Round]:
     return [rounds[number] for number in sorted(rounds) if len(rounds[number]) == len(KINDS)]
 
 
-def verdicts(rounds: Sequence[Round], arms: tuple[str, str], runs: int, apart: bool) -> Iterator[Verdict]:
+def verdicts(rounds: Sequence[Round], arms: tuple[str, str], runs: int, apart: bool) -> Iterator[ChangeVerdict]:
     """Of every so many rounds in a row; apart: only of those that share none."""
     blocks = -(-runs // 2)
     turns = list(product((False, True), repeat=blocks)) if arms == SAME and not apart else [(False,) * blocks]
@@ -75,7 +75,11 @@ def rows(rounds: Sequence[Round], condition: str, apart: bool = False) -> Iterat
             found = Counter(verdicts(rounds, arms, runs, apart))
             total = sum(found.values())
             if total:
-                counts = (found[Verdict.WORSE], found[Verdict.UNKNOWN], found[Verdict.SAME] + found[Verdict.BETTER])
+                counts = (
+                    found[ChangeVerdict.WORSE],
+                    found[ChangeVerdict.UNKNOWN],
+                    found[ChangeVerdict.SAME] + found[ChangeVerdict.BETTER],
+                )
                 shares = " | ".join(f"{100 * n / total:.1f} %" for n in counts)
                 yield f"| {condition} | {name} | {runs} | {total} ({len(rounds) // runs}) | {shares} |"
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.statistics import CONFIDENCE, FEWEST_RUNS, POWER, Effect, Sample, effect, further_run, with_runs
 from harness.compare.arms import Arm
-from harness.compare.verdict import Interval, Threshold, Verdict, change_text, decide
+from harness.compare.verdict import ChangeVerdict, Interval, Threshold, change_text, decide
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +75,7 @@ class Comparison(ComparisonPart):
     confidence: float = CONFIDENCE
     noise: Noise | None = None
     threshold: float
-    verdict: Verdict
+    verdict: ChangeVerdict
     why: str
     smallest_seen: float | None = None
     power: float = POWER
@@ -113,7 +113,7 @@ def compare_arms(
         b=_value(b),
         ratio=None,
         threshold=limit.share,
-        verdict=Verdict.UNKNOWN,
+        verdict=ChangeVerdict.UNKNOWN,
         why=_lacking(metric, a, b),
     )
     if found.a.value is None or found.b.value is None:
@@ -142,7 +142,7 @@ def compare_steps(a: tuple[str, Sequence[Sequence[float]]], b: tuple[str, Sequen
     return compare_arms("step_ns", arm_a, arm_b)
 
 
-def without_verdict(found: Comparison, verdict: Verdict, why: str) -> Comparison:
+def without_verdict(found: Comparison, verdict: ChangeVerdict, why: str) -> Comparison:
     """The same numbers, where something other than they forbids a verdict."""
     return _with(found, verdict=verdict, why=why, needed_runs=None)
 
@@ -177,9 +177,9 @@ def _of_prediction(found: Comparison, more_is_worse: bool) -> Comparison:
     if a.low is None and a.high is None:
         return _with(found, why="the prediction has no interval")
     low, high = b / (a.high or inf), b / a.low if a.low else inf
-    verdict, why = Verdict.SAME, "it lies in the interval of the prediction"
+    verdict, why = ChangeVerdict.SAME, "it lies in the interval of the prediction"
     if low > 1 or high < 1:
-        verdict = Verdict.WORSE if (low > 1) is more_is_worse else Verdict.BETTER
+        verdict = ChangeVerdict.WORSE if (low > 1) is more_is_worse else ChangeVerdict.BETTER
         why = "it lies outside of the interval of the prediction"
     ends = {"low": low if a.high is not None else None, "high": high if a.low is not None else None}
     return _with(found, **ends, noise="prediction", threshold=0.0, verdict=verdict, why=why)
@@ -198,7 +198,7 @@ def _of_runs(found: Comparison, seen: Effect, threshold: Threshold, more_is_wors
         smallest_seen=seen.smallest_seen,
         run_deviation=exp(seen.deviation) - 1,
         in_blocks=seen.in_blocks,
-        needed_runs=_needed(seen, threshold, more_is_worse) if verdict is Verdict.UNKNOWN else None,
+        needed_runs=_needed(seen, threshold, more_is_worse) if verdict is ChangeVerdict.UNKNOWN else None,
     )
 
 
@@ -211,7 +211,7 @@ def _needed(seen: Effect, threshold: Threshold, more_is_worse: bool) -> int | No
     """The fewest runs of each arm, more than now, with which the same ratio and spread would be decided."""
     for each in range(min(seen.runs) + 1, MOST_RUNS + 1):
         more = with_runs(seen, each, BLOCK_RUNS)
-        if more.error < inf and decide(_cost(more, more_is_worse), threshold)[0] is not Verdict.UNKNOWN:
+        if more.error < inf and decide(_cost(more, more_is_worse), threshold)[0] is not ChangeVerdict.UNKNOWN:
             return each
     return None
 

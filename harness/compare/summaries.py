@@ -25,7 +25,7 @@ from harness.common.submission import AS_REQUESTED, edit_in, variables_in
 from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
 from harness.compare.moved import MovedStatistic, moved
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.options import options_of
 
@@ -200,9 +200,9 @@ def _step_time(a: Summary, b: Summary, names: tuple[str, str], scale: tuple[floa
     arm_a, arm_b = (Arm(name, samples([median(each)]), each) for name, each in zip(names, steps, strict=True))
     found = compare_arms(metric, arm_a, arm_b)
     if kinds_without_causes(a) or kinds_without_causes(b):
-        return without_verdict(found, Verdict.UNKNOWN, "no verdict on this kind of recording")
+        return without_verdict(found, ChangeVerdict.UNKNOWN, "no verdict on this kind of recording")
     if _has_periods(a, b):
-        return without_verdict(found, Verdict.UNKNOWN, "the steps are periods of a kernel")
+        return without_verdict(found, ChangeVerdict.UNKNOWN, "the steps are periods of a kernel")
     return found
 
 

@@ -19,7 +19,7 @@ _TINY = 1e-300
 _SHOWN_SPREAD = 10  # an interval whose ends differ by more says nothing
 
 
-class Verdict(str, Enum):
+class ChangeVerdict(str, Enum):
     """What may be said of b against a."""
 
     BETTER = "better"
@@ -30,12 +30,12 @@ class Verdict(str, Enum):
 
     @property
     def is_change(self) -> bool:
-        return self in (Verdict.BETTER, Verdict.WORSE)
+        return self in (ChangeVerdict.BETTER, ChangeVerdict.WORSE)
 
     @property
     def exit_code(self) -> int:
         """Of a command that fails if b is worse; 2 is a wrong request (harness/common/errors.py)."""
-        return {Verdict.BETTER: 0, Verdict.SAME: 0, Verdict.WORSE: 1}.get(self, 3)
+        return {ChangeVerdict.BETTER: 0, ChangeVerdict.SAME: 0, ChangeVerdict.WORSE: 1}.get(self, 3)
 
 
 class Threshold(NamedTuple):
@@ -67,24 +67,24 @@ class Interval(NamedTuple):
         return self.low > 1 or self.high < 1
 
 
-def decide(found: Interval, threshold: Threshold) -> tuple[Verdict, str]:
+def decide(found: Interval, threshold: Threshold) -> tuple[ChangeVerdict, str]:
     """The verdict on a ratio of which more is worse, with its reason as a clause."""
     limit, allowed = log1p(threshold.share), threshold.text
     ratio, low, high = (log(max(each, _TINY)) for each in found)
     larger = f"the interval excludes no change, and the change is larger than {allowed}"
     rules = (
-        (low > 0 and ratio > limit, Verdict.WORSE, larger),
-        (high < 0 and ratio < -limit, Verdict.BETTER, larger),
-        (high < 0 and threshold.one_sided, Verdict.BETTER, "the interval excludes no change"),
-        (-limit < low and high < limit, Verdict.SAME, f"the whole interval is within {allowed}"),
+        (low > 0 and ratio > limit, ChangeVerdict.WORSE, larger),
+        (high < 0 and ratio < -limit, ChangeVerdict.BETTER, larger),
+        (high < 0 and threshold.one_sided, ChangeVerdict.BETTER, "the interval excludes no change"),
+        (-limit < low and high < limit, ChangeVerdict.SAME, f"the whole interval is within {allowed}"),
         (
             threshold.one_sided and high < limit and high - low < 2 * limit,
-            Verdict.SAME,
+            ChangeVerdict.SAME,
             f"the interval excludes a change for the worse by {allowed}",
         ),
-        (low > 0 or high < 0, Verdict.UNKNOWN, f"it changed, but it is not known whether by more than {allowed}"),
+        (low > 0 or high < 0, ChangeVerdict.UNKNOWN, f"it changed, but it is not known whether by more than {allowed}"),
     )
-    contains_both = Verdict.UNKNOWN, f"the interval contains both no change and a change of {allowed}"
+    contains_both = ChangeVerdict.UNKNOWN, f"the interval contains both no change and a change of {allowed}"
     return next(((verdict, why) for holds, verdict, why in rules if holds), contains_both)
 
 

@@ -17,7 +17,7 @@ from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.format import metric_text, rate
 from harness.common.paths import COMMAND, CONFIGS, PROGRAM, expanded
 from harness.compare.comparison import TOO_FEW_STEPS, Comparison, compare_steps
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.options import options_of
 from harness.experiment.parse import Given, command_of, validate
@@ -122,8 +122,8 @@ class RelationOutcome(str, Enum):
 
     HOLDS = "yes"
     FAILS = "no"
-    UNKNOWN = Verdict.UNKNOWN.value
-    NOT_COMPARABLE = Verdict.NOT_COMPARABLE.value
+    UNKNOWN = ChangeVerdict.UNKNOWN.value
+    NOT_COMPARABLE = ChangeVerdict.NOT_COMPARABLE.value
 
 
 MARKS = dict(zip(RelationOutcome, "✓✗?–", strict=True))

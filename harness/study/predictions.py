@@ -10,7 +10,7 @@ from harness.analysis.summary import RecordingVerdict, Replay, Summary, WhatIf
 from harness.common.errors import RequestError, WorkError
 from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, compare_arms, samples, without_verdict
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.experiment.base import Experiment
 from harness.explain.commands import changed_experiment, command_of_what_if, fields_of
 
@@ -37,7 +37,7 @@ class Verified(NamedTuple):
     def held(self) -> bool | None:
         """Whether the interval, which may have one end, has the measured step; None: there is no interval, or a
         recording is doubtful."""
-        return None if self.step.verdict is Verdict.UNKNOWN else self.step.verdict is Verdict.SAME
+        return None if self.step.verdict is ChangeVerdict.UNKNOWN else self.step.verdict is ChangeVerdict.SAME
 
     @property
     def error(self) -> float:
@@ -80,7 +80,7 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: S
     return Verified(
         unchanged_ns=now.step_ns,
         slower=slower,
-        step=without_verdict(step, Verdict.UNKNOWN, doubt) if doubt else step,
+        step=without_verdict(step, ChangeVerdict.UNKNOWN, doubt) if doubt else step,
         doubt=doubt,
     )
 

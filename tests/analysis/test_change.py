@@ -16,7 +16,7 @@ from harness.analysis.statistics import Effect, Sample, effect, t_below, t_quant
 from harness.analysis.summary import RankTraining, Summary, TraceSource
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import Comparison, compare_arms
-from harness.compare.verdict import Threshold, Verdict, more_is_worse
+from harness.compare.verdict import ChangeVerdict, Threshold, more_is_worse
 from harness.report.tables.catalogue import labels
 from harness.study.check.series import block_of, slots
 
@@ -106,11 +106,11 @@ def test_the_smallest_change_seen_is_seen_nine_times_in_ten() -> None:
 
 def simulated(
     each: int, deviation: float, change: float, *, blocks: bool = True, jolts: float = 0.0
-) -> Counter[Verdict]:
+) -> Counter[ChangeVerdict]:
     """Verdicts on runs that differ by `deviation` while the machine drifts up to 1 % from run to run; a share `jolts`
     of the runs is up to half as slow again."""
     chance = random.Random(each)
-    verdicts: Counter[Verdict] = Counter()
+    verdicts: Counter[ChangeVerdict] = Counter()
     for _ in range(TIMES):
         drift = chance.uniform(-0.01, 0.01)
         arms: dict[str, list[Sample]] = {"a": [], "b": []}
@@ -129,12 +129,12 @@ def test_a_command_against_itself_is_seldom_called_worse(
     each: int, deviation: float, blocks: bool, jolts: float
 ) -> None:
     verdicts = simulated(each, deviation, 0, blocks=blocks, jolts=jolts)
-    assert verdicts[Verdict.WORSE] <= 0.05 * TIMES
+    assert verdicts[ChangeVerdict.WORSE] <= 0.05 * TIMES
 
 
 @pytest.mark.parametrize(("each", "deviation"), [(2, 0.01), (4, 0.02), (6, 0.03), (8, 0.04)])
 def test_ten_per_cent_are_seen_with_enough_runs(each: int, deviation: float) -> None:
-    assert simulated(each, deviation, 0.1)[Verdict.WORSE] >= 0.9 * TIMES
+    assert simulated(each, deviation, 0.1)[ChangeVerdict.WORSE] >= 0.9 * TIMES
 
 
 @pytest.mark.parametrize("each", [2, 4, 8])
@@ -142,45 +142,45 @@ def test_ten_per_cent_are_seen_with_enough_runs(each: int, deviation: float) -> 
 @pytest.mark.parametrize("change", [0.05, 0.1])
 def test_what_is_worse_by_more_than_allowed_is_seldom_called_fine(each: int, deviation: float, change: float) -> None:
     verdicts = simulated(each, deviation, change)
-    assert verdicts[Verdict.SAME] + verdicts[Verdict.BETTER] <= 0.05 * TIMES
+    assert verdicts[ChangeVerdict.SAME] + verdicts[ChangeVerdict.BETTER] <= 0.05 * TIMES
 
 
 def test_runs_that_could_not_have_seen_it_do_not_pass_for_the_same() -> None:
     """Their interval ends below 5 %, and yet it is too long to tell 5 % from nothing."""
     lucky = judge(samples(100, 106, 102, 108), samples(95, 101, 97, 103), 0.05)
     assert lucky.high is not None and lucky.high < 1.05
-    assert lucky.verdict is Verdict.UNKNOWN
+    assert lucky.verdict is ChangeVerdict.UNKNOWN
 
 
 def test_a_test_that_must_not_fail_for_a_little_better_is_one_sided() -> None:
     """−2.4 % with an interval beyond −5 %: certainly not worse, and not certainly the same."""
     a, b = samples(100, 102, 98, 101), samples(97.6, 99.6, 95.6, 98.6)
-    assert judge(a, b, 0.05).verdict is Verdict.SAME
-    assert compare_arms("step_ns", Arm("A", a), Arm("B", b)).verdict is Verdict.UNKNOWN
+    assert judge(a, b, 0.05).verdict is ChangeVerdict.SAME
+    assert compare_arms("step_ns", Arm("A", a), Arm("B", b)).verdict is ChangeVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("b", "verdict", "why"),
     [
-        ((100.5, 100.4, 99.5, 99.8), Verdict.SAME, "the whole interval is within 5 %"),
-        ((80, 81, 80, 82), Verdict.BETTER, "the change is larger than 5 %"),
-        ((110, 111, 110, 112), Verdict.WORSE, "the change is larger than 5 %"),
-        ((102.0, 102.1, 102.3, 102.2), Verdict.SAME, "the whole interval is within 5 %"),
-        ((104.5, 105.3, 105.0, 104.4), Verdict.UNKNOWN, "whether by more than 5 %"),
-        ((90, 120, 100, 108), Verdict.UNKNOWN, "both no change and a change of 5 %"),
+        ((100.5, 100.4, 99.5, 99.8), ChangeVerdict.SAME, "the whole interval is within 5 %"),
+        ((80, 81, 80, 82), ChangeVerdict.BETTER, "the change is larger than 5 %"),
+        ((110, 111, 110, 112), ChangeVerdict.WORSE, "the change is larger than 5 %"),
+        ((102.0, 102.1, 102.3, 102.2), ChangeVerdict.SAME, "the whole interval is within 5 %"),
+        ((104.5, 105.3, 105.0, 104.4), ChangeVerdict.UNKNOWN, "whether by more than 5 %"),
+        ((90, 120, 100, 108), ChangeVerdict.UNKNOWN, "both no change and a change of 5 %"),
     ],
 )
-def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: Verdict, why: str) -> None:
+def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: ChangeVerdict, why: str) -> None:
     judged = judge(samples(100, 100.3, 99.8, 100.1), samples(*b), 0.05)
     assert (judged.verdict, why in judged.why) == (verdict, True), judged.why
 
 
 def test_one_run_of_each_says_nothing_and_one_is_compared_with_the_spread_of_several() -> None:
     judged = judge(samples(100), samples(150), 0.05)
-    assert judged.verdict is Verdict.UNKNOWN and judged.low is None and judged.needed_runs
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.low is None and judged.needed_runs
     assert judged.why.startswith("there are 1 run of A and 1 run of B: the steps of one run do not show")
-    assert judge(samples(100), samples(150, 150, 151), 0.05).verdict is Verdict.WORSE
-    assert judge(samples(100), samples(80, 150, 110), 0.05).verdict is Verdict.UNKNOWN
+    assert judge(samples(100), samples(150, 150, 151), 0.05).verdict is ChangeVerdict.WORSE
+    assert judge(samples(100), samples(80, 150, 110), 0.05).verdict is ChangeVerdict.UNKNOWN
 
 
 def test_runs_of_unlike_blocks_cannot_be_compared() -> None:
@@ -189,30 +189,32 @@ def test_runs_of_unlike_blocks_cannot_be_compared() -> None:
 
 def test_where_less_is_worse_the_same_rule_holds_the_other_way_round() -> None:
     slow, fast = samples(80, 81, 80, 82), samples(100, 101, 100, 102)
-    assert judge(fast, slow, 0.05, more_is_worse=False).verdict is Verdict.WORSE
-    assert judge(slow, fast, 0.05, more_is_worse=False).verdict is Verdict.BETTER
-    assert judge(fast, slow, 0.05).verdict is Verdict.BETTER
+    assert judge(fast, slow, 0.05, more_is_worse=False).verdict is ChangeVerdict.WORSE
+    assert judge(slow, fast, 0.05, more_is_worse=False).verdict is ChangeVerdict.BETTER
+    assert judge(fast, slow, 0.05).verdict is ChangeVerdict.BETTER
 
 
 def test_numbers_that_never_vary_are_judged_as_they_are() -> None:
-    assert judge(samples(7, 7), samples(7, 7), 0.05).verdict is Verdict.SAME
-    assert judge(samples(7, 7), samples(8, 8), 0.05).verdict is Verdict.WORSE
+    assert judge(samples(7, 7), samples(7, 7), 0.05).verdict is ChangeVerdict.SAME
+    assert judge(samples(7, 7), samples(8, 8), 0.05).verdict is ChangeVerdict.WORSE
     zero = judge(samples(0, 1), samples(1, 1), 0.05)
-    assert (zero.verdict, zero.ratio) == (Verdict.UNKNOWN, None) and zero.why.startswith("step_ns is 0 in a run of A")
+    assert (zero.verdict, zero.ratio) == (ChangeVerdict.UNKNOWN, None) and zero.why.startswith(
+        "step_ns is 0 in a run of A"
+    )
 
 
 def test_the_runs_that_are_named_as_needed_would_tell() -> None:
     a, b = in_blocks(100, 106, 96, 102), in_blocks(102, 98, 108, 96)
     judged = judge(a, b, 0.05)
-    assert judged.verdict is Verdict.UNKNOWN and judged.needed_runs is not None and judged.needed_runs > 4
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed_runs is not None and judged.needed_runs > 4
     times = judged.needed_runs // 4 + 1
     more = [[s._replace(block=s.block + 2 * i) for i in range(times) for s in arm] for arm in (a, b)]
-    assert judge(more[0], more[1], 0.05).verdict is not Verdict.UNKNOWN
+    assert judge(more[0], more[1], 0.05).verdict is not ChangeVerdict.UNKNOWN
 
 
 def test_runs_that_differ_by_just_what_is_allowed_are_never_told_apart() -> None:
     judged = judge(samples(100, 102, 98, 101), samples(105, 107, 103, 106), 0.05)
-    assert judged.verdict is Verdict.UNKNOWN and judged.needed_runs is None
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed_runs is None
 
 
 def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:

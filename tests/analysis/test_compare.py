@@ -32,7 +32,7 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.compare.comparison import bootstrap_ratio
 from harness.compare.summaries import compare, ratios
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons
 from harness.report.tables.terminal import render
@@ -82,14 +82,14 @@ def steps(center: int, seed: int) -> list[int]:
 def test_a_run_against_itself_shows_no_difference() -> None:
     same = compare(a_summary(steps(1000, 1)), a_summary(steps(1000, 2)), NAMES)
     assert same.step_time is not None
-    assert same.step_time.verdict is Verdict.SAME
+    assert same.step_time.verdict is ChangeVerdict.SAME
     assert same.step_time.low < 1 < same.step_time.high
 
 
 def test_a_slower_run_is_slower_by_what_it_is() -> None:
     found = compare(a_summary(steps(1000, 1)), a_summary(steps(1200, 2)), NAMES).step_time
     assert found is not None
-    assert found.verdict is Verdict.WORSE
+    assert found.verdict is ChangeVerdict.WORSE
     assert found.ratio == pytest.approx(1.2, abs=0.03)
     assert 1 < found.low < found.ratio < found.high
 
@@ -124,11 +124,11 @@ def test_a_run_without_a_trace_has_lost_no_kernels() -> None:
     assert [n for n in found.notes if n.startswith("b: no kernel was recorded")]
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(3, Verdict.UNKNOWN), (4, Verdict.WORSE)])
-def test_a_handful_of_steps_decides_nothing(count: int, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("count", "verdict"), [(3, ChangeVerdict.UNKNOWN), (4, ChangeVerdict.WORSE)])
+def test_a_handful_of_steps_decides_nothing(count: int, verdict: ChangeVerdict) -> None:
     found = compare(a_summary([1000] * 9), a_summary([2000] * count), NAMES)
     assert found.step_time is not None and found.step_time.verdict is verdict
-    words = "+100.0 % ± 0.0 % worse" if verdict is Verdict.WORSE else "cannot tell: too few steps to tell"
+    words = "+100.0 % ± 0.0 % worse" if verdict is ChangeVerdict.WORSE else "cannot tell: too few steps to tell"
     assert words in " ".join(render_comparisons([found]).split())
 
 
@@ -139,7 +139,7 @@ def test_periods_are_called_periods_and_have_no_verdict_on_steps(marked: int) ->
     runs[1 - marked].steps.source = "periodicity of flash_fwd_kernel"
     pair = compare(runs[0], runs[1], NAMES)
     assert pair.step_time is not None and pair.step_time.ratio == 2
-    assert pair.step_time.verdict is Verdict.UNKNOWN
+    assert pair.step_time.verdict is ChangeVerdict.UNKNOWN
     text = " ".join(render_comparisons([pair], runs).split())
     assert "Period of a kernel, mean over ranks: the steps are not marked, and a period may be a layer" in text
     assert "(10 and 10 periods): cannot tell: the steps are periods of a kernel" in text

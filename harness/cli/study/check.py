@@ -31,7 +31,7 @@ from harness.common.errors import HarnessError, RequestError, TrainingNeeded, Wo
 from harness.common.format import metric_text, percent
 from harness.common.paths import PROGRAM, expanded
 from harness.compare.comparison import MOST_RUNS, Difference
-from harness.compare.verdict import SAME_SHARE, Verdict
+from harness.compare.verdict import SAME_SHARE, ChangeVerdict
 from harness.report.compare.verdicts import metric_words, verdict_table
 from harness.report.tables.table import WIDTH, Screen, setting, table
 from harness.run import naming_flag, write_atomically
@@ -325,7 +325,7 @@ def _doubts(checked: Checked) -> Iterator[str]:
 
 
 def _advice(checked: Checked, width: int) -> Iterator[str]:
-    if checked.verdict is not Verdict.UNKNOWN:
+    if checked.verdict is not ChangeVerdict.UNKNOWN:
         return
     if checked.needed_runs is None:
         text = (

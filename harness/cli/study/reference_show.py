@@ -14,7 +14,7 @@ from harness.cli.options import JsonOption
 from harness.common.errors import WorkError
 from harness.common.format import amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.measure import references
 from harness.report.compare.verdicts import verdict_table
 from harness.report.elements import Table
@@ -191,7 +191,7 @@ def _time(each: VariantChecked) -> Iterator[str]:
     """Why the step is not judged, or which part of it changed."""
     if each.time is None:
         return
-    if each.time.verdict in (Verdict.UNKNOWN, Verdict.NOT_COMPARABLE):
+    if each.time.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE):
         yield each.time.why
     if each.time.verdict.is_change and each.part is not None:
         part, ns = each.part

@@ -9,7 +9,7 @@ from textwrap import wrap
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
 from harness.compare.summaries import SummaryDifferences
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.report.compare import breakdown, tables
 from harness.report.compare.verdicts import interval_text, verdict_table, verdict_words
 from harness.report.elements import Table
@@ -72,7 +72,7 @@ def _step_time(pair: SummaryDifferences, other: str, screen: Screen) -> str:
     shown = verdict_table([(f"median{per}", step)], ("a", other), title)
     doubtful = ", doubtful" * bool(pair.doubts)
     text = f"{other} / a {interval_text(step, 'periods' if pair.periods else 'steps')}: {verdict_words(step)}{doubtful}"
-    why = f": {step.why}" if step.verdict is Verdict.UNKNOWN else ""
+    why = f": {step.why}" if step.verdict is ChangeVerdict.UNKNOWN else ""
     return "\n".join(screen.block(shown)) + _indented(text + why, screen)
 
 

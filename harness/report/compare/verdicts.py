@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from harness.common.format import metric_text
 from harness.compare.comparison import ArmValue, Comparison
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.report.elements import Table
 from harness.report.tables.table import Column
 
@@ -27,13 +27,13 @@ def metric_words(metric: str) -> str:
 
 def verdict_words(found: Comparison) -> str:
     """The verdict; of the same, within how much."""
-    within = found.verdict is Verdict.SAME and found.threshold
+    within = found.verdict is ChangeVerdict.SAME and found.threshold
     return found.verdict.value + (f" (within {100 * found.threshold:g} %)" if within else "")
 
 
 def verdict_text(found: Comparison, *, doubtful: bool = False) -> str:
     """`worse, +12.3 % ± 1.1 %`; if nothing can be told, with the reason."""
-    why = f" ({found.why})" if found.verdict in (Verdict.UNKNOWN, Verdict.NOT_COMPARABLE) else ""
+    why = f" ({found.why})" if found.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE) else ""
     return f"{verdict_words(found)}{why}, {found.change}{', doubtful' * doubtful}"
 
 

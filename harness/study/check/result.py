@@ -17,7 +17,7 @@ from harness.common.printable import printable
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import ArmValue, Comparison, ComparisonPart, Difference, compare_arms, without_verdict
 from harness.compare.summaries import settings
-from harness.compare.verdict import Threshold, Verdict, more_is_worse
+from harness.compare.verdict import ChangeVerdict, Threshold, more_is_worse
 from harness.study.check.series import CheckArm, MeasuredRun
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
@@ -140,7 +140,7 @@ def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
     notes += _commits(a, b)
     if differs := differences(*keys):
         why = "A and B did not run on the same hardware and software"
-        found = without_verdict(found, Verdict.NOT_COMPARABLE, why)
+        found = without_verdict(found, ChangeVerdict.NOT_COMPARABLE, why)
     else:
         notes += _other_steps(a, b, question, found)
     return Checked(
@@ -201,11 +201,11 @@ def _settings_differ(a: CheckArm, b: CheckArm) -> Iterator[Difference]:
 
 def _other_steps(a: CheckArm, b: CheckArm, question: Question, found: Comparison) -> list[str]:
     """A sentence if only the mean step shows the change: one that affects few of the steps."""
-    if found.metric != STEP or found.verdict is Verdict.WORSE:
+    if found.metric != STEP or found.verdict is ChangeVerdict.WORSE:
         return []
     arms = [(arm, values(arm, MEAN_STEP, ())) for arm in (a, b)]
     of_means = _compared(arms[0], arms[1], question, Metric(MEAN_STEP, True))
-    if of_means.verdict is not Verdict.WORSE:
+    if of_means.verdict is not ChangeVerdict.WORSE:
         return []
     return [
         f"B's mean step is worse ({of_means.change}); the median step is not: some steps take longer, most do not; "
@@ -230,8 +230,8 @@ def as_junit(checked: Checked, lines: Sequence[str]) -> str:
     name = " against ".join(arm.revision or arm.name for _, arm in reversed(_both(checked)))
     counts = {
         "tests": 1,
-        "failures": int(checked.verdict is Verdict.WORSE),
-        "skipped": int(checked.verdict in (Verdict.UNKNOWN, Verdict.NOT_COMPARABLE)),
+        "failures": int(checked.verdict is ChangeVerdict.WORSE),
+        "skipped": int(checked.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE)),
         "errors": 0,
     }
     suite = ElementTree.Element("testsuite", {"name": "check"} | {key: str(n) for key, n in counts.items()})

@@ -14,7 +14,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.compare.arms import Arm, differences
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
-from harness.compare.verdict import Verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.measure.references import (
     INJECTED,
     Environment,
@@ -150,9 +150,9 @@ def other_reference(own: Path, site: str) -> Path | None:
 class VariantOutcome(str, Enum):
     """Whether a variant is as it was stored: its step time, its counts and its files. The worst last."""
 
-    SAME = Verdict.SAME.value
-    UNKNOWN = Verdict.UNKNOWN.value
-    NOT_COMPARABLE = Verdict.NOT_COMPARABLE.value
+    SAME = ChangeVerdict.SAME.value
+    UNKNOWN = ChangeVerdict.UNKNOWN.value
+    NOT_COMPARABLE = ChangeVerdict.NOT_COMPARABLE.value
     MOVED = "moved"
     DAMAGED = "damaged"
 
@@ -280,7 +280,7 @@ def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
 
 
 def _outcome(found: VariantChecked) -> VariantOutcome:
-    verdict = found.time.verdict if found.time else Verdict.SAME
+    verdict = found.time.verdict if found.time else ChangeVerdict.SAME
     if found.changed or found.settings_differ or verdict.is_change:
         return VariantOutcome.MOVED
     return VariantOutcome(verdict.value)
@@ -293,7 +293,7 @@ def _time(stored: VariantRuns, new: VariantRuns, same_key: bool) -> Comparison |
     found = compare_arms("mean_step_ns", Arm("the reference", before), Arm("the new runs", now))
     if found.ratio is None:
         return None
-    return found if same_key else without_verdict(found, Verdict.NOT_COMPARABLE, "hardware or software differ")
+    return found if same_key else without_verdict(found, ChangeVerdict.NOT_COMPARABLE, "hardware or software differ")
 
 
 def _differences(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Difference]:
