@@ -227,9 +227,8 @@ def _of_steps(found: Comparison, a: Arm, b: Arm, threshold: Threshold, more_is_w
 
 
 def _too_few(found: Comparison) -> str:
-    if min(found.a.n, found.b.n) < FEWEST_RUNS:
-        counts = " and ".join(f"{n} run{'s' * (n != 1)} of {arm}" for arm, n in (("A", found.a.n), ("B", found.b.n)))
-        return f"there are {counts}: the steps of one run do not show how much runs vary"
+    if max(found.a.n, found.b.n) < FEWEST_RUNS:
+        return "one run of each does not show how much runs vary"
     return "no block of runs has both A and B, or there are too few runs to know how much runs vary"
 
 

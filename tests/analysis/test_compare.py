@@ -232,7 +232,7 @@ def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason(
     a, b = a_summary([20] * 9), a_summary([10] * 9)
     disturbed = a.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     text = render_comparisons([compare(disturbed, b, NAMES)])
-    assert "(9 and 9 steps): better, doubtful" in " ".join(text.split())
+    assert "(9 and 9 steps), doubtful" in " ".join(text.split())
     assert f"doubtful: a: {BUSY}: n0: others at least 50 %" in text
     assert text.count(BUSY) == 1
     of_three = [compare(a, x, ("one", "more")) for x in (b, disturbed)]
