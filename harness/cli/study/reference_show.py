@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,20 +16,26 @@ from harness.common.format import amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
 from harness.compare.verdict import ChangeVerdict
 from harness.measure import references
-from harness.report.compare.verdicts import verdict_table
+from harness.report.compare.verdicts import verdict_table, verdict_words
 from harness.report.elements import Table
-from harness.report.tables.table import WIDTH, Screen
+from harness.report.tables.table import WHOLE, WIDTH, Screen
 from harness.run import when
-from harness.study.reference.check import ReferenceChecked, VariantChecked, VariantOutcome
+from harness.study.reference.check import (
+    ReferenceChecked,
+    VariantChecked,
+    VariantOutcome,
+    arm_of_reference,
+    with_first_variants,
+)
 from harness.study.reference.collect import Row, rows
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons, reference_named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.study.reference.check import ReferenceChecked
+    from harness.compare.comparison import Comparison
 
-HEAD = ("variant", "runs", "step", "exposed", "memory", "tokens/s", "lessons")
+HEAD = ("variant", "runs", "step", "difference", "verdict", "exposed", "memory", "tokens/s", "lessons")
 
 
 def show_command(
@@ -41,10 +47,12 @@ def show_command(
         return _list(as_json)
     folder = references.reference_folder(name)
     found = references.read_reference(folder)
-    table = rows(folder, found)
+    table, compared = rows(folder, found), with_first_variants(arm_of_reference(folder, whole=False))
     data = found.model_dump(mode="json", exclude={"variants"})
-    data |= {"folder": str(folder), "variants": [row._asdict() for row in table]}
-    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table)))
+    comparisons = {variant: each.model_dump(mode="json") for variant, each in compared.items()}
+    variants = [row._asdict() | {"comparison": comparisons.get(row.variant)} for row in table]
+    data |= {"folder": str(folder), "variants": variants}
+    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table, compared)))
     return 0
 
 
@@ -77,15 +85,20 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _shown(found: references.Reference, folder: Path, table: list[Row]) -> list[str]:
+def _shown(
+    found: references.Reference, folder: Path, table: list[Row], compared: Mapping[str, Comparison]
+) -> list[str]:
+    shown = Table("", HEAD, [_cells(row, compared.get(row.variant)) for row in table])
     lines = [
         f"{found.name}: {found.variants_from}, recorded {when(found.created_ns)} on {found.site}",
         f"  {folder}",
         *(f"  {_made_with(each)}" for each in found.environments),
         "",
-        *Screen(columns(WIDTH)).block(Table("", HEAD, list(map(_cells, table)))),
+        *Screen(columns(WHOLE)).block(shown, ("tokens/s", "memory", "exposed")),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
+        "difference: of the mean step to the first variant of the same exercise; not comparable if hardware, software or "
+        "the tokens of a step differ.",
         *["step of exercise 0: what its largest messages took."] * any(v.asked.exercise == 0 for v in found.variants),
     ]
     lines += found.missing_lines()
@@ -103,11 +116,13 @@ def _made_with(each: references.Environment) -> str:
     return f"{hardware.device}{cores}; {versions}{container}{commit}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, compared: Comparison | None) -> tuple[str, ...]:
     return (
         row.variant,
         str(row.runs),
         duration(row.step_ns),
+        "" if compared is None else compared.change,
+        "" if compared is None else verdict_words(compared),
         percent(row.exposed_communication_share),
         amount(row.peak_memory_bytes),
         amount(row.tokens_per_s, "").strip(),

@@ -218,6 +218,26 @@ def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceChec
     )
 
 
+def with_first_variants(arm: ReferenceArm) -> dict[str, Comparison]:
+    """The mean step of each variant against the first variant of its exercise; no verdict if their steps have other
+    numbers of tokens, or if hardware or software differ."""
+    first: dict[object, VariantRuns] = {}
+    found: dict[str, Comparison] = {}
+    for each in arm.variants:
+        base = first.setdefault(each.compared.get("exercise"), each)
+        trusted = each._replace(runs=trusted_runs(each.runs))
+        step = None if base is each else _time(base, trusted, not _differences([(base, each)]))
+        if step is not None and _tokens(base) != _tokens(each):
+            step = without_verdict(step, ChangeVerdict.NOT_COMPARABLE, "a step has another number of tokens")
+        if step is not None:
+            found[each.variant] = step
+    return found
+
+
+def _tokens(variant: VariantRuns) -> set[float | None]:
+    return {run.metrics.get("tokens_per_step") for run in variant.runs}
+
+
 def check_alone(stored: ReferenceArm) -> ReferenceChecked:
     """Whether a reference is still what was recorded."""
     variants = [
@@ -290,7 +310,7 @@ def _time(stored: VariantRuns, new: VariantRuns, same_key: bool) -> Comparison |
     """None: an arm has no time."""
     arms = (trusted_runs(stored.runs), new.runs)  # doubts of the new ones are told
     before, now = (samples([ns for run in arm if (ns := judged_ns(run))]) for arm in arms)
-    found = compare_arms("mean_step_ns", Arm("the reference", before), Arm("the new runs", now))
+    found = compare_arms("mean_step_ns", Arm(stored.variant, before), Arm(new.variant, now))
     if found.ratio is None:
         return None
     return found if same_key else without_verdict(found, ChangeVerdict.NOT_COMPARABLE, "hardware or software differ")
