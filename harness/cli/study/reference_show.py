@@ -97,8 +97,8 @@ def _shown(
         *Screen(columns(WHOLE)).block(shown, ("tokens/s", "memory", "exposed")),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
-        "difference: of the mean step to the first variant of the same exercise; not comparable if hardware, software or "
-        "the tokens of a step differ.",
+        "difference: of the mean step to the first variant of the same exercise; not comparable if hardware, software, "
+        "the model, the sequence length or the tokens of a step differ.",
         *["step of exercise 0: what its largest messages took."] * any(v.asked.exercise == 0 for v in found.variants),
     ]
     lines += found.missing_lines()

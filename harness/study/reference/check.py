@@ -14,6 +14,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.compare.arms import Arm, differences
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
+from harness.compare.summaries import INCOMPARABLE
 from harness.compare.verdict import ChangeVerdict
 from harness.measure.references import (
     INJECTED,
@@ -219,16 +220,17 @@ def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceChec
 
 
 def with_first_variants(arm: ReferenceArm) -> dict[str, Comparison]:
-    """The mean step of each variant against the first variant of its exercise; no verdict if their steps have other
-    numbers of tokens, or if hardware or software differ."""
+    """The mean step of each variant against the first variant of its exercise; no verdict if another model,
+    sequence length or number of tokens makes a step other work, or if hardware or software differ."""
     first: dict[object, VariantRuns] = {}
     found: dict[str, Comparison] = {}
     for each in arm.variants:
         base = first.setdefault(each.compared.get("exercise"), each)
         trusted = each._replace(runs=trusted_runs(each.runs))
         step = None if base is each else _time(base, trusted, not _differences([(base, each)]))
-        if step is not None and _tokens(base) != _tokens(each):
-            step = without_verdict(step, ChangeVerdict.NOT_COMPARABLE, "a step has another number of tokens")
+        other_work = differing(base.compared, each.compared).keys() & set(INCOMPARABLE)
+        if step is not None and (other_work or _tokens(base) != _tokens(each)):
+            step = without_verdict(step, ChangeVerdict.NOT_COMPARABLE, "a step is other work")
         if step is not None:
             found[each.variant] = step
     return found
