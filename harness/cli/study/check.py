@@ -17,7 +17,6 @@ from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.cli.study.check_runs import (
-    USUAL_RUNS,
     CheckRequest,
     bisect_lines,
     bisect_step,
@@ -30,7 +29,7 @@ from harness.cli.study.check_runs import (
 from harness.common.errors import HarnessError, RequestError, TrainingNeeded, WorkError
 from harness.common.format import metric_text, percent
 from harness.common.paths import PROGRAM, expanded
-from harness.compare.comparison import MOST_RUNS, Difference
+from harness.compare.comparison import MOST_RUNS, USUAL_RUNS, Difference
 from harness.compare.verdict import SAME_SHARE, ChangeVerdict
 from harness.report.compare.verdicts import metric_words, verdict_table
 from harness.report.tables.table import WIDTH, Screen, setting, table
