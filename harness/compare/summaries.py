@@ -1,8 +1,7 @@
 """Summary × Summary: what differs in configuration, then what differs in result. Traces are not needed.
 
-Two runs differ when the distributions of their steps do: the ratio of medians with a bootstrap 95 % interval
-(percentile bootstrap, Efron & Tibshirani 1993, chapter 13), and "no difference seen" when that interval spans 1.
-Whether the commands differ, one run of each does not say: that is analysis/change.
+Two runs differ when the distributions of their steps do: the ratio of medians with a bootstrap 95 % interval. Whether
+the commands differ, one run of each does not say: that is `check`.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from math import inf
+from statistics import median
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from harness.analysis.change import MovedStatistic, moved
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
 from harness.analysis.process.steps import by_periodicity
@@ -25,12 +22,13 @@ from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
 from harness.analysis.summary.problem_texts import KINDS
 from harness.common.errors import RequestError
 from harness.common.submission import AS_REQUESTED, edit_in, variables_in
+from harness.compare.arms import Arm
+from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
+from harness.compare.moved import MovedStatistic, moved
+from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import EXERCISES, Experiment, Own
 from harness.experiment.options import options_of
 
-RESAMPLES = 4000
-SEED = 20_000  # the interval of the same two runs is the same every time
-FEWEST_STEPS = 4  # even the whole range of fewer covers the median less than seven times in eight
 SAME_TOKENS = 1e-9
 ABOVE_THE_CUT = 2  # times the last row's share: a kernel near it may be in one table only by chance
 SAME_PRECISION = 0.02  # of a kind's time: a kernel at the window's edge may lie inside it in one run only
@@ -39,43 +37,6 @@ SAME_PRECISION = 0.02  # of a kind's time: a kernel at the window's edge may lie
 INCOMPARABLE = ("model", "seq_length")
 # The script of a run, and by what two edited ones are told apart.
 SCRIPT, EDITS = "script", "edits of the script"
-
-
-class ComparisonPart(BaseModel):
-    """A piece of a comparison."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-
-class Difference(ComparisonPart):
-    """One setting that differs between the two runs; None: not set or not recorded."""
-
-    name: str
-    a: Any
-    b: Any
-
-
-Judgement = Literal[
-    "slower",
-    "faster",
-    "no difference seen",
-    "too few steps to tell",
-    "periods, so no verdict on steps",
-    "no verdict on this kind of recording",
-]
-
-
-class Ratio(ComparisonPart):
-    """b over a with its 95 % interval, and the conclusion as `verdict`."""
-
-    a_ns: float
-    b_ns: float
-    ratio: float
-    low: float
-    high: float
-    steps_a: int
-    steps_b: int
-    verdict: Judgement
 
 
 class MetricChange(ComparisonPart):
@@ -106,16 +67,16 @@ class PrecisionChange(ComparisonPart):
     share_b: float
 
 
-class Comparison(ComparisonPart):
+class SummaryDifferences(ComparisonPart):
     """b against a."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     a: str
     b: str
     normalisation: Literal["per step", "per token"]
     why_normalised: str
     configuration: list[Difference]
-    step_time: Ratio | None
+    step_time: Comparison | None
     changes: list[MetricChange]
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
@@ -129,7 +90,7 @@ class Comparison(ComparisonPart):
 
 def compare_series(
     runs: Sequence[tuple[str, Summary]], force: bool = False, numbers: Sequence[Number] = ()
-) -> list[Comparison]:
+) -> list[SummaryDifferences]:
     """Every run but the first against the first, with their places in the series of all. Raises RequestError as
     `compare` does."""
     (base, a), others = runs[0], runs[1:]
@@ -142,7 +103,7 @@ def compare_series(
 
 def compare(
     a: Summary, b: Summary, names: tuple[str, str], force: bool = False, numbers: Sequence[Number] = ()
-) -> Comparison:
+) -> SummaryDifferences:
     """What differs between two runs; `numbers` are compared beside the metrics of metrics.py. Raises RequestError: they
     train another model or sequence length and `force` is not set."""
     configuration = list(_differences(settings(a), settings(b)))
@@ -151,13 +112,13 @@ def compare(
         which = "; ".join(f"{d.name} {d.a} against {d.b}" for d in obstacles)
         raise RequestError(f"{names[0]} and {names[1]} are not comparable: {which} (--force compares them per token)")
     normalisation, why, scale = _normalisation(a, b)
-    return Comparison(
+    return SummaryDifferences(
         a=names[0],
         b=names[1],
         normalisation=normalisation,
         why_normalised=why,
         configuration=configuration,
-        step_time=_step_ratio(a, b, scale),
+        step_time=_step_time(a, b, names, scale),
         changes=_changes(metrics_by_name(a, numbers), metrics_by_name(b, numbers)),
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
@@ -231,32 +192,18 @@ def _normalisation(a: Summary, b: Summary) -> tuple[Literal["per step", "per tok
     return "per token", why, (tokens[0], tokens[1])
 
 
-def _step_ratio(a: Summary, b: Summary, scale: tuple[float, float]) -> Ratio | None:
-    steps_a, steps_b = (np.array(step_durations_ns(s)) / tokens for s, tokens in zip((a, b), scale, strict=True))
-    if not len(steps_a) or not len(steps_b):
+def _step_time(a: Summary, b: Summary, names: tuple[str, str], scale: tuple[float, float]) -> Comparison | None:
+    steps = [[ns / tokens for ns in step_durations_ns(s)] for s, tokens in zip((a, b), scale, strict=True)]
+    if not all(steps):
         return None
-    low, high = bootstrap_ratio(steps_a, steps_b)
-    return Ratio(
-        a_ns=float(np.median(steps_a)),
-        b_ns=float(np.median(steps_b)),
-        ratio=float(np.median(steps_b) / np.median(steps_a)),
-        low=low,
-        high=high,
-        steps_a=len(steps_a),
-        steps_b=len(steps_b),
-        verdict=_judge(a, b, (low, high), min(len(steps_a), len(steps_b))),
-    )
-
-
-def _judge(a: Summary, b: Summary, interval: tuple[float, float], steps: int) -> Judgement:
+    metric = "step_ns" if scale == (1.0, 1.0) else "step_ns_per_token"
+    arm_a, arm_b = (Arm(name, samples([median(each)]), each) for name, each in zip(names, steps, strict=True))
+    found = compare_arms(metric, arm_a, arm_b)
     if kinds_without_causes(a) or kinds_without_causes(b):
-        return "no verdict on this kind of recording"
+        return without_verdict(found, ChangeVerdict.UNKNOWN, "no verdict on this kind of recording")
     if _has_periods(a, b):
-        return "periods, so no verdict on steps"
-    if steps < FEWEST_STEPS:
-        return "too few steps to tell"
-    low, high = interval
-    return "slower" if low > 1 else "faster" if high < 1 else "no difference seen"
+        return without_verdict(found, ChangeVerdict.UNKNOWN, "the steps are periods of a kernel")
+    return found
 
 
 def kinds_without_causes(s: Summary) -> set[str]:
@@ -267,15 +214,6 @@ def kinds_without_causes(s: Summary) -> set[str]:
 def _has_periods(*runs: Summary) -> bool:
     """Whether steps are periods of a kernel, because nothing in one of the programs marks a step."""
     return any(by_periodicity(s.steps.source) for s in runs)
-
-
-def bootstrap_ratio(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
-    """The 95 % percentile interval of median(b) / median(a), resampling the steps of both."""
-    random = np.random.default_rng(SEED)
-    medians_a = np.median(a[random.integers(0, len(a), (RESAMPLES, len(a)))], axis=1)
-    medians_b = np.median(b[random.integers(0, len(b), (RESAMPLES, len(b)))], axis=1)
-    low, high = np.percentile(medians_b / medians_a, (2.5, 97.5))
-    return float(low), float(high)
 
 
 def _changes(a: dict[str, float], b: dict[str, float]) -> list[MetricChange]:
@@ -364,7 +302,7 @@ def _notes(a: Summary, b: Summary) -> list[str]:
     return notes
 
 
-def ratios(comparison: Comparison) -> dict[str, float | None]:
+def ratios(comparison: SummaryDifferences) -> dict[str, float | None]:
     """The ratios for `--fail-if`: b over a for every metric, and `step_time`, which is normalised.
 
     None: not measured in both. From zero to more, the ratio is infinite; from zero to zero it is 1."""
