@@ -12,8 +12,8 @@ from harness.explain.commands import line_words, lines_sentence, share_words
 from harness.explain.messages import excess
 from harness.explain.reasons import Reason, reason
 from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words, without_pytorch
-from harness.replay.causes import CAUSES
-from harness.replay.diagnosis import MOST_ERROR, NOTICEABLE
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.diagnosis import MOST_ERROR, NOTICEABLE
 from harness.traces.vocabulary import OFF_CORE
 
 _MUCH = 0.1  # of the step

@@ -24,9 +24,10 @@ from harness.explain.commands import (
     more_micro_batches,
     without_faults,
 )
+from harness.explain.copies import CopiedJob, copy_causes
 from harness.explain.messages import advice_of, excess, least_waiting, named, why_not_split, why_single
-from harness.replay.causes import CAUSES, FEWER_RANKS
-from harness.replay.device_causes import CopiedJob, bubble_communication, copy_causes, has_bf16
+from harness.replay.attribute.causes import CAUSES, FEWER_RANKS
+from harness.replay.attribute.device_causes import bubble_communication, has_bf16
 
 _WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
 _UNEVEN = 1.5  # times the expected bubble: from here the bubble has another cause beside the schedule

@@ -14,9 +14,9 @@ from harness.analysis.summary import BeforeSteps, Problem, Summary
 from harness.analysis.summary.problem_texts import FIRST_USE, NO_KERNEL
 from harness.common.format import amount, duration, percent
 from harness.experiment.base import Change
-from harness.replay.causes import CAUSES
-from harness.replay.host_causes import short_name
-from harness.replay.suspect import Cause
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.host_causes import short_name
+from harness.replay.attribute.suspect import Cause
 
 LARGE = 0.1  # of what was recorded, from which the time before the first step is told
 PART = 0.05  # of that time, from which a part is told

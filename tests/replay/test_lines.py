@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from harness.analysis.summary import LineShare, RankTraining, TimeLost
-from harness.replay.graph import BACKWARD as BACKWARD_PHASE
-from harness.replay.graph import N_PHASES, HostSegments, TimeCategory
-from harness.replay.lines import HostSteps, LineTimes, own_code
-from harness.replay.process import _called, pack_graph, unpack_graph
+from harness.replay.graph.builder import HostSegments
+from harness.replay.graph.graph import BACKWARD as BACKWARD_PHASE
+from harness.replay.graph.graph import N_PHASES, LineTimes, TimeCategory, pack_graph, unpack_graph
+from harness.replay.graph.lines import HostSteps
+from harness.replay.graph.process import _called
+from harness.replay.measure.context import own_code
 from harness.traces.sampled_lines import CodeLine, SampledLines
 from harness.traces.trace import Activity, Trace
 from tests.replay.replaying import parts_of, summary_of

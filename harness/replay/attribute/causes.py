@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from harness.analysis import device_time
 from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
-from harness.replay import device_causes as device
-from harness.replay import host_causes as host
-from harness.replay import rank_causes as rank
-from harness.replay.suspect import WORK_TIME, Cause, ReplayContext, Suspect, slots
+from harness.replay.attribute import device_causes as device
+from harness.replay.attribute import host_causes as host
+from harness.replay.attribute import rank_causes as rank
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.measure.context import ReplayContext
 
 Rule = Callable[[ReplayContext], Iterator[Suspect]]
-BUSY = 0.95  # of a device's time: the host costs it nothing
 
 
 @dataclass(frozen=True)
@@ -335,21 +333,3 @@ RULES: tuple[Rule, ...] = tuple(dict.fromkeys(entry.find for entry in _ENTRIES))
 
 def suspects(context: ReplayContext) -> list[Suspect]:
     return [found for rule in RULES for found in rule(context)]
-
-
-def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
-    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
-    they then waited for. On a CPU the work that is a part of the loss counts, too."""
-    entry = CAUSES[suspect.cause.value]
-    most = context.step_ns
-    if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
-        most = min(most, float(suspect.saved_ns[context.settled :].mean()))
-    if not entry.of_host or (entry.on_gpus and context.on_cpu):
-        return most
-    who = list(suspect.processes)
-    idle_ns, window_ns = (context.device_time[name][who].mean(axis=1) for name in ("idle_ns", "window_ns"))
-    work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
-    lost_work_ns = context.time_ns[who][:, :, work].sum(axis=2).mean(axis=1)
-    if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
-        return 0.0
-    return min(most, float((idle_ns + lost_work_ns).sum()))

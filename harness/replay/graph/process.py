@@ -1,4 +1,4 @@
-"""One process's columns to its graph: nodes, arcs, its steps, and its part in collectives; and the graph as bytes."""
+"""One process's columns to its graph: nodes, arcs, its steps, and its part in collectives."""
 
 from __future__ import annotations
 
@@ -13,24 +13,13 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
 from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within, union
-from harness.analysis.process.part import deserialize, serialize
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
-from harness.analysis.summary import HostActivity
-from harness.replay import cpu_collectives, device
-from harness.replay.graph import (
-    DATA,
-    N_PHASES,
-    Builder,
-    Graph,
-    HostSegments,
-    HostThread,
-    TimeCategory,
-    activity_segments,
-    slot,
-)
-from harness.replay.host import host_segments
-from harness.replay.lines import HostSteps, LineTimes, line_times
-from harness.traces.sampled_lines import CodeLine, SampledLines
+from harness.replay.graph import cpu_collectives, device
+from harness.replay.graph.builder import Builder, HostSegments, HostThread, activity_segments
+from harness.replay.graph.graph import DATA, N_PHASES, ProcessGraph, TimeCategory, slot
+from harness.replay.graph.host import host_segments
+from harness.replay.graph.lines import HostSteps, line_times
+from harness.traces.sampled_lines import SampledLines
 from harness.traces.trace import I64
 
 BATCH_NS = 3_000_000  # a batch that takes less may have been there: to take one needs up to 1.4 ms in real recordings
@@ -38,41 +27,6 @@ _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
 LEAST_BEFORE = 0.1  # of the devices' windows before the first step, from which it is left out where no step is marked
 _LAUNCHING = ("launch-bound", "synchronisation")  # causes of idle time that are no work of the host's own
 _BLOCKING = ("synchronisation", "allocation")  # causes of idle time: the host could have gone on
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessGraph(Graph):
-    """The graph of a process. Times are on the process's own clock; `epoch_ns` as in View.
-
-    step_begin, step_end: the nodes of the counted steps. arrive,
-    done: the nodes of each row of the process's collectives (collective_rows.py) where it arrives and where it has its
-    result, -1 where they lie outside the window; the arc between them is the job's, which knows the other ranks.
-
-    activities: n things that the host did while a device had no work because of it; activity_ns: how long in each
-    counted step, shape (n, steps). What follows a call that let the device run dry, until it has work again, is
-    activity n + i: it is the call's only if nothing but its waiting is known. last: the node after which nothing is
-    left to compute. called: how many operators were called from Python, or by a node of autograd, in the counted steps,
-    by phase, shape (N_PHASES,); 0 with a device. code_lines: the lines of the user's code in which its time was, as far
-    as they were sampled; line_times: when.
-    """
-
-    rank: int | None
-    path: str
-    pid: int | None
-    clock: str
-    epoch_ns: int | None
-    on_cpu: bool
-    marked: bool  # its steps were marked; else all of it is one
-    last: I64
-    step_begin: I64
-    step_end: I64
-    arrive: I64
-    done: I64
-    activities: list[HostActivity]
-    activity_ns: I64
-    called: I64
-    code_lines: list[CodeLine]
-    line_times: LineTimes
 
 
 def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> ProcessGraph | None:
@@ -243,13 +197,3 @@ class Span:
         window = min(steps.window[0], int(steps.mark_start_ns[rows[0]])), steps.window[1]
         ends = np.array([steps.last_event])
         return Span(window, begin, end, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
-
-
-def pack_graph(graph: ProcessGraph | None) -> bytes:
-    """The graph, compressed; empty without a graph."""
-    return b"" if graph is None else serialize(graph)
-
-
-def unpack_graph(packed: bytes) -> ProcessGraph | None:
-    """The inverse of `pack_graph`."""
-    return deserialize(packed, ProcessGraph) if packed else None

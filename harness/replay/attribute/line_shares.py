@@ -11,10 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.summary import CodeLocation, LineShare
-from harness.replay.graph import BACKWARD, FORWARD, N_PHASES, SLOTS, TimeCategory
-from harness.replay.lines import NOT_THERE, Frame, frames_of
-from harness.replay.process import ProcessGraph
-from harness.replay.suspect import HOST_TIME, WORK_TIME, Cause, ReplayContext, Suspect, counterfactual, slots
+from harness.replay.attribute.host_causes import counterfactual
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.graph.graph import (
+    BACKWARD,
+    FORWARD,
+    HOST_TIME,
+    N_PHASES,
+    SLOTS,
+    WORK_TIME,
+    ProcessGraph,
+    TimeCategory,
+    slots,
+)
+from harness.replay.measure.context import NOT_THERE, Frame, ReplayContext, frames_of
 from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64
 

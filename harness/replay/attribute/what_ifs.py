@@ -6,13 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.analysis.process.phases import PHASES
-from harness.replay import counterfactuals
-from harness.replay.causes import Rule
-from harness.replay.counterfactuals import Edit, Edited, without
-from harness.replay.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory
-from harness.replay.host_causes import STALLED, STALLS, rows_of, sending, stopped, without_activities, without_core
-from harness.replay.rank_causes import heavier, uneven
-from harness.replay.suspect import ReplayContext, slots
+from harness.replay.attribute.causes import Rule
+from harness.replay.attribute.host_causes import STALLED, STALLS, sending, stopped, without_core
+from harness.replay.attribute.rank_causes import heavier, uneven
+from harness.replay.graph.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory, slots
+from harness.replay.measure.context import ReplayContext
+from harness.replay.remove import changes
+from harness.replay.remove.changes import Edit, without
+from harness.replay.remove.edits import Edited, larger_buckets, rows_of, without_activities
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ def _without_stalls(*phases: int) -> Edit:
     def edit(context: ReplayContext) -> Edited | None:
         if context.on_cpu:
             return without(context, [each for phase in phases for each in slots(STALLED, phase)])
-        rows = rows_of(context, STALLS, phases)
-        return Edited(without_activities(context, rows)) if rows else None
+        rows = rows_of(context.job, STALLS, phases)
+        return Edited(without_activities(context.job, rows)) if rows else None
 
     return edit
 
@@ -61,7 +62,7 @@ def _no_gaps(context: ReplayContext) -> Edited | None:
 
 
 WHAT_IFS: tuple[WhatIfKind, ...] = (
-    WhatIfKind("no-data-stall", "data loaded ahead, by workers", counterfactuals.loaded_ahead),
+    WhatIfKind("no-data-stall", "data loaded ahead, by workers", changes.loaded_ahead),
     *(
         WhatIfKind(
             f"no-host-stall-{PHASES[phase]}",
@@ -90,32 +91,25 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         operators=True,
     ),
     WhatIfKind("no-tiny-kernels", "no time between operators, for example with CUDA graphs", _no_gaps, bound=True),
-    WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", counterfactuals.accumulated(2)),
-    WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", counterfactuals.accumulated(4)),
+    WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", changes.accumulated(2)),
+    WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", changes.accumulated(4)),
     WhatIfKind(
-        "micro-batch-x2",
-        "twice the micro-batch, for the work of one step of today",
-        counterfactuals.larger,
-        same_work=False,
+        "micro-batch-x2", "twice the micro-batch, for the work of one step of today", changes.larger, same_work=False
     ),
     WhatIfKind(
         "micro-batches-x2",
         "twice the micro-batches through the pipeline, for the work of one step of today",
-        counterfactuals.more_in_pipeline,
+        changes.more_in_pipeline,
     ),
-    WhatIfKind("one-bucket", "gradients in buckets of 25 MB", counterfactuals.larger_buckets, more_on_cpus=True),
     WhatIfKind(
-        "no-communication",
-        "messages that take no time; ranks still wait for each other",
-        counterfactuals.free,
-        bound=True,
+        "one-bucket", "gradients in buckets of 25 MB", lambda context: larger_buckets(context.job), more_on_cpus=True
     ),
-    WhatIfKind("bandwidth-x2", "twice the bandwidth, by the job's own α and β", counterfactuals.changed(1, 0.5)),
-    WhatIfKind("latency-half", "half the latency, by the job's own α and β", counterfactuals.changed(0.5, 1)),
     WhatIfKind(
-        "products-x2",
-        "matrix products twice as fast, as bf16 may make them",
-        counterfactuals.in_16_bits,
-        same_work=False,
+        "no-communication", "messages that take no time; ranks still wait for each other", changes.free, bound=True
+    ),
+    WhatIfKind("bandwidth-x2", "twice the bandwidth, by the job's own α and β", changes.changed(1, 0.5)),
+    WhatIfKind("latency-half", "half the latency, by the job's own α and β", changes.changed(0.5, 1)),
+    WhatIfKind(
+        "products-x2", "matrix products twice as fast, as bf16 may make them", changes.in_16_bits, same_work=False
     ),
 )

@@ -10,32 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis import trend
-from harness.replay.counterfactuals import ideal, with_less
-from harness.replay.graph import (
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.graph.graph import (
     BACKWARD,
     BETWEEN,
     DATA,
     EVALUATION,
     FORWARD,
+    HOST_TIME,
     N_PHASES,
     NEVER,
     OPTIMIZER,
     OTHER,
-    TimeCategory,
-)
-from harness.replay.lines import OwnCode, code_by_line
-from harness.replay.suspect import (
-    HOST_TIME,
-    LEAST,
     WORK_TIME,
-    Cause,
-    ReplayContext,
-    Suspect,
-    hit,
-    in_steps,
-    runs_in,
+    TimeCategory,
     slots,
 )
+from harness.replay.measure.context import OwnCode, ReplayContext, code_by_line
+from harness.replay.measure.hits import LEAST, hit, in_steps, runs_in
+from harness.replay.remove.edits import ideal, with_less
 from harness.traces.trace import F64, I64
 
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
@@ -96,7 +89,7 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
             continue
         if phase == FORWARD:  # in each step what it has more than the others on average of the steps
             more = (forward[process] - np.median(forward[others], axis=0)).mean()
-            lengths = with_less(context, process, slots(_FORWARD, FORWARD), np.full(forward.shape[1], more))
+            lengths = with_less(context.job, process, slots(_FORWARD, FORWARD), np.full(forward.shape[1], more))
         else:  # what held its operators up is less as well: the less it runs, the less often it loses its core
             factor = context.job.unchanged()
             for each, by in zip(phases, usual / own, strict=True):
@@ -131,7 +124,7 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
             if calls[process] < _MORE_CALLS * np.median(calls[others]):
                 continue
             if not _in_some(steps):  # else told by `heavier`
-                lengths = with_less(context, process, slots(WORK_TIME, phase), np.maximum(more, 0))
+                lengths = with_less(context.job, process, slots(WORK_TIME, phase), np.maximum(more, 0))
                 members.append(_More(process, float(work[process].sum() / max(usual.sum(), 1)), steps, lengths))
         if members:
             found = _of_all(context, _IN_PHASE.get(phase, Cause.EXTRA_COMPUTE), phase, members)
@@ -319,7 +312,7 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
         return
     if not len(job.messages.arc) or not np.nansum(exposed):
         return
-    together = ideal(context)
+    together = ideal(context.job)
     apart = job.apart(together, np.ones(len(job.messages.arc), np.bool_))
     step_ns, own_ns = job.replay(np.stack([together, apart])).astype(np.float64)
     saved = step_ns.mean(axis=0) - own_ns.mean(axis=1).max()
@@ -392,7 +385,7 @@ def _with_less_work(context: ReplayContext, process: int, chosen: list[int], les
     shorter. Kernels become so between the messages where they take longer than in other steps; if the steps' messages
     differ, all of a step do."""
     if context.on_cpu:
-        return with_less(context, process, chosen, less_ns)
+        return with_less(context.job, process, chosen, less_ns)
     lengths: I64 = context.job.lengths.copy()
     stretches = _between_messages(context, process, chosen)
     usual = np.median(stretches.ns[less_ns <= 0], axis=0)

@@ -14,17 +14,25 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, WhatIf
 from harness.analysis.summary.problem_texts import NO_KERNEL
-from harness.replay import counterfactuals
-from harness.replay.causes import CAUSES, limit_ns, suspects
-from harness.replay.collectives import EARLY, WAITED_NS
-from harness.replay.counterfactuals import Edited, gains
-from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, TimeCategory
-from harness.replay.job import JobGraph, NoOrderError, join_job
-from harness.replay.line_shares import joined_stalls, line_shares
-from harness.replay.process import unpack_graph
-from harness.replay.remainder import changes_work, remainder, work_left
-from harness.replay.suspect import NORMAL, Cause, Gain, ReplayContext, Suspect, without_all
-from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
+from harness.replay.attribute.causes import CAUSES, suspects
+from harness.replay.attribute.line_shares import joined_stalls, line_shares
+from harness.replay.attribute.remainder import changes_work, limit_ns, remainder, without_all
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.attribute.what_ifs import WHAT_IFS, WhatIfKind
+from harness.replay.graph.collectives import EARLY, WAITED_NS
+from harness.replay.graph.graph import (
+    BACKWARD,
+    DEVICE_COMPUTES,
+    FORWARD,
+    JobGraph,
+    NoOrderError,
+    TimeCategory,
+    unpack_graph,
+)
+from harness.replay.graph.job import join_job
+from harness.replay.measure.context import ReplayContext
+from harness.replay.remove.edits import Edited, ideal
+from harness.replay.remove.gain import NORMAL, Gain, gains, work_left
 from harness.traces.python_functions import Owner, owner_of
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
@@ -99,11 +107,11 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         return replayed, _at_lines(context, suspected, by_share(context.summary))
     kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(context)) is not None]
     edits = [
-        Edited(counterfactuals.ideal(context)),
+        Edited(ideal(context.job)),
         *(Edited(job.lengths if s.lengths is None else s.lengths) for s in suspected),
         *(edited for _, edited in kinds),
     ]
-    ideal, *rest = gains(context, edits)
+    free, *rest = gains(context, edits)
     found = list(zip(suspected, map(partial(_limited, context), suspected, rest), strict=False))
     noticed = [s for s, g in found if _stands_out(context, s, g)]
     beyond = [(s, _gain_beyond(context, s, noticed) or g) for s, g in found]
@@ -116,7 +124,7 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
     what_ifs = [what_if for what_if in promised if what_if.gain > WORTH]
     left_ns = context.step_ns - _together(context, told)
     found_too = {
-        "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
+        "ideal_network_ns": round(context.step_ns - free.mean_ns),
         "unexplained_ns": round(left_ns),
         "remainder": remainder(context, told, left_ns),
         "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),

@@ -1,5 +1,4 @@
-"""What a step still has after a change: device work, which a change must change itself to make shorter, and what the
-time consists of that no finding explains."""
+"""What a loss is at most, and what the time of a step consists of that no finding explains."""
 
 from __future__ import annotations
 
@@ -8,47 +7,44 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.analysis.summary import Remainder
-from harness.replay.causes import CAUSES
-from harness.replay.counterfactuals import Edited
-from harness.replay.graph import DEVICE_COMPUTES, TimeCategory
-from harness.replay.suspect import HOST_TIME, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots, without_all
-from harness.traces.trace import F64, I64
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.graph.graph import WORK_TIME, slots
+from harness.replay.measure.context import ReplayContext
+from harness.replay.remove.gain import Gain, shortened
+from harness.traces.trace import I64
 
-
-def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators: bool, changes: bool = False) -> float:
-    """The device work that a step still has after a change, in nanoseconds: of the device with most, mean over the
-    counted steps, for the micro-batches of today. No change makes a step shorter than this. lengths: the change's own,
-    or its best. operators: whether it also changes what takes the place of kernels on a CPU. changes: it makes work
-    itself shorter, by how much is not known where each kernel follows its own launch and no arc has its time alone."""
-    usual = np.arange(context.step_count) >= context.settled
-    counted = usual if edited.counted is None else edited.counted
-    work: F64 = np.nan_to_num(context.device_time["compute_ns"])[:, counted].mean(axis=1)
-    if edited.work is not None:
-        work = work * edited.work
-    elif operators or not context.on_cpu:
-        less, of_ns = (ns[:, counted].mean(axis=1) for ns in _shortened(context, lengths))
-        if changes and not of_ns.any():
-            return 0.0
-        # kernels side by side have a longer sum than their union, and those that run late are of no step
-        work = np.minimum(work - less, work * (1 - less / np.maximum(of_ns, 1)))
-    return float((max(work.max(), 0.0) + edited.extra_ns) / edited.per)
-
-
-def _shortened(context: ReplayContext, lengths: I64) -> tuple[F64, F64]:
-    """By how much the arcs with work are shorter, and what they have of work, by process and step."""
-    job, categories = context.job, HOST_TIME if context.on_cpu else (*DEVICE_COMPUTES, TimeCategory.DEVICE_EVALUATION)
-    of_work = np.isin(job.amounts.slot, slots(categories)) & (job.step[job.amounts.arc] >= 0)
-    arc = np.setdiff1d(job.amounts.arc[of_work], job.repeated)
-    less = np.maximum(job.lengths[arc], 0) - np.maximum(lengths[arc], 0)
-    shape = context.processes, context.step_count
-    at = job.process[arc] * context.step_count + job.step[arc]
-    by_place = np.bincount(at, less.astype(np.float64), context.processes * context.step_count).astype(np.float64)
-    return by_place.reshape(shape), context.of(categories).astype(np.float64)
-
-
+BUSY = 0.95  # of a device's time: the host costs it nothing
 _OF_MESSAGES = (Cause.COMMUNICATION, Cause.SMALL_BUCKETS, Cause.SLOW_LINK, Cause.BUBBLE, Cause.IMBALANCE)
 _ROUGH = 0.02  # of a step: the work of a changed step is known up to about this
 _UNKNOWN = ("other", "not recorded")  # causes of idle time that say nothing
+
+
+def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
+    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
+    they then waited for. On a CPU the work that is a part of the loss counts, too."""
+    entry = CAUSES[suspect.cause.value]
+    most = context.step_ns
+    if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
+        most = min(most, float(suspect.saved_ns[context.settled :].mean()))
+    if not entry.of_host or (entry.on_gpus and context.on_cpu):
+        return most
+    who = list(suspect.processes)
+    idle_ns, window_ns = (context.device_time[name][who].mean(axis=1) for name in ("idle_ns", "window_ns"))
+    work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
+    lost_work_ns = context.time_ns[who][:, :, work].sum(axis=2).mean(axis=1)
+    if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
+        return 0.0
+    return min(most, float((idle_ns + lost_work_ns).sum()))
+
+
+def without_all(context: ReplayContext, suspects: Sequence[Suspect]) -> I64 | None:
+    """Every arc's length without all that is suspected: an arc may have the time of several, which are then all gone.
+    None where no arcs show any of them."""
+    factors = [own.factor for own in suspects if own.factor is not None]
+    edited = [own.lengths for own in suspects if own.factor is None and own.lengths is not None]
+    edited += [context.job.scaled(np.minimum.reduce(factors))] if factors else []
+    return context.job.least(edited) if edited else None
 
 
 def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left_ns: float) -> Remainder | None:
@@ -88,7 +84,7 @@ def _less_work(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]]) -> 
     lengths = without_all(context, [suspect for suspect, _ in told if changes_work(context, suspect)])
     if lengths is None:
         return 0.0
-    less, of_ns = (ns.mean() for ns in _shortened(context, lengths))
+    less, of_ns = (ns.mean() for ns in shortened(context, lengths))
     return float(less / max(of_ns, 1) * context.device_time["compute_ns"].mean())
 
 

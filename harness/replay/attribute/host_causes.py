@@ -17,26 +17,25 @@ from harness.analysis.process.phases import INFERRED, PHASES
 from harness.analysis.summary import HostActivity
 from harness.common.format import percent
 from harness.common.metrics_lines import how_many
-from harness.replay.graph import BACKWARD, BETWEEN, DATA, EVALUATION, FORWARD, NEVER, OPTIMIZER, OTHER, TimeCategory
-from harness.replay.process import ProcessGraph
-from harness.replay.suspect import (
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.graph.graph import (
+    BACKWARD,
+    BETWEEN,
+    DATA,
+    EVALUATION,
+    FORWARD,
     HOST_TIME,
-    LEAST,
-    MOSTLY,
+    NEVER,
+    OPTIMIZER,
+    OTHER,
     WORK_TIME,
-    Cause,
-    ReplayContext,
-    Suspect,
-    counterfactual,
-    culprits,
-    hit,
-    in_steps,
-    is_regular,
-    period,
+    ProcessGraph,
+    TimeCategory,
     slots,
-    without_time,
 )
-from harness.traces.trace import I64
+from harness.replay.measure.context import ReplayContext
+from harness.replay.measure.hits import LEAST, MOSTLY, culprits, hit, in_steps, is_regular, period
+from harness.replay.remove.edits import rows_of, without_activities
 from harness.traces.vocabulary import OFF_CORE
 
 STALLED = (TimeCategory.HOST_STALL,)
@@ -51,6 +50,53 @@ _LAUNCHING = 0.1  # of a step between operators, from which the operators are ca
 _LAUNCHING_ELSEWHERE = 0.05  # the same outside of the model's phases
 STEADY = (Cause.TINY_KERNELS, Cause.SYNCHRONISATION, Cause.BLOCKING_COPY, Cause.ALLOCATION, Cause.DATA_STALL)
 _RUNNING = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.HOST_GAP)
+_COLLECTING = "garbage collection"
+OF_IDLE_TIME = {
+    "data loading": Cause.DATA_STALL,
+    "synchronisation": Cause.SYNCHRONISATION,
+    "blocking copy": Cause.BLOCKING_COPY,
+    "allocation": Cause.ALLOCATION,
+    "first use": Cause.FIRST_USE,
+    "graph capture": Cause.FIRST_USE,
+    _COLLECTING: Cause.GARBAGE,
+    "launch-bound": Cause.TINY_KERNELS,
+    "host work": Cause.HOST_STALL,
+    "not recorded": Cause.HOST_STALL,
+}
+_ANYWHERE = (Cause.INTERRUPTED, Cause.NOISY_NEIGHBOUR)  # in no single place
+_FEW_STEPS = 5  # of fewer it is not known what is at changing places
+_PLACES = 3
+_NEARLY_ALL = 0.9  # of the steps
+STEADY_WAITS = (Cause.SYNCHRONISATION, Cause.ALLOCATION)  # what the host does next costs time because of them
+_UNEXPECTED = ("host work", "not recorded")
+_OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
+_SAMPLED = ("sample", "os call", "wait")  # kinds of activities that say where a thread was, not what the program did
+_ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
+STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
+_PROFILERS = re.compile(
+    r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#|enumerate\(DataLoader\)#)"
+)  # what PyTorch puts before a name
+
+
+def without_time(context: ReplayContext, cause: Cause, chosen: list[int], phase: int | None) -> Iterator[Suspect]:
+    """The suspicion that the time in these slots is lost, where there is enough of it."""
+    time = context.time_ns[:, :, chosen].sum(axis=2)
+    culprit = culprits(time.sum(axis=1))
+    if culprit and time[list(culprit)].mean() >= LEAST * context.step_ns:
+        yield counterfactual(context, cause, phase, culprit, chosen)
+
+
+def counterfactual(
+    context: ReplayContext, cause: Cause, phase: int | None, processes: tuple[int, ...], chosen: list[int]
+) -> Suspect:
+    """The job without the time in some slots of some processes."""
+    factor = context.job.unchanged()
+    factor[np.ix_(processes, chosen)] = 0
+    by_step = context.time_ns[list(processes)][:, :, chosen].sum(axis=2).max(axis=0)
+    steps = hit(by_step)
+    every = tuple(sorted(chosen))
+    said = in_steps(by_step, steps)
+    return Suspect(cause, processes, steps, context.job.scaled(factor), said, phase, slots=every, factor=factor)
 
 
 def data(context: ReplayContext) -> Iterator[Suspect]:
@@ -132,38 +178,13 @@ def evaluation(context: ReplayContext) -> Iterator[Suspect]:
         if _is_told(context, found):
             continue
         lengths = found.lengths
-        rows = [at for at in rows_of(context, IDLE_CAUSES, (EVALUATION,)) if at[0] in found.processes]
+        rows = [at for at in rows_of(context.job, IDLE_CAUSES, (EVALUATION,)) if at[0] in found.processes]
         if lengths is not None and rows:
-            lengths = context.job.least([lengths, without_activities(context, rows)])
+            lengths = context.job.least([lengths, without_activities(context.job, rows)])
         own_ns = 0.0
         if len(found.processes) < context.processes:
             own_ns = float(context.time_ns[list(found.processes)][:, :, chosen].sum(axis=2).mean())
         yield replace(found, lengths=lengths, factor=None if rows else found.factor, counted=True, own_ns=own_ns)
-
-
-_COLLECTING = "garbage collection"
-OF_IDLE_TIME = {
-    "data loading": Cause.DATA_STALL,
-    "synchronisation": Cause.SYNCHRONISATION,
-    "blocking copy": Cause.BLOCKING_COPY,
-    "allocation": Cause.ALLOCATION,
-    "first use": Cause.FIRST_USE,
-    "graph capture": Cause.FIRST_USE,
-    _COLLECTING: Cause.GARBAGE,
-    "launch-bound": Cause.TINY_KERNELS,
-    "host work": Cause.HOST_STALL,
-    "not recorded": Cause.HOST_STALL,
-}
-_ANYWHERE = (Cause.INTERRUPTED, Cause.NOISY_NEIGHBOUR)  # in no single place
-_FEW_STEPS = 5  # of fewer it is not known what is at changing places
-_PLACES = 3
-_NEARLY_ALL = 0.9  # of the steps
-_WAITING_FOR = ("synchronisation", "allocation", "data loading")  # causes of idle time: the device, a batch
-STEADY_WAITS = (Cause.SYNCHRONISATION, Cause.ALLOCATION)  # what the host does next costs time because of them
-_UNEXPECTED = ("host work", "not recorded")
-_OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
-_SAMPLED = ("sample", "os call", "wait")  # kinds of activities that say where a thread was, not what the program did
-_ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
 
 
 def activities(context: ReplayContext) -> Iterator[Suspect]:
@@ -211,7 +232,7 @@ def _synchronising(context: ReplayContext, rows: list[tuple[int, int]]) -> Itera
     if not who or any(process not in who for process, _ in rows):
         yield from _of_activities(context, Cause.SYNCHRONISATION, rows) if rows else ()
         return
-    lengths = without_activities(context, rows)
+    lengths = without_activities(context.job, rows)
     lengths[job.syncs[np.isin(own, who)]] = NEVER
     found = next(_of_activities(context, Cause.SYNCHRONISATION, rows), None) if rows else None
     if found is not None:
@@ -256,7 +277,7 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
         cause,
         who,
         steps,
-        without_activities(context, mine),
+        without_activities(context.job, mine),
         in_steps(saved / len(who), steps),
         standing=cause in STEADY,
         saved_ns=saved,
@@ -267,40 +288,6 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     else:
         phase = PHASES.index(activity.phase) if activity.phase in PHASES else None
         yield replace(found, phase=phase, what=activity_words(activity), where=activity.where)
-
-
-STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
-
-
-def rows_of(context: ReplayContext, causes: tuple[str, ...], phases: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The process and row of the activities with one of these causes, in one of these phases."""
-    names = [PHASES[phase] for phase in phases]
-    return [
-        (process, row)
-        for process, own in enumerate(context.job.processes)
-        for row, activity in enumerate(own.activities)
-        if activity.cause in causes and activity.phase in names
-    ]
-
-
-def without_activities(context: ReplayContext, rows: list[tuple[int, int]]) -> I64:
-    """Every arc's length without the time of some activities of the host, and without the waits that they are. What
-    follows a call until the device has work again takes as long without it, unless no such wait is known."""
-    job = context.job
-    held, waits = job.activity_amounts, np.zeros(job.arcs, np.bool_)
-    waits[job.waits] = True
-    lengths: I64 = job.lengths.copy()
-    for process, row in rows:
-        own, mine = job.processes[process], job.process[held.arc] == process
-        here, after = mine & (held.slot == row), mine & (held.slot == row + len(own.activities))
-        if own.activities[row].cause in _WAITING_FOR:
-            gone = np.unique(held.arc[here & waits[held.arc]])
-            lengths[gone] = NEVER
-            if len(gone) < _MOST * own.activities[row].count:
-                here |= after
-        here &= lengths[held.arc] > NEVER
-        np.subtract.at(lengths, held.arc[here], held.ns[here])
-    return lengths
 
 
 def activity_words(activity: HostActivity) -> str | None:
@@ -315,11 +302,6 @@ def activity_words(activity: HostActivity) -> str | None:
         place = f" ({inner.file})" if inner.file else ""
         what += f", {percent(ns / activity.idle_ns)} of it in {inner.function}{place}"
     return ", ".join([what, *(f"inside {name}" for name in around)])
-
-
-_PROFILERS = re.compile(
-    r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#|enumerate\(DataLoader\)#)"
-)  # what PyTorch puts before a name
 
 
 def short_name(recorded: str) -> str:

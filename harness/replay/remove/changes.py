@@ -1,52 +1,44 @@
-"""Changes of a job's arcs, and what a step gains by each: less time, batches, messages."""
+"""Changes of a job that somebody could make, as edits of its arcs: loading, micro-batches, messages, precision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import Summary
 from harness.common.alpha_beta import fit_alpha_beta
 from harness.experiment.base import Experiment
-from harness.replay.graph import (
+from harness.replay.graph.graph import (
     BACKWARD,
     BETWEEN,
     DATA,
     DEVICE_COMPUTES,
     EVALUATION,
     FORWARD,
+    HOST_TIME,
     N_PHASES,
     NEVER,
     OPTIMIZER,
     SENDING,
+    WORK_TIME,
     TimeCategory,
+    slots,
 )
-from harness.replay.suspect import HOST_TIME, WORK_TIME, Gain, ReplayContext, slots
+from harness.replay.measure.context import ReplayContext
+from harness.replay.remove.edits import TF32_CAREFUL, Edited, ideal, with_transfers
 from harness.theory.devices import rates_in_16_bits
-from harness.traces.trace import F64, I64
 
-
-@dataclass(frozen=True)
-class Edited:
-    """Every arc's length after the change. counted: the steps to look at, None: all that have settled. per: by how many
-    of today's micro-batches the changed step is larger. extra_ns: what a step takes beyond the replayed arcs. best: the
-    lengths at best, where `lengths` are careful; meaning: the change in words, where it depends on the job. work: by
-    what each process's device work is multiplied, where the arcs do not say it; shape (processes,)."""
-
-    lengths: I64
-    counted: NDArray[np.bool_] | None = None
-    per: int = 1
-    extra_ns: float = 0.0
-    best: I64 | None = None
-    meaning: str | None = None
-    work: F64 | None = None
-
-
+_DEVICE = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY)
+_ONCE = 0.03  # of the window: as the report calls a recording one of first use (harness/analysis)
+READY_NS = 1_500_000  # to take a batch that a worker has loaded: 1.4 to 2.4 ms in six of ten measurements on two cores
+# A worker's batch lies in shared memory, which the training maps and reads for the first time: 19.3 MB took 8 ms longer
+# than a second time (2.4 GB/s), and 5 ms longer than without workers in a public recording of a V100.
+FIRST_READ_GB_PER_S = 4
+_16_BITS = ("bf16", "fp16", "fp8", "fp4", "int8")
+_FULL = ("fp32", "tf32")
 Edit = Callable[[ReplayContext], Edited | None]
 
 
@@ -57,52 +49,6 @@ def without(context: ReplayContext, chosen: list[int]) -> Edited | None:
     factors = context.job.unchanged()
     factors[:, chosen] = 0
     return Edited(context.job.scaled(factors))
-
-
-def with_less(context: ReplayContext, process: int, chosen: list[int], less_ns: NDArray[np.float64]) -> I64:
-    """Every arc's length where a process has so much less time in these slots, by step. It is taken from each step's
-    longest arcs, since what is more than usual is at one place more often than everywhere."""
-    job, amounts = context.job, context.job.amounts
-    lengths: I64 = job.lengths.copy()
-    mine = np.isin(amounts.slot, chosen) & (job.process[amounts.arc] == process)
-    arc, which = np.unique(amounts.arc[mine], return_inverse=True)
-    ns = np.bincount(which, amounts.ns[mine], len(arc)).astype(np.int64)
-    for step in np.flatnonzero(less_ns > 0).tolist():
-        here = job.step[arc] == step
-        most = longest_of(ns[here], int(less_ns[step]))
-        lengths[arc[here]] -= np.maximum(ns[here] - most, 0)
-    return lengths
-
-
-def longest_of(ns: I64, less: int) -> int:
-    """The longest that any of these may be for all of them to be shorter by `less` together."""
-    ordered = np.sort(ns)[::-1]
-    ranks = np.arange(1, len(ordered) + 1)
-    saved = np.cumsum(ordered) - ranks * np.append(ordered[1:], 0)  # when the first k are cut to the next one
-    k = int(np.searchsorted(saved, less))
-    if k >= len(ordered):
-        return 0
-    return int((ordered[: k + 1].sum() - less) // (k + 1))
-
-
-def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
-    """What a step gains by each change, for the micro-batches that it has now."""
-    job = context.job
-    bests = [edited.best for edited in edits if edited.best is not None]
-    lengths = [job.lengths, *(edited.lengths for edited in edits)]
-    replayed = job.replay(np.stack([*lengths, *bests])).mean(axis=1)
-    at_best = iter(replayed[len(lengths) :])
-    usual = np.arange(replayed.shape[1]) >= context.settled
-    found = []
-    for edited, changed in zip(edits, replayed[1 : len(lengths)], strict=True):
-        counted = usual if edited.counted is None else edited.counted
-        after = (changed[counted] + edited.extra_ns) / edited.per
-        best = None if edited.best is None else next(at_best)[counted].astype(np.float64)
-        found.append(Gain(replayed[0][counted].astype(np.float64), after, best))
-    return found
-
-
-_DEVICE = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY)
 
 
 def accumulated(k: int) -> Edit:
@@ -129,9 +75,6 @@ def accumulated(k: int) -> Edit:
     return edit
 
 
-_ONCE = 0.03  # of the window: as the report calls a recording one of first use (harness/analysis)
-
-
 def larger(context: ReplayContext) -> Edited | None:
     """All work but the optimizer's twice, between the same gaps; one optimizer step and its messages for both. As much
     is evaluated for the same samples. Twice the data is loaded: what the host waits for it, in data loading and between
@@ -151,12 +94,6 @@ def larger(context: ReplayContext) -> Edited | None:
     return Edited(context.job.scaled(factors), per=2, work=1 + context.shares_of_batches)
 
 
-READY_NS = 1_500_000  # to take a batch that a worker has loaded: 1.4 to 2.4 ms in six of ten measurements on two cores
-# A worker's batch lies in shared memory, which the training maps and reads for the first time: 19.3 MB took 8 ms longer
-# than a second time (2.4 GB/s), and 5 ms longer than without workers in a public recording of a V100.
-FIRST_READ_GB_PER_S = 4
-
-
 def loaded_ahead(context: ReplayContext) -> Edited | None:
     """Batches that workers have loaded before they are needed: what is left is to take and to read each of them."""
     chosen = slots((TimeCategory.HOST_GAP, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD), DATA)
@@ -168,9 +105,6 @@ def loaded_ahead(context: ReplayContext) -> Edited | None:
     factors = context.job.unchanged()
     factors[:, chosen] = np.minimum(left_ns / np.maximum(waits, 1), 1)[:, None]
     return Edited(context.job.scaled(factors))
-
-
-TF32_CAREFUL = 1 / 1.5  # half of the bytes and twice the rate make 2; converting to 16 bits takes some of it
 
 
 def in_16_bits(context: ReplayContext) -> Edited | None:
@@ -198,10 +132,6 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
     return Edited(lengths, best=job.scaled(best), meaning=f"products in {half} ({said} times as fast)")
 
 
-_16_BITS = ("bf16", "fp16", "fp8", "fp4", "int8")
-_FULL = ("fp32", "tf32")
-
-
 def computes_in_16_bits(s: Summary) -> bool:
     """Whether the products of a job are in 16 bits or fewer: it asked for it, or most of their time is."""
     if isinstance(s.experiment, Experiment) and s.experiment.in_bf16:
@@ -223,21 +153,8 @@ def more_in_pipeline(context: ReplayContext) -> Edited | None:
     return Edited(context.job.lengths, per=2, extra_ns=float(np.max(busy)))
 
 
-BUCKET = 25 * 2**20  # bytes, PyTorch's own
-SMALL = 2**16  # bytes: a message of less takes about as long as an empty one
-MANY = 8  # messages of a step
-_REDUCES = ("all_reduce", "reduce_scatter")
-
-
-def ideal(context: ReplayContext) -> I64:
-    """Every arc's length where messages take no time: ranks still wait for each other."""
-    factors = context.job.unchanged()
-    factors[:, slots((TimeCategory.TRANSFER, TimeCategory.TRANSFER_HELD))] = 0
-    return context.job.scaled(factors)
-
-
 def free(context: ReplayContext) -> Edited | None:
-    return Edited(ideal(context)) if len(context.job.messages.arc) else None
+    return Edited(ideal(context.job)) if len(context.job.messages.arc) else None
 
 
 def changed(latency: float, inverse_bandwidth: float) -> Edit:
@@ -252,37 +169,6 @@ def changed(latency: float, inverse_bandwidth: float) -> Edit:
             return None
         alpha, beta = line.alpha_ns, line.beta_ns_per_byte * messages.bytes
         ratio = (latency * alpha + inverse_bandwidth * beta) / np.maximum(alpha + beta, 1)
-        return Edited(_with_transfers(context, np.where(messages.bytes > 0, ratio, 1)))
+        return Edited(with_transfers(context.job, np.where(messages.bytes > 0, ratio, 1)))
 
     return edit
-
-
-def small_buckets(context: ReplayContext) -> NDArray[np.bool_] | None:
-    """Which messages are gradients in buckets so small that the latency counts; None: they are not."""
-    job, messages = context.job, context.job.messages
-    phases = {PHASES[call.phase] for call in job.calls}
-    of_gradients = "backward" if phases & {"forward", "backward"} else "other"  # where no phase is known
-    gradient = [call.kind in _REDUCES and PHASES[call.phase] == of_gradients for call in job.calls]
-    reduces = np.array([*gradient, False])[messages.call]
-    each = np.count_nonzero(reduces) / job.measured.size
-    if each < MANY or (messages.bytes[reduces] < 0).any() or messages.bytes[reduces].mean() > SMALL:
-        return None
-    return reduces
-
-
-def larger_buckets(context: ReplayContext) -> Edited | None:
-    """Gradients in as few messages as buckets of 25 MB need, each with the latency of one of today's."""
-    reduces = small_buckets(context)
-    if reduces is None:
-        return None
-    job, messages = context.job, context.job.messages
-    now = np.count_nonzero(reduces) / job.measured.size
-    then = max(-(-int(messages.bytes[reduces].sum() / job.measured.size) // BUCKET), 1)
-    return Edited(_with_transfers(context, np.where(reduces, then / now, 1.0)))
-
-
-def _with_transfers(context: ReplayContext, ratio: NDArray[np.float64]) -> I64:
-    messages = context.job.messages
-    lengths: I64 = context.job.lengths.copy()
-    lengths[messages.arc] = np.rint(messages.ns * ratio).astype(np.int64)
-    return lengths
