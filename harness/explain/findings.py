@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.labels import are_cpus, cause_word, work_word
+from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost, WhatIf
 from harness.common.format import Scale, about, duration, middle, ordinal, percent
@@ -206,11 +207,11 @@ def period_words(every: int | None) -> str:
 
 
 def _place(s: Summary, found: TimeLost) -> str:
-    if found.phase == "between steps":
+    if found.phase == Phase.BETWEEN.label:
         return " between the steps"
-    if found.phase == "other" and found.cause == "tiny-kernels" and are_cpus(s.devices):
+    if found.phase == Phase.OTHER.label and found.cause == "tiny-kernels" and are_cpus(s.devices):
         return " outside of forward, backward and optimizer"
-    return f" in {found.phase}" if found.phase not in (None, "other") else ""
+    return f" in {found.phase}" if found.phase not in (None, Phase.OTHER.label) else ""
 
 
 def _who(s: Summary, found: TimeLost) -> str:

@@ -9,6 +9,7 @@ from harness.analysis import device_time
 from harness.analysis.labels import are_cpus
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import waiting_share
+from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost
 from harness.analysis.summary.problem_texts import CROWDED
@@ -98,7 +99,7 @@ def _records_the_host(s: Summary) -> str | None:
 
 def _launch_bound(s: Summary, found: TimeLost) -> Reason:
     own = _plain(s, found)
-    if found.phase == "optimizer" and not are_cpus(s.devices):
+    if found.phase == Phase.OPTIMIZER.label and not are_cpus(s.devices):
         fewer = Change("an optimizer of few kernels: fused=True, or foreach=True (torch.optim)")
         own = own._replace(changes=(fewer, *own.changes))
     if found.basis != "share":

@@ -11,9 +11,10 @@ import numpy as np
 from harness.analysis import device_time
 from harness.analysis.metrics import waiting_share
 from harness.analysis.process.kinds import LAYOUT
+from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Device, Pipeline, PipelineStage, RankTraining, Summary
 from harness.replay.attribute.suspect import Cause, Suspect
-from harness.replay.graph.graph import BACKWARD, TimeCategory, slots
+from harness.replay.graph.graph import TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import TF32_CAREFUL, ideal, larger_buckets, small_buckets, with_less
 from harness.theory.devices import peak_flops_per_s
@@ -44,7 +45,7 @@ def buckets(context: ReplayContext) -> Iterator[Suspect]:
         return
     each, size = np.count_nonzero(small) / context.job.measured.size, context.job.messages.bytes[small].mean()
     said = f"{each:.0f} messages of {size / 1e3:.0f} kB in each step"
-    yield replace(_steady(context, Cause.SMALL_BUCKETS, edited.lengths, None), phase=BACKWARD, evidence=said)
+    yield replace(_steady(context, Cause.SMALL_BUCKETS, edited.lengths, None), phase=Phase.BACKWARD, evidence=said)
 
 
 def bubble(context: ReplayContext) -> Iterator[Suspect]:
@@ -98,10 +99,12 @@ def anomaly_mode(context: ReplayContext) -> Iterator[Suspect]:
             return
         found.append(count)
         less = np.full(context.step_count, ns)
-        lengths = np.minimum(lengths, with_less(context.job, process, slots((TimeCategory.HOST_WORK,), BACKWARD), less))
+        lengths = np.minimum(
+            lengths, with_less(context.job, process, slots((TimeCategory.HOST_WORK,), Phase.BACKWARD), less)
+        )
     each = float(np.mean(found))
     said = f"aten::isnan, {_CHECK} and aten::item, {each:.0f} times in each step"
-    yield replace(_steady(context, Cause.ANOMALY_MODE, lengths, None), phase=BACKWARD, what=said)
+    yield replace(_steady(context, Cause.ANOMALY_MODE, lengths, None), phase=Phase.BACKWARD, what=said)
 
 
 def _checks(context: ReplayContext, process: int) -> tuple[int, float]:

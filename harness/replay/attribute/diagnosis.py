@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.part import RankPart
-from harness.analysis.process.phases import PHASES
+from harness.analysis.process.phases import PHASES, Phase
 from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, WhatIf
 from harness.analysis.summary.problem_texts import NO_KERNEL
 from harness.replay.attribute.causes import CAUSES, suspects
@@ -20,15 +20,7 @@ from harness.replay.attribute.remainder import changes_work, limit_ns, remainder
 from harness.replay.attribute.suspect import Cause, Suspect
 from harness.replay.attribute.what_ifs import WHAT_IFS, WhatIfKind
 from harness.replay.graph.collectives import EARLY, WAITED_NS
-from harness.replay.graph.graph import (
-    BACKWARD,
-    DEVICE_COMPUTES,
-    FORWARD,
-    JobGraph,
-    NoOrderError,
-    TimeCategory,
-    unpack_graph,
-)
+from harness.replay.graph.graph import DEVICE_COMPUTES, JobGraph, NoOrderError, TimeCategory, unpack_graph
 from harness.replay.graph.job import join_job
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import Edited, ideal
@@ -181,7 +173,7 @@ def _model_work(context: ReplayContext) -> int | None:
     work = context.of(DEVICE_COMPUTES)
     if not work.any():
         operators = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT)
-        work = context.of(operators, FORWARD) + context.of(operators, BACKWARD)
+        work = context.of(operators, Phase.FORWARD) + context.of(operators, Phase.BACKWARD)
     return round(float(np.median(work.mean(axis=0)))) or None
 
 

@@ -13,26 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.host_calls import CAUSES as IDLE_CAUSES
-from harness.analysis.process.phases import INFERRED, PHASES
+from harness.analysis.process.phases import INFERRED, PHASES, Phase
 from harness.analysis.summary import HostActivity
 from harness.common.format import percent
 from harness.common.metrics_lines import how_many
 from harness.replay.attribute.suspect import Cause, Suspect
-from harness.replay.graph.graph import (
-    BACKWARD,
-    BETWEEN,
-    DATA,
-    EVALUATION,
-    FORWARD,
-    HOST_TIME,
-    NEVER,
-    OPTIMIZER,
-    OTHER,
-    WORK_TIME,
-    ProcessGraph,
-    TimeCategory,
-    slots,
-)
+from harness.replay.graph.graph import HOST_TIME, NEVER, WORK_TIME, ProcessGraph, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.measure.hits import LEAST, MOSTLY, culprits, hit, in_steps, is_regular, period
 from harness.replay.remove.edits import rows_of, without_activities
@@ -40,7 +26,7 @@ from harness.traces.vocabulary import OFF_CORE
 
 STALLED = (TimeCategory.HOST_STALL,)
 HELD = (TimeCategory.HOST_STALL, TimeCategory.HOST_HELD)
-STALLING = (FORWARD, BACKWARD, OPTIMIZER, BETWEEN, OTHER)
+STALLING = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.BETWEEN, Phase.OTHER)
 CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines are a thousandth
 SLOW_DATA = 0.05  # of a step: loading data takes some time in every program
 _MOST = 0.5
@@ -105,12 +91,12 @@ def data(context: ReplayContext) -> Iterator[Suspect]:
         return  # told by `activities`
     least = SLOW_DATA * context.step_ns
     categories: tuple[TimeCategory, ...] = HELD
-    if context.of((TimeCategory.HOST_GAP,), DATA).mean() > least:
+    if context.of((TimeCategory.HOST_GAP,), Phase.DATA).mean() > least:
         categories = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, *HELD)
-    if context.of(categories, DATA).mean(axis=1).max() > least:
-        found = without_time(context, Cause.DATA_STALL, slots(categories, DATA), DATA)
+    if context.of(categories, Phase.DATA).mean(axis=1).max() > least:
+        found = without_time(context, Cause.DATA_STALL, slots(categories, Phase.DATA), Phase.DATA)
         for own in found:
-            if not _of_stops(context, DATA)[list(own.processes)].all() and not _is_told(context, own):
+            if not _of_stops(context, Phase.DATA)[list(own.processes)].all() and not _is_told(context, own):
                 yield own
 
 
@@ -149,16 +135,23 @@ def tiny(context: ReplayContext) -> Iterator[Suspect]:
     """The host needs much time between operators: in the model's phases, or in other code with many operators."""
     if not context.on_cpu:
         return  # told by `activities`
-    for phases, least in (((FORWARD, BACKWARD, OPTIMIZER), _LAUNCHING), ((OTHER, BETWEEN), _LAUNCHING_ELSEWHERE)):
+    for phases, least in (
+        ((Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER), _LAUNCHING),
+        ((Phase.OTHER, Phase.BETWEEN), _LAUNCHING_ELSEWHERE),
+    ):
         chosen = [s for phase in phases for s in slots((TimeCategory.HOST_GAP,), phase)]
         between = float(context.time_ns[:, :, chosen].sum(axis=2).mean())
         inside = sum(float(context.of(WORK_TIME, phase).mean()) for phase in phases)
         if between <= least * context.step_ns:
             continue
         # other code may be Python that calls few operators; and without lines nobody finds it
-        if FORWARD not in phases and (between > inside or not any(own.code_lines for own in context.job.processes)):
+        if Phase.FORWARD not in phases and (
+            between > inside or not any(own.code_lines for own in context.job.processes)
+        ):
             continue
-        for found in without_time(context, Cause.TINY_KERNELS, chosen, None if FORWARD in phases else OTHER):
+        for found in without_time(
+            context, Cause.TINY_KERNELS, chosen, None if Phase.FORWARD in phases else Phase.OTHER
+        ):
             said = f"{between / context.step_ns:.0%} of a step between operators"
             yield replace(found, evidence=said, standing=True, profiler_fraction=_profiler_fraction(context, phases))
 
@@ -173,12 +166,12 @@ def _profiler_fraction(context: ReplayContext, phases: tuple[int, ...]) -> float
 
 def evaluation(context: ReplayContext) -> Iterator[Suspect]:
     """Forward passes without gradients between the steps, with their data: as much as the program asks for."""
-    chosen = [*slots((*HOST_TIME, TimeCategory.WAIT_TAIL), EVALUATION), *slots((TimeCategory.DEVICE_EVALUATION,))]
-    for found in without_time(context, Cause.EVALUATION, chosen, EVALUATION):
+    chosen = [*slots((*HOST_TIME, TimeCategory.WAIT_TAIL), Phase.EVALUATION), *slots((TimeCategory.DEVICE_EVALUATION,))]
+    for found in without_time(context, Cause.EVALUATION, chosen, Phase.EVALUATION):
         if _is_told(context, found):
             continue
         lengths = found.lengths
-        rows = [at for at in rows_of(context.job, IDLE_CAUSES, (EVALUATION,)) if at[0] in found.processes]
+        rows = [at for at in rows_of(context.job, IDLE_CAUSES, (Phase.EVALUATION,)) if at[0] in found.processes]
         if lengths is not None and rows:
             lengths = context.job.least([lengths, without_activities(context.job, rows)])
         own_ns = 0.0
@@ -196,12 +189,14 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
         scattered = _scattered(own, context.step_count)
         without = any(own.activities[row].what == OFF_CORE for row in scattered)
         for row, activity in enumerate(own.activities):
-            if activity.phase == PHASES[EVALUATION]:
+            if activity.phase == Phase.EVALUATION.label:
                 continue  # told by `evaluation`
             cause, alike = OF_IDLE_TIME.get(activity.cause), None
             if row in scattered:
                 cause = Cause.NOISY_NEIGHBOUR if without else Cause.INTERRUPTED
-            elif activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):
+            elif activity.phase == Phase.BETWEEN.label and (
+                activity.cause == "not recorded" or activity.kind == "wait"
+            ):
                 cause = Cause.BETWEEN_STEPS
             elif cause in _ONE_EACH:
                 alike = _place_of(activity)
@@ -347,7 +342,7 @@ def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[S
     job, count = context.job, int(context.counted("continued")[list(processes)].max())
     amounts = job.amounts
     held = np.isin(amounts.slot, slots((TimeCategory.HOST_HELD,))) & np.isin(job.process[amounts.arc], processes)
-    for phase in (DATA, *STALLING):
+    for phase in (Phase.DATA, *STALLING):
         own = np.flatnonzero(_of_stops(context, phase))
         held |= np.isin(amounts.slot, slots(STALLED, phase)) & np.isin(job.process[amounts.arc], own)
     held |= np.isin(amounts.slot, slots((TimeCategory.TRANSFER_HELD, TimeCategory.WAIT_HELD)))

@@ -10,20 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.phases import Phase
 from harness.analysis.summary import CodeLocation, LineShare
 from harness.replay.attribute.host_causes import counterfactual
 from harness.replay.attribute.suspect import Cause, Suspect
-from harness.replay.graph.graph import (
-    BACKWARD,
-    FORWARD,
-    HOST_TIME,
-    N_PHASES,
-    SLOTS,
-    WORK_TIME,
-    ProcessGraph,
-    TimeCategory,
-    slots,
-)
+from harness.replay.graph.graph import HOST_TIME, N_PHASES, SLOTS, WORK_TIME, ProcessGraph, TimeCategory, slots
 from harness.replay.measure.context import NOT_THERE, Frame, ReplayContext, frames_of
 from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64
@@ -220,8 +211,8 @@ class _Table:
         chosen, is_more = _slots_of(self._suspect)
         if self._suspect.cause is not Cause.TINY_KERNELS:
             return self._lost(chosen, is_more)
-        backward = chosen % N_PHASES == BACKWARD
-        forward = self._lost(chosen[chosen % N_PHASES == FORWARD], is_more)
+        backward = chosen % N_PHASES == Phase.BACKWARD
+        forward = self._lost(chosen[chosen % N_PHASES == Phase.FORWARD], is_more)
         rest = self._lost(chosen[~backward], is_more)
         found: F64 = rest + _parts(forward) * self._lost(chosen[backward], is_more).sum()
         return found

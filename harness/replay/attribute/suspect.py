@@ -50,7 +50,7 @@ class Cause(str, Enum):
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
+    """A cause at its place. processes: indices of those that do it. phase: None: in no single one.
     steps: which of the counted steps it hits. lengths: every arc's length without it; None: no arcs show it. saved_ns:
     what each of the steps saves at most, as the devices' time shows; None: it has no such limit. evidence: numbers in
     words. standing: a steady loss, present in every step, which a change of the experiment improves. counted: its

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.analysis.process.phases import PHASES
+from harness.analysis.process.phases import Phase
 from harness.replay.attribute.causes import Rule
 from harness.replay.attribute.host_causes import STALLED, STALLS, sending, stopped, without_core
 from harness.replay.attribute.rank_causes import heavier, uneven
-from harness.replay.graph.graph import BACKWARD, BETWEEN, FORWARD, OPTIMIZER, OTHER, TimeCategory, slots
+from harness.replay.graph.graph import TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove import changes
 from harness.replay.remove.changes import Edit, without
@@ -32,7 +32,7 @@ class WhatIfKind:
     operators: bool = False
 
 
-def _without_stalls(*phases: int) -> Edit:
+def _without_stalls(*phases: Phase) -> Edit:
     """On a GPU what the host did while the devices had no work; else what is longer than usual."""
 
     def edit(context: ReplayContext) -> Edited | None:
@@ -58,20 +58,22 @@ def _no_gaps(context: ReplayContext) -> Edited | None:
     if not context.on_cpu:
         return without(context, slots((TimeCategory.HOST_GAP, TimeCategory.HOST_WORK)))
     gaps = (TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)
-    return without(context, [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots(gaps, phase)])
+    return without(
+        context, [s for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER) for s in slots(gaps, phase)]
+    )
 
 
 WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind("no-data-stall", "data loaded ahead, by workers", changes.loaded_ahead),
     *(
         WhatIfKind(
-            f"no-host-stall-{PHASES[phase]}",
-            f"no stall longer than the median gap in {PHASES[phase]}",
+            f"no-host-stall-{phase.label}",
+            f"no stall longer than the median gap in {phase.label}",
             _without_stalls(phase),
         )
-        for phase in (FORWARD, BACKWARD, OPTIMIZER)
+        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
     ),
-    WhatIfKind("no-checkpoint", "no stall between the phases", _without_stalls(OTHER, BETWEEN)),
+    WhatIfKind("no-checkpoint", "no stall between the phases", _without_stalls(Phase.OTHER, Phase.BETWEEN)),
     WhatIfKind("no-pause", "no process that is stopped or falls behind", _without_found(stopped), operators=True),
     WhatIfKind(
         "no-noisy-neighbour",

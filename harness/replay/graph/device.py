@@ -19,7 +19,7 @@ from harness.analysis.process.first_use import LONG_CALL_NS
 from harness.analysis.process.host_calls import blocks, only_waits
 from harness.analysis.process.idle import COMPUTE, MEMORY, NOT_WORK
 from harness.analysis.process.kinds import LAYOUT
-from harness.analysis.process.phases import EVALUATION, OTHER, phases
+from harness.analysis.process.phases import Phase, phases
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.graph.builder import Builder, HostThread, from_table
 from harness.replay.graph.graph import DEVICE_COMPUTES, TimeCategory, slot
@@ -394,5 +394,5 @@ def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     table = np.array([_CATEGORIES.index(category) for category in of_kind] or [0])
     copies = m.kinds.event_class == MEMORY
     found = np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])
-    phase = np.append(phases(m.view.ranges, m.view.names, m.nesting), OTHER)[m.owner]
-    return np.where(phase == EVALUATION, _CATEGORIES.index(TimeCategory.DEVICE_EVALUATION), found)
+    phase = np.append(phases(m.view.ranges, m.view.names, m.nesting), Phase.OTHER)[m.owner]
+    return np.where(phase == Phase.EVALUATION, _CATEGORIES.index(TimeCategory.DEVICE_EVALUATION), found)

@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.part import deserialize, serialize
-from harness.analysis.process.phases import PHASES
+from harness.analysis.process.phases import Phase
 from harness.analysis.summary import HostActivity
 from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64, I64
 
-N_PHASES = len(PHASES)
-FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, EVALUATION, BETWEEN, OTHER = range(N_PHASES)  # indices into PHASES
+N_PHASES = len(Phase)
 
 
 class TimeCategory(IntEnum):
@@ -74,7 +73,7 @@ NEVER = -(10**15)  # an arc of this length makes nothing wait
 
 
 def slot(category: int, phase: int = N_PHASES - 1) -> int:
-    """The slot of a category in a phase, an index into PHASES; device time is in the last one."""
+    """The slot of a category in a phase; device time is in the last one."""
     return category * N_PHASES + phase
 
 
@@ -240,7 +239,7 @@ class Messages(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A kind of collective, and the phase of training (an index into PHASES) that issues it."""
+    """A kind of collective, and the phase of training that issues it."""
 
     kind: str
     phase: int

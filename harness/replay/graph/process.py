@@ -13,10 +13,11 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
 from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within, union
+from harness.analysis.process.phases import Phase
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.replay.graph import cpu_collectives, device
 from harness.replay.graph.builder import Builder, HostSegments, HostThread, activity_segments
-from harness.replay.graph.graph import DATA, N_PHASES, ProcessGraph, TimeCategory, slot
+from harness.replay.graph.graph import N_PHASES, ProcessGraph, TimeCategory, slot
 from harness.replay.graph.host import host_segments
 from harness.replay.graph.lines import HostSteps, line_times
 from harness.traces.sampled_lines import SampledLines
@@ -130,7 +131,7 @@ def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, 
     since[again] = ranges.start_ns[rows[again]]
     nodes = thread.mark(builder, came, since)
     arcs = builder.add_arcs(nodes[again - 1], nodes[again])
-    builder.give_slot(arcs, slot(TimeCategory.HOST_STALL, DATA), came[again] - came[again - 1])
+    builder.give_slot(arcs, slot(TimeCategory.HOST_STALL, Phase.DATA), came[again] - came[again - 1])
     builder.repeated.append(arcs)
     builder.give_activities(thread.activities.between(since[again], came[again], arcs))
     builder.waits.append(arcs)

@@ -13,20 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.part import RankPart, unpack_tables
+from harness.analysis.process.phases import Phase
 from harness.analysis.summary import RankTraining, Summary, TimeSplit
-from harness.replay.graph.graph import (
-    BACKWARD,
-    FORWARD,
-    HOST_TIME,
-    N_PHASES,
-    OPTIMIZER,
-    SLOTS,
-    WORK_TIME,
-    JobGraph,
-    LineTimes,
-    TimeCategory,
-    slots,
-)
+from harness.replay.graph.graph import HOST_TIME, N_PHASES, SLOTS, WORK_TIME, JobGraph, LineTimes, TimeCategory, slots
 from harness.replay.measure.hits import FEWEST, LARGE, LEAST, runs_in
 from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64
@@ -66,7 +55,7 @@ class ReplayContext:
     def shares_of_passes(self) -> F64:
         """Which part of each process's work grows with the micro-batch: all but the optimizer's; 1 where neither a
         forward nor a backward pass is known."""
-        return self._but_the_optimizers(("evaluation",))
+        return self._but_the_optimizers((Phase.EVALUATION.label,))
 
     @cached_property
     def shares_of_batches(self) -> F64:
@@ -78,8 +67,8 @@ class ReplayContext:
         for process in range(self.processes):
             for part in self._parts_of(process):
                 computed = {name: row[2] or 0 for name, row in part.phases.items() if name not in without}
-                if computed.get("forward") or computed.get("backward"):
-                    found[process] = 1 - computed.get("optimizer", 0) / sum(computed.values())
+                if computed.get(Phase.FORWARD.label) or computed.get(Phase.BACKWARD.label):
+                    found[process] = 1 - computed.get(Phase.OPTIMIZER.label, 0) / sum(computed.values())
         return found
 
     @cached_property
@@ -144,7 +133,7 @@ class ReplayContext:
         lines, times = [own.code_lines for own in processes], [own.line_times for own in processes]
         chosen = np.array(slots((*HOST_TIME, *WORK_TIME)))
         if any(call.kind == "send" for call in self.job.calls):  # stages of a pipeline have each their own model
-            chosen = chosen[~np.isin(chosen % N_PHASES, (FORWARD, BACKWARD, OPTIMIZER))]
+            chosen = chosen[~np.isin(chosen % N_PHASES, (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))]
         found = own_code(lines, times, chosen, self.step_count)
         whole = np.zeros((len(processes), SLOTS))
         for own in found:

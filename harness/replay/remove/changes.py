@@ -7,26 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.analysis.process.copies import TO_DEVICE
-from harness.analysis.process.phases import PHASES
+from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Summary
 from harness.common.alpha_beta import fit_alpha_beta
 from harness.experiment.base import Experiment
-from harness.replay.graph.graph import (
-    BACKWARD,
-    BETWEEN,
-    DATA,
-    DEVICE_COMPUTES,
-    EVALUATION,
-    FORWARD,
-    HOST_TIME,
-    N_PHASES,
-    NEVER,
-    OPTIMIZER,
-    SENDING,
-    WORK_TIME,
-    TimeCategory,
-    slots,
-)
+from harness.replay.graph.graph import DEVICE_COMPUTES, HOST_TIME, N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import TF32_CAREFUL, Edited, ideal, with_transfers
 from harness.theory.devices import rates_in_16_bits
@@ -58,13 +43,13 @@ def accumulated(k: int) -> Edit:
     def edit(context: ReplayContext) -> Edited | None:
         job = context.job
         steps = job.step_begin.shape[1]
-        reduces = {(call.kind, PHASES[call.phase]) for call in job.calls}
-        if reduces != {("all_reduce", "backward")} or steps - context.settled < k or job.alone:
+        reduces = {(call.kind, call.phase) for call in job.calls}
+        if reduces != {("all_reduce", Phase.BACKWARD)} or steps - context.settled < k or job.alone:
             return None
         counted = np.arange(steps) >= steps - (steps - context.settled) // k * k  # the last whole groups of k
         quiet = np.arange(steps) % k != (steps - 1) % k
         factors = job.unchanged()
-        factors[:, slots((*HOST_TIME,), OPTIMIZER)] = 0
+        factors[:, slots((*HOST_TIME,), Phase.OPTIMIZER)] = 0
         factors[:, slots(_DEVICE)] = context.shares_of_passes[:, None]
         lengths = job.scaled(factors, quiet)
         unsent = np.append(quiet, False)[job.step[job.messages.arc]]
@@ -86,9 +71,9 @@ def larger(context: ReplayContext) -> Edited | None:
     if once or not all(own.marked for own in context.job.processes) or not context.of(WORK_TIME).any():
         return None
     factors = context.job.unchanged()
-    for phase in (phase for phase in range(N_PHASES) if phase != OPTIMIZER):
+    for phase in (phase for phase in range(N_PHASES) if phase != Phase.OPTIMIZER):
         factors[:, slots((TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT), phase)] = 2
-    factors[:, [s for phase in (DATA, BETWEEN, EVALUATION) for s in slots(HOST_TIME, phase)]] = 2
+    factors[:, [s for phase in (Phase.DATA, Phase.BETWEEN, Phase.EVALUATION) for s in slots(HOST_TIME, phase)]] = 2
     factors[:, slots(_DEVICE)] = 1 + context.shares_of_passes[:, None]
     factors[:, slots((TimeCategory.DEVICE_EVALUATION,))] = 2
     return Edited(context.job.scaled(factors), per=2, work=1 + context.shares_of_batches)
@@ -96,7 +81,7 @@ def larger(context: ReplayContext) -> Edited | None:
 
 def loaded_ahead(context: ReplayContext) -> Edited | None:
     """Batches that workers have loaded before they are needed: what is left is to take and to read each of them."""
-    chosen = slots((TimeCategory.HOST_GAP, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD), DATA)
+    chosen = slots((TimeCategory.HOST_GAP, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD), Phase.DATA)
     waits = context.time_ns[:, :, chosen].sum(axis=2).mean(axis=1)
     copied = sum(copy.bytes for copy in context.summary.copies if copy.direction == TO_DEVICE)
     left_ns = READY_NS + copied / max(context.summary.steps.counted, 1) / FIRST_READ_GB_PER_S
@@ -147,7 +132,9 @@ def more_in_pipeline(context: ReplayContext) -> Edited | None:
     if not any(call.kind == "send" for call in context.job.calls):
         return None
     if context.on_cpu:
-        busy = sum(context.of(HOST_TIME, phase).mean(axis=1) for phase in (FORWARD, BACKWARD, SENDING))
+        busy = sum(
+            context.of(HOST_TIME, phase).mean(axis=1) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.SEND_RECV)
+        )
     else:
         busy = context.of(WORK_TIME).mean(axis=1) * context.shares_of_passes
     return Edited(context.job.lengths, per=2, extra_ns=float(np.max(busy)))

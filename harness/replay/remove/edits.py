@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.phases import PHASES
+from harness.analysis.process.phases import Phase
 from harness.replay.graph.graph import NEVER, JobGraph, TimeCategory, slots
 from harness.traces.trace import F64, I64
 
@@ -72,9 +72,9 @@ def ideal(job: JobGraph) -> I64:
 def small_buckets(job: JobGraph) -> NDArray[np.bool_] | None:
     """Which messages are gradients in buckets so small that the latency counts; None: they are not."""
     messages = job.messages
-    phases = {PHASES[call.phase] for call in job.calls}
-    of_gradients = "backward" if phases & {"forward", "backward"} else "other"  # where no phase is known
-    gradient = [call.kind in _REDUCES and PHASES[call.phase] == of_gradients for call in job.calls]
+    phases = {call.phase for call in job.calls}
+    of_gradients = Phase.BACKWARD if phases & {Phase.FORWARD, Phase.BACKWARD} else Phase.OTHER  # no phase is known
+    gradient = [call.kind in _REDUCES and call.phase == of_gradients for call in job.calls]
     reduces = np.array([*gradient, False])[messages.call]
     each = np.count_nonzero(reduces) / job.measured.size
     if each < MANY or (messages.bytes[reduces] < 0).any() or messages.bytes[reduces].mean() > SMALL:
@@ -100,9 +100,9 @@ def with_transfers(job: JobGraph, ratio: NDArray[np.float64]) -> I64:
     return lengths
 
 
-def rows_of(job: JobGraph, causes: tuple[str, ...], phases: tuple[int, ...]) -> list[tuple[int, int]]:
+def rows_of(job: JobGraph, causes: tuple[str, ...], phases: tuple[Phase, ...]) -> list[tuple[int, int]]:
     """The process and row of the activities with one of these causes, in one of these phases."""
-    names = [PHASES[phase] for phase in phases]
+    names = [phase.label for phase in phases]
     return [
         (process, row)
         for process, own in enumerate(job.processes)
