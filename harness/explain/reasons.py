@@ -29,6 +29,7 @@ from harness.explain.copies import CopiedJob, copy_causes
 from harness.explain.messages import advice_of, excess, least_waiting, named, why_not_split, why_single
 from harness.replay.attribute.causes import CAUSES, FEWER_RANKS
 from harness.replay.attribute.device_causes import bubble_communication, has_bf16
+from harness.replay.attribute.suspect import Cause
 
 _WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
 _UNEVEN = 1.5  # times the expected bubble: from here the bubble has another cause beside the schedule
@@ -257,16 +258,16 @@ def _bubble(s: Summary, found: TimeLost) -> Reason:
 
 
 _REASONS: dict[str, Callable[[Summary, TimeLost], Reason]] = {
-    "data-stall": _data,
-    "host-stall": _host_stall,
-    "between-steps": _host_stall,
-    "tiny-kernels": _launch_bound,
-    "sync": _synchronisation,
-    "communication": _communication,
-    "small-buckets": _of_messages,
-    "slow-link": _of_messages,
-    "copies": _copies,
-    "fp32": _precision,
-    "bubble": _bubble,
-    "late-rank": _late_rank,
+    Cause.DATA_STALL: _data,
+    Cause.HOST_STALL: _host_stall,
+    Cause.BETWEEN_STEPS: _host_stall,
+    Cause.TINY_KERNELS: _launch_bound,
+    Cause.SYNCHRONISATION: _synchronisation,
+    Cause.COMMUNICATION: _communication,
+    Cause.SMALL_BUCKETS: _of_messages,
+    Cause.SLOW_LINK: _of_messages,
+    Cause.COPIES: _copies,
+    Cause.PRECISION: _precision,
+    Cause.BUBBLE: _bubble,
+    Cause.LATE_RANK: _late_rank,
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.analysis import device_time
 from harness.analysis.metrics import waiting_share
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.kinds import LAYOUT
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Device, Pipeline, PipelineStage, RankTraining, Summary
@@ -127,7 +128,7 @@ def communication_share(s: Summary) -> float | None:
     if exposed is None:
         return None
     in_schedule = _of_stages(s.pipeline, lambda x: x.bubble_communication_ns + x.work_send_recv_ns)
-    return exposed + (idle("communication")(s) or 0.0) - in_schedule
+    return exposed + (idle(IdleTime.COMMUNICATION.label)(s) or 0.0) - in_schedule
 
 
 def idle(*causes: str) -> Callable[[Summary], float | None]:
@@ -178,7 +179,7 @@ def straggler_share(s: Summary) -> float | None:
 def data_share(s: Summary) -> float | None:
     """Idle time for data; without devices the slowest rank's data loading by the training's own clock."""
     if s.devices:
-        return idle("data loading")(s)
+        return idle(IdleTime.DATA.label)(s)
     rank = slowest(s)
     return (rank.median_data_ns or 0) / (rank.median_step_ns or 1) if rank else None
 

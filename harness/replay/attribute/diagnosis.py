@@ -17,7 +17,7 @@ from harness.analysis.summary.problem_texts import NO_KERNEL
 from harness.replay.attribute.causes import CAUSES, suspects
 from harness.replay.attribute.line_shares import joined_stalls, line_shares
 from harness.replay.attribute.remainder import changes_work, limit_ns, remainder, without_all
-from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.attribute.suspect import Suspect
 from harness.replay.attribute.what_ifs import WHAT_IFS, WhatIfKind
 from harness.replay.graph.collectives import EARLY, WAITED_NS
 from harness.replay.graph.graph import DEVICE_COMPUTES, JobGraph, NoOrderError, TimeCategory, unpack_graph
@@ -32,10 +32,6 @@ NOTICEABLE = 0.03  # of the step; a smaller loss is not told
 IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
 CROWDED = 0.1  # of the step without a core, from which others hide what a rank loses
 BETWEEN_RUNS = 0.05  # of the step: by how much two runs differ on CPUs beyond their steps' noise (diagnosis.md)
-GENERAL: dict[Cause, tuple[Cause, ...]] = {  # with the causes that are a part of each; none: every departure
-    Cause.INTERRUPTED: (),
-    Cause.COMMUNICATION: (Cause.SMALL_BUCKETS, Cause.SLOW_LINK),
-}
 _HALF = 0.5  # of a step, at least, in which a busy machine's ranks count as running
 WORTH = 0.005  # of the step; a smaller change is not listed
 
@@ -141,10 +137,11 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
     """What a general cause costs beyond the specific ones that are a part of it: more work of a rank also holds its
     operators up, and small buckets are exposed communication. None where it is no general cause, or none of its
     specific ones was noticed."""
-    if suspect.cause not in GENERAL or suspect.lengths is None:
+    of_it = CAUSES[suspect.cause].beyond
+    if of_it is None or suspect.lengths is None:
         return None
-    of_it = GENERAL[suspect.cause]
-    parts = [o for o in noticed if (o.cause in of_it if of_it else not o.standing and o.cause not in GENERAL)]
+    departures = [o for o in noticed if not o.standing and CAUSES[o.cause].beyond is None]
+    parts = [o for o in noticed if o.cause in of_it] if of_it else departures
     specific = [other.lengths for other in parts if other.lengths is not None]
     if not specific:
         return None
@@ -199,7 +196,7 @@ def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
     share = gain.mean_ns / (_with_cores_ns(context) if suspect.alone else context.step_ns)
     least = NOTICEABLE if suspect.counted or suspect.is_regular else IRREGULAR
     # a device was seen without work because of it: a long wait in a single step is no noise of the steps
-    seen = suspect.saved_ns is not None and CAUSES[suspect.cause.value].of_host and not context.on_cpu
+    seen = suspect.saved_ns is not None and CAUSES[suspect.cause].of_host and not context.on_cpu
     return (interval is None or interval[0] > 0 or seen) and share >= least
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.host_calls import CAUSES as IDLE_CAUSES
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.phases import INFERRED, PHASES, Phase
 from harness.analysis.summary import HostActivity
 from harness.common.format import percent
@@ -36,29 +37,30 @@ _LAUNCHING = 0.1  # of a step between operators, from which the operators are ca
 _LAUNCHING_ELSEWHERE = 0.05  # the same outside of the model's phases
 STEADY = (Cause.TINY_KERNELS, Cause.SYNCHRONISATION, Cause.BLOCKING_COPY, Cause.ALLOCATION, Cause.DATA_STALL)
 _RUNNING = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.HOST_GAP)
-_COLLECTING = "garbage collection"
+_COLLECTING = IdleTime.COLLECTOR.label
 OF_IDLE_TIME = {
-    "data loading": Cause.DATA_STALL,
-    "synchronisation": Cause.SYNCHRONISATION,
-    "blocking copy": Cause.BLOCKING_COPY,
-    "allocation": Cause.ALLOCATION,
-    "first use": Cause.FIRST_USE,
-    "graph capture": Cause.FIRST_USE,
+    IdleTime.DATA.label: Cause.DATA_STALL,
+    IdleTime.SYNCHRONISATION.label: Cause.SYNCHRONISATION,
+    IdleTime.COPY.label: Cause.BLOCKING_COPY,
+    IdleTime.ALLOCATION.label: Cause.ALLOCATION,
+    IdleTime.FIRST_USE.label: Cause.FIRST_USE,
+    IdleTime.CAPTURE.label: Cause.FIRST_USE,
     _COLLECTING: Cause.GARBAGE,
-    "launch-bound": Cause.TINY_KERNELS,
-    "host work": Cause.HOST_STALL,
-    "not recorded": Cause.HOST_STALL,
+    IdleTime.LAUNCH.label: Cause.TINY_KERNELS,
+    IdleTime.HOST.label: Cause.HOST_STALL,
+    IdleTime.NOT_RECORDED.label: Cause.HOST_STALL,
 }
 _ANYWHERE = (Cause.INTERRUPTED, Cause.NOISY_NEIGHBOUR)  # in no single place
 _FEW_STEPS = 5  # of fewer it is not known what is at changing places
 _PLACES = 3
 _NEARLY_ALL = 0.9  # of the steps
 STEADY_WAITS = (Cause.SYNCHRONISATION, Cause.ALLOCATION)  # what the host does next costs time because of them
-_UNEXPECTED = ("host work", "not recorded")
+_UNEXPECTED = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label)
 _OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
 _SAMPLED = ("sample", "os call", "wait")  # kinds of activities that say where a thread was, not what the program did
-_ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
-STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
+ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
+# Causes of idle time that are stalls of the host.
+STALLS = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label, IdleTime.ALLOCATION.label, _COLLECTING)
 _PROFILERS = re.compile(
     r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#|enumerate\(DataLoader\)#)"
 )  # what PyTorch puts before a name
@@ -195,10 +197,10 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
             if row in scattered:
                 cause = Cause.NOISY_NEIGHBOUR if without else Cause.INTERRUPTED
             elif activity.phase == Phase.BETWEEN.label and (
-                activity.cause == "not recorded" or activity.kind == "wait"
+                activity.cause == IdleTime.NOT_RECORDED.label or activity.kind == "wait"
             ):
                 cause = Cause.BETWEEN_STEPS
-            elif cause in _ONE_EACH:
+            elif cause in ONE_EACH:
                 alike = _place_of(activity)
             if cause is not None:
                 groups.setdefault((cause, alike), []).append((process, row))
@@ -252,7 +254,7 @@ def _scattered(own: ProcessGraph, steps: int) -> set[int]:
     places = {(of[row].what, of[row].phase) for row in rows}
     if len(places) < _PLACES and OFF_CORE not in {what for what, _ in places}:
         return set()
-    return rows | {row for row in rare if of[row].cause == "data loading"}
+    return rows | {row for row in rare if of[row].cause == IdleTime.DATA.label}
 
 
 def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, int]]) -> Iterator[Suspect]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import CodeLocation, LineShare
+from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.host_causes import counterfactual
 from harness.replay.attribute.suspect import Cause, Suspect
 from harness.replay.graph.graph import HOST_TIME, N_PHASES, SLOTS, WORK_TIME, ProcessGraph, TimeCategory, slots
@@ -24,7 +25,6 @@ LEAST = 0.05  # of the loss
 _MOST = 0.5  # of the loss at one line, or of a line's time that is lost
 _AT_ONE_LINE = 0.8  # of a loss at changing places, from which it is told that it is at one line
 _MORE_THAN_ITS_TIME = 2.0  # the same, times the line's part of all the host's time
-_AT_NO_LINE = (Cause.PAUSE, Cause.NOISY_NEIGHBOUR, Cause.PINNED_TOGETHER, Cause.SLOW_DEVICE)
 _MORE_THAN_USUAL = (
     TimeCategory.HOST_STALL,
     TimeCategory.HOST_HELD,
@@ -32,22 +32,13 @@ _MORE_THAN_USUAL = (
     TimeCategory.TRANSFER,
     TimeCategory.WAIT_TAIL,
 )
-_OF_CAUSE: dict[Cause, tuple[TimeCategory, ...]] = {
-    Cause.COMMUNICATION: (TimeCategory.TRANSFER,),
-    Cause.SMALL_BUCKETS: (TimeCategory.TRANSFER,),
-    Cause.BUBBLE: (TimeCategory.TRANSFER,),
-    Cause.COPIES: (TimeCategory.DEVICE_COPY,),
-    Cause.PRECISION: (TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32),
-    Cause.LAYOUT: (TimeCategory.DEVICE_LAYOUT,),
-    Cause.SYNCHRONISATION: (TimeCategory.WAIT_TAIL,),
-}
 
 
 def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
     """The lines with most of the loss, the largest share first; empty where none were sampled. Where it is spread over
     lines, or at a line where the rest of the program is too, the call is named that leads there and to little else."""
-    processes = context.job.processes
-    if suspect.cause in _AT_NO_LINE or not any(len(own.code_lines) for own in processes):
+    processes, categories = context.job.processes, CAUSES[suspect.cause].categories
+    if categories == () or not any(len(own.code_lines) for own in processes):
         return []
     table = _Table(context, suspect)
     lost = _parts(table.lost)
@@ -55,7 +46,7 @@ def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
         least = np.maximum(_AT_ONE_LINE, _MORE_THAN_ITS_TIME * _parts(table.host_time(suspect.processes)))
         lost = np.where(lost >= least, lost, 0)
     by_line = table.by_line(lost)
-    calls = [] if suspect.cause in (Cause.INTERRUPTED, *_OF_CAUSE) else table.calls(lost)
+    calls = [] if suspect.cause is Cause.INTERRUPTED or categories else table.calls(lost)
     first = max(by_line, key=by_line.__getitem__, default=None)
     if first is None:
         return []
@@ -268,6 +259,6 @@ def _slots_of(suspect: Suspect) -> tuple[NDArray[np.int64], bool]:
         chosen = np.array(suspect.slots, np.int64)
         more = {int(category) for category in _MORE_THAN_USUAL}
         return chosen, set((chosen // N_PHASES).tolist()) <= more
-    if suspect.cause in _OF_CAUSE:
-        return np.array(slots(_OF_CAUSE[suspect.cause])), True
+    if categories := CAUSES[suspect.cause].categories:
+        return np.array(slots(categories)), True
     return np.array(slots((*HOST_TIME, *WORK_TIME), suspect.phase)), False

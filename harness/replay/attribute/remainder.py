@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.summary import Remainder
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.suspect import Cause, Suspect
@@ -15,15 +16,14 @@ from harness.replay.remove.gain import Gain, shortened
 from harness.traces.trace import I64
 
 BUSY = 0.95  # of a device's time: the host costs it nothing
-_OF_MESSAGES = (Cause.COMMUNICATION, Cause.SMALL_BUCKETS, Cause.SLOW_LINK, Cause.BUBBLE, Cause.IMBALANCE)
 _ROUGH = 0.02  # of a step: the work of a changed step is known up to about this
-_UNKNOWN = ("other", "not recorded")  # causes of idle time that say nothing
+_UNKNOWN = (IdleTime.OTHER.label, IdleTime.NOT_RECORDED.label)  # causes of idle time that say nothing
 
 
 def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
     """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
     they then waited for. On a CPU the work that is a part of the loss counts, too."""
-    entry = CAUSES[suspect.cause.value]
+    entry = CAUSES[suspect.cause]
     most = context.step_ns
     if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
         most = min(most, float(suspect.saved_ns[context.settled :].mean()))
@@ -90,10 +90,10 @@ def _less_work(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]]) -> 
 
 def changes_work(context: ReplayContext, suspect: Suspect) -> bool:
     """Whether a cause is more work of the devices, or on a CPU may lie inside of operators, or consists of some."""
-    entry = CAUSES[suspect.cause.value]
+    entry = CAUSES[suspect.cause]
     if entry.of_host:
         return context.on_cpu and (entry.on_gpus or bool({*suspect.slots} & {*slots(WORK_TIME)}))
-    return suspect.cause not in (*_OF_MESSAGES, Cause.COPIES)
+    return not entry.of_messages and suspect.cause is not Cause.COPIES
 
 
 def _of_messages(
@@ -104,8 +104,8 @@ def _of_messages(
     of_messages = of_idle = 0.0
     for suspect, gain in told:
         own = len(suspect.processes) / context.processes
-        of_messages += gain.mean_ns * (1.0 if suspect.cause in _OF_MESSAGES else 1 - own)
-        of_idle += gain.mean_ns * own * CAUSES[suspect.cause.value].of_host
+        of_messages += gain.mean_ns * (1.0 if CAUSES[suspect.cause].of_messages else 1 - own)
+        of_idle += gain.mean_ns * own * CAUSES[suspect.cause].of_host
     part = saved * of_messages / max(of_messages + of_idle, 1.0)
     return min(max(part, saved - idle), messages)
 

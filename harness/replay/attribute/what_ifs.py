@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.analysis.process.phases import Phase
-from harness.replay.attribute.causes import Rule
-from harness.replay.attribute.host_causes import STALLED, STALLS, sending, stopped, without_core
+from harness.replay.attribute.causes import CAUSES, Rule
+from harness.replay.attribute.host_causes import STALLED, STALLS
 from harness.replay.attribute.rank_causes import heavier, uneven
 from harness.replay.graph.graph import TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
@@ -74,16 +74,18 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
     ),
     WhatIfKind("no-checkpoint", "no stall between the phases", _without_stalls(Phase.OTHER, Phase.BETWEEN)),
-    WhatIfKind("no-pause", "no process that is stopped or falls behind", _without_found(stopped), operators=True),
-    WhatIfKind(
-        "no-noisy-neighbour",
-        "a core for every process that is ready to run",
-        _without_found(without_core),
-        bound=True,
-        same_work=False,
-        operators=True,
+    *(
+        WhatIfKind(
+            f"no-{name}",
+            entry.without.meaning,
+            _without_found(entry.find),
+            bound=entry.without.bound,
+            same_work=entry.without.same_work,
+            operators=entry.without.operators,
+        )
+        for name, entry in CAUSES.items()
+        if entry.without
     ),
-    WhatIfKind("no-slow-link", "messages sent at once", _without_found(sending)),
     WhatIfKind("no-extra-compute", "no step with more work than the others", _without_found(heavier), operators=True),
     WhatIfKind(
         "rank-like-others",

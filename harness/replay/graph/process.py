@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.before_steps import END, first_step
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.phases import Phase
@@ -26,8 +27,10 @@ from harness.traces.trace import I64
 BATCH_NS = 3_000_000  # a batch that takes less may have been there: to take one needs up to 1.4 ms in real recordings
 _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
 LEAST_BEFORE = 0.1  # of the devices' windows before the first step, from which it is left out where no step is marked
-_LAUNCHING = ("launch-bound", "synchronisation")  # causes of idle time that are no work of the host's own
-_BLOCKING = ("synchronisation", "allocation")  # causes of idle time: the host could have gone on
+# Causes of idle time that are no work of the host's own.
+_LAUNCHING = (IdleTime.LAUNCH.label, IdleTime.SYNCHRONISATION.label)
+# Causes of idle time: the host could have gone on.
+_BLOCKING = (IdleTime.SYNCHRONISATION.label, IdleTime.ALLOCATION.label)
 
 
 def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> ProcessGraph | None:

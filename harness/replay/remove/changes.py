@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.analysis.process.copies import TO_DEVICE
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Summary
 from harness.common.alpha_beta import fit_alpha_beta
@@ -67,8 +68,10 @@ def larger(context: ReplayContext) -> Edited | None:
     has no micro-batch.
     """
     devices, causes = context.summary.devices, context.summary.idle_causes
-    once = sum(c.duration_ns for c in causes if c.cause == "first use") > _ONCE * sum(d.window_ns for d in devices)
-    if once or not all(own.marked for own in context.job.processes) or not context.of(WORK_TIME).any():
+    once_ns = sum(c.duration_ns for c in causes if c.cause == IdleTime.FIRST_USE.label)
+    if once_ns > _ONCE * sum(d.window_ns for d in devices):
+        return None
+    if not all(own.marked for own in context.job.processes) or not context.of(WORK_TIME).any():
         return None
     factors = context.job.unchanged()
     for phase in (phase for phase in range(N_PHASES) if phase != Phase.OPTIMIZER):

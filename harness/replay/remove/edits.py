@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.replay.graph.graph import NEVER, JobGraph, TimeCategory, slots
 from harness.traces.trace import F64, I64
@@ -17,7 +18,8 @@ SMALL = 2**16  # bytes: a message of less takes about as long as an empty one
 MANY = 8  # messages of a step
 _REDUCES = ("all_reduce", "reduce_scatter")
 _MOST = 0.5  # of the times that an activity came: from there on, nothing else is known of it
-_WAITING_FOR = ("synchronisation", "allocation", "data loading")  # causes of idle time: the device, a batch
+# Causes of idle time: the device, a batch.
+_WAITING_FOR = (IdleTime.SYNCHRONISATION.label, IdleTime.ALLOCATION.label, IdleTime.DATA.label)
 
 
 @dataclass(frozen=True)
