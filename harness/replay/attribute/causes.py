@@ -70,7 +70,6 @@ class CauseOfLoss:
     without: Without | None = None
 
 
-FEWER_RANKS = "start no more ranks than there are cores (-n, -g)"
 _ENTRIES = (
     CauseOfLoss(
         Cause.DATA_STALL,

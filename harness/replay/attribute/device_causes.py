@@ -13,12 +13,11 @@ from harness.analysis.metrics import waiting_share
 from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.kinds import LAYOUT
 from harness.analysis.process.phases import Phase
-from harness.analysis.summary import Device, Pipeline, PipelineStage, RankTraining, Summary
+from harness.analysis.summary import Pipeline, PipelineStage, RankTraining, Summary
 from harness.replay.attribute.suspect import Cause, Suspect
 from harness.replay.graph.graph import TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import TF32_CAREFUL, ideal, larger_buckets, small_buckets, with_less
-from harness.theory.devices import peak_flops_per_s
 from harness.traces.trace import F64, I64
 
 # What autograd's anomaly mode calls for each gradient, and what these call: isnan(g)._is_any_true().item()
@@ -188,9 +187,3 @@ def slowest(s: Summary) -> RankTraining | None:
     """The rank with the longest step by the training's own clock."""
     timed = [t for t in s.training if t.median_step_ns]
     return max(timed, key=lambda t: t.median_step_ns or 0, default=None)
-
-
-def has_bf16(devices: Sequence[Device]) -> bool:
-    """Whether no device is known to compute in fp16 but not in bf16, as before Ampere."""
-    names = {d.name for d in devices if d.name}
-    return not any(peak_flops_per_s(n, "fp16") and not peak_flops_per_s(n, "bf16") for n in names)

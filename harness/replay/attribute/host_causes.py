@@ -21,7 +21,7 @@ from harness.common.metrics_lines import how_many
 from harness.replay.attribute.suspect import Cause, Suspect
 from harness.replay.graph.graph import HOST_TIME, NEVER, WORK_TIME, ProcessGraph, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
-from harness.replay.measure.hits import LEAST, MOSTLY, culprits, hit, in_steps, is_regular, period
+from harness.replay.measure.hits import LEAST, MOSTLY, hit, in_steps, is_regular, period
 from harness.replay.remove.edits import rows_of, without_activities
 from harness.traces.vocabulary import OFF_CORE
 
@@ -59,17 +59,20 @@ _UNEXPECTED = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label)
 _OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
 _SAMPLED = ("sample", "os call", "wait")  # kinds of activities that say where a thread was, not what the program did
 ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
-# Causes of idle time that are stalls of the host.
-STALLS = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label, IdleTime.ALLOCATION.label, _COLLECTING)
 _PROFILERS = re.compile(
     r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#|enumerate\(DataLoader\)#)"
 )  # what PyTorch puts before a name
 
 
+def _culprits(by_process: NDArray[np.int64] | NDArray[np.float64]) -> tuple[int, ...]:
+    """The processes with a large part of the largest one's time."""
+    return tuple(np.flatnonzero(hit(by_process)).tolist())
+
+
 def without_time(context: ReplayContext, cause: Cause, chosen: list[int], phase: int | None) -> Iterator[Suspect]:
     """The suspicion that the time in these slots is lost, where there is enough of it."""
     time = context.time_ns[:, :, chosen].sum(axis=2)
-    culprit = culprits(time.sum(axis=1))
+    culprit = _culprits(time.sum(axis=1))
     if culprit and time[list(culprit)].mean() >= LEAST * context.step_ns:
         yield counterfactual(context, cause, phase, culprit, chosen)
 
@@ -263,7 +266,7 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     by_step = np.zeros((context.processes, context.step_count))
     for process, row in rows:
         by_step[process] += job.processes[process].activity_ns[row, : context.step_count]
-    who = culprits(by_step.sum(axis=1))
+    who = _culprits(by_step.sum(axis=1))
     saved = by_step[list(who)].sum(axis=0)
     if not who or (saved.mean() < LEAST * context.step_ns and cause not in STEADY_WAITS):
         return
@@ -327,7 +330,7 @@ def stopped(context: ReplayContext) -> Iterator[Suspect]:
         return
     if not context.on_cpu:
         return  # told by `activities`
-    processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
+    processes = tuple(p for p in _culprits(held) if waited[p] < _MOST * held[p])
     if processes and held[list(processes)].mean() > LEAST * context.step_ns:
         yield counterfactual(context, Cause.INTERRUPTED, None, processes, slots((TimeCategory.HOST_HELD,)))
 
@@ -372,7 +375,7 @@ def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[S
 def without_core(context: ReplayContext) -> Iterator[Suspect]:
     """Processes are ready to run and have no core, by the operating system's own count."""
     waited = context.counted("core_wait_ns")
-    processes = tuple(p for p in culprits(waited) if waited[p] > _WAITING * context.step_ns)
+    processes = tuple(p for p in _culprits(waited) if waited[p] > _WAITING * context.step_ns)
     if not processes:
         return
     factor = context.job.unchanged()

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.replay.attribute.causes import CAUSES, Rule
-from harness.replay.attribute.host_causes import STALLED, STALLS
+from harness.replay.attribute.host_causes import STALLED
 from harness.replay.attribute.rank_causes import heavier, uneven
 from harness.replay.graph.graph import TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove import changes
 from harness.replay.remove.changes import Edit, without
 from harness.replay.remove.edits import Edited, larger_buckets, rows_of, without_activities
+
+_STALLS = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label, IdleTime.ALLOCATION.label, IdleTime.COLLECTOR.label)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ def _without_stalls(*phases: Phase) -> Edit:
     def edit(context: ReplayContext) -> Edited | None:
         if context.on_cpu:
             return without(context, [each for phase in phases for each in slots(STALLED, phase)])
-        rows = rows_of(context.job, STALLS, phases)
+        rows = rows_of(context.job, _STALLS, phases)
         return Edited(without_activities(context.job, rows)) if rows else None
 
     return edit

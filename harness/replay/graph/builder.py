@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.replay.graph.graph import I16, SLOTS, Amounts
-from harness.traces.trace import I32, I64
+from harness.traces.trace import I64
 
 NO_AMOUNTS = Amounts(np.empty(0, np.int64), np.empty(0, np.int16), np.empty(0, np.int64))
 
@@ -61,19 +61,6 @@ class HostSegments:
         inside = np.clip(time_ns, self.edge[0], self.edge[-1])
         tile = np.clip(np.searchsorted(self.edge, inside, side="right") - 1, 0, len(self.slot) - 1)
         return tile, inside - self.edge[tile]
-
-
-def activity_segments(start_ns: I64, end_ns: I64, which: I32, window: tuple[int, int]) -> HostSegments:
-    """Disjoint activities in order of time as segments of slot 1 + `which`; between them lie segments of slot 0."""
-    inside = (end_ns > window[0]) & (start_ns < window[1])
-    start = np.maximum(start_ns[inside], window[0])
-    end = np.minimum(end_ns[inside], window[1])
-    edge = np.concatenate([[window[0]], np.stack([start, end], axis=1).reshape(-1), [window[1]]]).astype(np.int64)
-    slots = np.zeros(len(edge) - 1, np.int16)
-    slots[1::2] = which[inside] + 1
-    keep = np.diff(edge) > 0
-    edge = np.append(edge[:-1][keep], edge[-1])
-    return HostSegments(edge, slots[keep], np.diff(edge), slots[keep])
 
 
 def _up_to(before: I64, ratio: NDArray[np.float64], tile: I64, into: I64) -> I64:

@@ -17,12 +17,12 @@ from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.phases import Phase
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.replay.graph import cpu_collectives, device
-from harness.replay.graph.builder import Builder, HostSegments, HostThread, activity_segments
+from harness.replay.graph.builder import Builder, HostSegments, HostThread
 from harness.replay.graph.graph import N_PHASES, ProcessGraph, TimeCategory, slot
 from harness.replay.graph.host import host_segments
 from harness.replay.graph.lines import HostSteps, line_times
 from harness.traces.sampled_lines import SampledLines
-from harness.traces.trace import I64
+from harness.traces.trace import I32, I64
 
 BATCH_NS = 3_000_000  # a batch that takes less may have been there: to take one needs up to 1.4 ms in real recordings
 _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
@@ -41,7 +41,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
     span = Span.of(m)
     idle = of_device(m, _main_device(m))
     which = np.where(_after_calls(m, idle), idle.which + np.int32(len(idle.rows)), idle.which)
-    segments = activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
+    segments = _activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
     builder, thread = Builder(), HostThread(host_segments(m, span.window), segments)
     begin = thread.mark(builder, span.mark_ns)
     on_host = span.marked and not span.on_device
@@ -85,6 +85,19 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         line_times=times,
         **builder.columns(),
     )
+
+
+def _activity_segments(start_ns: I64, end_ns: I64, which: I32, window: tuple[int, int]) -> HostSegments:
+    """Disjoint activities in order of time as segments of slot 1 + `which`; between them lie segments of slot 0."""
+    inside = (end_ns > window[0]) & (start_ns < window[1])
+    start = np.maximum(start_ns[inside], window[0])
+    end = np.minimum(end_ns[inside], window[1])
+    edge = np.concatenate([[window[0]], np.stack([start, end], axis=1).reshape(-1), [window[1]]]).astype(np.int64)
+    slots = np.zeros(len(edge) - 1, np.int16)
+    slots[1::2] = which[inside] + 1
+    keep = np.diff(edge) > 0
+    edge = np.append(edge[:-1][keep], edge[-1])
+    return HostSegments(edge, slots[keep], np.diff(edge), slots[keep])
 
 
 def _begun_ns(m: MeasuredProcess, idle: IdleActivities) -> I64:

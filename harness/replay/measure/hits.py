@@ -45,11 +45,6 @@ def runs_in(by_step: F64) -> NDArray[np.bool_]:
     return found
 
 
-def culprits(by_process: NDArray[np.int64] | NDArray[np.float64]) -> tuple[int, ...]:
-    """The processes with a large part of the largest one's time."""
-    return tuple(np.flatnonzero(hit(by_process)).tolist())
-
-
 def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_], more: str = "") -> str:
     """How much it is in which steps, in words; nothing of a single step, or if another has half as much."""
     each = float(by_step[steps].mean())
