@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.analysis.summary import Device, Summary, TimeLost, TimeSplit
 from harness.replay.attribute.causes import CAUSES
-from harness.replay.attribute.remainder import BUSY
+from harness.replay.attribute.diagnosis import BUSY
 
 _ROUNDING_NS = 2.0
 

@@ -16,17 +16,26 @@ from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, Wh
 from harness.analysis.summary.problem_texts import NO_KERNEL
 from harness.replay.attribute.causes import CAUSES, suspects
 from harness.replay.attribute.line_shares import joined_stalls, line_shares
-from harness.replay.attribute.remainder import changes_work, limit_ns, remainder, without_all
-from harness.replay.attribute.suspect import Suspect
+from harness.replay.attribute.remainder import changes_work, remainder
+from harness.replay.attribute.suspect import Suspect, without_all
 from harness.replay.attribute.what_ifs import WHAT_IFS, WhatIfKind
 from harness.replay.graph.collectives import EARLY, WAITED_NS
-from harness.replay.graph.graph import DEVICE_COMPUTES, JobGraph, NoOrderError, TimeCategory, unpack_graph
+from harness.replay.graph.graph import (
+    DEVICE_COMPUTES,
+    WORK_TIME,
+    JobGraph,
+    NoOrderError,
+    TimeCategory,
+    slots,
+    unpack_graph,
+)
 from harness.replay.graph.job import join_job
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import Edited, ideal
 from harness.replay.remove.gain import NORMAL, Gain, gains, work_left
 from harness.traces.python_functions import Owner, owner_of
 
+BUSY = 0.95  # of a device's time: the host costs it nothing
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
 IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
@@ -125,12 +134,30 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     if suspect.lengths is None and suspect.saved_ns is not None:
         saved = suspect.saved_ns[-len(gain.before) :]
         gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
-    gain = gain.at_most(limit_ns(context, suspect))
+    gain = gain.at_most(_limit_ns(context, suspect))
     if suspect.lengths is None or context.on_cpu:
         return gain
     changes = changes_work(context, suspect)
     left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=False, changes=changes)
     return gain.at_most(context.step_ns - left_ns)
+
+
+def _limit_ns(context: ReplayContext, suspect: Suspect) -> float:
+    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
+    they then waited for. On a CPU the work that is a part of the loss counts, too."""
+    entry = CAUSES[suspect.cause]
+    most = context.step_ns
+    if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
+        most = min(most, float(suspect.saved_ns[context.settled :].mean()))
+    if not entry.of_host or (entry.on_gpus and context.on_cpu):
+        return most
+    who = list(suspect.processes)
+    idle_ns, window_ns = (context.device_time[name][who].mean(axis=1) for name in ("idle_ns", "window_ns"))
+    work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
+    lost_work_ns = context.time_ns[who][:, :, work].sum(axis=2).mean(axis=1)
+    if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
+        return 0.0
+    return min(most, float((idle_ns + lost_work_ns).sum()))
 
 
 def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect]) -> Gain | None:
@@ -153,7 +180,7 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
 def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float:
     """What a step gains without all of these, in nanoseconds: at most what it gains without each, and what leaves the
     devices' work."""
-    lengths = without_all(context, [suspect for suspect, _ in told])
+    lengths = without_all(context.job, [suspect for suspect, _ in told])
     others = sum(gain.mean_ns for suspect, gain in told if suspect.lengths is None)
     most = sum(gain.mean_ns for _, gain in told)
     if lengths is None:

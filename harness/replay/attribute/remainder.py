@@ -1,4 +1,4 @@
-"""What a loss is at most, and what the time of a step consists of that no finding explains."""
+"""What the time of a step consists of that no finding explains."""
 
 from __future__ import annotations
 
@@ -9,42 +9,13 @@ import numpy as np
 from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.summary import Remainder
 from harness.replay.attribute.causes import CAUSES
-from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.attribute.suspect import Cause, Suspect, without_all
 from harness.replay.graph.graph import WORK_TIME, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.gain import Gain, shortened
-from harness.traces.trace import I64
 
-BUSY = 0.95  # of a device's time: the host costs it nothing
 _ROUGH = 0.02  # of a step: the work of a changed step is known up to about this
 _UNKNOWN = (IdleTime.OTHER.label, IdleTime.NOT_RECORDED.label)  # causes of idle time that say nothing
-
-
-def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
-    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
-    they then waited for. On a CPU the work that is a part of the loss counts, too."""
-    entry = CAUSES[suspect.cause]
-    most = context.step_ns
-    if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
-        most = min(most, float(suspect.saved_ns[context.settled :].mean()))
-    if not entry.of_host or (entry.on_gpus and context.on_cpu):
-        return most
-    who = list(suspect.processes)
-    idle_ns, window_ns = (context.device_time[name][who].mean(axis=1) for name in ("idle_ns", "window_ns"))
-    work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
-    lost_work_ns = context.time_ns[who][:, :, work].sum(axis=2).mean(axis=1)
-    if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
-        return 0.0
-    return min(most, float((idle_ns + lost_work_ns).sum()))
-
-
-def without_all(context: ReplayContext, suspects: Sequence[Suspect]) -> I64 | None:
-    """Every arc's length without all that is suspected: an arc may have the time of several, which are then all gone.
-    None where no arcs show any of them."""
-    factors = [own.factor for own in suspects if own.factor is not None]
-    edited = [own.lengths for own in suspects if own.factor is None and own.lengths is not None]
-    edited += [context.job.scaled(np.minimum.reduce(factors))] if factors else []
-    return context.job.least(edited) if edited else None
 
 
 def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left_ns: float) -> Remainder | None:
@@ -81,7 +52,7 @@ def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left
 
 def _less_work(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]]) -> float:
     """By how much the devices' work is less without what is told, mean over processes and steps."""
-    lengths = without_all(context, [suspect for suspect, _ in told if changes_work(context, suspect)])
+    lengths = without_all(context.job, [suspect for suspect, _ in told if changes_work(context, suspect)])
     if lengths is None:
         return 0.0
     less, of_ns = (ns.mean() for ns in shortened(context, lengths))

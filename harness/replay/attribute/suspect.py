@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.summary import CodeLocation
+from harness.replay.graph.graph import JobGraph
 from harness.replay.measure.hits import is_regular, period
 from harness.traces.trace import F64, I64
 
@@ -87,3 +89,12 @@ class Suspect:
     def is_regular(self) -> bool:
         """Whether its steps are at a regular distance, or most of them. What comes at any moment is so by chance."""
         return self.cause is not Cause.INTERRUPTED and is_regular(self.steps)
+
+
+def without_all(job: JobGraph, suspects: Sequence[Suspect]) -> I64 | None:
+    """Every arc's length without all that is suspected: an arc may have the time of several, which are then all gone.
+    None where no arcs show any of them."""
+    factors = [own.factor for own in suspects if own.factor is not None]
+    edited = [own.lengths for own in suspects if own.factor is None and own.lengths is not None]
+    edited += [job.scaled(np.minimum.reduce(factors))] if factors else []
+    return job.least(edited) if edited else None
