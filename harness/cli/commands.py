@@ -141,7 +141,7 @@ COMMANDS = {
         ],
     ),
     "export": Entry(
-        "harness.cli.read.export:export", "a Paraver or Perfetto trace, tables, plots, a notebook", reads_arguments=True
+        "harness.cli.read.export:export", "a Paraver or Perfetto trace, tables, plots", reads_arguments=True
     ),
     "lesson": OfWords("harness.cli.study.lesson:lesson", "a question and its two runs; mystery: find a hidden cause"),
     "check": Entry(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.analysis import device_time
-from harness.analysis.compare import kinds_of_recording, kinds_without_causes
 from harness.analysis.labels import accelerator, are_cpus, step_parts
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
@@ -22,10 +21,10 @@ from harness.analysis.summary.problem_texts import (
     SAMPLED,
     WORK_MISSING,
 )
-from harness.common.faults import FAULTS
 from harness.common.format import Scale, duration, percent
-from harness.common.mystery import Secret
 from harness.common.paths import COMMAND, PROGRAM
+from harness.compare.summaries import kinds_of_recording, kinds_without_causes
+from harness.compare.verdict import SAME_SHARE
 from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines
 from harness.explain.findings import (
@@ -50,7 +49,6 @@ from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
 from harness.replay.attribute.diagnosis import by_share
 
-_SAME = 0.05  # a reference check allows so much
 NOTICEABLE = 0.03  # a smaller share is not worth a change
 MOST_DOUBTS = 2  # problems of a recording in the first sentence
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
@@ -83,7 +81,7 @@ def reference_sentence(s: Summary) -> list[str]:
     if reference is None or not reference.mean_step_ns or not own_ns:
         return []
     ratio = own_ns / reference.mean_step_ns
-    same, (times, pace) = abs(ratio - 1) <= _SAME, (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
+    same, (times, pace) = abs(ratio - 1) <= SAME_SHARE, (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
     words = f"about as fast ({ratio:.2f} times)" if same else f"{times:.2f} times as {pace}"
     run = (s.run or {}).get("job_id")
     where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
@@ -381,15 +379,9 @@ def answer(summary: Summary) -> Diagnosis:
 
 
 def _ending_of(summary: Summary) -> str:
-    """Which fault ends a mystery's training: hang or crash; empty: it is only slow, or its record was changed."""
-    asked = summary.experiment
-    if not isinstance(asked, Training) or asked.mystery is None:
-        return ""
-    try:
-        names = [text.split(",")[0] for text in Secret.open(asked.mystery.sealed).faults]
-    except ValueError:
-        return ""
-    return next((name for name in names if FAULTS[name].ends), "")
+    """Which fault ends a mystery's training: hang or crash; empty: it is only slow."""
+    mystery = summary.experiment.mystery if isinstance(summary.experiment, Training) else None
+    return mystery.subject if mystery and mystery.subject != "slow" else ""
 
 
 def _observed(s: Summary) -> list[str]:

@@ -19,6 +19,7 @@ _ALIKE = 0.05  # by which the bandwidths of two classes of sizes may differ to b
 _FEW = 0.05  # of the bytes of large copies, below which a class of sizes shows nothing
 _OF_ONE_STEP = 4  # large copies to one device: a step's inputs are one or two tensors, a model has many
 _MOSTLY = 0.5
+_WHY_SLOW = "A slower link has an older PCIe, fewer lanes, or other devices that share it (nvidia-smi topo -m)."
 
 
 class CopyClass(str, Enum):
@@ -120,9 +121,6 @@ def _moved(copies: Sequence[Copy]) -> str:
 def _memory(copies: Sequence[Copy]) -> str:
     kinds = {copy.memory for copy in copies}
     return f"{kinds.pop()} host memory" if len(kinds) == 1 and None not in kinds else "host memory"
-
-
-_WHY_SLOW = "A slower link has an older PCIe, fewer lanes, or other devices that share it (nvidia-smi topo -m)."
 
 
 def link_sentence(copies: Sequence[Copy], job: CopiedJob) -> str:

@@ -226,13 +226,14 @@ def _staged(starts: Sequence[Start]) -> Iterator[list[Submission]]:
 def _written(stage: Stage, start: Start, script: str) -> Submission:
     job = start.prepared.job
     write_atomically(Run(stage.path).script, script, mode=SECRET_MODE if job.holds_secret else None)
-    for folder in (stage.path / name for name in job.folders):
+    files = {stage.path / name: content for name, content in {**job.files, **start.files}.items()}
+    for folder in {*(stage.path / name for name in job.folders), *(file.parent for file in files)}:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise disk_error(folder, error) from None
-    for name, content in {**job.files, **start.files}.items():
-        write_atomically(stage.path / name, content)
+    for file, content in files.items():
+        write_atomically(file, content)
     return Submission(
         stage=stage,
         record=_record(start),
@@ -299,7 +300,7 @@ def with_arguments(asked: Experiment, before: str, now: str) -> Experiment:
         texts = [_value_after(option.flag.train, words) for words in (old, new)]
         if texts[0] != texts[1] and texts[1] is not None and not option.flag.repeats:
             given[option.field] = texts[1]
-    changed, errors = validate(type(asked), asked.model_dump() | given)
+    changed, errors = validate(type(asked), dict(asked) | given)
     return asked if changed is None or errors else changed
 
 

@@ -25,6 +25,8 @@ from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64, I64
 
 N_PHASES = len(Phase)
+I16 = NDArray[np.int16]
+NEVER = -(10**15)  # an arc of this length makes nothing wait
 
 
 class TimeCategory(IntEnum):
@@ -68,8 +70,6 @@ DEVICE_COMPUTES = (
 )
 WORK_TIME = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, *DEVICE_COMPUTES)
 SLOTS = len(TimeCategory) * N_PHASES
-I16 = NDArray[np.int16]
-NEVER = -(10**15)  # an arc of this length makes nothing wait
 
 
 def slot(category: int, phase: int = N_PHASES - 1) -> int:
