@@ -10,7 +10,7 @@ from msgspec import structs
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.part import RankPart, tables_of
 from harness.analysis.summary import HostActivity, Window
-from harness.replay.host_causes import activity_words
+from harness.replay.attribute.host_causes import activity_words
 from harness.traces.trace import Activity
 from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import MAIN, Made

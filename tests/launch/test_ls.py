@@ -28,7 +28,7 @@ from harness.common.heartbeats import node_file
 from harness.experiment.exercises import DDP, Experiment, Own
 from harness.experiment.training import Mystery
 from harness.live.ended import why_it_ended
-from harness.replay.causes import CAUSES
+from harness.replay.attribute.causes import CAUSES
 from harness.run import Run, folder_bytes
 from harness.run.record import Status
 from harness.site.site import load_site
