@@ -22,7 +22,7 @@ from statistics import fmean, median
 from tempfile import mkdtemp
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.analysis.metrics import step_durations_ns
+from harness.analysis.metric_values import step_durations_ns
 from harness.analysis.summary import Summary
 from harness.measure.run_files import read_training
 from tests.exercises.launching import train

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.analysis.metrics import samples_per_step, tokens_per_step
+from harness.analysis.metric_values import samples_per_step, tokens_per_step
 from harness.analysis.summary import PopEfficiency, Summary
 
 Unit = Literal["tokens", "samples"]

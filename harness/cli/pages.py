@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from harness.analysis.metrics import MEANINGS
+from harness.analysis.metrics import METRICS, OF_KIND, Metric, OfKind
 from harness.analysis.summary import Summary, SummaryPart
 from harness.analysis.summary.base import field_texts, parts_of
 from harness.cli.command_line import declared, read_launch
@@ -128,8 +128,8 @@ def _section(part: type[SummaryPart]) -> str:
 
 def names() -> str:
     labels = catalogue.labels()
-    meanings = MEANINGS | {number.name: number.meaning for number in catalogue.numbers()}
-    rows = ((f"`{name}`", labels.get(name, "–").strip(), meaning) for name, meaning in meanings.items())
+    declared: tuple[Metric | OfKind, ...] = (*METRICS, *OF_KIND, *catalogue.table_metrics())
+    rows = ((f"`{each.name}`", labels.get(each.name, "–").strip(), each.meaning) for each in declared)
     return _table("name | line of `compare` | meaning", rows)
 
 

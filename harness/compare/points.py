@@ -15,7 +15,7 @@ from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, compare_arms, samples
 
 if TYPE_CHECKING:
-    from harness.analysis.metrics import Metrics
+    from harness.analysis.metric_values import Metrics
 
 
 class Repeated(BaseModel):

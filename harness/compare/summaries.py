@@ -15,7 +15,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from harness.analysis.machine import disturbances
-from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
+from harness.analysis.metric_values import step_durations_ns, tokens_per_step
+from harness.analysis.metrics import Metric, metrics_by_name
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
@@ -89,12 +90,12 @@ class SummaryDifferences(ComparisonPart):
 
 
 def compare_series(
-    runs: Sequence[tuple[str, Summary]], force: bool = False, numbers: Sequence[Number] = ()
+    runs: Sequence[tuple[str, Summary]], force: bool = False, more: Sequence[Metric] = ()
 ) -> list[SummaryDifferences]:
     """Every run but the first against the first, with their places in the series of all. Raises RequestError as
     `compare` does."""
     (base, a), others = runs[0], runs[1:]
-    pairs = [compare(a, b, (base, name), force, numbers) for name, b in others]
+    pairs = [compare(a, b, (base, name), force, more) for name, b in others]
     rows = scaling([name for name, _ in runs], [s for _, s in runs])
     if not rows:
         return pairs
@@ -102,9 +103,9 @@ def compare_series(
 
 
 def compare(
-    a: Summary, b: Summary, names: tuple[str, str], force: bool = False, numbers: Sequence[Number] = ()
+    a: Summary, b: Summary, names: tuple[str, str], force: bool = False, more: Sequence[Metric] = ()
 ) -> SummaryDifferences:
-    """What differs between two runs; `numbers` are compared beside the metrics of metrics.py. Raises RequestError: they
+    """What differs between two runs; `more` are compared beside the metrics of metrics.py. Raises RequestError: they
     train another model or sequence length and `force` is not set."""
     configuration = list(_differences(settings(a), settings(b)))
     obstacles = [d for d in configuration if d.name in INCOMPARABLE and d.a is not None and d.b is not None]
@@ -119,7 +120,7 @@ def compare(
         why_normalised=why,
         configuration=configuration,
         step_time=_step_time(a, b, names, scale),
-        changes=_changes(metrics_by_name(a, numbers), metrics_by_name(b, numbers)),
+        changes=_changes(metrics_by_name(a, more), metrics_by_name(b, more)),
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
         moved=moved(a, b),

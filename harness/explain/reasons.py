@@ -8,7 +8,7 @@ from typing import NamedTuple
 from harness.analysis import device_time
 from harness.analysis.labels import are_cpus
 from harness.analysis.machine import disturbances
-from harness.analysis.metrics import waiting_share
+from harness.analysis.metric_values import waiting_share
 from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary, TimeLost

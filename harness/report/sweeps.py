@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -14,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.common.errors import WorkError
-from harness.common.format import amount, cells, metric_text, percent, rate
+from harness.common.format import amount, cells, metric_axis, metric_text, percent, rate
 from harness.compare.points import FACTORS, Optimum, PointValues, Repeated, Size
 from harness.report.compare.verdicts import verdict_words
 from harness.report.elements import Table
@@ -24,14 +23,7 @@ from harness.report.tables.catalogue import labels
 from harness.run import naming_flag, write_atomically
 
 _NAMED = 3  # settings that a sentence names
-_WORDS = {"step_ns": "step time", "peak_memory_bytes": "peak memory", "mfu": "MFU", "tokens_per_s": "tokens/s"}
-_SCALES: tuple[tuple[str, str, float], ...] = (
-    (r"_ns_per_token$", "µs a token", 1e-3),
-    (r"_ns$", "ms", 1e-6),
-    (r"_bytes$|^bytes_", "GB", 1e-9),
-    (r"_share(_|$)|_fraction$|bubble$|^mfu$|_efficiency$|^load_balance$", "%", 100.0),
-    (r"_joules$", "J", 1.0),
-)
+_WORDS = {"step_ns": "step time"}  # compare has it in a table of its own
 INTERVALS = "mean of the runs ± half of its 95 % interval (Student's t); one run has no interval"
 _MARKERS = "osD^vP*X"
 _WIDE = 8  # times the smallest value: from there on an axis is logarithmic
@@ -68,11 +60,8 @@ def runs_text(point: PointValues, metrics: Sequence[str]) -> str:
 
 def scale_of(metric: str, largest: float) -> tuple[str, float]:
     """The label of the axis of a metric whose largest value is `largest`, and the factor for each value."""
-    for pattern, unit, factor in _SCALES:
-        if re.search(pattern, metric):
-            small = unit == "GB" and largest < 1e9
-            return f"{label_of(metric)} ({'MB' if small else unit})", 1e-6 if small else factor
-    return label_of(metric), 1.0
+    unit, factor = metric_axis(metric, largest)
+    return f"{label_of(metric)} ({unit})" if unit else label_of(metric), factor
 
 
 def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str]) -> Table:

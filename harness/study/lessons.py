@@ -29,7 +29,7 @@ from harness.run import Run, why_invalid
 from harness.study.expression import Unanswerable, evaluate
 
 if TYPE_CHECKING:
-    from harness.analysis.metrics import Metrics
+    from harness.analysis.metric_values import Metrics
 
 LESSONS = CONFIGS / "lessons"
 

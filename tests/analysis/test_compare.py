@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.analysis.metrics import metrics_by_name, step_durations_ns
+from harness.analysis.metric_values import step_durations_ns
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import (
     TOP_KERNELS,
     Collective,

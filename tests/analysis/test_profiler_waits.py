@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.job.summarise import summarise_job
-from harness.analysis.metrics import waiting_share
+from harness.analysis.metric_values import waiting_share
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window

@@ -48,8 +48,8 @@ WAKEUPS = TableOf["Wakeup"](
     columns=(Column("rank", lambda w: str(w.rank)), Column("late", lambda w: duration(w.late_ns))),
     section="host",
     file=file_of("wakeups"),
-    numbers=(
-        Number("latest_begin_ns", "latest begin", lambda s: max((w.late_ns for w in s.wakeups), default=None), "–"),
+    metrics=(
+        Metric("late_ns", lambda x: max((w.late_ns for w in x.summary.wakeups), default=None), "–", "latest begin"),
     ),
 )
 """
@@ -91,6 +91,9 @@ def python(tree: Path, *words: str) -> str:
     return done.stdout
 
 
+IMPORTS = "from harness.analysis import summary\nfrom harness.analysis.metrics import Metric\n"
+
+
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1, (path, old)
@@ -107,7 +110,7 @@ def with_an_analysis(tree: Path) -> None:
     launches = "    launches: list[Launches] = []\n"
     edit(schema, launches, f'    wakeups: list[Wakeup] = []\n    """How late."""\n{launches}')
     tables = tree / "harness/report/tables/machine.py"
-    edit(tables, "table import Column, TableOf,", "table import Column, Number, TableOf,")
+    edit(tables, "from harness.analysis import summary\n", IMPORTS)
     edit(tables, "\nTABLES: ", f"{TABLE}\nTABLES: ")
     edit(tables, "MONITOR, NETWORK)", "MONITOR, NETWORK, WAKEUPS)")
 
@@ -130,7 +133,7 @@ def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(tree
     assert "latest begin" in harness(tree, "compare", first, second)
     written = python(tree, "-m", "harness.cli.pages", "metric-names")
     assert "late_ns  From the window's start to its first work." in harness(tree, "help", "numbers", "wakeup")
-    assert "| `latest_begin_ns` | latest begin | –" in written
+    assert "| `late_ns` | latest begin | –" in written
 
 
 def test_a_cause_is_its_member_and_its_entry(tree: Path, tmp_path: Path) -> None:

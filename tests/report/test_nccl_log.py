@@ -43,7 +43,7 @@ def read(*lines: str) -> Process:
 
 
 def numbers(n: Nccl) -> dict[str, float]:
-    found = metrics_by_name(Summary(nccl=n), catalogue.numbers())
+    found = metrics_by_name(Summary(nccl=n), catalogue.table_metrics())
     return {name.removesuffix("_connection_count"): x for name, x in found.items() if "connection" in name}
 
 
@@ -295,7 +295,7 @@ def test_exercise_0_tells_it_below_its_own_tables(
 
 def test_a_comparison_shows_the_connections() -> None:
     a, b = Summary(nccl=logs("infiniband")), Summary(nccl=logs("sockets"))
-    found = compare(a, b, ("a", "b"), numbers=catalogue.numbers())
+    found = compare(a, b, ("a", "b"), more=catalogue.table_metrics())
     rows = {row.name: (row.a, row.b) for row in found.changes}
     assert rows["nccl_socket_connection_count"] == (0, 4)
     assert rows["nccl_gdrdma_connection_count"] == (4, 0)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from harness.analysis.metrics import COLLECTIVES, Number, metrics_by_name
+from harness.analysis.metric_values import Facts
+from harness.analysis.metrics import COLLECTIVES, Metric, metrics_by_name
 from harness.analysis.summary import Summary, SummaryPart
 from harness.cli.pages import names
 from harness.common.format import duration
@@ -38,8 +39,8 @@ class WithWakeups(Summary, kw_only=True):
     wakeups: list[Wakeup] = []  # noqa: RUF012 - msgspec copies it
 
 
-def latest_ns(s: Summary) -> float | None:
-    return max((float(w.late_ns) for w in getattr(s, "wakeups", ())), default=None)
+def latest_ns(facts: Facts) -> float | None:
+    return max((float(w.late_ns) for w in getattr(facts.summary, "wakeups", ())), default=None)
 
 
 WAKEUPS = TableOf[Wakeup](
@@ -48,7 +49,7 @@ WAKEUPS = TableOf[Wakeup](
     columns=(Column("rank", lambda w: str(w.rank)), Column("late", lambda w: duration(w.late_ns))),
     section="host",
     file=file_of("wakeups"),
-    numbers=(Number("latest_wakeup_ns", "latest wake-up", latest_ns, "When the last rank begins to work."),),
+    metrics=(Metric("latest_wakeup_ns", latest_ns, "When the last rank begins to work.", "latest wake-up", "more"),),
 )
 
 
@@ -86,7 +87,7 @@ def test_csv_and_parquet_hold_a_table_that_is_only_registered(made: Made, tmp_pa
 @pytest.mark.usefixtures("registered")
 def test_compare_knows_a_number_that_a_table_declares(made: Made) -> None:
     a, b = woken(made, 1_000), woken(made, 3_000)
-    pair = compare(a, b, ("a", "b"), numbers=catalogue.numbers())
+    pair = compare(a, b, ("a", "b"), more=catalogue.table_metrics())
     assert ratios(pair)["latest_wakeup_ns"] == 3.0
     line = next(x for x in render_comparisons([pair]).splitlines() if "latest wake-up" in x)
     page = compose_comparison(Compared(("a", "b"), (a, b), (pair,)))
@@ -128,6 +129,6 @@ def test_docs_have_a_row_of_a_number_that_is_only_registered() -> None:
 
 def test_docs_define_every_number_that_a_summary_has(made: Made) -> None:
     kinds = re.compile(rf"^({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})(?=_)")
-    found = {kinds.sub("<kind>", name) for name in metrics_by_name(made.summary, catalogue.numbers())}
+    found = {kinds.sub("<kind>", name) for name in metrics_by_name(made.summary, catalogue.table_metrics())}
     defined = dict(re.findall(r"^\| `([\w<>]+)` \| [^|]+ \| (.*) \|$", names(), re.M))
     assert len(found) > 20 and {*found, *catalogue.labels()} <= {*defined} and all(defined.values())

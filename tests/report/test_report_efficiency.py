@@ -89,7 +89,7 @@ def test_the_file_has_all_digits_and_the_times(made: Made, tmp_path: Path) -> No
 
 
 def test_compare_holds_each_efficiency_against_the_base(made: Made) -> None:
-    pair = compare(without_replay(made.summary), replayed(made.summary), ("a", "b"), numbers=catalogue.numbers())
+    pair = compare(without_replay(made.summary), replayed(made.summary), ("a", "b"), more=catalogue.table_metrics())
     found = ratios(pair)
     assert found["parallel_efficiency"] == found["orchestration_efficiency"] == 1.0
     assert found["transfer_efficiency"] is None, "a was not replayed"

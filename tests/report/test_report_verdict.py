@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.metrics import waiting_share
+from harness.analysis.metric_values import waiting_share
 from harness.analysis.summary import (
     CodeLocation,
     Collective,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from harness.analysis.metrics import metrics_by_name, step_durations_ns
+from harness.analysis.metric_values import step_durations_ns
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
@@ -56,7 +57,7 @@ def give_answer(
 
 
 def arm_of(run: Run, lesson: Lesson) -> LessonArm:
-    from harness.report.tables.catalogue import numbers as of_tables
+    from harness.report.tables.catalogue import table_metrics
 
     if lesson.ends != "completed":
         ending, numbers = lessons.ending_of(run)
@@ -65,7 +66,7 @@ def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
     steps = [step_durations_ns(s)]
     doubts = doubts_of(run.job_id, s)
-    found, steps_ns = metrics_by_name(s, of_tables()), [x for x in steps if x]
+    found, steps_ns = metrics_by_name(s, table_metrics()), [x for x in steps if x]
     return LessonArm(run.job_id, found, on_gpu, len(s.hosts) > 1, doubts, steps_ns=steps_ns)
 
 

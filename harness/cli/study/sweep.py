@@ -130,11 +130,11 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
 
 
 def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, against: str) -> int:
-    from harness.report.tables.catalogue import numbers
+    from harness.report.tables.catalogue import table_metrics
     from harness.study.sweeps.results import results
 
     found = series.found
-    told = results(outcome.places, found.settings, found.sweep.show, numbers())
+    told = results(outcome.places, found.settings, found.sweep.show, table_metrics())
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
     written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
     if arguments.wanted.json:

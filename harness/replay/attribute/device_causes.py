@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.analysis import device_time
-from harness.analysis.metrics import waiting_share
+from harness.analysis.metric_values import waiting_share
 from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.kinds import LAYOUT
 from harness.analysis.process.phases import Phase

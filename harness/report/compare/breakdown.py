@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.analysis.device_time import with_known
 from harness.analysis.labels import are_cpus, cause_word
-from harness.analysis.metrics import step_durations_ns, tokens_per_step
+from harness.analysis.metric_values import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
 from harness.common.format import duration, percent, rate

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.analysis import summary
-from harness.analysis.metrics import Number
+from harness.analysis.metric_values import Facts
+from harness.analysis.metrics import Metric
 from harness.analysis.summary import Summary
 from harness.common.format import amount, cut, duration, per_step, percent, rate
 from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
@@ -249,11 +250,17 @@ NCCL = TableOf[tuple[str, str]](
 )
 
 
-def _counted(name: str, label: str, meaning: str, fits: Callable[[summary.NcclConnection], bool]) -> Number:
-    def count(s: Summary) -> float | None:
-        return sum(row.count for row in s.nccl.connections if fits(row)) if s.nccl else None
+def _largest_channel_count(facts: Facts) -> float | None:
+    nccl = facts.summary.nccl
+    return next((c.channel_count for c in nccl.communicators), None) if nccl else None
 
-    return Number(f"nccl_{name}_connection_count", f"NCCL: connections {label}", count, meaning)
+
+def _counted(name: str, label: str, meaning: str, fits: Callable[[summary.NcclConnection], bool]) -> Metric:
+    def count(facts: Facts) -> float | None:
+        nccl = facts.summary.nccl
+        return sum(row.count for row in nccl.connections if fits(row)) if nccl else None
+
+    return Metric(f"nccl_{name}_connection_count", count, meaning, f"NCCL: connections {label}")
 
 
 def _of(kind: str) -> Callable[[summary.NcclConnection], bool]:
@@ -274,12 +281,12 @@ CONNECTIONS = TableOf[summary.NcclConnection](
     **_OF_LOG,
     rest="kinds of connection",
     file=_file("connections"),
-    numbers=(
-        Number(
+    metrics=(
+        Metric(
             "nccl_channel_count",
-            "NCCL: channels of the largest group",
-            lambda s: next((c.channel_count for c in s.nccl.communicators), None) if s.nccl else None,
+            _largest_channel_count,
             "`channel_count` of the largest communicator.",
+            "NCCL: channels of the largest group",
         ),
         _counted("p2p", "from GPU to GPU", "Σ `count` of `nccl.connections` whose transport is `P2P/…`.", _of("P2P")),
         _counted("shm", "through host memory", "The same of `SHM/…`.", _of("SHM")),

@@ -8,7 +8,8 @@ from typing import Any
 
 from harness.analysis import summary
 from harness.analysis.labels import are_cpus, work_word
-from harness.analysis.metrics import Number
+from harness.analysis.metric_values import Facts
+from harness.analysis.metrics import Metric
 from harness.analysis.summary import Summary
 from harness.common.format import apart, duration, of, percent, quantity, quantity_range, short
 from harness.common.module_ranges import module_of
@@ -72,8 +73,8 @@ def efficiency_words(s: Summary) -> str:
     )
 
 
-def _value(field: str) -> Callable[[Summary], float | None]:
-    return lambda s: getattr(s.pop, field) if s.pop is not None else None
+def _value(field: str) -> Callable[[Facts], float | None]:
+    return lambda facts: getattr(facts.summary.pop, field) if facts.summary.pop is not None else None
 
 
 EFFICIENCY = TableOf[Row](
@@ -87,8 +88,9 @@ EFFICIENCY = TableOf[Row](
     left=3,
     section="efficiency",
     file=File("pop", lambda s: [plain(s.pop)] if s.pop is not None else []),
-    numbers=tuple(
-        Number(name, efficiency_label(field, "  "), _value(field), f"`pop.{field}`.") for field, name in METRICS.items()
+    metrics=tuple(
+        Metric(name, _value(field), f"`pop.{field}`.", efficiency_label(field, "  "), "less")
+        for field, name in METRICS.items()
     ),
 )
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.analysis.labels import short_place
-from harness.analysis.metrics import Number
+from harness.analysis.metric_values import Facts
+from harness.analysis.metrics import Metric
 from harness.analysis.summary import JobImport, JobTimePart, Summary
 from harness.common.format import apart, duration, percent
 from harness.common.job_time import PARTS
@@ -28,10 +29,10 @@ def part_metric(part: str) -> str:
     return f"job_{part.removeprefix('job ').replace(' ', '_')}_ns"
 
 
-def _part_ns(part: str) -> Callable[[Summary], float | None]:
-    def of(s: Summary) -> float | None:
-        found = s.job_time
-        return None if found is None else sum(each.duration_ns for each in found.parts if each.part == part)
+def _part_ns(part: str) -> Callable[[Facts], float | None]:
+    def of(facts: Facts) -> float | None:
+        job_time = facts.summary.job_time
+        return None if job_time is None else sum(x.duration_ns for x in job_time.parts if x.part == part)
 
     return of
 
@@ -52,25 +53,28 @@ JOB_PARTS = TableOf[JobTimePart](
     spare=("what", "its time", "slowest rank"),
     advice=lambda s: [f"  {sentence(s.job_time)}", *_facts(s)] if s.job_time else [],
     file=File("job_time", lambda s: map(plain, s.job_time.parts) if s.job_time else []),
-    numbers=(
-        Number(
+    metrics=(
+        Metric(
             "job_elapsed_ns",
-            "the job's elapsed time",
-            lambda s: s.job_time.elapsed_ns if s.job_time else None,
+            lambda facts: facts.summary.job_time.elapsed_ns if facts.summary.job_time else None,
             "`job_time.elapsed_ns`.",
+            "the job's elapsed time",
+            "more",
         ),
-        Number(
+        Metric(
             "useful_share",
-            "  steps, share of it",
-            lambda s: s.job_time.useful_share if s.job_time else None,
+            lambda facts: facts.summary.job_time.useful_share if facts.summary.job_time else None,
             "`job_time.useful_share`.",
+            "  steps, share of it",
+            "less",
         ),
         *(
-            Number(
+            Metric(
                 part_metric(part),
-                f"  {part}",
                 _part_ns(part),
                 f"`duration_ns` of the part `{part}` of `job_time.parts`; 0 if it has none.",
+                f"  {part}",
+                "more",
             )
             for part in PARTS
         ),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from harness.analysis.metrics import MEMORY_OF_PLAN
+from harness.analysis.metric_values import MEMORY_OF_PLAN
 from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, Predicted, Summary
 from harness.common.format import amount, percent
 from harness.report.tables import efficiency

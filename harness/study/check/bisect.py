@@ -21,7 +21,7 @@ from harness.common.format import percent, takes
 from harness.common.paths import COMMAND
 from harness.compare.arms import differences, key_of
 from harness.compare.comparison import ComparisonPart
-from harness.study.check.result import Metric, Question, choose_metric, values
+from harness.study.check.result import JudgedMetric, Question, choose_metric, values
 from harness.study.check.revisions import NotBuilt, Repository, Revision, git, revision_of
 from harness.study.check.series import ArmFailed, CheckArm, Launch
 
@@ -150,7 +150,7 @@ class Step(NamedTuple):
                 raise
             return _with(told, why=f"its training fails: {failed}")
 
-    def _size(self) -> tuple[Regression, int, Metric] | str:
+    def _size(self) -> tuple[Regression, int, JudgedMetric] | str:
         """The regression, the number of runs that showed it, and its metric; or a sentence: why there is none."""
         at = looks(self.most)
         for each in at:
@@ -168,7 +168,7 @@ class Step(NamedTuple):
                 return self._none_certain(metric, found, len(at))
         raise AssertionError("the last look decides")
 
-    def _none_certain(self, metric: Metric, found: Effect, number_of_looks: int) -> str:
+    def _none_certain(self, metric: JudgedMetric, found: Effect, number_of_looks: int) -> str:
         return (
             f"no difference between good and bad is certain: bad, {self.bisect.bad}, "
             f"{_changed(metric, found)} than good, {self.bisect.good}, in {found.runs[1]} runs of each, which differ "
@@ -176,10 +176,10 @@ class Step(NamedTuple):
             f"{percent(least_seen(found, number_of_looks))} nine times in ten"
         )
 
-    def _effect(self, arms: Arms) -> tuple[Metric, Effect | str]:
+    def _effect(self, arms: Arms) -> tuple[JudgedMetric, Effect | str]:
         """B against A, above zero if B is worse; or why they cannot be compared."""
-        metric = choose_metric(arms, self.question.metric, self.question.numbers)
-        found = [values(arm, metric.name, self.question.numbers) for arm in arms]
+        metric = choose_metric(arms, self.question.metric, self.question.more)
+        found = [values(arm, metric.name, self.question.more) for arm in arms]
         keys = [[key_of(run.summary) for run in arm.runs] for arm in arms]
         if unlike := sorted(_HARDWARE & differences(*keys).keys()):
             return metric, f"not comparable: {', '.join(unlike)} differ"
@@ -216,12 +216,12 @@ def _with(told: Bisected, **changes: object) -> Bisected:
     return told.model_copy(update=changes)
 
 
-def _turned(log_ratio: float, metric: Metric) -> float:
+def _turned(log_ratio: float, metric: JudgedMetric) -> float:
     """Above zero if B is worse; and back."""
     return log_ratio if metric.more_is_worse else -log_ratio
 
 
-def _changed(metric: Metric, found: Effect) -> str:
+def _changed(metric: JudgedMetric, found: Effect) -> str:
     ratio = exp(_turned(found.log_ratio, metric))
     if "_ns" in metric.name:
         return f"takes {takes(ratio)}"

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 from harness.analysis.machine import disturbances
-from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
+from harness.analysis.metric_values import tokens_per_step
+from harness.analysis.metrics import Metric, metrics_by_name, worse_is
 from harness.analysis.statistics import Sample
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.format import metric_text
@@ -17,7 +18,7 @@ from harness.common.printable import printable
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import ArmValue, Comparison, ComparisonPart, Difference, compare_arms, without_verdict
 from harness.compare.summaries import settings
-from harness.compare.verdict import ChangeVerdict, Threshold, more_is_worse
+from harness.compare.verdict import ChangeVerdict, Threshold
 from harness.study.check.series import CheckArm, MeasuredRun
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
@@ -26,7 +27,7 @@ USUAL = "step_time"  # as `compare --fail-if` calls it
 _SAME_TOKENS = 1e-9
 
 
-class Metric(NamedTuple):
+class JudgedMetric(NamedTuple):
     """What is judged, and why it is not the usual one; more_is_worse: else less is."""
 
     name: str
@@ -39,36 +40,36 @@ class Value(NamedTuple):
     value: float
 
 
-def choose_metric(arms: Sequence[CheckArm], asked: str | None, numbers: Sequence[Number]) -> Metric:
+def choose_metric(arms: Sequence[CheckArm], asked: str | None, more: Sequence[Metric]) -> JudgedMetric:
     """The metric asked for; else the median step time, per token if A and B have different tokens per step.
     Raises RequestError: no run has it, or neither more nor less of it is worse."""
     if asked in (None, USUAL):
         return _step_time(arms)
-    known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, numbers)}
-    judged = [name for name in known if more_is_worse(name) is not None]
+    known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, more)}
+    judged = [name for name in known if worse_is(name, more)]
     if asked not in known:
         hint = nearest_or_list(str(asked), judged, "compare --json lists all")
         raise RequestError(f"--metric {asked}: these runs have no such number{hint}")
-    worse = more_is_worse(asked)
+    worse = worse_is(asked, more)
     if worse is None:
         raise RequestError(
             f"--metric {asked}: a larger value is neither better nor worse; take one of {', '.join(judged)}"
         )
-    return Metric(asked, worse)
+    return JudgedMetric(asked, worse == "more")
 
 
-def _step_time(arms: Sequence[CheckArm]) -> Metric:
+def _step_time(arms: Sequence[CheckArm]) -> JudgedMetric:
     tokens = [tokens_per_step(run.summary) for arm in arms for run in arm.runs]
     known = [count for count in tokens if count]
     if len(known) < len(tokens) or not known or max(known) / min(known) - 1 < _SAME_TOKENS:
-        return Metric(STEP, True)
+        return JudgedMetric(STEP, True)
     counts = " and ".join(f"{count:,.0f}" for count in sorted(set(known)))
-    return Metric(PER_TOKEN, True, f"per token, since a step is not the same work: {counts} tokens")
+    return JudgedMetric(PER_TOKEN, True, f"per token, since a step is not the same work: {counts} tokens")
 
 
-def values(arm: CheckArm, metric: str, numbers: Sequence[Number]) -> list[Value]:
+def values(arm: CheckArm, metric: str, more: Sequence[Metric]) -> list[Value]:
     """The number of each run that has it."""
-    found = ((run, metrics_by_name(run.summary, numbers).get(metric)) for run in arm.runs)
+    found = ((run, metrics_by_name(run.summary, more).get(metric)) for run in arm.runs)
     return [Value(run, value) for run, value in found if value is not None]
 
 
@@ -118,7 +119,7 @@ class Question(NamedTuple):
 
     fail_above: float
     metric: str | None = None
-    numbers: Sequence[Number] = ()
+    more: Sequence[Metric] = ()
 
     @property
     def threshold(self) -> Threshold:
@@ -129,8 +130,8 @@ class Question(NamedTuple):
 def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
     """B against A; nothing is judged if the runs' hardware or software differs.
     Raises RequestError: there is no such metric, or neither more nor less of it is worse."""
-    metric = choose_metric((a, b), question.metric, question.numbers)
-    of_a, of_b = (values(arm, metric.name, question.numbers) for arm in (a, b))
+    metric = choose_metric((a, b), question.metric, question.more)
+    of_a, of_b = (values(arm, metric.name, question.more) for arm in (a, b))
     found = _compared((a, of_a), (b, of_b), question, metric)
     keys = [[key_of(run.summary) for run in arm.runs] for arm in (a, b)]
     notes = [*filter(None, [metric.note]), *a.notes, *b.notes]
@@ -154,7 +155,7 @@ def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
 
 
 def _compared(
-    a: tuple[CheckArm, Sequence[Value]], b: tuple[CheckArm, Sequence[Value]], question: Question, metric: Metric
+    a: tuple[CheckArm, Sequence[Value]], b: tuple[CheckArm, Sequence[Value]], question: Question, metric: JudgedMetric
 ) -> Comparison:
     arm_a, arm_b = (
         Arm(arm.arguments, [Sample(each.value, each.run.block) for each in of_arm]) for arm, of_arm in (a, b)
@@ -204,7 +205,7 @@ def _other_steps(a: CheckArm, b: CheckArm, question: Question, found: Comparison
     if found.metric != STEP or found.verdict is ChangeVerdict.WORSE:
         return []
     arms = [(arm, values(arm, MEAN_STEP, ())) for arm in (a, b)]
-    of_means = _compared(arms[0], arms[1], question, Metric(MEAN_STEP, True))
+    of_means = _compared(arms[0], arms[1], question, JudgedMetric(MEAN_STEP, True))
     if of_means.verdict is not ChangeVerdict.WORSE:
         return []
     return [

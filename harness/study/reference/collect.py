@@ -11,7 +11,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from harness.analysis.labels import device_names
-from harness.analysis.metrics import Metrics, judged_step_ns, metrics_by_name, step_durations_ns
+from harness.analysis.metric_values import Metrics, step_durations_ns
+from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.bounded_read import BoundedReadError, read_bounded_json, why_unread
 from harness.common.errors import RequestError, WorkError

@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from harness.analysis.metrics import IDLE_LABEL, LABELS, Metrics
+from harness.analysis.metric_values import Metrics
+from harness.analysis.metrics import IDLE_LABEL, METRICS
 from harness.analysis.summary import problem_texts
 from harness.measure.references import Environment, StoredRun
 from harness.study.reference.collect import medians
@@ -21,6 +22,7 @@ MEMORY_SHARE = 0.05
 LOSS_SHARE = 0.01
 PRECISION = re.compile(r"gemm_(\w+)_share")
 PRECISION_SHARE = 0.05  # of the time of matrix products
+_LABELS = {metric.name: metric.label for metric in METRICS}
 _PARTS = ("compute_share", "exposed_communication_share", "memory_share")
 
 
@@ -96,7 +98,7 @@ def _split(metrics: Metrics) -> dict[str, float]:
 
 
 def _label(name: str) -> str:
-    label = LABELS.get(name, name.removesuffix("_share"))
+    label = _LABELS.get(name) or name.removesuffix("_share")
     return (
         f"idle ({label.removeprefix(IDLE_LABEL)})"
         if label.startswith(IDLE_LABEL)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from harness.analysis.metrics import Metrics, Number, metrics_by_name
+from harness.analysis.metric_values import Metrics
+from harness.analysis.metrics import Metric, metrics_by_name, worse_is
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
@@ -22,7 +23,6 @@ from harness.compare.points import (
     repeated,
     with_first,
 )
-from harness.compare.verdict import more_is_worse
 from harness.experiment.exercises import Own
 from harness.measure.request import load_summary
 from harness.run import Run
@@ -49,7 +49,7 @@ class Results(NamedTuple):
 
 
 def measured_runs(
-    places: Sequence[TaskStatus], more: Sequence[Number] = ()
+    places: Sequence[TaskStatus], more: Sequence[Metric] = ()
 ) -> tuple[dict[str, list[Measured]], list[str]]:
     """The measured runs of each key, and a sentence for each completed run without numbers."""
     found: dict[str, list[Measured]] = {}
@@ -68,11 +68,11 @@ def measured_runs(
 
 
 def results(
-    places: Sequence[TaskStatus], settings: Mapping[str, Settings], show: Sequence[str], more: Sequence[Number] = ()
+    places: Sequence[TaskStatus], settings: Mapping[str, Settings], show: Sequence[str], more: Sequence[Metric] = ()
 ) -> Results:
     """The table of a sweep. settings: by key. show: the metrics of the table. more: metrics that tables add."""
     found, lacking = measured_runs(places, more)
-    judged = _judged({key: [one.metrics for one in found.get(key, [])] for key in settings}, show)
+    judged = _judged({key: [one.metrics for one in found.get(key, [])] for key in settings}, show, more)
     compared = with_first(*judged) if judged else {}
     points = [
         PointValues(
@@ -90,14 +90,14 @@ def results(
 
 
 def _judged(
-    metrics: Mapping[str, Sequence[Metrics]], show: Sequence[str]
+    metrics: Mapping[str, Sequence[Metrics]], show: Sequence[str], more: Sequence[Metric]
 ) -> tuple[str, dict[str, list[float]], bool] | None:
     """The first metric that is shown and measured, with its values by point, and whether more of it is worse; None: it
     has no better side."""
     metric = next((name for name in show if any(name in one for runs in metrics.values() for one in runs)), "")
-    worse = more_is_worse(metric)
+    worse = worse_is(metric, more)
     values = {key: [one[metric] for one in runs if metric in one] for key, runs in metrics.items()}
-    return None if worse is None else (metric, values, worse)
+    return None if worse is None else (metric, values, worse == "more")
 
 
 def refuse_unmeasured(metric: str, points: Sequence[PointValues]) -> None:
