@@ -33,6 +33,8 @@ from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, Own, read_experiment
 from harness.experiment.options import options_of
 from harness.experiment.parse import command_of, validate
+from harness.heartbeats.hang import read_hang
+from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
 from harness.launch.argv import assignments, continued, quote, quote_all, quote_lines, shown
 from harness.launch.backends.allocation import NAME as ALLOCATION
 from harness.launch.backends.allocation import placed
@@ -41,9 +43,6 @@ from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import REQUEST, Job, Machine, resolve
-from harness.live.ended import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
-from harness.live.hang import read_hang
-from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
 from harness.run import (
     SECRET_MODE,
     Run,
@@ -55,6 +54,7 @@ from harness.run import (
     runs_root,
     write_atomically,
 )
+from harness.run.ended import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
 from harness.run.record import FINAL, Part, Program, Record, State
 from harness.site.detection import visible_gpus
 from harness.site.site import Site

@@ -37,13 +37,14 @@ except ImportError as problem:
     sys.exit(f"{os.environ.get('HARNESS_PYTHON')} {WRONG}: name one in the site's job_python")
 assert pydantic and yaml
 
+from harness.common import processes
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError, WorkError
 from harness.common.paths import COMMAND, ROOT
 from harness.common.programs import shell_status
 from harness.common.scrub_environment import of_outer_launch
-from harness.live import processes
-from harness.live.ended import (
+from harness.run import SUBMITTED, Run
+from harness.run.ended import (
     STOPPED,
     first_exits,
     not_injected,
@@ -52,7 +53,6 @@ from harness.live.ended import (
     why_nothing_was_recorded,
     with_first_exits,
 )
-from harness.run import SUBMITTED, Run
 from harness.run.record import NodeStatus, State, Status
 from harness.site.slurm_commands import LEAKING, ORDER_S, ask, squeue_all
 

@@ -13,8 +13,8 @@ from harness.common.errors import WorkError
 from harness.launch import supervise as outcome
 from harness.launch.backends.protocol import PolledState
 from harness.launch.submit import look_at
-from harness.live.ended import what_it_means, why_it_wrote_no_more
 from harness.run import Run, find_run
+from harness.run.ended import what_it_means, why_it_wrote_no_more
 from harness.run.record import NodeStatus, Status
 from tests.launch.launch_shared import Harness, a_run
 

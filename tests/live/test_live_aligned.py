@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.common.heartbeats import encode
-from harness.live.model import History, Rank
-from harness.live.notes import aligned
+from harness.heartbeats.model import History, Rank, aligned
 from tests.live.written import beat
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.live import processes
+from harness.common import processes
 from tests.live.cgroups import V1, V2, Cgroup, cgroup
 
 SLEEPS = "import time; time.sleep(99)"

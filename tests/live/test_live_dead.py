@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.common.heartbeats import node_file
 from harness.common.memory_snapshot import memory_file
-from harness.live.dead import Death, first_death
+from harness.heartbeats.dead import Death, first_death
 from tests.live.evidences import S
 
 PLACE = ["/home/ann/train.py", 31, "step"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.live.collect import gpu_use
+from harness.heartbeats.collect import gpu_use
 
 
 def written(folder: Path, source: str, rows: str) -> Path:

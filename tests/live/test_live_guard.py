@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness.common.heartbeats import Evidence, evidence_file, node_file
-from harness.live.hang import read_hang
-from harness.live.node import Guard, seen
-from harness.live.stuck import judge
+from harness.heartbeats.hang import read_hang
+from harness.heartbeats.node import Guard, seen
+from harness.heartbeats.stuck import judge
 from tests.live.evidences import NOW_NS, S, rank, waiting
 
 
@@ -49,7 +49,7 @@ def test_a_node_that_fell_silent_is_named_with_its_ranks_and_since_when(tmp_path
 def test_what_the_end_of_a_stopped_job_looks_like_does_not_change_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.live.node.LOOK_S", 0.05)
+    monkeypatch.setattr("harness.heartbeats.node.LOOK_S", 0.05)
     monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
     written(tmp_path, "a", [0, 1], 1)
     seen_there(tmp_path, "a", [rank(0, waits_in="sleeping"), waiting(1)])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.live.lines import LossLine
-from harness.live.notes import earliest
+from harness.heartbeats.bad_loss import earliest
+from harness.heartbeats.lines import LossLine
 
 
 def line(rank: int, step: int, weights: bool | None, loss: str = "nan") -> LossLine:

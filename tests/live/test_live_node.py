@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from harness.common.heartbeats import evidence_file, node_file
-from harness.live.collect import Collector
-from harness.live.dead import first_death
-from harness.live.hang import Hang, read_hang
-from harness.live.model import decode
-from harness.live.node import Guard
+from harness.heartbeats.collect import Collector
+from harness.heartbeats.dead import first_death
+from harness.heartbeats.hang import Hang, read_hang
+from harness.heartbeats.model import decode
+from harness.heartbeats.node import Guard
 from tests.live.cgroups import V1, V2, cgroup
 
 RANK = """
@@ -64,11 +64,11 @@ threading.Event().wait() if fifo else None
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run whose ranks count as stuck after a second; their memory is below it."""
-    for name in ("harness.live.collect", "harness.live.stuck"):
+    for name in ("harness.heartbeats.collect", "harness.heartbeats.stuck"):
         monkeypatch.setattr(f"{name}.LEAST_S", 1.0)
-    monkeypatch.setattr("harness.live.node.LOOK_S", 0.3)
-    monkeypatch.setattr("harness.live.collect.AGAIN_S", 1.5)
-    monkeypatch.setattr("harness.live.collect.ANSWER_S", 0.8)
+    monkeypatch.setattr("harness.heartbeats.node.LOOK_S", 0.3)
+    monkeypatch.setattr("harness.heartbeats.collect.AGAIN_S", 1.5)
+    monkeypatch.setattr("harness.heartbeats.collect.ANSWER_S", 0.8)
     (tmp_path / "memory").mkdir()
     (tmp_path / "run").mkdir()
     return tmp_path
@@ -212,7 +212,7 @@ def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[...,
 _SUSPENDED = """
 import time
 from pathlib import Path
-from harness.live import collect, node, stuck
+from harness.heartbeats import collect, node, stuck
 collect.LEAST_S = stuck.LEAST_S = 1.0
 with collect.Collector(Path("{run}"), Path("{memory}"), "n1", 0), node.Guard(Path("{run}"), False):
     time.sleep(60)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.live.model import Live
+from harness.heartbeats.model import Live
+from harness.heartbeats.read import Reader
 from harness.live.notes import notes
-from harness.live.read import Reader
 from tests.live.written import NodeWriter, S, beat
 
 

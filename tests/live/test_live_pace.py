@@ -10,20 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
 
-from harness.live.pace import WAITING, Change, changes, own_parts
-from harness.live.pace_words import (
-    CORE_WAIT,
-    PAGE_FAULTS,
-    PEAK_MEMORY,
-    Slowest,
-    change_sentence,
-    evidence,
-    grown_phase,
-    returns,
-    slowest,
-    slowest_sentence,
-    worth_telling,
-)  # fmt: skip
+from harness.analysis.pace import WAITING, Change, changes, own_parts
+from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase
+from harness.analysis.slowest_rank import Slowest, slowest
+from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 
 F64 = NDArray[np.float64]
 QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1, turn=0, drift=0, warm_up=0)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.live import processes
+from harness.common import processes
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from harness.common.heartbeats import encode, live_folder
-from harness.live.lines import Place
-from harness.live.model import MOST, History, Live
-from harness.live.read import Reader
+from harness.heartbeats.lines import Place
+from harness.heartbeats.model import MOST, History, Live
+from harness.heartbeats.read import Reader
 from tests.live.written import START_NS, NodeWriter, S, beat
 
 

@@ -13,8 +13,8 @@ from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.heartbeats import live_folder
 from harness.common.shell_words import option_lines
+from harness.heartbeats.hang import Hang, write_hang
 from harness.launch.argv import continued
-from harness.live.hang import Hang, write_hang
 from harness.measure.references import compared_settings, differing
 from harness.measure.run_contents import read_contents, with_contents
 from harness.report.compare.tables import configuration_table

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.analysis.expression import Unanswerable, evaluate
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
-from harness.study.expression import Unanswerable, evaluate
 
 if TYPE_CHECKING:
     from harness.analysis.compare import Comparison

@@ -22,10 +22,10 @@ from harness.common.format import aligned, amount, cut, duration, middle, percen
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.submission import edit_of, variables_in_words
+from harness.common.text import span
 from harness.common.users import whose
 from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
-from harness.live.text import span
 from harness.run import Run, all_runs, closed, folder_bytes, no_runs, runs_root, when
 from harness.run.files import naming_flag, write_atomically
 from harness.run.record import Record

@@ -14,10 +14,10 @@ from harness.cli.watch.status import RUN_HELP
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import amount
 from harness.common.paths import PROGRAM
+from harness.common.text import how_many
 from harness.common.users import owner_of
 from harness.launch.backends.protocol import PolledState
 from harness.launch.submit import look_at
-from harness.live.text import how_many
 from harness.run import Run, delete_run, find_run
 from harness.run.record import FINAL
 

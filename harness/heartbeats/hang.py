@@ -20,8 +20,8 @@ from harness.common.bounded_read import BoundedReadError, read_bounded_json, rea
 from harness.common.heartbeats import Evidence, live_folder
 from harness.common.mystery import LINES_BLOCK, seal, unseal
 from harness.common.paths import INSTALLED_EXERCISES, PROGRAM
-from harness.live.lines import Place, Time
-from harness.live.text import span
+from harness.common.text import span
+from harness.heartbeats.lines import Place, Time
 from harness.monitor.samples import replace_whole
 
 

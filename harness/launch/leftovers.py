@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from harness.common import processes
 from harness.common.heartbeats import MEMORY, live_folder
-from harness.live import processes
 
 _WRITES_S = 10.0  # a rank that is asked to stop may write its trace for so long
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from harness.common.bounded_read import BoundedReadError
 from harness.common.heartbeats import PERIOD_S
-from harness.live.lines import EndLine, GoneLine, Line, NodeLine, RankLine, both_ends, node_files
-from harness.live.text import ranks_named
+from harness.common.text import ranks_named
+from harness.heartbeats.lines import EndLine, GoneLine, Line, NodeLine, RankLine, both_ends, node_files
 
 SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
 _MOST_NAMES = 3

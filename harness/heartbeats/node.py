@@ -18,11 +18,11 @@ from pathlib import Path
 
 from harness.common.heartbeats import MEMORY, Evidence, evidence_file, live_folder
 from harness.common.mystery import hides
-from harness.live.collect import Collector
-from harness.live.hang import Hang, write_hang
-from harness.live.lines import node_files
-from harness.live.node_file import NodeFile, Silent
-from harness.live.stuck import Nodes, judge
+from harness.heartbeats.collect import Collector
+from harness.heartbeats.hang import Hang, write_hang
+from harness.heartbeats.lines import node_files
+from harness.heartbeats.silent_nodes import NodeFile, Silent
+from harness.heartbeats.stuck import Nodes, judge
 from harness.monitor.record import record
 from harness.monitor.source import exit_code_of
 
@@ -34,7 +34,7 @@ QUIET_NS = 4_000_000_000  # without a sign of life, at the time of the evidence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0: asked to end, or the training has ended; 1: files cannot be written; 2: the request was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m harness.live.node", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness.heartbeats.node", description=__doc__)
     parser.add_argument("--run", type=Path, required=True, help="the run's folder")
     parser.add_argument("--node", type=int, required=True, help="the node's number in the job")
     parser.add_argument("--name", required=True, help="the node's name among the run's monitors")

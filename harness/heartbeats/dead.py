@@ -13,9 +13,9 @@ from harness.common.bounded_read import BoundedReadError, read_bounded_json, rea
 from harness.common.format import amount, cut
 from harness.common.heartbeats import CALLS
 from harness.common.memory_snapshot import memory_file
-from harness.live.lines import Error, GoneLine, Place, decoded, node_files
-from harness.live.node_file import SILENT_S, silent_nodes, who_is_silent
-from harness.live.text import where
+from harness.common.text import where
+from harness.heartbeats.lines import Error, GoneLine, Place, decoded, node_files
+from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
 
 _MOST_HELD = 3  # uses of memory
 _MOST_TOLD = 100  # characters of how a rank ended

@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 from harness.common.bounded_read import open_regular
 from harness.common.heartbeats import DIGITS, PHASES, Beat
-from harness.live.hang import Hang, read_hang
-from harness.live.lines import (
+from harness.heartbeats.hang import Hang, read_hang
+from harness.heartbeats.lines import (
     BeatLine,
     EndLine,
     GoneLine,
@@ -29,7 +29,7 @@ from harness.live.lines import (
     decoded,
     node_files,
 )
-from harness.live.model import Gone, Live, Node, Processed, Rank
+from harness.heartbeats.model import Gone, Live, Node, Processed, Rank
 
 HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
 MOST_NEW_BYTES = 4 << 20  # of a file between two readings; of more, the tail

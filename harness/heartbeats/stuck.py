@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
 from harness.common.paths import PROGRAM
-from harness.live.hang import FOR_LOCK, LOADS, Hang, Wait, users_place, waits_for_ranks
-from harness.live.lines import Place
-from harness.live.node_file import Silent, who_is_silent
-from harness.live.text import ranks_named, where
+from harness.common.text import ranks_named, where
+from harness.heartbeats.hang import FOR_LOCK, LOADS, Hang, Wait, users_place, waits_for_ranks
+from harness.heartbeats.lines import Place
+from harness.heartbeats.silent_nodes import Silent, who_is_silent
 
 UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
 SLOW = 3  # times longer, where a rank may only be slow: it waits for its loader, compiles, saves

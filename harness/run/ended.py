@@ -19,8 +19,8 @@ from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
 from harness.common.printable import printable
 from harness.common.programs import shell_status
 from harness.experiment.exercises import Own, Profiled
-from harness.live.dead import LOG_BYTES, ends_of_ranks, exit_codes, first_death
-from harness.live.hang import read_hang
+from harness.heartbeats.dead import LOG_BYTES, ends_of_ranks, exit_codes, first_death
+from harness.heartbeats.hang import read_hang
 from harness.run import Run, read_json_lines
 from harness.run.mystery import injected
 from harness.run.record import FINAL, NodeStatus, Record, State

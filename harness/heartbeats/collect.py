@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness.common import processes
 from harness.common.bounded_read import read_end
 from harness.common.heartbeats import (
     CALLS,
@@ -32,8 +33,7 @@ from harness.common.heartbeats import (
     node_file,
 )
 from harness.common.paths import INSTALLED_EXERCISES
-from harness.live import processes
-from harness.live.ranks import Rank
+from harness.heartbeats.ranks import Rank
 from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
 from harness.monitor.source import MonitorError
 

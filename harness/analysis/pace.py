@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.live import onsets
-from harness.live.onsets import WARM_UP, Onset, floor, in_turns, job_step, warm_up, without_period
+from harness.analysis import onsets
+from harness.analysis.onsets import WARM_UP, Onset, floor, in_turns, job_step, warm_up, without_period
 
 F64 = NDArray[np.float64]
 Ints = NDArray[np.intp]
