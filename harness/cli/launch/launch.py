@@ -157,7 +157,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
     from harness.cli.launch.plan import announced
-    from harness.study.start import start_run
+    from harness.plan.start import start_run
 
     plan = announced(prepared, quiet=behaviour.json)
     disturbed = others.warnings(job) if backend_of(job.site).RUNS_HERE else []

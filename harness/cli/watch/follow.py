@@ -244,8 +244,8 @@ def _interruptible(run: Run) -> Iterator[None]:
 
 def write_report(run: Run) -> tuple[list[Summary], Path | None]:
     """Write the run's summary and page, and return both; where nothing can be measured, print the reason."""
+    from harness.measure.of_run import can_be_measured, measured
     from harness.report.page.write import write_pages
-    from harness.study.start import can_be_measured, measured
 
     if not can_be_measured(run):
         return [], None

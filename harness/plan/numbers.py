@@ -11,9 +11,9 @@ from typing import Any
 
 from harness.common.paths import PROGRAM
 from harness.experiment.exercises import Own
-from harness.study.plan.memory import FRAMEWORK_SOURCE, Workload
-from harness.study.plan.plan import LaunchPlan, MemoryPlan, StepPlan
-from harness.study.plan.speed import NOMINAL, START_SOURCE, PlannedMessage, bubble, flops_per_step
+from harness.plan.memory import FRAMEWORK_SOURCE, Workload
+from harness.plan.plan import LaunchPlan, MemoryPlan, StepPlan
+from harness.plan.speed import NOMINAL, START_SOURCE, PlannedMessage, bubble, flops_per_step
 from harness.theory.communication import Group
 from harness.theory.devices import TABLE
 from harness.theory.flops import flops_per_token

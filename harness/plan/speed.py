@@ -10,9 +10,9 @@ from math import ceil
 from typing import NamedTuple
 
 from harness.launch.job import Job
+from harness.plan.history import EarlierRun, MeasuredLinks
+from harness.plan.memory import Workload, device_name, device_of
 from harness.site.site import Network
-from harness.study.plan.history import EarlierRun, MeasuredLinks
-from harness.study.plan.memory import Workload, device_name, device_of
 from harness.theory.communication import (
     Pieces,
     Rates,

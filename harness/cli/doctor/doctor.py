@@ -16,6 +16,7 @@ from harness.cli.command_line import RUN, columns, declared, read_launch
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
+from harness.cli.rooms import COURSE_EXPERIMENTS, of_room
 from harness.common.errors import RequestError
 from harness.common.printable import printable
 from harness.experiment.exercises import Own
@@ -104,7 +105,6 @@ def command(
     from harness.doctor.in_job import NodeRequest, look_after, nodes_for
     from harness.doctor.surroundings import NOT_FROM_LOGIN, Course, Level, look_around, paths_of, worst
     from harness.site.detection import choose_site
-    from harness.study.lessons import course_experiments
 
     if nodes is not None and not in_job:
         raise RequestError("-n/--nodes: allowed only with --in-job, which checks that many nodes")
@@ -115,7 +115,8 @@ def command(
     given = {"account": account, "partition": partition, "qos": qos, "time": time}
     place = override(choice.site, {name: value for name, value in given.items() if value is not None})
     print(f"site: {place.name} ({choice.reason})", file=sys.stderr)
-    course = Course(students, len(course_experiments()))
+    course_experiments = of_room(COURSE_EXPERIMENTS)
+    course = Course(students) if course_experiments is None else Course(students, len(course_experiments()))
     paths = paths_of(own) if own is not None else []
     around = look_around(place, course=course, nodes=nodes or (own.nodes if own else 1), own=own, paths=paths)
     lines: list[CheckLine] = []

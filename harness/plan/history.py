@@ -19,8 +19,8 @@ from harness.common.bounded_read import read_bounded_json
 from harness.common.model_config import DTYPES, Precision
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
+from harness.plan.memory import Workload
 from harness.run import Run, runs_root
-from harness.study.plan.memory import Workload
 from harness.theory.communication import MeasuredLink
 
 NEWEST = 6

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from harness.experiment.exercises import Experiment
 from harness.launch.job import Job
 from harness.launch.submit import Prepared
-from harness.study.plan.history import EarlierRun, earlier_runs, measured_links
-from harness.study.plan.memory import (
+from harness.plan.history import EarlierRun, earlier_runs, measured_links
+from harness.plan.memory import (
     FITS,
     TIGHT,
     Capacity,
@@ -22,7 +22,7 @@ from harness.study.plan.memory import (
     peak_memory,
     workload_of,
 )
-from harness.study.plan.speed import (
+from harness.plan.speed import (
     Cost,
     Exposed,
     PlannedMessage,
