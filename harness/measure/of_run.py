@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harness.common.errors import HarnessError
-from harness.measure.request import Measurement, Request, measure_request
 from harness.run import Run
+
+if TYPE_CHECKING:
+    from harness.measure.request import Measurement
 
 
 def can_be_measured(run: Run) -> bool:
@@ -14,6 +18,8 @@ def can_be_measured(run: Run) -> bool:
 
 def measured(run: Run, page: bool) -> Measurement:
     """Measure the run, which writes its summary.json. page: keep what a page draws. Raises as `measure_request`."""
+    from harness.measure.request import Request, measure_request
+
     return measure_request(Request(tokens=[str(run.path)], page=page))
 
 
