@@ -190,7 +190,8 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     from harness.cli.launch.untrusted import find_untrusted, source_of
     from harness.launch.backends.registry import backend_of_run
     from harness.launch.job import python_of
-    from harness.launch.submit import state_of, this_machine
+    from harness.launch.poll import state_of
+    from harness.launch.submit import this_machine
 
     run = find_run(tokens[0])
     if len(tokens) != 1:

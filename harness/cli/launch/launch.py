@@ -123,9 +123,11 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     from harness.launch.backends.allocation import NAME as ALLOCATION
     from harness.launch.backends.registry import backend_of
     from harness.launch.check import check, forewarnings, require_training
+    from harness.launch.from_shell import what_the_shell_brings
     from harness.launch.job import warnings_of
     from harness.launch.other_programs import OtherPrograms, wait_a_moment
-    from harness.launch.submit import prepare, script_of, what_the_shell_brings
+    from harness.launch.render import script_of
+    from harness.launch.submit import prepare
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     others = OtherPrograms()

@@ -33,7 +33,7 @@ def show_plan(prepared: Prepared, as_json: bool) -> list[str]:
 
 def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
     """The plan of a launch. What the shell brings is printed, and, unless `quiet`, the plan's short form."""
-    from harness.launch.submit import what_the_shell_brings
+    from harness.launch.from_shell import what_the_shell_brings
     from harness.plan.plan import plan_of
 
     plan = plan_of(prepared)

@@ -18,7 +18,7 @@ from harness.common.text import how_many
 from harness.common.whole_number import whole_number
 from harness.launch.backends.registry import backend_of
 from harness.launch.check import require_training
-from harness.launch.submit import what_the_shell_brings
+from harness.launch.from_shell import what_the_shell_brings
 from harness.study.series.cost import SeriesCost, cost_lines, series_cost
 from harness.study.series.points import Task, TaskStatus, counts, hours
 from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make

@@ -25,7 +25,8 @@ from harness.common.printable import printable_lines, unguarded
 from harness.common.users import this_user
 from harness.launch.argv import quote_all
 from harness.launch.backends.registry import backend_of_run
-from harness.launch.submit import cancel, look_at, state_of
+from harness.launch.cancel import cancel
+from harness.launch.poll import look_at, state_of
 from harness.run import Run
 from harness.run.record import FINAL, State
 

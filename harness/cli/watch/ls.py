@@ -165,7 +165,7 @@ def _asked(record: Record, name_site: bool) -> str:
 
 def _look(run: Run) -> PolledState:
     """A final state does not change: asking Slurm again for every old run would cost a second each."""
-    from harness.launch.submit import look_at
+    from harness.launch.poll import look_at
 
     own = run.status() or run.record.status
     try:

@@ -18,7 +18,7 @@ from harness.common.paths import PROGRAM
 from harness.common.text import how_many
 from harness.common.users import owner_of
 from harness.launch.backends.protocol import PolledState
-from harness.launch.submit import look_at
+from harness.launch.poll import look_at
 from harness.run import Run, delete_run, find_run
 from harness.run.record import FINAL
 

@@ -29,8 +29,9 @@ from harness.heartbeats.read import Reader
 from harness.heartbeats.time_limit import Note, time_limit
 from harness.launch.backends.protocol import Backend, Listed, PolledState
 from harness.launch.backends.registry import BACKENDS, backend_of_run
-from harness.launch.submit import Cancelled, look_at, state_of
-from harness.launch.submit import cancel as cancel_run
+from harness.launch.cancel import Cancelled
+from harness.launch.cancel import cancel as cancel_run
+from harness.launch.poll import look_at, state_of
 from harness.run import Run, find_run
 from harness.run.commands import commands_started, left_out
 from harness.run.record import FINAL, NodeStatus

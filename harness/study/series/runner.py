@@ -16,7 +16,9 @@ from typing import NamedTuple
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.launch.backends.protocol import Together
 from harness.launch.backends.registry import backend_of
-from harness.launch.submit import Start, cancel, go_together, state_of
+from harness.launch.cancel import cancel
+from harness.launch.poll import state_of
+from harness.launch.submit import Start, go_together
 from harness.measure.of_run import write_summary
 from harness.plan.start import start_run, start_together
 from harness.run import Run
