@@ -8,7 +8,7 @@ from functools import cache
 from textwrap import wrap
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from harness.cli.command_line import columns
+from harness.cli.terminal import columns
 from harness.common.paths import COMMAND, PROGRAM, shown_file
 
 WIDTH = 100

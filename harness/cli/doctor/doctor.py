@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.command_line import RUN, columns, declared, read_launch
+from harness.cli.command_line import RUN, declared, read_launch
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.cli.rooms import COURSE_EXPERIMENTS, of_room
+from harness.cli.terminal import columns
 from harness.common.errors import RequestError
 from harness.common.printable import printable
 from harness.experiment.exercises import Own

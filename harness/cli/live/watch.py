@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.command_line import NARROWEST, columns
 from harness.cli.options import JsonOption
+from harness.cli.terminal import NARROWEST, columns
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.printable import unguarded

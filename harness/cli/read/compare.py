@@ -34,7 +34,7 @@ def compare(
 ) -> int:
     """Show the differences between runs: first in configuration, then in results."""
     from harness.analysis.compare import compare_series
-    from harness.cli.command_line import columns
+    from harness.cli.terminal import columns
     from harness.measure.request import load_summary
     from harness.report.compare.terminal import render_comparisons
     from harness.report.tables.catalogue import numbers

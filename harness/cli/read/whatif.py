@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import columns
 from harness.cli.launch.untrusted import YesOption
 from harness.cli.options import JsonOption
+from harness.cli.terminal import columns
 from harness.common.errors import RequestError
 from harness.common.format import duration, percent
 from harness.run import Run

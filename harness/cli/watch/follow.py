@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
-from harness.cli.command_line import columns, show
+from harness.cli.terminal import columns, show
 from harness.cli.watch.launcher_lines import LauncherLines
 from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError

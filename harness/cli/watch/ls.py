@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import typer
 
-from harness.cli.command_line import columns, show
 from harness.cli.options import JsonOption
+from harness.cli.terminal import columns, show
 from harness.cli.watch.results import result_of
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import aligned, amount, cut, duration, middle, percent

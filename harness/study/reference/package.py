@@ -21,11 +21,12 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from harness.common.bounded_read import Walk, read_bounded_json
+from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import RequestError
 from harness.common.format import amount, duration, percent, shown_in_page, without_scripts
 from harness.common.paths import COMMAND, TEMPLATES
 from harness.common.printable import printable_lines
+from harness.common.walk import Walk
 from harness.measure.references import INDEX, Reference, StoredRun, read_reference, read_runs, variant_file
 from harness.measure.references import Environment as MadeWith
 from harness.run import Run, disk_error, when
