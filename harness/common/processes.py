@@ -55,14 +55,23 @@ class Usage(NamedTuple):
     below_runs: bool
 
 
+class Process(NamedTuple):
+    """A process, which a later one with its number is not. started: ticks since the machine's start."""
+
+    pid: int
+    started: int
+
+
 class Stat(NamedTuple):
-    """Of /proc/<pid>/stat or of a thread's: state is one letter."""
+    """Of /proc/<pid>/stat or of a thread's: state is one letter. cpu_ns: also of children that it has waited for;
+    own_cpu_ns: without them. started: ticks since the machine's start."""
 
     name: str
     state: str
     parent: int
     session: int
     cpu_ns: int
+    own_cpu_ns: int
     memory_bytes: int
     started: int
 
@@ -75,8 +84,27 @@ def stat_of(pid: int, tid: int | None = None) -> Stat | None:
         return None
     name, _, rest = text.partition("(")[2].rpartition(")")
     words = rest.split()
-    cpu = sum(int(words[i]) for i in (11, 12, 13, 14))  # its own, and of children that it has waited for
-    return Stat(name, words[0], int(words[1]), int(words[3]), cpu * TICK_NS, int(words[21]) * PAGE, int(words[19]))
+    own, of_children = int(words[11]) + int(words[12]), int(words[13]) + int(words[14])
+    cpu_ns, memory_bytes = (own + of_children) * TICK_NS, int(words[21]) * PAGE
+    return Stat(
+        name, words[0], int(words[1]), int(words[3]), cpu_ns, own * TICK_NS, memory_bytes, started=int(words[19])
+    )
+
+
+def process_of(pid: int) -> Process | None:
+    """The process that has this number now; None: there is none."""
+    now = stat_of(pid)
+    return None if now is None else Process(pid, now.started)
+
+
+def started_s(process: Process) -> float:
+    """When it was started, in seconds since the machine's start."""
+    return process.started * TICK_NS / 1e9
+
+
+def since_boot_s() -> float:
+    """Now, in seconds since the machine's start."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def lives(pid: int) -> bool:
@@ -97,13 +125,75 @@ def below(pid: int) -> list[int]:
     return found
 
 
-def descendants(pid: int) -> list[int]:
-    """As `below`, by everyone's parent: the list of a process's children may miss one while processes come and go."""
-    everyone = {each: found.parent for folder in _numbers(PROC) if (found := stat_of(each := int(folder.name)))}
+def pids() -> list[int]:
+    """Of all processes of this machine that can be seen."""
+    return [int(folder.name) for folder in _numbers(PROC)]
+
+
+def everyone() -> dict[int, Stat]:
+    """All processes of this machine, by number."""
+    return {pid: now for pid in pids() if (now := stat_of(pid)) is not None}
+
+
+def descendants(pid: int, known: dict[int, Stat] | None = None) -> list[int]:
+    """As `below`, by everyone's parent: the list of a process's children may miss one while processes come and go.
+    known: of `everyone`, if that is already read."""
+    children: dict[int, list[int]] = {}
+    for each, now in (everyone() if known is None else known).items():
+        children.setdefault(now.parent, []).append(each)
     found_below = [pid]
     for parent in found_below:  # grows as it is read
-        found_below += [each for each, its in everyone.items() if its == parent]
+        found_below += children.get(parent, [])
     return found_below[1:]
+
+
+def environment(pid: int) -> list[bytes]:
+    """The variables with which a process was started, as NAME=VALUE; empty: it has ended, or is another user's."""
+    with suppress(OSError):
+        return (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    return []
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process with this number, also one that has ended and nobody has waited for."""
+    return (PROC / str(pid)).exists()
+
+
+class Resident(NamedTuple):
+    """Of a process: its memory, and of it the pages of files and of shared memory."""
+
+    bytes: int
+    shared_bytes: int
+
+
+def resident(pid: int) -> Resident | None:
+    """None: there is no such process."""
+    try:
+        words = (PROC / str(pid) / "statm").read_text().split()
+        return Resident(int(words[1]) * PAGE, int(words[2]) * PAGE)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+_COUNTED = 8  # columns of ticks in /proc/stat: what comes after them is in these too
+
+
+def core_ticks() -> dict[str, list[int]]:
+    """Ticks of all cores (`cpu`) and of each (`cpu0`, …) since the machine's start: user, nice, system, idle, waiting
+    for a disk, two kinds of interrupts, used by other virtual machines. Empty: not known."""
+    rows = (line.split() for line in _text(PROC / "stat").splitlines() if line.startswith("cpu"))
+    return {name: [int(tick) for tick in ticks[:_COUNTED]] for name, *ticks in rows}
+
+
+def memory_in_use() -> tuple[int, int]:
+    """The machine's memory and, of it, what is not available to a program that starts now, bytes."""
+    lines = (line.split() for line in _text(PROC / "meminfo").splitlines())
+    known = {line[0]: int(line[1]) * 1024 for line in lines if len(line) > 1}
+    total = known.get("MemTotal:", 0)
+    free = known.get("MemFree:", 0)
+    available = known.get("MemAvailable:", free)
+    # In some containers, more is available than there is.
+    return total, total - (free if available > total else available)
 
 
 def was_started_with(pid: int, path: Path) -> bool:
@@ -123,8 +213,7 @@ def was_started_with(pid: int, path: Path) -> bool:
 
 def end_session(session: int, last_s: float) -> None:
     """End what is left of a session whose first process has ended: asked first, killed after so many seconds."""
-    everyone = [int(folder.name) for folder in _numbers(PROC)]
-    left = [pid for pid in everyone if lives(pid) and (now := stat_of(pid)) is not None and now.session == session]
+    left = [pid for pid, now in everyone().items() if now.session == session and now.state not in "ZX"]
     left += [child for pid in left for child in descendants(pid)]
     signal_all(left, signal.SIGTERM)
     end_s = time.monotonic() + last_s
@@ -174,11 +263,11 @@ def listener(port: int) -> int | None:
         sockets |= {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTENS and row[1].endswith(f":{port:04X}")}
     if not sockets:
         return None
-    for folder in _numbers(PROC):
+    for pid in pids():
         with suppress(OSError):
-            for number in (folder / "fd").iterdir():
+            for number in (PROC / str(pid) / "fd").iterdir():
                 if str(number.readlink()) in sockets:
-                    return int(folder.name)
+                    return pid
     return 0
 
 

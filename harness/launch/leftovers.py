@@ -46,12 +46,8 @@ def orphans(heartbeats: str, shell: int) -> list[int]:
     """The processes with this folder in their environment that are not below the node's program."""
     ours = {os.getpid(), shell, *processes.descendants(shell)}
     mark = f"{MEMORY}={heartbeats}".encode()
-    found = []
-    for folder in processes.PROC.glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is another user's
-            if int(folder.name) not in ours and mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return [pid for pid in found if processes.lives(pid)]
+    marked = [pid for pid in processes.pids() if pid not in ours and mark in processes.environment(pid)]
+    return [pid for pid in marked if processes.lives(pid)]
 
 
 def wait_for_ranks(heartbeats: str, most_s: float) -> None:
@@ -62,8 +58,4 @@ def wait_for_ranks(heartbeats: str, most_s: float) -> None:
 
 
 def _is_rank(pid: int) -> bool:
-    with suppress(OSError):
-        return any(
-            each.startswith(b"RANK=") for each in (processes.PROC / str(pid) / "environ").read_bytes().split(b"\0")
-        )
-    return False
+    return any(each.startswith(b"RANK=") for each in processes.environment(pid))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from harness.common import processes
 from harness.common.bounded_read import read_end
 from harness.common.faults import parse_fault
 from harness.common.format import cut
@@ -79,11 +80,9 @@ def _started_by(run: Run) -> Iterator[int]:
     """The processes of the training that live on this machine."""
     wanted = f"HARNESS_OBSERVE={run.path}/".encode()
     own = {os.getpid(), os.getppid()}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) not in own:
-            with suppress(OSError):  # another user's, or it has ended
-                if any(each.startswith(wanted) for each in (folder / "environ").read_bytes().split(b"\0")):
-                    yield int(folder.name)
+    for pid in processes.pids():
+        if pid not in own and any(each.startswith(wanted) for each in processes.environment(pid)):
+            yield pid
 
 
 def _steps(run: Run) -> list[int]:

@@ -121,3 +121,27 @@ def test_a_thread_goes_on_as_often_as_bytes_arrive(start: Start) -> None:
     time.sleep(1)
     more = [processes.switches(p.pid) - then for p, then in zip((arriving, silent), before, strict=True)]
     assert more[0] >= 10 and more[1] == 0
+
+
+def test_its_numbers_are_those_of_another_reader(start: Start) -> None:
+    psutil = pytest.importorskip("psutil", reason="another reader of /proc")
+    program = start("block = bytearray(1 << 26); [i for i in range(10**6)]; import time; time.sleep(99)")
+    eventually(lambda: processes.waits_in(program.pid), "sleeping")
+    same, own, resident = psutil.Process(program.pid), processes.stat_of(program.pid), processes.resident(program.pid)
+    times, memory = same.cpu_times(), same.memory_info()
+    assert own.own_cpu_ns / 1e9 == pytest.approx(times.user + times.system)
+    assert resident == (memory.rss, memory.shared) and memory.rss > 1 << 26
+    age_s = processes.since_boot_s() - processes.started_s(processes.process_of(program.pid))
+    assert age_s == pytest.approx(time.time() - same.create_time(), abs=1.5)  # psutil knows the boot to a second
+    assert program.pid in {child.pid for child in psutil.Process().children()} & set(processes.descendants(os.getpid()))
+
+
+def test_the_machines_numbers_are_those_of_another_reader() -> None:
+    psutil = pytest.importorskip("psutil", reason="another reader of /proc")
+    total, used = processes.memory_in_use()
+    memory = psutil.virtual_memory()
+    assert total == memory.total
+    assert used == pytest.approx(memory.total - memory.available, abs=1 << 30)
+    ticks, times = processes.core_ticks()["cpu"], psutil.cpu_times()
+    per_s = os.sysconf("SC_CLK_TCK")
+    assert [tick / per_s for tick in ticks[:5]] == pytest.approx(list(times)[:5], rel=0.01, abs=2)
