@@ -70,6 +70,14 @@ def test_without_a_room_only_its_own_commands_are_missing(room: str, tmp_path: P
     assert len(refused.stderr.splitlines()) == len(own), "one sentence each"
 
 
+def test_without_the_reader_of_amd_s_traces_they_are_one_sentence(tmp_path: Path) -> None:
+    tree = tree_without(tmp_path, "traces/rocpd")
+    (trace := tmp_path / "1_results.db").write_bytes(b"SQLite format 3\0 rocpd_metadata")
+    done = harness(tree, ["report", str(trace)], ["report", str(TRACE), "--no-html"])
+    assert codes(done) == [1, 0], done.stderr
+    assert "is a database of rocprofv3, and this copy of the harness is without its reader" in done.stderr
+
+
 @pytest.mark.train
 def test_without_all_rooms_an_exercise_trains_and_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="training needs PyTorch")
