@@ -76,7 +76,7 @@ def commands_page() -> str:
     groups = []
     for title in GROUPS:
         rows = [(f"{name:<{left}}", entry.help) for name, entry in COMMANDS.items() if entry.group == title]
-        groups.append("\n".join(section(title, rows)))
+        groups += ["\n".join(section(title, rows))] if rows else []
     first = f"Usage: {PROGRAM} COMMAND [RUN] [FLAGS]\n       {PROGRAM} help COMMAND: the page of one command"
     last = (
         "RUN: a job id, a name, a path, or `last`.\n"

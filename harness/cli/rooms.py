@@ -25,7 +25,7 @@ def of_room(name: str) -> Any:
     try:
         return resolve_name(name)
     except ModuleNotFoundError as error:
-        if lacking_room(error) is None:
+        if not f"{name.partition(':')[0]}.".startswith(f"{error.name}."):
             raise
         return None
 
