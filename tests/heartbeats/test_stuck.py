@@ -10,7 +10,7 @@ from harness.common.heartbeats import Evidence
 from harness.heartbeats.hang import Hang
 from harness.heartbeats.silent_nodes import Silent
 from harness.heartbeats.stuck import ADVICE, Nodes, judge
-from tests.live.evidences import ALL_REDUCE, DATA, ENGINE, LOADER, NOW_NS, TRAIN, S, rank, waiting
+from tests.heartbeats.evidences import ALL_REDUCE, DATA, ENGINE, LOADER, NOW_NS, TRAIN, S, rank, waiting
 
 OTHERS = "ranks 0, 2 and 3 wait in all_reduce (train.py:88)"
 

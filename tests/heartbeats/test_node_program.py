@@ -21,7 +21,7 @@ from harness.heartbeats.dead import first_death
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.model import decode
 from harness.heartbeats.node import Guard
-from tests.live.cgroups import V1, V2, cgroup
+from tests.common.cgroups import V1, V2, cgroup
 
 RANK = """
 import json, os, sys, threading, time

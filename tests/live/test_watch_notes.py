@@ -10,7 +10,7 @@ import pytest
 from harness.heartbeats.model import Live
 from harness.heartbeats.read import Reader
 from harness.live.notes import notes
-from tests.live.written import NodeWriter, S, beat
+from tests.heartbeats.written import NodeWriter, S, beat
 
 
 def told(live: Live) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.common.heartbeats import encode
 from harness.heartbeats.model import History, Rank, aligned
-from tests.live.written import beat
+from tests.heartbeats.written import beat
 
 
 def rank(number: int, *entries: tuple[int, int, list[float]]) -> Rank:

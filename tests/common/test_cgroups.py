@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.common import processes
-from tests.live.cgroups import V1, V2, Cgroup, cgroup
+from tests.common.cgroups import V1, V2, Cgroup, cgroup
 
 SLEEPS = "import time; time.sleep(99)"
 # At most 512 MB, should nothing limit it.

@@ -10,7 +10,7 @@ from typing import Any
 from harness.common.heartbeats import node_file
 from harness.common.memory_snapshot import memory_file
 from harness.heartbeats.dead import Death, first_death
-from tests.live.evidences import S
+from tests.heartbeats.evidences import S
 
 PLACE = ["/home/ann/train.py", 31, "step"]
 BROKEN = "[pair.cc:553] Connection closed by peer [10.0.0.1]:4"

@@ -13,7 +13,7 @@ from harness.common.heartbeats import Evidence, evidence_file, node_file
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.node import Guard, seen
 from harness.heartbeats.stuck import judge
-from tests.live.evidences import NOW_NS, S, rank, waiting
+from tests.heartbeats.evidences import NOW_NS, S, rank, waiting
 
 
 def written(run: Path, node: str, ranks: list[int], last_s: float, *more: dict[str, Any]) -> None:

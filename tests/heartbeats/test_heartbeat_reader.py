@@ -13,7 +13,7 @@ from harness.common.heartbeats import encode, live_folder
 from harness.heartbeats.lines import Place
 from harness.heartbeats.model import MOST, History, Live
 from harness.heartbeats.read import Reader
-from tests.live.written import START_NS, NodeWriter, S, beat
+from tests.heartbeats.written import START_NS, NodeWriter, S, beat
 
 
 class Clock:
