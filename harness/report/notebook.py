@@ -20,7 +20,7 @@ from harness.common.paths import IN_CHECKOUT, ROOT, TEMPLATES
 from harness.measure.paths import run_directories
 from harness.measure.request import resolve_path
 from harness.report.compare.tables import letter
-from harness.report.exercise_0 import is_comm_run
+from harness.report.exercise_0.results import is_comm_run
 from harness.report.page.write import run_among
 from harness.report.tables.replay import worthwhile_changes
 from harness.run import naming_flag, write_atomically

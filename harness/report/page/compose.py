@@ -28,8 +28,8 @@ from harness.explain.answer import Diagnosis, answer
 from harness.explain.findings import label_of
 from harness.measure.page_data import PageData
 from harness.report.elements import Figure, Link, Page, Section, StepBar
+from harness.report.exercise_0.links import links_of_run, links_of_site
 from harness.report.first_screen import bar_of_answer
-from harness.report.links import links_of_run, links_of_site
 from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.run import hang_section, host_section, machine_section, quality_section, run_section, title

@@ -16,7 +16,7 @@ from harness.measure.run_files import read_events
 from harness.monitor.samples import Recording, read
 from harness.monitor.source import MonitorError
 from harness.report.elements import Figure
-from harness.report.exercise_0 import LinkVerdict, Result
+from harness.report.exercise_0.results import LinkVerdict, Result
 from harness.run import Run
 from harness.run.record import NodeStatus, Record, Status
 

@@ -9,7 +9,7 @@ from harness.common.format import amount, binary_size, duration
 from harness.theory.ring_or_tree import Hop, hop_of_ring
 
 if TYPE_CHECKING:
-    from harness.report.exercise_0 import Result
+    from harness.report.exercise_0.results import Result
 
 HEAD = ("scope", "ranks", "message", "ring", "tree", "measured", "faster")
 TITLE = "All-reduce as a ring and as a tree"

@@ -12,7 +12,7 @@ from harness.analysis.summary import Summary
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
 from harness.common.paths import COMMAND
-from harness.report.exercise_0 import CollectiveResults, LinkVerdict, Result, read_results, read_verdict
+from harness.report.exercise_0.results import CollectiveResults, LinkVerdict, Result, read_results, read_verdict
 from harness.run import Run, all_runs
 from harness.run.record import Record
 

@@ -16,7 +16,7 @@ from harness.common.format import binary_size, duration, percent, rate
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.submission import edit_of
-from harness.report import ring_or_tree
+from harness.report.exercise_0 import ring_or_tree
 from harness.report.tables.table import table as columns_of
 from harness.run import Run
 
