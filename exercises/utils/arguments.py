@@ -15,7 +15,7 @@ from typing import ClassVar, TypeVar, get_args
 import torch
 
 from exercises.utils.faults import settings, startup
-from exercises.utils.faults.settings import fault, refuse_misfits, sealed_faults
+from exercises.utils.faults.settings import fault, mystery_faults, refuse_misfits
 from harness.common.errors import RequestError
 from harness.common.faults import Fault, Setup
 from harness.common.model_config import Precision
@@ -115,7 +115,7 @@ def parse_arguments(
         parser.error("--random-weights and --checkpoint exclude each other: weights come from one place")
     arguments = kind(**vars(namespace))
     refuse_misfits(arguments.faults, arguments.fault_setup, "cpu" if arguments.on_cpu else "cuda")
-    arguments.faults.extend(sealed_faults(arguments.run_dir))  # no refusal names them: the launch checked them
+    arguments.faults.extend(mystery_faults(arguments.run_dir))  # no refusal names them: the launch checked them
     PROGRESS.planned = arguments.total_steps
     heartbeat.begin(*rank_of_process())
     startup.begin(arguments.faults, arguments.run_dir, arguments.data_files)

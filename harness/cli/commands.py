@@ -143,9 +143,7 @@ COMMANDS = {
         ],
     ),
     "export": Entry(
-        "harness.cli.export.export:export",
-        "a Paraver or Perfetto trace, tables, plots, a notebook",
-        reads_arguments=True,
+        "harness.cli.export.export:export", "a Paraver or Perfetto trace, tables, plots", reads_arguments=True
     ),
     "lesson": OfWords("harness.cli.study.lesson:lesson", "a question and its two runs; mystery: find a hidden cause"),
     "check": Entry(

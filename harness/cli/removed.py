@@ -9,6 +9,7 @@ from typing import NamedTuple
 from harness.cli.command_line import RUN, Words, names_exercise
 from harness.cli.help import HELP, typed
 from harness.common.errors import RequestError
+from harness.common.paths import shown_file
 
 
 class Instead(NamedTuple):
@@ -33,6 +34,7 @@ WORDS = {
 }
 # A flag of `report`, and the kind of export that takes its value as the place; "": nothing replaces it.
 REPORT_FLAGS = {f"--{kind}": kind for kind in ("csv", "parquet", "png", "notebook")} | {"--hta-compatible": ""}
+_NOTEBOOK = f"cp {shown_file('configs/report.ipynb')} .   # then put the run's path into its first cell"
 _NOT_OF_EXPORT = ("--full", "--no-html", "--json", "--hta-compatible")
 # A flag of a launch, and the words for it; those with a FILE, which takes the value, replace the value too.
 LAUNCH_FLAGS = {
@@ -49,9 +51,11 @@ def refuse_removed(words: Words) -> None:
     if first in ("help", *HELP) and rest and rest[0] in WORDS.keys() - {"faults"}:
         first, *rest = rest
     if first in WORDS:
-        raise _gone(first, _line(WORDS[first], [*rest, *script]))
+        raise _gone(first, typed(_line(WORDS[first], [*rest, *script])))
     if first == RUN and words.script is None and names_exercise(rest):
-        raise _gone("run -e", rest)
+        raise _gone("run -e", typed(rest))
+    if [first, *rest[:1]] == ["export", "notebook"]:
+        raise _gone("export notebook", _NOTEBOOK)
     names = [word.partition("=")[0] for word in argv]
     if first == "report" and (flags := [name for name in dict.fromkeys(names) if name in REPORT_FLAGS]):
         raise _gone(" and ".join(flags), *(_exported(flag, rest) for flag in flags))
@@ -60,7 +64,7 @@ def refuse_removed(words: Words) -> None:
         _, equals, value = argv[at].partition("=")
         new, after = LAUNCH_FLAGS[flag].split(), argv[at + 1 :]
         new, after = (new, after[not equals :]) if "FILE" in new else ([*new[:-1], new[-1] + equals + value], after)
-        raise _gone(flag, [*argv[:at], *new, *after, *script])
+        raise _gone(flag, typed([*argv[:at], *new, *after, *script]))
 
 
 def _line(instead: Instead, arguments: Sequence[str]) -> list[str]:
@@ -69,10 +73,12 @@ def _line(instead: Instead, arguments: Sequence[str]) -> list[str]:
     return [*instead.before.split(), *words[:at], *instead.after.split(), *words[at:]]
 
 
-def _exported(flag: str, arguments: Sequence[str]) -> list[str]:
-    """The export that one flag of `report` asked for; the report without the flag, if there is none."""
+def _exported(flag: str, arguments: Sequence[str]) -> str:
+    """What writes the file of one flag of `report`; the report without the flag, if nothing does."""
     if not (kind := REPORT_FLAGS[flag]):
-        return ["report", *(word for word in arguments if word != flag)]
+        return typed(["report", *(word for word in arguments if word != flag)])
+    if kind == "notebook":
+        return _NOTEBOOK
     kept, place, left = list[str](), list[str](), deque(arguments)
     while left:
         word = left.popleft()
@@ -83,8 +89,8 @@ def _exported(flag: str, arguments: Sequence[str]) -> list[str]:
             place = ["-o", value] if name == flag and value else place
         elif name not in _NOT_OF_EXPORT:
             kept.append(word)
-    return ["export", kind, *kept, *place]
+    return typed(["export", kind, *kept, *place])
 
 
-def _gone(what: str, *lines: Sequence[str]) -> RequestError:
-    return RequestError("\n  ".join([f"{what}: removed. Type instead:", *map(typed, lines)]))
+def _gone(what: str, *lines: str) -> RequestError:
+    return RequestError("\n  ".join([f"{what}: removed. Type instead:", *lines]))

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.common.declared_faults import FAULTS, PHASES
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.fault_kinds import CPU_AND_GPU, Exercise, Fault, FaultKind, InMystery, Key, Setup
+from harness.common.mystery import hidden_folder, is_mystery
 from harness.common.paths import PROGRAM
 
 __all__ = [
@@ -152,4 +153,5 @@ class FaultLine:
 
 def faults_file(run: Path, rank: int | str) -> Path:
     """Where a rank writes what was injected; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "faults" / f"rank{rank}.jsonl"
+    folder = hidden_folder(run) if is_mystery(run) else run / "faults"
+    return folder / f"rank{rank}.jsonl"

@@ -15,8 +15,6 @@ from harness.common.programs import Answer
 from harness.doctor.surroundings import IN_JOB, Result, Surroundings, ok, problem, unseen, warning
 from harness.experiment.exercises import Experiment, Own
 from harness.experiment.nsys_sets import METRICS, Options, load_options, profile_words
-from harness.export.nsys2prv import OLDEST_NSYS
-from harness.export.nsys2prv import PROGRAM as NSYS2PRV
 from harness.launch.argv import Word, read_here, shown
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
@@ -284,6 +282,10 @@ def python(around: Surroundings) -> Result:
         newer = f"HARNESS_PYTHON=/usr/bin/python3.11 {COMMAND} --install   # a Python 3.10 or newer"
         return problem(sys.executable, f"Python {dotted}, but the harness needs 3.10 or newer", newer)
     return ok(sys.executable, f"Python {dotted}")
+
+
+NSYS2PRV = "nsys2prv"
+OLDEST_NSYS = (2023, 1)  # in the exports of older ones nsys2prv does not find what it needs
 
 
 def nsys2prv(around: Surroundings) -> Result:

@@ -9,7 +9,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -18,9 +18,10 @@ from harness.common.bounded_read import BoundedReadError, open_regular, why_unre
 from harness.common.format import amount
 from harness.common.paths import COMMAND
 from harness.common.walk import Walk
-from harness.doctor.surroundings import Level, Place, Result, Surroundings, ok, problem, unseen, warning
+from harness.doctor.surroundings import Place, Result, Surroundings, ok, problem, unseen, warning
 from harness.launch.argv import Word, from_site, read_here, shown
 from harness.launch.backends.slurm import SBATCH_VARIABLES
+from harness.launch.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.job import Job
 from harness.launch.lookup import Wanted, why_missing
 from harness.run import Run, all_runs
@@ -247,38 +248,6 @@ def _quota(numbers: list[int]) -> Quota:
     return Quota(used * 1024, (hard or soft) * 1024, files, hard_files or soft_files)
 
 
-def _on(text: str) -> bool:
-    return text.strip().lower() not in ("", "0", "false", "no", "off")
-
-
-def _is(*words: str) -> Callable[[str], bool]:
-    return lambda text: text.strip().upper() in words
-
-
-class Rule(NamedTuple):
-    """A variable, the values that spoil, and what they do."""
-
-    name: str
-    spoils: Callable[[str], bool]
-    why: str
-    level: Level = Level.WARNING
-
-
-RULES = (
-    Rule("CUDA_LAUNCH_BLOCKING", _on, "each kernel waits for the one before: step times are not representative"),
-    Rule("NCCL_DEBUG", _is("TRACE"), "NCCL writes a line for each call: slow, and gigabytes of log"),
-    Rule("TORCH_DISTRIBUTED_DEBUG", _is("DETAIL"), "each collective is checked by a second one"),
-    Rule("NCCL_P2P_DISABLE", _on, "the GPUs of a node exchange data through host memory, not NVLink"),
-    Rule("NCCL_SHM_DISABLE", _on, "the ranks of a node exchange data through the network"),
-    Rule("NCCL_IB_DISABLE", _on, "the nodes exchange data by TCP, not InfiniBand"),
-    Rule("NCCL_ALGO", _on, "NCCL does not choose the algorithm by itself"),
-    Rule("NCCL_PROTO", _on, "NCCL does not choose the protocol by itself"),
-    Rule("TORCH_NCCL_BLOCKING_WAIT", _on, "the CPU waits in each collective, and no overlap is left"),
-    Rule("LD_PRELOAD", _on, "another library intercepts calls of every program, also of nsys"),
-    Rule("PYTHONHOME", _on, "every Python looks there for its standard library, and may not start", Level.PROBLEM),
-)
-
-
 def variables(around: Surroundings) -> Iterator[Result]:
     """The environment that a training would have: this one, and the site's above it."""
     found = [*spoilt(around.environ, around.site, around.place)]
@@ -291,20 +260,22 @@ def variables(around: Surroundings) -> Iterator[Result]:
         found += overruled(around.environ, around.site)
     if around.job is not None:
         found += _threads(around.job, around.environ)
-    yield from found or [ok("environment", f"no variable that disturbs measurements is set ({len(RULES)} checked)")]
+    yield from found or [
+        ok("environment", f"no variable that disturbs measurements is set ({len(DISTURBING_VARIABLES)} checked)")
+    ]
 
 
 def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> Iterator[Result]:
-    """A result for each rule that the environment, or the site's `env`, breaks."""
-    for rule in RULES:
-        value = site.env.get(rule.name, environ.get(rule.name, ""))
-        if rule.spoils(value):
-            remedy = f"unset {rule.name}"
-            if rule.name in site.env:
+    """A result for each variable of the environment, or of the site's `env`, that disturbs."""
+    for variable in DISTURBING_VARIABLES:
+        name, value = variable.name, site.env.get(variable.name, environ.get(variable.name, ""))
+        if variable.disturbs(value):
+            remedy = f"unset {name}"
+            if name in site.env:
                 remedy = f"{COMMAND} sites {site.name}   # take it out of env:"
             elif place == "node":
                 remedy += "   # in your shell, or in a line or module of the site file"
-            yield Result(rule.level, f"{rule.name}={value}", rule.why, remedy)
+            yield (problem if variable.breaks else warning)(f"{name}={value}", variable.why, remedy)
 
 
 def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:

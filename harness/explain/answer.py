@@ -22,9 +22,7 @@ from harness.analysis.summary.problem_texts import (
     SAMPLED,
     WORK_MISSING,
 )
-from harness.common.faults import FAULTS
 from harness.common.format import Scale, duration, percent
-from harness.common.mystery import Secret
 from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines
@@ -381,15 +379,9 @@ def answer(summary: Summary) -> Diagnosis:
 
 
 def _ending_of(summary: Summary) -> str:
-    """Which fault ends a mystery's training: hang or crash; empty: it is only slow, or its record was changed."""
-    asked = summary.experiment
-    if not isinstance(asked, Training) or asked.mystery is None:
-        return ""
-    try:
-        names = [text.split(",")[0] for text in Secret.open(asked.mystery.sealed).faults]
-    except ValueError:
-        return ""
-    return next((name for name in names if FAULTS[name].ends), "")
+    """Which fault ends a mystery's training: hang or crash; empty: it is only slow."""
+    mystery = summary.experiment.mystery if isinstance(summary.experiment, Training) else None
+    return mystery.subject if mystery and mystery.subject != "slow" else ""
 
 
 def _observed(s: Summary) -> list[str]:

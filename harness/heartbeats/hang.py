@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import linecache
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -16,9 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_bounded_text
+from harness.common.bounded_read import BoundedReadError, read_bounded_json
 from harness.common.heartbeats import Evidence, live_folder
-from harness.common.mystery import LINES_BLOCK, seal, unseal
+from harness.common.mystery import hidden_folder
 from harness.common.paths import INSTALLED_EXERCISES, PROGRAM
 from harness.common.text import span
 from harness.heartbeats.lines import Place, Time
@@ -79,20 +78,20 @@ def hang_file(run: Path) -> Path:
 
 
 def write_hang(run: Path, hang: Hang, hidden: bool = False) -> None:
-    """Write the answer. hidden: the run is a mystery, so the cause is sealed. Raises OSError."""
+    """Write the answer. hidden: the run is a mystery, so the cause is in its hidden folder. Raises OSError."""
     if hidden:
-        _write(_sealed_file(run), seal(_text(hang).encode(), os.urandom(16), LINES_BLOCK))
+        _write(_hidden_file(run), _text(hang))
     _write(hang_file(run), _text(hang.without_cause(run.name) if hidden else hang))
 
 
 def reveal_hang(run: Path) -> None:
     """Write the answer of a mystery's run with the cause, if it was stuck. Raises OSError."""
-    with suppress(ValueError, FileNotFoundError, BoundedReadError):  # it was changed, or never stuck
-        _write(hang_file(run), unseal(read_bounded_text(_sealed_file(run))).decode())
+    with suppress(FileNotFoundError):  # it was never stuck, or this was done
+        _hidden_file(run).replace(hang_file(run))
 
 
-def _sealed_file(run: Path) -> Path:
-    return hang_file(run).with_suffix(".sealed")
+def _hidden_file(run: Path) -> Path:
+    return hidden_folder(run) / hang_file(run).name
 
 
 def _text(hang: Hang) -> str:

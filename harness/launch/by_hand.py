@@ -79,7 +79,7 @@ def with_arguments(asked: Experiment, before: str, now: str) -> Experiment:
         texts = [_value_after(option.flag.train, words) for words in (old, new)]
         if texts[0] != texts[1] and texts[1] is not None and not option.flag.repeats:
             given[option.field] = texts[1]
-    changed, errors = validate(type(asked), asked.model_dump() | given)
+    changed, errors = validate(type(asked), dict(asked) | given)
     return asked if changed is None or errors else changed
 
 

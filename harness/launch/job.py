@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError
+from harness.common.mystery import HIDDEN_FILE
 from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
 from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
@@ -21,6 +22,7 @@ from harness.experiment.parse import validate
 from harness.launch.argv import NODE, RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
+from harness.launch.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.exercises.base import (
     Chosen,
     Command,
@@ -34,7 +36,6 @@ from harness.launch.exercises.base import (
 from harness.launch.exercises.training import device_doubts
 from harness.site.site import Site
 
-SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
 USUAL_GPUS_PER_NODE = 4
 USUAL_CPU_RANKS = 4
 
@@ -101,15 +102,14 @@ class Job:
     def as_json(self) -> dict[str, Any]:
         from pydantic import TypeAdapter
 
-        dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json", exclude={"asked"})
-        return dumped
+        left_out: dict[str, Any] = {"asked": True, "files": {HIDDEN_FILE}}
+        return dict(TypeAdapter(Job).dump_python(self, mode="json", exclude=left_out))
 
     @property
     def what(self) -> str:
         """What the job is, for the first lines of its script: a text without characters that could end a line."""
-        asked = self.experiment
-        own = isinstance(asked, Own)
-        return "A training of the user's own" if own else f"Exercise {asked.exercise} ({asked.title})"
+        base = self.experiment
+        return "A training of the user's own" if isinstance(base, Own) else f"Exercise {base.exercise} ({base.title})"
 
     @property
     def nsys_inside(self) -> bool:
@@ -270,7 +270,7 @@ def resolve_defaults(
         or _gpus_per_node(experiment, site, machine, device)
     )
     target = Target(site, device, gpus, chosen.model, chosen.checkpoint)
-    given = experiment.model_dump() | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
+    given = dict(experiment) | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
     errors += _misfits(experiment, target, machine)
@@ -332,9 +332,9 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
         is_told = job.site.profiler is None and job.site.gpus.vendor == "nvidia"
         found += [without] * (job.profiler == "torch" and is_told)
     found += device_doubts(asked, job.site, job.device)
-    for name, bad in SLOWING.items():
-        if str(job.env.get(name, environ.get(name))).upper() == bad:
-            found.append(f"{name}={bad} slows the training down: its throughput is not representative")
+    for name, disturbs in ((each.name, each.disturbs) for each in DISTURBING_VARIABLES if each.slows):
+        if disturbs(value := str(job.env.get(name, environ.get(name, "")))):
+            found.append(f"{name}={value} slows the training down: its throughput is not representative")
     if job.profiler == "nsys" and (secrets := kept_from_nsys(environ)):
         found.append(told_of_nsys(secrets))
     return found

@@ -119,13 +119,14 @@ def written(stage: Stage, start: Start, script: str) -> Submission:
     """The run with its files in the stage, to submit. Raises WorkError: they cannot be written."""
     job = start.prepared.job
     write_atomically(Run(stage.path).script, script, mode=SECRET_MODE if job.holds_secret else None)
-    for folder in (stage.path / name for name in job.folders):
+    files = {stage.path / name: content for name, content in {**job.files, **start.files}.items()}
+    for folder in {*(stage.path / name for name in job.folders), *(file.parent for file in files)}:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise disk_error(folder, error) from None
-    for name, content in {**job.files, **start.files}.items():
-        write_atomically(stage.path / name, content)
+    for file, content in files.items():
+        write_atomically(file, content)
     return Submission(
         stage=stage,
         record=record_of(start.prepared.asked, job, start.command, start.part),

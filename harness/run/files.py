@@ -58,12 +58,11 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: True, mode: int | None = None) -> bool:
+def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: True, mode: int | None = None) -> None:
     """Write a file under a temporary name, then rename it: readers see all of it or none.
 
     still: whether it is still wanted, asked just before the renaming. A shared file system has then made a file in that
-    folder, and shows what other machines wrote there. mode: who may read it; None: as the umask has it. Returns whether
-    it was written.
+    folder, and shows what other machines wrote there. mode: who may read it; None: as the umask has it.
 
     Raises DiskError: the disk is full or not writable; nothing is left behind.
     """
@@ -73,12 +72,10 @@ def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: 
             temporary.unlink(missing_ok=True)
             temporary.touch(mode, exist_ok=False)  # before it has any content
         temporary.write_text(text, encoding="utf-8")
-        wanted = still()
-        if wanted:
+        if still():
             temporary.replace(path)
         else:
             temporary.unlink()
-        return wanted
     except OSError as error:
         with suppress(OSError):  # it may not have been made
             temporary.unlink()

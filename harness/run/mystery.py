@@ -1,4 +1,4 @@
-"""What a mystery keeps in its run: the answers in the order given, and after its end the secret itself."""
+"""What a mystery keeps in its run: the answers in the order given, and after its end the faults, to be seen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.faults import FaultLine
-from harness.common.mystery import Secret, sealed_file, unseal
+from harness.common.mystery import hidden_folder, is_mystery
 from harness.experiment.training import Mystery, Training
 from harness.run.files import disk_error, read_json_lines, write_atomically
 
@@ -33,7 +33,8 @@ class Answer(BaseModel):
 
 
 class AnswerLine(BaseModel):
-    """A line of an answers file; a board needs no other file. answer: None: here the mystery was revealed."""
+    """A line of an answers file; a board needs no other file. answer: None: here the mystery was revealed.
+    please_do_not_look: the faults; none: a line of an earlier version."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
@@ -43,6 +44,7 @@ class AnswerLine(BaseModel):
     exercise: int
     world_size: int
     mystery: Mystery
+    please_do_not_look: tuple[str, ...] = ()
     answer: Answer | None = None
 
 
@@ -86,10 +88,9 @@ def before_reveal(lines: list[AnswerLine]) -> list[AnswerLine]:
 
 
 class Revealed(BaseModel):
-    """The file that ends a mystery: only who can open the secret can write it."""
+    """The file that ends a mystery."""
 
     faults: tuple[str, ...]
-    salt: str
     without: str | None = None  # the name of the run without the faults
 
 
@@ -110,27 +111,21 @@ def write_revealed(run: Path, revealed: Revealed) -> None:
     write_atomically(revealed_file(run), revealed.model_dump_json(indent=1) + "\n")
 
 
-def is_hidden(run: Path, asked: object) -> bool:
-    """Whether the run is a mystery that was not revealed. asked: its experiment, as far as its record can be read."""
-    committed = {asked.mystery.commitment} if isinstance(asked, Training) and asked.mystery else set()
-    if sealed_file(run).is_file():
-        try:
-            committed.add(Secret.open(read_bounded_text(sealed_file(run))).commitment)
-        except (OSError, ValueError):
-            committed.add("")  # it was changed: no secret has this commitment
-    revealed = read_revealed(run)
-    told = Secret(revealed.faults, revealed.salt).commitment if revealed else None
-    return bool(committed - {told})
+def is_hidden(run: Path, experiment: object) -> bool:
+    """Whether the run is a mystery that was not revealed. experiment: as far as its record can be read."""
+    recorded = isinstance(experiment, Training) and experiment.mystery is not None
+    return (recorded or is_mystery(run)) and read_revealed(run) is None
 
 
-def unseal_records(run: Path) -> None:
-    """Write faults/rank<R>.jsonl from its sealed lines. Raises DiskError."""
-    for path in sorted((run / "faults").glob("rank*.sealed")):
+def show_records(run: Path) -> None:
+    """Move what was injected from the hidden folder to faults/. Raises DiskError."""
+    for path in sorted(hidden_folder(run).glob("rank*.jsonl")):
+        shown = run / "faults" / path.name
         try:
-            lines = unseal(read_bounded_text(path)).decode()
-        except (OSError, ValueError):  # cut short, as where the disk was full
-            continue
-        write_atomically(path.with_suffix(".jsonl"), lines)
+            shown.parent.mkdir(exist_ok=True)
+            path.replace(shown)
+        except OSError as error:
+            raise disk_error(shown, error) from None
 
 
 def injected(run: Path) -> list[FaultLine]:

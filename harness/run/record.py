@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.secrets import holds_secret, masked_words
-from harness.experiment.exercises import AnyExperiment, Own
+from harness.experiment.exercises import AnyExperiment, Own, Training
 from harness.site.site import Site
 
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "stuck", "unknown"]
@@ -144,6 +144,14 @@ class Record(BaseModel):
     inherited: dict[str, str] = {}  # variables of the submitting shell that change how a training communicates
     for_sbatch: dict[str, str] = {}  # variables of that shell by which sbatch changed the job
     edited: str = ""  # of a script that was submitted by hand, how it differs from the request's
+
+    def with_faults(self, faults: tuple[str, ...]) -> Record:
+        """The record with the faults of its mystery, if it is one."""
+        experiment = self.experiment
+        if not faults or not isinstance(experiment, Training) or experiment.mystery is None:
+            return self
+        mystery = experiment.mystery.model_copy(update={"faults": faults})
+        return self.model_copy(update={"experiment": experiment.model_copy(update={"mystery": mystery})})
 
     @property
     def shown_command(self) -> list[str]:

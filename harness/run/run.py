@@ -12,6 +12,7 @@ from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import lines_file, metrics_file
+from harness.common.mystery import hidden_faults
 from harness.common.paths import NCCL_LOGS
 from harness.run.files import SECRET_MODE, write_atomically
 
@@ -50,9 +51,10 @@ class Run:
         from harness.run.record import Record
 
         try:
-            return Record.model_validate_json(read_bounded_text(self.record_file))
+            record = Record.model_validate_json(read_bounded_text(self.record_file))
         except (OSError, ValueError) as error:
             raise WorkError(f"{self.record_file} cannot be read: {why_invalid(error)}") from None
+        return record.with_faults(hidden_faults(self.path))
 
     @property
     def known_record(self) -> Record | None:

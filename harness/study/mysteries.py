@@ -1,11 +1,10 @@
-"""Mysteries: faults drawn from a seed, sealed into an experiment, opened again. Neither launches nor prints."""
+"""Mysteries: faults drawn from a seed, put into an experiment, graded. Neither launches nor prints."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -14,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from harness.common.declared_faults import CRASHES, HANGS_ALONE, HANGS_IN_COLLECTIVE, ONE_RANK, SILENT_CRASHES
 from harness.common.errors import RequestError, near_path
 from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, misfits, parse_fault
-from harness.common.mystery import Secret
+from harness.common.mystery import checksum
 from harness.common.walk import Walk
 from harness.experiment.model import Model
 from harness.experiment.training import Mystery, Training
@@ -69,7 +68,7 @@ def place_of(asked: Training, device: str, model: Model | None) -> MysteryPlace:
     return MysteryPlace(asked.fault_setup, device, step_ms)
 
 
-def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
+def draw(seed: int, level: Level, place: MysteryPlace) -> tuple[str, ...]:
     """The faults of a mystery; the same for the same arguments. Raises RequestError: too few faults work there."""
     setup, device = place.setup, place.device
     drawn_for = f"{seed}/{level}/{setup.exercise}/{setup.world_size}/{device}"
@@ -79,13 +78,10 @@ def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
         raise RequestError(f"--level {level}: no fault works in this training: use --level 1")
     ((kind, how),) = chance.sample(kinds, 1)
     rank = chance.randrange(setup.world_size or 1)
-    return Secret(
-        (str(_drawn(kind, how, level, place._replace(rank=rank), chance)),),
-        sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32],
-    )
+    return (str(_drawn(kind, how, level, place._replace(rank=rank), chance)),)
 
 
-def draw_ending(seed: int, level: Level, subject: Subject, place: MysteryPlace) -> Secret:
+def draw_ending(seed: int, level: Level, subject: Subject, place: MysteryPlace) -> tuple[str, ...]:
     """The fault of a mystery that hangs or dies; the same for the same arguments.
     Raises RequestError: the training has one rank or too few steps."""
     setup, device = place.setup, place.device
@@ -100,7 +96,7 @@ def draw_ending(seed: int, level: Level, subject: Subject, place: MysteryPlace) 
     for word in words:
         fault = parse_fault(f"{subject},kind={word},step={step},rank={rank}")
         if not [*misfits([fault], setup)]:
-            return Secret((str(fault),), sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32])
+            return (str(fault),)
     raise RequestError(f"--kind {subject}: it comes in step {LAST_STEP} or before: use --steps {LAST_STEP + 1}")
 
 
@@ -144,17 +140,17 @@ def _narrowed(how: InMystery, level: Level, ranks: int, chance: Random) -> tuple
     return one_rank or how.one_rank, chance.choice(RECURRING) if recurring else 1
 
 
-def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Training) -> Training:
-    """The experiment with a secret, of the size that `resolved` has; if no flag says how many steps, enough to see a
-    period.
+def with_mystery(asked: Training, level: Level, faults: tuple[str, ...], resolved: Training) -> Training:
+    """The experiment with these faults, of the size that `resolved` has; without a flag, enough steps to see a period.
 
     Raises RequestError: the flags ask for too few steps.
     """
+    subject = subject_of(list(map(parse_fault, faults)))
     fixed: dict[str, Any] = {
-        "mystery": Mystery(level=level, commitment=secret.commitment, sealed=secret.sealed),
+        "mystery": Mystery(level=level, subject=subject, commitment=checksum(faults), faults=faults),
         "gpus_per_node": resolved.gpus_per_node,
     }
-    if subject_of(list(map(parse_fault, secret.faults))) != "slow":
+    if subject != "slow":
         usual = {"on_hang": "stop", "profiler": "none"}  # its cause is not in a trace
         fixed |= {name: value for name, value in usual.items() if name not in asked.model_fields_set}
     elif level == 2 and not {"active_steps", "steps"} & asked.model_fields_set:
@@ -167,24 +163,17 @@ def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Traini
     return asked.model_copy(update=fixed)
 
 
-def open_mystery(mystery: Mystery) -> Secret:
-    """The secret of a mystery. Raises RequestError: the record was changed after the run."""
-    try:
-        secret = Secret.open(mystery.sealed)
-    except ValueError as error:
-        raise RequestError(f"the mystery cannot be opened: {error}") from None
-    if secret.commitment != mystery.commitment:
-        raise RequestError("the mystery cannot be opened: its commitment belongs to another mystery")
-    return secret
-
-
 def faults_of(mystery: Mystery) -> tuple[Fault, ...]:
-    """The faults that a mystery hides.
-    Raises RequestError: the record was changed after the run, or somebody sealed what is drawn for no mystery."""
-    faults = tuple(map(parse_fault, open_mystery(mystery).faults))
+    """The faults that a mystery hides. Raises RequestError: they are not known here, or were changed after the run."""
+    cannot = "the mystery cannot be opened"
+    if not mystery.faults:
+        raise RequestError(f"{cannot}: an earlier version sealed its faults: use that one (commit in run.json)")
+    if checksum(mystery.faults) != mystery.commitment:
+        raise RequestError(f"{cannot}: its faults were changed after the run")
+    faults = tuple(map(parse_fault, mystery.faults))
     for fault in faults:
         if fault.kind.mystery is None and fault.name not in ENDINGS:
-            raise RequestError(f"the mystery cannot be opened: {fault.name} is drawn for none")
+            raise RequestError(f"{cannot}: {fault.name} is drawn for none")
     return faults
 
 
@@ -282,7 +271,7 @@ def _graded(lines: Sequence[AnswerLine]) -> tuple[Row, list[Wrong]]:
     faults: tuple[Fault, ...] = ()
     found, note = None, ""
     try:
-        faults = faults_of(first.mystery)
+        faults = faults_of(first.mystery.model_copy(update={"faults": first.please_do_not_look}))
         found = result(faults, answers, first.world_size)
     except RequestError as error:
         note = str(error)

@@ -1,4 +1,4 @@
-"""A training finds the faults of its mystery in its run, and leaves no readable record of them."""
+"""A training finds the faults of its mystery in its run, and leaves no record of them that is not hidden."""
 
 from __future__ import annotations
 
@@ -13,40 +13,29 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 
 from exercises.utils.faults.machine import SideProcess
 from harness.common.errors import RequestError
-from harness.common.mystery import Secret, sealed_file, sealed_lines_file, unseal
+from harness.common.mystery import hidden_file, hidden_folder, hidden_text
 from tests.exercises.small_training import arguments, train
 
 
 def hide(folder: Path, *faults: str) -> Path:
-    folder.mkdir()
-    sealed_file(folder).write_text(Secret(faults, "00").sealed)
+    hidden_folder(folder).mkdir(parents=True)
+    hidden_file(folder).write_text(hidden_text(faults))
     return folder
 
 
-def test_it_injects_and_seals_what_it_records(tmp_path: Path) -> None:
+def test_it_injects_and_hides_what_it_records(tmp_path: Path) -> None:
     run = hide(tmp_path / "run", "host-stall,ms=10,in=backward,every=2")
     seen = train(run, steps=4)
     assert seen.lines == []
-    assert [path.name for path in (run / "faults").iterdir()] == ["rank0.sealed"]
-    lines = [json.loads(line) for line in unseal(sealed_lines_file(run, 0).read_text()).splitlines()]
+    assert not (run / "faults").exists()
+    lines = [json.loads(line) for line in (hidden_folder(run) / "rank0.jsonl").read_text().splitlines()]
     assert [(line["step"], line["fault"]) for line in lines] == [(1, "host-stall"), (3, "host-stall")]
     assert all(seen.phase("backward")[line["step"]] >= line["ns"] >= 10_000_000 for line in lines)
 
 
-def test_a_rank_that_is_spared_leaves_as_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    run = hide(tmp_path / "run", "data-stall,ms=1,rank=1")
-    for rank in ("0", "1"):
-        monkeypatch.setenv("RANK", rank)
-        train(run, steps=3)
-    spared, hit = (sealed_lines_file(run, rank).read_text() for rank in (0, 1))
-    assert len(spared) == len(hit)
-    assert (len(unseal(spared).splitlines()), len(unseal(hit).splitlines())) == (0, 3)
-
-
 def test_faults_that_were_changed_start_nothing(tmp_path: Path) -> None:
     run = hide(tmp_path / "run", "pause,ms=5")
-    sealed_file(run).write_text(sealed_file(run).read_text()[:-4] + "AAAA")
+    hidden_file(run).write_text(hidden_file(run).read_text() + "paus,ms=5")
     with pytest.raises(RequestError, match="it was changed: start a new mystery"):
         arguments(run)
 

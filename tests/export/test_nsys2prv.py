@@ -1,9 +1,8 @@
-"""nsys2prv is called in a way that avoids its silent errors, and its result is checked before it is used."""
+"""nsys2prv runs in a folder of its own with the options that were given; its errors are one sentence."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,213 +10,147 @@ from typing import Any
 import pytest
 
 from harness.common.errors import RequestError, WorkError
-from harness.export.nsys2prv import Tool, Wanted, arguments, check_types, container, convert, step_of
+from harness.export.nsys2prv import Options, convert
+from harness.traces.errors import TraceError
 from tests.export import fake_nsys2prv
+from tests.export.fake_nsys2prv import make_export
 
-FAKE = Path(__file__).parent / "fake_nsys2prv.py"
+FAKE = Path(fake_nsys2prv.__file__)
 
 
 class Bench:
-    """Two reports of one name on two nodes, and the fake as nsys2prv, with an nsys beside it."""
+    """The fake as the nsys2prv on PATH, and no nsys; a place for the result."""
 
-    def __init__(self, folder: Path, nsys: str = "2024.6.2") -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.out = folder / "out" / "trace"
-        self.calls_file = folder / "calls.json"
-        binaries = folder / "home" / "bin"
-        for each in (binaries, self.out.parent):
-            each.mkdir(parents=True)
-        self._script(binaries / "nsys2prv", f'exec "{sys.executable}" "{FAKE}" "$@"')
-        self._script(
-            binaries / "nsys",
-            f'[ "$1" = --version ] && echo "NVIDIA Nsight Systems version {nsys}" && exit\n'
-            f'echo "$@" >> "{folder}/nsys.log"; for last; do :; done; touch "$last"; : > "$6"; exit 3',
-        )
-        self.binaries = binaries
+        self.out.parent.mkdir()
+        self._calls = folder / "calls.json"
+        self._monkeypatch = monkeypatch
+        (folder / "bin").mkdir()
+        self.program("nsys2prv", folder / "bin", f'exec "{sys.executable}" "{FAKE}" "$@"')
+        monkeypatch.setenv("PATH", f"{folder}/bin")
+        monkeypatch.setenv("FAKE_CALLS", str(self._calls))
+        monkeypatch.delenv("PARAVER_HOME", raising=False)
+        monkeypatch.delenv("NSYS_HOME", raising=False)
 
     @staticmethod
-    def _script(path: Path, text: str) -> None:
-        path.write_text("#!/bin/sh\n" + text + "\n")
-        path.chmod(0o755)
+    def program(name: str, folder: Path, text: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
 
-    def report(self, node: str, pid: int) -> Path:
-        path = self.folder / node / "profile.nsys-rep"
-        path.parent.mkdir()
-        path.write_text(f"{pid}@{node}")
-        return path
-
-    def tool(self, how: str = "ok") -> Tool:
-        environ = {
-            **os.environ,
-            "FAKE": how,
-            "FAKE_CALLS": str(self.calls_file),
-            "NSYS_HOME": str(self.folder / "home"),
-        }
-        return Tool(program=str(self.binaries / "nsys2prv"), environ=environ)
+    def fails(self, how: str) -> None:
+        self._monkeypatch.setenv("FAKE", how)
 
     def calls(self) -> dict[str, Any]:
-        return dict(json.loads(self.calls_file.read_text()))
+        """What nsys2prv was called with; empty if it was not."""
+        return dict(json.loads(self._calls.read_text())) if self._calls.exists() else {}
+
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.out.parent.iterdir())
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
 
 
-def test_reports_of_one_name_get_names_of_their_own_in_an_empty_folder(bench: Bench) -> None:
-    reports = [bench.report("lrdn1", 30), bench.report("lrdn2", 20)]
-    convert(reports, bench.out, bench.tool())
+def test_exports_of_one_name_get_names_of_their_own_in_an_empty_folder(bench: Bench, tmp_path: Path) -> None:
+    exports = [make_export(tmp_path / node / "profile.sqlite", pid) for node, pid in (("lrdn1", 30), ("lrdn2", 20))]
+    assert convert(exports, bench.out, Options(("cuda_api_trace", "nccl"))) == []
     calls = bench.calls()
-    assert calls["names"] == ["node0.nsys-rep", "node1.nsys-rep"]
-    assert calls["staged"] == ["node0.nsys-rep", "node1.nsys-rep"]
-    assert calls["options"]["-m"] and calls["options"]["--force-sqlite"]
-    assert not Path(str(calls["cwd"])).exists()
+    assert calls["staged"] == ["node0.sqlite", "node1.sqlite"]
+    assert calls["argv"] == ["-t", "cuda_api_trace,nccl", "-m", "node0.nsys-rep", "node1.nsys-rep", "trace"]
+    assert not Path(calls["cwd"]).exists()
+    assert bench.left() == ["trace.pcf", "trace.prv", "trace.row"]
+    assert bench.out.with_name("trace.prv").read_text().endswith("of node0.sqlite node1.sqlite\n")
 
 
-def test_the_row_names_the_real_nodes_and_the_header_counts_them(bench: Bench) -> None:
-    done = convert([bench.report("lrdn1", 30), bench.report("lrdn2", 20)], bench.out, bench.tool())
-    header = done.prv.read_text().splitlines()[0]
-    # Tasks are numbered by process id: task 1 is process 20 on lrdn2. The last record is later than its header said.
-    assert header == "#Paraver (01/02/2026 at 10:11):4000_ns:2(1,1):1:2(2:1,2:2)"
-    assert done.contents.rows["NODE"] == ["lrdn2", "lrdn1"] and done.contents.node_of_task == [1, 2]
-    assert sorted(path.name for path in bench.out.parent.iterdir()) == ["trace.pcf", "trace.prv", "trace.row"]
+def test_a_report_is_exported_and_an_export_of_an_earlier_one_is_not_used(bench: Bench, tmp_path: Path) -> None:
+    report = tmp_path / "rank0.nsys-rep"
+    report.write_text("a report")
+    make_export(tmp_path / "rank0.sqlite", 1)
+    export = make_export(tmp_path / "fresh.sqlite", 77)
+    bench.program("nsys", tmp_path / "bin", f'[ "$1 $2" != "export --help" ] && /bin/cp {export} "$5"; exit 0')
+    convert([report], bench.out, Options())
+    assert bench.calls()["staged"] == ["node0.sqlite"]
+    assert len(list(tmp_path.glob("rank0.nsys-rep.*.sqlite"))) == 1, (
+        "the harness's own export, which its readers use too"
+    )
 
 
-def test_a_stale_export_is_not_used_and_a_fresh_one_is(bench: Bench) -> None:
-    report = bench.report("lrdn1", 30)
-    export = report.with_suffix(".sqlite")
-    fake_nsys2prv.make_export(export, 77, "other")
-    os.utime(export, (1, 1))
-    assert convert([report], bench.out, bench.tool()).contents.rows["NODE"] == ["lrdn1"]
-    os.utime(report, (0, 0))
-    assert convert([report], bench.out, bench.tool()).contents.rows["NODE"] == ["other"]
-    assert bench.calls()["options"] == {"-t": bench.calls()["options"]["-t"], "-m": False, "--force-sqlite": False}
+def test_without_nsys_a_report_is_an_error_that_says_what_to_do(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "rank0.nsys-rep").write_text("a report")
+    with pytest.raises(TraceError, match="cannot be read without nsys"):
+        convert([tmp_path / "rank0.nsys-rep"], bench.out, Options())
+    assert bench.left() == [] and not bench.calls()
 
 
-def test_a_filter_and_the_sorting_reach_it_and_the_sorted_trace_is_the_result(bench: Bench) -> None:
-    tool, report = bench.tool(), bench.report("lrdn1", 30)
-    home = bench.folder / "paraver"
-    (home / "bin").mkdir(parents=True)
-    environ = {name: text for name, text in tool.environ.items() if name != "PARAVER_HOME"}
-    wanted = Wanted(within="a b", sort=True)
-    with pytest.raises(
-        RequestError, match=r"PARAVER_HOME is not set: type export PARAVER_HOME=FOLDER .*or leave --sort"
-    ):
-        convert([report], bench.out, Tool(program=tool.program, environ=environ), wanted)
-    there = Tool(program=tool.program, environ=environ | {"PARAVER_HOME": str(home)})
-    with pytest.raises(RequestError, match=r"paraver has no bin/sort-trace\.awk\.sh: type export"):
-        convert([report], bench.out, there, wanted)
-    assert not bench.calls_file.exists()
-    (home / "bin" / "sort-trace.awk.sh").touch()
-    convert([report], bench.out, there, wanted)
-    assert bench.calls()["further"] == ["--sort", "--filter-nvtx=a b"]
-    assert sorted(path.name for path in bench.out.parent.iterdir()) == ["trace.pcf", "trace.prv", "trace.row"]
+def test_in_a_container_it_sees_its_folder_alone_and_the_containers_nsys_exports(bench: Bench, tmp_path: Path) -> None:
+    bench.program("apptainer", tmp_path / "bin", f'echo "$@" >"{tmp_path}/words"; shift 6; exec "$@"')
+    (tmp_path / "rank0.nsys-rep").write_text("a report")
+    convert([tmp_path / "rank0.nsys-rep"], bench.out, Options(image=("apptainer", Path("/images/tools.sif"))))
+    calls = bench.calls()
+    assert calls["staged"] == ["node0.nsys-rep"]
+    words = (tmp_path / "words").read_text().split()
+    assert words[:6] == [
+        "exec", "--bind", f"{calls['cwd']}:{calls['cwd']}", "--pwd", calls["cwd"], "/images/tools.sif",
+    ]  # fmt: skip
+    assert words[6:] == ["nsys2prv", *calls["argv"]]
 
 
-def test_a_range_without_a_cuda_call_is_one_sentence(bench: Bench) -> None:
-    with pytest.raises(WorkError, match=r"no CUDA call lies in a range of that name \(--filter-nvtx\)"):
-        convert([bench.report("lrdn1", 30)], bench.out, bench.tool("no-range"), Wanted(within="forwrad"))
-
-
-def test_equal_process_ids_on_two_hosts_are_refused_before_they_are_merged(bench: Bench) -> None:
-    reports = [bench.report("lrdn1", 30), bench.report("lrdn2", 30)]
-    with pytest.raises(
-        WorkError, match="process 30 is on lrdn1 and on lrdn2: nsys2prv would merge the two into one task"
-    ):
-        convert(reports, bench.out, bench.tool())
-    assert not list(bench.out.parent.glob("trace.prv"))
+def test_a_filter_and_the_sorting_reach_it_and_the_sorted_trace_is_the_result(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export, options = make_export(tmp_path / "a.sqlite", 30), Options(within="a b", sort=True)
+    with pytest.raises(RequestError, match=r"PARAVER_HOME is not set: type export .*or leave --sort"):
+        convert([export], bench.out, options)
+    assert not bench.calls()
+    monkeypatch.setenv("PARAVER_HOME", "/opt/paraver")
+    convert([export], bench.out, options)
+    assert bench.calls()["argv"][2:4] == ["--sort", "--filter-nvtx=a b"]
+    assert bench.left() == ["trace.pcf", "trace.prv", "trace.row"]
 
 
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ("traceback", r"failed \(exit 1\) while reading the exports: KeyError: 'CUPTI_ACTIVITY_KIND_KERNEL'"),
-        ("nothing", "ended without an error but left no usable trace: trace.prv is missing"),
-        ("no-row", "trace.row is missing"),
-        ("no-events", "holds no event"),
-        ("garbage", "line 2: no Paraver record"),
+        ("traceback", r"failed \(exit 1\): KeyError: .* \(see .*trace\.nsys2prv\.log\); --engine own writes"),
+        ("no-range", r"no CUDA call lies in a range of that name \(--filter-nvtx\)"),
+        ("nothing", r"ended without an error but left no \.row"),
+        ("no-row", r"ended without an error but left no \.row"),
     ],
 )
-def test_each_way_to_fail_is_one_sentence_and_leaves_the_old_trace(bench: Bench, how: str, sentence: str) -> None:
-    bench.out.with_name("trace.prv").write_text("before")
-    with pytest.raises(WorkError, match=sentence):
-        convert([bench.report("lrdn1", 30)], bench.out, bench.tool(how))
-    assert bench.out.with_name("trace.prv").read_text() == "before"
-    assert "Processing stats" in bench.out.with_name("trace.nsys2prv.log").read_text()
-    assert not list(bench.out.parent.glob(".nsys2prv-*"))
-
-
-@pytest.mark.parametrize(
-    ("kernels", "sentence"),
-    [
-        ([(0, 100, 200), (1, 100, 300)], "its trace lacks GPU 1 of lrdn1"),
-        ([(0, 100, 5_000_100)], "its trace lasts 0.004 ms: the kernels of lrdn1 alone take 5.000 ms"),
-    ],
-)
-def test_a_trace_that_lacks_what_the_report_holds_is_refused(
-    bench: Bench, kernels: list[tuple[int, int, int]], sentence: str
+def test_each_way_to_fail_is_one_sentence_and_leaves_the_old_trace(
+    bench: Bench, tmp_path: Path, how: str, sentence: str
 ) -> None:
-    report = bench.report("lrdn1", 30)
-    fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "lrdn1", kernels)
+    bench.out.with_name("trace.prv").write_text("before")
+    bench.fails(how)
     with pytest.raises(WorkError, match=sentence):
-        convert([report], bench.out, bench.tool())
+        convert([make_export(tmp_path / "a.sqlite", 30)], bench.out, Options(within="forwrad"))
+    assert bench.out.with_name("trace.prv").read_text() == "before"
+    logged = {"trace.nsys2prv.log"} & set(bench.left())
+    assert set(bench.left()) == {"trace.prv"} | logged
+    assert bool(logged) == (how in ("traceback", "no-range"))
 
 
-def test_an_old_nsys_is_asked_for_the_export_and_its_failure_is_shown(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, nsys="2023.4.4")
-    with pytest.raises(WorkError, match=r"nsys could not export .*/lrdn1/profile.nsys-rep to sqlite"):
-        convert([bench.report("lrdn1", 30)], bench.out, bench.tool())
-    assert (tmp_path / "nsys.log").read_text().startswith("export -t sqlite --force-overwrite=true -o node0.sqlite")
-    assert not bench.calls_file.exists()
+def test_one_process_id_on_two_nodes_is_refused_instead_of_merged(bench: Bench, tmp_path: Path) -> None:
+    exports = [make_export(tmp_path / node / "profile.sqlite", 30) for node in ("lrdn1", "lrdn2")]
+    with pytest.raises(WorkError, match=r"lrdn1/profile.sqlite and .*lrdn2/profile.sqlite both have a process 30"):
+        convert(exports, bench.out, Options())
+    assert bench.left() == []
 
 
-def test_a_program_that_cannot_be_started_is_named(bench: Bench) -> None:
-    report = bench.report("lrdn1", 30)
-    fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "lrdn1")
-    with pytest.raises(WorkError, match="no-such-program cannot be started"):
-        convert([report], bench.out, Tool(program="no-such-program", environ=bench.tool().environ))
-
-
-@pytest.mark.parametrize("nsys", ["2023.4.4", "2024.6.2"])
-def test_a_recording_without_cuda_calls_is_an_error_that_says_so(tmp_path: Path, nsys: str) -> None:
-    bench = Bench(tmp_path, nsys=nsys)
-    report = bench.report("laptop", 30)
-    fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "laptop", calls=False)
-    with pytest.raises(WorkError, match="nsys recorded none, as on a machine without a GPU; the harness's own writer"):
-        convert([report], bench.out, bench.tool())
-    assert not bench.calls_file.exists()
-
-
-def test_a_recording_that_nsys2prv_exported_itself_shows_why_it_failed(bench: Bench) -> None:
-    report = bench.report("laptop", 30)
-    with pytest.raises(WorkError, match="nsys recorded none"):
-        convert([report], bench.out, bench.tool("no-calls"))
-    assert "KeyError" in bench.out.with_name("trace.nsys2prv.log").read_text()
-
-
-def test_wrong_requests_are_refused_before_anything_runs(bench: Bench) -> None:
-    with pytest.raises(RequestError, match="would ignore 'nvtx_pushpop'; did you mean nvtx_pushpop_trace"):
-        check_types(["nvtx_pushpop", "cuda_api_trace"])
+def test_wrong_types_are_refused() -> None:
+    with pytest.raises(RequestError, match="would ignore 'nvtx_pushpop': did you mean nvtx_pushpop_trace"):
+        Options(["nvtx_pushpop", "cuda_api_trace"]).check_types()
     with pytest.raises(RequestError, match="needs cuda_api_trace"):
-        check_types(["nccl"])
-    with pytest.raises(RequestError, match="does not exist"):
-        convert([bench.folder / "none.nsys-rep"], bench.out, bench.tool())
-    empty = bench.folder / "empty.nsys-rep"
-    empty.touch()
-    with pytest.raises(WorkError, match="is empty: nsys did not finish"):
-        convert([empty], bench.out, bench.tool())
-    assert not bench.calls_file.exists()
+        Options(["nccl"]).check_types()
 
 
-def test_in_a_container_it_sees_its_folder_and_nothing_else() -> None:
-    prefix = container("apptainer", Path("/images/tools.sif"), Path("/runs/x"))
-    argv = Tool(prefix=prefix).argv(*arguments(["node0.nsys-rep"], Wanted(["cuda_api_trace"]), "trace", True))
-    assert argv == [
-        "apptainer", "exec", "--bind", "/runs/x:/runs/x", "--pwd", "/runs/x", "/images/tools.sif",
-        "nsys2prv", "-t", "cuda_api_trace", "--force-sqlite", "node0.nsys-rep", "trace",
-    ]  # fmt: skip
-
-
-def test_the_step_is_the_last_one_announced() -> None:
-    assert step_of("") == "starting"
-    assert step_of("Exporting SQLite x\nProcessing stats y") == "running nsys stats"
+def test_a_program_or_a_folder_that_is_not_there_is_named(bench: Bench, tmp_path: Path) -> None:
+    export = make_export(tmp_path / "a.sqlite", 30)
+    (tmp_path / "bin" / "nsys2prv").unlink()
+    with pytest.raises(WorkError, match=r"nsys2prv cannot be started: .*--engine own needs neither"):
+        convert([export], bench.out, Options())
+    with pytest.raises(WorkError, match=r"gone cannot be written: .*--out PREFIX"):
+        convert([export], tmp_path / "gone" / "trace", Options())

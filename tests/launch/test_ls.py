@@ -191,7 +191,7 @@ def test_what_was_asked_are_the_flags_that_differ_from_the_default(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = Own(command=("gpt.py", "--hf-token", "hf_abcdefghijklmnop"), start_in="/")
-    mystery = Mystery(level=1, commitment="c", sealed="s")
+    mystery = Mystery(level=1, commitment="c")
     asked = [DDP(), DDP(nodes=2, slow_dataloading=True), own, DDP(mystery=mystery)]
     made = [completed(runs, f"local-{n}", each) for n, each in enumerate(asked, 1)]
     made[3].write_record(made[3].record.model_copy(update={"command": ["slurm.sh", "mystery", "-e", "1"]}))

@@ -46,10 +46,7 @@ def complaints(*words: str) -> list[str]:
         (["run", "-n", "2"], "run: name your script after --, as in"),
         (["run", "train.py"], "run: name your script after --, as in"),
         (["run", "last", "-n", "2"], "run: unknown flag -n (slurm.sh help run lists all flags)"),
-        (
-            ["export", "svg", "x"],
-            "export svg: did you mean csv? (it takes paraver, perfetto, csv, parquet, png, notebook, json)",
-        ),
+        (["export", "svg", "x"], "export svg: did you mean csv? (it takes paraver, perfetto, csv, parquet, png, json)"),
         (["help", "chekc"], "there is no command 'chekc': did you mean check? (slurm.sh help lists all commands)"),
         (["--help", "xyzzy"], "there is no command 'xyzzy' (slurm.sh help lists all commands)"),
         (["help", "lesson", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),
@@ -200,10 +197,8 @@ def test_a_dash_is_named_by_its_kind(harness: Harness) -> None:
         ("try last", ["whatif last --verify"]),
         ("help rerun", ["run last"]),
         ("run -e 1 -n 2 -- --fsdp", ["-e 1 -n 2 -- --fsdp"]),
-        ("report a --full --csv=t --notebook --html p.html --window gpu",
-         ["export csv a --window gpu -o t", "export notebook a --window gpu"]),
-        ("report --notebook my.ipynb a --png p",
-         ["export notebook a -o my.ipynb", "export png a -o p"]),
+        ("report a --full --csv=t --html p.html --window gpu", ["export csv a --window gpu -o t"]),
+        ("report a --csv=t --png p", ["export csv a -o t", "export png a -o p"]),
         ("report a --hta-compatible --full", ["report a --full"]),
         ("-e 1 -- --precision tf32", ["-e 1 -- --mixed-precision tf32"]),
         ("-e 1 --precision=fp8 -n 2", ["-e 1 --mixed-precision=fp8 -n 2"]),
@@ -221,6 +216,24 @@ def test_a_removed_word_or_flag_answers_with_the_line_to_type_instead(
     assert lines == [f"  bash slurm.sh {line}" for line in instead]
     for line in instead:
         refuse_removed(split_line(shlex.split(line)))
+
+
+@pytest.mark.parametrize(
+    ("typed", "what", "others"),
+    [
+        ("export notebook last -o my.ipynb", "export notebook", []),
+        ("report --notebook my.ipynb a --png p", "--notebook and --png", ["  bash slurm.sh export png a -o p"]),
+        ("report --notebook a", "--notebook", []),
+    ],
+)
+def test_in_the_place_of_a_written_notebook_is_one_to_copy(
+    typed: str, what: str, others: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(typed)) == 2
+    sentence, copy, *lines = capsys.readouterr().err.splitlines()
+    assert sentence == f"slurm.sh: {what}: removed. Type instead:"
+    assert (copy.split()[0], lines) == ("cp", others)
+    assert (ROOT / copy.split()[1]).is_file()
 
 
 def test_what_comes_after_the_users_script_is_the_scripts() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.analysis.summary import RankTraining, Summary
-from harness.common.mystery import Secret
+from harness.common.mystery import HIDDEN_FILE, checksum, hidden_text
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.exercises import DDP
 from harness.experiment.training import Mystery
@@ -96,10 +96,11 @@ SAMPLES = "unix_ns,device,utilization_percent,memory_used_bytes,power_watts\n" +
     f"{10**18 + second * 10**9},0,50.0,{1 << 29},100.000\n" for second in range(4)
 )
 PLAN = {"numbers": {"step_ns": {"label": "step", "value": 1.0e7, "unit": "ns", "low": 1.0e6, "high": 2.0e7}}}
-SECRET = Secret(("pause,ms=5",), "00")
+HIDDEN = ("pause,ms=5",)
 ANSWER = AnswerLine(
     unix_ns=10**18, student="someone", run="x", exercise=1, world_size=2,
-    mystery=Mystery(level=1, commitment=SECRET.commitment, sealed=SECRET.sealed), answer=Answer(cause="pause", ms=5.0),
+    mystery=Mystery(level=1, commitment=checksum(HIDDEN)), please_do_not_look=HIDDEN,
+    answer=Answer(cause="pause", ms=5.0),
 )  # fmt: skip
 RESULTS = {
     "world_size": 2, "backend": "gloo", "device_name": "a CPU", "hosts": ["node0"],
@@ -116,8 +117,8 @@ _OF_TRAINING = {
     "plan.json": json.dumps(PLAN),
     "memory/rank0.json": json.dumps(memory_snapshot(0)),
     "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(indent=1),
-    "mystery.sealed": SECRET.sealed,
-    "mystery-revealed.json": Revealed(faults=SECRET.faults, salt=SECRET.salt).model_dump_json(indent=1),
+    HIDDEN_FILE: hidden_text(HIDDEN),
+    "mystery-revealed.json": Revealed(faults=HIDDEN).model_dump_json(indent=1),
     "mystery-answers.jsonl": ANSWER.model_dump_json() + "\n",
     "torch/rank0.json.gz": json.dumps(training()),
 }

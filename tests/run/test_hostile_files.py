@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.cli.main import main
+from harness.common.mystery import HIDDEN_FILE
 from tests.run.hostile_files import KINDS, MONITOR, NOT_A_FILE, WRONG_BYTES, WRONG_JSON, whole_run
 
 ALONE, OTHER, TESTS = (f"{{{name}}}" for name in ("run", "other", "tests"))  # the runs, as the commands name them
@@ -55,7 +56,7 @@ FILES = [
     File("summary.json", (LS, COMPARE, WHATIF, CHECK, PLAN)),
     File("plan.json", (REPORT,)),
     File("memory/rank0.json", (REPORT,), names=(REPORT,)),
-    File("mystery.sealed", (REPORT,), is_json=False),
+    File(HIDDEN_FILE, (REPORT,), is_json=False),
     File("mystery-revealed.json", (REPORT,)),
     File("mystery-answers.jsonl", (CLASS,), names=(CLASS,)),
     File("torch/rank0.json.gz", (REPORT, PERFETTO), names=(REPORT, PERFETTO), is_json=False),

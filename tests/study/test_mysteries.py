@@ -13,7 +13,7 @@ from harness.analysis.summary import JobTime, Replay, Summary, TimeLost, WhatIf
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS, Setup, misfits, parse_fault, wrong_device
-from harness.common.mystery import Secret, sealed_file
+from harness.common.mystery import HIDDEN_FILE, checksum, hidden_file, hidden_text
 from harness.experiment.exercises import DDP, DeepSpeed, Megatron
 from harness.experiment.parse import command_of
 from harness.experiment.training import Mystery
@@ -36,9 +36,10 @@ from harness.study.mysteries import (
     MysteryPlace,
     answer_files,
     draw,
-    open_mystery,
+    faults_of,
     place_of,
     read_board,
+    subject_of,
     with_mystery,
 )
 from harness.study.mystery_grades import checked, grade, result
@@ -49,8 +50,15 @@ LEVELS: tuple[Level, ...] = (1, 2)
 SEEDS = range(40)
 
 
-def hidden(secret: Secret, level: Level = 1) -> Mystery:
-    return Mystery(level=level, commitment=secret.commitment, sealed=secret.sealed)
+def hidden(faults: tuple[str, ...], level: Level = 1) -> Mystery:
+    subject = subject_of(list(map(parse_fault, faults)))
+    return Mystery(level=level, subject=subject, commitment=checksum(faults), faults=faults)
+
+
+def hide(run: Path, faults: tuple[str, ...]) -> None:
+    """Put the faults where a launch puts them."""
+    hidden_file(run).parent.mkdir()
+    hidden_file(run).write_text(hidden_text(faults))
 
 
 # ---- drawing
@@ -66,20 +74,20 @@ def test_a_seed_draws_always_the_same(level: Level) -> None:
 def test_what_is_drawn_works_there(exercise: int, ranks: int, device: str) -> None:
     setup = Setup(exercise, ranks, False, 2)
     for level, seed in product(LEVELS, SEEDS):
-        faults = [parse_fault(text) for text in draw(seed, level, MysteryPlace(setup, device, 100.0)).faults]
+        faults = [parse_fault(text) for text in draw(seed, level, MysteryPlace(setup, device, 100.0))]
         assert [*misfits(faults, setup), *wrong_device(faults, device)] == []
         assert len(faults) == 1
 
 
 def test_each_level_is_what_it_says() -> None:
-    drawn = {level: [parse_fault(draw(s, level, TWO).faults[0]) for s in SEEDS] for level in LEVELS}
+    drawn = {level: [parse_fault(draw(s, level, TWO)[0]) for s in SEEDS] for level in LEVELS}
     assert all(f.rank is None and f.values["every"] == "1" for f in drawn[1])
     assert all(f.rank is not None or f.values["every"] != "1" for f in drawn[2])
     assert {f.rank for f in drawn[2]} == {None, 0, 1}
 
 
 def test_every_fault_for_mysteries_is_drawn() -> None:
-    drawn = {parse_fault(text).name for level in LEVELS for s in SEEDS for text in draw(s, level, TWO).faults}
+    drawn = {parse_fault(text).name for level in LEVELS for s in SEEDS for text in draw(s, level, TWO)}
     assert drawn == {name for name, kind in FAULTS.items() if kind.mystery}
     assert all(FAULTS[name].key("ms") is not None for name in drawn), "an answer says milliseconds"
 
@@ -87,7 +95,7 @@ def test_every_fault_for_mysteries_is_drawn() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_its_cost_shows_in_a_mean_step(level: Level) -> None:
     for seed in SEEDS:
-        faults = [parse_fault(text) for text in draw(seed, level, TWO).faults]
+        faults = [parse_fault(text) for text in draw(seed, level, TWO)]
         shares = [f.ns() / 1e8 / int(f.values["every"]) for f in faults]
         assert all(0.15 <= share <= 0.6 for share in shares)
 
@@ -111,13 +119,14 @@ def test_a_step_of_a_gpu_is_longer_for_more_work() -> None:
 
 
 def test_a_run_s_name_says_its_level_and_no_more() -> None:
-    asked = with_mystery(DDP(), 2, Secret(("pause,ms=5",), "00"), DDP(gpus_per_node=2))
+    asked = with_mystery(DDP(), 2, ("pause,ms=5",), DDP(gpus_per_node=2))
     assert asked.name("m") == ("m", f"{DDP(gpus_per_node=2).name('m')[1]}-mystery2")
     assert "pause" not in asked.model_dump_json()
+    assert "pause" not in repr(asked)
 
 
 def test_a_period_can_be_seen_unless_the_steps_were_asked_for() -> None:
-    secret, two = Secret(("pause,ms=5,every=3",), "00"), Megatron(gpus_per_node=2)
+    secret, two = ("pause,ms=5,every=3",), Megatron(gpus_per_node=2)
     assert with_mystery(Megatron(), 2, secret, two).active_steps == 18
     assert with_mystery(Megatron(active_steps=9), 2, secret, two).active_steps == 9
     with pytest.raises(RequestError, match="the nearest is --active-steps 9"):
@@ -127,7 +136,7 @@ def test_a_period_can_be_seen_unless_the_steps_were_asked_for() -> None:
 
 def test_no_flags_ask_for_a_mystery_and_no_lesson_takes_its_run(tmp_path: Path) -> None:
     lesson = load_lesson("1a")
-    mystery = hidden(Secret(("pause,ms=5",), "00"))
+    mystery = hidden(("pause,ms=5",))
     assert command_of(DDP(mystery=mystery)) is None
     plain = completed(tmp_path, "1", DDP())
     runs = [plain, completed(tmp_path, "2", DDP(mystery=mystery))]
@@ -145,10 +154,10 @@ def told() -> Summary:
 
 @pytest.mark.parametrize("kept", ["record", "file"])
 def test_a_mystery_s_summary_has_no_diagnosis(tmp_path: Path, kept: str) -> None:
-    """Also where its record was damaged: the sealed faults still lie there."""
-    secret = Secret(("data-stall,ms=60",), "00")
+    """Also where its record was damaged: the hidden faults still lie there."""
+    secret = ("data-stall,ms=60",)
     if kept == "file":
-        sealed_file(tmp_path).write_text(secret.sealed)
+        hide(tmp_path, secret)
     asked = DDP(mystery=hidden(secret)) if kept == "record" else None
     known = {"experiment": asked, "job_time": JobTime(elapsed_ns=1, useful_share=0.0)}
     summary = without_diagnosis(told().model_copy(update=known), tmp_path)
@@ -160,15 +169,13 @@ def test_a_mystery_s_summary_has_no_diagnosis(tmp_path: Path, kept: str) -> None
     assert shown.command and "mystery answer local-7" in shown.command
 
 
-def test_only_who_can_open_the_secret_ends_it(tmp_path: Path) -> None:
-    secret = Secret(("data-stall,ms=60",), "00")
-    asked = DDP(mystery=hidden(secret))
+def test_a_file_with_the_faults_ends_it_and_no_other(tmp_path: Path) -> None:
+    asked = DDP(mystery=hidden(("data-stall,ms=60",)))
     summary = told().model_copy(update={"experiment": asked})
-    write_revealed(tmp_path, Revealed(faults=("pause,ms=60",), salt="00"))
     assert without_diagnosis(summary, tmp_path).findings == []
     revealed_file(tmp_path).write_text("{}")
     assert without_diagnosis(summary, tmp_path).findings == []
-    write_revealed(tmp_path, Revealed(faults=secret.faults, salt=secret.salt))
+    write_revealed(tmp_path, Revealed(faults=("data-stall,ms=60",)))
     assert without_diagnosis(summary, tmp_path) == summary
 
 
@@ -176,12 +183,46 @@ def test_other_runs_keep_their_diagnosis(tmp_path: Path) -> None:
     assert without_diagnosis(told(), tmp_path) == told()
 
 
-def test_a_mystery_that_was_exchanged_is_not_opened() -> None:
-    one, other = hidden(Secret(("pause,ms=5",), "00")), hidden(Secret(("pause,ms=6",), "00"))
-    with pytest.raises(RequestError, match="its commitment belongs to another mystery"):
-        open_mystery(one.model_copy(update={"sealed": other.sealed}))
-    with pytest.raises(RequestError, match="it was changed after it was sealed"):
-        open_mystery(one.model_copy(update={"sealed": one.sealed[:-4] + "AAAA"}))
+@pytest.mark.parametrize(
+    ("faults", "sentence"),
+    [
+        (("pause,ms=6",), "its faults were changed after the run"),
+        ((), "an earlier version sealed its faults: use that one (commit in run.json)"),
+    ],
+)
+def test_a_mystery_whose_faults_are_others_or_unknown_is_not_opened(faults: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        faults_of(hidden(("pause,ms=5",)).model_copy(update={"faults": faults}))
+    assert sentence in str(refused.value)
+
+
+def test_a_mystery_of_an_earlier_version_is_still_one_and_is_not_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = completed(tmp_path, "7", DDP(gpus_per_node=2))
+    record = json.loads((run.path / "run.json").read_text())
+    record["experiment"]["mystery"] = {"level": 1, "commitment": "0" * 64, "sealed": "x"}
+    (run.path / "run.json").write_text(json.dumps(record))
+    (run.path / "mystery.sealed").write_text("x")
+    old = Run(run.path)
+    assert without_diagnosis(told().model_copy(update={"experiment": old.record.experiment}), old.path).findings == []
+    assert main(["lesson", "mystery", "reveal", str(old.path)]) == 2
+    assert "an earlier version sealed its faults" in capsys.readouterr().err
+    revealed_file(old.path).write_text('{"faults": ["pause,ms=5"], "salt": "00", "without": null}')
+    assert without_diagnosis(told(), old.path) == told()
+
+
+@pytest.mark.parametrize("path", ["run", "run.json"])
+def test_a_mystery_is_launched_again_only_where_its_faults_are(
+    tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = made(tmp_path, "7", ("data-stall,ms=60",))
+    words = ["run", str(run.path if path == "run" else run.path / "run.json"), "--dry-run", "--json"]
+    assert main(words) == 0
+    assert "data-stall" not in capsys.readouterr().out
+    hidden_file(run.path).unlink()
+    assert main(words) == 2
+    assert "its faults are not in its run.json: slurm.sh lesson mystery -e 1 starts" in capsys.readouterr().err
 
 
 # ---- grading
@@ -259,7 +300,9 @@ def test_an_answer_that_cannot_be_right_is_refused(change: dict[str, object], se
 
 
 def made(root: Path, job_id: str, faults: tuple[str, ...], level: Level = 1) -> Run:
-    return completed(root, job_id, DDP(gpus_per_node=2, mystery=hidden(Secret(faults, "00"), level)))
+    run = completed(root, job_id, DDP(gpus_per_node=2, mystery=hidden(faults, level)))
+    hide(run.path, faults)
+    return Run(run.path)
 
 
 def say(run: Run, *words: str) -> int:
@@ -343,22 +386,24 @@ def test_a_job_s_script_does_not_tell(exercise: str, capsys: pytest.CaptureFixtu
     assert main(words) == 0
     script = capsys.readouterr().out
     assert main([*words, "--json"]) == 0
-    job = json.loads(capsys.readouterr().out)
-    secret = Secret.open(job["files"][sealed_file(Path()).name])
-    for text in (script, json.dumps(job)):
-        assert not [f for f in secret.faults if f in text or f"{parse_fault(f).name}," in text]
+    told_as_json = capsys.readouterr().out
+    assert HIDDEN_FILE not in json.loads(told_as_json)["files"]
+    for text in (script, told_as_json):
         assert "--fault" not in text
+        assert not [name for name in FAULTS if f"{name},ms=" in text]
 
 
-def line_of(student: str, secret: Secret, answer: Answer | None, run: str = "r", level: Level = 1) -> AnswerLine:
+def line_of(
+    student: str, faults: tuple[str, ...], answer: Answer | None, run: str = "r", level: Level = 1
+) -> AnswerLine:
     return AnswerLine(
         unix_ns=time.time_ns(), student=student, run=run, exercise=1, world_size=2,
-        mystery=hidden(secret, level), answer=answer,
+        mystery=hidden(faults, level), please_do_not_look=faults, answer=answer,
     )  # fmt: skip
 
 
 def test_the_board_grades_anew_and_counts_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    secret = Secret(("data-stall,ms=60",), "00")
+    secret = ("data-stall,ms=60",)
     right, wrong = Answer(cause="data-stall", ms=60), Answer(cause="pause", ms=60)
     said = {"ann": [wrong, right], "bo": [wrong, wrong, None, right], "cy": [right]}
     for student, answers in said.items():
@@ -378,17 +423,19 @@ def test_the_board_grades_anew_and_counts_mistakes(tmp_path: Path, capsys: pytes
     assert [row["points"] for row in json.loads(capsys.readouterr().out)["rows"]] == [100, 60, 100]
 
 
-def test_the_board_gives_no_points_for_a_secret_that_was_changed(tmp_path: Path) -> None:
-    mine, easy = (Secret((text,), "00") for text in ("data-stall,ms=60", "pause,ms=5"))
-    line = line_of("ann", mine, Answer(cause="pause", ms=5))
-    forged = line.mystery.model_copy(update={"sealed": easy.sealed})
-    add_answer(tmp_path, line.model_copy(update={"mystery": forged}))
+@pytest.mark.parametrize(
+    ("faults", "note"), [(("pause,ms=5",), "its faults were changed"), ((), "an earlier version sealed its faults")]
+)
+def test_the_board_gives_no_points_for_other_faults(tmp_path: Path, faults: tuple[str, ...], note: str) -> None:
+    line = line_of("ann", ("data-stall,ms=60",), Answer(cause="pause", ms=5))
+    add_answer(tmp_path, line.model_copy(update={"please_do_not_look": faults}))
     (row,) = read_board(answer_files([tmp_path])).rows
     assert row.points is None
-    assert "its commitment belongs to another mystery" in row.note
+    assert note in row.note
 
 
 def test_every_training_can_be_a_mystery() -> None:
     for cls in (DDP, DeepSpeed, Megatron):
-        asked = cls(gpus_per_node=2, mystery=hidden(Secret(("pause,ms=5",), "00")))
-        assert cls.model_validate_json(asked.model_dump_json()) == asked
+        asked = cls(gpus_per_node=2, mystery=hidden(("pause,ms=5",)))
+        again = cls.model_validate_json(asked.model_dump_json())
+        assert again.mystery == asked.mystery.model_copy(update={"faults": ()})

@@ -15,7 +15,7 @@ from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.faults import Setup, misfits, parse_fault
-from harness.common.mystery import Secret, hides, sealed_file
+from harness.common.mystery import hides
 from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP
 from harness.explain.answer import answer as said_of
@@ -32,7 +32,7 @@ from harness.study.mysteries import ENDINGS, Level, MysteryPlace, Subject, draw_
 from harness.study.mystery_grades import checked, grade
 from tests.study.test_lesson_endings import died
 from tests.study.test_lessons import completed
-from tests.study.test_mysteries import hidden
+from tests.study.test_mysteries import hidden, hide
 
 TWO = MysteryPlace(Setup(1, 2, False, 2, steps=36), "cpu", 100.0)
 SUBJECTS: tuple[Subject, ...] = ("hang", "crash")
@@ -48,7 +48,7 @@ LOCK = Hang("lock", (1,), (0,), 7, 1, PLACE, "in step 7: rank 1 waits for a lock
 
 @pytest.mark.parametrize(("subject", "level"), [*product(SUBJECTS, LEVELS)])
 def test_each_kind_of_a_level_is_drawn_and_no_other(subject: Subject, level: Level) -> None:
-    drawn = [parse_fault(draw_ending(seed, level, subject, TWO).faults[0]) for seed in SEEDS]
+    drawn = [parse_fault(draw_ending(seed, level, subject, TWO)[0]) for seed in SEEDS]
     assert {fault.values["kind"] for fault in drawn} == set(ENDINGS[subject][level][1])
     assert {fault.rank for fault in drawn} == {0, 1}
     assert len({fault.step for fault in drawn}) > 5
@@ -68,7 +68,7 @@ def test_what_is_drawn_works_there(stages: int) -> None:
     """The stages of a pipeline cannot meet in a collective of their own."""
     setup = Setup(3, 4, False, 2, steps=20, stages=stages)
     for subject, level, seed in product(SUBJECTS, LEVELS, SEEDS):
-        fault = parse_fault(draw_ending(seed, level, subject, MysteryPlace(setup, "cpu", 100.0)).faults[0])
+        fault = parse_fault(draw_ending(seed, level, subject, MysteryPlace(setup, "cpu", 100.0))[0])
         assert [*misfits([fault], setup)] == []
 
 
@@ -79,7 +79,7 @@ def test_a_training_that_is_too_short_is_refused() -> None:
 
 
 def test_the_run_is_ended_and_not_traced_unless_asked() -> None:
-    secret = Secret(("hang,kind=lock,step=7,rank=1",), "00")
+    secret = ("hang,kind=lock,step=7,rank=1",)
     made = with_mystery(DDP(), 1, secret, DDP(gpus_per_node=2))
     assert (made.on_hang, made.profiler) == ("stop", "none")
     asked = with_mystery(DDP(on_hang="report", profiler="torch"), 1, secret, DDP(gpus_per_node=2))
@@ -90,7 +90,7 @@ def test_the_run_is_ended_and_not_traced_unless_asked() -> None:
 
 
 def test_a_hang_has_the_places_of_its_ranks_and_no_cause_until_it_is_revealed(tmp_path: Path) -> None:
-    sealed_file(tmp_path).write_text(Secret(("hang,kind=lock,step=7,rank=1",), "00").sealed)
+    hide(tmp_path, ("hang,kind=lock,step=7,rank=1",))
     assert hides(tmp_path, "hang") and not hides(tmp_path, "crash")
     hang_file(tmp_path).parent.mkdir()
     write_hang(tmp_path, LOCK, hidden=True)
@@ -103,22 +103,19 @@ def test_a_hang_has_the_places_of_its_ranks_and_no_cause_until_it_is_revealed(tm
     assert read_hang(tmp_path) == LOCK
 
 
-@pytest.mark.parametrize("content", [None, "changed"])
-def test_to_reveal_what_is_not_there_changes_nothing(tmp_path: Path, content: str | None) -> None:
+def test_to_reveal_what_is_not_there_changes_nothing(tmp_path: Path) -> None:
     hang_file(tmp_path).parent.mkdir()
     write_hang(tmp_path, LOCK)
-    if content is not None:
-        hang_file(tmp_path).with_suffix(".sealed").write_text(content)
     reveal_hang(tmp_path)
     assert read_hang(tmp_path) == LOCK
 
 
 def crashed(root: Path, *, left: bool) -> Run:
     kind = "gone" if left else "exception"
-    secret = Secret((f"crash,kind={kind},step=5,rank=1",), "00")
+    secret = (f"crash,kind={kind},step=5,rank=1",)
     run = died(root, "7", DDP(gpus_per_node=2, mystery=hidden(secret)), left)
-    sealed_file(run.path).write_text(secret.sealed)
-    return run
+    hide(run.path, secret)
+    return Run(run.path)
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -130,15 +127,16 @@ def test_a_death_has_the_end_of_each_rank_by_rank(tmp_path: Path, left: bool) ->
     assert why_it_ended(run, "failed", 1) == ends
     (note,) = failed(Reader(run.path).read())
     assert (note.ranks, note.sentence) == ((), f"A rank ended: {ends}.")
-    secret = Secret.open(sealed_file(run.path).read_text())
-    write_revealed(run.path, Revealed(faults=secret.faults, salt=secret.salt))
+    asked = run.record.experiment
+    assert isinstance(asked, DDP)
+    write_revealed(run.path, Revealed(faults=asked.mystery.faults))
     (note,) = failed(Reader(run.path).read())
     assert note.ranks == (1,)
 
 
 @pytest.mark.parametrize("fault", ["hang,kind=lock", "crash"])
 def test_the_report_asks_for_kind_rank_and_step(tmp_path: Path, fault: str) -> None:
-    asked = DDP(mystery=hidden(Secret((fault,), "00")))
+    asked = DDP(mystery=hidden((fault,)))
     said = said_of(without_diagnosis(Summary(experiment=asked, run={"job_id": "local-7"}), tmp_path))
     assert "This run is a mystery: " in said.sentences[-1]
     assert said.command == "bash slurm.sh lesson mystery answer local-7 --cause KIND --rank RANK --step STEP"
@@ -208,8 +206,9 @@ def test_answers_and_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_secret_that_no_mystery_draws_is_refused(
     fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A handed-in file may hold whatever somebody has sealed."""
-    run = completed(tmp_path, "7", DDP(gpus_per_node=2, mystery=hidden(Secret((fault,), "00"))))
+    """A handed-in file may hold whatever somebody has written."""
+    run = completed(tmp_path, "7", DDP(gpus_per_node=2, mystery=hidden((fault,))))
+    hide(run.path, (fault,))
     assert main(["lesson", "mystery", str(run.path)]) == 2
     assert f"the mystery cannot be opened: {fault} is drawn for none" in capsys.readouterr().err
 
@@ -233,7 +232,7 @@ def test_a_real_one_tells_no_cause_before_its_end(
     run = find_run("last")
     asked = run.record.experiment
     assert isinstance(asked, DDP) and asked.mystery is not None
-    fault = parse_fault(Secret.open(asked.mystery.sealed).faults[0])
+    fault = parse_fault(asked.mystery.faults[0])
     for command in (["status", "last"], ["logs", "last"], ["watch", "last", "--once"]):
         main(command)
     told = capsys.readouterr()

@@ -181,7 +181,7 @@ def test_a_mystery_is_compared_with_nothing(root: Path) -> None:
     from harness.experiment.training import Mystery
 
     recorded(root, "then")
-    run = made_run(root, DDP(gpus_per_node=2, mystery=Mystery(level=1, commitment="0" * 64, sealed="x")), 140.0)
+    run = made_run(root, DDP(gpus_per_node=2, mystery=Mystery(level=1, commitment="0" * 64)), 140.0)
     with pytest.raises(RequestError, match=r"is a mystery: .*mystery reveal"):
         checked_runs([run.job_id], "then")
 

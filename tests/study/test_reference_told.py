@@ -130,7 +130,7 @@ def test_a_stored_run_in_doubt_counts_only_where_all_are(root: Path) -> None:
     [
         DDP(gpus_per_node=2, mixed_precision=True),
         DDP(gpus_per_node=2, faults=("data-stall,ms=5",)),
-        DDP(gpus_per_node=2, mystery=Mystery(level=1, commitment="0" * 64, sealed="x")),
+        DDP(gpus_per_node=2, mystery=Mystery(level=1, commitment="0" * 64)),
     ],
 )
 def test_no_reference_is_mentioned_for_another_request_nor_for_what_is_slow_on_purpose(root: Path, asked: DDP) -> None:

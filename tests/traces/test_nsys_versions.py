@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.errors import WorkError
-from harness.export.nsys2prv import Tool, convert
 from harness.traces import Trace, TraceError, open_trace
 from harness.traces.nsys.export import export_command, written_by
 from tests import real_nsys
@@ -100,17 +98,6 @@ def test_of_a_newer_report_an_older_one_says_both_versions_and_what_to_type(
     os.utime(export, ns=(0, 0))
     with pytest.raises(TraceError, match="was written by nsys"):
         open_trace(report)
-
-
-def test_for_nsys2prv_too_a_newer_report_is_one_sentence(
-    reports: dict[str, Path], tmp_path: Path, with_nsys: pytest.MonkeyPatch
-) -> None:
-    use(with_nsys, real_nsys.NEWEST)
-    report = Path(shutil.copy(reports[real_nsys.NEWEST], tmp_path))
-    report.write_bytes(re.sub(rb"Report 20\d\d@", b"Report 2099@", report.read_bytes(), count=1))
-    with pytest.raises(WorkError, match=r"was written by nsys 2099\.\d+\.\d+, and the nsys here is \d+") as caught:
-        convert([report], tmp_path / "out", Tool())
-    assert "--include-json=true" in str(caught.value)
 
 
 def test_a_report_tells_its_version_from_2023_on(reports: dict[str, Path]) -> None:

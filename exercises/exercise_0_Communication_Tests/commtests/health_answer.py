@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
+from harness.common.format import aligned
+
 from .verdict import LIMIT, LinkFinding, Slow, judge_probe, number
 
 
@@ -224,13 +226,7 @@ def _table(job: Job, slow: set[str]) -> list[str]:
     head = ["place", *(f"{probe['name']} {probe['unit']}" for probe in probes)]
     rows = [[job.name(unit), *(_cell(job, probe, unit) for probe in probes)] for unit in job.units]
     marks = ["", *("  slow" if unit in slow else "" for unit in job.units)]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [
-        row[0].ljust(widths[0])
-        + "".join(cell.rjust(width + 2) for cell, width in zip(row[1:], widths[1:], strict=True))
-        + mark
-        for row, mark in zip([head, *rows], marks, strict=True)
-    ]
+    lines = [line + mark for line, mark in zip(aligned([head, *rows], {0}), marks, strict=True)]
     others = [_usual(probe) for probe in job.probes if probe not in probes]
     device = f"{job.data['backend']}, {job.data['device_name']}"
     about = f"Health: {_ranks(job)}, {device}; the lowest median of each place"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from harness.common.programs import NOT_THERE, TOO_LATE, ask
 
 from .parsers import P2PMatrix, ParseError, parse_ibstat, parse_p2p, parse_topo
 
@@ -104,16 +106,13 @@ def _matrix_text(matrix: P2PMatrix) -> str:
 
 def _capture(argv: Sequence[str]) -> tuple[str, str | None]:
     """(stdout, None), or (stdout so far, the reason why it cannot be used)."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        return "", f"{argv[0]} did not answer within {TIMEOUT_S} s"
-    except OSError as error:
-        return "", f"{argv[0]} cannot be started: {error.strerror}"
-    if done.returncode != 0:
-        message = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[0]
-        return done.stdout, f"{argv[0]} ended with {done.returncode}: {message}"
-    return done.stdout, None
+    answer = ask(argv, TIMEOUT_S, os.environ)
+    if answer.code in (NOT_THERE, TOO_LATE):
+        return answer.out, answer.reason
+    if answer.code != 0:
+        message = (answer.err.strip() or answer.out.strip() or "nothing").splitlines()[0]
+        return answer.out, f"{argv[0]} ended with {answer.code}: {message}"
+    return answer.out, None
 
 
 def _rule(title: str, sign: str) -> str:

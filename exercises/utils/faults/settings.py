@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.common.errors import RequestError
 from harness.common.faults import Fault, Setup, layers_at_the_end, misfits, parse_fault, wrong_device
-from harness.common.mystery import Secret, sealed_file
+from harness.common.mystery import hidden_faults, hidden_file, is_mystery
 
 
 def fault(text: str) -> Fault:
@@ -25,15 +25,17 @@ def find(faults: Sequence[Fault], name: str) -> Fault | None:
     return next((fault for fault in faults if fault.name == name), None)
 
 
-def sealed_faults(run_dir: Path) -> list[Fault]:
+def mystery_faults(run_dir: Path) -> list[Fault]:
     """The faults of a mystery; none in other runs. Raises RequestError: their file was changed."""
-    path = sealed_file(run_dir)
-    if not path.is_file():
+    if not is_mystery(run_dir):
         return []
     try:
-        return [parse_fault(text) for text in Secret.open(path.read_text(encoding="utf-8")).faults]
-    except (ValueError, RequestError):
-        raise RequestError(f"{path}: it was changed: start a new mystery") from None
+        faults = [parse_fault(text) for text in hidden_faults(run_dir)]
+    except RequestError:
+        faults = []
+    if not faults:
+        raise RequestError(f"{hidden_file(run_dir)}: it was changed: start a new mystery")
+    return faults
 
 
 def refuse_misfits(faults: Sequence[Fault], setup: Setup, device: str) -> None:

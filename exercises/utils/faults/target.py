@@ -1,13 +1,9 @@
-"""What an injector is given: the training's parts, its moments, the time it took per step, and where a rank records it,
-as lines of JSON or sealed in the run of a mystery.
-"""
+"""What an injector is given: the training's parts, its moments, the time it took per step, and its record."""
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,33 +13,14 @@ import torch
 
 from exercises.utils.faults.moments import Moment, Moments
 from harness.common.faults import Fault, FaultLine, faults_file
-from harness.common.mystery import LINES_BLOCK, seal, sealed_file, sealed_lines_file
 from harness.observe.metrics import JsonLines
 
 
-def lines_of(run_dir: Path, rank: int, until: ExitStack) -> JsonLines | SealedLines:
+def lines_of(run_dir: Path, rank: int, until: ExitStack) -> JsonLines:
     """The records of one rank, which are closed with `until`."""
-    sealed = sealed_file(run_dir).is_file()
-    lines = SealedLines(sealed_lines_file(run_dir, rank)) if sealed else JsonLines(faults_file(run_dir, rank))
+    lines = JsonLines(faults_file(run_dir, rank))
     until.callback(lines.close)
     return lines
-
-
-class SealedLines:
-    """Keeps the lines and writes them at the end, of the same size on every rank: neither when nor where something was
-    injected can be seen."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        self._lines: list[str] = []
-
-    def write(self, line: Mapping[str, object]) -> None:
-        self._lines.append(json.dumps(line))
-
-    def close(self) -> None:
-        content = "".join(f"{line}\n" for line in self._lines).encode()
-        self._path.write_text(seal(content, os.urandom(16), LINES_BLOCK), encoding="ascii")
 
 
 @dataclass(frozen=True)
@@ -56,7 +33,7 @@ class Target:
     run_dir: Path
     models: list[Any]
     moments: Moments
-    lines: JsonLines | SealedLines
+    lines: JsonLines
     until: ExitStack
 
     def when_due(self, moment: Moment, fault: Fault, action: Callable[[], object]) -> None:

@@ -20,7 +20,7 @@ from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.printable import printable
 from harness.export import nsys2prv
-from harness.export.nsys2prv import TYPES, Wanted, check_types, convert, installed
+from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, refuse_taken
 from harness.export.paraver import compress as compress_paraver
 from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
@@ -33,10 +33,9 @@ from harness.traces.many import map_traces
 from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
-    from harness.analysis.summary import Summary
     from harness.launch.argv import Word
     from harness.traces.trace import Trace
-Kind = Literal["csv", "parquet", "png", "notebook", "json"]
+Kind = Literal["csv", "parquet", "png", "json"]
 TokensArgument = Annotated[
     list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
 ]
@@ -138,10 +137,11 @@ def paraver(
     as_json: JsonOption = False,
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
-    wanted = Wanted(tuple(types.split(",")) if types else TYPES, filter_nvtx, sort)
-    check_types(wanted.types)
+    image = (container_command, container) if container else None
+    options = nsys2prv.Options(tuple(types.split(",")) if types else nsys2prv.TYPES, filter_nvtx, sort, image)
+    options.check_types()
     if out is not None:
-        nsys2prv.refuse_taken(out, nsys2prv.PARAVER)
+        refuse_taken(out, PARAVER)
     if submit:
         given = {
             "--engine": engine,
@@ -151,17 +151,17 @@ def paraver(
             "--container-command": container_command if container else None,
             "--filter-nvtx": filter_nvtx,
         }
-        options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-        options += ["--sort"] * sort + ["--compress"] * compress
-        return _paraver_submitted(tokens, options, as_json)
+        words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        return _paraver_submitted(tokens, [*words, *["--sort"] * sort, *["--compress"] * compress], as_json)
     found = sources(tokens)
-    prefix, notes = nsys2prv.prefix_for(out, found.folder(), nsys2prv.PARAVER)
-    image = (container_command, container) if container else None
+    prefix, notes = prefix_for(out, found.folder(), PARAVER)
     automatic = _chosen(engine, found, image, ["--filter-nvtx"] * (filter_nvtx is not None) + ["--sort"] * sort)
     if engine == "nsys2prv" or automatic:
         try:
-            converted = convert(found.reports, prefix, wanted=wanted, image=image)
-            return _print(as_json, *_by_nsys2prv(converted, notes), compress)
+            notes += nsys2prv.convert(found.reports, prefix, options)
+            prv = prefix.with_name(f"{prefix.name}.prv")
+            made: dict[str, Any] = {"engine": "nsys2prv", "prv": str(prv), "megabytes": _megabytes(prv)}
+            return _print(as_json, made, notes, compress)
         except HarnessError as error:
             if not automatic or filter_nvtx is not None or sort:
                 raise
@@ -177,7 +177,7 @@ def _chosen(engine: ParaverEngine, found: Sources, image: tuple[str, Path] | Non
     only_nsys = len(found.reports) == len(found.traces)
     if engine == "nsys2prv" and not only_nsys:
         raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
-    automatic = engine == "auto" and only_nsys and (image is not None or installed() is not None)
+    automatic = engine == "auto" and only_nsys and (image is not None or nsys2prv.installed())
     if of_nsys2prv and engine != "nsys2prv" and not automatic:
         why = "reads nsys reports only" if not only_nsys else "is not installed here (pip install nsys2prv)"
         why = "is not used with --engine own" if engine == "own" else why
@@ -212,21 +212,14 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     return 0
 
 
-def _by_nsys2prv(done: nsys2prv.Converted, notes: list[str]) -> tuple[dict[str, Any], list[str]]:
-    found = done.contents
-    of_rows = {"tasks": len(found.threads), "threads": sum(found.threads), "nodes": found.rows.get("NODE", [])}
-    made = {"engine": "nsys2prv", "prv": str(done.prv), **of_rows, "events": found.events, "duration_ns": found.end_ns}
-    return made, notes + done.notes
-
-
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
-    suffixes = nsys2prv.AS_GIVEN if out is not None and out.name.endswith(".gz") else nsys2prv.PERFETTO
+    suffixes = AS_GIVEN if out is not None and out.name.endswith(".gz") else PERFETTO
     if out is not None:
-        nsys2prv.refuse_taken(out, suffixes)
+        refuse_taken(out, suffixes)
     found = sources(tokens)
-    prefix, notes = nsys2prv.prefix_for(out, found.folder(), suffixes)
+    prefix, notes = prefix_for(out, found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
     recordings: list[Recording] = []
     for folder in (folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)):
@@ -235,9 +228,13 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
         except MonitorError as error:
             notes.append(f"without the monitor's counters: {error}")
     done = write_perfetto(found.open(), target, found.hosts(), recordings)
-    size = round(done.path.stat().st_size / 1e6, 2)
-    made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events, "megabytes": size}
+    made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events}
+    made["megabytes"] = _megabytes(done.path)
     return _print(as_json, made, notes + done.notes)
+
+
+def _megabytes(path: Path) -> float:
+    return round(path.stat().st_size / 1e6, 2)
 
 
 def _amount(name: str, value: float | str) -> str:
@@ -275,7 +272,7 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
 
 
 def numbers(
-    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|png|notebook|json", help="what to write")],
+    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|png|json", help="what to write")],
     paths: report.PathsArgument,
     *,
     out: Annotated[
@@ -288,23 +285,17 @@ def numbers(
     slurm_option: report.SlurmOption = None,
     resume: report.ResumeOption = None,
 ) -> None:
-    """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, the report as a
-    notebook that you can change, all numbers as JSON, or the events as a Paraver or Perfetto trace."""
+    """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, all numbers as
+    JSON, or the events as a Paraver or Perfetto trace."""
     from harness.measure.request import Request, measure_request
-    from harness.report.notebook import check_notebook
     from harness.report.page.write import run_among, write_pictures
     from harness.report.tables.catalogue import check_parquet, write_tables
 
-    if kind == "notebook":
-        check_notebook(out, paths)
-    elif kind == "parquet":
+    if kind == "parquet":
         check_parquet()
     slurm = report.of_sbatch(slurm_option or [], resume, executor)
     request = Request(paths, window=window, workers=workers, slurm=slurm, resume=resume, page=kind == "png")
     measured = measure_request(request)
-    if kind == "notebook":
-        sys.stdout.write(_notebook(paths, measured.summaries, window, out))
-        return
     run = run_among(paths)
     place = out or (run.path if run else Path()) / {"json": "report.json", "png": "plots"}.get(kind, kind)
     if kind == "json":
@@ -315,18 +306,6 @@ def numbers(
     else:
         write_tables(measured.summaries, place, parquet=kind == "parquet")
     print(printable(str(place)))
-
-
-def _notebook(paths: list[str], summaries: list[Summary], window: str, out: Path | None) -> str:
-    """Write the notebook; returns what to say of it."""
-    from harness.analysis.summary import Window
-    from harness.report.notebook import write_notebook
-
-    written = write_notebook(paths, summaries, Window(window), out)
-    said = f"{printable(str(written.path))} (`jupyter lab` opens it)\n"
-    if written.kept is not None:
-        said += f"{printable(str(written.kept))} differs and is kept; -o FILE gives a name of your own\n"
-    return said
 
 
 OF_TRACES = {"paraver": paraver, "perfetto": perfetto}

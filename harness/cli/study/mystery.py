@@ -118,10 +118,10 @@ def _start(arguments: list[str]) -> int:
     job = prepare(training, choice.site).job
     resolved = _training(job.experiment)
     place = mysteries.place_of(resolved, job.device, job.model)
-    secret = (
+    faults = (
         mysteries.draw(seed, level, place) if subject == "slow" else mysteries.draw_ending(seed, level, subject, place)
     )
-    hidden = mysteries.with_mystery(training, level, secret, resolved)
+    hidden = mysteries.with_mystery(training, level, faults, resolved)
     return go(hidden, choice, behaviour_of(launch), [PROGRAM, "lesson", "mystery", *arguments])
 
 
@@ -213,6 +213,7 @@ class GradedMystery(NamedTuple):
             exercise=self.experiment.exercise,
             world_size=self.world_size,
             mystery=self.mystery,
+            please_do_not_look=self.mystery.faults,
             answer=answer,
         )
 

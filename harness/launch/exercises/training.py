@@ -13,8 +13,8 @@ import yaml
 
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault, wrong_device
-from harness.common.mystery import sealed_file
-from harness.common.paths import ROOT, expanded
+from harness.common.mystery import HIDDEN_FILE, hidden_text
+from harness.common.paths import PROGRAM, ROOT, expanded
 from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
 from harness.experiment.nsys_sets import check_trace_list, is_option_set, is_trace_list, trace_list
@@ -155,7 +155,10 @@ def training_plan(asked: Training, place: CommandPlace, argv: list[Word], files:
         given = asdict(place.model, dict_factory=lambda items: {name: v for name, v in items if v is not None})
         files["model.yaml"] = yaml.safe_dump(given, sort_keys=False)
     if asked.mystery is not None:
-        files[sealed_file(Path()).name] = asked.mystery.sealed
+        if not asked.mystery.faults:
+            again = f"{PROGRAM} lesson mystery -e {asked.exercise} starts a new one"
+            raise RequestError(f"run: it is a mystery, and its faults are not in its run.json: {again}")
+        files[HIDDEN_FILE] = hidden_text(asked.mystery.faults)
     after = [paraver_command(place, asked)] if asked.nsys2prv else []
     training = Command("training", argv, observed=place.profiler == "nsys", why=ranks_of(asked))
     return ExercisePlan([training], after, files, _folders(asked, place))

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -46,31 +46,26 @@ def export_command(report: Path) -> str:
     return shlex.join(["nsys", "export", "--type", "sqlite", *json, "--output", str(export), str(report)])
 
 
-def too_new(report: Path, said: str, nsys: Sequence[str], environ: Mapping[str, str] | None = None) -> str | None:
-    """Why a report cannot be exported, if it is that a newer nsys wrote it.
-
-    said: what nsys said of it; nsys, environ: the words that start it, and its environment if it is not this one.
-    """
-    theirs, ours = written_by(report), _version(nsys, environ)
+def _too_new(report: Path, said: str, nsys: str) -> str | None:
+    """Why a report cannot be exported, if it is that a newer nsys wrote it. said: what this nsys said of it."""
+    theirs, ours = written_by(report), _version(nsys)
     if not _REFUSED.search(said) and not (theirs and ours and theirs > ours):
         return None
     newer = f"nsys {_dotted(theirs)}" if theirs else "a newer nsys"
-    here = f"the nsys here is {_dotted(ours) or 'older'} ({nsys[-1]})"
+    here = f"the nsys here is {_dotted(ours) or 'older'} ({nsys})"
     with_one = f"that or a later nsys is, type `{export_command(report)}`"
     return f"was written by {newer}, and {here}: where {with_one}, and give the .sqlite instead"
 
 
-def _version(nsys: Sequence[str], environ: Mapping[str, str] | None) -> Version:
-    found = _VERSION.search(_said([*nsys, "--version"], environ))
+def _version(nsys: str) -> Version:
+    found = _VERSION.search(_said([nsys, "--version"]))
     return tuple(map(int, found.groups())) if found else ()
 
 
-def _said(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
+def _said(argv: Sequence[str]) -> str:
     """What a command prints; empty if it does not start or does not end."""
     try:
-        done = subprocess.run(
-            argv, env=environ, capture_output=True, text=True, errors="replace", timeout=_MOST_S, check=False
-        )
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_MOST_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout + done.stderr
@@ -207,7 +202,7 @@ def _export(nsys: str, options: list[str], report: Path, name: str, progress: On
         if code == 0 and fresh.is_file():
             return fresh.replace(folder / name)
     said = " ".join(output.split())
-    newer = too_new(report, said, [nsys])
+    newer = _too_new(report, said, nsys)
     if newer and (beside := _beside(report)):
         return beside
     refused = f"cannot be exported by {nsys} (exit code {code}: {said[-200:] or 'no message'})"
