@@ -29,11 +29,12 @@ import numpy as np
 from check_pool import KINDS, Trained, kept, make, neighbour
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.analysis.change import ChangeVerdict, judge
-from harness.analysis.compare import bootstrap_ratio
 from harness.analysis.statistics import Sample
+from harness.compare.arms import Arm
+from harness.compare.comparison import bootstrap_ratio, compare_arms
+from harness.compare.verdict import ChangeVerdict, Threshold
 
-FAIL_ABOVE = 0.05
+ALLOWED = Threshold(one_sided=True)
 RUNS = (2, 3, 4, 6, 8)
 SAME = ("healthy", "healthy again")
 PAIRS = {"the same command": SAME, "+5 %": ("healthy", "+5 %"), "+10 %": ("healthy", "+10 %")}
@@ -64,7 +65,7 @@ def verdicts(rounds: Sequence[Round], arms: tuple[str, str], runs: int, apart: b
                 of_a, of_b = reversed(arms) if turned[i // 2] else arms
                 a.append(Sample(found[of_a].median_ns, i // 2))
                 b.append(Sample(found[of_b].median_ns, i // 2))
-            yield judge(a, b, FAIL_ABOVE).verdict
+            yield compare_arms("step_ns", Arm("A", a), Arm("B", b), ALLOWED).verdict
 
 
 def rows(rounds: Sequence[Round], condition: str, apart: bool = False) -> Iterator[str]:
@@ -74,8 +75,12 @@ def rows(rounds: Sequence[Round], condition: str, apart: bool = False) -> Iterat
             found = Counter(verdicts(rounds, arms, runs, apart))
             total = sum(found.values())
             if total:
-                told = (ChangeVerdict.WORSE, ChangeVerdict.UNKNOWN, ChangeVerdict.FINE)
-                shares = " | ".join(f"{100 * found[v] / total:.1f} %" for v in told)
+                counts = (
+                    found[ChangeVerdict.WORSE],
+                    found[ChangeVerdict.UNKNOWN],
+                    found[ChangeVerdict.SAME] + found[ChangeVerdict.BETTER],
+                )
+                shares = " | ".join(f"{100 * n / total:.1f} %" for n in counts)
                 yield f"| {condition} | {name} | {runs} | {total} ({len(rounds) // runs}) | {shares} |"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpu_jobs.cases import requests
 from gpu_jobs.judge import Result, judge, judge_start
-from gpu_jobs.start import start_requests
+from gpu_jobs.start_cases import start_requests
 from gpu_jobs.tables import line, start_table, tables
 
 

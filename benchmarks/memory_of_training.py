@@ -164,15 +164,15 @@ _unreduced.__annotations__ = {"bucket": vars(dist)["GradBucket"], "return": torc
 
 def build_deepspeed(argv: list[str]) -> Rank:
     """Exercise 2."""
-    from exercises.exercise_2_DeepSpeed import train
+    from exercises.exercise_2_DeepSpeed import preparation
     from exercises.utils.arguments import parse_arguments
     from exercises.utils.stop import StopRequest
 
     gc.enable()  # as run_script does: DeepSpeed leaves the weights that it has copied in a circle of references
-    arguments = parse_arguments(train.DeepSpeedArguments, "", train.declare_options, argv)
+    arguments = parse_arguments(preparation.DeepSpeedArguments, "", preparation.declare_options, argv)
     if torch._guards.detect_fake_mode():
         _believe_other_ranks()
-    training = train.build(arguments, StopRequest())
+    training = preparation.build(arguments, StopRequest())
     engine, zero = training.engine, training.engine.optimizer
 
     def step() -> Iterator[str]:

@@ -1,75 +1,41 @@
-"""Refuses constructions that readers stumbled over, and names that have a plainer one: `language.py [FILE...]`.
+"""Refuses names and phrases that have a plainer one in the glossary, docs/development/words.md: `language.py [FILE…]`.
 
-Reads Markdown, YAML, shell, templates, and the string literals of Python. Without files: all that git tracks and a user
-can read. Prints `file:line: text → what to write`; exit status 1 if there is any.
+Names are those of classes, parameters, fields and modules in the product; phrases are read in Markdown, YAML, shell,
+templates and the texts of Python. Without files: all that git tracks and a user can read. Prints `file:line: text →
+what to write`; exit status 1 if there is any.
+
+`language.py --types` counts, for each parameter's name in the product, the types that it has; exit status 1 if one has
+more than three. Generic names, which the glossary lists, may have any.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+GLOSSARY = "docs/development/words.md"
 READ = ("*.md", "*.py", "*.sh", "*.j2", "configs/*.yaml", "slurm.sh", "scripts/*")
-NOT_READ = re.compile(r"CHANGELOG\.md|scripts/language\.py")  # the changelog tells of what was
-
-_INVERTED = r"(?:(?:Is|Are|Was|Were|Had|Does|Should)\s(?:it|that|they|the|these|this|there)|Do they|Differs)\b"
-# A pattern, in which a space stands for any white space, and what to write.
-PHRASES: list[tuple[str, str]] = [
-    (rf"{_INVERTED}[^?]*?(?:[.!]\s|\Z)", "begin the condition with `If`, or write a question"),
-    (r"\b(?:stands?|stood|standing) still\b", "waits; does not run"),
-    (r"\bwhat (?:it|they) brings?\b", "the commands, or settings, of it"),
-    (r"\b(?:hold|holds|held|holding)\b(?: [^.\s]+){0,5}? against\b", "compare … with …"),
-    (r"\bspeaks? against\b", "a reason against; no problem found"),
-    (r"\bnobody is to\b", "it is hidden for …"),
-    (r"\b(?:is|are) yours to \w+", "choose …"),
-    (r"\bwhere it shall\b", "default: …"),
-    (r"\bhow manieth\b", "index of …"),
-    (r"\bstands there twice\b", "is given twice"),
-    (r"\bbegin\b(?= (?:of|and the end)\b)|\bthe begin\b", "start"),
-    (r"\bof it (?:\d|\{)", "name the part: `all in fp32`"),
-    (r"\btell all\b", "show the solution"),
-    (r"\bTold from\b", "reported from"),
-    (r"\bhalf as often again\b", "1.5 times as often"),
-    (r"\busual course\b", "a steady loss, present in every step"),
-    (r"\bsays nothing about itself\b", "a run cannot be compared with itself"),
-    (r"\bmessages' way\b", "transport"),
-    (r"\bbe believed\b", "is reliable"),
-    (r"\bits last word\b", "its exit status; its last line"),
-    (r"\bthat nobody (?:knows|asked)\b", "name the default; unknown"),
-    (r"\ba \w+ odd\b", "about a …"),
-    (r"\bmiddle place\b|\baround the usual one\b", "median"),
-    (r"\bas where\b", "for example if"),
-    (r"\bfor how long\b.{0,20}\byours\b", "choose a duration"),
-    (r"\bdid the loss notice\b", "did the loss change"),
-    (r"\b(?:un)?heard (?:that|of|from)\b|\bwhether it heard\b", "confirmed; reported; answered"),
-    (r"\bit is without either\b", "default"),
-    (r"\bwhat else (?:it|they) brings?\b", "its other …"),
-]
-COMPILED = [(re.compile(pattern.replace(" ", r"\s+")), instead) for pattern, instead in PHRASES]
+NOT_READ = re.compile(rf"CHANGELOG\.md|{GLOSSARY}|scripts/language\.py")  # the changelog tells of what was
+PRODUCT = ("harness/", "exercises/")
+MOST_TYPES = 3
+SEVERAL = {"list", "tuple", "set", "frozenset", "deque", "Sequence", "Collection", "Iterable", "Iterator", "Set"}
 HEADING = re.compile(r"^#+ .*\?\s*$", re.MULTILINE)
-MODULES = {
-    "believed": "sanitize", "brought": "untrusted", "foreign": "untrusted", "asked": "request",
-    "drawn": "timeline_model", "condensed": "page_data", "reduced": "partial_merge", "packed": "serialize",
-    "unheard": "orphaned_submissions", "carrier": "submitter", "drive": "runner", "slurm_look": "poll",
-    "slurm_words": "slurm_notation", "once_more": "retry_start", "inherited": "scrub_environment",
-    "small_file": "bounded_read", "visible": "printable", "standing": "task_status", "door": "bootstrap",
-    "crossings": "stream_dependencies", "meetings": "collectives", "sorts": "graph",
-    "taken_out": "counterfactuals", "lane": "graph", "tiles": "graph",
-}  # fmt: skip
-CLASSES = {
-    "Asked": "…Request", "Heard": "SlurmReply", "Side": "…Arm", "Plan": "…Plan", "Outcome": "…Outcome",
-    "Verdict": "…Verdict", "Carrier": "Submitter",
-}  # fmt: skip
+CODE = re.compile(r"`([^`]+)`")
+_INVERTED = r"(?:(?:Is|Are|Was|Were|Had|Does|Should)\s(?:it|that|they|the|these|this|there)|Do they|Differs)\b"
+INVERTED = re.compile(rf"{_INVERTED}[^?]*?(?:[.!]\s|\Z)".replace(" ", r"\s+"))
 
 
-class Found(NamedTuple):
+class Refused(NamedTuple):
     """One place that is refused."""
 
     place: str
@@ -77,21 +43,75 @@ class Found(NamedTuple):
     instead: str
 
 
-def found_in(name: str, text: str) -> Iterator[Found]:
+class Glossary(NamedTuple):
+    """The page of words, read. names: refused name -> noun. nouns: noun -> its names in the code. generic: names of
+    parameters that may have any number of types."""
+
+    names: dict[str, str]
+    phrases: list[tuple[re.Pattern[str], str]]
+    nouns: dict[str, list[str]]
+    generic: set[str]
+
+
+class TypesOfName(NamedTuple):
+    """A parameter's name, the types that it has in the product, and a place of each."""
+
+    name: str
+    places: dict[str, str]
+
+
+def read_glossary(page: str) -> Glossary:
+    """The tables of the page. Raises ValueError: a table is missing, or a name is refused for two nouns."""
+    nouns, generic, phrases = (_rows(page, heading) for heading in ("## Nouns", "## Generic names", "## Phrases"))
+    names: dict[str, str] = {}
+    for noun, _, _, refused in nouns:
+        for name in CODE.findall(refused):
+            if name in names:
+                raise ValueError(f"{GLOSSARY}: `{name}` is refused for {names[name]} and for {noun}")
+            names[name] = noun
+    patterns = [(_pattern(phrase), instead) for cell, instead in phrases for phrase in CODE.findall(cell)]
+    in_the_code = {noun: CODE.findall(code) for noun, _, code, _ in nouns}
+    return Glossary(names, patterns, in_the_code, {name for cell, _ in generic for name in CODE.findall(cell)})
+
+
+def _rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the table below a heading."""
+    section = page.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    if len(rows) < 3:
+        raise ValueError(f"{GLOSSARY}: there is no table below {heading!r}")
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def _pattern(phrase: str) -> re.Pattern[str]:
+    """`…` stands for up to five words of the sentence, a space for any white space."""
+    words = (re.escape(word) for word in phrase.split(" "))
+    return re.compile(rf"\b{' '.join(words)}\b".replace(r" … ", r"(?: [^.\s]+){0,5}? ").replace(" ", r"\s+"))
+
+
+@cache
+def glossary() -> Glossary:
+    """The glossary of this checkout."""
+    return read_glossary((ROOT / GLOSSARY).read_text(encoding="utf-8"))
+
+
+def refused_in(name: str, text: str) -> Iterator[Refused]:
     """What is refused in one file, by its name from the checkout's root."""
     if name.endswith(".py"):
         tree = ast.parse(text)
-        yield from _names(name, tree)
+        if name.startswith(PRODUCT):
+            yield from _names(name, tree)
         yield from _titles(name, tree)
         pieces = [] if name.startswith("tests/") else list(_literals(tree))
     else:
         pieces = [(1, text)]
     if name.endswith(".md"):
-        yield from (Found(_place(name, 1, text, m), m[0].strip(), "a statement") for m in HEADING.finditer(text))
+        yield from (Refused(_place(name, 1, text, m), m[0].strip(), "a statement") for m in HEADING.finditer(text))
+    patterns = [(INVERTED, "begin the condition with `If`, or write a question"), *glossary().phrases]
     for line, piece in pieces:
-        for pattern, instead in COMPILED:
+        for pattern, instead in patterns:
             for match in pattern.finditer(piece):
-                yield Found(_place(name, line, piece, match), shorten(match[0], 80), instead)
+                yield Refused(_place(name, line, piece, match), shorten(match[0], 80), instead)
 
 
 def _place(name: str, line: int, text: str, match: re.Match[str]) -> str:
@@ -109,46 +129,104 @@ def _literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def _titles(name: str, tree: ast.AST) -> Iterator[Found]:
+def _titles(name: str, tree: ast.AST) -> Iterator[Refused]:
     """Titles and captions of pages and tables that are questions."""
     for node in ast.walk(tree):
         match node:
             case ast.keyword(arg="title" | "caption", value=ast.Constant(value=str(title))) if title.endswith("?"):
-                yield Found(f"{name}:{node.value.lineno}", title, "a statement")
+                yield Refused(f"{name}:{node.value.lineno}", title, "a statement")
 
 
-def _names(name: str, tree: ast.AST) -> Iterator[Found]:
-    """Modules and classes with a name that has a plainer one, where they are and where they are used."""
-    if Path(name).stem in MODULES:
-        yield Found(f"{name}:1", Path(name).stem, MODULES[Path(name).stem])
-    for node in ast.walk(tree):
-        match node:
-            case ast.ImportFrom(module=str(module)):
-                used = [*module.split("."), *(alias.name for alias in node.names)]
-            case ast.ClassDef():
-                used = [node.name]
-            case _:
-                used = []
-        for each in used:
-            if plainer := (MODULES if each.islower() else CLASSES).get(each):
-                yield Found(f"{name}:{getattr(node, 'lineno', 1)}", each, plainer)
+def _names(name: str, tree: ast.AST) -> Iterator[Refused]:
+    """The module, classes, parameters and fields whose name the glossary has for no noun."""
+    declared = [(1, Path(name).stem), *((line, each) for node in ast.walk(tree) for line, each in _declared(node))]
+    for line, each in declared:
+        if noun := glossary().names.get(snake_case(each)):
+            yield Refused(f"{name}:{line}", each, f"{noun} ({GLOSSARY})")
 
 
-def tracked() -> list[str]:
-    """The files that a user can read, as git knows them."""
-    listed = ["git", "ls-files", "-z", *READ]
+def _declared(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line and the name of each class, parameter and field that this node declares."""
+    match node:
+        case ast.ClassDef():
+            yield node.lineno, node.name
+            for statement in node.body:
+                match statement:
+                    case ast.AnnAssign(target=ast.Name() as field):
+                        yield field.lineno, field.id
+                    case ast.Assign():
+                        yield from ((each.lineno, each.id) for each in statement.targets if isinstance(each, ast.Name))
+        case ast.arg():
+            yield node.lineno, node.arg
+
+
+def snake_case(name: str) -> str:
+    """A name as the glossary has it: without leading underscores, the words of a class apart.
+
+    >>> snake_case("_GradAcc")
+    'grad_acc'
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip("_")).lower()
+
+
+def types_of_names(texts: Iterable[tuple[str, str]]) -> list[TypesOfName]:
+    """The parameters of the functions in these files (name and text), those with most types first."""
+    places: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for name, text in texts:
+        for node in ast.walk(ast.parse(text)):
+            kind = _type(node.annotation) if isinstance(node, ast.arg) and node.annotation else "Any"
+            if isinstance(node, ast.arg) and kind not in ("Any", "object"):
+                places[node.arg].setdefault(kind, f"{name}:{node.lineno}")
+    return sorted((TypesOfName(*each) for each in places.items()), key=lambda each: (-len(each.places), each.name))
+
+
+def _type(annotation: ast.expr) -> str:
+    """A type as the name of its parameter tells it: `X | None` is X, and each way to hand over several X is `[X]`.
+
+    >>> _type(ast.parse("'Sequence[Run] | None'", mode="eval").body)
+    '[Run]'
+    """
+    match annotation:
+        case ast.Constant(value=str(text)):  # of a class that is declared below
+            return _type(ast.parse(text, mode="eval").body)
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[one, *_])):
+            return _type(one)
+        case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+            types = {_type(side) for side in (left, right)} - {"None"}
+            return " | ".join(sorted(types))
+        case ast.Subscript(value=ast.Name(id=kind), slice=ast.Tuple(elts=[one, ast.Constant(value=builtins.Ellipsis)])):
+            return f"[{_type(one)}]" if kind in SEVERAL else ast.unparse(annotation)
+        case ast.Subscript(value=ast.Name(id=kind), slice=one) if kind in SEVERAL and not isinstance(one, ast.Tuple):
+            return f"[{_type(one)}]"
+    return ast.unparse(annotation)
+
+
+def tracked(*patterns: str) -> list[str]:
+    """The files of these patterns that a user can read, as git knows them."""
+    listed = ["git", "ls-files", "-z", *patterns]
     done = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
     there = (name for name in done.stdout.split("\0") if name and (ROOT / name).is_file())
     return [name for name in there if not NOT_READ.match(name)]
 
 
+def check_types(show: Callable[[str], object] = print) -> int:
+    """Show the names that have too many types, with one place of each type."""
+    files = tracked(*(f"{folder}*.py" for folder in PRODUCT))
+    names = types_of_names((name, (ROOT / name).read_text(encoding="utf-8")) for name in files)
+    many = [each for each in names if len(each.places) > MOST_TYPES and each.name not in glossary().generic]
+    for each in many:
+        show(f"{each.name}: {len(each.places)} types: " + ", ".join(f"{t} ({at})" for t, at in each.places.items()))
+    return int(bool(many))
+
+
 def main(names: list[str]) -> int:
     """Print what is refused in the files, or in all of them."""
-    refused = [
-        found for name in names or tracked() for found in found_in(name, (ROOT / name).read_text(encoding="utf-8"))
-    ]
-    for found in refused:
-        print(f"{found.place}: {found.text} → {found.instead}")
+    if names == ["--types"]:
+        return check_types()
+    texts = ((name, (ROOT / name).read_text(encoding="utf-8")) for name in names or tracked(*READ))
+    refused = [each for name, text in texts for each in refused_in(name, text)]
+    for each in refused:
+        print(f"{each.place}: {each.text} → {each.instead}")
     return int(bool(refused))
 
 

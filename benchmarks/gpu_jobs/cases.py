@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from .faults import FAULTS, FaultKind, Planted
 from .program import MS, US
+from .simulate import run_step_ns
 from .training import Training
 
 TOOLS = ("kineto", "nsys")
@@ -102,7 +103,7 @@ def _single(rng: random.Random, name: str, kind: FaultKind, number: int) -> Case
     bound = kind.bound[number % len(kind.bound)]
     base = healthy(rng, rng.choice(kind.kinds), bound, kind.ranks)
     tool = TOOLS[number // len(kind.bound) % 2]
-    size = round(rng.uniform(0.15, 0.6) * base.run_step_ns())
+    size = round(rng.uniform(0.15, 0.6) * run_step_ns(base))
     if name in SOMETIMES:
         base = replace(base, steps=STEPS, item_every=rng.choice((0, 1)), ranges=True)
     return Case(f"{name}-{number}", tool, bound, base, (kind.apply(base, rng, size),))
@@ -124,7 +125,7 @@ def _pair(rng: random.Random, number: int) -> Case:
     bound = rng.choice(bounds)
     base = healthy(rng, rng.choice(shared), bound, max(FAULTS[first].ranks, FAULTS[second].ranks))
     base = replace(base, steps=STEPS, item_every=rng.choice((0, 1)))
-    step = base.run_step_ns()
+    step = run_step_ns(base)
     one = FAULTS[first].apply(base, rng, round(rng.uniform(0.3, 0.6) * step))
     two = FAULTS[second].apply(one.training, rng, round(rng.uniform(0.15, 0.25) * step))
     return Case(f"pair-{number}-{first}+{second}", TOOLS[number % 2], bound, base, (one, two))

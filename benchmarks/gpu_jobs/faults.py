@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .program import MS, US
+from .simulate import run_step_ns
 from .training import HostWork, Training
 
 EVERYONE: tuple[int, ...] | None = None
@@ -59,7 +60,7 @@ def _planted(
 def _slow_loads(t: Training, ns: int, ranks: tuple[int, ...] | None, every: int = 1, worker: bool = False) -> Planted:
     """Batches come late: every n-th, on some ranks or all; loaded by the program itself, or by a worker that is too
     slow (then nothing else can be the limit, and the steps that wait change)."""
-    step = t.run_step_ns()
+    step = run_step_ns(t)
     more = ns * every if not worker else max(step - t.load_ns, 0) + ns if every == 1 else 2 * step + ns * every
     slow = replace(t, slow_loads=((ranks, every, more),), slow_workers=int(worker))
     name = f"slow-loader{'' if ranks is None else '-one'}{f'-every-{every}' if every > 1 else ''}{'-worker' * worker}"
@@ -182,7 +183,7 @@ def collector(t: Training, rng: random.Random, ns: int) -> Planted:
 
 
 def _share(t: Training, ns: int) -> float:
-    return 1 + ns / t.run_step_ns()
+    return 1 + ns / run_step_ns(t)
 
 
 def slower_device(t: Training, rng: random.Random, ns: int) -> Planted:

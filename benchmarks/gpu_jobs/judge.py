@@ -24,8 +24,9 @@ from .faults import CHANGES, NOT_RECORDED, WITHOUT, Planted, same
 from .kineto_file import write_kineto
 from .nsys_file import write_nsys
 from .program import Recording
-from .start import StartCase, StartRequest
-from .training import Training, mean_step_ns
+from .simulate import mean_step_ns, run, run_step_ns
+from .start_cases import StartCase, StartRequest
+from .training import Training
 
 NODE = 4  # ranks
 SURE = 0.04  # of the step: a larger loss must be told
@@ -134,7 +135,7 @@ def judge(request: Request) -> Result:
 def _judged(request: Request) -> Result:
     case = request.case()
     t = case.training
-    recordings = t.run()
+    recordings = run(t)
     step_ns = mean_step_ns(recordings)
     summary = summary_of(recordings, case.tool, python=t.stacks)
     result = Result(case.name, case.tool, case.bound, t.kind, t.ranks, step_ns)
@@ -150,13 +151,13 @@ def _judged(request: Request) -> Result:
     result.false = _false(summary.findings, case, truth)
     if summary.replay is not None:
         result.unexplained_ns = summary.replay.unexplained_ns
-        result.own_ns = _without_all(case, summary.findings).run_step_ns()
+        result.own_ns = run_step_ns(_without_all(case, summary.findings))
         launching = sum(found.lost_ns for found in summary.findings if found.cause == "tiny-kernels")
         result.unexplained_ns = (result.unexplained_ns or 0) + launching
         for what in summary.replay.what_ifs:
             change, per = CHANGES.get(what.name, (None, 1))
             if change is not None and not (t.contended and what.name.startswith("no-")):
-                result.what_ifs[what.name] = (what.step_ns, change(t).run_step_ns() / per)
+                result.what_ifs[what.name] = (what.step_ns, run_step_ns(change(t)) / per)
     return result
 
 
@@ -171,7 +172,7 @@ class Truth:
         """The step less the step of the same program without any of this cause."""
         if cause not in self._known:
             change = WITHOUT.get(cause)
-            without = self.step_ns if change is None else change(self._training).run_step_ns()
+            without = self.step_ns if change is None else run_step_ns(change(self._training))
             self._known[cause] = self.step_ns - without
         return self._known[cause]
 
@@ -192,8 +193,8 @@ def _without_all(case: Case, findings: Sequence[TimeLost]) -> Training:
 
 def _fault(planted: Planted, case: Case, findings: Sequence[TimeLost], step_ns: float) -> FaultResult:
     t = case.training
-    before_ns = step_ns if planted.before is same else planted.before(t).run_step_ns()
-    lost = before_ns - planted.without(t).run_step_ns()
+    before_ns = step_ns if planted.before is same else run_step_ns(planted.before(t))
+    lost = before_ns - run_step_ns(planted.without(t))
     unmarked = planted.marks and case.tool == "nsys" and not t.ranges
     causes = (*planted.causes, NOT_RECORDED) if unmarked else planted.causes
     result = FaultResult(planted.name, causes, lost)
@@ -282,17 +283,17 @@ def judge_start(request: StartRequest) -> StartResult:
     """Make a job with a start, have it reported, and compare: the time before the first step with its parts, or the
     first use; and that nothing else is told for that time."""
     case = request.case()
-    recordings = case.training.run()
+    recordings = run(case.training)
     summary, usual = (_start_summary(t, case) for t in (case.training, case.without))
     found = answer(summary)
     result = StartResult(case.name, said=[*found.first, *found.rest])
     if case.told == "before":
         _judge_before(result, case, summary, recordings)
     elif case.told == "first-use":
-        result.own_ns = _makespan(recordings) - _makespan(case.without.run())
+        result.own_ns = _makespan(recordings) - _makespan(run(case.without))
         _judge_first(result, summary, "first-use")
     elif case.told == "allocation":
-        result.own_ns = _makespan(recordings) - _makespan(case.without.run())
+        result.own_ns = _makespan(recordings) - _makespan(run(case.without))
         if "Optimizer.step#" in summary.steps.source:  # the optimizer's ranges tell the steps: a loss is one's
             result.own_ns //= case.training.steps
         _judge_first(result, summary, "allocation")
@@ -302,7 +303,7 @@ def judge_start(request: StartRequest) -> StartResult:
 
 
 def _start_summary(t: Training, case: StartCase) -> Summary:
-    return summary_of(t.run(), case.tool, python=t.stacks)
+    return summary_of(run(t), case.tool, python=t.stacks)
 
 
 def _makespan(recordings: Sequence[Recording]) -> int:
@@ -324,7 +325,7 @@ def _judge_first(result: StartResult, summary: Summary, cause: str) -> None:
 def _judge_before(result: StartResult, case: StartCase, summary: Summary, recordings: Sequence[Recording]) -> None:
     t, start = case.training, case.training.start
     assert start is not None
-    begins = [r.steps[0].start for r in replace(t, marked=True).run()]
+    begins = [r.steps[0].start for r in run(replace(t, marked=True))]
     rows = summary.before_steps
     result.own_ns, result.told_ns = max(begins), max((row.duration_ns for row in rows), default=None)
     if result.error is None or abs(result.error) > NEAR_START:
@@ -366,5 +367,5 @@ def _own_loss(t: Training, cause: str) -> float:
     """What a program loses to a cause, in a step; without marked steps in all of it."""
     without = WITHOUT[cause](t) if cause in WITHOUT else t
     if t.marked:
-        return t.run_step_ns() - without.run_step_ns()
-    return _makespan(t.run()) - _makespan(without.run())
+        return run_step_ns(t) - run_step_ns(without)
+    return _makespan(run(t)) - _makespan(run(without))

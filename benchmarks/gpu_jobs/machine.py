@@ -178,7 +178,7 @@ class Machine:
 
     def _start(self, work: Work) -> None:
         work.start = work.ready
-        self._awake.extend(work.starters)
+        self._awake.extend(self.hosts[rank] for rank in work.starters)
         message = work.message
         if message is None:
             work.end = work.start + work.ns
@@ -197,7 +197,7 @@ class Machine:
     def _settle(self) -> None:
         while self._ended:
             work = self._ended.popleft()
-            self._awake.extend(work.waiters)
+            self._awake.extend(self.hosts[rank] for rank in work.waiters)
             for other, after in work.dependents:
                 other.ready = max(other.ready, work.end + after)
                 other.missing -= 1
@@ -219,7 +219,7 @@ class Machine:
             if len(queue) >= depth:
                 oldest = queue[-depth]
                 if oldest.start == UNSET:
-                    oldest.starters.append(host)
+                    oldest.starters.append(host.rank)
                     return False
                 host.now = max(host.now, oldest.start)
             host.compute(do.call_ns + do.hold_ns)
@@ -229,7 +229,7 @@ class Machine:
         if do.blocks:
             own, _ = host.recording.work[-1]
             if own.end == UNSET:
-                own.waiters.append(host)
+                own.waiters.append(host.rank)
                 return False
             host.now = max(host.now, own.end + host.costs.wake_ns)
         host.recording.calls.append(Called(host.thread, do.call, host.called, host.now, number))
@@ -263,7 +263,7 @@ class Machine:
             pending = [host.events[do.event]] if do.event in host.events else []
         for work in pending:
             if work.end == UNSET:
-                work.waiters.append(host)
+                work.waiters.append(host.rank)
                 return False
         done = max((work.end for work in pending), default=0)
         host.now = max(host.now + US, done + host.costs.wake_ns if done > host.now else 0)
@@ -279,7 +279,7 @@ class Machine:
         if do.after_device:
             for work in host.last.values():
                 if work.end == UNSET:
-                    work.waiters.append(host)
+                    work.waiters.append(host.rank)
                     return False
                 host.now = max(host.now, work.end)
         host.compute(do.ns)

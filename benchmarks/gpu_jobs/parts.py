@@ -14,7 +14,7 @@ from .faults import FAULTS, Planted
 from .judge import Jobs, message_of, summaries_of, summary_of
 from .kineto_file import write_kineto, write_merged
 from .program import Recording
-from .training import mean_step_ns
+from .simulate import mean_step_ns, run, run_step_ns
 
 SKEW_NS = 1_700_000  # of the second node's clock
 _LATER_NS = 7_000_000_000  # of another run
@@ -38,14 +38,14 @@ def _late(seed: int, ranks: int) -> Planted:
     """A data-parallel training in which one rank's host does more between the steps."""
     rng = random.Random(f"{seed} parts {ranks}")
     base = replace(healthy(rng, "ddp", "host"), ranks=ranks, stacks=True, ranges=True, steps=STEPS, item_every=0)
-    return FAULTS["late-rank"].apply(base, rng, round(rng.uniform(0.3, 0.6) * base.run_step_ns()))
+    return FAULTS["late-rank"].apply(base, rng, round(rng.uniform(0.3, 0.6) * run_step_ns(base)))
 
 
 def judge_some(seed: int, *, later: bool = False) -> PartsResult:
     """The late rank of eight and one of the other node, each in a file that does not name the world size. later: the
     two files are of two runs of the same program, some seconds apart."""
     planted = _late(seed, 8)
-    recordings = planted.training.run()
+    recordings = run(planted.training)
     late = planted.ranks[0]
     with tempfile.TemporaryDirectory() as folder:
         for rank in (late, (late + 4) % 8):
@@ -58,7 +58,7 @@ def judge_some(seed: int, *, later: bool = False) -> PartsResult:
 def judge_merged(seed: int) -> PartsResult:
     """Four ranks of one node in one file."""
     planted = _late(seed, 4)
-    recordings = planted.training.run()
+    recordings = run(planted.training)
     with tempfile.TemporaryDirectory() as folder:
         write_merged(recordings, Path(folder) / "merged.json", python=True)
         return _result(planted, recordings, summaries_of(Path(folder)))
@@ -72,9 +72,9 @@ def judge_message(seed: int, tool: str = "kineto") -> tuple[Message, Message]:
     a single one."""
     rng = random.Random(f"{seed} message")
     base = replace(healthy(rng, "ddp", "device", 2), ranges=True, steps=STEPS)
-    planted = FAULTS["one-large-message"].apply(base, rng, round(rng.uniform(0.4, 0.9) * base.run_step_ns()))
+    planted = FAULTS["one-large-message"].apply(base, rng, round(rng.uniform(0.4, 0.9) * run_step_ns(base)))
     t = planted.training
-    recordings = t.run()
+    recordings = run(t)
     sent = [work.message for work, _ in recordings[0].work if work.message is not None]
     ns = sum(message.ns for message in sent if message.kind == "all_gather") / t.steps
     told = message_of(summary_of(recordings, tool, python=t.stacks))
@@ -84,7 +84,7 @@ def judge_message(seed: int, tool: str = "kineto") -> tuple[Message, Message]:
 def _result(planted: Planted, recordings: Sequence[Recording], found: Jobs) -> PartsResult:
     first = found[0]
     told = next((one for one in first.findings if one.cause in planted.causes), None)
-    own_ns = mean_step_ns([*recordings]) - planted.without(planted.training).run_step_ns()
+    own_ns = mean_step_ns([*recordings]) - run_step_ns(planted.without(planted.training))
     return PartsResult(
         len(found),
         first.world_size,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from .program import COMM, COMPUTE, US, Follow, Launch, Message, Record, Work
 from .ranks import Rank
-
-if TYPE_CHECKING:
-    from .training import Training
+from .training import Training
 
 SEND_FORWARD, RECV_FORWARD, SEND_BACKWARD, RECV_BACKWARD = 20, 21, 22, 23
 

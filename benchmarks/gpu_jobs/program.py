@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from .machine import Host
+from typing import NamedTuple
 
 US, MS = 1_000, 1_000_000
 MAIN, AUTOGRAD = 100, 101  # threads
@@ -29,7 +26,8 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class Work:
-    """Something for a device. direction: of a copy, HtoD or DtoH; memory: pageable or pinned, at the host."""
+    """Something for a device. direction: of a copy, HtoD or DtoH; memory: pageable or pinned, at the host. waiters and
+    starters: ranks whose hosts wait for its end and for its start."""
 
     name: str
     stream: int
@@ -44,8 +42,8 @@ class Work:
     ready: int = 0
     missing: int = 0
     dependents: list[tuple[Work, int]] = field(default_factory=list)
-    waiters: list[Host] = field(default_factory=list)
-    starters: list[Host] = field(default_factory=list)
+    waiters: list[int] = field(default_factory=list)
+    starters: list[int] = field(default_factory=list)
 
 
 class Launch(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from .program import (
     AUTOGRAD,
@@ -28,9 +27,7 @@ from .program import (
     Work,
 )
 from .start import cold_pass, start_up
-
-if TYPE_CHECKING:
-    from .training import Training
+from .training import Training
 
 PRODUCTS = {
     "bf16": "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",

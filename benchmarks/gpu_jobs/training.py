@@ -6,14 +6,9 @@ A training without faults is healthy; a fault is `replace(training, …)`, so th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from .machine import Contention, Costs, Loader, Machine
-from .program import MS, US, Program, Recording
-
-if TYPE_CHECKING:
-    from .start import Start
+from .program import MS, US
 
 Everyone = None  # of ranks
 
@@ -28,6 +23,30 @@ class HostWork:
     ranks: tuple[int, ...] | None = Everyone
     every: int = 1
     function: str = "train.py(88): compute_statistics"
+
+
+class Cold(NamedTuple):
+    """What the first pass of a process uses for the first time: calls of the library, each with its time, in its first
+    operators; and how much longer the first launch of each kernel takes."""
+
+    calls: tuple[tuple[str, int], ...] = ()
+    launch_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Start:
+    """Nanoseconds of each part before the first step, and the bytes of the model. cold: the first pass."""
+
+    imports_ns: int = 0
+    context_ns: int = 0
+    meeting_ns: int = 0
+    model_ns: int = 0
+    model_bytes: int = 0
+    gb_per_s: float = 3.0
+    pageable: bool = True
+    compile_ns: int = 0
+    capture_ns: int = 0
+    cold: Cold = field(default_factory=Cold)
 
 
 @dataclass(frozen=True)
@@ -94,29 +113,12 @@ class Training:
     update_every: int = 1  # gradients are reduced, and parameters updated, in each n-th step
     apart: bool = False  # stages do not wait for each other
 
-    def run(self, costs: Costs | None = None) -> list[Recording]:
-        """What its ranks do."""
-        from .pipeline import PipelineRank  # these know what a training is
-        from .ranks import Rank
-
-        make = PipelineRank if self.kind == "pipeline" else Rank
-        programs: list[Program] = [make(self, rank).program() for rank in range(self.ranks)]
-        loaders = {
-            rank: Loader(partial(self._load, rank), self.slow_workers if self.has_slow_loads(rank) else self.workers)
-            for rank in range(self.ranks)
-        }
-        contention = {rank: Contention(3 * MS, 3 * MS, self.seed + rank) for rank in self.contended}
-        return Machine(programs, costs, loaders, contention).run()
-
-    def run_step_ns(self) -> int:
-        """Its mean step."""
-        return round(mean_step_ns(self.run()))
-
     def has_slow_loads(self, rank: int) -> bool:
         """Whether a rank's batches are slow."""
         return any(ranks is None or rank in ranks for ranks, _, _ in self.slow_loads)
 
-    def _load(self, rank: int, batch: int) -> int:
+    def batch_ns(self, rank: int, batch: int) -> int:
+        """How long a loader works on a batch of a rank."""
         ns = round(self.work * self.load_ns * self.noise(rank, batch, 7, 0.1))
         for ranks, every, more in self.slow_loads:
             if (ranks is None or rank in ranks) and batch % every == every - 1:
@@ -132,23 +134,3 @@ class Training:
         mixed = mixed * 0x297A2D39 & 0xFFFFFFFF
         mixed ^= mixed >> 15
         return 1 + spread * (mixed / 0xFFFFFFFF * 2 - 1)
-
-
-def mean_step_ns(recordings: list[Recording]) -> float:
-    """The mean step without the first one: from one step's last work, on all devices and hosts, to the next step's."""
-    done: list[int] = []
-    for recording in recordings:
-        marks = recording.steps
-        calls = {called.number: called.start for called in recording.calls}
-        work = sorted((calls[number], work.end) for work, number in recording.work)
-        at = reached = 0
-        for i, mark in enumerate(marks):
-            until = marks[i + 1].start if i + 1 < len(marks) else recording.end
-            reached = max(reached, mark.end)
-            while at < len(work) and work[at][0] < until:
-                reached = max(reached, work[at][1])
-                at += 1
-            if i == len(done):
-                done.append(reached)
-            done[i] = max(done[i], reached)
-    return (done[-1] - done[0]) / (len(done) - 1)

@@ -3,23 +3,15 @@
 Read it from top to bottom: `train` is the loop, `train_step` one batch. What is trained is built in `preparation.py`,
 which also begins and ends the training.
 
-    accelerate launch --config_file configs/accelerate/ddp.yaml exercises/exercise_1_DDP/train.py \
+    PYTHONPATH=. accelerate launch --config_file configs/accelerate/ddp.yaml exercises/exercise_1_DDP/train.py \
         --model configs/models/tiny-llama.yaml --run-dir /tmp/run --profiler torch
 """
 
 from __future__ import annotations
 
-import gc
-import sys
-from pathlib import Path
 from typing import Any
 
-gc.disable()  # nothing that is imported is garbage; run_script enables it again
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
-
-from harness.observe import job_time
-
-job_time.begin_script()  # records what passes before the first step, from here on
+from exercises.entry import run_script
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -27,7 +19,6 @@ from exercises.exercise_1_DDP import variants
 from exercises.exercise_1_DDP.preparation import TrainingState, run_training
 from exercises.utils.capture import Capture
 from exercises.utils.data import TokenBatch
-from exercises.utils.errors import run_script
 from harness.common.metrics_lines import StepLine
 from harness.observe import metrics
 from harness.observe.ranges import annotate

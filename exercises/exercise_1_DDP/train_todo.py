@@ -21,9 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.observe import job_time
-
-job_time.begin_script()  # records what passes before the first step, from here on
+from exercises.entry import run_script
 
 import torch
 from tqdm import tqdm  # type: ignore[import-untyped]
@@ -31,7 +29,6 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from exercises.exercise_1_DDP import variants
 from exercises.exercise_1_DDP.preparation import TrainingState, run_training
 from exercises.utils.data import TokenBatch
-from exercises.utils.errors import run_script
 from exercises.utils.profiler_calls import StepWriter, by_calls
 from harness.common.metrics_lines import StepLine
 from harness.observe import metrics

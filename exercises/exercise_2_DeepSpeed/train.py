@@ -1,150 +1,33 @@
 """Exercise 2: fine-tune a Mistral with DeepSpeed ZeRO, and profile some of its steps.
 
-Read it from top to bottom: `main` prepares and ends the training, `train` is the loop, `train_step` one batch.
-Training ends with the profiled steps.
+Read it from top to bottom: `train` is the loop, `train_step` one batch. Training ends with the profiled steps. What is
+trained is built in `preparation.py`, which also begins and ends the training.
 
-    accelerate launch --config_file configs/accelerate/deepspeed.yaml exercises/exercise_2_DeepSpeed/train.py \
-        --model configs/models/tiny-mistral.yaml --deepspeed-config configs/deepspeed/stage-3/full-precision.json \
-        --run-dir /tmp/run --profiler torch
+    PYTHONPATH=. accelerate launch --config_file configs/accelerate/deepspeed.yaml \
+        exercises/exercise_2_DeepSpeed/train.py --model configs/models/tiny-mistral.yaml \
+        --deepspeed-config configs/deepspeed/stage-3/full-precision.json --run-dir /tmp/run --profiler torch
 """
 
 from __future__ import annotations
 
-import gc
 import itertools
-import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-gc.disable()  # nothing that is imported is garbage; run_script enables it again
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
+from exercises.entry import run_script
 
-from harness.observe import job_time
-
-job_time.begin_script()  # records what passes before the first step, from here on
-
-import torch
-from accelerate import Accelerator  # type: ignore[import-untyped]
-from accelerate.utils import set_seed  # type: ignore[import-untyped]
-from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from exercises.exercise_2_DeepSpeed import zero
-from exercises.utils import models
-from exercises.utils.announce import announce
-from exercises.utils.arguments import parse_arguments
-from exercises.utils.capture import Capture, open_capture
-from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
-from exercises.utils.describe import describe
-from exercises.utils.errors import run_script
-from exercises.utils.faults.inject import injected
-from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, prepared_loader
-from exercises.utils.precision import set_precision
-from exercises.utils.stop import StopRequest
-from exercises.utils.synchronisation import SynchronisationCheck, require_every_process, save_if_due
-from harness.common.metrics_lines import StartLine, StepLine
-from harness.common.model_config import ModelConfig
+from exercises.exercise_2_DeepSpeed.preparation import TrainingState, run_training
+from exercises.utils.capture import Capture
+from exercises.utils.data import TokenBatch
+from harness.common.metrics_lines import StepLine
 from harness.observe import metrics
 from harness.observe.ranges import annotate
 
 
-@dataclass(frozen=True)
-class DeepSpeedArguments(LoaderArguments):
-    exercise: ClassVar[int | None] = 2
-    deepspeed_config: Path
-
-
-@dataclass(frozen=True)
-class TrainingState:
-    """All that the loop needs. `engine` is DeepSpeed's: model, optimizer and communication in one."""
-
-    arguments: DeepSpeedArguments
-    accelerator: Accelerator
-    engine: Any
-    scheduler: LambdaLR
-    loader: Any
-    stop: StopRequest
-    check: SynchronisationCheck
-    description: StartLine
-
-    def save_if_due(self, step: int) -> None:
-        """Write a checkpoint after `step`, if `--checkpoint-every` says so."""
-        save_if_due(self.arguments, step, self._save)
-
-    def _save(self, folder: Path) -> None:
-        """Write the state of model, optimizer and scheduler: each rank its shards."""
-        state = {"scheduler": self.scheduler.state_dict()}
-        self.engine.save_checkpoint(str(folder.parent), tag=folder.name, client_state=state, save_latest=False)
-
-
 def main() -> int:
     """Prepare everything, train, and return the exit code."""
-    stop = StopRequest()
-    arguments = parse_arguments(DeepSpeedArguments, "Exercise 2: DeepSpeed ZeRO.", declare_options)
-    announce("building the model and reading the data")
-    training = build(arguments, stop)
-    writer = metrics.MetricsWriter(arguments.run_dir, training.description)
-    capture = open_capture(arguments, training.accelerator.process_index)
-    with writer, capture, injected(training, training.engine, training.engine) as training:  # --fault
-        train(training, writer, capture)
-        if stop.asked:
-            writer.stopped("SIGTERM")
-        else:
-            training.check.finish()
-    training.accelerator.end_training()
-    return stop.exit_code
-
-
-def declare_options(parser: Any) -> None:
-    parser.add_argument("--deepspeed-config", type=Path, required=True, help="a file of configs/deepspeed")
-    declare_loading(parser)
-
-
-def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
-    """Model, data and optimizer, sharded over the processes by DeepSpeed."""
-    set_seed(arguments.seed)
-    ds_config = zero.fill_in(zero.read_config(arguments.deepspeed_config), arguments)
-    config = models.load_model_config(arguments.model)
-    checkpoint = arguments.checkpoint or common_weights(config, arguments)
-    accelerator = zero.make_accelerator(ds_config, arguments)
-    require_every_process(accelerator.num_processes)
-    set_precision(arguments.precision, accelerator.device)
-
-    seq_length = arguments.seq_length or config.defaults.seq_length
-    vocabulary = load_vocabulary(arguments.tokenizer, arguments.checkpoint)
-    check_vocabulary(vocabulary, config.vocab_size)
-    loader = prepared_loader(arguments, vocabulary, seq_length)
-    # Under stage 3 no rank ever holds the whole model: each layer is cut into shards as soon as it exists.
-    model = models.build_model(config, checkpoint, zero.checkpoints_activations(ds_config))
-    fused = accelerator.device.type == "cuda"
-    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=fused)
-    warmup = max(1, arguments.lr_warmup_steps)
-    scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
-    engine, _, prepared = accelerator.prepare(model, optimizer, loader)
-    batches = on_device(arguments, prepared, accelerator.device)
-    require_every_process(engine.dp_world_size)
-
-    # Under stage 3 no rank has whole parameters to compare.
-    check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
-    precision = "bf16" if zero.uses_bf16(ds_config) else arguments.precision  # the file decides on bfloat16
-    description = describe(arguments, config, seq_length, accelerator.device, precision=precision)
-    return TrainingState(arguments, accelerator, engine, scheduler, batches, stop, check, description)
-
-
-def common_weights(config: ModelConfig, arguments: DeepSpeedArguments) -> Path | None:
-    """A tiny model's random weights as a checkpoint that all ranks and all ZeRO stages start from.
-
-    Stage 3 draws random weights shard by shard, so they would differ from those of the other stages. None for a
-    large model, whose weights would take too long to write. Call it before DeepSpeed starts: from then on all ranks
-    must build a model together. The ranks wait for rank 0 when the process group starts.
-    """
-    if not config.tiny:
-        return None
-    folder = arguments.run_dir / "checkpoint"
-    if metrics.rank_of_process()[0] == 0:
-        models.save_random_weights(config, folder, arguments.seed)
-    return folder
+    return run_training(train)
 
 
 def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Capture) -> None:

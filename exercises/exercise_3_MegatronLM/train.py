@@ -1,111 +1,51 @@
 """Exercise 3: pre-train a GPT with tensor and pipeline parallelism, on megatron-core, and profile some iterations.
 
-Read it from top to bottom: `main` prepares and ends the training, `train` is the loop, `train_iteration` one global
-batch.
+Read it from top to bottom: `train` is the loop, `train_iteration` one global batch. What is trained is built in
+`preparation.py`, which also begins and ends the training.
 
-    torchrun --nproc-per-node 2 exercises/exercise_3_MegatronLM/train.py \
+    PYTHONPATH=. torchrun --nproc-per-node 2 exercises/exercise_3_MegatronLM/train.py \
         --model configs/models/tiny-mistral.yaml --run-dir /tmp/run --pp 2 --profiler torch
 """
 
 from __future__ import annotations
 
-import gc
-import sys
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-gc.disable()  # nothing that is imported is garbage; run_script enables it again
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
+from exercises.entry import run_script
 
-from harness.observe import job_time
-
-job_time.begin_script()  # records what passes before the first step, from here on
-
-import torch.distributed as dist
-
-from exercises.exercise_3_MegatronLM import options, runtime
-from exercises.exercise_3_MegatronLM.options import MegatronArguments
-from exercises.utils.announce import announce
-from exercises.utils.capture import Capture, open_capture
-from exercises.utils.errors import run_script
-from exercises.utils.models import load_model_config
-from exercises.utils.precision import set_precision
-from exercises.utils.stop import StopRequest
-from exercises.utils.synchronisation import save_if_due
-from harness.observe.metrics import MetricsWriter, StepTimer, rank_of_process
+from exercises.exercise_3_MegatronLM.preparation import TrainingState, run_training
+from exercises.utils.capture import Capture
+from harness.observe.metrics import MetricsWriter, StepTimer
 from harness.observe.ranges import annotate
-
-if TYPE_CHECKING:  # the import of megatron looks for CUDA, so `main` first installs the CPU shim
-    from exercises.exercise_3_MegatronLM.data import Samples
-    from exercises.exercise_3_MegatronLM.engine import Engine
 
 
 def main() -> int:
-    """Train as the command line asks. Returns 0, or 143 after SIGTERM."""
-    runtime.order_launches()
-    stop = StopRequest()
-    arguments = options.parse()
-    model = load_model_config(arguments.model)
-    rank, world, _ = rank_of_process()
-    layout = arguments.layout(world)
-    batch = arguments.batch(layout, model)
-    options.check(layout, batch, model)
-
-    announce("starting the process group and importing megatron-core")
-    device = runtime.start(arguments.on_cpu)
-    set_precision(arguments.precision, device)
-    from exercises.exercise_3_MegatronLM import data, engine, hooks
-
-    engine.start_groups(layout, arguments.seed)
-    announce("building the model and reading the data")
-    training = engine.build(arguments, model, layout, batch)
-    prefix = data.prefix_of(arguments, model.vocab_size)
-    samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)
-    start = hooks.start_line(arguments, model, layout, training, device)
-    with (
-        MetricsWriter(arguments.run_dir, start) as writer,
-        open_capture(arguments, rank) as capture,
-        hooks.injected(arguments, training, samples),  # --fault
-    ):
-        train(arguments, training, samples, stop=stop, capture=capture, writer=writer)
-    dist.destroy_process_group()
-    return stop.exit_code
+    """Prepare everything, train, and return the exit code."""
+    return run_training(train)
 
 
-def train(
-    arguments: MegatronArguments,
-    training: Engine,
-    samples: Samples,
-    *,
-    stop: StopRequest,
-    capture: Capture,
-    writer: MetricsWriter,
-) -> None:
+def train(training: TrainingState, writer: MetricsWriter, capture: Capture) -> None:
     """One iteration after the other, until the last one or until SIGTERM."""
-    from exercises.exercise_3_MegatronLM import hooks
-
-    marks = hooks.install()
-    for iteration in range(arguments.total_steps):
-        if stop.before(iteration):
+    for iteration in range(training.arguments.total_steps):
+        if training.stop.before(iteration):
             writer.stopped("SIGTERM")
             break
         capture.step_begins(iteration)
-        timer, lr = marks.new_timer(), training.learning_rate
+        timer, lr = training.marks.new_timer(), training.engine.learning_rate
         with timer.part("iteration"), annotate(f"iteration_{iteration}"):
-            loss = train_iteration(training, samples, iteration, timer)
+            loss = train_iteration(training, iteration, timer)
         capture.step_ends(iteration)
-        phase = arguments.window.phase(iteration)
-        line = hooks.step_line(iteration, phase, training.batch, timer, loss=loss, lr=lr)
+        line = training.step_line(iteration, timer, loss=loss, lr=lr)
         writer.step(line)
-        save_if_due(arguments, iteration, training.save)
-        if dist.get_rank() == 0:
-            print(f"iteration {iteration + 1}/{arguments.total_steps}  {line.summary()}", flush=True)
+        training.save_if_due(iteration)
+        if training.rank == 0:
+            print(f"iteration {iteration + 1}/{training.arguments.total_steps}  {line.summary()}", flush=True)
 
 
-def train_iteration(training: Engine, samples: Samples, iteration: int, timer: StepTimer) -> float:
+def train_iteration(training: TrainingState, iteration: int, timer: StepTimer) -> float:
     """Forward and backward over all micro-batches, then one optimizer step. Returns the global batch's loss."""
+    engine, samples = training.engine, training.samples
 
     def loading(number: int) -> AbstractContextManager[object]:
         marks = ExitStack()
@@ -114,12 +54,12 @@ def train_iteration(training: Engine, samples: Samples, iteration: int, timer: S
         return marks
 
     with annotate("zero_grad"):
-        training.zero_grad()
-    loss = training.forward_backward(partial(samples.micro_batches, training.batch, iteration, loading))
+        engine.zero_grad()
+    loss = engine.forward_backward(partial(samples.micro_batches, engine.batch, iteration, loading))
     with annotate("optimizer_step"), timer.part("optimizer"):
-        training.optimizer.step()
+        engine.optimizer.step()
     with annotate("scheduler_step"):
-        training.scheduler.step(increment=1)
+        engine.scheduler.step(increment=1)
     return float(loss)
 
 

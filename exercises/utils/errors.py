@@ -1,15 +1,12 @@
-"""How a training script reports an error: one sentence and an exit code, without a traceback."""
+"""The errors of a training script that a student can change, as one sentence."""
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.observe.last_words import tell_error
+from harness.common.errors import RequestError
 
 Content = TypeVar("Content")
 SIGTERM_EXIT_CODE = 143
@@ -29,35 +26,13 @@ def read_named_file(
         raise RequestError(f"{flag} {path}: is not {kind} ({error})") from None
 
 
-def run_script(main: Callable[[], int]) -> None:
-    """Run `main` and end the process with its exit code.
-
-    A HarnessError becomes one line on stderr. So does a lack of memory, because a student can change that.
-    """
-    gc.freeze()  # what is imported is never garbage
-    gc.enable()
-    try:
-        code = main()
-    except (HarnessError, RuntimeError, MemoryError) as error:
-        if isinstance(error, HarnessError):
-            told, code = str(error), error.exit_code
-        elif is_out_of_memory(error):
-            told, code = _without_memory(str(error)), WorkError.exit_code
-        else:
-            raise
-        tell_error(error, error.__traceback__)
-        print(f"error: {told}", file=sys.stderr, flush=True)
-    gc.freeze()  # Python looks once more when it ends, and PyTorch's modules take it half a second
-    sys.exit(code)
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed: a GPU's, PyTorch's on a CPU, or Python's own. By name: no torch is needed here."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or (isinstance(error, RuntimeError) and _ON_CPU in str(error))
 
 
-def _without_memory(message: str) -> str:
+def without_memory(message: str) -> str:
     """The part of torch's message with the amounts of memory, and what to try instead of torch's hints for experts."""
     amounts = message.partition(" Including non-PyTorch memory")[0].partition(" Of the allocated memory")[0]
     amounts = amounts[amounts.find(_ON_CPU) :] if _ON_CPU in amounts else amounts or "no memory left"

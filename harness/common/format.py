@@ -358,11 +358,6 @@ def with_scripts(scripts: Sequence[str]) -> str:
     return f"{_NOWHERE}; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def without_scripts(style: str) -> str:
-    """The policy of a page with this one style element, whole between its tags, and no script."""
-    return f"{_NOWHERE}; style-src {_checksum(style)}"
-
-
 def shown_in_page(value: object) -> object:
     """A text of a page, which hides and reorders no other; the page's own parts are Markup. For Jinja's `finalize`."""
     return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.analysis import device_time
-from harness.analysis.compare import kinds_of_recording, kinds_without_causes
 from harness.analysis.labels import accelerator, are_cpus, step_parts
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
@@ -24,6 +23,8 @@ from harness.analysis.summary.problem_texts import (
 )
 from harness.common.format import Scale, duration, percent
 from harness.common.paths import COMMAND, PROGRAM
+from harness.compare.summaries import kinds_of_recording, kinds_without_causes
+from harness.compare.verdict import SAME_SHARE
 from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines
 from harness.explain.findings import (
@@ -48,7 +49,6 @@ from harness.replay.causes import CAUSES
 from harness.replay.device_causes import slowest
 from harness.replay.diagnosis import by_share
 
-_SAME = 0.05  # a reference check allows so much
 NOTICEABLE = 0.03  # a smaller share is not worth a change
 MOST_DOUBTS = 2  # problems of a recording in the first sentence
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
@@ -81,7 +81,7 @@ def reference_sentence(s: Summary) -> list[str]:
     if reference is None or not reference.mean_step_ns or not own_ns:
         return []
     ratio = own_ns / reference.mean_step_ns
-    same, (times, pace) = abs(ratio - 1) <= _SAME, (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
+    same, (times, pace) = abs(ratio - 1) <= SAME_SHARE, (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
     words = f"about as fast ({ratio:.2f} times)" if same else f"{times:.2f} times as {pace}"
     run = (s.run or {}).get("job_id")
     where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import mean
 from typing import NamedTuple
 
 from harness.analysis.summary import RecordingVerdict, Replay, Summary, WhatIf
 from harness.common.errors import RequestError, WorkError
+from harness.compare.arms import Arm
+from harness.compare.comparison import Comparison, compare_arms, samples, without_verdict
+from harness.compare.verdict import ChangeVerdict
 from harness.experiment.base import Experiment
 from harness.explain.commands import changed_experiment, command_of_what_if, fields_of
 
@@ -22,26 +24,25 @@ class Trial(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """A prediction beside its runs, without and with the change. Nanoseconds per step, means; predicted: for a run as
-    the unchanged one, whose operators take `slower` times as long as the unchanged one's. doubt: which recording is not
-    good, and why; None: all are."""
+    """A prediction beside its runs, without and with the change. unchanged_ns: mean step without it. step: the measured
+    step (b) against the predicted one (a) of a run as the unchanged one, whose operators take `slower` times as long as
+    the unchanged one's. doubt: which recording is not good, and why; None: all are."""
 
     unchanged_ns: float
-    predicted_ns: float
-    low_ns: float | None
-    high_ns: float | None
-    measured_ns: float
     slower: float
+    step: Comparison
     doubt: str | None = None
 
     @property
     def held(self) -> bool | None:
         """Whether the interval, which may have one end, has the measured step; None: there is no interval, or a
         recording is doubtful."""
-        if (self.low_ns is None and self.high_ns is None) or self.doubt is not None:
-            return None
-        low, high = self.low_ns or 0, math.inf if self.high_ns is None else self.high_ns
-        return low <= self.measured_ns <= high
+        return None if self.step.verdict is ChangeVerdict.UNKNOWN else self.step.verdict is ChangeVerdict.SAME
+
+    @property
+    def error(self) -> float:
+        """By how much the measured step differs from the predicted one, as a share of it."""
+        return (self.step.ratio or 0.0) - 1
 
 
 def trials(s: Summary, most: int) -> list[Trial]:
@@ -71,14 +72,16 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: S
     if what_if.same_work and now.work_ns and then.work_ns:
         slower = then.work_ns / what_if.per / now.work_ns
     scale = slower * now.step_ns / replay.step_ns
+    low, high = (None if end is None else scale * end for end in (what_if.low_ns, what_if.high_ns))
+    predicted = Arm("the prediction", samples([scale * what_if.step_ns]), predicted=(low, high))
+    step = compare_arms("step_ns", predicted, Arm("the runs with the change", samples([then.step_ns / what_if.per])))
+    runs = [("the run that predicts", s), *_named("without", unchanged), *_named("with", changed)]
+    doubt = doubt_of(runs)
     return Verified(
         unchanged_ns=now.step_ns,
-        predicted_ns=scale * what_if.step_ns,
-        low_ns=None if what_if.low_ns is None else scale * what_if.low_ns,
-        high_ns=None if what_if.high_ns is None else scale * what_if.high_ns,
-        measured_ns=then.step_ns / what_if.per,
         slower=slower,
-        doubt=doubt_of([("the run that predicts", s), *_named("without", unchanged), *_named("with", changed)]),
+        step=without_verdict(step, ChangeVerdict.UNKNOWN, doubt) if doubt else step,
+        doubt=doubt,
     )
 
 
@@ -94,11 +97,6 @@ def doubt_of(runs: Sequence[tuple[str, Summary]]) -> str | None:
 
 def _named(change: str, runs: Sequence[Summary]) -> list[tuple[str, Summary]]:
     return [(f"a run {change} the change", s) for s in runs]
-
-
-def error_of(found: Verified) -> float:
-    """By how much the measured step differs from the predicted one, as a share of it."""
-    return found.measured_ns / found.predicted_ns - 1
 
 
 class _Runs(NamedTuple):

@@ -7,12 +7,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from harness.analysis.compare import kinds_without_causes
 from harness.analysis.labels import are_cpus
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import BeforeSteps, Problem, Summary
 from harness.analysis.summary.problem_texts import FIRST_USE, NO_KERNEL
 from harness.common.format import amount, duration, percent
+from harness.compare.summaries import kinds_without_causes
 from harness.experiment.base import Change
 from harness.replay.causes import CAUSES
 from harness.replay.host_causes import short_name

@@ -27,8 +27,9 @@ class ListedRun(NamedTuple):
     name: str
 
 
-def runs_page(runs: Sequence[ListedRun], notes: Sequence[str], folder: str) -> str:
-    """The page as HTML, its bars on one scale. notes: sentences below the table. folder: where the runs are."""
+def runs_page(runs: Sequence[ListedRun], notes: Sequence[str], folder: str, written_ns: int | None = None) -> str:
+    """The page as HTML, its bars on one scale. notes: sentences below the table. folder: where the runs are.
+    written_ns: unix time; None: now."""
     scripts = [page_part(name) for name in ("bytes.js", "paper.js", "list.js")]
     labels: dict[str, dict[str, None]] = {}
     for part in (part for run in runs if run.bar for part in run.bar.parts):
@@ -41,7 +42,7 @@ def runs_page(runs: Sequence[ListedRun], notes: Sequence[str], folder: str) -> s
         legend={color: ", ".join(found) for color, found in labels.items()},
         notes=notes,
         folder=folder,
-        written=when(time.time_ns()),
+        written=when(written_ns or time.time_ns()),
         compare=f"{COMMAND} compare",
         style=Markup("").join(map(page_part, ("page.css", "list.css"))),
         scripts=scripts,

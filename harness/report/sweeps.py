@@ -13,9 +13,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.analysis.scaling import FACTORS, Optimum, PointValues, Repeated, Size
 from harness.common.errors import WorkError
 from harness.common.format import amount, cells, metric_text, percent, rate
+from harness.compare.points import FACTORS, Optimum, PointValues, Repeated, Size
+from harness.report.compare.verdicts import verdict_words
 from harness.report.elements import Table
 from harness.report.palette import of_series
 from harness.report.plots.png import DPI, INK, dress, plain
@@ -80,9 +81,15 @@ def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str
     rows = []
     for point in points:
         values = [text_of(name, point.values.get(name)) for name in metrics]
-        rows.append([*(point.settings[name] for name in axes), runs_text(point, metrics), *values])
+        verdict = [["", ""] if point.comparison is None else [point.comparison.change, verdict_words(point.comparison)]]
+        rows.append([*(point.settings[name] for name in axes), runs_text(point, metrics), *values, *verdict[0]])
     repeats = any(len(point.runs) > 1 for point in points)
-    return Table(f"{title}: {INTERVALS}" if repeats else title, head, rows, left=len(axes))
+    caption = f"{title}: {INTERVALS}" if repeats else title
+    judged = next((point.comparison.metric for point in points if point.comparison is not None), None)
+    if judged is None:
+        return Table(caption, head, [row[:-2] for row in rows], left=len(axes))
+    caption += f"; difference: {label_of(judged)} against the first row"
+    return Table(caption, [*head, "difference", "verdict"], rows, left=len(axes))
 
 
 def optimum_text(found: Optimum, points: Sequence[PointValues]) -> str:
@@ -241,13 +248,14 @@ def scaling_table(title: str, sizes: Sequence[Size]) -> Table:
                 f"{amount(speed.mean, size.unit)}{_spread(speed)}" if speed else "–",
                 f"{up.mean:.2f}{_between(up, 1, 2)}" if up else "–",
                 f"{percent(share.mean)}{_between(share, 100, 0)}" if share else "–",
+                verdict_words(size.comparison) if size.comparison else "",
                 f"{ideal:g}",
                 str(len(size.runs)),
                 ", ".join(f"{name} {value}" for name, value in list(size.settings.items())[1:]),
             ]
         )
     # A narrow terminal shows the first ones.
-    head = ("devices", "throughput", "speed-up", "efficiency", "ideal", "runs", "with")
+    head = ("devices", "throughput", "speed-up", "efficiency", "verdict", "ideal", "runs", "with")
     repeats = any(len(size.runs) > 1 for size in sizes)
     return Table(f"{title}: {INTERVALS}" if repeats else title, head, rows)
 

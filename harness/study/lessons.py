@@ -9,8 +9,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
-from math import exp
-from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,6 +17,8 @@ from harness.analysis.expression import Unanswerable, evaluate
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.format import metric_text, rate
 from harness.common.paths import COMMAND, CONFIGS, PROGRAM, expanded
+from harness.compare.comparison import TOO_FEW_STEPS, Comparison, compare_steps
+from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.options import options_of
 from harness.experiment.parse import Given, command_of, validate
@@ -122,8 +122,8 @@ class RelationOutcome(str, Enum):
 
     HOLDS = "yes"
     FAILS = "no"
-    UNKNOWN = "cannot tell"
-    CANNOT_SHOW = "this machine cannot show it"
+    UNKNOWN = ChangeVerdict.UNKNOWN.value
+    NOT_COMPARABLE = ChangeVerdict.NOT_COMPARABLE.value
 
 
 MARKS = dict(zip(RelationOutcome, "✓✗?–", strict=True))
@@ -329,33 +329,28 @@ class LessonArm(NamedTuple):
 def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
     """Every relation, decided on the metrics of the two arms."""
     on_gpu = a.on_gpu and b.on_gpu
+    nodes = a.over_network and b.over_network
     lacking = {
-        "gpu": None if on_gpu else "it needs runs on GPUs",
-        "network": None if a.over_network and b.over_network else "it needs two nodes with a network between them",
+        "gpu": None if on_gpu else "this machine cannot show it: it needs runs on GPUs",
+        "network": None if nodes else "this machine cannot show it: it needs two nodes with a network between them",
         None: None,
     }
-    runs, margin = {"a": a.metrics, "b": b.metrics}, _margin(a.steps_ns, b.steps_ns)
+    runs, margin = {"a": a.metrics, "b": b.metrics}, _margin(step_time(a, b))
     return [_decided(each, runs, lacking[each.needs], margin) for each in lesson.here(cpu=not on_gpu).relations]
 
 
-def _margin(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Between which factors the ratio of b's times to a's is known: by the interval of `check` of several runs each,
-    else by that of `compare`."""
-    import numpy as np
+def step_time(a: LessonArm, b: LessonArm) -> Comparison | None:
+    """b's step against a's; None: an arm has no steps."""
+    return compare_steps((a.name, a.steps_ns), (b.name, b.steps_ns)) if a.steps_ns and b.steps_ns else None
 
-    from harness.analysis.compare import FEWEST_STEPS, bootstrap_ratio
-    from harness.analysis.statistics import Sample, effect
 
-    if not a or not b:
+def _margin(step: Comparison | None) -> tuple[float, float]:
+    """Between which factors the measured ratio of times is known."""
+    if step is None:
         return 1.0, 1.0
-    if found := effect(*([Sample(median(run)) for run in arm] for arm in (a, b))):
-        return exp(-found.reach), exp(found.reach)
-    of_a, of_b = ([ns for run in arm for ns in run] for arm in (a, b))
-    if min(len(of_a), len(of_b)) < FEWEST_STEPS:
+    if step.interval is None or step.why == TOO_FEW_STEPS:
         return UNSEEN
-    low, high = bootstrap_ratio(np.array(of_a), np.array(of_b))
-    ratio = median(of_b) / median(of_a)
-    return low / ratio, high / ratio
+    return step.interval.low / step.interval.ratio, step.interval.high / step.interval.ratio
 
 
 def _decided(
@@ -364,15 +359,15 @@ def _decided(
     labelled = [(label or text, text) for label, _, text in (s.rpartition(": ") for s in relation.shows)]
     numbers = {label: value for label, text in labelled if (value := _number(text, runs)) is not None}
     if lacking:
-        return RelationResult(relation, RelationOutcome.CANNOT_SHOW, numbers, lacking)
+        return RelationResult(relation, RelationOutcome.NOT_COMPARABLE, numbers, lacking)
     try:
         holds = evaluate(relation.holds, runs)
         changes = {evaluate(relation.holds, runs | {"b": _times(runs["b"], by)}) for by in margin} != {holds}
     except Unanswerable as unknown:
-        return RelationResult(relation, RelationOutcome.CANNOT_SHOW, numbers, f"{unknown} in these runs")
+        return RelationResult(relation, RelationOutcome.NOT_COMPARABLE, numbers, f"{unknown} in these runs")
     if changes:
         known = f"the ratio of times is between {margin[0]:.2f} and {margin[1]:.2f} times the measured one"
-        why = "too few steps to tell" if margin == UNSEEN else f"{known} (95 % interval)"
+        why = TOO_FEW_STEPS if margin == UNSEEN else f"{known} (95 % interval)"
         return RelationResult(relation, RelationOutcome.UNKNOWN, numbers, why)
     return RelationResult(relation, RelationOutcome.HOLDS if holds else RelationOutcome.FAILS, numbers, relation.holds)
 

@@ -12,10 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-from errors import BootstrapError
-from lock import Lock
+from lock import locked
+from pins import UnknownListError
 from refresh import Venv, refresh
-from say import say
+from say import BootstrapError, say
 
 
 def main() -> int:
@@ -33,9 +33,9 @@ def main() -> int:
         library_path=arguments.library_path,
     )
     try:
-        with Lock.beside(venv.path) as lock:
-            refresh(venv, arguments.parts, lock.beat)
-    except BootstrapError as error:
+        with locked(venv.path) as beat:
+            refresh(venv, arguments.parts, beat)
+    except (BootstrapError, UnknownListError) as error:
         say(str(error))
     except OSError as error:
         say(f"{error.filename or venv.path}: {error.strerror or error}; HARNESS_VENV names another place for .venv.")

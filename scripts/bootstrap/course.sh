@@ -24,7 +24,7 @@ read_course() {
       wrong "$line" "is not a setting: write NAME=VALUE, as in HARNESS_RUNS=/scratch/\$USER/runs"
     key=${BASH_REMATCH[2]} value=${BASH_REMATCH[3]}
     [[ " ${COURSE_KEYS[*]} " == *" $key "* ]] ||
-      wrong "$key" "is not known: there are ${COURSE_KEYS[*]}$(nearest_key "$key")"
+      wrong "$key" "is not known: there are ${COURSE_KEYS[*]}"
     [ -z "${seen[$key]-}" ] || wrong "$key" "is given twice, first in line ${seen[$key]}"
     seen[$key]=$number
     read_value "$key" "$value"
@@ -85,33 +85,4 @@ is_theirs() {
   said=$(declare -p "$1" 2>/dev/null) || return 1
   said=${said#declare -}
   [[ ${said%%[[:space:]]*} == *x* ]]
-}
-
-# nearest_key WORD: ": did you mean …?" where one of ours is spelled almost so.
-nearest_key() {
-  local key best='' least=4 distance word=${1^^}
-  for key in "${COURSE_KEYS[@]}"; do
-    distance=$(edits "${word#HARNESS_}" "${key#HARNESS_}")
-    ((distance >= least)) || least=$distance best=$key
-  done
-  [ -z "$best" ] || printf ': did you mean %s?' "$best"
-}
-
-# edits A B: how many letters must be put in, left out or replaced to make B of A.
-edits() {
-  local a=$1 b=$2 i j above cost
-  local -a row=()
-  for ((j = 0; j <= ${#b}; j++)); do row[j]=$j; done
-  for ((i = 1; i <= ${#a}; i++)); do
-    above=${row[0]} row[0]=$i
-    for ((j = 1; j <= ${#b}; j++)); do
-      cost=$above
-      [[ ${a:i-1:1} == "${b:j-1:1}" ]] || cost=$((above + 1))
-      above=${row[j]}
-      ((row[j] + 1 >= cost)) || cost=$((row[j] + 1))
-      ((row[j - 1] + 1 >= cost)) || cost=$((row[j - 1] + 1))
-      row[j]=$cost
-    done
-  done
-  printf '%s' "${row[${#b}]}"
 }

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import re
 
-from errors import BootstrapError
+
+class UnknownListError(Exception):
+    """pyproject.toml has no such list."""
+
 
 _OPENING = re.compile(r"^(?P<name>[\w-]+) = \[$")
 _REQUIREMENT = re.compile(r"""^\s+(?P<quote>["'])(?P<text>.*?)(?P=quote),?\s*(#.*)?$""")
 
 
 def requirements(pyproject: str, part: str) -> list[str]:
-    """What `part` needs: `launcher` is the dependencies, else an extra. Raises BootstrapError: `part` is unknown."""
+    """What `part` needs: `launcher` is the dependencies, else an extra. Raises UnknownListError."""
     table, name = ("project", "dependencies")
     if part != "launcher":
         table, name = ("project.optional-dependencies", part)
     found = _lists(pyproject).get((table, name))
     if found is None:
-        raise BootstrapError(f"pyproject.toml has no list called {name!r} in [{table}].")
+        raise UnknownListError(f"pyproject.toml has no list called {name!r} in [{table}].")
     return found
 
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import installer
-from errors import BootstrapError
 from pins import requirements
-from say import say
+from say import BootstrapError, say
 
 PROBE = "import sys; sys.exit(sys.version_info < (3, 10))"
 
@@ -40,42 +39,40 @@ class Venv:
         """Exists while the environment is being changed, and after an interrupted change."""
         return self.path / "harness-building"
 
-    def stamp(self, part: str) -> Path:
-        return self.path / f"harness-{part}.stamp"
-
-    def stamps(self) -> dict[str, Path]:
-        """The parts installed now, with their stamps."""
-        found = sorted(self.path.glob("harness-*.stamp"))
-        return {path.name.removeprefix("harness-").removesuffix(".stamp"): path for path in found}
-
-    def text(self, pyproject: str) -> str:
-        """The text of a valid stamp."""
-        return f"{self.path}\n{self.root}\n{pyproject}"
+    def stamps(self) -> dict[str, str]:
+        """The parts installed now, with the texts of their stamps."""
+        stamps = sorted(self.path.glob("harness-*.stamp"))
+        return {path.name[len("harness-") : -len(".stamp")]: path.read_text(encoding="utf-8") for path in stamps}
 
 
 def refresh(venv: Venv, parts: list[str], beat: Callable[[], None]) -> None:
     """Install `parts` as pyproject.toml asks; update the parts that are installed already."""
     pyproject = (venv.root / "pyproject.toml").read_text(encoding="utf-8")
-    parts = sorted({"launcher", *parts, *venv.stamps()})
-    if all(_says(venv.stamp(part), venv.text(pyproject)) for part in parts):
+    stamps = venv.stamps()
+    text = f"{venv.path}\n{venv.root}\n{pyproject}"
+    parts = sorted({"launcher", *parts, *stamps})
+    if all(stamps.get(part) == text for part in parts):
         return  # the previous owner of the lock did it
     wanted = {part: requirements(pyproject, part) for part in parts}
-    if not _usable(venv):
+    installed = {part: requirements(stamp, part) for part, stamp in stamps.items()}
+    if not _usable(venv, stamps):
         _make(venv, wanted, beat)
-    elif wanted != _installed(venv, parts):
+    elif wanted != installed:
         _update(venv, wanted, beat)
     _write(venv.path / "harness-python", _wrapper(venv), executable=True)
     if venv.container:
         _write(venv.path / "harness-container", "\n".join(venv.container) + "\n")
-    _write(_site_packages(venv) / "harness-checkout.pth", _path_line(venv.root))
+    # A plain path would break at a newline, and would be run as code if it began with "import"; its repr cannot.
+    site_packages = next(venv.path.glob("lib/python3*/site-packages"))
+    _write(site_packages / "harness-checkout.pth", f"import sys; sys.path.append({str(venv.root)!r})\n")
     for part in parts:
-        _write(venv.stamp(part), venv.text(pyproject))
+        _write(venv.path / f"harness-{part}.stamp", text)
     venv.building.unlink(missing_ok=True)
     if (venv.root / "configs" / "course.env").exists() and not venv.container:
-        _warn_of_what_is_closed(venv)
+        warn_of_what_is_closed(venv)
 
 
-def _warn_of_what_is_closed(venv: Venv) -> None:
+def warn_of_what_is_closed(venv: Venv) -> None:
     """Warn the owner of a shared checkout of what only the other users would notice."""
     paths = (venv.path / "harness-python", venv.python.resolve())
     for sentence in dict.fromkeys(_who_is_kept_out(path, venv.path) for path in paths):
@@ -84,49 +81,35 @@ def _warn_of_what_is_closed(venv: Venv) -> None:
 
 
 def _who_is_kept_out(path: Path, venv: Path) -> str:
-    closed = closed_to_others(path)
-    if closed is None:
+    """Names what others may not enter on the way, or run; what its owner alone may use comes first."""
+    modes = {step: step.stat().st_mode for step in (*reversed(path.absolute().parents), path)}
+    closed = [step for step, mode in modes.items() if not mode & stat.S_IXOTH]
+    for step in closed:
+        if not modes[step] & stat.S_IXGRP:
+            return (
+                f"but they may not use {path}, because {step} is closed to other users: open it with chmod, or remove "
+                f"{venv} and make it with a Python that all may run, named in HARNESS_PYTHON."
+            )
+    if not closed:
         return ""
-    if closed.stat().st_mode & stat.S_IXGRP:
-        return f"and only the group {_group(closed)} may use {closed}: check that all of them are in it."
-    return (
-        f"but they may not use {path}, because {closed} is closed to other users: open it with chmod, or remove {venv} "
-        "and make it with a Python that all may run, named in HARNESS_PYTHON."
-    )
-
-
-def closed_to_others(path: Path) -> Path | None:
-    """The folder on the way that others may not enter, or the program that they may not run.
-
-    A path that only its owner may use comes before one that is open to its group.
-    """
-    way = [*reversed(path.absolute().parents), path]
-    closed = [step for step in way if not step.stat().st_mode & stat.S_IXOTH]
-    to_the_group_too = [step for step in closed if not step.stat().st_mode & stat.S_IXGRP]
-    return next(iter([*to_the_group_too, *closed]), None)
-
-
-def _group(path: Path) -> str:
     try:
-        return path.group()
-    except KeyError:  # a container may not know the group's name
-        return str(path.stat().st_gid)
+        group = closed[0].group()
+    except KeyError:  # a container may not know its name
+        group = str(closed[0].stat().st_gid)
+    return f"and only the group {group} may use {closed[0]}: check that all of them are in it."
 
 
-def _usable(venv: Venv) -> bool:
+def _usable(venv: Venv, stamps: dict[str, str]) -> bool:
     if not venv.path.exists() or not any(venv.path.iterdir()):
         return False
-    ours = venv.building.exists() or bool(venv.stamps())
-    whole = not venv.building.exists() and _runs(venv.python) and _at_home(venv)
-    if not whole and not ours:
+    building = venv.building.exists()
+    # bin/ scripts name their interpreter by its full path: in a copied environment they run another one.
+    at_home = all(stamp.startswith(f"{venv.path}\n") for stamp in stamps.values())
+    whole = not building and at_home and _runs(venv.python)
+    if not whole and not building and not stamps:
         # Never empty a folder that we did not fill: HARNESS_VENV may name anything.
         raise BootstrapError(f"{venv.path} is not a working Python environment; move it away, or set HARNESS_VENV.")
     return whole
-
-
-def _at_home(venv: Venv) -> bool:
-    # bin/ scripts name their interpreter by its full path: in a copied environment they run another one.
-    return all(_lines(stamp)[0] == str(venv.path) for stamp in venv.stamps().values())
 
 
 def _runs(python: Path) -> bool:
@@ -165,29 +148,6 @@ def _update(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) 
     except BootstrapError:
         venv.building.unlink()  # pip ended by itself: the environment works as before
         raise
-
-
-def _installed(venv: Venv, parts: list[str]) -> dict[str, list[str]]:
-    stamps = venv.stamps()
-    texts = {part: "\n".join(_lines(stamps[part])[2:]) for part in parts if part in stamps}
-    return {part: requirements(text, part) for part, text in texts.items()}
-
-
-def _lines(stamp: Path) -> list[str]:
-    return stamp.read_text(encoding="utf-8").split("\n")
-
-
-def _says(stamp: Path, text: str) -> bool:
-    return stamp.exists() and stamp.read_text(encoding="utf-8") == text
-
-
-def _site_packages(venv: Venv) -> Path:
-    return next(venv.path.glob("lib/python3*/site-packages"))
-
-
-def _path_line(root: Path) -> str:
-    # A plain path would break at a newline, and would be run as code if it began with "import"; its repr cannot.
-    return f"import sys; sys.path.append({str(root)!r})\n"
 
 
 def _wrapper(venv: Venv) -> str:

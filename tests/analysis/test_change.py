@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.change import ChangeVerdict, differences, judge, key_of, more_is_worse, unrecorded
 from harness.analysis.metrics import LABELS
 from harness.analysis.statistics import Effect, Sample, effect, t_below, t_quantile
 from harness.analysis.summary import RankTraining, Summary, TraceSource
+from harness.compare.arms import Arm, differences, key_of, unrecorded
+from harness.compare.comparison import Comparison, compare_arms
+from harness.compare.verdict import ChangeVerdict, Threshold, more_is_worse
 from harness.report.tables.catalogue import labels
 from harness.study.check.series import block_of, slots
 
@@ -53,6 +55,13 @@ def samples(*values: float) -> list[Sample]:
 
 def in_blocks(*values: float) -> list[Sample]:
     return [Sample(value, block_of(i)) for i, value in enumerate(values)]
+
+
+def judge(a: list[Sample], b: list[Sample], fail_above: float, *, more_is_worse: bool = True) -> Comparison:
+    """As `check` judges."""
+    return compare_arms(
+        "step_ns", Arm("A", a), Arm("B", b), Threshold(fail_above, one_sided=True), more_is_worse=more_is_worse
+    )
 
 
 def found(a: list[Sample], b: list[Sample]) -> Effect:
@@ -132,23 +141,31 @@ def test_ten_per_cent_are_seen_with_enough_runs(each: int, deviation: float) -> 
 @pytest.mark.parametrize("deviation", [0.01, 0.03, 0.05])
 @pytest.mark.parametrize("change", [0.05, 0.1])
 def test_what_is_worse_by_more_than_allowed_is_seldom_called_fine(each: int, deviation: float, change: float) -> None:
-    assert simulated(each, deviation, change)[ChangeVerdict.FINE] <= 0.05 * TIMES
+    verdicts = simulated(each, deviation, change)
+    assert verdicts[ChangeVerdict.SAME] + verdicts[ChangeVerdict.BETTER] <= 0.05 * TIMES
 
 
-def test_runs_that_could_not_have_seen_it_do_not_pass_for_fine() -> None:
-    """Their interval ends below 5 %, and yet they would not have seen 5 %."""
-    lucky = judge(samples(100, 104, 102, 106), samples(96, 100, 98, 102), 0.05)
-    assert lucky.found is not None and lucky.found.interval[1] < 1.05 < 1 + lucky.found.smallest_seen
-    assert lucky.verdict is ChangeVerdict.UNKNOWN and "would not have shown a change of 5 %" in lucky.why
+def test_runs_that_could_not_have_seen_it_do_not_pass_for_the_same() -> None:
+    """Their interval ends below 5 %, and yet it is too long to tell 5 % from nothing."""
+    lucky = judge(samples(100, 106, 102, 108), samples(95, 101, 97, 103), 0.05)
+    assert lucky.high is not None and lucky.high < 1.05
+    assert lucky.verdict is ChangeVerdict.UNKNOWN
+
+
+def test_a_test_that_must_not_fail_for_a_little_better_is_one_sided() -> None:
+    """−2.4 % with an interval beyond −5 %: certainly not worse, and not certainly the same."""
+    a, b = samples(100, 102, 98, 101), samples(97.6, 99.6, 95.6, 98.6)
+    assert judge(a, b, 0.05).verdict is ChangeVerdict.SAME
+    assert compare_arms("step_ns", Arm("A", a), Arm("B", b)).verdict is ChangeVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("b", "verdict", "why"),
     [
-        ((100.5, 100.4, 99.5, 99.8), ChangeVerdict.FINE, "not worse by 5 %"),
-        ((80, 81, 80, 82), ChangeVerdict.FINE, "B is better: the whole interval is below 1"),
-        ((110, 111, 110, 112), ChangeVerdict.WORSE, "B is worse: the interval is above 1"),
-        ((102.0, 102.1, 102.3, 102.2), ChangeVerdict.FINE, "not worse by 5 %"),
+        ((100.5, 100.4, 99.5, 99.8), ChangeVerdict.SAME, "the whole interval is within 5 %"),
+        ((80, 81, 80, 82), ChangeVerdict.BETTER, "the change is larger than 5 %"),
+        ((110, 111, 110, 112), ChangeVerdict.WORSE, "the change is larger than 5 %"),
+        ((102.0, 102.1, 102.3, 102.2), ChangeVerdict.SAME, "the whole interval is within 5 %"),
         ((104.5, 105.3, 105.0, 104.4), ChangeVerdict.UNKNOWN, "whether by more than 5 %"),
         ((90, 120, 100, 108), ChangeVerdict.UNKNOWN, "both no change and a change of 5 %"),
     ],
@@ -158,10 +175,12 @@ def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: ChangeVerdic
     assert (judged.verdict, why in judged.why) == (verdict, True), judged.why
 
 
-def test_one_run_of_an_arm_says_nothing_however_many_the_other_has() -> None:
-    judged = judge(samples(100), samples(150, 150, 151), 0.05)
-    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.found is None and judged.needed
-    assert judged.why.startswith("A has 1 run and B 3 runs: the steps of one run do not show")
+def test_one_run_of_each_says_nothing_and_one_is_compared_with_the_spread_of_several() -> None:
+    judged = judge(samples(100), samples(150), 0.05)
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.low is None and judged.needed_runs
+    assert judged.why == "one run of each does not show how much runs vary"
+    assert judge(samples(100), samples(150, 150, 151), 0.05).verdict is ChangeVerdict.WORSE
+    assert judge(samples(100), samples(80, 150, 110), 0.05).verdict is ChangeVerdict.UNKNOWN
 
 
 def test_runs_of_unlike_blocks_cannot_be_compared() -> None:
@@ -170,30 +189,32 @@ def test_runs_of_unlike_blocks_cannot_be_compared() -> None:
 
 def test_where_less_is_worse_the_same_rule_holds_the_other_way_round() -> None:
     slow, fast = samples(80, 81, 80, 82), samples(100, 101, 100, 102)
-    assert judge(fast, slow, 0.05, worse_is_more=False).verdict is ChangeVerdict.WORSE
-    assert judge(slow, fast, 0.05, worse_is_more=False).verdict is ChangeVerdict.FINE
-    assert judge(fast, slow, 0.05).verdict is ChangeVerdict.FINE
+    assert judge(fast, slow, 0.05, more_is_worse=False).verdict is ChangeVerdict.WORSE
+    assert judge(slow, fast, 0.05, more_is_worse=False).verdict is ChangeVerdict.BETTER
+    assert judge(fast, slow, 0.05).verdict is ChangeVerdict.BETTER
 
 
 def test_numbers_that_never_vary_are_judged_as_they_are() -> None:
-    assert judge(samples(7, 7), samples(7, 7), 0.05).verdict is ChangeVerdict.FINE
+    assert judge(samples(7, 7), samples(7, 7), 0.05).verdict is ChangeVerdict.SAME
     assert judge(samples(7, 7), samples(8, 8), 0.05).verdict is ChangeVerdict.WORSE
-    with pytest.raises(ValueError, match="above zero"):
-        judge(samples(0, 1), samples(1, 1), 0.05)
+    zero = judge(samples(0, 1), samples(1, 1), 0.05)
+    assert (zero.verdict, zero.ratio) == (ChangeVerdict.UNKNOWN, None) and zero.why.startswith(
+        "step_ns is 0 in a run of A"
+    )
 
 
 def test_the_runs_that_are_named_as_needed_would_tell() -> None:
-    a, b = in_blocks(100, 103, 98, 101), in_blocks(101, 99, 104, 98)
+    a, b = in_blocks(100, 106, 96, 102), in_blocks(102, 98, 108, 96)
     judged = judge(a, b, 0.05)
-    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed is not None and judged.needed > 4
-    times = judged.needed // 4 + 1
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed_runs is not None and judged.needed_runs > 4
+    times = judged.needed_runs // 4 + 1
     more = [[s._replace(block=s.block + 2 * i) for i in range(times) for s in arm] for arm in (a, b)]
     assert judge(more[0], more[1], 0.05).verdict is not ChangeVerdict.UNKNOWN
 
 
 def test_runs_that_differ_by_just_what_is_allowed_are_never_told_apart() -> None:
     judged = judge(samples(100, 102, 98, 101), samples(105, 107, 103, 106), 0.05)
-    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed is None
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed_runs is None
 
 
 def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.analysis.compare import bootstrap_ratio, compare, ratios
 from harness.analysis.metrics import metrics_by_name, step_durations_ns
 from harness.analysis.summary import (
     TOP_KERNELS,
@@ -31,6 +30,9 @@ from harness.analysis.summary import (
 from harness.analysis.summary.problem_texts import BUSY
 from harness.cli.main import main
 from harness.common.errors import RequestError
+from harness.compare.comparison import bootstrap_ratio
+from harness.compare.summaries import compare, ratios
+from harness.compare.verdict import ChangeVerdict
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons
 from harness.report.tables.terminal import render
@@ -80,14 +82,14 @@ def steps(center: int, seed: int) -> list[int]:
 def test_a_run_against_itself_shows_no_difference() -> None:
     same = compare(a_summary(steps(1000, 1)), a_summary(steps(1000, 2)), NAMES)
     assert same.step_time is not None
-    assert same.step_time.verdict == "no difference seen"
+    assert same.step_time.verdict is ChangeVerdict.SAME
     assert same.step_time.low < 1 < same.step_time.high
 
 
 def test_a_slower_run_is_slower_by_what_it_is() -> None:
     found = compare(a_summary(steps(1000, 1)), a_summary(steps(1200, 2)), NAMES).step_time
     assert found is not None
-    assert found.verdict == "slower"
+    assert found.verdict is ChangeVerdict.WORSE
     assert found.ratio == pytest.approx(1.2, abs=0.03)
     assert 1 < found.low < found.ratio < found.high
 
@@ -122,11 +124,11 @@ def test_a_run_without_a_trace_has_lost_no_kernels() -> None:
     assert [n for n in found.notes if n.startswith("b: no kernel was recorded")]
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(3, "too few steps to tell"), (4, "slower")])
-def test_a_handful_of_steps_decides_nothing(count: int, verdict: str) -> None:
+@pytest.mark.parametrize(("count", "verdict"), [(3, ChangeVerdict.UNKNOWN), (4, ChangeVerdict.WORSE)])
+def test_a_handful_of_steps_decides_nothing(count: int, verdict: ChangeVerdict) -> None:
     found = compare(a_summary([1000] * 9), a_summary([2000] * count), NAMES)
-    assert found.step_time is not None and found.step_time.verdict == verdict
-    words = "take 100 % more time" if verdict == "slower" else verdict
+    assert found.step_time is not None and found.step_time.verdict is verdict
+    words = "+100.0 % ± 0.0 % worse" if verdict is ChangeVerdict.WORSE else "cannot tell: too few steps to tell"
     assert words in " ".join(render_comparisons([found]).split())
 
 
@@ -137,14 +139,14 @@ def test_periods_are_called_periods_and_have_no_verdict_on_steps(marked: int) ->
     runs[1 - marked].steps.source = "periodicity of flash_fwd_kernel"
     pair = compare(runs[0], runs[1], NAMES)
     assert pair.step_time is not None and pair.step_time.ratio == 2
-    assert pair.step_time.verdict == "periods, so no verdict on steps"
+    assert pair.step_time.verdict is ChangeVerdict.UNKNOWN
     text = " ".join(render_comparisons([pair], runs).split())
     assert "Period of a kernel, mean over ranks: the steps are not marked, and a period may be a layer" in text
-    assert "(10 and 10 periods): periods, so no verdict on steps" in text
+    assert "(10 and 10 periods): cannot tell: the steps are periods of a kernel" in text
     page = compose_comparison(Compared(NAMES, runs, [pair]))
-    assert "b: its median period takes 2.000 × a's" in page.said.sentences[0]
+    assert "b: b / a is 2.000, 95 % interval 2.000 to 2.000 (10 and 10 periods)" in page.said.sentences[0]
     for words in (text, *page.said.sentences):
-        assert "slower" not in words and "Step time" not in words
+        assert "worse" not in words and "Step time" not in words
 
 
 def test_kernels_that_appeared_and_vanished_are_named() -> None:
@@ -186,8 +188,8 @@ def test_of_several_runs_each_is_against_the_first() -> None:
     pairs = [compare(base, twice, ("one", "two")), compare(base, other, ("one", "three"))]
     text = render_comparisons(pairs)
     assert text.startswith("a: one\nb: two\nc: three\n")
-    assert "b's steps take 100 % more time (2.00 times as slow)" in " ".join(text.split())
-    assert "c's steps take 50 % less time (2.00 times as fast)" in " ".join(text.split())
+    assert "+100.0 % ± 0.0 % worse" in " ".join(text.split())
+    assert "−50.0 % ± 0.0 % better" in " ".join(text.split())
     assert "only in c" in text and "only in b" not in text
 
 
@@ -230,7 +232,7 @@ def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason(
     a, b = a_summary([20] * 9), a_summary([10] * 9)
     disturbed = a.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     text = render_comparisons([compare(disturbed, b, NAMES)])
-    assert "b's steps take 50 % less time (2.00 times as fast), doubtful" in " ".join(text.split())
+    assert "(9 and 9 steps), doubtful" in " ".join(text.split())
     assert f"doubtful: a: {BUSY}: n0: others at least 50 %" in text
     assert text.count(BUSY) == 1
     of_three = [compare(a, x, ("one", "more")) for x in (b, disturbed)]
@@ -284,7 +286,7 @@ def test_steps_of_ranks_are_paired_by_their_marks_and_else_from_the_last(
 def test_the_text_says_configuration_first_then_result() -> None:
     text = render_comparisons([compare(a_summary([10] * 9), a_summary([20] * 9), NAMES)])
     assert text.index("Configuration") < text.index("Step time, mean over ranks") < text.index("Collectives, per rank")
-    assert "b's steps take 100 % more time" in " ".join(text.split())
+    assert "+100.0 % ± 0.0 % worse" in " ".join(text.split())
 
 
 def test_step_time_is_a_name_for_conditions() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.analysis.change import moved
-from harness.analysis.compare import compare
 from harness.analysis.summary import TOP_KERNELS, KernelTime, RangeTime, RankSteps, Spread, Steps, Summary, TraceSource
+from harness.compare.moved import moved
+from harness.compare.summaries import compare
 from harness.report.compare.tables import moved_section, pacing_section
 from harness.report.compare.terminal import render_comparisons
 from tests.analysis.paced_jobs import job, paced

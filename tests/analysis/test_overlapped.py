@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.change import moved
-from harness.analysis.compare import compare
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process import kernels
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
+from harness.compare.moved import moved
+from harness.compare.summaries import compare
 from harness.report.compare.tables import moved_section
 from harness.report.tables.efficiency import KERNELS
 from tests.synthetic.columns import GEMM, NCCL, Made

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.compare import compare
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window, problem_texts
+from harness.compare.summaries import compare
+from harness.compare.verdict import ChangeVerdict
 from harness.explain.answer import answer
 from harness.explain.findings import why_no_answer
 from harness.measure.jobs import summarise
@@ -282,13 +283,13 @@ def test_compare_and_whatif_say_the_kind_and_conclude_nothing() -> None:
         graph.launch(at, (at + 10 * US, at + 30 * US)).captured(at + MS // 10, 100)
     captured = graph.summary()
     pair = compare(plain, captured, ("plain", "captured"))
-    assert pair.step_time and pair.step_time.verdict == "no verdict on this kind of recording"
+    assert pair.step_time and pair.step_time.verdict is ChangeVerdict.UNKNOWN
     text = " ".join(render_comparisons([pair], [plain, captured]).split())
     assert f"doubtful: b: {problem_texts.GRAPH_CAPTURE}: rank 0" in text
-    assert "no verdict on this kind of recording" in text and "slower" not in text and "faster" not in text
+    assert "no verdict on this kind of recording" in text and "worse" not in text and "better" not in text
     assert why_no_answer(captured) == problem_texts.GRAPH_CAPTURE
     same = compare(plain, plain, ("a", "b"))
-    assert same.step_time and same.step_time.verdict == "no difference seen" and not same.doubts
+    assert same.step_time and same.step_time.verdict is ChangeVerdict.SAME and not same.doubts
 
 
 def test_the_profilers_own_work_is_summed_inside_the_window(tmp_path: Path) -> None:

@@ -7,11 +7,15 @@ import random
 
 import pytest
 
-from harness.analysis.change import judge
-from harness.analysis.scaling import Optimum, PointValues, optimum, over_runs, ratio_of, repeated
-from harness.analysis.statistics import Sample, best_point
+from harness.analysis.statistics import best_point, effect
+from harness.compare.arms import Arm
+from harness.compare.comparison import Comparison, compare_arms, samples
+from harness.compare.points import Optimum, PointValues, optimum, over_runs, repeated, with_first
 from harness.report.sweeps import optimum_text
-from harness.study.reference.differences import timed
+
+
+def ratio_of(values: list[float], base: list[float]) -> Comparison:
+    return compare_arms("step_ns", Arm("a", samples(base)), Arm("b", samples(values)))
 
 
 def test_a_mean_of_three_by_hand() -> None:
@@ -25,9 +29,10 @@ def test_a_mean_of_three_by_hand() -> None:
 def test_one_run_has_no_interval_and_none_no_mean() -> None:
     assert repeated([5.0]).model_dump() == {"mean": 5.0, "n": 1, "low": None, "high": None}
     assert repeated([]) is None
-    assert ratio_of([], [1.0]) is None
-    assert ratio_of([2.0], [1.0, 1.0]).model_dump() == {"mean": 2.0, "n": 1, "low": None, "high": None}
-    assert ratio_of([0.0, 1.0], [1.0, 1.0]) is None
+    assert ratio_of([], [1.0]).ratio is None
+    one = ratio_of([2.0], [1.0])
+    assert (one.ratio, one.low, one.high, one.b.n) == (2.0, None, None, 1)
+    assert ratio_of([0.0, 1.0], [1.0, 1.0]).ratio is None
 
 
 def test_a_metric_that_some_runs_lack_is_the_mean_of_the_others() -> None:
@@ -39,20 +44,16 @@ def test_a_ratio_by_hand() -> None:
     """Logarithms 0 ± d against ln 2 ± d: each s² = 2 d², Welch's degrees of freedom 2."""
     d = 0.01
     found = ratio_of([2 * math.exp(d), 2 * math.exp(-d)], [math.exp(d), math.exp(-d)])
-    assert found.mean == pytest.approx(2)
+    assert found.ratio == pytest.approx(2)
     assert math.log(found.high / 2) == pytest.approx(4.30265 * math.sqrt(2 * 2 * d**2 / 2), rel=1e-5)
 
 
-def test_speed_ups_checks_and_references_have_one_interval_for_the_same_runs() -> None:
+def test_a_comparison_of_runs_has_the_interval_of_welch() -> None:
     a, b = [100.0, 101.0, 104.0], [106.0, 112.0, 107.0]
     welch = pytest.approx((1.0030228, 1.1316822), abs=1e-6)  # 3.559 degrees of freedom
-    judged = judge([Sample(value) for value in a], [Sample(value) for value in b], 0.05)
-    speed_up, held = ratio_of(b, a), timed(a, b)
-    assert judged.found is not None and held.found is not None and speed_up is not None
-    assert judged.found.df == pytest.approx(3.55866, abs=1e-4)
-    assert judged.found.interval == welch
-    assert held.found.interval == welch
-    assert (speed_up.low, speed_up.high) == welch
+    seen, compared = effect(samples(a), samples(b)), ratio_of(b, a)
+    assert seen is not None and seen.df == pytest.approx(3.55866, abs=1e-4)
+    assert (compared.low, compared.high) == welch
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
@@ -157,3 +158,10 @@ def test_the_sentence_cannot_tell_where_runs_differ_as_much_as_points_or_are_too
     assert noise.startswith("Cannot tell which setting is best for tokens/s: from bucket_cap_mb 1 to 4 no difference")
     few = series(sizes("1", "2"), [[80.0], [85.0]])
     assert "one run per point" in few and few.endswith("The best value is at bucket_cap_mb 2 (85 tokens/s).")
+
+
+def test_every_point_is_compared_with_the_first() -> None:
+    runs = {"1": [100.0, 101.0, 99.0], "2": [80.0, 81.0, 79.0], "4": [], "8": [100.5, 99.5, 100.0]}
+    compared = with_first("tokens_per_s", runs, more_is_worse=False)
+    assert {point: found.verdict.value for point, found in compared.items()} == {"2": "worse", "8": "same"}
+    assert with_first("tokens_per_s", {}, more_is_worse=False) == {}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.compare import compare_series
 from harness.analysis.job.pop import Times, from_times
 from harness.analysis.scaling import how_it_scales, scaling
 from harness.analysis.summary import RankTraining, Summary
+from harness.compare.summaries import compare_series
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons, render_series
 

@@ -1,4 +1,4 @@
-"""Where uv is on PATH it makes .venv, unless something is set for pip that uv would not follow."""
+"""Where uv is on PATH it makes .venv; pip fills it if something is set for pip that uv does not know."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def test_what_uv_cannot_do_is_one_sentence(checkout: Checkout) -> None:
     assert "tiny-gamma" in missing.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("setting", [{"HARNESS_PIP_ARGS": "--ignore-installed"}, {"PIP_USER": "0"}])
+def test_pip_fills_it_where_a_setting_is_no_option_of_uv(checkout: Checkout, setting: dict[str, str]) -> None:
+    arguments = checkout.environment["HARNESS_PIP_ARGS"]
+    own = {name: f"{arguments} {text}" if name == "HARNESS_PIP_ARGS" else text for name, text in setting.items()}
+    answer = checkout.run("status", **own)
+    assert answer.code == 0, answer.stderr
+    assert answer.said["alpha"]
+    assert list(checkout.venv.glob("lib/*/site-packages/pip"))
+
+
 CHOICE = "import json, shlex, sys; from uv import uv_for; print(json.dumps(uv_for(shlex.split(sys.argv[1]))))"
 MIRROR = "https://a.b/simple"
 
@@ -42,21 +52,19 @@ MIRROR = "https://a.b/simple"
     ("options", "settings", "uvs", "variables"),
     [
         ("", {}, [], {}),
-        (f"--index-url={MIRROR} -f 'my wheels'", {}, ["--index-url", MIRROR, "--find-links", "my wheels"], {}),
+        (f"--index-url={MIRROR} -f 'my wheels'", {}, ["-f", "my wheels", "--index-url", MIRROR], {}),
         ("--no-index --timeout 1 --retries=0", {}, ["--no-index"], {}),
-        ("--pre", {}, None, {}),
-        ("--no-index=yes", {}, None, {}),
+        ("--pre", {}, ["--pre"], {}),
         ("", {"PIP_NO_INPUT": "1", "PIP_INDEX_URL": MIRROR}, ["--index-url", MIRROR], {}),
         (f"-i {MIRROR}", {"PIP_INDEX_URL": "https://c.d/"}, ["--index-url", MIRROR], {}),
-        ("-f c", {"PIP_FIND_LINKS": "a b"}, [word for at in "abc" for word in ("--find-links", at)], {}),
+        ("-f c", {"PIP_FIND_LINKS": "a b"}, ["--find-links=a", "--find-links=b", "-f", "c"], {}),
         ("", {"PIP_CERT": "/a.pem"}, [], {"SSL_CERT_FILE": "/a.pem"}),
-        ("", {"PIP_CONSTRAINT": "mine.txt"}, ["--constraint", "mine.txt"], {}),
-        ("", {"PIP_USER": "1"}, None, {}),
-        ("", {"PIP_CONFIG_FILE": "{here}/pip/pip.conf"}, ["--extra-index-url", MIRROR], {"SSL_CERT_FILE": "/b.pem"}),
+        ("", {"PIP_CONSTRAINT": "mine.txt"}, ["--constraint=mine.txt"], {}),
+        ("", {"PIP_CONFIG_FILE": "{here}/pip/pip.conf"}, [f"--extra-index-url={MIRROR}"], {"SSL_CERT_FILE": "/b.pem"}),
         ("", {"PATH": "{here}/none"}, None, {}),
     ],
 )
-def test_uv_is_set_up_as_pip_is_or_not_taken_with_a_stand_in_for_uv(
+def test_uv_is_set_up_as_pip_is_with_a_stand_in_for_uv(
     tmp_path: Path, options: str, settings: dict[str, str], uvs: list[str] | None, variables: dict[str, str]
 ) -> None:
     (tmp_path / "pip").mkdir()

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("accelerate", reason="the training scripts need their libraries")
 
 from exercises.exercise_1_DDP import preparation as ddp
-from exercises.exercise_2_DeepSpeed import train as deepspeed
+from exercises.exercise_2_DeepSpeed import preparation as deepspeed
 from exercises.exercise_3_MegatronLM import options as megatron
 from exercises.utils.arguments import parse_arguments
 from harness.experiment.exercises import DDP, DeepSpeed, Megatron, Training

@@ -15,6 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
+from exercises.entry import run_script  # noqa: E402
+
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - needs torch
 
 from exercises.exercise_1_DDP import variants  # noqa: E402
@@ -28,7 +30,6 @@ from exercises.utils.data import (  # noqa: E402
     load_instructions,
     load_vocabulary,
 )
-from exercises.utils.errors import run_script  # noqa: E402
 from exercises.utils.loaders import PythonTokenizer  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from harness.common.errors import RequestError, WorkError  # noqa: E402

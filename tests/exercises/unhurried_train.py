@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from exercises.entry import run_script
+
 from exercises.exercise_1_DDP import train
 from exercises.exercise_1_DDP.preparation import TrainingState
-from exercises.utils.errors import run_script
 from harness.common.metrics_lines import StepLine
 
 PAUSE_S = 0.2

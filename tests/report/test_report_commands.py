@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.compare import compare
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.heartbeats import live_folder
 from harness.common.shell_words import option_lines
+from harness.compare.summaries import compare
 from harness.heartbeats.hang import Hang, write_hang
 from harness.launch.argv import continued
 from harness.measure.references import compared_settings, differing

@@ -203,7 +203,7 @@ def test_a_page_without_counters_has_no_section_of_them() -> None:
 
 def test_the_page_draws_all_of_them(summary: Summary, tmp_path: Path) -> None:
     pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-    from benchmarks.chromium import Browser, find_chromium
+    from chromium import Browser, find_chromium
 
     program = find_chromium()
     if program is None:

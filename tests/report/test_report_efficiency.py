@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.compare import compare, ratios
 from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.summary import PopEfficiency, Summary, Withheld
 from harness.analysis.summary.replay import NO_REPLAY
+from harness.compare.summaries import compare, ratios
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from harness.report.tables import catalogue

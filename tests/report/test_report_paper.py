@@ -17,7 +17,8 @@ import pytest
 from harness.report.palette import COLLECTIVES, COMMUNICATION, SERIES
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from benchmarks.chromium import Browser, find_chromium
+from chromium import Browser, find_chromium
+
 from tests.report.conftest import ALL_DRAWN, UNFOLD
 
 Picture = npt.NDArray[np.int16]

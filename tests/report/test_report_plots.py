@@ -15,7 +15,8 @@ import pytest
 from matplotlib.image import imread
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from benchmarks.chromium import Browser, find_chromium
+from chromium import Browser, find_chromium
+
 from harness.analysis.summary import Summary
 from harness.explain.answer import Attempt, Diagnosis
 from harness.report.page.compose import compose, render_page

@@ -13,7 +13,8 @@ from tests.real_traces import real_trace
 
 pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from benchmarks.chromium import Browser, find_chromium
+from chromium import Browser, find_chromium
+
 from tests.report.test_report_page import all_of, parse
 
 TRACES = (

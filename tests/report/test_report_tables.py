@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import labels as report_words
-from harness.analysis.compare import compare
 from harness.analysis.process.host_calls import CAUSES as ALL_CAUSES
 from harness.analysis.process.kinds import KINDS as ALL_KINDS
 from harness.analysis.summary import (
@@ -27,6 +26,7 @@ from harness.analysis.summary import (
 )
 from harness.common import format as numbers
 from harness.common.format import short
+from harness.compare.summaries import compare
 from harness.measure.page_data import KINDS as DRAWN
 from harness.report.compare.tables import collective_table
 from harness.report.elements import Page, Table

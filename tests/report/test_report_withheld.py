@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import device_time
-from harness.analysis.compare import compare
 from harness.analysis.labels import field_word
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import (
@@ -24,6 +23,7 @@ from harness.analysis.summary import (
     Summary,
     Withheld,
 )
+from harness.compare.summaries import compare
 from harness.explain.answer import verdict
 from harness.report.compare.breakdown import explained, steps_in_parts
 from harness.report.compare.breakdown import split_section as compared

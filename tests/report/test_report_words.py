@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from draw_collectives import COLLECTIVES, FOLDER, drawing
 
-from benchmarks.draw_collectives import COLLECTIVES, FOLDER, drawing
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
 from harness.explain.answer import Diagnosis

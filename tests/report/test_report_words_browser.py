@@ -9,7 +9,7 @@ import pytest
 from tests.report.conftest import Made
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from benchmarks.chromium import Browser, find_chromium
+from chromium import Browser, find_chromium
 
 BOX = "document.getElementById('word-meaning')"
 FIRST = "document.querySelector('#verdict a.word, section a.word')"

@@ -122,7 +122,7 @@ def test_the_page_is_written_where_it_is_asked_for_and_has_all_runs(
 
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from benchmarks.chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
+from chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gpu_jobs.cases import requests
 from gpu_jobs.judge import summary_of as simulated
+from gpu_jobs.simulate import run
 
 from harness.analysis.summary import Summary
 from harness.explain.answer import Diagnosis, answer
@@ -30,7 +31,7 @@ def made() -> Iterator[Summary]:
     yield summary_of(CpuJob(Costs(ranks=2)).traces())
     for request in requests(20_262, 1, 2, 3)[::9]:
         case = request.case()
-        yield simulated(case.training.run(), case.tool, python=case.training.stacks)
+        yield simulated(run(case.training), case.tool, python=case.training.stacks)
 
 
 @pytest.mark.parametrize("job", _JOBS, ids=lambda path: path.name)

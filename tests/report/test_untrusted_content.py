@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.scaling import PointValues, Repeated
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.cli.watch.follow import Tail
 from harness.common.printable import MOST_NAME, Guarded, printable, printable_name
+from harness.compare.points import PointValues, Repeated
 from harness.monitor.plot import plot as plot_monitor
 from harness.report.elements import Figure
 from harness.report.plots.png import write_pngs
@@ -33,8 +33,6 @@ from harness.report.sweeps import plot_series, shown_table, write_csv
 from harness.report.tables.table import Screen
 from harness.run import Run
 from harness.run.record import NodeStatus
-from harness.study.reference.collect import Row
-from harness.study.reference.package import PageAnswer, PageArm, PageLesson, ReferencePage, RunLinks, pages
 from tests.launch.launch_shared import a_run
 from tests.synthetic import kineto
 from tests.synthetic.job import BASE_NS, HOSTILE, events
@@ -235,16 +233,6 @@ def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:
     write_csv([point], tmp_path / "s.csv")
     head, row = csv.reader(io.StringIO((tmp_path / "s.csv").read_text()))
     assert head[0] == "'=axis" and row[1:4] == ["-1.5", "'=run", "-2.5"], "numbers stay numbers"
-
-
-def test_the_pages_of_a_reference_run_nothing_and_hide_nothing() -> None:
-    bad = "".join(UNTRUSTED[each] for each in ("html", "reversed", "title", "template"))
-    row = Row(bad, bad, 1, None, None, None, None, (bad,)), [RunLinks(None, [])]
-    lesson = PageLesson(bad, bad, bad, [bad], [PageArm("a", bad, bad, None)], [PageAnswer("✓", bad, bad, bad)], [bad])
-    page = ReferencePage(bad, bad, bad, bad, bad, [row], [lesson], [[(bad, bad)]], bad)
-    for text in pages(page).values():
-        assert steering(text) == [] and "<img" not in text and "<script" not in text
-        assert re.search(r"default-src &#39;none&#39;; [^\"]*style-src &#39;sha256-[^ ]+&#39;\"", text)
 
 
 class Screened(io.StringIO):

@@ -10,7 +10,7 @@ import pytest
 from gpu_jobs.cases import healthy
 from gpu_jobs.judge import summary_of
 from gpu_jobs.program import COMM, Recording, Work
-from gpu_jobs.training import mean_step_ns
+from gpu_jobs.simulate import mean_step_ns, run
 
 from harness.analysis.summary import RecordingVerdict, Summary, problem_texts
 from harness.explain.answer import answer
@@ -30,7 +30,7 @@ LOST: dict[str, Lost] = {
 
 def _recorded(kind: str, tool: str, lost: Lost | None) -> Summary:
     t = replace(healthy(random.Random(f"{SEED} {kind}"), kind, "device"), steps=10, ranges=True)
-    recordings = t.run()
+    recordings = run(t)
     assert mean_step_ns(recordings) > 0
     if lost is not None:
         for own in recordings:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import gpu_jobs
@@ -29,7 +31,8 @@ from gpu_jobs.program import (
     Wait,
     Work,
 )
-from gpu_jobs.training import Training, mean_step_ns
+from gpu_jobs.simulate import run_step_ns
+from gpu_jobs.training import Training
 
 COSTS = Costs(latency_ns=0, gap_ns=0, event_ns=0, wake_ns=0)
 
@@ -103,7 +106,7 @@ def test_workers_load_while_the_program_computes(workers: int, step: int) -> Non
 def test_a_fault_changes_nothing_but_itself() -> None:
     healthy = Training(kind="alone", ranks=1, item_every=1)
     stalled = replace(healthy, collect_ns=3_000 * US)
-    assert mean_step_ns(stalled.run()) - mean_step_ns(healthy.run()) == pytest.approx(3_000 * US, rel=0.01)
+    assert run_step_ns(stalled) - run_step_ns(healthy) == pytest.approx(3_000 * US, rel=0.01)
 
 
 def test_the_simulator_shares_no_code_with_what_it_tests() -> None:
@@ -124,3 +127,12 @@ def test_the_simulator_shares_no_code_with_what_it_tests() -> None:
     assert not any("replay" in module for module in imports["judge"])
     indirect = {name for name, modules in imports.items() if "judge" in modules}
     assert indirect <= {"tables", "parts"}
+
+
+def test_its_modules_do_not_import_each_other_in_circles() -> None:
+    folder = Path(str(gpu_jobs.__file__)).parent
+    imports = {
+        path.stem: re.findall(r"^ *from \.(\w+) import", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for path in folder.glob("*.py")
+    }
+    assert list(TopologicalSorter(imports).static_order())

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 from gpu_jobs.judge import StartResult, judge_start
-from gpu_jobs.start import KINDS, StartRequest, start_requests
+from gpu_jobs.simulate import run
+from gpu_jobs.start_cases import KINDS, StartRequest, start_requests
 
 SEED = 20_262
 
@@ -30,5 +31,5 @@ def test_a_job_without_its_cause_is_another_job() -> None:
     """A judge that compares a job with itself would find everything right."""
     for kind in KINDS:
         case = StartRequest(SEED, kind, 0).case()
-        with_it, without = (max(r.end for r in t.run()) for t in (case.training, case.without))
+        with_it, without = (max(r.end for r in run(t)) for t in (case.training, case.without))
         assert with_it > 1.1 * without, kind

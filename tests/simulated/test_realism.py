@@ -11,6 +11,7 @@ from gpu_jobs.kineto_file import write_kineto
 from gpu_jobs.realism import WITHIN, realism, table
 from gpu_jobs.recorded import Call, Process, Task, read
 from gpu_jobs.retold import story
+from gpu_jobs.simulate import run
 from gpu_jobs.training import Training
 
 from tests.real_traces import real_trace
@@ -22,7 +23,7 @@ PIPELINE = Training(kind="pipeline", ranks=4, stages=4, micro_batches=4)
 
 
 def recorded(training: Training, folder: Path) -> Path:
-    for recording in training.run():
+    for recording in run(training):
         write_kineto(recording, training.ranks, folder / f"rank{recording.rank}.json", python=False)
     return folder
 

@@ -44,7 +44,7 @@ def test_each_arm_runs_in_a_worktree_of_its_commit_and_the_verdict_names_both(
     assert main(["check", "--rev", "main~2", "main", LAUNCH]) == 1
     assert commits_of(made) == [{"a": a, "b": b}[letter] for letter in "abbabaab"]
     said = capsys.readouterr()
-    assert said.out.startswith(f"worse: {b[:7]} (c2) against {a[:7]} (c0): B is worse: ")
+    assert said.out.startswith(f"worse: {b[:7]} (c2) against {a[:7]} (c0): the interval excludes")
     assert f"A: {a[:7]} (c0): {LAUNCH}\n" in said.out and f"code  {a[:12]}  {b[:12]}" in said.out
     assert f"A: {a[:7]} (c0)\nB: {b[:7]} (c2)\n" in said.err
     untouched(project, tmp_path / "runs")
@@ -61,7 +61,7 @@ def test_uncommitted_changes_are_not_measured_and_stay(
     assert main(["check", "--rev", "HEAD~2", "HEAD~1", LAUNCH, "--json"]) == 0
     said = capsys.readouterr()
     assert f"not measured: 2 files differ from the last commit in {project}" in said.err
-    assert 99e6 < json.loads(said.out)["b"]["mean"] < 101e6
+    assert 99e6 < json.loads(said.out)["b"]["value"] < 101e6
     assert git(project, "status", "--porcelain") == before and (project / SPEED).read_text() == "500\n"
 
 
@@ -159,7 +159,7 @@ def test_markdown_and_junit_have_the_verdict(
     words = ["--markdown", str(markdown), "--junit", str(xml)]
     assert main(["check", "--rev", "main~2", b, LAUNCH, *words]) == code
     text = markdown.read_text()
-    assert text.startswith("**worse**: " if code else "**same or better**: ") and "| B | " in text
+    assert text.startswith("**worse**: " if code else "**same**: ") and "| B | " in text
     case = ElementTree.parse(xml).getroot()[0]
     assert [each.tag for each in case] == ["failure"] * code + ["system-out"]
     assert case.get("classname") == "check.step_ns"

@@ -100,7 +100,7 @@ def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: boo
     decided = answers(lesson, metrics_of(pair.a), metrics_of(pair.b), on_gpu=not cpu, over_network=True)
     assert len(decided) >= 2
     for one in decided:
-        assert one.outcome is not RelationOutcome.CANNOT_SHOW or (cpu and one.relation.needs == "gpu"), one.why
+        assert one.outcome is not RelationOutcome.NOT_COMPARABLE or (cpu and one.relation.needs == "gpu"), one.why
         assert len(one.numbers) == len(one.relation.shows), one.relation.shows
 
 
@@ -460,8 +460,8 @@ def test_an_answer_says_yes_no_or_cannot() -> None:
     on_gpu = answers(lesson, a, b, on_gpu=True, over_network=False)
     assert [one.outcome for one in on_gpu] == [RelationOutcome.HOLDS, RelationOutcome.FAILS]
     on_cpu = answers(lesson, a, b, on_gpu=False, over_network=False)
-    assert on_cpu[1].outcome is RelationOutcome.CANNOT_SHOW
-    assert on_cpu[1].why == "it needs runs on GPUs"
+    assert on_cpu[1].outcome is RelationOutcome.NOT_COMPARABLE
+    assert on_cpu[1].why == "this machine cannot show it: it needs runs on GPUs"
     unknown = answers(lesson, {}, b, on_gpu=True, over_network=False)
     assert "a.gemm_bf16_share was not measured" in unknown[0].why
 

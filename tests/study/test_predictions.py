@@ -144,15 +144,15 @@ def test_the_prediction_is_scaled_to_the_unchanged_run(measured: float, held: bo
     """That run is 11 % slower than the one that was replayed: so are the prediction and its interval."""
     predicted = job(replayed=replay())
     found = verify(predicted, what_if("no-host-stall-forward"), [stepping(100)], [stepping(measured)])
-    assert found.predicted_ns == pytest.approx(70 / 90.1 * 100 * MS)
-    assert found.low_ns == pytest.approx(68 / 90.1 * 100 * MS)
-    assert found.high_ns == pytest.approx(72 / 90.1 * 100 * MS)
+    assert found.step.a.value == pytest.approx(70 / 90.1 * 100 * MS)
+    assert found.step.a.low == pytest.approx(68 / 90.1 * 100 * MS)
+    assert found.step.a.high == pytest.approx(72 / 90.1 * 100 * MS)
     assert found.held is held
 
 
 def test_a_larger_step_is_measured_by_the_work_of_one_of_now() -> None:
     found = verify(job(replayed=replay()), what_if("gas-x2", per=2), [stepping(90.1)], [stepping(140)])
-    assert found.measured_ns == 70 * MS and found.held
+    assert found.step.b.value == 70 * MS and found.held
 
 
 @pytest.mark.parametrize(("same", "expected"), [(True, 70 * 1.2), (False, 70)])
@@ -163,8 +163,8 @@ def test_the_prediction_is_scaled_by_what_the_same_operators_took(same: bool, ex
         run.replay = run.replay.model_copy(update={"model_work_ns": ms * MS})
     twice = what_if("micro-batches-x2", per=2, same_work=same)
     found = verify(job(replayed=replay()), twice, [now], [then])
-    assert found.predicted_ns == pytest.approx(expected * MS)
-    assert found.measured_ns == 84 * MS and found.slower == pytest.approx(1.2 if same else 1)
+    assert found.step.a.value == pytest.approx(expected * MS)
+    assert found.step.b.value == 84 * MS and found.slower == pytest.approx(1.2 if same else 1)
 
 
 def test_a_bound_holds_above() -> None:
@@ -209,11 +209,13 @@ def test_verifying_makes_an_unchanged_run_then_the_changed_one(
     (same, again), (changed, command) = launched
     assert same == run.record.experiment and again[:3] == ["slurm.sh", "-e", "1"] and "host-stall,ms=20" in again
     assert changed == DDP() and command == ["slurm.sh", "-e", "1"]
-    assert said(capsys).splitlines()[-6:] == [
+    assert said(capsys).splitlines()[-8:] == [
         "verified: no-host-stall-forward",
         "  unchanged, local-2: 100 ms a step",
-        "  predicted for it: 77.7 ms (75.5 to 79.9 ms, 95 % interval)",
-        "  measured, local-3: 77.0 ms: the interval held",
+        "  measured: local-3",
+        "                         predicted  measured      difference  verdict",
+        "  no-host-stall-forward    77.7 ms   77.0 ms  −0.9 % ± 2.8 %     same",
+        "  the interval of the prediction is 75.5 to 79.9 ms (95 %): it held",
         "",
         "In this folder of runs 1 of 1 verified prediction was inside the interval; the measured step differed from "
         "the predicted one by 0.9 %.",
@@ -237,7 +239,7 @@ def test_a_doubtful_recording_is_not_judged(
     found = verify(
         job(replayed=replay()), what_if("a"), [stepping(90)], [stepping(70).model_copy(update={"quality": BUSY})]
     )
-    assert found.held is None and found.doubt is not None and found.doubt.startswith("a run with the change has a")
+    assert found.held is None and found.step.why.startswith("a run with the change has a")
 
 
 def test_an_interval_that_did_not_hold_is_a_measurement(
@@ -247,9 +249,9 @@ def test_an_interval_that_did_not_hold_is_a_measurement(
     run.summary.write_text(job(replayed=replay(20, 4, 0.0, far), **STALLED).model_dump_json(), encoding="utf-8")
     assert main(["whatif", "local-1", "--verify"]) == 0
     first = said(capsys).splitlines()
-    assert first[-3] == (
-        "  measured, local-3: 77.0 ms: 31.5 ms outside of the interval, and 73.4 % from the prediction. This is a "
-        "measurement of how accurate such a prediction is"
+    assert first[-4].endswith("44.4 ms   77.0 ms  +73.4 % ± 4.3 %    worse")
+    assert first[-3].endswith(
+        "the step is 31.5 ms outside of it. This is a measurement of how accurate such a prediction is"
     )
     assert first[-1].startswith("In this folder of runs 0 of 1 verified prediction was inside")
     run.summary.write_text(job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED).model_dump_json(), encoding="utf-8")
@@ -265,11 +267,20 @@ def test_several_runs_are_made_in_turn_and_their_means_compared(
 ) -> None:
     assert main(["whatif", "local-1", "--verify", "--times", "2"]) == 0
     assert [bool(getattr(asked, "faults", ())) for asked, _ in launched] == [True, False, True, False]
-    unchanged, _, measured = said(capsys).splitlines()[-5:-2]
+    unchanged, measured = said(capsys).splitlines()[-7:-5]
     assert unchanged == "  unchanged, mean of local-2, local-4: 100 ms a step"
-    assert measured == "  measured, mean of local-3, local-5: 77.0 ms: the interval held"
+    assert measured == "  measured: mean of local-3, local-5"
     two = verify(job(replayed=replay()), what_if("gas-x2"), [stepping(90), stepping(110)], [stepping(50)] * 2)
     assert two.unchanged_ns == 100 * MS
+
+
+def test_outcomes_that_were_stored_before_are_counted(
+    run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = '{"name": "gas-x2", "predicted_ns": 5e7, "measured_ns": 6e7, "held": false, "error": 0.2}\n'
+    (run.path / "verified.json").write_text(before, encoding="utf-8")
+    assert main(["whatif", "local-1", "--verify"]) == 0
+    assert "1 of 2 verified predictions were inside" in said(capsys).splitlines()[-1]
 
 
 def test_verified_numbers_are_in_the_json(
@@ -278,6 +289,7 @@ def test_verified_numbers_are_in_the_json(
     assert main(["whatif", "last", "--verify", "2", "--json"]) == 0
     first, second = json.loads(said(capsys))["verified"]
     assert (first["unchanged_runs"], first["changed_runs"], first["held"]) == (["local-2"], ["local-3"], True)
+    assert (first["step_time"]["verdict"], first["step_time"]["noise"]) == ("same", "prediction")
     assert second["name"] == "gas-x2"
     assert [asked for asked, _ in launched[::2]] == 2 * [run.record.experiment], "`last` stays the run that it was"
     assert COMMANDS["whatif"].optional["--verify"].value == "1"

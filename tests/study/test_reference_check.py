@@ -11,10 +11,12 @@ import pytest
 from harness.analysis.summary.problem_texts import UNEVEN
 from harness.cli.main import main
 from harness.common.errors import RequestError
+from harness.compare.arms import Arm
+from harness.compare.comparison import compare_arms, samples
+from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import DDP
 from harness.measure.references import read_reference, variant_file
 from harness.study.reference.check import ReferenceChecked, VariantOutcome
-from harness.study.reference.differences import StepTimeChange, timed
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons
 from tests.study.recorded_reference import recorded
 from tests.study.reference_runs import VERSIONS, alone, made_run
@@ -46,7 +48,7 @@ def test_slower_runs_are_caught_with_the_part_that_grew(root: Path) -> None:
     plain = found.variants[0]
     assert (plain.outcome, found.exit_code) == (VariantOutcome.MOVED, 1)
     assert plain.time is not None
-    assert plain.time.verdict is StepTimeChange.SLOWER
+    assert plain.time.verdict is ChangeVerdict.WORSE
     assert plain.time.ratio == pytest.approx(1.3)
     assert plain.part is not None
     assert plain.part[0] == "compute"
@@ -58,18 +60,18 @@ def test_slower_runs_are_caught_with_the_part_that_grew(root: Path) -> None:
 def test_faster_runs_have_moved_too(root: Path) -> None:
     recorded(root, "then")
     found = checked_reference(recorded(root, "now", factor=0.8).folder, "then", whole=False)
-    assert {each.time.verdict for each in found.variants if each.time} == {StepTimeChange.FASTER}
+    assert {each.time.verdict for each in found.variants if each.time} == {ChangeVerdict.BETTER}
 
 
 def test_a_changed_version_is_named_and_no_time_is_judged_across_it(root: Path) -> None:
     recorded(root, "then")
     newer = recorded(root, "now", factor=1.5, versions=VERSIONS | {"torch": "2.14.0+cpu"})
     found = checked_reference(newer.folder, "then", whole=False)
-    assert outcomes(found) == {"plain": VariantOutcome.UNKNOWN, "slow": VariantOutcome.UNKNOWN}
+    assert outcomes(found) == {"plain": VariantOutcome.NOT_COMPARABLE, "slow": VariantOutcome.NOT_COMPARABLE}
     assert found.exit_code == 3
     assert likely_reasons(found) == ["torch: 2.13.0+cpu → 2.14.0+cpu"]
     assert found.variants[0].time is not None
-    assert not found.variants[0].time.judged
+    assert found.variants[0].time.verdict is ChangeVerdict.NOT_COMPARABLE
     assert found.variants[0].time.ratio == pytest.approx(1.5)
 
 
@@ -120,7 +122,7 @@ def test_other_bytes_are_a_finding_even_of_one_run_on_another_machine(root: Path
     assert {each.name for each in only.changed} == {"all_reduce_bytes", "message_bytes"}
     assert {each.name for each in found.key} == {"machine"}
     assert only.time is not None
-    assert only.time.verdict is StepTimeChange.UNKNOWN
+    assert only.time.verdict is ChangeVerdict.NOT_COMPARABLE
 
 
 def test_counts_of_ranks_that_were_not_profiled_over_the_same_steps_are_not_judged(root: Path) -> None:
@@ -138,7 +140,7 @@ def test_the_same_counts_on_another_machine_are_said_and_its_times_are_not_judge
     run = made_run(root, ASKED, 300.0, submit_host="another")
     assert main(["reference", "check", run.job_id]) == 3
     said = " ".join(capsys.readouterr().out.split())
-    assert "hardware or software differ: no verdict; counts and bytes are the same" in said
+    assert "hardware or software differ; counts and bytes are the same" in said
     assert "Likely reason - another machine: " in said
 
 
@@ -211,20 +213,21 @@ def test_without_any_reference_of_the_site_a_reference_is_checked_alone(
 @pytest.mark.parametrize(
     ("stored", "new", "verdict"),
     [
-        ((100, 101, 99, 100), (100, 101, 100, 99), StepTimeChange.SAME),
-        ((100, 101, 99, 100), (112, 110, 111, 112), StepTimeChange.SLOWER),
-        ((100, 101, 99, 100), (90, 91, 89, 90), StepTimeChange.FASTER),
-        ((100, 101, 99, 100), (103, 102, 103, 102), StepTimeChange.SAME),
-        ((100, 140, 80, 100), (110, 150, 90, 105), StepTimeChange.UNKNOWN),
-        ((100, 101, 99, 100), (130,), StepTimeChange.SLOWER),
-        ((100,), (130,), StepTimeChange.UNKNOWN),
-        ((), (130,), StepTimeChange.UNKNOWN),
+        ((100, 101, 99, 100), (100, 101, 100, 99), ChangeVerdict.SAME),
+        ((100, 101, 99, 100), (112, 110, 111, 112), ChangeVerdict.WORSE),
+        ((100, 101, 99, 100), (90, 91, 89, 90), ChangeVerdict.BETTER),
+        ((100, 101, 99, 100), (103, 102, 103, 102), ChangeVerdict.SAME),
+        ((100, 140, 80, 100), (110, 150, 90, 105), ChangeVerdict.UNKNOWN),
+        ((100, 101, 99, 100), (130,), ChangeVerdict.WORSE),
+        ((100,), (130,), ChangeVerdict.UNKNOWN),
+        ((), (130,), ChangeVerdict.UNKNOWN),
     ],
 )
 def test_a_step_moved_where_its_interval_and_its_ratio_say_so(
-    stored: tuple[int, ...], new: tuple[int, ...], verdict: StepTimeChange
+    stored: tuple[int, ...], new: tuple[int, ...], verdict: ChangeVerdict
 ) -> None:
-    assert timed([ms * MS for ms in stored], [ms * MS for ms in new]).moved is verdict
+    a, b = (Arm("", samples([ms * MS for ms in arm])) for arm in (stored, new))
+    assert compare_arms("mean_step_ns", a, b).verdict is verdict
 
 
 def test_the_reference_that_is_named_is_the_one(root: Path) -> None:

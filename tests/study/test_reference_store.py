@@ -143,9 +143,12 @@ def test_show_lists_and_shows(root: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "ref: 2 variants on local (AMD EPYC)" in capsys.readouterr().out
     assert main(["reference", "show", "ref"]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"^plain +4 +100 ms +20\.0 % +500 MB +– +1a$", said, re.M)
+    assert re.search(r"^  plain +4 +100 ms +20\.0 % +500 MB +– +1a$", said, re.M)
+    assert re.search(r"^  slow +4 +180 ms +\+80\.0 % ± \d\.\d % +worse ", said, re.M)
     assert main(["reference", "show", "ref", "--json"]) == 0
-    assert [row["variant"] for row in json.loads(capsys.readouterr().out)["variants"]] == ["plain", "slow"]
+    plain, slow = json.loads(capsys.readouterr().out)["variants"]
+    assert (plain["variant"], plain["comparison"], slow["variant"]) == ("plain", None, "slow")
+    assert (slow["comparison"]["a"]["name"], slow["comparison"]["verdict"]) == ("plain", "worse")
 
 
 def test_exercise_0_is_kept_by_the_bandwidth_and_latency_of_its_links(root: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_reference_is_recorded_in_two_goes_checked_damaged_and_packed(tmp_path
     packed = reference(runs, "package", "real", "-o", str(tmp_path / "real.tar.gz"))
     assert packed.returncode == 0, packed.stderr
     with tarfile.open(tmp_path / "real.tar.gz") as archive:
-        assert {"real/index.html", "real/runs/ddp/2/report.html", "real/runs/ddp/2/torch/rank1.json.gz"} <= {
+        assert {"real/runs.html", "real/runs/ddp/2/report.html", "real/runs/ddp/2/torch/rank1.json.gz"} <= {
             *archive.getnames()
         }
 

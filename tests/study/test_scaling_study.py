@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from harness.analysis.job.pop import Times, from_times
-from harness.analysis.scaling import Repeated, Size, limits, what_limits
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.cli.main import main
 from harness.common.errors import RequestError
+from harness.compare.points import Repeated, Size, limits, what_limits
 from harness.experiment.exercises import EXERCISES
 from harness.run import all_runs
 from harness.site.site import load_site

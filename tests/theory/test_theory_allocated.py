@@ -6,8 +6,7 @@ benchmarks/bench_memory.py holds every strategy so, and the 7-billion shapes: do
 from __future__ import annotations
 
 import pytest
-
-from benchmarks.bench_memory import TINY, Row, estimate, measure
+from bench_memory import TINY, Row, estimate, measure
 
 pytestmark = pytest.mark.train
 

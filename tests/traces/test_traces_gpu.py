@@ -1,6 +1,6 @@
 """Traces of an H100 (by scripts/gpu-acceptance) and of an H200 (small trainings with one fault each), and their truth.
 
-truth.json: counted by scripts/acceptance/truth.py, which shares no line with the product. `fault`: the step with the
+truth.json: counted by tests/gpu/truth.py, which shares no line with the product. `fault`: the step with the
 fault minus the step without it, by the training's own clock; with the profiler where the profiler's cost matters.
 """
 

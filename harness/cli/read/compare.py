@@ -16,8 +16,8 @@ from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
-    from harness.analysis.compare import Comparison
     from harness.analysis.summary import Summary
+    from harness.compare.summaries import SummaryDifferences
 
 
 def compare(
@@ -33,8 +33,8 @@ def compare(
     force: Annotated[bool, typer.Option("--force", help="compare also if model or sequence length differ")] = False,
 ) -> int:
     """Show the differences between runs: first in configuration, then in results."""
-    from harness.analysis.compare import compare_series
     from harness.cli.terminal import columns
+    from harness.compare.summaries import compare_series
     from harness.measure.request import load_summary
     from harness.report.compare.terminal import render_comparisons
     from harness.report.tables.catalogue import numbers
@@ -72,7 +72,7 @@ def _refuse_twice(runs: list[str]) -> None:
             raise RequestError(f"compare: {printable(token)} is given twice: a run cannot be compared with itself")
 
 
-def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:
+def _write_page(found: list[tuple[str, Summary]], pairs: list[SummaryDifferences], html: Path) -> None:
     from harness.report.compare.page import Compared, write_comparison
     from harness.run import naming_flag
     from harness.traces.progress import Progress
@@ -83,9 +83,9 @@ def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html:
     print(f"the page: {html}", file=sys.stderr)
 
 
-def _answer(comparison: Comparison, text: str) -> bool:
+def _answer(comparison: SummaryDifferences, text: str) -> bool:
     """Whether what --fail-if says holds. Raises RequestError: it cannot be answered."""
-    from harness.analysis.compare import ratios
+    from harness.compare.summaries import ratios
 
     try:
         value = evaluate(text, ratios(comparison))

@@ -18,10 +18,12 @@ from harness.cli.watch.follow import complete
 from harness.common.format import duration, duration_range, percent, takes
 from harness.common.paths import COMMAND
 from harness.experiment.exercises import Experiment, Own
-from harness.explain.predictions import Trial, Verified, error_of, verify
+from harness.explain.predictions import Trial, Verified, verify
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
 from harness.measure.request import load_summary
+from harness.report.compare.verdicts import verdict_table
+from harness.report.tables.table import table
 from harness.run import Run, all_runs, find_run
 from harness.run.files import read_json_lines, write_atomically
 from harness.run.record import Record
@@ -87,28 +89,28 @@ def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
     found = _outcome(s, trial, made)
     yield f"\nverified: {trial.what_if.meaning}"
     yield f"  unchanged, {_names(made.unchanged)}: {duration(found.unchanged_ns)} a step"
-    known = found.low_ns is not None or found.high_ns is not None
-    interval = f" ({duration_range(found.low_ns, found.high_ns)}, 95 % interval)" if known else ""
-    yield f"  predicted for it: {duration(found.predicted_ns)}{interval}"
     per = trial.what_if.per
     if abs(found.slower - 1) > _NOTICEABLE:
-        yield f"    the same operators take {takes(found.slower)} with the change: counted in"
+        yield f"  the same operators take {takes(found.slower)} with the change: counted in"
     share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
-    yield f"  measured, {_names(made.changed)}: {duration(found.measured_ns)}{share}: {_judgement(found)}"
+    yield f"  measured: {_names(made.changed)}{share}"
+    shown = verdict_table([(trial.what_if.name, found.step)], ("predicted", "measured"))
+    yield from table(shown.head, shown.rows)
+    yield f"  {_judgement(found)}"
 
 
 def _judgement(found: Verified) -> str:
     """Whether the interval held; what one that did not hold shows: how far such a prediction may be off."""
-    if found.doubt is not None:
-        return f"cannot tell whether the interval held: {found.doubt}"
-    if found.held is not False:
-        return "the interval held" if found.held else "there is no interval"
-    end = found.high_ns if found.high_ns is not None and found.measured_ns > found.high_ns else found.low_ns
-    by = duration(abs(found.measured_ns - (end or 0.0)))
-    return (
-        f"{by} outside of the interval, and {percent(abs(error_of(found)))} from the prediction. This is a measurement "
-        "of how accurate such a prediction is"
-    )
+    low, high = found.step.a.low, found.step.a.high
+    if found.held is None:
+        return f"cannot tell whether the prediction held: {found.step.why}"
+    interval = f"the interval of the prediction is {duration_range(low, high)} (95 %)"
+    if found.held:
+        return f"{interval}: it held"
+    measured = found.step.b.value or 0.0
+    end = high if high is not None and measured > high else low
+    by = duration(abs(measured - (end or 0.0)))
+    return f"{interval}: the step is {by} outside of it. This is a measurement of how accurate such a prediction is"
 
 
 VERIFIED = "verified.json"  # in the folder of the last run with the change
@@ -145,5 +147,6 @@ def row_of(s: Summary, trial: Trial, made: Made) -> dict[str, Any]:
     """The same as JSON has it."""
     found = _outcome(s, trial, made)
     runs = {f"{which}_runs": [run.job_id for run in of] for which, of in made._asdict().items()}
-    told = {**found._asdict(), "held": found.held, "error": error_of(found)}
-    return {"name": trial.what_if.name, "command": trial.command, **runs, **told}
+    step = {"step_time": found.step.model_dump(mode="json"), "held": found.held, "error": found.error}
+    verified = {"unchanged_ns": found.unchanged_ns, "slower": found.slower, "doubt": found.doubt}
+    return {"name": trial.what_if.name, "command": trial.command, **runs, **verified, **step}

@@ -12,13 +12,11 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.analysis.change import ChangeVerdict
 from harness.cli.command_line import RUN
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.cli.study.check_runs import (
-    USUAL_RUNS,
     CheckRequest,
     bisect_lines,
     bisect_step,
@@ -30,17 +28,19 @@ from harness.cli.study.check_runs import (
 )
 from harness.cli.terminal import columns
 from harness.common.errors import HarnessError, RequestError, TrainingNeeded, WorkError
-from harness.common.format import metric_text, percent, takes
+from harness.common.format import metric_text, percent
 from harness.common.paths import PROGRAM, expanded
-from harness.report.tables.table import WIDTH, setting, table
+from harness.compare.comparison import MOST_RUNS, USUAL_RUNS, Difference
+from harness.compare.verdict import SAME_SHARE, ChangeVerdict
+from harness.report.compare.verdicts import metric_words, verdict_table
+from harness.report.tables.table import WIDTH, Screen, setting, table
 from harness.run import naming_flag, write_atomically
 from harness.study.check import series
 from harness.study.check.bisect import STOP, USUAL_MOST
-from harness.study.check.result import ArmValues, Checked, Differing, Question, as_junit, as_markdown, check_arms
+from harness.study.check.result import Checked, CheckedArm, Question, as_junit, as_markdown, check_arms
 from harness.study.series.cost import making
 
-MOST_RUNS = 64
-USUAL_SHARE = "5%"
+USUAL_SHARE = f"{100 * SAME_SHARE:g}%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
 CANNOT_TELL = 3
 BISECT = "--bisect"
@@ -255,7 +255,7 @@ def _share(text: str) -> float:
     if share is not None and LEAST_SHARE <= share <= MOST_SHARE:
         return share
     near = re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+) ?%?", text)
-    number = float(near[1]) if near else 100 * 0.05
+    number = float(near[1]) if near else 100 * SAME_SHARE
     percentage = 100 * number if 0 < number < 1 and "%" not in text else number
     percentage = min(max(percentage, 100 * LEAST_SHARE), 100 * MOST_SHARE)
     raise RequestError(
@@ -273,48 +273,42 @@ def _next(checked: Checked, arms: Sequence[series.CheckArm], options: Sequence[s
     return shlex.join([PROGRAM, "check", *launches, "--runs", str(checked.needed_runs), *options]) if launches else None
 
 
-_MEANS = {"step_ns": "step time", "step_ns_per_token": "step time per token", "mean_step_ns": "mean step time"}
-
-
 def lines_of(checked: Checked, width: int) -> Iterator[str]:
     """The verdict first, then what it rests on, then what to do."""
     yield from wrap(f"{checked.verdict.value}: {checked.why}", width)
     yield ""
     for letter, arm in (("A", checked.a), ("B", checked.b)):
-        yield f"{letter}: {arm.revision}: {arm.asked}" if arm.revision else f"{letter}: {arm.asked}"
+        yield f"{letter}: {arm.revision}: {arm.name}" if arm.revision else f"{letter}: {arm.name}"
         yield f"   {_runs(arm)}"
         shown = ", ".join(metric_text(checked.metric, run.value) for run in arm.runs)
-        yield f"   {_MEANS.get(checked.metric, checked.metric)}: {shown or 'no run has it'}"
+        yield f"   {metric_words(checked.metric)}: {shown or 'no run has it'}"
     yield ""
     yield from _numbers(checked, width)
     yield from _differing("Not comparable: these differ", checked.key_differs)
-    yield from _differing("Settings that differ", checked.asked_differently)
+    yield from _differing("Settings that differ", checked.settings_differ)
     notes = [f"note: {note}" for note in [*checked.notes, *_doubts(checked)]]
     yield from (line for note in notes for line in wrap(note, width, subsequent_indent="  "))
     yield from _advice(checked, width)
 
 
-def _runs(arm: ArmValues) -> str:
-    count = len(arm.runs)
-    return f"{count} run{'s' * (count != 1)}: {', '.join(run.run for run in arm.runs)}" if count else "no run"
+def _runs(arm: CheckedArm) -> str:
+    return f"{arm.n} run{'s' * (arm.n != 1)}: {', '.join(run.run for run in arm.runs)}" if arm.n else "no run"
 
 
 def _numbers(checked: Checked, width: int) -> Iterator[str]:
     if checked.ratio is None:
         return
-    text = f"B / A {checked.ratio:.3f}"
-    if checked.low is not None and checked.high is not None and checked.smallest_seen is not None:
-        seen = "_ns" in checked.metric and not checked.low <= 1 <= checked.high
-        text = f"B takes {takes(checked.ratio)}: " * seen + text
-        text += (
-            f", 95 % interval {checked.low:.3f} to {checked.high:.3f}: runs differ by "
-            f"{percent(checked.run_deviation)}, so {len(checked.a.runs)} and {len(checked.b.runs)} runs show a change "
+    shown = verdict_table([(metric_words(checked.metric), checked)], ("A", "B"), "Geometric means of the runs")
+    yield from Screen(width).block(shown)
+    if checked.smallest_seen is not None:
+        text = (
+            f"runs differ by {percent(checked.run_deviation)}, so {checked.a.n} and {checked.b.n} runs show a change "
             f"of {percent(checked.smallest_seen)} nine times in ten"
         )
-    yield from wrap(text, width)
+        yield from wrap(text, width)
 
 
-def _differing(title: str, rows: list[Differing]) -> Iterator[str]:
+def _differing(title: str, rows: list[Difference]) -> Iterator[str]:
     if rows:
         yield ""
         yield title

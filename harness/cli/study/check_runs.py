@@ -18,6 +18,7 @@ from harness.common.format import percent, takes
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
+from harness.compare.comparison import USUAL_RUNS
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
 from harness.launch.from_shell import what_the_shell_brings
@@ -42,7 +43,6 @@ from harness.study.series.folder import runs_of
 from harness.study.series.points import Task, observed, task_statuses
 from harness.study.series.runner import Change, SeriesOutcome, to_make
 
-USUAL_RUNS = 4  # of each arm
 _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 Arms = tuple[series.CheckArm, series.CheckArm]
 

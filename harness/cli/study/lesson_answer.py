@@ -45,6 +45,7 @@ def give_answer(
             print(f"{letter}: {arm.ending}")
     for one in decided:
         print("\n".join(answer_lines(one)))
+    print("".join(f"{line}\n" for line in step_lines(arms)), end="")
     compare = f"{COMMAND} compare {a.job_id} {b.job_id}"
     doubts = [doubt for arm in arms for doubt in arm.doubts]
     repeat = again(lesson, site)
@@ -84,6 +85,8 @@ def as_document(lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list
     if lesson.ends != "completed":
         row["endings"] = [arm.ending for arm in arms]
     doubts = [doubt for arm in arms for doubt in arm.doubts]
+    step = lessons.step_time(*arms)
+    row["step_time"] = None if step is None else step.model_dump(mode="json")
     answers = [
         {"says": one.relation.says, "outcome": one.outcome.value, "numbers": one.numbers, "why": one.why}
         for one in decided
@@ -103,6 +106,18 @@ def again(lesson: Lesson, site: str | None) -> str:
 def answer_lines(one: RelationResult) -> list[str]:
     lines = [f"{MARKS[one.outcome]} {one.relation.says}", f"    {lessons.numbers_text(one)}"]
     return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
+
+
+def step_lines(arms: tuple[LessonArm, LessonArm]) -> list[str]:
+    """The step time of both arms with its verdict, as `compare` and `check` show it."""
+    from harness.report.compare.verdicts import verdict_table
+    from harness.report.tables.table import table
+
+    step = lessons.step_time(*arms)
+    if step is None:
+        return []
+    shown = verdict_table([("step time", step)], ("a", "b"))
+    return ["", *table(shown.head, shown.rows)]
 
 
 def what_to_do(decided: list[RelationResult], doubts: list[dict[str, str]], repeat: str, compare: str) -> list[str]:
@@ -169,6 +184,7 @@ def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, 
     print()
     for one in decided:
         print("\n".join(answer_lines(one)))
+    print("".join(f"{line}\n" for line in step_lines(arms)), end="")
     for doubt in (doubt for arm in arms for doubt in arm.doubts):
         print(f"  recording of {doubt['run']}: {doubt['what']}")
     print(f"\n{lessons.because(lesson, *arms)}")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -27,10 +28,12 @@ from harness.site.site import Site, override
 from harness.study.series.cost import cost_document
 
 if TYPE_CHECKING:
+    from harness.study.reference.package import Package
     from harness.study.reference.record import Recording, StoredReference
     from harness.study.series.runner import SeriesOutcome
 
 _DOCS = "docs/studies.md"
+PAGE = "runs.html"  # at the top of an archive
 _SHOW = "harness.cli.study.reference_show"
 PARTS = {
     "record": (f"{__name__}:record", "[--site S] [--name N]: run a whole list of variants, and store it"),
@@ -213,7 +216,7 @@ def package_command(
     no_traces: Annotated[bool, typer.Option("--no-traces", help="only reports and numbers: far smaller")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Make the archive that students copy: reports, traces, and a page of all variants with their lessons."""
+    """Make the archive that students copy: numbers, reports, traces, and a page of all its runs."""
     from harness.measure.references import reference_folder
     from harness.study.reference.package import plan_package, refuse_output, write_package
     from harness.traces.progress import Progress
@@ -222,7 +225,7 @@ def package_command(
     refuse_output(file)
     folder = reference_folder(name)
     _write_missing_pages(folder)
-    package = plan_package(folder, with_traces=not no_traces)
+    package = _with_runs_page(plan_package(folder, with_traces=not no_traces))
     with Progress("packing") as progress:
         write_package(package, file, progress)
     if as_json:
@@ -235,8 +238,24 @@ def package_command(
         of = f"{len(lacking)} of {how_many(len(package.reference.variants), 'variant')}"
         print(f"without a report: {of}: {why} ({', '.join(lacking)})", file=sys.stderr)
     print(f"{file}: {len(package.entries)} files, {amount(file.stat().st_size)}")
-    print(f"to open it: tar xzf {file.name}, then {package.reference.name}/index.html in any browser")
+    print(f"to open it: tar xzf {file.name}, then {package.reference.name}/{PAGE} in any browser")
     return 0
+
+
+def _with_runs_page(package: Package) -> Package:
+    """With the page of all runs, as `ls --html` has it, a row for each of the variants' runs."""
+    from harness.cli.watch.ls import listed_run, rows_of
+    from harness.report.runs_page import runs_page
+
+    listed = []
+    for packed, row in zip(package.runs, rows_of([each.run for each in package.runs]), strict=True):
+        one = listed_run(row, packed.run.path)
+        cells = {**one.cells, "id": packed.variant, "changed": ""}  # variables of its shell are the recorder's
+        href = quote(f"{packed.folder}/{packed.run.page.name}") if packed.report else ""
+        name = shlex.quote(f"{packed.folder}/{packed.run.summary.name}")
+        listed.append(one._replace(cells=cells, href=href, name=name))
+    found = package.reference
+    return package.with_page(PAGE, runs_page(listed, found.missing_lines(), found.name, found.created_ns))
 
 
 def _write_missing_pages(folder: Path) -> None:

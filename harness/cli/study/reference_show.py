@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,22 +12,30 @@ import typer
 from harness.cli.options import JsonOption
 from harness.cli.terminal import columns
 from harness.common.errors import WorkError
-from harness.common.format import aligned, amount, duration, metric_text, percent, takes
+from harness.common.format import amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
+from harness.compare.verdict import ChangeVerdict
 from harness.measure import references
-from harness.report.tables.table import WIDTH
+from harness.report.compare.verdicts import verdict_table, verdict_words
+from harness.report.elements import Table
+from harness.report.tables.table import WHOLE, WIDTH, Screen
 from harness.run import when
-from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
+from harness.study.reference.check import (
+    ReferenceChecked,
+    VariantChecked,
+    VariantOutcome,
+    arm_of_reference,
+    with_first_variants,
+)
 from harness.study.reference.collect import Row, rows
-from harness.study.reference.differences import StepTimeChange
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons, reference_named
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.study.reference.check import ReferenceChecked
+    from harness.compare.comparison import Comparison
 
-HEAD = ("variant", "runs", "step", "exposed", "memory", "tokens/s", "lessons")
+HEAD = ("variant", "runs", "step", "difference", "verdict", "exposed", "memory", "tokens/s", "lessons")
 
 
 def show_command(
@@ -39,10 +47,12 @@ def show_command(
         return _list(as_json)
     folder = references.reference_folder(name)
     found = references.read_reference(folder)
-    table = rows(folder, found)
+    table, compared = rows(folder, found), with_first_variants(arm_of_reference(folder, whole=False))
     data = found.model_dump(mode="json", exclude={"variants"})
-    data |= {"folder": str(folder), "variants": [row._asdict() for row in table]}
-    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table)))
+    comparisons = {variant: each.model_dump(mode="json") for variant, each in compared.items()}
+    variants = [row._asdict() | {"comparison": comparisons.get(row.variant)} for row in table]
+    data |= {"folder": str(folder), "variants": variants}
+    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table, compared)))
     return 0
 
 
@@ -75,15 +85,20 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _shown(found: references.Reference, folder: Path, table: list[Row]) -> list[str]:
+def _shown(
+    found: references.Reference, folder: Path, table: list[Row], compared: Mapping[str, Comparison]
+) -> list[str]:
+    shown = Table("", HEAD, [_cells(row, compared.get(row.variant)) for row in table])
     lines = [
         f"{found.name}: {found.variants_from}, recorded {when(found.created_ns)} on {found.site}",
         f"  {folder}",
         *(f"  {_made_with(each)}" for each in found.environments),
         "",
-        *aligned([HEAD, *map(_cells, table)], {0, len(HEAD) - 1}),
+        *Screen(columns(WHOLE)).block(shown, ("tokens/s", "memory", "exposed")),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
+        "difference: of the mean step to the first variant of the same exercise; not comparable if hardware, software, "
+        "the model, the sequence length or the tokens of a step differ.",
         *["step of exercise 0: what its largest messages took."] * any(v.asked.exercise == 0 for v in found.variants),
     ]
     lines += found.missing_lines()
@@ -101,11 +116,13 @@ def _made_with(each: references.Environment) -> str:
     return f"{hardware.device}{cores}; {versions}{container}{commit}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, compared: Comparison | None) -> tuple[str, ...]:
     return (
         row.variant,
         str(row.runs),
         duration(row.step_ns),
+        "" if compared is None else compared.change,
+        "" if compared is None else verdict_words(compared),
         percent(row.exposed_communication_share),
         amount(row.peak_memory_bytes),
         amount(row.tokens_per_s, "").strip(),
@@ -136,7 +153,6 @@ def check_command(
     return found.exit_code
 
 
-WIDEST = 10  # an interval whose ends differ by more says nothing
 MOST_CHANGED = 6  # metrics in words; --json has all
 
 
@@ -144,7 +160,12 @@ def lines_of(found: ReferenceChecked, reasons: list[str], width: int) -> Iterato
     """The verdict first, then each variant, then what likely moved them."""
     yield from wrap(f"{found.outcome.value}: {_heading(found)}", width)
     yield ""
-    for each in sorted(found.variants, key=lambda v: -list(VariantOutcome).index(v.outcome)):
+    ordered = sorted(found.variants, key=lambda v: -list(VariantOutcome).index(v.outcome))
+    times = [(_name(each), each.time) for each in ordered if each.time is not None]
+    shown = verdict_table(times, (found.reference, found.new), "Mean step, geometric mean of the runs", "variant")
+    yield from Screen(width).block(shown)
+    yield from [""] * bool(times)
+    for each in ordered:
         yield from _variant(each, width)
     if found.missing:
         yield from wrap(f"not in {found.new}: {', '.join(found.missing)}", width, subsequent_indent="  ")
@@ -171,46 +192,31 @@ def _heading(found: ReferenceChecked) -> str:
     return f"{found.new} compared with the reference {found.reference} ({said})"
 
 
+def _name(each: VariantChecked) -> str:
+    return each.variant if each.new == each.variant else f"{each.new} ({each.variant})"
+
+
 def _variant(each: VariantChecked, width: int) -> Iterator[str]:
-    name = each.variant if each.new == each.variant else f"{each.new} ({each.variant})"
-    parts = [*each.problems, *(_time(each) if each.time else []), *_changed(each)]
+    parts = [*each.problems, *_time(each), *_changed(each)]
     text = "; ".join(parts) or ("nothing moved" if each.runs[1] else "as recorded")
-    yield from wrap(f"{each.outcome.value}: {name}: {text}", width, subsequent_indent="  ")
+    yield from wrap(f"{each.outcome.value}: {_name(each)}: {text}", width, subsequent_indent="  ")
 
 
 def _time(each: VariantChecked) -> Iterator[str]:
-    time = each.time
-    assert time is not None
-    yield f"{_step(time)}{_interval(time, each.runs)}"
-    if time.verdict is StepTimeChange.UNKNOWN:
-        yield time.why
-    if time.verdict in (StepTimeChange.SLOWER, StepTimeChange.FASTER) and each.part is not None:
+    """Why the step is not judged, or which part of it changed."""
+    if each.time is None:
+        return
+    if each.time.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE):
+        yield each.time.why
+    if each.time.verdict.is_change and each.part is not None:
         part, ns = each.part
-        yield f"mostly {part}, {'+' if ns > 0 else '−'}{duration(abs(ns))} a step"
-
-
-def _step(time: StepTime) -> str:
-    steps = f"{duration(time.stored_ns)} → {duration(time.new_ns)}"
-    arguments = {
-        StepTimeChange.SLOWER: f"a step takes {takes(time.ratio)}",
-        StepTimeChange.FASTER: f"a step takes {takes(time.ratio)}",
-        StepTimeChange.SAME: f"a step takes as long as before ({time.ratio:.2f} times)",
-        StepTimeChange.UNKNOWN: f"step time is {time.ratio:.2f} times that of the reference",
-    }
-    return f"{arguments[time.verdict]}, {steps}"
-
-
-def _interval(time: StepTime, runs: tuple[int, int]) -> str:
-    counted = f"{runs[0]} and {runs[1]} run{'s' * (max(runs) > 1)}"
-    if time.low is None or time.high is None or time.high > WIDEST * time.low:
-        return f" ({counted})"
-    return f" (95 % interval {time.low:.2f} to {time.high:.2f}, {counted})"
+        yield f"a step is {each.time.verdict.value}, mostly {part}, {'+' if ns > 0 else '−'}{duration(abs(ns))} a step"
 
 
 def _changed(each: VariantChecked) -> Iterator[str]:
     for change in each.changed[:MOST_CHANGED]:
         stored, new = (
-            "none" if value is None else metric_text(f"a.{change.name}", value) for value in (change.stored, change.new)
+            "none" if value is None else metric_text(f"a.{change.name}", value) for value in (change.a, change.b)
         )
         yield f"{change.name} {stored} → {new}"
     if len(each.changed) > MOST_CHANGED:

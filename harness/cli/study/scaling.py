@@ -20,7 +20,7 @@ from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep
 from harness.study.sweeps.stored import all_series, stored_request
 
 if TYPE_CHECKING:
-    from harness.analysis.scaling import Size
+    from harness.compare.points import Size
     from harness.study.series.runner import SeriesOutcome
     from harness.study.sweeps.axes import Sweep
 
@@ -120,7 +120,7 @@ def _own(script: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments) -> int:
-    from harness.analysis.scaling import what_limits
+    from harness.compare.points import what_limits
     from harness.report.sweeps import plot_scaling, write_scaling_csv
     from harness.study.sweeps.results import measured_runs, sizes
 

@@ -44,7 +44,7 @@ from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sw
 from harness.study.sweeps.expand import Expanded, expand
 
 if TYPE_CHECKING:
-    from harness.analysis.scaling import PointValues
+    from harness.compare.points import PointValues
     from harness.experiment.exercises import Experiment
     from harness.study.series.runner import SeriesOutcome
     from harness.study.sweeps.results import Results

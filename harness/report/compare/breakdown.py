@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.compare import Comparison, Ratio
 from harness.analysis.device_time import with_known
 from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.metrics import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
 from harness.common.format import duration, percent, rate
-from harness.report.compare.tables import ONE_RUN_EACH, conclusion, doubts, letter, others
-from harness.report.elements import Figure, Section, Table, table
+from harness.compare.summaries import SummaryDifferences
+from harness.compare.verdict import Interval
+from harness.report.compare.tables import ONE_RUN_EACH, doubts, letter, others
+from harness.report.compare.verdicts import verdict_table, verdict_words
+from harness.report.elements import Figure, Section, Table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json
 from harness.report.tables.efficiency import METRICS, efficiency_label
@@ -44,7 +46,9 @@ class StepParts:
         return sum(self.parts.values())
 
 
-def steps_in_parts(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> list[StepParts]:
+def steps_in_parts(
+    labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[SummaryDifferences]
+) -> list[StepParts]:
     """The parts of every run with a trace: per step, or per 1,000 tokens if the runs' steps differ in size."""
     per_token, found = is_per_token(summaries, pairs), []
     for i, (label, s) in enumerate(zip(labels, summaries, strict=True)):
@@ -54,7 +58,7 @@ def steps_in_parts(labels: Sequence[str], summaries: Sequence[Summary], pairs: S
     return found
 
 
-def is_per_token(summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> bool:
+def is_per_token(summaries: Sequence[Summary], pairs: Sequence[SummaryDifferences]) -> bool:
     """Whether the runs' steps differ in size and every run's tokens per step are known."""
     return any(p.normalisation == "per token" for p in pairs) and all(map(tokens_per_step, summaries))
 
@@ -156,7 +160,7 @@ def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Tab
     return Table(f"Parts of the median step, {unit}", head, rows)
 
 
-def rows_of(pairs: Sequence[Comparison]) -> list[Scaling]:
+def rows_of(pairs: Sequence[SummaryDifferences]) -> list[Scaling]:
     """The places in their series of all compared runs, the base's first."""
     return [pairs[0].scaling[0], *(pair.scaling[1] for pair in pairs)]
 
@@ -209,7 +213,7 @@ def _scaling_notes(names: Sequence[str], rows: Sequence[Scaling]) -> Iterator[st
         yield f"Computation scalability is not known for {of}: {reason}"
 
 
-def steps_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> Section:
+def steps_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[SummaryDifferences]) -> Section:
     """Distributions beside ratios, and the ratios' numbers."""
     times = [(i, label, durations_ms(s)) for i, (label, s) in enumerate(zip(labels, summaries, strict=True))]
     known = [run for run in times if run[2]]
@@ -220,16 +224,15 @@ def steps_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
         for i, (other, pair) in enumerate(others(pairs), 1)
         if pair.step_time is not None
     ]
-    rows = [
-        [other, pair.normalisation, duration(r.a_ns), duration(r.b_ns), f"{r.steps_a} and {r.steps_b}",
-         f"{r.ratio:.3f}", f"{r.low:.3f} to {r.high:.3f}", conclusion(r, other, bool(pair.doubts))]
-        for _, other, pair, r in ratios
-    ]  # fmt: skip
-    head = ("run", "", "median of a", "of this run", "steps", "ratio", "95 % interval", "")
-    figures = [_boxes(known), *([_ratios([(i, labels[i], r) for i, _, _, r in ratios])] if ratios else [])]
+    rows = [(f"{other}, {pair.normalisation}", step) for _, other, pair, step in ratios]
+    intervals = [
+        (i, labels[i], step.interval, verdict_words(step)) for i, _, _, step in ratios if step.interval is not None
+    ]
+    figures = [_boxes(known), *([_ratios(intervals)] if intervals else [])]
     periods = any(pair.periods for pair in pairs)
     what = "period" if periods else "step time"
-    tables = table(f"Median {what}, and the ratio with its bootstrap interval", head, rows, left=2)
+    caption = f"Median {what}, and its difference to a's with half of the bootstrap interval"
+    tables = [verdict_table(rows, ("a", "this run"), caption, "run")] if rows else []
     one_each = [] if periods else [ONE_RUN_EACH]
     lead = " ".join([*one_each, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))]) if ratios else ""
     return Section("steps", "Periods of a kernel" if periods else "Step time", lead, figures, tables)
@@ -261,7 +264,7 @@ def _whisker(times: Sequence[float]) -> float:
     return max(t for t in times if t <= third + _FAR * (third - first))
 
 
-def _ratios(ratios: Sequence[tuple[int, str, Ratio]]) -> Figure:
+def _ratios(ratios: Sequence[tuple[int, str, Interval, str]]) -> Figure:
     data = [
         {
             "type": "scatter",
@@ -276,14 +279,14 @@ def _ratios(ratios: Sequence[tuple[int, str, Ratio]]) -> Figure:
             },
             "hovertemplate": f"%{{y}}: %{{x:.3f}}, {r.low:.3f} to {r.high:.3f}<extra></extra>",
         }
-        for i, label, r in ratios
+        for i, label, r, _ in ratios
     ]  # fmt: skip
-    low, high = min(1.0, *(r.low for *_, r in ratios)), max(1.0, *(r.high for *_, r in ratios))
+    low, high = min(1.0, *(r.low for _, _, r, _ in ratios)), max(1.0, *(r.high for _, _, r, _ in ratios))
     room = 0.08 * (high - low)
     x = plotly_json.axis("median step / median step of a (ratio)", range=[low - room, high + room])
     shapes = [plotly_json.upright(1, "#888888", "dash", 1.5)]
     words = "Ratio of the median step time to a's, with its 95 % interval: " + "; ".join(
-        f"{label} {r.ratio:.3f} ({r.low:.3f} to {r.high:.3f}), {r.verdict}" for _, label, r in ratios
+        f"{label} {r.ratio:.3f} ({r.low:.3f} to {r.high:.3f}), {verdict}" for _, label, r, verdict in ratios
     )
     axes = plotly_json.layout(x, plotly_json.NAMES, showlegend=False, shapes=shapes)
     return Figure("step-ratios", words + ".", data, axes, max(200, 130 + 46 * len(ratios)))

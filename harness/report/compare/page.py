@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.common.format import middle
+from harness.compare.summaries import SummaryDifferences
 from harness.explain.answer import Diagnosis
 from harness.measure.page_data import ProcessTrack
 from harness.report.compare import breakdown, tables
+from harness.report.compare.verdicts import interval_text, verdict_text
 from harness.report.elements import Page, Section, Table, table
 from harness.report.page.compose import docs_from, render_page
 from harness.report.timeline.encode import pack_to_fit
@@ -110,7 +111,7 @@ class Compared:
 
     names: Sequence[str]
     summaries: Sequence[Summary]
-    pairs: Sequence[Comparison]
+    pairs: Sequence[SummaryDifferences]
 
     @property
     def labels(self) -> list[str]:
@@ -162,17 +163,15 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
     )
 
 
-def _sentence(letter: str, pair: Comparison, why: str) -> str:
-    ratio = pair.step_time
-    if ratio is None:
+def _sentence(letter: str, pair: SummaryDifferences, why: str) -> str:
+    step = pair.step_time
+    if step is None:
         return f"{letter}: the step time of a or of {letter} was not recorded."
-    interval = f"(95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
+    ratio = f"{letter} / a is {interval_text(step, 'periods' if pair.periods else 'steps')}"
     if pair.periods:
-        takes = f"{letter}: its median period takes {ratio.ratio:.3f} × a's {interval}."
-        return f"{takes} Nothing marks the steps of these traces, so there is no verdict on steps."
-    concluded = tables.conclusion(ratio, letter, bool(pair.doubts))
-    text = f"{concluded}; {letter} / a is {ratio.ratio:.3f} {interval}."
-    return f"{text} {why}".rstrip() if tables.is_clear(ratio) else f"{letter}: {text}"
+        return f"{letter}: {ratio}. Nothing marks the steps of these traces, so there is no verdict on steps."
+    text = f"{letter}: {verdict_text(step, doubtful=bool(pair.doubts))}; {ratio}."
+    return f"{text} {why}".rstrip() if step.excludes_no_change else text
 
 
 def _quality(compared: Compared, undrawn: str) -> Section:

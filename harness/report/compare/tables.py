@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from string import ascii_lowercase
 
-from harness.analysis.change import MovedStatistic, What
-from harness.analysis.compare import Comparison, MetricChange, Ratio
 from harness.analysis.labels import cause_word
 from harness.analysis.metrics import IDLE_LABEL
 from harness.analysis.summary import Summary
-from harness.common.format import duration, metric_text, per_step, percent, rate, short, takes
+from harness.common.format import duration, metric_text, per_step, percent, rate, short
 from harness.common.paths import PROGRAM
+from harness.compare.moved import MovedStatistic, What
+from harness.compare.summaries import MetricChange, SummaryDifferences
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json, plots
@@ -22,7 +22,7 @@ from harness.report.tables.efficiency import pace_sentences
 from harness.report.tables.table import setting
 from harness.report.tables.time import kind_label
 
-Pairs = Sequence[Comparison]
+Pairs = Sequence[SummaryDifferences]
 
 SHOWN_KERNELS = 12
 _BARE = frozenset({"tokens_per_s", "energy_joules"})  # their labels hold the unit
@@ -51,7 +51,7 @@ def letters(pairs: Pairs) -> list[str]:
     return [letter(i) for i in range(len(pairs) + 1)]
 
 
-def others(pairs: Pairs) -> list[tuple[str, Comparison]]:
+def others(pairs: Pairs) -> list[tuple[str, SummaryDifferences]]:
     """The letter of every run but the base, with its comparison to the base."""
     return list(zip(letters(pairs)[1:], pairs, strict=True))
 
@@ -108,7 +108,7 @@ def collective_kinds(pairs: Pairs) -> list[str]:
     return [n.removesuffix("_count") for n in _names(pairs) if n.endswith("_count")]
 
 
-def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> list[tuple[str, ...]]:
+def kernel_rows(comparison: SummaryDifferences, other: str, most: int, width: int) -> list[tuple[str, ...]]:
     """Kernels that only one of the two runs launched, the longest first."""
     shown = comparison.kernels[:most]
     return [
@@ -117,7 +117,7 @@ def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> li
     ]
 
 
-def precision_table(comparison: Comparison, other: str) -> Table:
+def precision_table(comparison: SummaryDifferences, other: str) -> Table:
     """Kinds of work whose precision differs between the two runs."""
     rows = [(p.kind, p.precision, percent(p.share_a), percent(p.share_b)) for p in comparison.precisions]
     caption = f"Precision that changed from a to {other}, share of the kind's time"
@@ -135,23 +135,9 @@ def _lettered(pairs: Pairs, of_each: Sequence[Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(re.sub("^b: ", f"{other}: ", text) for other, text in every))
 
 
-def conclusion(ratio: Ratio, other: str, doubtful: bool = False) -> str:
-    text = f"{other}'s steps take {takes(ratio.ratio)}" if is_clear(ratio) else ratio.verdict
-    return f"{text}{', doubtful' * (doubtful and not ratio.verdict.startswith('no verdict'))}"
-
-
 def doubts(pairs: Pairs) -> list[str]:
     """Every reason to doubt a run's times once, with the run's letter."""
     return _lettered(pairs, [pair.doubts for pair in pairs])
-
-
-def is_clear(ratio: Ratio) -> bool:
-    return ratio.verdict in ("slower", "faster")
-
-
-def medians(comparison: Comparison, ratio: Ratio) -> str:
-    per = "" if comparison.normalisation == "per step" else " per token"
-    return f"{duration(ratio.a_ns)}{per} → {duration(ratio.b_ns)}{per}"
 
 
 def in_every_run(pairs: Pairs, name: str) -> list[float | None]:
@@ -182,7 +168,7 @@ def _times(pairs: Pairs, name: str) -> Iterator[str]:
         yield f"{rate(change.ratio)}×" if change is not None and seen and change.ratio is not None else ""
 
 
-def moved_section(pairs: Sequence[Comparison]) -> Section:
+def moved_section(pairs: Sequence[SummaryDifferences]) -> Section:
     """Nodes, ranges and kernels of each pair, a table each."""
     tables = [table for other, pair in others(pairs) for table in _tables(pair, other)]
     lead = (
@@ -192,7 +178,7 @@ def moved_section(pairs: Sequence[Comparison]) -> Section:
     return Section("moved", "Largest changes", lead, tables=tables)
 
 
-def _tables(pair: Comparison, other: str) -> list[Table]:
+def _tables(pair: SummaryDifferences, other: str) -> list[Table]:
     found = []
     for what, caption, calls in _KINDS:
         rows = [x for x in pair.moved if x.what == what]
@@ -224,7 +210,7 @@ def signed(ns: float) -> str:
     return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
-def moved_in_short(pair: Comparison, other: str) -> Table:
+def moved_in_short(pair: SummaryDifferences, other: str) -> Table:
     rows = sorted((x for x in pair.moved if x.what != "node"), key=lambda x: -abs(x.by_ns))[:_IN_TERMINAL]
     cells = [(x.what, *row[:4]) for x, row in zip(rows, _rows(rows, 60), strict=True)]
     return Table("", ("", "", "a", other, f"{other} − a"), cells)
@@ -263,7 +249,7 @@ def network_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Sect
     return Section("network", "Network", lead, figures)
 
 
-def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> Section:
+def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[SummaryDifferences]) -> Section:
     """Time per kind of work, per step and rank, and which precision changed."""
     title = "Kernels by kind"
     runs = [(i, each) for i, each in enumerate(summaries) if each.kinds and each.steps.counted]
@@ -280,7 +266,7 @@ def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
     return Section("kinds", title, figures=[figure], tables=[shown for shown in precisions if shown.rows])
 
 
-def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> Section:
+def collectives_section(labels: Sequence[str], pairs: Sequence[SummaryDifferences]) -> Section:
     """Per kind of collective and run: count, bytes and time of a step."""
     title = "Collectives"
     numbers = collective_table(pairs)
@@ -294,7 +280,7 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
     return Section("collectives", title, figures=[figure], tables=[numbers])
 
 
-def kernels_section(pairs: Sequence[Comparison]) -> Section:
+def kernels_section(pairs: Sequence[SummaryDifferences]) -> Section:
     rows = [row for other, pair in others(pairs) for row in kernel_rows(pair, other, _KERNELS, _KERNEL_WIDTH)]
     more = sum(len(pair.kernels) for pair in pairs) - len(rows)
     caption = "The share is of the time of all kernels in the run that launched it"

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 
-from harness.analysis.compare import Comparison
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
+from harness.compare.comparison import Comparison
+from harness.compare.summaries import SummaryDifferences
+from harness.compare.verdict import ChangeVerdict
 from harness.report.compare import breakdown, tables
+from harness.report.compare.verdicts import interval_text, verdict_table
 from harness.report.elements import Table
 from harness.report.first_screen import place_of
 from harness.report.tables.table import WHOLE, WIDTH, Screen, fitted, table
@@ -23,12 +26,11 @@ def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = (), w
     """A column for each run against a. With the runs' summaries also the part of the step that makes the difference."""
     known, names, screen = tables.others(pairs), [pairs[0].a, *(pair.b for pair in pairs)], Screen(width)
     whys = _whys(pairs, summaries, screen)
-    steps = [_step_time(pair, other, screen) + why for (other, pair), why in zip(known, whys, strict=True)]
     blocks = [
         "\n".join(f"{x}: {name}" for x, name in zip(tables.letters(pairs), names, strict=True)),
         _titled("Configuration that differs", tables.configuration_table(pairs), screen)
         or "\n".join(screen.wrapped(_SAME_SETTINGS, "  ")),
-        "\n".join(steps) + _how_sure(pairs, screen),
+        _step_times(known, whys, screen) + _how_sure(pairs, screen),
         _titled("Results", tables.result_table(pairs), screen),
         _efficiency(pairs, summaries, screen),
         _titled("Collectives, per rank and step", tables.collective_table(pairs), screen),
@@ -53,26 +55,43 @@ def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
     return "\n".join([*legend, *screen.block(breakdown.series_table(short, known, rows)), *notes]) + "\n"
 
 
-def _precisions(pair: Comparison, other: str, screen: Screen) -> str:
+def _precisions(pair: SummaryDifferences, other: str, screen: Screen) -> str:
     shown = replace(tables.precision_table(pair, other), head=("", "", "a", other))
     return _titled("Precision that changed, share of the kind's time", shown, screen)
 
 
-def _step_time(comparison: Comparison, other: str, screen: Screen) -> str:
-    ratio = comparison.step_time
-    name = "Period of a kernel" if comparison.periods else "Step time"
-    if ratio is None:
+def _step_times(known: Sequence[tuple[str, SummaryDifferences]], whys: Sequence[str], screen: Screen) -> str:
+    """A table for the runs that are compared in the same way, and below it a line for each."""
+    of_title: dict[str, list[tuple[str, Comparison]]] = {}
+    lines: dict[str, list[str]] = {}
+    for (other, pair), why in zip(known, whys, strict=True):
+        title = _step_title(pair, other)
+        rows, said = of_title.setdefault(title, []), lines.setdefault(title, [])
+        if pair.step_time is not None:
+            rows.append((other, pair.step_time))
+            said.append(_interval(pair, pair.step_time, other, screen) + why)
+    blocks = []
+    for title, rows in of_title.items():
+        other = rows[0][0] if len(rows) == 1 else "this run"
+        shown = verdict_table([("median" if len(rows) == 1 else x, step) for x, step in rows], ("a", other), title)
+        blocks.append("\n".join(screen.block(shown) or screen.wrapped(title)) + "".join(lines[title]))
+    return "\n".join(blocks)
+
+
+def _step_title(pair: SummaryDifferences, other: str) -> str:
+    name = "Period of a kernel" if pair.periods else "Step time"
+    if pair.step_time is None:
         return f"{name}: not recorded in both a and {other}"
-    counted = "periods" if comparison.periods else "steps"
-    text = (
-        f"median {tables.medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
-        f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} {counted}): "
-        f"{tables.conclusion(ratio, other, bool(comparison.doubts))}"
-    )
-    title = f"{name}, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
-    if comparison.periods:
-        title = f"{name}, mean over ranks: the steps are not marked, and a period may be a layer"
-    return "\n".join(screen.wrapped(title, "  ")) + _indented(text, screen)
+    if pair.periods:
+        return f"{name}, mean over ranks: the steps are not marked, and a period may be a layer"
+    return f"{name}, mean over ranks, {pair.normalisation} ({pair.why_normalised})"
+
+
+def _interval(pair: SummaryDifferences, step: Comparison, other: str, screen: Screen) -> str:
+    """The ratio and its interval; why there is no verdict, and whether the recordings put it in doubt."""
+    why = f": {step.verdict.value}: {step.why}" if step.verdict is ChangeVerdict.UNKNOWN else ""
+    text = f"{other} / a {interval_text(step, 'periods' if pair.periods else 'steps')}{why}"
+    return _indented(f"{text}{', doubtful' * bool(pair.doubts)}", screen)
 
 
 def _how_sure(pairs: tables.Pairs, screen: Screen) -> str:
@@ -88,7 +107,7 @@ def _whys(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Screen) -> 
     found = breakdown.steps_in_parts(tables.letters(pairs), summaries, pairs)
     per_token = breakdown.is_per_token(summaries, pairs)
     texts = [
-        breakdown.explained(found, i, per_token) if pair.step_time and tables.is_clear(pair.step_time) else ""
+        breakdown.explained(found, i, per_token) if pair.step_time and pair.step_time.excludes_no_change else ""
         for i, pair in enumerate(pairs, 1)
     ]
     return [_indented(text, screen) for text in texts]
@@ -107,7 +126,7 @@ def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Scree
     return _titled(breakdown.CAPTION, breakdown.series_table(*runs), screen) + notes
 
 
-def _kernels(comparison: Comparison, other: str, screen: Screen) -> str:
+def _kernels(comparison: SummaryDifferences, other: str, screen: Screen) -> str:
     rows = tables.kernel_rows(comparison, other, tables.SHOWN_KERNELS, _KERNEL_WIDTH)
     more = len(comparison.kernels) - len(rows)
     title = f"Kernels that appeared or vanished, {other} against a"

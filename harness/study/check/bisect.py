@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.analysis.bisect import Regression, has_it, least_seen, looks, next_runs, runs_to_tell, size, wrong_step
-from harness.analysis.change import differences, key_of
 from harness.analysis.machine import disturbances
 from harness.analysis.statistics import Effect, Sample, effect
 from harness.common.errors import RequestError
 from harness.common.format import percent, takes
 from harness.common.paths import COMMAND
-from harness.study.check.result import Metric, Question, ResultPart, choose_metric, values
+from harness.compare.arms import differences, key_of
+from harness.compare.comparison import ComparisonPart
+from harness.study.check.result import Metric, Question, choose_metric, values
 from harness.study.check.revisions import NotBuilt, Repository, Revision, git, revision_of
 from harness.study.check.series import ArmFailed, CheckArm, Launch
 
@@ -82,7 +83,7 @@ def series_name(bisect: GitBisect, launch: Launch, build: Sequence[str], inside:
     return f"bisect-{hashlib.sha256(chr(0).join(told).encode()).hexdigest()[:10]}"
 
 
-class Bisected(ResultPart):
+class Bisected(ComparisonPart):
     """A step's answer. size, ratio: of the bad end and of the commit, over the good end, as B / A. runs: of the good
     end and of the commit. wrong_step: the chance of a wrong answer that the number of runs is chosen for."""
 

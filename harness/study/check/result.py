@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from math import exp
-from statistics import geometric_mean
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
-from pydantic import BaseModel, ConfigDict
-
-from harness.analysis.change import ChangeVerdict, JudgedChange, differences, judge, key_of, more_is_worse, unrecorded
-from harness.analysis.compare import settings
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
-from harness.analysis.statistics import CONFIDENCE, POWER, Sample
+from harness.analysis.statistics import Sample
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.format import metric_text, takes
+from harness.common.format import metric_text
 from harness.common.printable import printable
+from harness.compare.arms import Arm, differences, key_of, unrecorded
+from harness.compare.comparison import ArmValue, Comparison, ComparisonPart, Difference, compare_arms, without_verdict
+from harness.compare.summaries import settings
+from harness.compare.verdict import ChangeVerdict, Threshold, more_is_worse
 from harness.study.check.series import CheckArm, MeasuredRun
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
@@ -83,13 +81,7 @@ def lacking(arm: CheckArm, found: Sequence[Value], metric: str) -> list[str]:
 _OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settings that the key has, too
 
 
-class ResultPart(BaseModel):
-    """A piece of the result."""
-
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings", defer_build=True)
-
-
-class RunValue(ResultPart):
+class RunValue(ComparisonPart):
     """One run's number; doubts: what else used the machine while it was measured."""
 
     run: str
@@ -97,51 +89,27 @@ class RunValue(ResultPart):
     doubts: list[str]
 
 
-class ArmValues(ResultPart):
-    """One arm: as it was asked for, its runs, and their geometric mean, since ratios are judged. commit, revision: of
-    the user's repository, with `--rev`; as its whole hash, and as a short one with the first line of its message."""
+class CheckedArm(ArmValue):
+    """One arm: as it was typed, its number (the geometric mean of its runs, since ratios are judged) and its runs.
+    commit, revision: of the user's repository, with `--rev`; as its whole hash, and as a short one with the first line
+    of its message."""
 
-    asked: str
+    runs: list[RunValue]
     commit: str | None = None
     revision: str | None = None
-    runs: list[RunValue]
-    mean: float | None
 
 
-class Differing(ResultPart):
-    """One thing that differs between the arms, or inside of one."""
+class Checked(Comparison):
+    """B against A. next: the command that makes the runs that would tell. next_cost: what those that are missing should
+    cost."""
 
-    name: str
-    a: Any
-    b: Any
-
-
-class Checked(ResultPart):
-    """B against A. ratio: B / A with its 95 % interval. smallest_seen: the smallest change, as a share, that such runs
-    see nine times in ten. run_deviation: of one run, as a share. needed_runs: of each arm, that would tell. next: the
-    command that makes them. next_cost: what those that are missing should cost."""
-
-    schema_version: Literal[1] = 1
-    verdict: ChangeVerdict
-    why: str
-    metric: str
-    worse_is: Literal["more", "less"]
-    fail_above: float
-    a: ArmValues
-    b: ArmValues
-    ratio: float | None
-    low: float | None
-    high: float | None
-    confidence: float = CONFIDENCE
-    smallest_seen: float | None
-    power: float = POWER
-    run_deviation: float | None
-    in_blocks: bool
-    needed_runs: int | None
+    schema_version: Literal[2] = 2
+    a: CheckedArm
+    b: CheckedArm
     next: str | None = None
     next_cost: str | None = None
-    key_differs: list[Differing]
-    asked_differently: list[Differing]
+    key_differs: list[Difference]
+    settings_differ: list[Difference]
     notes: list[str]
 
 
@@ -152,69 +120,58 @@ class Question(NamedTuple):
     metric: str | None = None
     numbers: Sequence[Number] = ()
 
+    @property
+    def threshold(self) -> Threshold:
+        """B fails only if it is worse."""
+        return Threshold(self.fail_above, one_sided=True)
 
-def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
+
+def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
     """B against A; nothing is judged if the runs' hardware or software differs.
     Raises RequestError: there is no such metric, or neither more nor less of it is worse."""
-    metric = choose_metric((a, b), asked.metric, asked.numbers)
-    of_a, of_b = (values(arm, metric.name, asked.numbers) for arm in (a, b))
-    judged = _judged(of_a, of_b, asked.fail_above, metric)
+    metric = choose_metric((a, b), question.metric, question.numbers)
+    of_a, of_b = (values(arm, metric.name, question.numbers) for arm in (a, b))
+    found = _compared((a, of_a), (b, of_b), question, metric)
     keys = [[key_of(run.summary) for run in arm.runs] for arm in (a, b)]
-    differs = differences(*keys)
-    found = judged.found
-    low, high = found.interval if found else (None, None)
-    mean_a, mean_b = _mean(of_a), _mean(of_b)
     notes = [*filter(None, [metric.note]), *a.notes, *b.notes]
     notes += [*lacking(a, of_a, metric.name), *lacking(b, of_b, metric.name)]
     if names := unrecorded(*keys):
         notes.append(f"some runs did not record {', '.join(names)}: it is not known whether these differ")
     notes += _commits(a, b)
-    if not differs:
-        notes += _other_steps(a, b, asked, metric, judged)
+    if differs := differences(*keys):
+        why = "A and B did not run on the same hardware and software"
+        found = without_verdict(found, ChangeVerdict.NOT_COMPARABLE, why)
+    else:
+        notes += _other_steps(a, b, question, found)
     return Checked(
-        verdict=ChangeVerdict.NOT_COMPARABLE if differs else judged.verdict,
-        why="A and B did not run on the same hardware and software" if differs else judged.why,
-        metric=metric.name,
-        worse_is="more" if metric.more_is_worse else "less",
-        fail_above=asked.fail_above,
-        a=_arm(a, of_a, mean_a),
-        b=_arm(b, of_b, mean_b),
-        ratio=found.ratio if found else mean_b / mean_a if mean_a and mean_b else None,
-        low=low,
-        high=high,
-        smallest_seen=found.smallest_seen if found else None,
-        run_deviation=exp(found.deviation) - 1 if found else None,
-        in_blocks=bool(found and found.in_blocks),
-        needed_runs=None if differs else judged.needed,
-        key_differs=[Differing(name=name, a=x, b=y) for name, (x, y) in differs.items()],
-        asked_differently=list(_asked_differently(a, b)),
+        **found.model_dump(exclude={"a", "b"}),
+        a=_arm(found.a, of_a),
+        b=_arm(found.b, of_b),
+        key_differs=[Difference(name=name, a=x, b=y) for name, (x, y) in differs.items()],
+        settings_differ=list(_settings_differ(a, b)),
         notes=notes,
     )
 
 
-def _judged(of_a: Sequence[Value], of_b: Sequence[Value], fail_above: float, metric: Metric) -> JudgedChange:
-    if zero := next((each for each in (*of_a, *of_b) if each.value <= 0), None):
-        why = f"{metric.name} is {zero.value:g} in {zero.run.name}, so there is no ratio"
-        return JudgedChange(ChangeVerdict.UNKNOWN, why, None)
-    a, b = ([Sample(each.value, each.run.block) for each in arm] for arm in (of_a, of_b))
-    return judge(a, b, fail_above, metric.more_is_worse)
+def _compared(
+    a: tuple[CheckArm, Sequence[Value]], b: tuple[CheckArm, Sequence[Value]], question: Question, metric: Metric
+) -> Comparison:
+    arm_a, arm_b = (
+        Arm(arm.arguments, [Sample(each.value, each.run.block) for each in of_arm]) for arm, of_arm in (a, b)
+    )
+    return compare_arms(metric.name, arm_a, arm_b, question.threshold, more_is_worse=metric.more_is_worse)
 
 
-def _arm(arm: CheckArm, found: Sequence[Value], mean: float | None) -> ArmValues:
+def _arm(arm: ArmValue, of_arm: Sequence[Value]) -> CheckedArm:
     runs = [
         RunValue(
             run=each.run.name,
             value=each.value,
             doubts=[f"{doubt.what}: {doubt.evidence}" for doubt in disturbances(each.run.summary)],
         )
-        for each in found
+        for each in of_arm
     ]
-    return ArmValues(asked=arm.arguments, runs=runs, mean=mean)
-
-
-def _mean(found: Sequence[Value]) -> float | None:
-    positive = found and all(each.value > 0 for each in found)
-    return geometric_mean(each.value for each in found) if positive else None
+    return CheckedArm(**arm.model_dump(), runs=runs)
 
 
 def _commits(a: CheckArm, b: CheckArm) -> list[str]:
@@ -232,27 +189,27 @@ def _commits(a: CheckArm, b: CheckArm) -> list[str]:
     return found
 
 
-def _asked_differently(a: CheckArm, b: CheckArm) -> Iterator[Differing]:
-    """What was asked, by the first run of each arm."""
+def _settings_differ(a: CheckArm, b: CheckArm) -> Iterator[Difference]:
+    """The settings of the first run of each arm that differ."""
     if not a.runs or not b.runs:
         return
     of_a, of_b = (settings(arm.runs[0].summary) for arm in (a, b))
     for name in dict.fromkeys([*of_a, *of_b]):
         if name not in _OTHER_KEYS and of_a.get(name) != of_b.get(name):
-            yield Differing(name=name, a=of_a.get(name), b=of_b.get(name))
+            yield Difference(name=name, a=of_a.get(name), b=of_b.get(name))
 
 
-def _other_steps(a: CheckArm, b: CheckArm, asked: Question, metric: Metric, judged: JudgedChange) -> list[str]:
+def _other_steps(a: CheckArm, b: CheckArm, question: Question, found: Comparison) -> list[str]:
     """A sentence if only the mean step shows the change: one that affects few of the steps."""
-    if metric.name != STEP:
+    if found.metric != STEP or found.verdict is ChangeVerdict.WORSE:
         return []
-    of_a, of_b = (values(arm, MEAN_STEP, ()) for arm in (a, b))
-    of_means = _judged(of_a, of_b, asked.fail_above, Metric(MEAN_STEP, True))
-    if of_means.verdict is not ChangeVerdict.WORSE or judged.verdict is ChangeVerdict.WORSE or of_means.found is None:
+    arms = [(arm, values(arm, MEAN_STEP, ())) for arm in (a, b)]
+    of_means = _compared(arms[0], arms[1], question, Metric(MEAN_STEP, True))
+    if of_means.verdict is not ChangeVerdict.WORSE:
         return []
     return [
-        f"B's mean step takes {takes(of_means.found.ratio)}, its interval is above 1; the median step is not worse: "
-        f"some steps take longer, most do not; --metric {MEAN_STEP} judges that"
+        f"B's mean step is worse ({of_means.change}); the median step is not: some steps take longer, most do not; "
+        f"--metric {MEAN_STEP} judges that"
     ]
 
 
@@ -270,7 +227,7 @@ def as_markdown(checked: Checked, lines: Sequence[str]) -> str:
 
 def as_junit(checked: Checked, lines: Sequence[str]) -> str:
     """One test: it failed if B is worse, and is skipped if that cannot be told."""
-    name = " against ".join(arm.revision or arm.asked for _, arm in reversed(_both(checked)))
+    name = " against ".join(arm.revision or arm.name for _, arm in reversed(_both(checked)))
     counts = {
         "tests": 1,
         "failures": int(checked.verdict is ChangeVerdict.WORSE),
@@ -288,13 +245,13 @@ def as_junit(checked: Checked, lines: Sequence[str]) -> str:
     return written.decode() + "\n"
 
 
-def _both(checked: Checked) -> list[tuple[str, ArmValues]]:
+def _both(checked: Checked) -> list[tuple[str, CheckedArm]]:
     return [("A", checked.a), ("B", checked.b)]
 
 
-def _row(letter: str, arm: ArmValues, checked: Checked) -> list[str]:
-    mean = "–" if arm.mean is None else metric_text(checked.metric, arm.mean)
-    return [letter, _escaped(arm.revision or arm.asked), str(len(arm.runs)), mean]
+def _row(letter: str, arm: CheckedArm, checked: Checked) -> list[str]:
+    mean = "–" if arm.value is None else metric_text(checked.metric, arm.value)
+    return [letter, _escaped(arm.revision or arm.name), str(arm.n), mean]
 
 
 def _escaped(text: str) -> str:

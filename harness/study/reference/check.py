@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from harness.analysis.change import differences
 from harness.analysis.summary import problem_texts
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
+from harness.compare.arms import Arm, differences
+from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
+from harness.compare.summaries import INCOMPARABLE
+from harness.compare.verdict import ChangeVerdict
 from harness.measure.references import (
     INJECTED,
     Environment,
@@ -30,7 +32,7 @@ from harness.measure.references import (
 from harness.run import Run
 from harness.run.mystery import is_hidden
 from harness.study.reference.collect import Collected, collect, judged_ns
-from harness.study.reference.differences import StepTimeChange, changed_metrics, environment_key, grown_part, timed
+from harness.study.reference.differences import changed_metrics, environment_key, grown_part
 from harness.study.reference.variants import damaged_traces, run_here, traces_root
 
 # Findings of a recording that is not whole.
@@ -147,48 +149,18 @@ def other_reference(own: Path, site: str) -> Path | None:
 
 
 class VariantOutcome(str, Enum):
-    """What is said of a variant, the worst last."""
+    """Whether a variant is as it was stored: its step time, its counts and its files. The worst last."""
 
-    SAME = "same"
-    UNKNOWN = "cannot tell"
+    SAME = ChangeVerdict.SAME.value
+    UNKNOWN = ChangeVerdict.UNKNOWN.value
+    NOT_COMPARABLE = ChangeVerdict.NOT_COMPARABLE.value
     MOVED = "moved"
     DAMAGED = "damaged"
 
 
-class CheckPart(BaseModel):
-    """A piece of the result."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-
-class Difference(CheckPart):
-    """One thing that differs; None: not there."""
-
-    name: str
-    stored: Any
-    new: Any
-
-
-class StepTime(CheckPart):
-    """The geometric mean of the runs' mean steps, and the ratio new over stored with its 95 % interval.
-
-    judged: false if hardware or software differ. smallest_seen: the change, as a share, that so many runs show nine
-    times in ten.
-    """
-
-    stored_ns: float
-    new_ns: float
-    ratio: float
-    low: float | None = None
-    high: float | None = None
-    smallest_seen: float | None = None
-    judged: bool
-    verdict: StepTimeChange
-    why: str
-
-
-class VariantChecked(CheckPart):
-    """One variant. runs: stored and new. part: where the step's time changed most, with nanoseconds per step.
+class VariantChecked(ComparisonPart):
+    """One variant. runs: stored and new. time: the new mean step (b) against the stored one (a). part: where the
+    step's time changed most, with nanoseconds per step.
 
     doubts: why the new runs' times are not to be trusted.
     """
@@ -197,34 +169,34 @@ class VariantChecked(CheckPart):
     new: str
     outcome: VariantOutcome
     runs: tuple[int, int]
-    time: StepTime | None = None
-    changed: list[Difference] = []
-    asked: list[Difference] = []
+    time: Comparison | None = None
+    changed: list[Difference] = Field(default_factory=list)
+    settings_differ: list[Difference] = Field(default_factory=list)
     part: tuple[str, float] | None = None
-    problems: list[str] = []
-    doubts: list[str] = []
+    problems: list[str] = Field(default_factory=list)
+    doubts: list[str] = Field(default_factory=list)
 
 
-class ReferenceChecked(CheckPart):
+class ReferenceChecked(ComparisonPart):
     """The whole result. key: differences of hardware and software, with which no time is judged; beside: other
     differences. unmatched: new variants that the reference does not have; missing: the other way round.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     reference: str
     new: str
     outcome: VariantOutcome
     variants: list[VariantChecked]
-    key: list[Difference] = []
-    beside: list[Difference] = []
-    unmatched: list[str] = []
-    missing: list[str] = []
-    traces_absent: list[str] = []
+    key: list[Difference] = Field(default_factory=list)
+    beside: list[Difference] = Field(default_factory=list)
+    unmatched: list[str] = Field(default_factory=list)
+    missing: list[str] = Field(default_factory=list)
+    traces_absent: list[str] = Field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
         """0 the same, 1 moved or damaged, 3 cannot tell; 2 is a wrong request."""
-        return {VariantOutcome.SAME: 0, VariantOutcome.UNKNOWN: 3}.get(self.outcome, 1)
+        return {VariantOutcome.SAME: 0, VariantOutcome.MOVED: 1, VariantOutcome.DAMAGED: 1}.get(self.outcome, 3)
 
 
 def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceChecked:
@@ -245,6 +217,27 @@ def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceChec
         missing=missing,
         traces_absent=stored.traces_absent,
     )
+
+
+def with_first_variants(arm: ReferenceArm) -> dict[str, Comparison]:
+    """The mean step of each variant against the first variant of its exercise; no verdict if another model,
+    sequence length or number of tokens makes a step other work, or if hardware or software differ."""
+    first: dict[object, VariantRuns] = {}
+    found: dict[str, Comparison] = {}
+    for each in arm.variants:
+        base = first.setdefault(each.compared.get("exercise"), each)
+        trusted = each._replace(runs=trusted_runs(each.runs))
+        step = None if base is each else _time(base, trusted, not _differences([(base, each)]))
+        other_work = differing(base.compared, each.compared).keys() & set(INCOMPARABLE)
+        if step is not None and (other_work or _tokens(base) != _tokens(each)):
+            step = without_verdict(step, ChangeVerdict.NOT_COMPARABLE, "a step is other work")
+        if step is not None:
+            found[each.variant] = step
+    return found
+
+
+def _tokens(variant: VariantRuns) -> set[float | None]:
+    return {run.metrics.get("tokens_per_step") for run in variant.runs}
 
 
 def check_alone(stored: ReferenceArm) -> ReferenceChecked:
@@ -291,7 +284,7 @@ def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
         new=new.variant,
         outcome=VariantOutcome.DAMAGED if problems else VariantOutcome.UNKNOWN,
         runs=(len(stored.runs), len(new.runs)),
-        asked=_as_differences(differing(stored.compared, new.compared)),
+        settings_differ=_as_differences(differing(stored.compared, new.compared)),
         problems=problems,
         doubts=list(dict.fromkeys(doubt for run in new.runs for doubt in run.doubts)),
     )
@@ -309,31 +302,20 @@ def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
 
 
 def _outcome(found: VariantChecked) -> VariantOutcome:
-    verdict = found.time.verdict if found.time else StepTimeChange.SAME
-    if found.changed or found.asked or verdict in (StepTimeChange.SLOWER, StepTimeChange.FASTER):
+    verdict = found.time.verdict if found.time else ChangeVerdict.SAME
+    if found.changed or found.settings_differ or verdict.is_change:
         return VariantOutcome.MOVED
-    return VariantOutcome.SAME if verdict is StepTimeChange.SAME else VariantOutcome.UNKNOWN
+    return VariantOutcome(verdict.value)
 
 
-def _time(stored: VariantRuns, new: VariantRuns, same_key: bool) -> StepTime | None:
-    """None: neither arm has a time."""
+def _time(stored: VariantRuns, new: VariantRuns, same_key: bool) -> Comparison | None:
+    """None: an arm has no time."""
     arms = (trusted_runs(stored.runs), new.runs)  # doubts of the new ones are told
-    before, now = ([ns for run in arm if (ns := judged_ns(run))] for arm in arms)
-    found = timed(before, now)
+    before, now = (samples([ns for run in arm if (ns := judged_ns(run))]) for arm in arms)
+    found = compare_arms("mean_step_ns", Arm(stored.variant, before), Arm(new.variant, now))
     if found.ratio is None:
         return None
-    low, high = found.found.interval if found.found else (None, None)
-    return StepTime(
-        stored_ns=geometric_mean(before),
-        new_ns=geometric_mean(now),
-        ratio=found.ratio,
-        low=low,
-        high=high,
-        smallest_seen=found.found.smallest_seen if found.found else None,
-        judged=same_key,
-        verdict=found.moved if same_key else StepTimeChange.UNKNOWN,
-        why=found.why if same_key else "hardware or software differ: no verdict",
-    )
+    return found if same_key else without_verdict(found, ChangeVerdict.NOT_COMPARABLE, "hardware or software differ")
 
 
 def _differences(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Difference]:
@@ -353,4 +335,4 @@ def _beside(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Difference
 
 
 def _as_differences(found: Mapping[str, tuple[Any, Any]]) -> list[Difference]:
-    return [Difference(name=name, stored=stored, new=new) for name, (stored, new) in found.items()]
+    return [Difference(name=name, a=stored, b=new) for name, (stored, new) in found.items()]

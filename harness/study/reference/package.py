@@ -1,7 +1,4 @@
-"""The pages of a packaged reference: an index of its variants and lessons, and the answer to each lesson.
-
-Every link is relative and leads into the package, so that it works offline. Writes no file.
-"""
+"""The archive of a reference: its stored numbers, and of its runs reports, summaries and traces."""
 
 from __future__ import annotations
 
@@ -10,200 +7,18 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import RequestError
-from harness.common.format import amount, duration, percent, shown_in_page, without_scripts
-from harness.common.paths import COMMAND, TEMPLATES
-from harness.common.printable import printable_lines
 from harness.common.walk import Walk
 from harness.measure.references import INDEX, Reference, StoredRun, read_reference, read_runs, variant_file
-from harness.measure.references import Environment as MadeWith
-from harness.run import Run, disk_error, when
-from harness.study.lessons import MARKS, Lesson, RelationOutcome, because, decide, load_lesson, numbers_text
-from harness.study.reference.collect import Row, StoredArm, lessons_of, on_gpu, rows, stored_pair
-from harness.study.reference.variants import damaged_traces, list_names, load_list, run_here, traces_root
+from harness.run import Run, disk_error
+from harness.study.reference.variants import damaged_traces, run_here, traces_root
 from harness.traces.progress import OnProgress
-
-
-class TraceLink(NamedTuple):
-    name: str
-    href: str
-
-
-class RunLinks(NamedTuple):
-    """What the package has of a run; report: None if it has no page."""
-
-    report: str | None
-    traces: list[TraceLink]
-
-
-class PageArm(NamedTuple):
-    letter: str
-    variant: str
-    command: str
-    report: str | None
-
-
-class PageAnswer(NamedTuple):
-    mark: str
-    says: str
-    numbers: str
-    why: str
-
-
-@dataclass(frozen=True)
-class PageLesson:
-    """A lesson on the index page, and its own page."""
-
-    name: str
-    title: str
-    question: str
-    hints: list[str]
-    arms: list[PageArm]
-    answers: list[PageAnswer]
-    because: list[str]
-
-    @property
-    def href(self) -> str:
-        """Of its page, from the index."""
-        return f"lessons/{quote(self.name)}.html"
-
-
-@dataclass(frozen=True)
-class ReferencePage:
-    """The index page's content, without HTML. rows: the variants, and what the package has of their runs."""
-
-    name: str
-    title: str
-    lead: str
-    site: str
-    recorded: str
-    rows: list[tuple[Row, Sequence[RunLinks]]]
-    lessons: list[PageLesson]
-    environments: list[list[tuple[str, str]]]
-    missing: str
-
-
-Links = Mapping[str, Sequence[RunLinks]]
-
-
-def compose(folder: Path, reference: Reference, title: str, links: Links) -> ReferencePage:
-    """The content of a reference's pages. links: per variant, for each of its runs.
-    Raises WorkError: a file of the reference is damaged."""
-    lacking = ", ".join(reference.missing)
-    count = len(reference.variants)
-    answered = lessons_of(reference)
-    lessons = [load_lesson(name) for name in answered]
-    shown = [
-        row._replace(lessons=tuple(name for name in row.lessons if name in answered)) for row in rows(folder, reference)
-    ]
-    return ReferencePage(
-        name=reference.name,
-        title=title,
-        lead=f"{count} variant{'s' * (count != 1)}, each a command that can be run again.",
-        site=reference.site,
-        recorded=when(reference.created_ns),
-        rows=[(row, links[row.variant]) for row in shown],
-        lessons=[_lesson(folder, reference, lesson, links) for lesson in lessons],
-        environments=[list(_facts(each)) for each in reference.environments],
-        missing=f"Not recorded: {lacking}." if lacking else "",
-    )
-
-
-def pages(page: ReferencePage) -> dict[str, str]:
-    """Path in the package -> HTML."""
-    index = _environment().get_template("reference/index.html.j2")
-    answer = _environment().get_template("reference/lesson.html.j2")
-    look = {"style": _style(), "policy": without_scripts(_style())}
-    found = {"index.html": index.render(page=page, command=COMMAND, **look)}
-    for lesson in page.lessons:
-        found[f"lessons/{lesson.name}.html"] = answer.render(page=page, lesson=lesson, **look)
-    return found
-
-
-def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> PageLesson:
-    pair = stored_pair(folder, reference, whole)
-    lesson = whole.here(cpu=not on_gpu(reference))
-    arms = pair[0].arm, pair[1].arm
-    answers = [
-        PageAnswer(
-            MARKS[one.outcome],
-            one.relation.says,
-            numbers_text(one),
-            "" if one.outcome is RelationOutcome.HOLDS else f"{one.outcome.value}: {one.why}",
-        )
-        for one in decide(whole, *arms)
-    ]
-    return PageLesson(
-        name=lesson.name,
-        title=lesson.title,
-        question=lesson.question.strip(),
-        hints=lesson.hints,
-        arms=[_arm(letter, arm, links) for letter, arm in zip("ab", pair, strict=True)],
-        answers=answers,
-        because=because(whole, *arms).strip().split("\n\n"),
-    )
-
-
-def _arm(letter: str, arm: StoredArm, links: Links) -> PageArm:
-    report = next((run.report for run in links[arm.variant.name] if run.report), None)
-    return PageArm(letter, arm.variant.name, arm.variant.command, report)
-
-
-def _facts(made: MadeWith) -> Iterator[tuple[str, str]]:
-    hardware = made.hardware
-    yield "site", made.site
-    yield "device", hardware.device + (f", {hardware.cores} cores" if hardware.cores else "")
-    yield from (made.software | made.tools).items()
-    if made.container:
-        yield "container", f"sha256 {made.container}"
-    if made.commit:
-        yield "harness", made.commit
-
-
-def with_code(text: str) -> Markup:
-    """A lesson's text as HTML, escaped; what stands between backquotes is code.
-
-    >>> with_code("`peak memory` < 2 GB")
-    Markup('<code>peak memory</code> &lt; 2 GB')
-    """
-    parts = printable_lines(text).split("`")
-    if len(parts) % 2 == 0:  # a backquote without another is a character
-        return escape("`".join(parts))
-    code = Markup("<code>{}</code>")
-    return Markup("").join(code.format(part) if i % 2 else escape(part) for i, part in enumerate(parts))
-
-
-@cache
-def _environment() -> Environment:
-    found = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=True,
-        finalize=shown_in_page,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters |= {"with_code": with_code, "duration": duration, "percent": percent, "amount": amount}
-    return found
-
-
-@cache
-def _style() -> Markup:
-    parts = TEMPLATES / "report" / "page.css", TEMPLATES / "reference" / "reference.css"
-    return Markup("").join(Markup(part.read_text(encoding="utf-8")) for part in parts)
-
 
 _PARAVER = (".prv", ".pcf", ".row")
 _PRIVATE = ("user", "submit_host")  # of a summary's run
@@ -220,12 +35,27 @@ class Entry(NamedTuple):
         return self.content.stat().st_size if isinstance(self.content, Path) else len(self.content)
 
 
+class PackedRun(NamedTuple):
+    """A run that the archive has. folder: its folder inside. report: its page is there."""
+
+    variant: str
+    run: Run
+    folder: str
+    report: bool
+
+
 class Package(NamedTuple):
     """What an archive will hold. without_report: variants of which a run has no page, or is not on this machine."""
 
     reference: Reference
     entries: list[Entry]
+    runs: list[PackedRun]
     without_report: list[str]
+
+    def with_page(self, name: str, text: str) -> Package:
+        """The archive with a page at its top."""
+        entries = sorted([*self.entries, Entry(name, text.encode())], key=lambda entry: entry.path)
+        return self._replace(entries=entries)
 
 
 def runs_of(folder: Path, with_traces: bool = False) -> dict[str, list[Run | None]]:
@@ -246,25 +76,17 @@ def plan_package(folder: Path, with_traces: bool) -> Package:
     reference = read_reference(folder)
     entries = [Entry(INDEX, folder / INDEX)]
     entries += [Entry(f"variants/{v.name}.json", variant_file(folder, v.name)) for v in reference.variants]
-    links: dict[str, list[RunLinks]] = {}
+    packed: list[PackedRun] = []
     without: list[str] = []
     for variant, runs in runs_of(folder, with_traces).items():
-        links[variant] = []
         for number, run in enumerate(runs, 1):
-            own = [] if run is None else list(_files(run, f"runs/{variant}/{number}", with_traces))
-            entries += own
-            links[variant].append(_links(own))
-        if any(link.report is None for link in links[variant]):
+            if run is not None:
+                inside = f"runs/{variant}/{number}"
+                packed.append(PackedRun(variant, run, inside, run.page.is_file()))
+                entries += _files(run, inside, with_traces)
+        if any(run is None or not run.page.is_file() for run in runs):
             without.append(variant)
-    entries += _pages(folder, reference, links)
-    return Package(reference, sorted(entries, key=lambda entry: entry.path), without)
-
-
-def _pages(folder: Path, reference: Reference, links: Links) -> list[Entry]:
-    known = reference.variants_from in list_names()
-    title = load_list(reference.variants_from).title if known else reference.variants_from
-    made = pages(compose(folder, reference, title, links))
-    return [Entry(path, text.encode()) for path, text in made.items()]
+    return Package(reference, sorted(entries, key=lambda entry: entry.path), packed, without)
 
 
 def _files(run: Run, inside: str, with_traces: bool) -> Iterator[Entry]:
@@ -286,16 +108,6 @@ def _without_names(summary: Path) -> bytes:
         path = Path(source["path"])
         source["path"] = f"{path.parent.name}/{path.name}"
     return (json.dumps(content, indent=1) + "\n").encode()
-
-
-def _links(files: list[Entry]) -> RunLinks:
-    report = next((quote(entry.path) for entry in files if entry.path.endswith("/report.html")), None)
-    traces = [
-        TraceLink(Path(entry.path).name, quote(entry.path))
-        for entry in files
-        if not entry.path.endswith((".html", "/summary.json", ".pcf", ".row"))
-    ]
-    return RunLinks(report, traces)
 
 
 def write_package(package: Package, file: Path, progress: OnProgress) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
+from harness.compare.comparison import Difference
 from harness.measure.references import (
     INDEX,
     INJECTED,
@@ -20,7 +21,6 @@ from harness.measure.references import (
 )
 from harness.run import find_run
 from harness.study.reference.check import (
-    Difference,
     ReferenceChecked,
     VariantOutcome,
     arm_of_reference,
@@ -45,8 +45,8 @@ def likely_reasons(checked: ReferenceChecked) -> list[str]:
 
 def _reasons(checked: ReferenceChecked) -> Iterator[str]:
     for each in checked.variants:
-        for asked in each.asked:
-            yield f"{each.new} has {asked.name} {_text(asked.new)}, the reference {_text(asked.stored)}"
+        for setting in each.settings_differ:
+            yield f"{each.new} has {setting.name} {_text(setting.b)}, the reference {_text(setting.a)}"
     yield from map(_changed, checked.key)
     unsettled = [each for each in checked.variants if each.outcome is not VariantOutcome.SAME]
     for doubt in dict.fromkeys(doubt for each in unsettled for doubt in each.doubts):
@@ -58,7 +58,7 @@ def _reasons(checked: ReferenceChecked) -> Iterator[str]:
 
 def _changed(each: Difference) -> str:
     stored, new = (_text(value)[:_COMMIT_DIGITS] if each.name in ("harness", "container", "machine") else _text(value)
-                   for value in (each.stored, each.new))  # fmt: skip
+                   for value in (each.a, each.b))  # fmt: skip
     return f"{_WORDS.get(each.name, each.name)}: {stored} → {new}"
 
 

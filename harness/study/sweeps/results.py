@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from harness.analysis.change import more_is_worse
 from harness.analysis.metrics import Metrics, Number, metrics_by_name
-from harness.analysis.scaling import (
+from harness.analysis.scaling import scaling
+from harness.analysis.summary import RecordingVerdict, Summary
+from harness.common.errors import HarnessError, RequestError, nearest_or_list
+from harness.compare.comparison import Comparison
+from harness.compare.points import (
     FACTORS,
     Optimum,
     PointValues,
@@ -16,12 +19,10 @@ from harness.analysis.scaling import (
     Size,
     optimum,
     over_runs,
-    ratio_of,
     repeated,
-    scaling,
+    with_first,
 )
-from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.errors import HarnessError, RequestError, nearest_or_list
+from harness.compare.verdict import more_is_worse
 from harness.experiment.exercises import Own
 from harness.measure.request import load_summary
 from harness.run import Run
@@ -71,6 +72,8 @@ def results(
 ) -> Results:
     """The table of a sweep. settings: by key. show: the metrics of the table. more: metrics that tables add."""
     found, lacking = measured_runs(places, more)
+    judged = _judged({key: [one.metrics for one in found.get(key, [])] for key in settings}, show)
+    compared = with_first(*judged) if judged else {}
     points = [
         PointValues(
             point=key,
@@ -78,20 +81,23 @@ def results(
             runs=[one.run.job_id for one in found[key]],
             values=over_runs([one.metrics for one in found[key]]),
             doubtful=[one.run.job_id for one in found[key] if one.summary.quality.verdict is not RecordingVerdict.GOOD],
+            comparison=compared.get(key),
         )
         for key in settings
         if key in found
     ]
-    return Results(
-        points, _optimum({key: [one.metrics for one in found.get(key, [])] for key in settings}, show), lacking
-    )
+    return Results(points, optimum(*judged) if judged else None, lacking)
 
 
-def _optimum(metrics: Mapping[str, Sequence[Metrics]], show: Sequence[str]) -> Optimum | None:
+def _judged(
+    metrics: Mapping[str, Sequence[Metrics]], show: Sequence[str]
+) -> tuple[str, dict[str, list[float]], bool] | None:
+    """The first metric that is shown and measured, with its values by point, and whether more of it is worse; None: it
+    has no better side."""
     metric = next((name for name in show if any(name in one for runs in metrics.values() for one in runs)), "")
     worse = more_is_worse(metric)
     values = {key: [one[metric] for one in runs if metric in one] for key, runs in metrics.items()}
-    return None if worse is None else optimum(metric, values, worse)
+    return None if worse is None else (metric, values, worse)
 
 
 def refuse_unmeasured(metric: str, points: Sequence[PointValues]) -> None:
@@ -108,33 +114,42 @@ def sizes(found: Mapping[str, Sequence[Measured]], settings: Mapping[str, Settin
     unit = _unit([one for _, runs in measured for one in runs])
     speeds = {key: [speed for one in runs if (speed := _speed(one, unit))] for key, runs in measured}
     scaled = _scaled(measured)
-    least = measured[0][1][0].summary.world_size or 1 if measured else 1
+    counts = {key: runs[0].summary.world_size or 1 for key, runs in measured}
+    of_device = {key: [speed / counts[key] for speed in of_size] for key, of_size in speeds.items()}
+    smallest_is_known = bool(measured and speeds[measured[0][0]])
+    compared = with_first("throughput_of_a_device", of_device, more_is_worse=False) if smallest_is_known else {}
     rows: list[Size] = []
     for key, runs in measured:
-        devices = runs[0].summary.world_size or 1
         throughput = repeated(speeds[key])
-        speed_up = ratio_of(speeds[key], speeds[measured[0][0]])
+        efficiency = _ratio(compared.get(key))
         if not rows and throughput is not None:
-            speed_up = Repeated(mean=1.0, n=throughput.n)  # itself: exact
+            efficiency = Repeated(mean=1.0, n=throughput.n)  # itself: exact
         rows.append(
             Size(
                 point=key,
                 settings={name: value_text(value) for name, value in settings[key].items()},
-                devices=devices,
+                devices=counts[key],
                 runs=[one.run.job_id for one in runs],
                 unit=unit,
                 throughput=throughput,
-                speed_up=speed_up,
-                efficiency=None if speed_up is None else _over(speed_up, devices / least),
+                speed_up=None if efficiency is None else _times(efficiency, counts[key] / counts[measured[0][0]]),
+                efficiency=efficiency,
+                comparison=compared.get(key),
                 values=over_runs([_factors(one) for one in runs]) | scaled.get(key, {}),
             )
         )
     return rows
 
 
-def _over(value: Repeated, ideal: float) -> Repeated:
-    ends = [None if end is None else end / ideal for end in (value.low, value.high)]
-    return Repeated(mean=value.mean / ideal, n=value.n, low=ends[0], high=ends[1])
+def _ratio(found: Comparison | None) -> Repeated | None:
+    if found is None or found.ratio is None:
+        return None
+    return Repeated(mean=found.ratio, n=min(found.a.n, found.b.n), low=found.low, high=found.high)
+
+
+def _times(value: Repeated, factor: float) -> Repeated:
+    low, high = (None if end is None else factor * end for end in (value.low, value.high))
+    return Repeated(mean=factor * value.mean, n=value.n, low=low, high=high)
 
 
 def _unit(runs: Sequence[Measured]) -> str:

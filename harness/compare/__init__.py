@@ -1,0 +1,1 @@
+"""Comparisons of runs: arms, the comparison of two, one verdict, and what differs between two summaries."""

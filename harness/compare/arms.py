@@ -1,0 +1,80 @@
+"""The arms of a comparison: the numbers of their runs, whether measured now, stored or predicted, and the hardware and
+software with which they were measured. Knows no run on disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from harness.analysis.statistics import Sample
+from harness.analysis.summary import RankTraining, Summary
+
+Key = dict[str, str]
+"""What it is about, in words → what it was. Only what a run recorded."""
+
+
+class Arm(NamedTuple):
+    """One arm. runs: the number of each run. steps: of an arm of one run its steps, if they may judge it. predicted:
+    the ends of the 95 % interval of a prediction, whose number is the only one of `runs`; None: an end is not known.
+    """
+
+    name: str
+    runs: Sequence[Sample]
+    steps: Sequence[float] = ()
+    predicted: tuple[float | None, float | None] | None = None
+
+
+def key_of(summary: Summary) -> Key:
+    """The hardware and software of a run, as far as it recorded them."""
+    found: dict[str, str | None] = {
+        "devices": _devices(summary),
+        "nodes": str(len(summary.hosts)) if summary.hosts else None,
+        "ranks": str(summary.world_size) if summary.world_size else None,
+        "profiler": ", ".join(sorted({source.tool for source in summary.sources})) or "none",
+        "container image": str((summary.run or {}).get("image") or ""),
+        "model": _same(t.model for t in summary.training),
+        "sequence length": _same(str(t.seq_length) for t in summary.training if t.seq_length),
+        "host processor": _same(t.host_cpu for t in summary.training),
+        **_versions(summary.training),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def differences(a: Sequence[Key], b: Sequence[Key]) -> dict[str, tuple[str, str]]:
+    """What differs between any two of the runs: its name → each side's values. What a run did not record does not
+    differ."""
+    names = dict.fromkeys(name for key in (*a, *b) for name in key)
+    of_each = {name: (_values(a, name), _values(b, name)) for name in names}
+    return {
+        name: (" or ".join(in_a), " or ".join(in_b))
+        for name, (in_a, in_b) in of_each.items()
+        if len({*in_a, *in_b}) > 1
+    }
+
+
+def unrecorded(a: Sequence[Key], b: Sequence[Key]) -> list[str]:
+    """What some of the runs recorded and others did not."""
+    every = [*a, *b]
+    names = dict.fromkeys(name for key in every for name in key)
+    return [name for name in names if not all(name in key for key in every)]
+
+
+def _values(keys: Sequence[Key], name: str) -> list[str]:
+    return sorted({key[name] for key in keys if name in key})
+
+
+def _devices(summary: Summary) -> str | None:
+    names = [t.device_name for t in summary.training if t.device_name] or [d.name for d in summary.devices if d.name]
+    counted = Counter(names)
+    return ", ".join(f"{count} × {name}" for name, count in sorted(counted.items())) or None
+
+
+def _versions(training: Sequence[RankTraining]) -> Key:
+    """Of each package, as the ranks have it."""
+    names = dict.fromkeys(name for t in training for name in t.versions)
+    return {name: _same(t.versions.get(name) for t in training) or "" for name in names}
+
+
+def _same(values: Iterable[str | None]) -> str | None:
+    return ", ".join(sorted({value for value in values if value})) or None

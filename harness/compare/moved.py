@@ -1,0 +1,99 @@
+"""Which nodes, ranges and kernels of two runs changed most, of one rank in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.analysis.summary import TOP_KERNELS, Summary
+
+MOST = 30  # of each kind
+LEAST = 0.005  # of a's step: what moved less is left out
+
+What = Literal["node", "range", "kernel"]
+Statistics = Mapping[str, tuple[float, float]]  # by name: nanoseconds and calls, of one rank in one step
+
+
+class MovedStatistic(BaseModel):
+    """One statistic of two runs, of one rank in one step: of a node its median step, of a range its time on the host,
+    of a kernel its time on the device. calls: of a node its ranks. exposed: of a communication kernel, without compute
+    beside it."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    what: What
+    name: str
+    a_ns: float
+    b_ns: float
+    a_calls: float
+    b_calls: float
+    a_exposed_ns: float | None = None
+    b_exposed_ns: float | None = None
+
+    @property
+    def by_ns(self) -> float:
+        """How much longer b takes."""
+        return self.b_ns - self.a_ns
+
+
+def moved(a: Summary, b: Summary) -> list[MovedStatistic]:
+    """Nodes, ranges and kernels, MOST of each, in each the largest change first. Empty if a run has no step."""
+    if not a.steps.counted or not b.steps.counted or a.steps.duration is None:
+        return []
+    least = LEAST * a.steps.duration.median_ns
+    whole = all(len(s.kernels) < TOP_KERNELS for s in (a, b))
+    return [
+        *_pairs("node", _nodes(a), _nodes(b), 0.0, whole=False),
+        *_pairs("range", _ranges(a), _ranges(b), least, whole=bool(a.ranges and b.ranges)),
+        *_with_exposed(
+            _pairs("kernel", _kernels(a), _kernels(b), least, whole=whole and bool(a.kernels and b.kernels)), a, b
+        ),
+    ]
+
+
+def _with_exposed(rows: Sequence[MovedStatistic], a: Summary, b: Summary) -> list[MovedStatistic]:
+    of_a, of_b = map(_exposed, (a, b))
+    return [x.model_copy(update={"a_exposed_ns": of_a.get(x.name), "b_exposed_ns": of_b.get(x.name)}) for x in rows]
+
+
+def _exposed(s: Summary) -> dict[str, float]:
+    """Of communication kernels by name, of one rank in one step."""
+    return {k.name: k.exposed_ns / s.steps.counted for k in s.kernels if k.exposed_ns is not None}
+
+
+def _pairs(what: What, a: Statistics, b: Statistics, least_ns: float, *, whole: bool) -> list[MovedStatistic]:
+    """whole: what one run does not have took no time in it; else it is not known, and left out."""
+    names = dict.fromkeys([*a, *b]) if whole else [name for name in a if name in b]
+    both = ((name, *a.get(name, (0.0, 0.0)), *b.get(name, (0.0, 0.0))) for name in names)
+    found = [
+        MovedStatistic(what=what, name=name, a_ns=a_ns, b_ns=b_ns, a_calls=a_calls, b_calls=b_calls)
+        for name, a_ns, a_calls, b_ns, b_calls in both
+        if abs(b_ns - a_ns) >= least_ns
+    ]
+    return sorted(found, key=lambda each: -abs(each.by_ns))[:MOST]
+
+
+def _nodes(s: Summary) -> Statistics:
+    """Of each host the median of its ranks' median steps."""
+    of_host: dict[str, list[int]] = {}
+    if len(s.sources) == len(s.steps.per_rank):
+        for source, rank in zip(s.sources, s.steps.per_rank, strict=True):
+            if source.host is not None and rank.median_ns is not None:
+                of_host.setdefault(source.host, []).append(rank.median_ns)
+    return {host: (float(median(each)), float(len(each))) for host, each in of_host.items()}
+
+
+def _ranges(s: Summary) -> Statistics:
+    return {r.name: (r.host_ns / s.steps.counted, r.instances / s.steps.counted) for r in s.ranges}
+
+
+def _kernels(s: Summary) -> Statistics:
+    """By name; of a name with several kinds or precisions the sum."""
+    found: dict[str, tuple[float, float]] = {}
+    for k in s.kernels:
+        ns, calls = found.get(k.name, (0.0, 0.0))
+        found[k.name] = (ns + k.duration_ns / s.steps.counted, calls + k.count / s.steps.counted)
+    return found

@@ -1,0 +1,316 @@
+"""Summary × Summary: what differs in configuration, then what differs in result. Traces are not needed.
+
+Two runs differ when the distributions of their steps do: the ratio of medians with a bootstrap 95 % interval. Whether
+the commands differ, one run of each does not say: that is `check`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from math import inf
+from statistics import median
+from typing import Any, Literal
+
+from pydantic import Field
+
+from harness.analysis.machine import disturbances
+from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
+from harness.analysis.process.steps import by_periodicity
+from harness.analysis.scaling import Scaling, scaling
+from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
+from harness.analysis.summary.problem_texts import KINDS
+from harness.common.errors import RequestError
+from harness.common.submission import AS_REQUESTED, edit_in, variables_in
+from harness.compare.arms import Arm
+from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
+from harness.compare.moved import MovedStatistic, moved
+from harness.compare.verdict import ChangeVerdict
+from harness.experiment.exercises import EXERCISES, Experiment, Own
+from harness.experiment.options import options_of
+
+SAME_TOKENS = 1e-9
+ABOVE_THE_CUT = 2  # times the last row's share: a kernel near it may be in one table only by chance
+SAME_PRECISION = 0.02  # of a kind's time: a kernel at the window's edge may lie inside it in one run only
+
+# Configuration in which the runs must agree: else a comparison has no meaning.
+INCOMPARABLE = ("model", "seq_length")
+# The script of a run, and by what two edited ones are told apart.
+SCRIPT, EDITS = "script", "edits of the script"
+
+
+class MetricChange(ComparisonPart):
+    """One metric in both runs."""
+
+    name: str
+    a: float | None
+    b: float | None
+    ratio: float | None
+
+
+class KernelChange(ComparisonPart):
+    """A kernel that only one of the runs launched."""
+
+    name: str
+    kind: str
+    precision: str | None
+    only_in: Literal["a", "b"]
+    share: float
+
+
+class PrecisionChange(ComparisonPart):
+    """A kind of work that the two runs compute in other precisions; shares are of that kind's time."""
+
+    kind: str
+    precision: str
+    share_a: float
+    share_b: float
+
+
+class SummaryDifferences(ComparisonPart):
+    """b against a."""
+
+    schema_version: Literal[2] = 2
+    a: str
+    b: str
+    normalisation: Literal["per step", "per token"]
+    why_normalised: str
+    configuration: list[Difference]
+    step_time: Comparison | None
+    changes: list[MetricChange]
+    kernels: list[KernelChange]
+    precisions: list[PrecisionChange] = Field(default_factory=list)
+    moved: list[MovedStatistic] = Field(default_factory=list)
+    doubts: list[str] = Field(default_factory=list)  # kinds of recordings; what else used the machine meanwhile
+    notes: list[str]
+    on_cpu: bool = False  # all devices of both
+    periods: bool = False  # no program of one of the two marks its steps: periods of a kernel are compared
+    scaling: list[Scaling] = Field(default_factory=list)  # a's and b's, where a series' runs differ in devices
+
+
+def compare_series(
+    runs: Sequence[tuple[str, Summary]], force: bool = False, numbers: Sequence[Number] = ()
+) -> list[SummaryDifferences]:
+    """Every run but the first against the first, with their places in the series of all. Raises RequestError as
+    `compare` does."""
+    (base, a), others = runs[0], runs[1:]
+    pairs = [compare(a, b, (base, name), force, numbers) for name, b in others]
+    rows = scaling([name for name, _ in runs], [s for _, s in runs])
+    if not rows:
+        return pairs
+    return [pair.model_copy(update={"scaling": [rows[0], row]}) for pair, row in zip(pairs, rows[1:], strict=True)]
+
+
+def compare(
+    a: Summary, b: Summary, names: tuple[str, str], force: bool = False, numbers: Sequence[Number] = ()
+) -> SummaryDifferences:
+    """What differs between two runs; `numbers` are compared beside the metrics of metrics.py. Raises RequestError: they
+    train another model or sequence length and `force` is not set."""
+    configuration = list(_differences(settings(a), settings(b)))
+    obstacles = [d for d in configuration if d.name in INCOMPARABLE and d.a is not None and d.b is not None]
+    if obstacles and not force:
+        which = "; ".join(f"{d.name} {d.a} against {d.b}" for d in obstacles)
+        raise RequestError(f"{names[0]} and {names[1]} are not comparable: {which} (--force compares them per token)")
+    normalisation, why, scale = _normalisation(a, b)
+    return SummaryDifferences(
+        a=names[0],
+        b=names[1],
+        normalisation=normalisation,
+        why_normalised=why,
+        configuration=configuration,
+        step_time=_step_time(a, b, names, scale),
+        changes=_changes(metrics_by_name(a, numbers), metrics_by_name(b, numbers)),
+        kernels=_kernel_changes(a, b),
+        precisions=list(_precision_changes(a, b)),
+        moved=moved(a, b),
+        doubts=_doubts(a, b),
+        notes=_notes(a, b),
+        on_cpu=all(d.device_kind == "cpu" for s in (a, b) for d in s.devices),
+        periods=_has_periods(a, b),
+    )
+
+
+def settings(summary: Summary) -> dict[str, Any]:
+    """The configuration by name: the experiment's fields, what the training and the traces record, the variables that
+    the job inherited from its shell, and whether its script was edited by hand."""
+    experiment = summary.experiment
+    asked = experiment.model_dump() if isinstance(experiment, Experiment) else experiment
+    if isinstance(experiment, Own):
+        asked = _of_own(experiment, summary)
+    of_training = ("model", "seq_length", "micro_batch_size", "dtype")
+    recorded = {
+        **{name: getattr(first, name) for first in summary.training[:1] for name in of_training},
+        "world_size": summary.world_size,
+        "hosts": len(summary.hosts) or None,
+        "device": ", ".join(sorted({d.name for d in summary.devices if d.name})) or None,
+        "backend": summary.backend,
+    }
+    found = dict(asked or {}) | {name: value for name, value in recorded.items() if value is not None}
+    left_out = _not_compared()
+    kept = {name: value for name, value in found.items() if name not in left_out}
+    return kept | variables_in(summary.run) | _of_script(summary)
+
+
+def _of_script(summary: Summary) -> dict[str, str]:
+    if not summary.run:
+        return {}
+    edit = edit_in(summary.run)
+    return {SCRIPT: edit.setting, EDITS: edit.checksum} if edit else {SCRIPT: AS_REQUESTED}
+
+
+def _of_own(asked: Own, summary: Summary) -> dict[str, Any]:
+    """The fields of a user's own training, with its command in one line and the state of its code."""
+    git = ((summary.run or {}).get("program") or {}).get("git") or {}
+    changes = f" with changes {git['differences']}" if git.get("differences") else ""
+    code = f"{str(git['commit'])[:12]}{changes}" if git.get("commit") else None
+    found = asked.model_dump(exclude={"start_in"}) | {"command": shlex.join(asked.command)}
+    return found | ({"code": code} if code else {})
+
+
+def _not_compared() -> set[str]:
+    """Fields in which two runs may differ with the same result."""
+    classes: list[type[Experiment]] = [*EXERCISES.values(), Own]
+    options = (option for cls in classes for option in options_of(cls))
+    return {option.field for option in options if not option.flag.compared}
+
+
+def _differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Difference]:
+    for name in dict.fromkeys([*a, *b]):
+        # Traces from elsewhere have no script, and one that was edited has no other edits to be compared with.
+        needs_both = name == EDITS or (name == SCRIPT and AS_REQUESTED in (a.get(name), b.get(name)))
+        if a.get(name) != b.get(name) and not (needs_both and (name not in a or name not in b)):
+            yield Difference(name=name, a=a.get(name), b=b.get(name))
+
+
+def _normalisation(a: Summary, b: Summary) -> tuple[Literal["per step", "per token"], str, tuple[float, float]]:
+    tokens = tokens_per_step(a), tokens_per_step(b)
+    if tokens[0] is None or tokens[1] is None:
+        return "per step", "the tokens per step are not recorded for both runs", (1.0, 1.0)
+    if abs(tokens[0] / tokens[1] - 1) < SAME_TOKENS:
+        return "per step", f"both runs take {tokens[0]:,.0f} tokens per step", (1.0, 1.0)
+    why = f"a step is {tokens[0]:,.0f} tokens in the first and {tokens[1]:,.0f} in the other"
+    return "per token", why, (tokens[0], tokens[1])
+
+
+def _step_time(a: Summary, b: Summary, names: tuple[str, str], scale: tuple[float, float]) -> Comparison | None:
+    steps = [[ns / tokens for ns in step_durations_ns(s)] for s, tokens in zip((a, b), scale, strict=True)]
+    if not all(steps):
+        return None
+    metric = "step_ns" if scale == (1.0, 1.0) else "step_ns_per_token"
+    arm_a, arm_b = (Arm(name, samples([median(each)]), each) for name, each in zip(names, steps, strict=True))
+    found = compare_arms(metric, arm_a, arm_b)
+    if kinds_without_causes(a) or kinds_without_causes(b):
+        return without_verdict(found, ChangeVerdict.UNKNOWN, "no verdict on this kind of recording")
+    if _has_periods(a, b):
+        return without_verdict(found, ChangeVerdict.UNKNOWN, "the steps are periods of a kernel")
+    return found
+
+
+def kinds_without_causes(s: Summary) -> set[str]:
+    """The kinds of its recording that carry no cause of idle time, and so no verdict on the program."""
+    return {one.reason for one in s.quality.withheld if one.field == "idle_causes"} & {*KINDS}
+
+
+def _has_periods(*runs: Summary) -> bool:
+    """Whether steps are periods of a kernel, because nothing in one of the programs marks a step."""
+    return any(by_periodicity(s.steps.source) for s in runs)
+
+
+def _changes(a: dict[str, float], b: dict[str, float]) -> list[MetricChange]:
+    return [
+        MetricChange(name=name, a=x, b=y, ratio=y / x if x and y is not None else None)
+        for name, x, y in ((name, a.get(name), b.get(name)) for name in dict.fromkeys([*a, *b]))
+    ]
+
+
+def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
+    if not a.kernels or not b.kernels:
+        return []  # a run that was not traced did not lose its kernels
+    arms: tuple[tuple[Literal["a", "b"], list[KernelTime]], ...] = (("a", _unlisted(a, b)), ("b", _unlisted(b, a)))
+    found = [
+        KernelChange(name=k.name, kind=k.kind, precision=k.precision, only_in=arm, share=k.share)
+        for arm, kernels in arms
+        for k in kernels
+    ]
+    return sorted(found, key=lambda k: -k.share)
+
+
+def _unlisted(mine: Summary, other: Summary) -> list[KernelTime]:
+    """Kernels of one run that the other did not launch. Where the other's table was cut, only kernels with a share that
+    would be high in it: the others may lie below the cut."""
+    listed = {k.name for k in other.kernels}
+    least = ABOVE_THE_CUT * min(k.share for k in other.kernels) if _is_cut(other) else 0.0
+    return [k for k in mine.kernels if k.name not in listed and k.share >= least]
+
+
+def _is_cut(summary: Summary) -> bool:
+    return len(summary.kernels) >= TOP_KERNELS
+
+
+def _precision_changes(a: Summary, b: Summary) -> Iterator[PrecisionChange]:
+    shares = _precision_shares(a), _precision_shares(b)
+    kinds = {kind for kind, _ in shares[0]} & {kind for kind, _ in shares[1]}
+    for kind, precision in sorted({*shares[0], *shares[1]}):
+        share_a, share_b = (found.get((kind, precision), 0.0) for found in shares)
+        if kind in kinds and abs(share_a - share_b) > SAME_PRECISION:
+            yield PrecisionChange(kind=kind, precision=precision, share_a=share_a, share_b=share_b)
+
+
+def _precision_shares(summary: Summary) -> dict[tuple[str, str], float]:
+    """(kind, precision) -> share of the kind's time, for the kinds that have a precision."""
+    known = [k for k in summary.kinds if k.precision is not None]
+    total = {kind: sum(k.duration_ns for k in known if k.kind == kind) for kind in {k.kind for k in known}}
+    return {(k.kind, k.precision): k.duration_ns / total[k.kind] for k in known if k.precision and total[k.kind]}
+
+
+def _doubts(a: Summary, b: Summary) -> list[str]:
+    return [
+        f"{arm}: {finding.what}: {finding.evidence}"
+        for arm, summary in (("a", a), ("b", b))
+        for finding in (*kinds_of_recording(summary), *disturbances(summary))
+    ]
+
+
+def kinds_of_recording(s: Summary) -> list[Problem]:
+    """The problems that say what kind of recording it is."""
+    return [problem for problem in s.quality.problems if problem.what in KINDS]
+
+
+def _notes(a: Summary, b: Summary) -> list[str]:
+    arms = (("a", a), ("b", b))
+    notes = [
+        f"{arm}: {finding.what}"
+        for arm, summary in arms
+        for finding in summary.quality.problems
+        if finding not in (*kinds_of_recording(summary), *disturbances(summary))
+    ]
+    notes += [
+        f"{arm}: no kernel was recorded: only the training's own numbers can be compared"
+        for arm, summary in arms
+        if not summary.kernels and summary.slowdown is None
+    ]
+    notes += [
+        f"{arm}: only the {TOP_KERNELS} kernels with most time are known: a shorter kernel may have appeared "
+        "or vanished, and one that is named may only have become much shorter"
+        for arm, summary in arms
+        if _is_cut(summary)
+    ]
+    if any(d.device_kind == "cpu" for s in (a, b) for d in s.devices):
+        notes.append(
+            "a CPU run cannot show the overlap of communication with computation, or the speed-up of lower precision"
+        )
+    return notes
+
+
+def ratios(comparison: SummaryDifferences) -> dict[str, float | None]:
+    """The ratios for `--fail-if`: b over a for every metric, and `step_time`, which is normalised.
+
+    None: not measured in both. From zero to more, the ratio is infinite; from zero to zero it is 1."""
+    found = {c.name: _times(c) for c in comparison.changes}
+    return found | {"step_time": comparison.step_time.ratio if comparison.step_time else None}
+
+
+def _times(change: MetricChange) -> float | None:
+    if change.a != 0 or change.b is None:
+        return change.ratio
+    return 1.0 if change.b == 0 else inf

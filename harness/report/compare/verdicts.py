@@ -1,0 +1,64 @@
+"""The table of comparisons: two arms, their difference, and the verdict, a row for each comparison. Every command that
+compares runs shows its result in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.common.format import metric_text
+from harness.compare.comparison import ArmValue, Comparison
+from harness.compare.verdict import ChangeVerdict
+from harness.report.elements import Table
+from harness.report.tables.table import Column
+
+Row = tuple[str, Comparison]
+_WORDS = {
+    "step_ns": "step time",
+    "step_ns_per_token": "step time per token",
+    "mean_step_ns": "mean step time",
+    "throughput": "throughput",
+}
+
+
+def metric_words(metric: str) -> str:
+    """What a metric is called where it is judged."""
+    return _WORDS.get(metric, metric)
+
+
+def verdict_words(found: Comparison) -> str:
+    """The verdict; of the same, within how much."""
+    within = found.verdict is ChangeVerdict.SAME and found.threshold
+    return found.verdict.value + (f" (within {100 * found.threshold:g} %)" if within else "")
+
+
+def verdict_text(found: Comparison, *, doubtful: bool = False) -> str:
+    """`worse, +12.3 % ± 1.1 %`; if nothing can be told, with the reason."""
+    why = f" ({found.why})" if found.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE) else ""
+    return f"{verdict_words(found)}{why}, {found.change}{', doubtful' * doubtful}"
+
+
+def interval_text(found: Comparison, counted: str = "steps") -> str:
+    """`1.030, 95 % interval 1.020 to 1.040 (20 and 20 steps)`: b over a."""
+    if found.ratio is None:
+        return "–"
+    ends = f", 95 % interval {found.low:.3f} to {found.high:.3f}" if found.low is not None and found.high else ""
+    n = (found.a.steps, found.b.steps) if found.noise == "steps" else (found.a.n, found.b.n)
+    return f"{found.ratio:.3f}{ends} ({n[0]} and {n[1]} {counted})"
+
+
+def verdict_table(rows: Sequence[Row], names: tuple[str, str], caption: str = "", label: str = "") -> Table:
+    """A row for each comparison. names: of the arms. label: the head of the first column."""
+    a, b = names
+    columns: tuple[Column[Row], ...] = (
+        Column(label, lambda row: row[0]),
+        Column(a, lambda row: _value(row[1], row[1].a)),
+        Column(b, lambda row: _value(row[1], row[1].b)),
+        Column("difference", lambda row: row[1].change),
+        Column("verdict", lambda row: verdict_words(row[1])),
+    )
+    cells = [column.cells(rows, on_page=False) for column in columns]
+    return Table(caption, [str(column.head) for column in columns], list(zip(*cells, strict=True)))
+
+
+def _value(found: Comparison, arm: ArmValue) -> str:
+    return "–" if arm.value is None else metric_text(found.metric, arm.value)

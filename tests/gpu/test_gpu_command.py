@@ -1,0 +1,159 @@
+"""scripts/gpu-acceptance: it refuses wrong requests, names what is missing, and tries its tests on a CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.machine import ROOT, has_gpu, run
+from tests.gpu.work import Work
+
+tried_on_a_cpu = [
+    pytest.mark.train,
+    pytest.mark.skipif(has_gpu(), reason="with a GPU the command itself is the test: scripts/gpu-acceptance OUT"),
+]
+
+
+class Ran:
+    """One start of the command."""
+
+    def __init__(self, python: Path | str, *words: str | Path, **environment: str) -> None:
+        argv = ["bash", str(ROOT / "scripts/gpu-acceptance"), *map(str, words)]
+        around = {**os.environ, "HARNESS_PYTHON": str(python), **environment}
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=around, timeout=600)
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((), "name the folder"),
+        (("{out}", "trainings"), "trainings: there is no such part; there are inventory training monitor"),
+        (("{out}", "--budget", "soon"), "--budget soon: give whole seconds"),
+        (("{file}/out",), "cannot be made"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_writes_nothing(
+    tmp_path: Path, words: tuple[str, ...], reason: str
+) -> None:
+    out, file = tmp_path / "out", tmp_path / "file"
+    file.touch()
+    ran = Ran(sys.executable, *(word.format(out=out, file=file) for word in words))
+    assert (ran.code, ran.out) == (2, "")
+    assert reason in ran.err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false"])
+def test_a_file_that_is_no_python_is_named(tmp_path: Path, python: str) -> None:
+    ran = Ran(python, tmp_path / "out")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"gpu-acceptance: {python} is not a Python 3.10 or newer: name one in HARNESS_PYTHON.\n"
+
+
+def test_every_file_of_tests_is_a_part() -> None:
+    parts = [line.split()[0] for line in Ran(sys.executable, "--list").out.splitlines()]
+    files = {path.stem.removeprefix("test_gpu_") for path in Path(__file__).parent.glob("test_gpu_*.py")}
+    assert set(parts) == files - {"command"}
+
+
+def test_a_machine_without_packages_gets_the_command_that_installs_pytest(tmp_path: Path) -> None:
+    venv.EnvBuilder(with_pip=False, symlinks=True).create(tmp_path / "bare")
+    ran = Ran(tmp_path / "bare/bin/python", tmp_path / "out")
+    assert ran.code == 2
+    assert "pytest is missing: bring the wheels of pytest" in ran.err
+
+
+def test_with_pytest_alone_the_other_packages_are_named(tmp_path: Path) -> None:
+    """The folder of PYTHONPATH is found although the tests' Python is started without it."""
+    venv.EnvBuilder(with_pip=False, symlinks=True).create(tmp_path / "bare")
+    carried = tmp_path / "carried"
+    carried.mkdir()
+    packages = [name for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments", "tomli") if find_spec(name)]
+    for top in {file.parts[0] for name in packages for file in metadata.files(name) or ()} - {"..", "__pycache__"}:
+        (carried / top).symlink_to(Path(pytest.__file__).parents[1] / top)
+    environment = {"PYTHONPATH": str(carried), "CUDA_VISIBLE_DEVICES": ""}
+    out = tmp_path / "out"
+    ran = Ran(tmp_path / "bare/bin/python", out, "inventory", "training", "--tiny", **environment)
+    assert ran.code == 0, ran.out + ran.err
+    tests = results(out)
+    missing = tests["test_gpu_inventory.py::test_every_package_of_pyproject_is_here"]
+    assert "torch==" in missing["reason"] and "pydantic-core" in missing["reason"], "also what pydantic itself needs"
+    assert "the packages torch" in tests["test_gpu_training.py::test_it_trains[bf16]"]["reason"]
+
+
+def results(out: Path) -> dict[str, dict[str, Any]]:
+    tests: dict[str, dict[str, Any]] = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    return tests
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
+def test_without_a_gpu_the_tests_skip_and_say_so(tmp_path: Path) -> None:
+    ran = Ran(sys.executable, tmp_path / "out", "faults")
+    assert ran.code == 0
+    reasons = {test["reason"] for test in results(tmp_path / "out").values()}
+    assert reasons == {"Skipped: this machine shows no NVIDIA GPU; --tiny tries what a CPU can show"}
+
+
+def test_without_time_nothing_begins(tmp_path: Path) -> None:
+    ran = Ran(sys.executable, tmp_path / "out", "--budget", "10")
+    assert ran.code == 1
+    assert "inventory: no time left" in ran.out
+
+
+def test_a_program_that_outlasts_its_time_hears_ctrl_c_first(tmp_path: Path) -> None:
+    reported = tmp_path / "reported"
+    # Unlike bash, Python handles SIGINT also where the parent process ignores it.
+    code = (
+        "import signal, sys, time, pathlib\n"
+        "signal.signal(signal.SIGINT, lambda *_: (pathlib.Path(sys.argv[1]).touch(), sys.exit(3)))\n"
+        "time.sleep(60)"
+    )
+    ended = run([sys.executable, "-I", "-S", "-c", code, str(reported)], 3, {"PATH": "/usr/bin:/bin"})
+    assert ended.code is None
+    assert reported.exists()
+
+
+class TestOnACpu:
+    pytestmark = tried_on_a_cpu
+
+    def test_a_run_is_launched_once_checked_made_small_and_packed(self, tmp_path: Path) -> None:
+        out, kept = tmp_path / "out", {"TMPDIR": str(tmp_path)}
+        ran = Ran(sys.executable, out, "training", "traces", "--tiny", "-k", "fp32", "--budget", "600", **kept)
+        assert ran.code == 0, ran.out + ran.err
+        tests = results(out)
+        assert {test["outcome"] for test in tests.values()} == {"passed", "skipped"}
+        assert tests["test_gpu_training.py::test_it_trains[fp32]"]["run"]["step_ns"] > 0
+        assert tests["test_gpu_training.py::test_its_report[fp32-conservation]"]["outcome"] == "passed"
+        assert tests["test_gpu_training.py::test_its_device_is_a_gpu[fp32]"]["reason"] == (
+            "Skipped: only a GPU can show this"
+        )
+        assert len(list(tmp_path.glob("gpu-acceptance-*/runs/*/profiler/*"))) == 1, "the second part takes the run"
+        with tarfile.open(out / "traces.tar.gz") as archive:
+            assert sorted(archive.getnames()) == ["fp32.json.gz", "truth.json"]
+        with tarfile.open(out / "reports.tar.gz") as archive:
+            assert {"fp32/summary.json", "fp32/report.html", "fp32/run.json"} <= set(archive.getnames())
+            assert b"/tmp/" not in archive.extractfile("fp32/run.json").read()
+        assert all(path.stat().st_size < 16_000_000 for path in out.iterdir())
+
+    def test_the_reason_of_a_failed_run_is_shown(self, tmp_path: Path) -> None:
+        work = Work(tmp_path, tmp_path / "log.txt")
+        with pytest.raises(pytest.fail.Exception, match=re.escape("--data: /nowhere.json does not exist")):
+            work.launched("broken", "-e", "1", "--data", "/nowhere.json")
+        assert work.all_runs() == []
+
+    def test_a_loop_of_ours_is_recorded_and_its_stall_is_in_the_report(self, tmp_path: Path) -> None:
+        stalled = Work(tmp_path, tmp_path / "log.txt").recorded("fault-data-stall", 600).summary
+        waited_ns = sum(c["duration_ns"] for c in stalled["idle_causes"] if c["cause"] == "data loading")
+        assert waited_ns >= 0.95 * 20e6 * stalled["steps"]["counted"], "the loop sleeps so long in each step"
