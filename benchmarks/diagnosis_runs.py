@@ -28,11 +28,12 @@ from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
-from harness.replay.causes import suspects
-from harness.replay.counterfactuals import Edited, gains
-from harness.replay.job import join_job
-from harness.replay.process import unpack_graph
-from harness.replay.suspect import ReplayContext
+from harness.replay.attribute.causes import suspects
+from harness.replay.graph.graph import unpack_graph
+from harness.replay.graph.job import join_job
+from harness.replay.measure.context import ReplayContext
+from harness.replay.remove.edits import Edited
+from harness.replay.remove.gain import gains
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
 

@@ -13,6 +13,7 @@ from statistics import median
 
 from harness.analysis.expected import expected_metrics
 from harness.analysis.process.host_calls import CAUSES
+from harness.analysis.process.phases import TIMED
 from harness.analysis.summary import CollectivePhase, MemoryMoment, RankTraining, Summary
 from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
@@ -23,7 +24,6 @@ OF_PROFILER = "findings.tiny-kernels"
 IDLE_LABEL = "  idle: "
 MEMORY_OF_PLAN = tuple(f"{name}_bytes" for name in ("weights", "gradients", "optimizer", "activations", "buffers"))
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
-_PARTS = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ MEANINGS: dict[str, str] = {
     "tokens_per_s_per_rank": "Tokens per second of the job over its ranks.",
     "data_loading_share": "Mean over ranks of `training.data_fraction`.",
     "last_loss": "Mean over ranks of `training.last_loss`.",
-    **{f"{part}_ns": f"Mean over ranks of `training.median_{part}_ns`." for part in _PARTS},
+    **{f"{part}_ns": f"Mean over ranks of `training.median_{part}_ns`." for part in TIMED},
     "compute_share": "Σ `compute_ns` / Σ `window_ns` of the devices.",
     "communication_share": "The same of `communication_ns`.",
     "exposed_communication_share": "The same of `exposed_communication_ns`.",
@@ -196,7 +196,7 @@ def _steps(summary: Summary) -> Iterator[tuple[str, float | None]]:
     yield "tokens_per_s_per_rank", speed / summary.world_size if speed and summary.world_size else None
     yield "data_loading_share", _mean([t.data_fraction for t in summary.training])
     yield "last_loss", _mean([t.last_loss for t in summary.training])
-    for part in _PARTS:
+    for part in TIMED:
         yield f"{part}_ns", _mean([getattr(t, f"median_{part}_ns") for t in summary.training])
 
 

@@ -28,9 +28,9 @@ from harness.experiment.parse import build_experiment
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Shell, quote_all, shown
 from harness.launch.job import Job, Machine, resolve
-from harness.replay.causes import CAUSES
-from harness.replay.host_causes import OF_IDLE_TIME
-from harness.replay.what_ifs import WHAT_IFS
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.host_causes import OF_IDLE_TIME
+from harness.replay.attribute.what_ifs import WHAT_IFS
 from harness.report.tables import catalogue
 from harness.report.words import GROUPS, Group, Word, load_words
 from harness.site.site import load_site

@@ -45,9 +45,9 @@ from harness.explain.findings import (
 )
 from harness.explain.start import before_sentences, only_start_sentences, says_first_use
 from harness.explain.stragglers import advice, further_sentences, straggler_sentences
-from harness.replay.causes import CAUSES
-from harness.replay.device_causes import slowest
-from harness.replay.diagnosis import by_share
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.device_causes import slowest
+from harness.replay.attribute.diagnosis import by_share
 
 NOTICEABLE = 0.03  # a smaller share is not worth a change
 MOST_DOUBTS = 2  # problems of a recording in the first sentence

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.analysis.expected import resolved
 from harness.analysis.labels import are_cpus
+from harness.analysis.process.phases import Phase
 from harness.analysis.summary import CodeLocation, LineShare, Summary, WhatIf
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
@@ -21,6 +22,8 @@ from harness.experiment.base import Experiment, Fields, MeasuredRun
 from harness.experiment.options import options_of
 from harness.experiment.own import Own
 from harness.experiment.parse import asked_text, command_of, validate
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.suspect import Cause
 from harness.site.site import Site, load_site
 from harness.theory.memory import state_bytes
 
@@ -243,11 +246,11 @@ def _is_meant(text: str, names: Collection[str], phase: str | None, ranks: Colle
 def _prompt_data(s: Summary) -> Fields | None:
     """Without its fault, else as its exercise advises for slow data."""
     advice = asked_of(s).on_purpose("data", measured(s))
-    return without_faults(s, ("data-stall",)) or (advice.changes[0].fields if advice else None)
+    return without_faults(s, (Cause.DATA_STALL,)) or (advice.changes[0].fields if advice else None)
 
 
-def _without(*names: str, phase: str | None = None) -> FieldsOf:
-    return lambda s: without_faults(s, names, phase)
+def _without(*causes: Cause, phase: Phase | None = None) -> FieldsOf:
+    return lambda s: without_faults(s, causes, None if phase is None else phase.label)
 
 
 def _bf16(s: Summary) -> Fields | None:
@@ -277,20 +280,25 @@ def more_micro_batches(s: Summary) -> Fields | None:
 
 FIELDS: dict[str, FieldsOf] = {
     "no-data-stall": _prompt_data,
-    "no-host-stall-forward": _without("host-stall", "gc", phase="forward"),  # where the fault `gc` collects
-    "no-host-stall-backward": _without("host-stall", phase="backward"),
-    "no-host-stall-optimizer": _without("host-stall", phase="optimizer"),
-    "no-checkpoint": _without("checkpoint"),
-    "no-pause": _without("pause"),
-    "no-noisy-neighbour": _without("pinned-together", "noisy-neighbour"),
-    "no-slow-link": _without("slow-link"),
-    "no-extra-compute": _without("extra-compute"),
-    "rank-like-others": _without("extra-compute", "long-sequences", "noisy-neighbour", "slow-device", "uneven-stages"),
+    # the fault `gc` collects in forward
+    "no-host-stall-forward": _without(Cause.HOST_STALL, Cause.GARBAGE, phase=Phase.FORWARD),
+    "no-host-stall-backward": _without(Cause.HOST_STALL, phase=Phase.BACKWARD),
+    "no-host-stall-optimizer": _without(Cause.HOST_STALL, phase=Phase.OPTIMIZER),
+    "no-checkpoint": _without(Cause.CHECKPOINT),
+    **{
+        f"no-{name}": _without(*(other.cause for other in CAUSES.values() if other.find is entry.find))
+        for name, entry in CAUSES.items()
+        if entry.without
+    },
+    "no-extra-compute": _without(Cause.EXTRA_COMPUTE),
+    "rank-like-others": _without(
+        Cause.EXTRA_COMPUTE, Cause.LONG_SEQUENCES, Cause.NOISY_NEIGHBOUR, Cause.SLOW_DEVICE, Cause.UNEVEN_STAGES
+    ),
     "gas-x2": _accumulated(2),
     "gas-x4": _accumulated(4),
     "micro-batch-x2": larger_micro_batch,
     "micro-batches-x2": more_micro_batches,
-    "one-bucket": _without("small-buckets"),
+    "one-bucket": _without(Cause.SMALL_BUCKETS),
     "products-x2": _bf16,
     **dict.fromkeys(("no-tiny-kernels", "no-communication", "bandwidth-x2", "latency-half"), lambda s: None),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.labels import are_cpus, cause_word, work_word
+from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost, WhatIf
 from harness.common.format import Scale, about, duration, middle, ordinal, percent
@@ -12,15 +13,16 @@ from harness.explain.commands import line_words, lines_sentence, share_words
 from harness.explain.messages import excess
 from harness.explain.reasons import Reason, reason
 from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words, without_pytorch
-from harness.replay.causes import CAUSES
-from harness.replay.diagnosis import MOST_ERROR, NOTICEABLE
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.diagnosis import MOST_ERROR, NOTICEABLE
+from harness.replay.attribute.host_causes import ONE_EACH
+from harness.replay.attribute.suspect import Cause
 from harness.traces.vocabulary import OFF_CORE
 
 _MUCH = 0.1  # of the step
 MOST_NAMED = 4  # ranks in a sentence
 MOST_FURTHER = 3  # findings after the first
 _MUCH_OF_IT = 0.25  # of a loss, from which a line of code is on the first screen
-_OF_ONE_ACTIVITY = ("host-stall", "pageable")
 _OFF_CORE = (
     "In the largest part of that time its thread is on no core: it sleeps, or waits for another thread, a file or the "
     "network."
@@ -107,7 +109,7 @@ def explanation(s: Summary, found: TimeLost) -> str:
     """What is known of the largest loss beside its size: who waits, when it was seen, what most of it is, and why."""
     own = reason_of(s, found)
     if found.basis == "share":
-        largest = largest_first_uses(s) if found.cause == "first-use" else ""
+        largest = largest_first_uses(s) if found.cause == Cause.FIRST_USE else ""
         return " ".join(filter(None, (own.consists, largest, _in_code(s, found), own.why)))
     others, seen = _processes(s) - len(found.ranks), "" if found.standing or found.every else found.evidence
     waits = f"The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if len(found.ranks) < 2 else 'them'}."
@@ -146,7 +148,7 @@ def further_sentence(s: Summary, found: TimeLost) -> str:
     if found.basis == "share":
         return " ".join(filter(None, (f"Also: {_part(s, found, own)}.", own.consists)))
     in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
-    needless = excess(s) if found.cause == "communication" else None  # also where another cause is first
+    needless = excess(s) if found.cause == Cause.COMMUNICATION else None  # also where another cause is first
     said = f"Also: {_loss(s, found, own)}"
     return " ".join(filter(None, (said, _largest(s, found, own), in_code, needless.what if needless else "")))
 
@@ -161,13 +163,13 @@ def also(s: Summary, others: Sequence[TimeLost]) -> str:
 
 def _largest(s: Summary, found: TimeLost, own: Reason) -> str:
     """What most of it is: the host's activity, the class of copies."""
-    if found.cause == "first-use" and (said := largest_first_uses(s)):
+    if found.cause == Cause.FIRST_USE and (said := largest_first_uses(s)):
         return said
     if found.what and found.what.startswith(OFF_CORE):
         inside = found.what.removeprefix(OFF_CORE).strip(", ")
         return f"The host is then {inside}. {_OFF_CORE}" if inside else _OFF_CORE
     if found.what:
-        whole = found.cause in _OF_ONE_ACTIVITY
+        whole = found.cause in ONE_EACH
         return f"The host is then in {found.what}." if whole else f"The largest part is in {found.what}."
     return own.consists or (own.largest and f"The largest part is {own.largest}.")
 
@@ -206,11 +208,11 @@ def period_words(every: int | None) -> str:
 
 
 def _place(s: Summary, found: TimeLost) -> str:
-    if found.phase == "between steps":
+    if found.phase == Phase.BETWEEN.label:
         return " between the steps"
-    if found.phase == "other" and found.cause == "tiny-kernels" and are_cpus(s.devices):
+    if found.phase == Phase.OTHER.label and found.cause == Cause.TINY_KERNELS and are_cpus(s.devices):
         return " outside of forward, backward and optimizer"
-    return f" in {found.phase}" if found.phase not in (None, "other") else ""
+    return f" in {found.phase}" if found.phase not in (None, Phase.OTHER.label) else ""
 
 
 def _who(s: Summary, found: TimeLost) -> str:

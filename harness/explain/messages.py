@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis.labels import are_cpus
-from harness.analysis.process.phases import phase_of_name
+from harness.analysis.process.phases import Phase, phase_of_name
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import LongMessage, Summary, Traffic
 from harness.common.alpha_beta import bus_factor
@@ -53,6 +53,7 @@ _MANY = 20  # messages of a step
 _MORE = 1.15  # times the gradients' bytes
 _SEVERAL = 1.5  # passes of a step
 _FP32 = 4  # bytes
+_PASSES = (Phase.FORWARD.label, Phase.BACKWARD.label)
 
 
 @dataclass(frozen=True)
@@ -154,11 +155,11 @@ def _rate(s: Summary, found: Largest) -> str:
 
 def _place(row: LongMessage) -> str:
     """The range around it that says more than its phase, else the user's function, else the phase."""
-    if row.range and phase_of_name(row.range) == phase_of_name(""):
+    if row.range and phase_of_name(row.range) is Phase.OTHER:
         return f" inside {row.range}"
     if row.where is not None and owner_of(row.where.file) is Owner.USER:
         return f" in {row.where.function}"
-    return f" in {row.phase}" if row.phase != "other" else ""
+    return f" in {row.phase}" if row.phase != Phase.OTHER.label else ""
 
 
 def why_single(s: Summary) -> str:
@@ -209,7 +210,7 @@ def advice_of(s: Summary) -> str:
         return _OF_LATENCY
     bits = ", send it in 16 bits" if row.dtype in _WIDE else ""
     text = _ADVICE.get(row.kind, _OTHER)
-    if row.kind in ("all_reduce", "reduce_scatter") and row.phase == "backward":
+    if row.kind in ("all_reduce", "reduce_scatter") and row.phase == Phase.BACKWARD.label:
         text = _OF_GRADIENTS
     if row.kind == "all_gather" and "FSDP" in f"{row.range} {row.where.file if row.where else ''}":
         text = _OF_SHARDS
@@ -292,15 +293,15 @@ def of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
 
 def _gradients(rows: Sequence[Traffic]) -> list[Traffic]:
     """The reductions of backward whose group reduces nothing in forward, as tensor parallelism does."""
-    forward = {(row.kind, row.group) for row in rows if row.phase == "forward"}
-    reductions = (row for row in rows if row.phase == "backward" and row.kind in _REDUCTIONS)
+    forward = {(row.kind, row.group) for row in rows if row.phase == Phase.FORWARD.label}
+    reductions = (row for row in rows if row.phase == Phase.BACKWARD.label and row.kind in _REDUCTIONS)
     return [row for row in reductions if (row.kind, row.group) not in forward]
 
 
 def _beside(rows: Sequence[Traffic]) -> list[Traffic]:
     """The collectives of the gradients' groups outside of forward and backward."""
     groups = {row.group for row in _gradients(rows)}
-    return [row for row in rows if row.group in groups and row.phase not in ("forward", "backward")]
+    return [row for row in rows if row.group in groups and row.phase not in _PASSES]
 
 
 def _every_micro_batch(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
@@ -357,7 +358,7 @@ def _beyond_the_model(s: Summary, gradients: Sequence[Traffic]) -> Traffic | Non
 
 def _small(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
     """Small collectives one after the other. Where phases are not known, only those of single values."""
-    many = [row for row in rows if row.phase not in ("forward", "backward") and row.bytes is not None]
+    many = [row for row in rows if row.phase not in _PASSES and row.bytes is not None]
     scalars = [row for row in many if row.bytes is not None and row.bytes <= _SCALAR]
     chosen = [row for row in _beside(rows) if _is_many(row)] or [row for row in scalars if _is_many(row)]
     for row in chosen:
@@ -377,11 +378,13 @@ def _is_many(row: Traffic) -> bool:
 def _buffers(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
     """DDP broadcasts a module's buffers before each forward, also before one that is recomputed."""
     groups = {row.group for row in _gradients(rows)}
-    sent = [r for r in rows if r.kind == "broadcast" and r.group in groups and r.phase in ("forward", "backward")]
+    sent = [r for r in rows if r.kind == "broadcast" and r.group in groups and r.phase in _PASSES]
     if not sent:
         return
     size = _bytes_per_step(sent)
-    where = "each forward pass" + (", also when it is recomputed" if any(r.phase == "backward" for r in sent) else "")
+    where = "each forward pass" + (
+        ", also when it is recomputed" if any(r.phase == Phase.BACKWARD.label for r in sent) else ""
+    )
     sent_bytes = f", {amount(size)} per step" if size else ""
     yield Excess(
         f"DDP broadcasts the model's buffers in {where}{sent_bytes}, exposed for "

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from harness.analysis import device_time
 from harness.analysis.labels import are_cpus
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import waiting_share
+from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost
+from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary, TimeLost
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.common.format import duration_range, percent
 from harness.common.paths import PROGRAM
@@ -24,14 +25,18 @@ from harness.explain.commands import (
     more_micro_batches,
     without_faults,
 )
+from harness.explain.copies import CopiedJob, copy_causes
 from harness.explain.messages import advice_of, excess, least_waiting, named, why_not_split, why_single
-from harness.replay.causes import CAUSES, FEWER_RANKS
-from harness.replay.device_causes import CopiedJob, bubble_communication, copy_causes, has_bf16
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.device_causes import bubble_communication
+from harness.replay.attribute.suspect import Cause
+from harness.theory.devices import peak_flops_per_s
 
 _WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
 _UNEVEN = 1.5  # times the expected bubble: from here the bubble has another cause beside the schedule
 _MOSTLY = 0.5  # share of the unexpected bubble: from here unequal stages are the cause
 _MOST_OF_IT = 0.7  # of the exposed communication
+_FEWER_RANKS = "start no more ranks than there are cores (-n, -g)"
 _WORTH_SAYING = 0.005  # of the time
 
 
@@ -62,8 +67,14 @@ def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
     if entry is None:
         return own._replace(changes=(*changes, Change("find it in the timeline")))
     if entry.own_cores and any(doubt.what == CROWDED for doubt in disturbances(s)):
-        return own._replace(changes=(*changes, Change(FEWER_RANKS)))
+        return own._replace(changes=(*changes, Change(_FEWER_RANKS)))
     return own._replace(changes=(*changes, Change(entry.advice.format(phase=place, who=who))))
+
+
+def _has_bf16(devices: Sequence[Device]) -> bool:
+    """Whether no device is known to compute in fp16 but not in bf16, as before Ampere."""
+    names = {d.name for d in devices if d.name}
+    return not any(peak_flops_per_s(n, "fp16") and not peak_flops_per_s(n, "bf16") for n in names)
 
 
 def _plain(s: Summary, found: TimeLost) -> Reason:
@@ -97,7 +108,7 @@ def _records_the_host(s: Summary) -> str | None:
 
 def _launch_bound(s: Summary, found: TimeLost) -> Reason:
     own = _plain(s, found)
-    if found.phase == "optimizer" and not are_cpus(s.devices):
+    if found.phase == Phase.OPTIMIZER.label and not are_cpus(s.devices):
         fewer = Change("an optimizer of few kernels: fused=True, or foreach=True (torch.optim)")
         own = own._replace(changes=(fewer, *own.changes))
     if found.basis != "share":
@@ -173,7 +184,7 @@ def _copies(s: Summary, found: TimeLost) -> Reason:
 
 
 def _precision(s: Summary, found: TimeLost) -> Reason:
-    half = "bf16" if has_bf16(s.devices) else "fp16"
+    half = "bf16" if _has_bf16(s.devices) else "fp16"
     now = _precisions(s)
     why = f"In {half} products in fp32 take half the time or less, those in tf32 two thirds: that is counted here."
     what_ifs = s.replay.what_ifs if s.replay else []
@@ -255,16 +266,16 @@ def _bubble(s: Summary, found: TimeLost) -> Reason:
 
 
 _REASONS: dict[str, Callable[[Summary, TimeLost], Reason]] = {
-    "data-stall": _data,
-    "host-stall": _host_stall,
-    "between-steps": _host_stall,
-    "tiny-kernels": _launch_bound,
-    "sync": _synchronisation,
-    "communication": _communication,
-    "small-buckets": _of_messages,
-    "slow-link": _of_messages,
-    "copies": _copies,
-    "fp32": _precision,
-    "bubble": _bubble,
-    "late-rank": _late_rank,
+    Cause.DATA_STALL: _data,
+    Cause.HOST_STALL: _host_stall,
+    Cause.BETWEEN_STEPS: _host_stall,
+    Cause.TINY_KERNELS: _launch_bound,
+    Cause.SYNCHRONISATION: _synchronisation,
+    Cause.COMMUNICATION: _communication,
+    Cause.SMALL_BUCKETS: _of_messages,
+    Cause.SLOW_LINK: _of_messages,
+    Cause.COPIES: _copies,
+    Cause.PRECISION: _precision,
+    Cause.BUBBLE: _bubble,
+    Cause.LATE_RANK: _late_rank,
 }

@@ -14,9 +14,9 @@ from harness.analysis.summary.problem_texts import FIRST_USE, NO_KERNEL
 from harness.common.format import amount, duration, percent
 from harness.compare.summaries import kinds_without_causes
 from harness.experiment.base import Change
-from harness.replay.causes import CAUSES
-from harness.replay.host_causes import short_name
-from harness.replay.suspect import Cause
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.host_causes import short_name
+from harness.replay.attribute.suspect import Cause
 
 LARGE = 0.1  # of what was recorded, from which the time before the first step is told
 PART = 0.05  # of that time, from which a part is told
@@ -56,15 +56,6 @@ _CURES = {
     "imports": "import less, or from a local disk or an image",
 }
 _ANY_PROGRAM = ("nsys", "rocpd")  # tools that record any program
-_WITHOUT_PYTORCH = {
-    "data-stall": "load data ahead, in other threads or processes, into pinned memory",
-    "between-steps": "load data ahead, in other threads or processes, if the loop loads it between the steps",
-    "sync": "take waits for the device out of the loop, or read the value some steps later",
-    "pageable": "allocate the host's buffers as pinned memory and copy them asynchronously",
-    "allocation": "keep buffers instead of making new ones in each step",
-    "tiny-kernels": "larger batches, fused kernels or CUDA graphs",
-    "checkpoint": "write checkpoints less often, or in the background",
-}
 
 
 def is_only_start(s: Summary) -> bool:
@@ -173,7 +164,7 @@ def says_first_use(s: Summary, problem: Problem, most: int) -> bool:
     """Whether another sentence tells the first use that a problem tells. most: findings that are told."""
     if problem.what != FIRST_USE:
         return False
-    return is_only_start(s) or any(f.cause == Cause.FIRST_USE.value for f in s.findings[:most])
+    return is_only_start(s) or any(f.cause == Cause.FIRST_USE for f in s.findings[:most])
 
 
 def largest_first_uses(s: Summary) -> str:
@@ -207,7 +198,7 @@ def _names(s: Summary) -> Iterator[str]:
 
 def without_pytorch(cause: str, changes: Sequence[Change]) -> tuple[Change, ...]:
     """The changes, with advice for any program instead of that for PyTorch."""
-    plain, entry = _WITHOUT_PYTORCH.get(cause), CAUSES.get(cause)
-    if plain is None or entry is None:
+    entry = CAUSES.get(cause)
+    if entry is None or not entry.any_program:
         return tuple(changes)
-    return tuple(Change(plain) if change.text == entry.advice else change for change in changes)
+    return tuple(Change(entry.any_program) if change.text == entry.advice else change for change in changes)

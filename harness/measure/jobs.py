@@ -17,9 +17,10 @@ from harness.analysis.process.part import RankPart, with_rank
 from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summary, TimeLost, Withheld
 from harness.common.errors import WorkError
 from harness.common.format import percent
-from harness.replay.causes import CAUSES
-from harness.replay.diagnosis import BETWEEN_RUNS, NOTICEABLE, diagnose
-from harness.replay.suspect import NORMAL, Cause
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.diagnosis import BETWEEN_RUNS, NOTICEABLE, diagnose
+from harness.replay.attribute.suspect import Cause
+from harness.replay.remove.gain import NORMAL
 
 if TYPE_CHECKING:
     from harness.measure.run_contents import RunContents

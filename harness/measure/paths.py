@@ -19,7 +19,8 @@ from harness.common.metrics_lines import lines_file
 from harness.measure.jobs import summarise
 from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import PageData
-from harness.replay.process import pack_graph, process_graph
+from harness.replay.graph.graph import pack_graph
+from harness.replay.graph.process import process_graph
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, map_traces
 from harness.traces.find import Say, search

@@ -20,6 +20,7 @@ from harness.analysis.machine import (
     never_started,
 )
 from harness.analysis.network import node_network, traffic_of_monitor
+from harness.analysis.process.phases import TIMED
 from harness.analysis.process.steps import leading_warmup
 from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
 from harness.analysis.summary.base import why_invalid
@@ -35,7 +36,7 @@ _UNPROFILED = ("skip", "wait", "after")  # the profiler already works in "warmup
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
 _MOST = 1 << 63  # neither NaN nor infinity is less
 _MOST_RANKS = 1 << 24
-_TIMED = ("step", "data", "forward", "backward", "optimizer")
+_TIMED = ("step", *TIMED)
 _FROM_START = sorted({*START_FIELDS} & {*RankTraining.__struct_fields__} - {"rank"})
 
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from harness.analysis.pace import OWN, WAITING, Change, changes, own_parts
 from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase
+from harness.analysis.process.phases import TIMED, Phase
 from harness.analysis.slowest_rank import FEWEST, slowest
 from harness.analysis.summary import PaceChange, SlowestRank
 
 F64 = NDArray[np.float64]
-PARTS = ("data", "forward", "backward", "optimizer")
-_FIELDS = ("step_ns", *(f"{part}_ns" for part in PARTS), "core_wait_ns", "page_faults", "peak_memory_bytes", "own_ns")
-_NAMES = {"data loading": "data"}  # of phases in traces
+_FIELDS = ("step_ns", *(f"{part}_ns" for part in TIMED), "core_wait_ns", "page_faults", "peak_memory_bytes", "own_ns")
+_NAMES = {phase.label: phase.timed for phase in Phase if phase.timed}  # of phases in traces
 _PROFILED = ("warmup", "active")  # phases of the window: a profiler makes their steps longer
 _MOST = 1 << 24  # a step's number
 
@@ -44,7 +44,7 @@ class StepTimes:
         """The ranks, the numbers of the steps, and each field as (ranks, steps)."""
         ranks = sorted(self.ranks)
         numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(self.ranks[rank][0] for rank in ranks)]))
-        names = ("step", *PARTS, CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, OWN)
+        names = ("step", *TIMED, CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, OWN)
         found = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
         for row, rank in enumerate(ranks):
             own, values = self.ranks[rank]
@@ -78,12 +78,12 @@ def pace_of(
     """The changes of pace and the slowest rank. in_phases: where collectives run; on_host: of `own_parts`."""
     ranks, numbers, fields = times.arrays()
     steps, without_waiting = fields.pop("step"), fields.pop(OWN)
-    phases = {name: fields[name] for name in PARTS}
+    phases = {name: fields[name] for name in TIMED}
     waits = {*WAITING, *(_NAMES.get(name, name) for name in in_phases)} if len(ranks) > 1 else set()
     parts = own_parts(steps, phases, waits, own=without_waiting, on_host=on_host)
     waits -= parts.keys()
     own = np.asarray(sum(parts.values(), np.zeros_like(steps)))
-    found = changes(steps, parts, fields[CORE_WAIT], {name: phases[name] for name in PARTS if name in waits})
+    found = changes(steps, parts, fields[CORE_WAIT], {name: phases[name] for name in TIMED if name in waits})
     return [_shown(change, ranks, numbers, fields, own) for change in found], _slowest(own, steps, ranks)
 
 

@@ -21,8 +21,8 @@ from harness.common.submission import edit_in
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.commands import asked_words, in_lines
 from harness.explain.job_time import is_large, short_words
-from harness.replay.causes import CAUSES
-from harness.replay.device_causes import slowest
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.device_causes import slowest
 from harness.report.elements import Part, StepBar
 from harness.report.palette import CAUSES as IDLE_CAUSES
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY

@@ -10,7 +10,8 @@ from harness.analysis.process.first_use import compiles
 from harness.analysis.summary import Summary, Window
 from harness.explain.answer import answer
 from harness.measure.jobs import summarise
-from harness.replay.process import pack_graph, process_graph
+from harness.replay.graph.graph import pack_graph
+from harness.replay.graph.process import process_graph
 from harness.traces.trace import HostKind, RangeKind
 from tests.analysis.test_idle import activities, idle_of, measured_of
 from tests.synthetic.columns import Made

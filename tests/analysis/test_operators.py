@@ -11,7 +11,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import HostActivity, Window
-from harness.replay.host_causes import activity_words
+from harness.replay.attribute.host_causes import activity_words
 from harness.traces.trace import Activity
 from tests.synthetic.columns import MAIN, Made
 

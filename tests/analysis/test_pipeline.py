@@ -10,7 +10,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.explain.findings import reason_of
-from harness.replay.diagnosis import NOTICEABLE, by_share
+from harness.replay.attribute.diagnosis import NOTICEABLE, by_share
 from harness.report.tables.terminal import render
 from harness.theory.flops import expected_bubble
 from harness.traces.trace import Activity

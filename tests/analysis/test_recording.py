@@ -18,7 +18,7 @@ from harness.explain.answer import answer
 from harness.explain.findings import why_no_answer
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_one as measure
-from harness.replay.diagnosis import by_share
+from harness.replay.attribute.diagnosis import by_share
 from harness.report.compare.terminal import render_comparisons
 from harness.traces.trace import Trace
 from tests.synthetic.columns import GEMM, event, trace

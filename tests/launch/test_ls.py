@@ -27,7 +27,7 @@ from harness.cli.main import main
 from harness.common.heartbeats import node_file
 from harness.experiment.exercises import DDP, Experiment, Own
 from harness.experiment.training import Mystery
-from harness.replay.causes import CAUSES
+from harness.replay.attribute.causes import CAUSES
 from harness.run import Run, folder_bytes
 from harness.run.ended import why_it_ended
 from harness.run.record import Status

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from harness.analysis.process.phases import Phase
+from harness.common.heartbeats import PHASES
 from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, Steps, StepTimes
 
 MS = 1_000_000
@@ -183,3 +185,8 @@ def test_marks_nest() -> None:
     script = Script(1)
     script.run("dfbA")
     assert script.told.marks == ["step 0", "data", "end", "forward", "end", "backward", "end", "optimizer", "end"]
+
+
+def test_the_phases_of_a_trace_know_the_names_of_the_trainings_own_clock() -> None:
+    names = {phase.timed for phase in Phase} - {""}
+    assert names == {DATA, FORWARD, BACKWARD, OPTIMIZER, EVALUATION} == {*filter(None, PHASES.values())}

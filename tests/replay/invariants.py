@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.analysis.summary import Device, Summary, TimeLost, TimeSplit
-from harness.replay.causes import BUSY, CAUSES
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.diagnosis import BUSY
 
 _ROUNDING_NS = 2.0
 

@@ -10,8 +10,9 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, Window
-from harness.replay.diagnosis import diagnose
-from harness.replay.process import pack_graph, process_graph
+from harness.replay.attribute.diagnosis import diagnose
+from harness.replay.graph.graph import pack_graph
+from harness.replay.graph.process import process_graph
 from harness.traces.sampled_lines import SampledLines
 from harness.traces.trace import Trace
 

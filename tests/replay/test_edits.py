@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.replay.counterfactuals import longest_of
+from harness.replay.remove.edits import longest_of
 
 
 @given(ns=st.lists(st.integers(0, 10**9), min_size=1, max_size=30), share=st.floats(0, 1))

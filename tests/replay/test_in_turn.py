@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.summary import TimeLost
-from harness.replay.suspect import in_steps
+from harness.replay.measure.hits import in_steps
 from harness.traces.trace import Trace
 from tests.replay.invariants import broken
 from tests.replay.replaying import replayed, summary_of

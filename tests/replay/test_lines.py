@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.analysis.process.phases import Phase
 from harness.analysis.summary import LineShare, RankTraining, TimeLost
-from harness.replay.graph import BACKWARD as BACKWARD_PHASE
-from harness.replay.graph import N_PHASES, HostSegments, TimeCategory
-from harness.replay.lines import HostSteps, LineTimes, own_code
-from harness.replay.process import _called, pack_graph, unpack_graph
+from harness.replay.graph.builder import HostSegments
+from harness.replay.graph.graph import N_PHASES, LineTimes, TimeCategory, pack_graph, unpack_graph
+from harness.replay.graph.lines import HostSteps
+from harness.replay.graph.process import _called
+from harness.replay.measure.context import own_code
 from harness.traces.sampled_lines import CodeLine, SampledLines
 from harness.traces.trace import Activity, Trace
 from tests.replay.replaying import parts_of, summary_of
@@ -281,15 +283,15 @@ def test_where_each_look_is_known_short_pieces_are_at_the_lines_seen_in_them() -
 
 def test_operators_that_python_or_a_node_of_autograd_calls_are_counted() -> None:
     """Of a node only its own pieces are seen: it computes nothing."""
-    gap, work = (N_PHASES * category + BACKWARD_PHASE for category in (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK))
+    gap, work = (N_PHASES * category + Phase.BACKWARD for category in (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK))
     pieces = [gap, work, work, gap]  # an operator, and a second one that it calls
     pieces += [gap, work, gap, work, gap, gap]  # a node that calls two, and Python after it
     pieces += [gap, gap, gap]  # a node that calls nothing, and Python around it
     slot = np.array(pieces, np.int16)
     segments = HostSegments(np.arange(len(slot) + 1), slot, np.ones(len(slot), np.int64), slot)
     steps = HostSteps(np.array([0]), len(slot))
-    assert _called(segments, steps)[BACKWARD_PHASE] == (10 + 3) // 2
-    assert _called(segments, HostSteps(np.array([4]), 10))[BACKWARD_PHASE] == (4 + 2) // 2
+    assert _called(segments, steps)[Phase.BACKWARD] == (10 + 3) // 2
+    assert _called(segments, HostSteps(np.array([4]), 10))[Phase.BACKWARD] == (4 + 2) // 2
 
 
 def test_code_of_one_rank_is_what_the_others_hardly_run() -> None:

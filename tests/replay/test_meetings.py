@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.replay.collectives import Call, CollectiveSync, Nodes, Shared, done_after, ended_together
+from harness.replay.graph.collectives import CollectiveSync, Nodes, Shared, done_after, ended_together
+from harness.replay.graph.graph import Call
 
 MS = 1_000_000
 ROWS = np.arange(20)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.summary import KindTime, RankTraining, Replay, Summary
-from harness.replay.counterfactuals import READY_NS, computes_in_16_bits
+from harness.replay.remove.changes import READY_NS, computes_in_16_bits
 from harness.traces.open import open_trace
 from harness.traces.trace import Activity
 from tests.real_traces import needs_real_traces, real_trace

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.replay.job import NoOrderError, schedule, solve
+from harness.replay.graph.graph import NoOrderError, schedule, solve
 
 
 @given(st.data())

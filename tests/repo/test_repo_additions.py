@@ -1,5 +1,5 @@
 """A site and a lesson are one file each; an analysis is its module, its line in the list, its
-field with its text, and its table.
+field with its text, and its table; a cause of lost time is its member and its entry.
 
 Each is added to a copy of the tree, as a developer adds it, and then asked of the command line.
 """
@@ -52,6 +52,19 @@ WAKEUPS = TableOf["Wakeup"](
         Number("latest_begin_ns", "latest begin", lambda s: max((w.late_ns for w in s.wakeups), default=None), "–"),
     ),
 )
+"""
+
+CAUSE = """_ENTRIES = (
+    CauseOfLoss(
+        Cause.COFFEE,
+        lambda context: iter([
+            Suspect(Cause.COFFEE, context.everyone, context.every_step, context.job.lengths // 2, standing=True)
+        ]),
+        "coffee",
+        "waiting for coffee",
+        "drink tea",
+        without=Without("no coffee"),
+    ),
 """
 
 
@@ -118,6 +131,22 @@ def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(tree
     written = python(tree, "-m", "harness.cli.pages", "metric-names")
     assert "late_ns  From the window's start to its first work." in harness(tree, "help", "numbers", "wakeup")
     assert "| `latest_begin_ns` | latest begin | –" in written
+
+
+def test_a_cause_is_its_member_and_its_entry(tree: Path, tmp_path: Path) -> None:
+    """Then it is a finding with its words, a change with its option, and a row of the document."""
+    stage = tree / "harness/replay/attribute"
+    edit(
+        stage / "suspect.py",
+        '    DATA_STALL = "data-stall"\n',
+        '    DATA_STALL = "data-stall"\n    COFFEE = "coffee"\n',
+    )
+    edit(stage / "causes.py", "_ENTRIES = (\n", CAUSE)
+    write_traces(tmp_path / "traces")
+    said = harness(tree, "report", str(tmp_path / "traces"), "--full", "--no-html")
+    assert "aiting for coffee costs" in said and "rink tea" in said and "no coffee" in said
+    assert "| coffee | `coffee` |  | `no-coffee` |  |" in python(tree, "-m", "harness.cli.pages", "causes")
+    assert "no-coffee" in python(tree, "-c", "from harness.explain.commands import FIELDS; print(*FIELDS)")
 
 
 def test_a_site_is_one_file(tree: Path) -> None:

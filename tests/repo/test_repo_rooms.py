@@ -112,6 +112,18 @@ def test_the_house_stays_small() -> None:
     assert len(arrows) <= 118, "rooms that import others"
 
 
+def test_the_stages_of_a_replay_are_six_floors() -> None:
+    """A floor is the longest way down by imports, those inside of functions too."""
+    below = {name: others for name, others in imports("harness/replay").items() if ".stragglers" not in name}
+
+    @cache
+    def floor(module: str) -> int:
+        return 1 + max((floor(other) for other in below[module]), default=0)
+
+    assert floor("harness.replay.attribute.diagnosis") > 1, "no import was seen"
+    assert {name for name in below if floor(name) > 6} == set()
+
+
 @pytest.mark.parametrize("walk", ["**What `--ds-no-overlap` changes**", "**The way of a kernel's row**"])
 def test_a_walk_through_the_house_is_ten_steps_from_file_to_file(walk: str) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

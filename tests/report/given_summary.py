@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.analysis.summary import Device, IdleCause, KindTime, RankTraining, Spread, Steps, Summary
 from harness.explain.answer import Diagnosis
-from harness.replay.diagnosis import by_share
+from harness.replay.attribute.diagnosis import by_share
 
 MS = 1_000_000
 FP32 = KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)

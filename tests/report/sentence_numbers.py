@@ -15,8 +15,8 @@ from harness.analysis.summary import LongMessage, Summary
 from harness.common.alpha_beta import bus_factor
 from harness.common.format import Scale, about, amount, duration, percent, rate
 from harness.explain.answer import Diagnosis
-from harness.replay.causes import CAUSES
-from harness.replay.device_causes import CopiedJob, copy_causes, steady_bandwidth
+from harness.explain.copies import CopiedJob, copy_causes, steady_bandwidth
+from harness.replay.attribute.causes import CAUSES
 
 _TIME, _SIZE = r"ns|µs|ms|s", r"(?:[kMGTP]?B)(?:/s)?"
 _DIGITS = r"(-?\d+(?:,\d{3})*(?:\.\d+)?)"

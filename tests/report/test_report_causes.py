@@ -28,9 +28,9 @@ from harness.cli.main import main
 from harness.common.faults import FAULTS
 from harness.explain.answer import verdict
 from harness.explain.commands import FIELDS, command_of_what_if
-from harness.replay.causes import CAUSES
-from harness.replay.suspect import Cause
-from harness.replay.what_ifs import WHAT_IFS
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.suspect import Cause
+from harness.replay.attribute.what_ifs import WHAT_IFS
 from harness.report.brief import brief
 from harness.report.elements import Moment
 from harness.report.page.compose import compose, render_page

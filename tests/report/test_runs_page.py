@@ -13,7 +13,7 @@ import pytest
 from harness.analysis.summary.replay import Remainder
 from harness.cli.main import main
 from harness.experiment.exercises import DDP, Own
-from harness.replay.causes import CAUSES
+from harness.replay.attribute.causes import CAUSES
 from harness.run import Run
 from harness.run.record import Status
 from tests.launch.launch_shared import a_run

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from isal import isal_zlib
 
-from harness.replay.device import _reach
+from harness.replay.graph.device import _reach
 from harness.traces import errors, open_trace
 from harness.traces.kineto import gather
 from tests.synthetic import kineto

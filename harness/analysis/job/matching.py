@@ -56,7 +56,7 @@ class MatchedGroup:
     end_ns: I64
     inside: NDArray[np.bool_]  # (n,) started inside every rank's window
     row: I64  # (r, n) each rank's own numbers of the rows
-    phase: NDArray[np.int8]  # (n,) of the first rank, an index into phases.PHASES
+    phase: NDArray[np.int8]  # (n,) of the first rank, phases.Phase
     of_profiler: NDArray[np.bool_]  # (n,) waits for a rank's profiler, not for its work; see profiler_waits.py
     whole_job: bool  # every rank of the job was read, as far as its world size is recorded
 

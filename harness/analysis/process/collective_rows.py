@@ -40,7 +40,7 @@ class CollectiveRows:
     bytes: I64
     start_ns: I64
     end_ns: I64
-    phase: I8  # index into phases.PHASES
+    phase: I8  # phases.Phase
     row: I64  # its number among all of the rank's collectives
     peer: I32
 

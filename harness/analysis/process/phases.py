@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,9 +23,32 @@ from harness.traces.columns import sorted_spans
 from harness.traces.operators import counted, operators
 from harness.traces.trace import I64, U8, Activity, Events, HostKind, RangeKind, Ranges
 
-PHASES = ("forward", "backward", "optimizer", "data loading", "send/recv", "evaluation", "between steps", "other")
-FORWARD, BACKWARD, OPTIMIZER, DATA, TRANSFER, EVALUATION, BETWEEN, OTHER = range(len(PHASES))
-_WHOLE_EVALUATION = "evaluation"  # as the observer marks a forward pass of one
+
+class Phase(IntEnum):
+    """A phase of training. label: its name in tables and in JSON; timed: its name where a training times itself
+    (harness/observe/steps.py), empty where it does not."""
+
+    label: str
+    timed: str
+
+    FORWARD = 0, "forward", "forward"
+    BACKWARD = 1, "backward", "backward"
+    OPTIMIZER = 2, "optimizer", "optimizer"
+    DATA = 3, "data loading", "data"
+    SEND_RECV = 4, "send/recv"
+    EVALUATION = 5, "evaluation", "evaluation"
+    BETWEEN = 6, "between steps"
+    OTHER = 7, "other"
+
+    def __new__(cls, number: int, label: str, timed: str = "") -> Phase:
+        phase = int.__new__(cls, number)
+        phase._value_, phase.label, phase.timed = number, label, timed
+        return phase
+
+
+PHASES = tuple(phase.label for phase in Phase)
+TIMED = tuple(phase.timed for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))  # of a step
+_WHOLE_EVALUATION = Phase.EVALUATION.label  # as the observer marks a forward pass of one
 # The functions and ranges of Lightning, transformers, MMEngine and of those who follow them.
 _EVALUATES = re.compile(
     r"^(## )?(eval|evaluate|evaluation|validate|validation)(_(step|loop|epoch|batch))?\b"
@@ -32,28 +56,28 @@ _EVALUATES = re.compile(
     r"|(\.|: )(evaluate|evaluation_loop|validate|run_evaluation)$"
 )
 _PATTERNS = (
-    (EVALUATION, _EVALUATES),
-    (FORWARD, re.compile(r"^(## )?forward|\.forward$|^pre_forward", re.IGNORECASE)),
-    (BACKWARD, re.compile(r"^(## )?backward|\.backward$|^autograd", re.IGNORECASE)),
-    (OPTIMIZER, re.compile(r"^(## )?(optimizer|zero_grad|scheduler)|Optimizer\.(step|zero_grad)", re.IGNORECASE)),
-    (DATA, re.compile(r"data[ _]?load|DataLoader", re.IGNORECASE)),
-    (TRANSFER, re.compile(r"^(send|recv)", re.IGNORECASE)),
+    (Phase.EVALUATION, _EVALUATES),
+    (Phase.FORWARD, re.compile(r"^(## )?forward|\.forward$|^pre_forward", re.IGNORECASE)),
+    (Phase.BACKWARD, re.compile(r"^(## )?backward|\.backward$|^autograd", re.IGNORECASE)),
+    (Phase.OPTIMIZER, re.compile(r"^(## )?(optimizer|zero_grad|scheduler)|Optimizer\.(step|zero_grad)", re.IGNORECASE)),
+    (Phase.DATA, re.compile(r"data[ _]?load|DataLoader", re.IGNORECASE)),
+    (Phase.SEND_RECV, re.compile(r"^(send|recv)", re.IGNORECASE)),
 )
 
 
 @lru_cache(maxsize=1 << 16)  # several analyses ask, of every rank's names
-def phase_of_name(name: str) -> int:
-    """Index into PHASES of a range's own name.
+def phase_of_name(name: str) -> Phase:
+    """The phase of a range's own name.
 
-    >>> PHASES[phase_of_name("forward mb3 stage1")], PHASES[phase_of_name("batch_7")]
+    >>> phase_of_name("forward mb3 stage1").label, phase_of_name("batch_7").label
     ('forward', 'other')
     """
-    return next((phase for phase, pattern in _PATTERNS if pattern.search(name)), OTHER)
+    return next((phase for phase, pattern in _PATTERNS if pattern.search(name)), Phase.OTHER)
 
 
 def _own_phases(ranges: Ranges, names: list[str]) -> NDArray[np.int8]:
     """The phase that each range's own name tells."""
-    table = np.full(len(names) + 1, OTHER, np.int8)
+    table = np.full(len(names) + 1, Phase.OTHER, np.int8)
     for i in used(ranges.name):
         table[i] = phase_of_name(names[i])
     found: NDArray[np.int8] = table[ranges.name]
@@ -65,8 +89,8 @@ def phases(ranges: Ranges, names: list[str], nesting: Nesting) -> NDArray[np.int
     inside of an evaluation is a part of it."""
     phase = _own_phases(ranges, names)
     for rows in reversed(by_depth(nesting.parent)):
-        around = np.append(phase, np.int8(OTHER))[nesting.parent[rows]]
-        inherit = (phase[rows] == OTHER) | (around == EVALUATION)
+        around = np.append(phase, np.int8(Phase.OTHER))[nesting.parent[rows]]
+        inherit = (phase[rows] == Phase.OTHER) | (around == Phase.EVALUATION)
         phase[rows[inherit]] = around[inherit]
     return phase
 
@@ -83,12 +107,12 @@ def phase_sums(events: Events, phase: NDArray[np.int8], event_class: U8, chosen:
     kind = event_class[rows]
     counts = np.isin(rows, counted(events, rows)[0])
     sums: PhaseSums = {}
-    for i, name in enumerate(PHASES):
-        mine = of == i
+    for each in Phase:
+        mine = of == each
         if mine.any():
             numbers = (duration[mine], duration[mine & (kind == COMPUTE)], duration[mine & (kind == COMMUNICATION)])
             total, compute, communication = (int(n.sum()) for n in numbers)
-            sums[name] = (int(np.count_nonzero(mine & counts)), total, compute, communication)
+            sums[each.label] = (int(np.count_nonzero(mine & counts)), total, compute, communication)
     return sums
 
 
@@ -105,14 +129,14 @@ def phase_table(sums: PhaseSums) -> list[PhaseTime]:
 def phase_of_moments(owner: I64, phase: NDArray[np.int8], moment_ns: I64, between: Intervals) -> NDArray[np.int8]:
     """The phases of moments: BETWEEN for those between two marked steps, unless data is loaded there; else by the range
     rows that own them, OTHER without an owner (-1)."""
-    found: NDArray[np.int8] = np.append(phase, np.int8(OTHER))[owner]
-    found[contains(between, moment_ns) & (found != DATA) & (found != EVALUATION)] = BETWEEN
+    found: NDArray[np.int8] = np.append(phase, np.int8(Phase.OTHER))[owner]
+    found[contains(between, moment_ns) & (found != Phase.DATA) & (found != Phase.EVALUATION)] = Phase.BETWEEN
     return found
 
 
-_BORDERS = (OPTIMIZER, DATA)  # a forward pass begins after these
+_BORDERS = (Phase.OPTIMIZER, Phase.DATA)  # a forward pass begins after these
 INFERRED = " (by its operators)"  # how the names of such phases end
-_INFERRED = (f"forward{INFERRED}", f"backward{INFERRED}", f"evaluation{INFERRED}")
+_INFERRED = tuple(f"{phase.label}{INFERRED}" for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.EVALUATION))
 _AS_A_FORWARD_PASS = 0.5  # of the launches of a forward pass: a batch with fewer is only copied
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
 _END_OF_DDP = re.compile(r"^torch\.distributed\.ddp\.reducer")  # DDP waits and copies after autograd's last operator
@@ -137,8 +161,8 @@ def with_whole_evaluations(view: View) -> View:
     of = _own_phases(ranges, names)
     python = (host.kind == HostKind.PYTHON) & matching(host.name, names, _EVALUATES.search)
     added = ranges
-    for thread in np.unique(np.append(ranges.thread[of == EVALUATION], host.thread[python])).tolist():
-        rows = np.flatnonzero((ranges.thread == thread) & (of != OTHER))
+    for thread in np.unique(np.append(ranges.thread[of == Phase.EVALUATION], host.thread[python])).tolist():
+        rows = np.flatnonzero((ranges.thread == thread) & (of != Phase.OTHER))
         rows = rows[ranges.end_ns[rows] > np.append(-1, np.maximum.accumulate(ranges.end_ns[rows])[:-1])]
         start, end = _evaluations(of[rows], ranges.start_ns[rows], ranges.end_ns[rows])
         rows = np.flatnonzero(python & (host.thread == thread))
@@ -152,9 +176,9 @@ def with_whole_evaluations(view: View) -> View:
 def _evaluations(phase: NDArray[np.int8], start: I64, end: I64) -> I64:
     """Starts and ends (2, k) of the evaluations among n outermost ranges of a thread: runs of evaluation's ranges, each
     perhaps with data loading before it."""
-    at = np.where(phase == DATA, len(phase), np.arange(len(phase)))
+    at = np.where(phase == Phase.DATA, len(phase), np.arange(len(phase)))
     further = np.minimum.accumulate(at[::-1])[::-1]  # the next range that loads nothing
-    mine = np.append(phase, OTHER)[further] == EVALUATION
+    mine = np.append(phase, Phase.OTHER)[further] == Phase.EVALUATION
     begins = np.flatnonzero(mine & ~np.append(False, mine[:-1]))
     ends = np.flatnonzero(mine & ~np.append(mine[1:], False))
     return np.stack([start[begins], end[ends]])
@@ -165,7 +189,7 @@ def with_inferred_phases(view: View) -> View:
     and no range does."""
     ranges, names = view.ranges, view.names
     of = _own_phases(ranges, names)
-    if (of == BACKWARD).any():
+    if (of == Phase.BACKWARD).any():
         return view
     acts = _on_cpu(view) if view.on_cpu else _on_gpu(view)
     if acts is None:
@@ -176,7 +200,11 @@ def with_inferred_phases(view: View) -> View:
     step = ranges.kind == RangeKind.STEP
     borders = np.concatenate([ends, ranges.end_ns[others], ranges.start_ns[step]])
     forward = _before(begins, borders, np.concatenate([acts.start_ns, ranges.start_ns[own & ~step]]))
-    evaluated = _untrained(ranges, np.where(own, of, OTHER), acts, begins) if not (of == EVALUATION).any() else _NONE
+    evaluated = (
+        _untrained(ranges, np.where(own, of, Phase.OTHER), acts, begins)
+        if not (of == Phase.EVALUATION).any()
+        else _NONE
+    )
     added = _rows(ranges, acts.thread, len(names), (forward, begins), (begins, ends), evaluated)
     return replace(view, trace=replace(view.trace, names=[*names, *_INFERRED]), ranges=added)
 
@@ -187,13 +215,13 @@ _NONE = (np.empty(0, np.int64), np.empty(0, np.int64))
 def _untrained(ranges: Ranges, of: NDArray[np.int8], acts: _Acts, begins: I64) -> tuple[I64, I64]:
     """Start and end of each row of batches that are loaded and put through the model, and then the next is loaded: no
     backward pass is for them. Not those of every step, which may be trained on together with another batch."""
-    loads = np.flatnonzero(of == DATA)
+    loads = np.flatnonzero(of == Phase.DATA)
     loads = loads[ranges.end_ns[loads] > np.append(-1, np.maximum.accumulate(ranges.end_ns[loads])[:-1])]
     step = ranges.kind == RangeKind.STEP
     if len(loads) < 2 or not step.any():
         return _NONE
     loaded, until = ranges.end_ns[loads], np.append(ranges.start_ns[loads[1:]], ranges.end_ns[step].max())
-    optimizer = union(ranges.start_ns[of == OPTIMIZER], ranges.end_ns[of == OPTIMIZER])
+    optimizer = union(ranges.start_ns[of == Phase.OPTIMIZER], ranges.end_ns[of == Phase.OPTIMIZER])
     rows = np.flatnonzero(~acts.autograd & ~acts.tail & ~contains(optimizer, acts.start_ns))
     before, launched = acts.start_ns[rows].searchsorted(loaded), acts.start_ns[rows].searchsorted(until)
     first = begins.searchsorted(loaded)
@@ -207,7 +235,9 @@ def _untrained(ranges: Ranges, of: NDArray[np.int8], acts: _Acts, begins: I64) -
     if np.isin(in_steps[1], in_steps[0]).all():
         return _NONE
     end = acts.end_ns[rows[np.maximum(launched - 1, 0)]] if len(rows) else until
-    start, end = _evaluations(np.where(mine, EVALUATION, OTHER).astype(np.int8), ranges.start_ns[loads], end)
+    start, end = _evaluations(
+        np.where(mine, Phase.EVALUATION, Phase.OTHER).astype(np.int8), ranges.start_ns[loads], end
+    )
     return start, end
 
 

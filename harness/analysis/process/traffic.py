@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.collective_rows import launchers, row_events
 from harness.analysis.process.intervals import difference, lengths_within
-from harness.analysis.process.phases import OTHER, PHASES, phases
+from harness.analysis.process.phases import PHASES, Phase, phases
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.ranges import by_depth
 from harness.analysis.summary import Traffic
@@ -76,9 +76,9 @@ def _passes(m: MeasuredProcess, owner: I64, window: tuple[int, int]) -> tuple[I6
     phase = phases(ranges, m.view.names, m.nesting)
     outermost = np.arange(len(parent))
     for rows in reversed(by_depth(parent)):
-        inner = rows[phase[outermost[parent[rows]]] != OTHER]
+        inner = rows[phase[outermost[parent[rows]]] != Phase.OTHER]
         outermost[inner] = outermost[parent[inner]]
-    tops = np.flatnonzero((outermost == np.arange(len(parent))) & (phase != OTHER))
+    tops = np.flatnonzero((outermost == np.arange(len(parent))) & (phase != Phase.OTHER))
     tops = tops[(ranges.start_ns[tops] >= window[0]) & (ranges.start_ns[tops] < window[1])]
     tops = tops[np.argsort(ranges.start_ns[tops], kind="stable")]
     begins = np.diff(phase[tops], prepend=-1) != 0

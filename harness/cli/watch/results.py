@@ -93,8 +93,8 @@ def result_of(run: Run, polled: PolledState) -> Result:
 def _loss(found: _Summary) -> str:
     if found.replay is None and not found.findings:
         return ""
-    from harness.replay.causes import CAUSES  # with numpy, as slow as all else here
-    from harness.replay.diagnosis import MOST_ERROR, NOTICEABLE
+    from harness.replay.attribute.causes import CAUSES  # with numpy, as slow as all else here
+    from harness.replay.attribute.diagnosis import MOST_ERROR, NOTICEABLE
 
     withheld = {each.field for each in found.quality.withheld}
     if found.findings and "findings" not in withheld:

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.replay.job import NoOrderError, Schedule, schedule, solve
+from harness.replay.graph.graph import NoOrderError, Schedule, schedule, solve
 from harness.traces.operations.timeline import Operations
 from harness.traces.operations.vocabulary import BETWEEN_STAGES, COMPUTE, SENDS, Role
 from harness.traces.trace import I64

@@ -7,8 +7,8 @@ from typing import Any
 from harness.analysis import summary
 from harness.analysis.summary import Summary
 from harness.common.format import amount, duration, percent, rate
+from harness.explain.copies import CopiedJob, copy_causes
 from harness.monitor.summary import without_sms
-from harness.replay.device_causes import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _MANY_RANKS = 16  # more than these are not all listed in a terminal

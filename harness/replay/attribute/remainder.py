@@ -1,5 +1,4 @@
-"""What a step still has after a change: device work, which a change must change itself to make shorter, and what the
-time consists of that no finding explains."""
+"""What the time of a step consists of that no finding explains."""
 
 from __future__ import annotations
 
@@ -7,48 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.summary import Remainder
-from harness.replay.causes import CAUSES
-from harness.replay.counterfactuals import Edited
-from harness.replay.graph import DEVICE_COMPUTES, TimeCategory
-from harness.replay.suspect import HOST_TIME, WORK_TIME, Cause, Gain, ReplayContext, Suspect, slots, without_all
-from harness.traces.trace import F64, I64
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.suspect import Cause, Suspect, without_all
+from harness.replay.graph.graph import WORK_TIME, slots
+from harness.replay.measure.context import ReplayContext
+from harness.replay.remove.gain import Gain, shortened
 
-
-def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators: bool, changes: bool = False) -> float:
-    """The device work that a step still has after a change, in nanoseconds: of the device with most, mean over the
-    counted steps, for the micro-batches of today. No change makes a step shorter than this. lengths: the change's own,
-    or its best. operators: whether it also changes what takes the place of kernels on a CPU. changes: it makes work
-    itself shorter, by how much is not known where each kernel follows its own launch and no arc has its time alone."""
-    usual = np.arange(context.step_count) >= context.settled
-    counted = usual if edited.counted is None else edited.counted
-    work: F64 = np.nan_to_num(context.device_time["compute_ns"])[:, counted].mean(axis=1)
-    if edited.work is not None:
-        work = work * edited.work
-    elif operators or not context.on_cpu:
-        less, of_ns = (ns[:, counted].mean(axis=1) for ns in _shortened(context, lengths))
-        if changes and not of_ns.any():
-            return 0.0
-        # kernels side by side have a longer sum than their union, and those that run late are of no step
-        work = np.minimum(work - less, work * (1 - less / np.maximum(of_ns, 1)))
-    return float((max(work.max(), 0.0) + edited.extra_ns) / edited.per)
-
-
-def _shortened(context: ReplayContext, lengths: I64) -> tuple[F64, F64]:
-    """By how much the arcs with work are shorter, and what they have of work, by process and step."""
-    job, categories = context.job, HOST_TIME if context.on_cpu else (*DEVICE_COMPUTES, TimeCategory.DEVICE_EVALUATION)
-    of_work = np.isin(job.amounts.slot, slots(categories)) & (job.step[job.amounts.arc] >= 0)
-    arc = np.setdiff1d(job.amounts.arc[of_work], job.repeated)
-    less = np.maximum(job.lengths[arc], 0) - np.maximum(lengths[arc], 0)
-    shape = context.processes, context.step_count
-    at = job.process[arc] * context.step_count + job.step[arc]
-    by_place = np.bincount(at, less.astype(np.float64), context.processes * context.step_count).astype(np.float64)
-    return by_place.reshape(shape), context.of(categories).astype(np.float64)
-
-
-_OF_MESSAGES = (Cause.COMMUNICATION, Cause.SMALL_BUCKETS, Cause.SLOW_LINK, Cause.BUBBLE, Cause.IMBALANCE)
 _ROUGH = 0.02  # of a step: the work of a changed step is known up to about this
-_UNKNOWN = ("other", "not recorded")  # causes of idle time that say nothing
+_UNKNOWN = (IdleTime.OTHER.label, IdleTime.NOT_RECORDED.label)  # causes of idle time that say nothing
 
 
 def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left_ns: float) -> Remainder | None:
@@ -85,19 +52,19 @@ def remainder(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]], left
 
 def _less_work(context: ReplayContext, told: Sequence[tuple[Suspect, Gain]]) -> float:
     """By how much the devices' work is less without what is told, mean over processes and steps."""
-    lengths = without_all(context, [suspect for suspect, _ in told if changes_work(context, suspect)])
+    lengths = without_all(context.job, [suspect for suspect, _ in told if changes_work(context, suspect)])
     if lengths is None:
         return 0.0
-    less, of_ns = (ns.mean() for ns in _shortened(context, lengths))
+    less, of_ns = (ns.mean() for ns in shortened(context, lengths))
     return float(less / max(of_ns, 1) * context.device_time["compute_ns"].mean())
 
 
 def changes_work(context: ReplayContext, suspect: Suspect) -> bool:
     """Whether a cause is more work of the devices, or on a CPU may lie inside of operators, or consists of some."""
-    entry = CAUSES[suspect.cause.value]
+    entry = CAUSES[suspect.cause]
     if entry.of_host:
         return context.on_cpu and (entry.on_gpus or bool({*suspect.slots} & {*slots(WORK_TIME)}))
-    return suspect.cause not in (*_OF_MESSAGES, Cause.COPIES)
+    return not entry.of_messages and suspect.cause is not Cause.COPIES
 
 
 def _of_messages(
@@ -108,8 +75,8 @@ def _of_messages(
     of_messages = of_idle = 0.0
     for suspect, gain in told:
         own = len(suspect.processes) / context.processes
-        of_messages += gain.mean_ns * (1.0 if suspect.cause in _OF_MESSAGES else 1 - own)
-        of_idle += gain.mean_ns * own * CAUSES[suspect.cause.value].of_host
+        of_messages += gain.mean_ns * (1.0 if CAUSES[suspect.cause].of_messages else 1 - own)
+        of_idle += gain.mean_ns * own * CAUSES[suspect.cause].of_host
     part = saved * of_messages / max(of_messages + of_idle, 1.0)
     return min(max(part, saved - idle), messages)
 

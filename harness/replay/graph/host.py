@@ -11,10 +11,21 @@ from harness.analysis.process.intervals import distinct
 from harness.analysis.process.kinds import HOST
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.graph import N_PHASES, HostSegments, TimeCategory
+from harness.replay.graph.builder import HostSegments
+from harness.replay.graph.graph import N_PHASES, TimeCategory
 from harness.traces.trace import I64, Activity
 
 _HELD_FACTOR = 2  # what takes so many times its usual time was held up, if it is also a stall
+STALL_NS = 500_000  # a shorter stretch is no stall
+STALL_OF_STEP = 0.002
+SENDING_MOSTLY = 0.3  # of the messages: a stall before few of them is not the link's
+ISSUED_NS = 400_000  # a message is issued this soon before or after the next operator
+_FEWEST_STEPS = 3  # to know what recurs
+_ALIKE = 0.5  # of the longest stall of a place: those that are compared with it
+_MOST = 0.5  # of these
+_BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
+_PRODUCTS = ("gemm", "attention")
+_OPERATOR_HELD = 1.5  # times its usual time, from which an operator was held up, if it is also a stall
 
 
 def recurring(step: I64, kind: I64, moment: I64) -> I64:
@@ -45,18 +56,6 @@ def median_of_each(group: I64, values: I64) -> I64:
 def held_up(ns: I64, usual: I64 | int, least: int) -> I64:
     """The part of each of n durations beyond the median; 0 if that is less than `least`, or no more than chance."""
     return np.where((ns > _HELD_FACTOR * usual) & (ns - usual > least), ns - usual, 0)
-
-
-STALL_NS = 500_000  # a shorter stretch is no stall
-STALL_OF_STEP = 0.002
-SENDING_MOSTLY = 0.3  # of the messages: a stall before few of them is not the link's
-ISSUED_NS = 400_000  # a message is issued this soon before or after the next operator
-_FEWEST_STEPS = 3  # to know what recurs
-_ALIKE = 0.5  # of the longest stall of a place: those that are compared with it
-_MOST = 0.5  # of these
-_BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
-_PRODUCTS = ("gemm", "attention")
-_OPERATOR_HELD = 1.5  # times its usual time, from which an operator was held up, if it is also a stall
 
 
 def host_segments(m: MeasuredProcess, window: tuple[int, int]) -> HostSegments:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from harness.analysis.process.collective_rows import CollectiveRows, row_events, rows
 from harness.analysis.process.intervals import distinct
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.graph import Builder, HostThread, TimeCategory, slot
-from harness.replay.host import held_up, least_stall, main_thread, recurring, working_operators
+from harness.replay.graph.builder import Builder, HostThread
+from harness.replay.graph.graph import TimeCategory, slot
+from harness.replay.graph.host import held_up, least_stall, main_thread, recurring, working_operators
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 

@@ -13,35 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.host_calls import CAUSES as IDLE_CAUSES
-from harness.analysis.process.phases import INFERRED, PHASES
+from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.phases import INFERRED, PHASES, Phase
 from harness.analysis.summary import HostActivity
 from harness.common.format import percent
 from harness.common.metrics_lines import how_many
-from harness.replay.graph import BACKWARD, BETWEEN, DATA, EVALUATION, FORWARD, NEVER, OPTIMIZER, OTHER, TimeCategory
-from harness.replay.process import ProcessGraph
-from harness.replay.suspect import (
-    HOST_TIME,
-    LEAST,
-    MOSTLY,
-    WORK_TIME,
-    Cause,
-    ReplayContext,
-    Suspect,
-    counterfactual,
-    culprits,
-    hit,
-    in_steps,
-    is_regular,
-    period,
-    slots,
-    without_time,
-)
-from harness.traces.trace import I64
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.graph.graph import HOST_TIME, NEVER, WORK_TIME, ProcessGraph, TimeCategory, slots
+from harness.replay.measure.context import ReplayContext
+from harness.replay.measure.hits import LEAST, MOSTLY, hit, in_steps, is_regular, period
+from harness.replay.remove.edits import rows_of, without_activities
 from harness.traces.vocabulary import OFF_CORE
 
 STALLED = (TimeCategory.HOST_STALL,)
 HELD = (TimeCategory.HOST_STALL, TimeCategory.HOST_HELD)
-STALLING = (FORWARD, BACKWARD, OPTIMIZER, BETWEEN, OTHER)
+STALLING = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.BETWEEN, Phase.OTHER)
 CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines are a thousandth
 SLOW_DATA = 0.05  # of a step: loading data takes some time in every program
 _MOST = 0.5
@@ -51,6 +37,57 @@ _LAUNCHING = 0.1  # of a step between operators, from which the operators are ca
 _LAUNCHING_ELSEWHERE = 0.05  # the same outside of the model's phases
 STEADY = (Cause.TINY_KERNELS, Cause.SYNCHRONISATION, Cause.BLOCKING_COPY, Cause.ALLOCATION, Cause.DATA_STALL)
 _RUNNING = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT, TimeCategory.HOST_GAP)
+_COLLECTING = IdleTime.COLLECTOR.label
+OF_IDLE_TIME = {
+    IdleTime.DATA.label: Cause.DATA_STALL,
+    IdleTime.SYNCHRONISATION.label: Cause.SYNCHRONISATION,
+    IdleTime.COPY.label: Cause.BLOCKING_COPY,
+    IdleTime.ALLOCATION.label: Cause.ALLOCATION,
+    IdleTime.FIRST_USE.label: Cause.FIRST_USE,
+    IdleTime.CAPTURE.label: Cause.FIRST_USE,
+    _COLLECTING: Cause.GARBAGE,
+    IdleTime.LAUNCH.label: Cause.TINY_KERNELS,
+    IdleTime.HOST.label: Cause.HOST_STALL,
+    IdleTime.NOT_RECORDED.label: Cause.HOST_STALL,
+}
+_ANYWHERE = (Cause.INTERRUPTED, Cause.NOISY_NEIGHBOUR)  # in no single place
+_FEW_STEPS = 5  # of fewer it is not known what is at changing places
+_PLACES = 3
+_NEARLY_ALL = 0.9  # of the steps
+STEADY_WAITS = (Cause.SYNCHRONISATION, Cause.ALLOCATION)  # what the host does next costs time because of them
+_UNEXPECTED = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label)
+_OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
+_SAMPLED = ("sample", "os call", "wait")  # kinds of activities that say where a thread was, not what the program did
+ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
+_PROFILERS = re.compile(
+    r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#|enumerate\(DataLoader\)#)"
+)  # what PyTorch puts before a name
+
+
+def _culprits(by_process: NDArray[np.int64] | NDArray[np.float64]) -> tuple[int, ...]:
+    """The processes with a large part of the largest one's time."""
+    return tuple(np.flatnonzero(hit(by_process)).tolist())
+
+
+def without_time(context: ReplayContext, cause: Cause, chosen: list[int], phase: int | None) -> Iterator[Suspect]:
+    """The suspicion that the time in these slots is lost, where there is enough of it."""
+    time = context.time_ns[:, :, chosen].sum(axis=2)
+    culprit = _culprits(time.sum(axis=1))
+    if culprit and time[list(culprit)].mean() >= LEAST * context.step_ns:
+        yield counterfactual(context, cause, phase, culprit, chosen)
+
+
+def counterfactual(
+    context: ReplayContext, cause: Cause, phase: int | None, processes: tuple[int, ...], chosen: list[int]
+) -> Suspect:
+    """The job without the time in some slots of some processes."""
+    factor = context.job.unchanged()
+    factor[np.ix_(processes, chosen)] = 0
+    by_step = context.time_ns[list(processes)][:, :, chosen].sum(axis=2).max(axis=0)
+    steps = hit(by_step)
+    every = tuple(sorted(chosen))
+    said = in_steps(by_step, steps)
+    return Suspect(cause, processes, steps, context.job.scaled(factor), said, phase, slots=every, factor=factor)
 
 
 def data(context: ReplayContext) -> Iterator[Suspect]:
@@ -59,12 +96,12 @@ def data(context: ReplayContext) -> Iterator[Suspect]:
         return  # told by `activities`
     least = SLOW_DATA * context.step_ns
     categories: tuple[TimeCategory, ...] = HELD
-    if context.of((TimeCategory.HOST_GAP,), DATA).mean() > least:
+    if context.of((TimeCategory.HOST_GAP,), Phase.DATA).mean() > least:
         categories = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, *HELD)
-    if context.of(categories, DATA).mean(axis=1).max() > least:
-        found = without_time(context, Cause.DATA_STALL, slots(categories, DATA), DATA)
+    if context.of(categories, Phase.DATA).mean(axis=1).max() > least:
+        found = without_time(context, Cause.DATA_STALL, slots(categories, Phase.DATA), Phase.DATA)
         for own in found:
-            if not _of_stops(context, DATA)[list(own.processes)].all() and not _is_told(context, own):
+            if not _of_stops(context, Phase.DATA)[list(own.processes)].all() and not _is_told(context, own):
                 yield own
 
 
@@ -103,16 +140,23 @@ def tiny(context: ReplayContext) -> Iterator[Suspect]:
     """The host needs much time between operators: in the model's phases, or in other code with many operators."""
     if not context.on_cpu:
         return  # told by `activities`
-    for phases, least in (((FORWARD, BACKWARD, OPTIMIZER), _LAUNCHING), ((OTHER, BETWEEN), _LAUNCHING_ELSEWHERE)):
+    for phases, least in (
+        ((Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER), _LAUNCHING),
+        ((Phase.OTHER, Phase.BETWEEN), _LAUNCHING_ELSEWHERE),
+    ):
         chosen = [s for phase in phases for s in slots((TimeCategory.HOST_GAP,), phase)]
         between = float(context.time_ns[:, :, chosen].sum(axis=2).mean())
         inside = sum(float(context.of(WORK_TIME, phase).mean()) for phase in phases)
         if between <= least * context.step_ns:
             continue
         # other code may be Python that calls few operators; and without lines nobody finds it
-        if FORWARD not in phases and (between > inside or not any(own.code_lines for own in context.job.processes)):
+        if Phase.FORWARD not in phases and (
+            between > inside or not any(own.code_lines for own in context.job.processes)
+        ):
             continue
-        for found in without_time(context, Cause.TINY_KERNELS, chosen, None if FORWARD in phases else OTHER):
+        for found in without_time(
+            context, Cause.TINY_KERNELS, chosen, None if Phase.FORWARD in phases else Phase.OTHER
+        ):
             said = f"{between / context.step_ns:.0%} of a step between operators"
             yield replace(found, evidence=said, standing=True, profiler_fraction=_profiler_fraction(context, phases))
 
@@ -127,43 +171,18 @@ def _profiler_fraction(context: ReplayContext, phases: tuple[int, ...]) -> float
 
 def evaluation(context: ReplayContext) -> Iterator[Suspect]:
     """Forward passes without gradients between the steps, with their data: as much as the program asks for."""
-    chosen = [*slots((*HOST_TIME, TimeCategory.WAIT_TAIL), EVALUATION), *slots((TimeCategory.DEVICE_EVALUATION,))]
-    for found in without_time(context, Cause.EVALUATION, chosen, EVALUATION):
+    chosen = [*slots((*HOST_TIME, TimeCategory.WAIT_TAIL), Phase.EVALUATION), *slots((TimeCategory.DEVICE_EVALUATION,))]
+    for found in without_time(context, Cause.EVALUATION, chosen, Phase.EVALUATION):
         if _is_told(context, found):
             continue
         lengths = found.lengths
-        rows = [at for at in rows_of(context, IDLE_CAUSES, (EVALUATION,)) if at[0] in found.processes]
+        rows = [at for at in rows_of(context.job, IDLE_CAUSES, (Phase.EVALUATION,)) if at[0] in found.processes]
         if lengths is not None and rows:
-            lengths = context.job.least([lengths, without_activities(context, rows)])
+            lengths = context.job.least([lengths, without_activities(context.job, rows)])
         own_ns = 0.0
         if len(found.processes) < context.processes:
             own_ns = float(context.time_ns[list(found.processes)][:, :, chosen].sum(axis=2).mean())
         yield replace(found, lengths=lengths, factor=None if rows else found.factor, counted=True, own_ns=own_ns)
-
-
-_COLLECTING = "garbage collection"
-OF_IDLE_TIME = {
-    "data loading": Cause.DATA_STALL,
-    "synchronisation": Cause.SYNCHRONISATION,
-    "blocking copy": Cause.BLOCKING_COPY,
-    "allocation": Cause.ALLOCATION,
-    "first use": Cause.FIRST_USE,
-    "graph capture": Cause.FIRST_USE,
-    _COLLECTING: Cause.GARBAGE,
-    "launch-bound": Cause.TINY_KERNELS,
-    "host work": Cause.HOST_STALL,
-    "not recorded": Cause.HOST_STALL,
-}
-_ANYWHERE = (Cause.INTERRUPTED, Cause.NOISY_NEIGHBOUR)  # in no single place
-_FEW_STEPS = 5  # of fewer it is not known what is at changing places
-_PLACES = 3
-_NEARLY_ALL = 0.9  # of the steps
-_WAITING_FOR = ("synchronisation", "allocation", "data loading")  # causes of idle time: the device, a batch
-STEADY_WAITS = (Cause.SYNCHRONISATION, Cause.ALLOCATION)  # what the host does next costs time because of them
-_UNEXPECTED = ("host work", "not recorded")
-_OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
-_SAMPLED = ("sample", "os call", "wait")  # kinds of activities that say where a thread was, not what the program did
-_ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
 
 
 def activities(context: ReplayContext) -> Iterator[Suspect]:
@@ -175,14 +194,16 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
         scattered = _scattered(own, context.step_count)
         without = any(own.activities[row].what == OFF_CORE for row in scattered)
         for row, activity in enumerate(own.activities):
-            if activity.phase == PHASES[EVALUATION]:
+            if activity.phase == Phase.EVALUATION.label:
                 continue  # told by `evaluation`
             cause, alike = OF_IDLE_TIME.get(activity.cause), None
             if row in scattered:
                 cause = Cause.NOISY_NEIGHBOUR if without else Cause.INTERRUPTED
-            elif activity.phase == PHASES[BETWEEN] and (activity.cause == "not recorded" or activity.kind == "wait"):
+            elif activity.phase == Phase.BETWEEN.label and (
+                activity.cause == IdleTime.NOT_RECORDED.label or activity.kind == "wait"
+            ):
                 cause = Cause.BETWEEN_STEPS
-            elif cause in _ONE_EACH:
+            elif cause in ONE_EACH:
                 alike = _place_of(activity)
             if cause is not None:
                 groups.setdefault((cause, alike), []).append((process, row))
@@ -211,7 +232,7 @@ def _synchronising(context: ReplayContext, rows: list[tuple[int, int]]) -> Itera
     if not who or any(process not in who for process, _ in rows):
         yield from _of_activities(context, Cause.SYNCHRONISATION, rows) if rows else ()
         return
-    lengths = without_activities(context, rows)
+    lengths = without_activities(context.job, rows)
     lengths[job.syncs[np.isin(own, who)]] = NEVER
     found = next(_of_activities(context, Cause.SYNCHRONISATION, rows), None) if rows else None
     if found is not None:
@@ -236,7 +257,7 @@ def _scattered(own: ProcessGraph, steps: int) -> set[int]:
     places = {(of[row].what, of[row].phase) for row in rows}
     if len(places) < _PLACES and OFF_CORE not in {what for what, _ in places}:
         return set()
-    return rows | {row for row in rare if of[row].cause == "data loading"}
+    return rows | {row for row in rare if of[row].cause == IdleTime.DATA.label}
 
 
 def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, int]]) -> Iterator[Suspect]:
@@ -245,7 +266,7 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     by_step = np.zeros((context.processes, context.step_count))
     for process, row in rows:
         by_step[process] += job.processes[process].activity_ns[row, : context.step_count]
-    who = culprits(by_step.sum(axis=1))
+    who = _culprits(by_step.sum(axis=1))
     saved = by_step[list(who)].sum(axis=0)
     if not who or (saved.mean() < LEAST * context.step_ns and cause not in STEADY_WAITS):
         return
@@ -256,7 +277,7 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
         cause,
         who,
         steps,
-        without_activities(context, mine),
+        without_activities(context.job, mine),
         in_steps(saved / len(who), steps),
         standing=cause in STEADY,
         saved_ns=saved,
@@ -267,40 +288,6 @@ def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, i
     else:
         phase = PHASES.index(activity.phase) if activity.phase in PHASES else None
         yield replace(found, phase=phase, what=activity_words(activity), where=activity.where)
-
-
-STALLS = ("host work", "not recorded", "allocation", _COLLECTING)  # causes of idle time that are stalls of the host
-
-
-def rows_of(context: ReplayContext, causes: tuple[str, ...], phases: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The process and row of the activities with one of these causes, in one of these phases."""
-    names = [PHASES[phase] for phase in phases]
-    return [
-        (process, row)
-        for process, own in enumerate(context.job.processes)
-        for row, activity in enumerate(own.activities)
-        if activity.cause in causes and activity.phase in names
-    ]
-
-
-def without_activities(context: ReplayContext, rows: list[tuple[int, int]]) -> I64:
-    """Every arc's length without the time of some activities of the host, and without the waits that they are. What
-    follows a call until the device has work again takes as long without it, unless no such wait is known."""
-    job = context.job
-    held, waits = job.activity_amounts, np.zeros(job.arcs, np.bool_)
-    waits[job.waits] = True
-    lengths: I64 = job.lengths.copy()
-    for process, row in rows:
-        own, mine = job.processes[process], job.process[held.arc] == process
-        here, after = mine & (held.slot == row), mine & (held.slot == row + len(own.activities))
-        if own.activities[row].cause in _WAITING_FOR:
-            gone = np.unique(held.arc[here & waits[held.arc]])
-            lengths[gone] = NEVER
-            if len(gone) < _MOST * own.activities[row].count:
-                here |= after
-        here &= lengths[held.arc] > NEVER
-        np.subtract.at(lengths, held.arc[here], held.ns[here])
-    return lengths
 
 
 def activity_words(activity: HostActivity) -> str | None:
@@ -315,11 +302,6 @@ def activity_words(activity: HostActivity) -> str | None:
         place = f" ({inner.file})" if inner.file else ""
         what += f", {percent(ns / activity.idle_ns)} of it in {inner.function}{place}"
     return ", ".join([what, *(f"inside {name}" for name in around)])
-
-
-_PROFILERS = re.compile(
-    r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#|enumerate\(DataLoader\)#)"
-)  # what PyTorch puts before a name
 
 
 def short_name(recorded: str) -> str:
@@ -348,7 +330,7 @@ def stopped(context: ReplayContext) -> Iterator[Suspect]:
         return
     if not context.on_cpu:
         return  # told by `activities`
-    processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
+    processes = tuple(p for p in _culprits(held) if waited[p] < _MOST * held[p])
     if processes and held[list(processes)].mean() > LEAST * context.step_ns:
         yield counterfactual(context, Cause.INTERRUPTED, None, processes, slots((TimeCategory.HOST_HELD,)))
 
@@ -365,7 +347,7 @@ def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[S
     job, count = context.job, int(context.counted("continued")[list(processes)].max())
     amounts = job.amounts
     held = np.isin(amounts.slot, slots((TimeCategory.HOST_HELD,))) & np.isin(job.process[amounts.arc], processes)
-    for phase in (DATA, *STALLING):
+    for phase in (Phase.DATA, *STALLING):
         own = np.flatnonzero(_of_stops(context, phase))
         held |= np.isin(amounts.slot, slots(STALLED, phase)) & np.isin(job.process[amounts.arc], own)
     held |= np.isin(amounts.slot, slots((TimeCategory.TRANSFER_HELD, TimeCategory.WAIT_HELD)))
@@ -393,7 +375,7 @@ def _continued(context: ReplayContext, processes: tuple[int, ...]) -> Iterator[S
 def without_core(context: ReplayContext) -> Iterator[Suspect]:
     """Processes are ready to run and have no core, by the operating system's own count."""
     waited = context.counted("core_wait_ns")
-    processes = tuple(p for p in culprits(waited) if waited[p] > _WAITING * context.step_ns)
+    processes = tuple(p for p in _culprits(waited) if waited[p] > _WAITING * context.step_ns)
     if not processes:
         return
     factor = context.job.unchanged()

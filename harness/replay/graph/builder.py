@@ -1,77 +1,15 @@
-"""One process's graph while it is built: nodes and arcs, time categories, the host's segments and thread.
-
-A node is a moment; an arc says how long after one moment the other can be at the earliest. A node's moment is the
-latest that its arcs allow. An arc's time is kept by category and phase (a *slot*), so that a change is a factor per
-slot. Device time is not split by phases, since a kernel runs when its phase may be over.
-"""
+"""A graph while it grows: its nodes and arcs, the host's segments, and the host's thread."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.phases import PHASES
-from harness.traces.trace import I32, I64
-
-N_PHASES = len(PHASES)
-FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, EVALUATION, BETWEEN, OTHER = range(N_PHASES)  # indices into PHASES
-
-
-class TimeCategory(IntEnum):
-    """What a stretch of an arc's time was."""
-
-    HOST_WORK = 0  # operators of a CPU trace that are no matrix product
-    HOST_PRODUCT = 1  # operators of a CPU trace that are matrix products or attention
-    HOST_GAP = 2  # the host between operators, or between the calls of a trace with a GPU: Python and launching
-    HOST_STALL = 3  # of a stretch without an operator or call, what is longer than usual; so in several steps
-    HOST_HELD = 4  # the same where other steps have none; of an operator, what is longer than in other steps
-    HOST_SENDING = 5  # of the stretch right before a message is issued, what is longer than usual
-    WAIT_TAIL = 6  # from the end of what the host waited for until it goes on
-    DEVICE_WORK = 7
-    DEVICE_PRODUCT = 8  # matrix products and attention in 16 bits or fewer, in fp64, or in what the name does not show
-    DEVICE_COPY = 9
-    DEVICE_GAP = 10  # launch latency, and between kernels of a stream
-    START_OF_MESSAGE = 11  # from the issue of a collective until its backend takes part in it
-    TRANSFER = 12  # from the last rank's arrival until the collective is done
-    TRANSFER_HELD = 13  # of it, what is longer than the same collective takes in other steps
-    WAIT_HELD = 14  # of the start of a message and of the tail of a wait, what is longer than usual
-    DEVICE_FP32 = 15  # as DEVICE_PRODUCT, where the kernel's name shows fp32
-    DEVICE_TF32 = 16
-    DEVICE_LAYOUT = 17  # conversions between channels first and channels last
-    DEVICE_EVALUATION = 18  # kernels and copies that an evaluation launched
-
-
-DEVICE_COMPUTES = (
-    TimeCategory.DEVICE_WORK,
-    TimeCategory.DEVICE_LAYOUT,
-    TimeCategory.DEVICE_PRODUCT,
-    TimeCategory.DEVICE_FP32,
-    TimeCategory.DEVICE_TF32,
-)
-
-SLOTS = len(TimeCategory) * N_PHASES
-
-
-def slot(category: int, phase: int = N_PHASES - 1) -> int:
-    """The slot of a category in a phase, an index into PHASES; device time is in the last one."""
-    return category * N_PHASES + phase
-
-
-I16 = NDArray[np.int16]
-NEVER = -(10**15)  # an arc of this length makes nothing wait
-
-
-class Amounts(NamedTuple):
-    """Nanoseconds by arc and slot, as n triples; an arc's length is the sum of its own."""
-
-    arc: I64
-    slot: I16
-    ns: I64
-
+from harness.replay.graph.graph import I16, SLOTS, Amounts
+from harness.traces.trace import I64
 
 NO_AMOUNTS = Amounts(np.empty(0, np.int64), np.empty(0, np.int16), np.empty(0, np.int64))
 
@@ -85,6 +23,11 @@ def from_table(arcs: I64, slots: list[int], table: I64) -> Amounts:
     """The amounts that are not 0 in a table of shape (arcs, slots)."""
     row, column = np.nonzero(table)
     return Amounts(arcs[row], np.array(slots, np.int16)[column], table[row, column])
+
+
+def column(parts: list[I64]) -> I64:
+    """Several columns as one."""
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 @dataclass(frozen=True)
@@ -120,43 +63,8 @@ class HostSegments:
         return tile, inside - self.edge[tile]
 
 
-def activity_segments(start_ns: I64, end_ns: I64, which: I32, window: tuple[int, int]) -> HostSegments:
-    """Disjoint activities in order of time as segments of slot 1 + `which`; between them lie segments of slot 0."""
-    inside = (end_ns > window[0]) & (start_ns < window[1])
-    start = np.maximum(start_ns[inside], window[0])
-    end = np.minimum(end_ns[inside], window[1])
-    edge = np.concatenate([[window[0]], np.stack([start, end], axis=1).reshape(-1), [window[1]]]).astype(np.int64)
-    slots = np.zeros(len(edge) - 1, np.int16)
-    slots[1::2] = which[inside] + 1
-    keep = np.diff(edge) > 0
-    edge = np.append(edge[:-1][keep], edge[-1])
-    return HostSegments(edge, slots[keep], np.diff(edge), slots[keep])
-
-
 def _up_to(before: I64, ratio: NDArray[np.float64], tile: I64, into: I64) -> I64:
     return before[tile] + np.rint(ratio[tile] * into).astype(np.int64)
-
-
-def column(parts: list[I64]) -> I64:
-    """Several columns as one."""
-    return np.concatenate([np.empty(0, np.int64), *parts])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Graph:
-    """n nodes, k arcs. repeated: arcs whose time is also that of other arcs, so that it must not be added up. waits:
-    arcs in which the host waits for something else (the device, a batch), without which they would not be there; syncs:
-    of these, calls that do nothing else. activity_amounts: the parts of arcs that are activities of their process's
-    host, by arc and activity."""
-
-    time_ns: I64
-    source: I64
-    target: I64
-    amounts: Amounts
-    activity_amounts: Amounts
-    repeated: I64
-    waits: I64
-    syncs: I64
 
 
 @dataclass

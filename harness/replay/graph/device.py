@@ -19,10 +19,11 @@ from harness.analysis.process.first_use import LONG_CALL_NS
 from harness.analysis.process.host_calls import blocks, only_waits
 from harness.analysis.process.idle import COMPUTE, MEMORY, NOT_WORK
 from harness.analysis.process.kinds import LAYOUT
-from harness.analysis.process.phases import EVALUATION, OTHER, phases
+from harness.analysis.process.phases import Phase, phases
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.graph import DEVICE_COMPUTES, Builder, HostThread, TimeCategory, from_table, slot
-from harness.replay.host import feeding_calls
+from harness.replay.graph.builder import Builder, HostThread, from_table
+from harness.replay.graph.graph import DEVICE_COMPUTES, TimeCategory, slot
+from harness.replay.graph.host import feeding_calls
 from harness.traces.trace import I64
 
 IDLE_NS = 3_000  # a stream that is free for less has only its usual gap
@@ -38,6 +39,7 @@ LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency it
 _CATEGORIES = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY, TimeCategory.DEVICE_GAP, TimeCategory.DEVICE_EVALUATION)
 _PRODUCTS = ("gemm", "attention")
 _BY_PRECISION: dict[str | None, TimeCategory] = {"fp32": TimeCategory.DEVICE_FP32, "tf32": TimeCategory.DEVICE_TF32}
+_STAGED = 0.9  # of a copy's time that lies in the call that launches it, from which the call waited for it
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,6 @@ def streams_of(m: MeasuredProcess, window: tuple[int, int], message_events: I64)
     previous = np.where(changes, -1, np.concatenate([[-1], reach[:-1]])) if len(rows_) else start
     message = np.isin(rows_, message_events)
     return Streams(rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message)
-
-
-_STAGED = 0.9  # of a copy's time that lies in the call that launches it, from which the call waited for it
 
 
 def _staged_ns(m: MeasuredProcess, rows: NDArray[np.intp]) -> I64:
@@ -395,5 +394,5 @@ def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
     table = np.array([_CATEGORIES.index(category) for category in of_kind] or [0])
     copies = m.kinds.event_class == MEMORY
     found = np.where(copies, _CATEGORIES.index(TimeCategory.DEVICE_COPY), table[m.kinds.code])
-    phase = np.append(phases(m.view.ranges, m.view.names, m.nesting), OTHER)[m.owner]
-    return np.where(phase == EVALUATION, _CATEGORIES.index(TimeCategory.DEVICE_EVALUATION), found)
+    phase = np.append(phases(m.view.ranges, m.view.names, m.nesting), Phase.OTHER)[m.owner]
+    return np.where(phase == Phase.EVALUATION, _CATEGORIES.index(TimeCategory.DEVICE_EVALUATION), found)

@@ -10,32 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis import trend
-from harness.replay.counterfactuals import ideal, with_less
-from harness.replay.graph import (
-    BACKWARD,
-    BETWEEN,
-    DATA,
-    EVALUATION,
-    FORWARD,
-    N_PHASES,
-    NEVER,
-    OPTIMIZER,
-    OTHER,
-    TimeCategory,
-)
-from harness.replay.lines import OwnCode, code_by_line
-from harness.replay.suspect import (
-    HOST_TIME,
-    LEAST,
-    WORK_TIME,
-    Cause,
-    ReplayContext,
-    Suspect,
-    hit,
-    in_steps,
-    runs_in,
-    slots,
-)
+from harness.analysis.process.phases import Phase
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.graph.graph import HOST_TIME, N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
+from harness.replay.measure.context import OwnCode, ReplayContext, code_by_line
+from harness.replay.measure.hits import LEAST, hit, in_steps, runs_in
+from harness.replay.remove.edits import ideal, with_less
 from harness.traces.trace import F64, I64
 
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
@@ -57,9 +37,10 @@ _FEWEST_GROWING, _IN_ORDER = 10, 0.6  # steps; Kendall's tau, of which 13 steps 
 _MORE_THAN_REST = 1.3  # times: other programs make all of a program slower
 _MOSTLY_WORK = 0.5  # of the time in such code: from there on it computes, else it is Python
 # What operators are called that others do not have: those of data loading are waited for like any batch.
-_IN_PHASE: dict[int | None, Cause] = {DATA: Cause.DATA_STALL, EVALUATION: Cause.EVALUATION}
+_IN_PHASE: dict[int | None, Cause] = {Phase.DATA: Cause.DATA_STALL, Phase.EVALUATION: Cause.EVALUATION}
 _FORWARD = (*WORK_TIME, TimeCategory.HOST_GAP)
-_ELSEWHERE = (DATA, OPTIMIZER, BETWEEN, OTHER)  # phases in which a rank's operators are its own matter
+# Phases in which a rank's operators are its own matter.
+_ELSEWHERE = (Phase.DATA, Phase.OPTIMIZER, Phase.BETWEEN, Phase.OTHER)
 
 
 class _More(NamedTuple):
@@ -80,7 +61,7 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
     groups: dict[tuple[Cause, int | None], list[_More]] = {}
     phases, work = _compared(context)
     by_step = np.sum([context.of(WORK_TIME, phase) for phase in phases], axis=0)
-    forward = context.of(_FORWARD, FORWARD)
+    forward = context.of(_FORWARD, Phase.FORWARD)
     for process in range(context.processes):
         others = [p for p in range(context.processes) if p != process]
         own, usual = work[:, process], np.median(work[:, others], axis=1)
@@ -94,9 +75,9 @@ def uneven(context: ReplayContext) -> Iterator[Suspect]:
             continue  # told by `heavier`
         if cause is Cause.NOISY_NEIGHBOUR and own.sum() < _SLOWER * usual.sum():
             continue
-        if phase == FORWARD:  # in each step what it has more than the others on average of the steps
+        if phase == Phase.FORWARD:  # in each step what it has more than the others on average of the steps
             more = (forward[process] - np.median(forward[others], axis=0)).mean()
-            lengths = with_less(context, process, slots(_FORWARD, FORWARD), np.full(forward.shape[1], more))
+            lengths = with_less(context.job, process, slots(_FORWARD, Phase.FORWARD), np.full(forward.shape[1], more))
         else:  # what held its operators up is less as well: the less it runs, the less often it loses its core
             factor = context.job.unchanged()
             for each, by in zip(phases, usual / own, strict=True):
@@ -114,7 +95,7 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
     operators that take longer are not more work: two healthy processes can differ by that much."""
     if not context.on_cpu or context.processes < 2:
         return
-    passes = sum(context.of(WORK_TIME, phase).mean(axis=1) for phase in (FORWARD, BACKWARD))
+    passes = sum(context.of(WORK_TIME, phase).mean(axis=1) for phase in (Phase.FORWARD, Phase.BACKWARD))
     if not passes.all():
         return  # told by `uneven`
     for phase in _ELSEWHERE:
@@ -131,7 +112,7 @@ def elsewhere(context: ReplayContext) -> Iterator[Suspect]:
             if calls[process] < _MORE_CALLS * np.median(calls[others]):
                 continue
             if not _in_some(steps):  # else told by `heavier`
-                lengths = with_less(context, process, slots(WORK_TIME, phase), np.maximum(more, 0))
+                lengths = with_less(context.job, process, slots(WORK_TIME, phase), np.maximum(more, 0))
                 members.append(_More(process, float(work[process].sum() / max(usual.sum(), 1)), steps, lengths))
         if members:
             found = _of_all(context, _IN_PHASE.get(phase, Cause.EXTRA_COMPUTE), phase, members)
@@ -258,7 +239,7 @@ def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: li
 
 def _compared(context: ReplayContext) -> tuple[tuple[int | None, ...], F64]:
     """The phases in which ranks are compared (None: all of the step), and each rank's mean work in them."""
-    by_phase: tuple[int | None, ...] = (FORWARD, BACKWARD)
+    by_phase: tuple[int | None, ...] = (Phase.FORWARD, Phase.BACKWARD)
     for phases in by_phase, (None,):
         work = np.stack([context.of(WORK_TIME, phase).mean(axis=1) for phase in phases])
         if work.all():
@@ -279,18 +260,18 @@ def _kind_of_more(context: ReplayContext, process: int, others: list[int], ratio
     only_forward = len(ratio) > 1 and ratio[1] - 1 < _SPREAD * (ratio[0] - 1)
     if _in_pipeline(context):
         extra = only_forward and ratio[0] > _MUCH_MORE
-        return (Cause.EXTRA_COMPUTE, FORWARD) if extra else (Cause.UNEVEN_STAGES, None)
+        return (Cause.EXTRA_COMPUTE, Phase.FORWARD) if extra else (Cause.UNEVEN_STAGES, None)
     if only_forward:
-        return Cause.EXTRA_COMPUTE, FORWARD
+        return Cause.EXTRA_COMPUTE, Phase.FORWARD
     if len(ratio) == 1:
         slower = not context.on_cpu and _is_slower(context, process, others)
         return (Cause.SLOW_DEVICE if slower else Cause.EXTRA_COMPUTE), None
     only_backward = ratio[0] - 1 < _SPREAD * (ratio[1] - 1)
-    optimizer = context.of(WORK_TIME, OPTIMIZER).mean(axis=1)
+    optimizer = context.of(WORK_TIME, Phase.OPTIMIZER).mean(axis=1)
     usual = np.median(optimizer[others])  # the same for any batch
     with_optimizer = not usual or bool(optimizer[process] / usual - 1 >= _OF_MORE * (ratio.mean() - 1))
     if only_backward and not with_optimizer:
-        return Cause.EXTRA_COMPUTE, BACKWARD
+        return Cause.EXTRA_COMPUTE, Phase.BACKWARD
     gap = context.of((TimeCategory.HOST_GAP,)).mean(axis=1)
     slower = only_backward or gap[process] > _UNEVEN * np.median(gap[others])
     return (Cause.NOISY_NEIGHBOUR if slower and with_optimizer else Cause.LONG_SEQUENCES), None
@@ -319,7 +300,7 @@ def in_turn(context: ReplayContext) -> Iterator[Suspect]:
         return
     if not len(job.messages.arc) or not np.nansum(exposed):
         return
-    together = ideal(context)
+    together = ideal(context.job)
     apart = job.apart(together, np.ones(len(job.messages.arc), np.bool_))
     step_ns, own_ns = job.replay(np.stack([together, apart])).astype(np.float64)
     saved = step_ns.mean(axis=0) - own_ns.mean(axis=1).max()
@@ -349,7 +330,7 @@ def heavier(context: ReplayContext) -> Iterator[Suspect]:
     if not context.on_cpu:
         yield from _heavier(context, WORK_TIME, None)
         return
-    yield from _heavier(context, _FORWARD, FORWARD)
+    yield from _heavier(context, _FORWARD, Phase.FORWARD)
     for phase in _ELSEWHERE:
         yield from _heavier(context, WORK_TIME, phase)
 
@@ -392,7 +373,7 @@ def _with_less_work(context: ReplayContext, process: int, chosen: list[int], les
     shorter. Kernels become so between the messages where they take longer than in other steps; if the steps' messages
     differ, all of a step do."""
     if context.on_cpu:
-        return with_less(context, process, chosen, less_ns)
+        return with_less(context.job, process, chosen, less_ns)
     lengths: I64 = context.job.lengths.copy()
     stretches = _between_messages(context, process, chosen)
     usual = np.median(stretches.ns[less_ns <= 0], axis=0)

@@ -9,7 +9,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.explain.answer import verdict
-from harness.replay.device_causes import CopiedJob, CopyCause, CopyClass, copy_causes
+from harness.explain.copies import CopiedJob, CopyCause, CopyClass, copy_causes
 from harness.theory.devices import host_link
 from harness.traces.trace import CopyKind, HostMemory
 from tests.report.given_summary import text

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from harness.analysis.job.matching import MatchedGroup
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.part import RankPart, unpack_rows
-from harness.replay.graph import Amounts, Builder, TimeCategory, column, joined, slot
-from harness.replay.host import held_up, median_of_each
+from harness.replay.graph.builder import Builder, column, joined
+from harness.replay.graph.graph import Amounts, Call, Messages, TimeCategory, slot
+from harness.replay.graph.host import held_up, median_of_each
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -35,25 +36,6 @@ class Nodes(NamedTuple):
     process: Process
     arrive: I64
     done: I64
-
-
-class Messages(NamedTuple):
-    """One row per rank's part in a collective that was joined: its arc of transfer, its size and time, and its call, an
-    index into `CollectiveSync.calls`. own: the arc from its own arrival to its end, for a replay in which ranks do not
-    wait for each other; it has no length else (graph.NEVER)."""
-
-    arc: I64
-    own: I64
-    bytes: I64
-    ns: I64
-    call: I64
-
-
-class Call(NamedTuple):
-    """A kind of collective, and the phase of training (an index into PHASES) that issues it."""
-
-    kind: str
-    phase: int
 
 
 class Shared(NamedTuple):

@@ -1,4 +1,4 @@
-"""One process's columns to its graph: nodes, arcs, its steps, and its part in collectives; and the graph as bytes."""
+"""One process's columns to its graph: nodes, arcs, its steps, and its part in collectives."""
 
 from __future__ import annotations
 
@@ -11,68 +11,26 @@ from numpy.typing import NDArray
 from harness.analysis.process.before_steps import END, first_step
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within, union
-from harness.analysis.process.part import deserialize, serialize
+from harness.analysis.process.phases import Phase
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
-from harness.analysis.summary import HostActivity
-from harness.replay import cpu_collectives, device
-from harness.replay.graph import (
-    DATA,
-    N_PHASES,
-    Builder,
-    Graph,
-    HostSegments,
-    HostThread,
-    TimeCategory,
-    activity_segments,
-    slot,
-)
-from harness.replay.host import host_segments
-from harness.replay.lines import HostSteps, LineTimes, line_times
-from harness.traces.sampled_lines import CodeLine, SampledLines
-from harness.traces.trace import I64
+from harness.replay.graph import cpu_collectives, device
+from harness.replay.graph.builder import Builder, HostSegments, HostThread
+from harness.replay.graph.graph import N_PHASES, ProcessGraph, TimeCategory, slot
+from harness.replay.graph.host import host_segments
+from harness.replay.graph.lines import HostSteps, line_times
+from harness.traces.sampled_lines import SampledLines
+from harness.traces.trace import I32, I64
 
 BATCH_NS = 3_000_000  # a batch that takes less may have been there: to take one needs up to 1.4 ms in real recordings
 _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__")
 LEAST_BEFORE = 0.1  # of the devices' windows before the first step, from which it is left out where no step is marked
-_LAUNCHING = ("launch-bound", "synchronisation")  # causes of idle time that are no work of the host's own
-_BLOCKING = ("synchronisation", "allocation")  # causes of idle time: the host could have gone on
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProcessGraph(Graph):
-    """The graph of a process. Times are on the process's own clock; `epoch_ns` as in View.
-
-    step_begin, step_end: the nodes of the counted steps. arrive,
-    done: the nodes of each row of the process's collectives (collective_rows.py) where it arrives and where it has its
-    result, -1 where they lie outside the window; the arc between them is the job's, which knows the other ranks.
-
-    activities: n things that the host did while a device had no work because of it; activity_ns: how long in each
-    counted step, shape (n, steps). What follows a call that let the device run dry, until it has work again, is
-    activity n + i: it is the call's only if nothing but its waiting is known. last: the node after which nothing is
-    left to compute. called: how many operators were called from Python, or by a node of autograd, in the counted steps,
-    by phase, shape (N_PHASES,); 0 with a device. code_lines: the lines of the user's code in which its time was, as far
-    as they were sampled; line_times: when.
-    """
-
-    rank: int | None
-    path: str
-    pid: int | None
-    clock: str
-    epoch_ns: int | None
-    on_cpu: bool
-    marked: bool  # its steps were marked; else all of it is one
-    last: I64
-    step_begin: I64
-    step_end: I64
-    arrive: I64
-    done: I64
-    activities: list[HostActivity]
-    activity_ns: I64
-    called: I64
-    code_lines: list[CodeLine]
-    line_times: LineTimes
+# Causes of idle time that are no work of the host's own.
+_LAUNCHING = (IdleTime.LAUNCH.label, IdleTime.SYNCHRONISATION.label)
+# Causes of idle time: the host could have gone on.
+_BLOCKING = (IdleTime.SYNCHRONISATION.label, IdleTime.ALLOCATION.label)
 
 
 def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> ProcessGraph | None:
@@ -83,7 +41,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
     span = Span.of(m)
     idle = of_device(m, _main_device(m))
     which = np.where(_after_calls(m, idle), idle.which + np.int32(len(idle.rows)), idle.which)
-    segments = activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
+    segments = _activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
     builder, thread = Builder(), HostThread(host_segments(m, span.window), segments)
     begin = thread.mark(builder, span.mark_ns)
     on_host = span.marked and not span.on_device
@@ -127,6 +85,19 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
         line_times=times,
         **builder.columns(),
     )
+
+
+def _activity_segments(start_ns: I64, end_ns: I64, which: I32, window: tuple[int, int]) -> HostSegments:
+    """Disjoint activities in order of time as segments of slot 1 + `which`; between them lie segments of slot 0."""
+    inside = (end_ns > window[0]) & (start_ns < window[1])
+    start = np.maximum(start_ns[inside], window[0])
+    end = np.minimum(end_ns[inside], window[1])
+    edge = np.concatenate([[window[0]], np.stack([start, end], axis=1).reshape(-1), [window[1]]]).astype(np.int64)
+    slots = np.zeros(len(edge) - 1, np.int16)
+    slots[1::2] = which[inside] + 1
+    keep = np.diff(edge) > 0
+    edge = np.append(edge[:-1][keep], edge[-1])
+    return HostSegments(edge, slots[keep], np.diff(edge), slots[keep])
 
 
 def _begun_ns(m: MeasuredProcess, idle: IdleActivities) -> I64:
@@ -176,7 +147,7 @@ def _add_batches(m: MeasuredProcess, window: tuple[int, int], builder: Builder, 
     since[again] = ranges.start_ns[rows[again]]
     nodes = thread.mark(builder, came, since)
     arcs = builder.add_arcs(nodes[again - 1], nodes[again])
-    builder.give_slot(arcs, slot(TimeCategory.HOST_STALL, DATA), came[again] - came[again - 1])
+    builder.give_slot(arcs, slot(TimeCategory.HOST_STALL, Phase.DATA), came[again] - came[again - 1])
     builder.repeated.append(arcs)
     builder.give_activities(thread.activities.between(since[again], came[again], arcs))
     builder.waits.append(arcs)
@@ -243,13 +214,3 @@ class Span:
         window = min(steps.window[0], int(steps.mark_start_ns[rows[0]])), steps.window[1]
         ends = np.array([steps.last_event])
         return Span(window, begin, end, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
-
-
-def pack_graph(graph: ProcessGraph | None) -> bytes:
-    """The graph, compressed; empty without a graph."""
-    return b"" if graph is None else serialize(graph)
-
-
-def unpack_graph(packed: bytes) -> ProcessGraph | None:
-    """The inverse of `pack_graph`."""
-    return deserialize(packed, ProcessGraph) if packed else None

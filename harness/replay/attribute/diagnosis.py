@@ -11,31 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.part import RankPart
-from harness.analysis.process.phases import PHASES
+from harness.analysis.process.phases import PHASES, Phase
 from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, WhatIf
 from harness.analysis.summary.problem_texts import NO_KERNEL
-from harness.replay import counterfactuals
-from harness.replay.causes import CAUSES, limit_ns, suspects
-from harness.replay.collectives import EARLY, WAITED_NS
-from harness.replay.counterfactuals import Edited, gains
-from harness.replay.graph import BACKWARD, DEVICE_COMPUTES, FORWARD, TimeCategory
-from harness.replay.job import JobGraph, NoOrderError, join_job
-from harness.replay.line_shares import joined_stalls, line_shares
-from harness.replay.process import unpack_graph
-from harness.replay.remainder import changes_work, remainder, work_left
-from harness.replay.suspect import NORMAL, Cause, Gain, ReplayContext, Suspect, without_all
-from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
+from harness.replay.attribute.causes import CAUSES, suspects
+from harness.replay.attribute.line_shares import joined_stalls, line_shares
+from harness.replay.attribute.remainder import changes_work, remainder
+from harness.replay.attribute.suspect import Suspect, without_all
+from harness.replay.attribute.what_ifs import WHAT_IFS, WhatIfKind
+from harness.replay.graph.collectives import EARLY, WAITED_NS
+from harness.replay.graph.graph import (
+    DEVICE_COMPUTES,
+    WORK_TIME,
+    JobGraph,
+    NoOrderError,
+    TimeCategory,
+    slots,
+    unpack_graph,
+)
+from harness.replay.graph.job import join_job
+from harness.replay.measure.context import ReplayContext
+from harness.replay.remove.edits import Edited, ideal
+from harness.replay.remove.gain import NORMAL, Gain, gains, work_left
 from harness.traces.python_functions import Owner, owner_of
 
+BUSY = 0.95  # of a device's time: the host costs it nothing
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
 IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
 CROWDED = 0.1  # of the step without a core, from which others hide what a rank loses
 BETWEEN_RUNS = 0.05  # of the step: by how much two runs differ on CPUs beyond their steps' noise (diagnosis.md)
-GENERAL: dict[Cause, tuple[Cause, ...]] = {  # with the causes that are a part of each; none: every departure
-    Cause.INTERRUPTED: (),
-    Cause.COMMUNICATION: (Cause.SMALL_BUCKETS, Cause.SLOW_LINK),
-}
 _HALF = 0.5  # of a step, at least, in which a busy machine's ranks count as running
 WORTH = 0.005  # of the step; a smaller change is not listed
 
@@ -99,11 +104,11 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         return replayed, _at_lines(context, suspected, by_share(context.summary))
     kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(context)) is not None]
     edits = [
-        Edited(counterfactuals.ideal(context)),
+        Edited(ideal(context.job)),
         *(Edited(job.lengths if s.lengths is None else s.lengths) for s in suspected),
         *(edited for _, edited in kinds),
     ]
-    ideal, *rest = gains(context, edits)
+    free, *rest = gains(context, edits)
     found = list(zip(suspected, map(partial(_limited, context), suspected, rest), strict=False))
     noticed = [s for s, g in found if _stands_out(context, s, g)]
     beyond = [(s, _gain_beyond(context, s, noticed) or g) for s, g in found]
@@ -116,7 +121,7 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
     what_ifs = [what_if for what_if in promised if what_if.gain > WORTH]
     left_ns = context.step_ns - _together(context, told)
     found_too = {
-        "ideal_network_ns": round(context.step_ns - ideal.mean_ns),
+        "ideal_network_ns": round(context.step_ns - free.mean_ns),
         "unexplained_ns": round(left_ns),
         "remainder": remainder(context, told, left_ns),
         "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
@@ -129,7 +134,7 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     if suspect.lengths is None and suspect.saved_ns is not None:
         saved = suspect.saved_ns[-len(gain.before) :]
         gain = Gain(gain.before, np.maximum(gain.before - saved, 0))
-    gain = gain.at_most(limit_ns(context, suspect))
+    gain = gain.at_most(_limit_ns(context, suspect))
     if suspect.lengths is None or context.on_cpu:
         return gain
     changes = changes_work(context, suspect)
@@ -137,14 +142,33 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     return gain.at_most(context.step_ns - left_ns)
 
 
+def _limit_ns(context: ReplayContext, suspect: Suspect) -> float:
+    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
+    they then waited for. On a CPU the work that is a part of the loss counts, too."""
+    entry = CAUSES[suspect.cause]
+    most = context.step_ns
+    if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
+        most = min(most, float(suspect.saved_ns[context.settled :].mean()))
+    if not entry.of_host or (entry.on_gpus and context.on_cpu):
+        return most
+    who = list(suspect.processes)
+    idle_ns, window_ns = (context.device_time[name][who].mean(axis=1) for name in ("idle_ns", "window_ns"))
+    work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
+    lost_work_ns = context.time_ns[who][:, :, work].sum(axis=2).mean(axis=1)
+    if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
+        return 0.0
+    return min(most, float((idle_ns + lost_work_ns).sum()))
+
+
 def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect]) -> Gain | None:
     """What a general cause costs beyond the specific ones that are a part of it: more work of a rank also holds its
     operators up, and small buckets are exposed communication. None where it is no general cause, or none of its
     specific ones was noticed."""
-    if suspect.cause not in GENERAL or suspect.lengths is None:
+    of_it = CAUSES[suspect.cause].beyond
+    if of_it is None or suspect.lengths is None:
         return None
-    of_it = GENERAL[suspect.cause]
-    parts = [o for o in noticed if (o.cause in of_it if of_it else not o.standing and o.cause not in GENERAL)]
+    departures = [o for o in noticed if not o.standing and CAUSES[o.cause].beyond is None]
+    parts = [o for o in noticed if o.cause in of_it] if of_it else departures
     specific = [other.lengths for other in parts if other.lengths is not None]
     if not specific:
         return None
@@ -156,7 +180,7 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
 def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float:
     """What a step gains without all of these, in nanoseconds: at most what it gains without each, and what leaves the
     devices' work."""
-    lengths = without_all(context, [suspect for suspect, _ in told])
+    lengths = without_all(context.job, [suspect for suspect, _ in told])
     others = sum(gain.mean_ns for suspect, gain in told if suspect.lengths is None)
     most = sum(gain.mean_ns for _, gain in told)
     if lengths is None:
@@ -173,7 +197,7 @@ def _model_work(context: ReplayContext) -> int | None:
     work = context.of(DEVICE_COMPUTES)
     if not work.any():
         operators = (TimeCategory.HOST_WORK, TimeCategory.HOST_PRODUCT)
-        work = context.of(operators, FORWARD) + context.of(operators, BACKWARD)
+        work = context.of(operators, Phase.FORWARD) + context.of(operators, Phase.BACKWARD)
     return round(float(np.median(work.mean(axis=0)))) or None
 
 
@@ -199,7 +223,7 @@ def _stands_out(context: ReplayContext, suspect: Suspect, gain: Gain) -> bool:
     share = gain.mean_ns / (_with_cores_ns(context) if suspect.alone else context.step_ns)
     least = NOTICEABLE if suspect.counted or suspect.is_regular else IRREGULAR
     # a device was seen without work because of it: a long wait in a single step is no noise of the steps
-    seen = suspect.saved_ns is not None and CAUSES[suspect.cause.value].of_host and not context.on_cpu
+    seen = suspect.saved_ns is not None and CAUSES[suspect.cause].of_host and not context.on_cpu
     return (interval is None or interval[0] > 0 or seen) and share >= least
 
 

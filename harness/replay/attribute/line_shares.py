@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.phases import Phase
 from harness.analysis.summary import CodeLocation, LineShare
-from harness.replay.graph import BACKWARD, FORWARD, N_PHASES, SLOTS, TimeCategory
-from harness.replay.lines import NOT_THERE, Frame, frames_of
-from harness.replay.process import ProcessGraph
-from harness.replay.suspect import HOST_TIME, WORK_TIME, Cause, ReplayContext, Suspect, counterfactual, slots
+from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.host_causes import counterfactual
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.graph.graph import HOST_TIME, N_PHASES, SLOTS, WORK_TIME, ProcessGraph, TimeCategory, slots
+from harness.replay.measure.context import NOT_THERE, Frame, ReplayContext, frames_of
 from harness.traces.sampled_lines import CodeLine
 from harness.traces.trace import F64
 
@@ -23,7 +25,6 @@ LEAST = 0.05  # of the loss
 _MOST = 0.5  # of the loss at one line, or of a line's time that is lost
 _AT_ONE_LINE = 0.8  # of a loss at changing places, from which it is told that it is at one line
 _MORE_THAN_ITS_TIME = 2.0  # the same, times the line's part of all the host's time
-_AT_NO_LINE = (Cause.PAUSE, Cause.NOISY_NEIGHBOUR, Cause.PINNED_TOGETHER, Cause.SLOW_DEVICE)
 _MORE_THAN_USUAL = (
     TimeCategory.HOST_STALL,
     TimeCategory.HOST_HELD,
@@ -31,22 +32,13 @@ _MORE_THAN_USUAL = (
     TimeCategory.TRANSFER,
     TimeCategory.WAIT_TAIL,
 )
-_OF_CAUSE: dict[Cause, tuple[TimeCategory, ...]] = {
-    Cause.COMMUNICATION: (TimeCategory.TRANSFER,),
-    Cause.SMALL_BUCKETS: (TimeCategory.TRANSFER,),
-    Cause.BUBBLE: (TimeCategory.TRANSFER,),
-    Cause.COPIES: (TimeCategory.DEVICE_COPY,),
-    Cause.PRECISION: (TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32),
-    Cause.LAYOUT: (TimeCategory.DEVICE_LAYOUT,),
-    Cause.SYNCHRONISATION: (TimeCategory.WAIT_TAIL,),
-}
 
 
 def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
     """The lines with most of the loss, the largest share first; empty where none were sampled. Where it is spread over
     lines, or at a line where the rest of the program is too, the call is named that leads there and to little else."""
-    processes = context.job.processes
-    if suspect.cause in _AT_NO_LINE or not any(len(own.code_lines) for own in processes):
+    processes, categories = context.job.processes, CAUSES[suspect.cause].categories
+    if categories == () or not any(len(own.code_lines) for own in processes):
         return []
     table = _Table(context, suspect)
     lost = _parts(table.lost)
@@ -54,7 +46,7 @@ def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
         least = np.maximum(_AT_ONE_LINE, _MORE_THAN_ITS_TIME * _parts(table.host_time(suspect.processes)))
         lost = np.where(lost >= least, lost, 0)
     by_line = table.by_line(lost)
-    calls = [] if suspect.cause in (Cause.INTERRUPTED, *_OF_CAUSE) else table.calls(lost)
+    calls = [] if suspect.cause is Cause.INTERRUPTED or categories else table.calls(lost)
     first = max(by_line, key=by_line.__getitem__, default=None)
     if first is None:
         return []
@@ -210,8 +202,8 @@ class _Table:
         chosen, is_more = _slots_of(self._suspect)
         if self._suspect.cause is not Cause.TINY_KERNELS:
             return self._lost(chosen, is_more)
-        backward = chosen % N_PHASES == BACKWARD
-        forward = self._lost(chosen[chosen % N_PHASES == FORWARD], is_more)
+        backward = chosen % N_PHASES == Phase.BACKWARD
+        forward = self._lost(chosen[chosen % N_PHASES == Phase.FORWARD], is_more)
         rest = self._lost(chosen[~backward], is_more)
         found: F64 = rest + _parts(forward) * self._lost(chosen[backward], is_more).sum()
         return found
@@ -267,6 +259,6 @@ def _slots_of(suspect: Suspect) -> tuple[NDArray[np.int64], bool]:
         chosen = np.array(suspect.slots, np.int64)
         more = {int(category) for category in _MORE_THAN_USUAL}
         return chosen, set((chosen // N_PHASES).tolist()) <= more
-    if suspect.cause in _OF_CAUSE:
-        return np.array(slots(_OF_CAUSE[suspect.cause])), True
+    if categories := CAUSES[suspect.cause].categories:
+        return np.array(slots(categories)), True
     return np.array(slots((*HOST_TIME, *WORK_TIME), suspect.phase)), False

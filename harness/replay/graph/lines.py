@@ -1,37 +1,23 @@
 """Which lines of the user's code a process's time was in: the host's by its sampled lines, a kernel's by the line that
-launched it, by step and slot of the graph. Knows no cause."""
+launched it, by step and slot of the graph."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.analysis.process.idle import COMMUNICATION, NOT_WORK
 from harness.analysis.process.intervals import Intervals, difference, distinct, lengths_within
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.replay.device import categories_of
-from harness.replay.graph import N_PHASES, SLOTS, HostSegments, HostThread, TimeCategory, slot
+from harness.replay.graph.builder import HostSegments, HostThread
+from harness.replay.graph.device import categories_of
+from harness.replay.graph.graph import N_PHASES, SLOTS, LineTimes, TimeCategory, slot
 from harness.traces.sampled_lines import UNSEEN, CodeLine, LineStretches, SampledLines
-from harness.traces.trace import F64, I64
+from harness.traces.trace import I64
 
 LONG_NS = 2_000_000  # a segment of the host, at whose borders, as at those of stalls and phases, a line rather begins
-
-
-class LineTimes(NamedTuple):
-    """n rows: in a step, in a slot of the graph or (SLOTS + i) in activity i of the host, at a place, so many
-    nanoseconds. place: an index into the process's lines, -1: in no line of the user's code. Waiting for other ranks is
-    in the slots of TRANSFER, waiting for the device in those of WAIT_TAIL."""
-
-    step: I64
-    slot: I64
-    place: I64
-    ns: I64
-
-
 NO_TIMES = LineTimes(*(np.empty(0, np.int64),) * 4)
 
 
@@ -191,100 +177,3 @@ def _summed(parts: list[LineTimes]) -> LineTimes:
     sums = np.bincount(which, ns, len(keys)).astype(np.int64)
     keys, sums = keys[sums > 0], sums[sums > 0]
     return LineTimes(keys // places // slots, keys // places % slots, keys % places - 1, sums)
-
-
-NOT_THERE = 0.1  # of a process's time in some code: another process with at most so much of it does not run it
-SEEN_NS = 25_000_000  # in a recording: code with less of it than five looks may be missing on the others by chance
-Frame = tuple[str, int, str]  # file, line and function
-_Function = tuple[str, str]  # file and function
-
-
-class OwnCode(NamedTuple):
-    """Code that one process runs and most others do not: the lines of one function with what they call. where: the
-    line with most of its time. ns: by step and slot, shape (steps, SLOTS)."""
-
-    process: int
-    where: Frame
-    ns: F64
-
-    @property
-    def function(self) -> _Function:
-        """Its file and function."""
-        return self.where[0], self.where[2]
-
-
-def frames_of(line: CodeLine) -> tuple[Frame, ...]:
-    """A line and those that called it, the innermost first."""
-    return ((line.file, line.line, line.function), *line.callers)
-
-
-def own_code(
-    lines: Sequence[Sequence[CodeLine]], times: Sequence[LineTimes], chosen: NDArray[np.int64], steps: int
-) -> list[OwnCode]:
-    """The code that each of several processes has for itself. lines, times: of each process. chosen: the slots that
-    count."""
-    found: list[OwnCode] = []
-    if len(lines) < 2 or not all(lines):  # of a process without lines it is not known what it runs
-        return found
-    sums = [_at_frames(own, _kept(t, chosen, steps)) for own, t in zip(lines, times, strict=True)]
-    for process, (own, t) in enumerate(zip(lines, times, strict=True)):
-        others = [each for other, each in enumerate(sums) if other != process]
-        alone = {key for key, ns in sums[process].items() if ns >= SEEN_NS and _is_alone(key, ns, others)}
-        first = [next((frame for frame in reversed(frames_of(line)) if _keys(frame) & alone), None) for line in own]
-        kept = _kept(t, chosen, steps)
-        found += _by_function(process, first, kept, steps)
-    return found
-
-
-def _kept(times: LineTimes, chosen: NDArray[np.int64], steps: int) -> LineTimes:
-    kept = np.isin(times.slot, chosen) & (times.step < steps) & (times.place >= 0)
-    return LineTimes(*(column[kept] for column in times))
-
-
-def _keys(frame: Frame) -> set[Frame | _Function]:
-    return {frame, (frame[0], frame[2])}
-
-
-def _is_alone(key: Frame | _Function, ns: float, others: Sequence[Counter[Frame | _Function]]) -> bool:
-    return bool(np.median([other[key] for other in others]) <= NOT_THERE * ns)
-
-
-def _at_frames(lines: Sequence[CodeLine], times: LineTimes) -> Counter[Frame | _Function]:
-    """The time in each line and in each function, with what they call."""
-    ns = np.bincount(times.place, times.ns, len(lines))
-    found: Counter[Frame | _Function] = Counter()
-    for line, own in zip(lines, ns.tolist(), strict=True):
-        for key in {key for frame in frames_of(line) for key in _keys(frame)}:
-            found[key] += own
-    return found
-
-
-def _by_function(process: int, first: Sequence[Frame | None], times: LineTimes, steps: int) -> Iterator[OwnCode]:
-    """The code of one process, one for each function. first: of each place the outermost line that is the process's
-    own; None: it is in no such code."""
-    functions = dict.fromkeys((frame[0], frame[2]) for frame in first if frame is not None)
-    for function in functions:
-        mine = [i for i, frame in enumerate(first) if frame is not None and (frame[0], frame[2]) == function]
-        by_line: Counter[Frame] = Counter()
-        by_place = np.bincount(times.place, times.ns, len(first)).tolist()
-        for i in mine:
-            by_line[first[i]] += by_place[i]  # type: ignore[index]
-        yield OwnCode(process, by_line.most_common(1)[0][0], _by_slot(times, mine, steps))
-
-
-def _by_slot(times: LineTimes, places: Sequence[int], steps: int) -> F64:
-    """The time at some places by step and slot, shape (steps, SLOTS)."""
-    rows = np.isin(times.place, places)
-    at = times.step[rows] * SLOTS + times.slot[rows]
-    found: F64 = np.bincount(at, times.ns[rows], steps * SLOTS).reshape(steps, SLOTS).astype(np.float64)
-    return found
-
-
-def code_by_line(
-    process: int, lines: Sequence[CodeLine], times: LineTimes, chosen: NDArray[np.int64], steps: int
-) -> list[OwnCode]:
-    """The code of a process in some slots, by the innermost line of the user's."""
-    kept, places = _kept(times, chosen, steps), dict[Frame, list[int]]()
-    for place, line in enumerate(lines):
-        places.setdefault(frames_of(line)[0], []).append(place)
-    return [OwnCode(process, where, _by_slot(kept, mine, steps)) for where, mine in places.items()]

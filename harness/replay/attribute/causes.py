@@ -6,18 +6,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from harness.analysis import device_time
+from harness.analysis.process.host_calls import Cause as IdleTime
 from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
-from harness.replay import device_causes as device
-from harness.replay import host_causes as host
-from harness.replay import rank_causes as rank
-from harness.replay.suspect import WORK_TIME, Cause, ReplayContext, Suspect, slots
+from harness.replay.attribute import device_causes as device
+from harness.replay.attribute import host_causes as host
+from harness.replay.attribute import rank_causes as rank
+from harness.replay.attribute.suspect import Cause, Suspect
+from harness.replay.graph.graph import TimeCategory
+from harness.replay.measure.context import ReplayContext
 
 Rule = Callable[[ReplayContext], Iterator[Suspect]]
-BUSY = 0.95  # of a device's time: the host costs it nothing
+
+
+@dataclass(frozen=True)
+class Without:
+    """The change "no-NAME" of a cause: the job without all that its rule suspects. meaning: in words; the others as in
+    WhatIfKind."""
+
+    meaning: str
+    bound: bool = False
+    same_work: bool = True
+    operators: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,12 @@ class CauseOfLoss:
     where it is not known; part: what that part is called, if not by its label. of_host: its loss is at most the time in
     which the devices had no work; on_gpus: so on GPUs only. purpose: its name in an experiment's `on_purpose`.
     more_work: whether larger micro-batches help. own_cores: whether it helps to bind a rank to its own cores, if there
-    are enough.
+    are enough. any_program: the advice for a program that is not PyTorch, if it is another.
+
+    categories: of the time at whose lines the loss is; empty: it is at no line; None: of its slots, or of all of the
+    host's time. of_messages: it is exposed communication. beyond: of a general cause, the causes that are a part of it,
+    beyond which it counts, empty: all departures; None: it is not general. without: its change, if it has one of its
+    name.
     """
 
     cause: Cause
@@ -47,9 +63,13 @@ class CauseOfLoss:
     purpose: Literal["communication", "data"] | None = None
     more_work: bool = False
     own_cores: bool = False
+    any_program: str = ""
+    categories: tuple[TimeCategory, ...] | None = None
+    of_messages: bool = False
+    beyond: tuple[Cause, ...] | None = None
+    without: Without | None = None
 
 
-FEWER_RANKS = "start no more ranks than there are cores (-n, -g)"
 _ENTRIES = (
     CauseOfLoss(
         Cause.DATA_STALL,
@@ -61,6 +81,7 @@ _ENTRIES = (
         of_host=True,
         purpose="data",
         short="data",
+        any_program="load data ahead, in other threads or processes, into pinned memory",
     ),
     CauseOfLoss(
         Cause.BETWEEN_STEPS,
@@ -70,6 +91,7 @@ _ENTRIES = (
         "load data with workers (num_workers, prefetch_factor) if the loop loads it between the steps",
         of_host=True,
         short="between steps",
+        any_program="load data ahead, in other threads or processes, if the loop loads it between the steps",
     ),
     CauseOfLoss(
         Cause.HOST_STALL,
@@ -95,6 +117,8 @@ _ENTRIES = (
         of_host=True,
         on_gpus=True,
         short="stopped",
+        categories=(),
+        without=Without("no process that is stopped or falls behind", operators=True),
     ),
     CauseOfLoss(
         Cause.INTERRUPTED,
@@ -107,6 +131,7 @@ _ENTRIES = (
         on_gpus=True,
         own_cores=True,
         short="host behind",
+        beyond=(),
     ),
     CauseOfLoss(
         Cause.CHECKPOINT,
@@ -116,6 +141,7 @@ _ENTRIES = (
         "write checkpoints less often, or in the background (torch.distributed.checkpoint.async_save)",
         of_host=True,
         short="stall",
+        any_program="write checkpoints less often, or in the background",
     ),
     CauseOfLoss(
         Cause.GARBAGE,
@@ -131,8 +157,10 @@ _ENTRIES = (
         "synchronisation",
         "waiting for the device, with no work launched ahead,",
         "take .item(), .cpu() and synchronize out of the loop, or read the value some steps later",
-        share=device.idle("synchronisation"),
+        share=device.idle(IdleTime.SYNCHRONISATION.label),
         of_host=True,
+        any_program="take waits for the device out of the loop, or read the value some steps later",
+        categories=(TimeCategory.WAIT_TAIL,),
     ),
     CauseOfLoss(
         Cause.BLOCKING_COPY,
@@ -140,8 +168,9 @@ _ENTRIES = (
         "blocking copies",
         "waiting for copies of buffers that are not pinned",
         "pin the host buffers (pin_memory=True) and copy with non_blocking=True",
-        share=device.idle("blocking copy"),
+        share=device.idle(IdleTime.COPY.label),
         of_host=True,
+        any_program="allocate the host's buffers as pinned memory and copy them asynchronously",
     ),
     CauseOfLoss(
         Cause.ALLOCATION,
@@ -150,9 +179,10 @@ _ENTRIES = (
         "allocating or freeing memory of the device",
         "keep buffers instead of making new ones in each step, and leave freed memory to PyTorch's allocator "
         "(no empty_cache in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
-        share=device.idle("allocation"),
+        share=device.idle(IdleTime.ALLOCATION.label),
         of_host=True,
         short="allocation",
+        any_program="keep buffers instead of making new ones in each step",
     ),
     CauseOfLoss(
         Cause.FIRST_USE,
@@ -160,7 +190,7 @@ _ENTRIES = (
         "first use",
         "making libraries and kernels ready that are used for the first time",
         "record later steps: run several warm-up steps before the recording begins",
-        share=device.idle("first use", "graph capture"),
+        share=device.idle(IdleTime.FIRST_USE.label, IdleTime.CAPTURE.label),
         part="the first use of libraries and kernels",
         of_host=True,
     ),
@@ -170,12 +200,13 @@ _ENTRIES = (
         "many small operators",
         "CPU overhead between small operators{phase} (launch-bound)",
         "larger batches, fused operators (torch.compile) or CUDA graphs",
-        share=device.idle("launch-bound"),
+        share=device.idle(IdleTime.LAUNCH.label),
         part="launch-bound idle time",
         part_on_cpu="time between operators",
         of_host=True,
         more_work=True,
         short="small operators",
+        any_program="larger batches, fused kernels or CUDA graphs",
     ),
     CauseOfLoss(
         Cause.EVALUATION,
@@ -192,6 +223,8 @@ _ENTRIES = (
         "sending messages slower than other ranks",
         f"test the links of {{who}}: {PROGRAM} -e 0",
         purpose="communication",
+        of_messages=True,
+        without=Without("messages sent at once"),
     ),
     CauseOfLoss(
         Cause.NOISY_NEIGHBOUR,
@@ -203,6 +236,8 @@ _ENTRIES = (
         on_gpus=True,
         own_cores=True,
         short="cores shared",
+        categories=(),
+        without=Without("a core for every process that is ready to run", bound=True, same_work=False, operators=True),
     ),
     CauseOfLoss(
         Cause.PINNED_TOGETHER,
@@ -214,6 +249,7 @@ _ENTRIES = (
         on_gpus=True,
         own_cores=True,
         short="cores shared",
+        categories=(),
     ),
     CauseOfLoss(
         Cause.EXTRA_COMPUTE,
@@ -247,6 +283,7 @@ _ENTRIES = (
         "running the same kernels slower than other devices",
         "compare clocks, power limit and temperature of the devices of {who} with the others' (nvidia-smi -q -d "
         "CLOCK,POWER,PERFORMANCE,TEMPERATURE), and see whether another program uses them (nvidia-smi)",
+        categories=(),
     ),
     CauseOfLoss(
         Cause.LATE_RANK,
@@ -265,6 +302,7 @@ _ENTRIES = (
         "give the ranks equal work between two messages, for example as many tokens for each expert, or samples of "
         "equal length",
         short="uneven work",
+        of_messages=True,
     ),
     CauseOfLoss(
         Cause.ANOMALY_MODE,
@@ -283,6 +321,9 @@ _ENTRIES = (
         share=device.communication_share,
         purpose="communication",
         short="exposed",
+        of_messages=True,
+        categories=(TimeCategory.TRANSFER,),
+        beyond=(Cause.SMALL_BUCKETS, Cause.SLOW_LINK),
     ),
     CauseOfLoss(
         Cause.SMALL_BUCKETS,
@@ -292,6 +333,8 @@ _ENTRIES = (
         "larger buckets (DDP's bucket_cap_mb, DeepSpeed's reduce_bucket_size)",
         purpose="communication",
         short="small messages",
+        of_messages=True,
+        categories=(TimeCategory.TRANSFER,),
     ),
     CauseOfLoss(
         Cause.BUBBLE,
@@ -301,6 +344,8 @@ _ENTRIES = (
         "more micro-batches: twice the global batch at the same micro-batch",
         share=device.bubble_share,
         short="bubble",
+        of_messages=True,
+        categories=(TimeCategory.TRANSFER,),
     ),
     CauseOfLoss(
         Cause.COPIES,
@@ -310,6 +355,7 @@ _ENTRIES = (
         "copy on a separate stream while kernels run",
         share=lambda s: device_time.share(s.devices, "exposed_memory_ns"),
         short="copies",
+        categories=(TimeCategory.DEVICE_COPY,),
     ),
     CauseOfLoss(
         Cause.PRECISION,
@@ -318,6 +364,7 @@ _ENTRIES = (
         "running matrix products in 32 bits",
         "mixed precision (bf16)",
         share=device.precision_share,
+        categories=(TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32),
     ),
     CauseOfLoss(
         Cause.LAYOUT,
@@ -327,6 +374,7 @@ _ENTRIES = (
         "keep model and images in channels last: model.to(memory_format=torch.channels_last), and the same for the "
         "inputs",
         share=device.layout_share,
+        categories=(TimeCategory.DEVICE_LAYOUT,),
     ),
 )
 CAUSES: dict[str, CauseOfLoss] = {entry.cause.value: entry for entry in _ENTRIES}
@@ -335,21 +383,3 @@ RULES: tuple[Rule, ...] = tuple(dict.fromkeys(entry.find for entry in _ENTRIES))
 
 def suspects(context: ReplayContext) -> list[Suspect]:
     return [found for rule in RULES for found in rule(context)]
-
-
-def limit_ns(context: ReplayContext, suspect: Suspect) -> float:
-    """What a step can lose by it at most: a host costs only as much as the devices of its ranks had no work, whatever
-    they then waited for. On a CPU the work that is a part of the loss counts, too."""
-    entry = CAUSES[suspect.cause.value]
-    most = context.step_ns
-    if suspect.saved_ns is not None and not (entry.of_host and suspect.lengths is not None):
-        most = min(most, float(suspect.saved_ns[context.settled :].mean()))
-    if not entry.of_host or (entry.on_gpus and context.on_cpu):
-        return most
-    who = list(suspect.processes)
-    idle_ns, window_ns = (context.device_time[name][who].mean(axis=1) for name in ("idle_ns", "window_ns"))
-    work = sorted({*slots(WORK_TIME)} & {*suspect.slots}) if context.on_cpu else []
-    lost_work_ns = context.time_ns[who][:, :, work].sum(axis=2).mean(axis=1)
-    if not np.isfinite(idle_ns).all() or (idle_ns + lost_work_ns <= (1 - BUSY) * window_ns).all():
-        return 0.0
-    return min(most, float((idle_ns + lost_work_ns).sum()))

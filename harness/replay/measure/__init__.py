@@ -1,0 +1,1 @@
+"""The second stage: what a job's steps take, by process, step, slot and line."""

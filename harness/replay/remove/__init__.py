@@ -1,0 +1,1 @@
+"""The third stage: changes of the graph's arcs, and what a step gains by each."""
