@@ -43,8 +43,6 @@ readonly NAMES=(python3.11 python3.12 python3.13 python3.10 python3 python)
 # Python's exit status where it needs the train extra: install it and start Python again (harness/common/errors.py).
 # PyTorch is a gigabyte, and only Python knows whether this machine itself is about to train.
 readonly NEEDS_TRAINING=88
-# The same of the tables extra: a recording in Parquet is read with pyarrow.
-readonly NEEDS_TABLES=89
 
 say() { printf 'slurm.sh: %s\n' "$*" >&2; }
 
@@ -284,18 +282,14 @@ main() {
     exit 0
   fi
   ensure
-  # A folder may hold a table in Parquet too.
-  if ! current train || { [[ ${1-} =~ ^(report|compare|export)$ || $* == *.parquet* ]] && ! current tables; }; then
+  if ! current train; then
     local code=0
     set +e # as a condition, the command would not stop at an error
     (set -e; start "$@")
     code=$?
     set -e
-    case $code in
-      "$NEEDS_TRAINING") ensure train ;;
-      "$NEEDS_TABLES") ensure tables ;;
-      *) exit "$code" ;;
-    esac
+    [ "$code" -eq "$NEEDS_TRAINING" ] || exit "$code"
+    ensure train
   fi
   start "$@"
 }

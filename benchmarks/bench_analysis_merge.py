@@ -13,10 +13,8 @@ import resource
 import time
 from pathlib import Path
 
-import msgspec
-
 from harness.analysis.job.summarise import summarise_job
-from harness.analysis.process.part import RankPart, in_order
+from harness.analysis.process.part import RankPart, compressed, deserialize, in_order, serialize
 from harness.analysis.summary import Window
 from harness.measure.paths import measure_files
 
@@ -38,9 +36,9 @@ def held_mb() -> float:
 def measured(real: list[RankPart], ranks: int) -> None:
     """Write, read, merge and finish `ranks` ranks; print each step's time."""
     before, start = held_mb(), time.process_time()
-    texts = [msgspec.json.encode([shifted(real[i % len(real)], i, ranks)]) for i in range(ranks)]
+    texts = [serialize([shifted(real[i % len(real)], i, ranks)]) for i in range(ranks)]
     wrote = time.process_time()
-    parts = in_order(part for text in texts for part in msgspec.json.decode(text, type=list[RankPart]))
+    parts = in_order(part for text in texts for part in deserialize(text, list[RankPart]))
     merged = time.process_time()
     summary = summarise_job(parts)
     done = time.process_time()
@@ -60,6 +58,7 @@ def main() -> None:
     real, broken, _ = measure_files(options.traces, Window.STEPS)
     if broken:
         raise SystemExit(broken[0].evidence)
+    real = [compressed(part) for part in real]
     print(f"{len(real)} real parts")
     measured(real, options.ranks // 10)
     measured(real, options.ranks)

@@ -1,11 +1,10 @@
-"""Reading Kineto JSON into a Trace: speed, and memory per byte, in each of the reader's ways and beside plain parsers.
+"""Reading Kineto JSON into a Trace: speed, and memory per byte, beside plain parsers.
 
     python benchmarks/bench_read_kineto.py SOURCE [--megabytes 100 500] [--repeat 3]
 
-SOURCE, a trace in torch's own layout, is enlarged. `torch layout` is the fast way; `json.dump` the exact one, on the
-same events written anew; `json.load` and `msgspec` only parse, into dicts and into typed records. Each runs in a
-process of its own, in turns; medians. `for reading` is the memory beyond what the interpreter and imports take, of the
-largest process.
+SOURCE, a trace in torch's own layout, is enlarged. `json.dump` is the same events written anew, on one line;
+`json.load` and `msgspec` only parse, into dicts and into typed records. Each runs in a process of its own, in turns;
+medians. `for reading` is the memory beyond what the interpreter and imports take.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from harness.traces import open_trace
 def work(arguments):
     assert len(open_trace(arguments[0]).events)
 """
-_TWO = _OURS.replace("arguments[0]", "arguments[0], workers=2")
 _JSON = """
 import json
 def work(arguments):
@@ -63,7 +61,6 @@ def variants(plain: Path) -> dict[str, tuple[str, Path]]:
     subprocess.run([sys.executable, "-c", anew, str(plain), str(dumped)], check=True)
     return {
         "torch layout": (_OURS, plain),
-        "… 2 processes": (_TWO, plain),
         "… gzipped": (_OURS, packed),
         "json.dump": (_OURS, dumped),
         "(json.load)": (_JSON, plain),

@@ -22,10 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measured_processes
-from harness.analysis.process.part import RankPart
+from harness.analysis.process.part import Compressible, RankPart
 from harness.analysis.summary import Window
 from harness.replay.attribute.diagnosis import diagnose
-from harness.replay.graph.graph import pack_graph
 from harness.replay.graph.process import process_graph
 from harness.traces import open_trace
 from tests.synthetic.simulated import Costs, CpuJob
@@ -45,9 +44,9 @@ def beside_reading(trace: Path, megabytes: float, files: int) -> None:
                 graph = process_graph(measured)
                 assert graph is not None
                 name = f"rank{number}.json"
-                packed = pack_graph(replace(graph, rank=number, path=name))
+                compressed = Compressible(replace(graph, rank=number, path=name))
                 source = part.source.model_copy(update={"rank": number, "path": name, "world_size": files})
-                parts.append(part.model_copy(update={"source": source, "graph": packed}))
+                parts.append(part.model_copy(update={"source": source, "graph": compressed}))
                 reading, graphs = reading + read - start, graphs + time.process_time() - read
     summary = summarise_job(parts, files)
     start = time.process_time()
@@ -67,7 +66,7 @@ def many_ranks(ranks: int) -> None:
     traces = CpuJob(Costs(ranks=ranks, steps=10, messages=10, stalls=late)).traces()
     start = time.process_time()
     parts = [
-        part.model_copy(update={"graph": pack_graph(process_graph(measured))})
+        part.model_copy(update={"graph": Compressible(process_graph(measured))})
         for trace in traces
         for part, measured in measured_processes(trace, Window.STEPS, load_rules())
     ]

@@ -29,7 +29,7 @@ from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
 from harness.replay.attribute.causes import suspects
-from harness.replay.graph.graph import unpack_graph
+from harness.replay.graph.graph import graph_of
 from harness.replay.graph.job import join_job
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import Edited
@@ -129,7 +129,7 @@ def measure(place: Path) -> Found:
 def _replayed(parts: Sequence[RankPart], summary: Summary, cause: str) -> Found:
     """What the report does not say: where a fault hits some steps at a regular distance, those steps replayed without
     it beside the other steps of the same run."""
-    graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
+    graphs = [graph for part in parts if (graph := graph_of(part)) is not None]
     job = join_job(graphs, parts, None)
     assert job is not None, "the traces gave no replay"
     context = ReplayContext(job, summary, {own.rank: own for own in summary.training})

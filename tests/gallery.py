@@ -21,7 +21,7 @@ def gallery_jobs() -> list[Path]:
     if not _FOLDER.is_dir():
         return []
     jobs = [path for path in _FOLDER.iterdir() if path.name not in ("labels.json", "pairs", "straggler-analysis")]
-    jobs += [*(_FOLDER / "pairs").glob("*"), *(_FOLDER / "straggler-analysis").glob("trace-*.parquet")]
+    jobs += (_FOLDER / "pairs").glob("*")
     return sorted(path for path in jobs if path.suffix not in (*_NO_TRACES, *_EXPORTED))
 
 

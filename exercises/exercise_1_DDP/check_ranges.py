@@ -1,5 +1,5 @@
 """Checks whether the script of task 1a-optional starts and stops the profiler, and whether its ranges are in the trace.
-Needs only Python.
+Needs only Python: the harness reads the trace.
 
     python exercises/exercise_1_DDP/check_ranges.py last
 
@@ -13,20 +13,21 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sqlite3
 import subprocess
 import sys
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 SLURM_SH = Path(__file__).resolve().parents[2] / "slurm.sh"  # in a checkout; else the wheel's command is on PATH
 HARNESS = ["bash", str(SLURM_SH)] if SLURM_SH.is_file() else ["training-traces"]
 COMMAND = " ".join([*HARNESS[:-1], Path(HARNESS[-1]).name])
 TRACES = ("*.json.gz", "*.pt.trace.json", "*.sqlite")
+DAMAGE = re.compile("damaged|in the middle")  # in what the harness notes about a trace
+NOTHING = "the traces hold no events and no ranges"  # the harness has nothing to write
 NO_START = "torch.cuda.cudart().cudaProfilerStart() starts the recording (GAP 1)"
 
 
@@ -67,7 +68,7 @@ class NoTrace(Exception):
 
 @dataclass(frozen=True)
 class Range:
-    """A named interval on one thread, in the trace's own unit of time."""
+    """A named interval on one thread, in microseconds."""
 
     name: str
     thread: object
@@ -185,46 +186,33 @@ def _cut_off(part: Range, steps: Sequence[Range]) -> bool:
 def _inside(inner: Range, outer: Range) -> bool:
     if inner.thread != outer.thread:
         return False
-    slack = 0.001  # Kineto's microseconds, as floats, have a rounding error of about a nanosecond
+    slack = 0.001  # microseconds as floats have a rounding error of about a nanosecond
     return outer.start <= inner.start + slack and inner.end <= outer.end + slack
 
 
 def read_ranges(trace: Path) -> list[Range]:
-    """The ranges that the program wrote into a trace. Raises Unreadable: the file is no trace, or is cut off."""
-    try:
-        return list(_nsys_ranges(trace) if trace.suffix == ".sqlite" else _kineto_ranges(trace))
-    except (EOFError, zlib.error, sqlite3.DatabaseError) as error:
-        raise Unreadable(f"damaged or cut short ({error})") from None
-    except OSError as error:
-        raise Unreadable(f"cannot be read ({error.strerror or error})") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise Unreadable("not a trace of torch.profiler (.json, .json.gz) or nsys (.sqlite)") from None
+    """The ranges of the program in a trace, as the harness reads them. Raises Unreadable: the file is no trace,
+    or is cut off."""
+    with TemporaryDirectory() as folder:
+        written = Path(folder) / "trace.json.gz"
+        argv = [*HARNESS, "export", "perfetto", str(trace), "--out", str(written), "--json"]
+        export = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if not written.exists():
+            return _nothing_written(trace, export.stderr)
+        notes: list[str] = json.loads(export.stdout)["notes"]
+        events: list[dict[str, Any]] = json.loads(gzip.decompress(written.read_bytes()))["traceEvents"]
+    for damage in (note for note in notes if DAMAGE.search(note)):
+        raise Unreadable(f"damaged or cut short ({damage})")
+    ranges = (event for event in events if event.get("cat") == "range")
+    return [Range(e["name"], (e["pid"], e["tid"]), e["ts"], e["ts"] + e["dur"]) for e in ranges]
 
 
-def _kineto_ranges(trace: Path) -> Iterable[Range]:
-    content = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
-    events: list[dict[str, Any]] = json.loads(content)["traceEvents"]
-    for event in events:
-        if event.get("cat") == "user_annotation" and event.get("ph") == "X":
-            start = float(event["ts"])
-            yield Range(event["name"], event["tid"], start, start + float(event["dur"]))
-
-
-def _nsys_ranges(trace: Path) -> Iterable[Range]:
-    query = """
-        SELECT coalesce(e.text, s.value), e.globalTid, e.start, e.end
-        FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId
-        WHERE e.end IS NOT NULL
-    """
-    connection = sqlite3.connect(f"{trace.absolute().as_uri()}?mode=ro", uri=True)
-    try:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
-            return  # nsys makes this table only for the first range
-        for name, thread, start, end in connection.execute(query):
-            if name is not None:
-                yield Range(name, thread, start, end)
-    finally:
-        connection.close()
+def _nothing_written(trace: Path, errors: str) -> list[Range]:
+    """No ranges, if the trace holds nothing at all. Raises Unreadable: the harness cannot read it."""
+    said = (errors.strip().splitlines() or [f"{COMMAND} printed nothing"])[-1]
+    if NOTHING in said:
+        return []
+    raise Unreadable(said.partition(f"{trace}: ")[2] or said)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@
     HarnessError          anything a person should read as one sentence
     ├── RequestError      the request was wrong: exit code 2, nothing written
     ├── WorkError         the work failed: exit code 1, what there is stays on disk
-    ├── TrainingNeeded    the training packages come first: exit code 88, nothing written
-    └── TablesNeeded      pyarrow comes first: exit code 89, nothing written
+    └── TrainingNeeded    the training packages come first: exit code 88, nothing written
 
 Everything else that escapes is a bug and may show its traceback.
 """
@@ -58,15 +57,6 @@ def _needs_newer() -> str:
         return ""
     oldest, this = (".".join(map(str, version[:2])) for version in (OLDEST_TO_TRAIN, sys.version_info))
     return f"; they need Python {oldest} or newer, and this is {this}"
-
-
-class TablesNeeded(HarnessError):
-    """A Parquet file needs the `tables` extra. As with TrainingNeeded, slurm.sh installs it."""
-
-    exit_code = 89 if IN_CHECKOUT else RequestError.exit_code  # not used by Python, shells, or signals
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: Parquet is read with pyarrow, which is not installed: run `{installing('tables')}`")
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:

@@ -287,7 +287,7 @@ def _notes(a: Summary, b: Summary) -> list[str]:
     notes += [
         f"{arm}: no kernel was recorded: only the training's own numbers can be compared"
         for arm, summary in arms
-        if not summary.kernels and summary.slowdown is None
+        if not summary.kernels
     ]
     notes += [
         f"{arm}: only the {TOP_KERNELS} kernels with most time are known: a shorter kernel may have appeared "

@@ -113,7 +113,7 @@ _LESS_IS_WORSE = re.compile(
 )
 _MORE_IS_WORSE = re.compile(
     r"\w+_(ns|bytes|joules|count)|step_ns_per_token|bytes_across_nodes|last_loss|bubble|waiting_share_of_communication"
-    r"|(data_loading|exposed_communication|memory|idle\w*)_share|straggler_slowdown"
+    r"|(data_loading|exposed_communication|memory|idle\w*)_share"
 )
 
 

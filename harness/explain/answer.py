@@ -44,7 +44,6 @@ from harness.explain.findings import (
     work_sentences,
 )
 from harness.explain.start import before_sentences, only_start_sentences, says_first_use
-from harness.explain.stragglers import advice, further_sentences, straggler_sentences
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
 from harness.replay.attribute.diagnosis import by_share
@@ -135,9 +134,6 @@ class Diagnosis:
 def verdict(summary: Summary) -> Diagnosis:
     """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
     doubt = doubts(summary)
-    if (slow := summary.slowdown) is not None:
-        attempt = None if slow.cause == "none" else Attempt(advice(slow))
-        return Diagnosis(straggler_sentences(slow), doubt, attempt=attempt, further=further_sentences(slow))
     where, no_causes = _where(summary), kinds_without_causes(summary)
     instead = only_start_sentences(summary) or [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]
     if instead:

@@ -43,8 +43,6 @@ def why_no_answer(s: Summary) -> str | None:
     withheld = next((w.reason for w in s.quality.withheld if w.field == "replay.what_ifs"), None)
     if withheld is not None:
         return withheld
-    if s.slowdown is not None:
-        return "a timeline of operations has no events to change: `report` gives its slowdown by stragglers"
     if replay is None:
         return "no replay is possible: there is no trace, or the traces have no steps with work"
     if replay.error > MOST_ERROR:

@@ -150,8 +150,8 @@ def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
         return Reason(*on_purpose, more=more)
     if (unneeded := excess(s)) is not None:
         return Reason(f"{unneeded.what} {unsplit}".strip(), (Change(unneeded.advice),), more)
-    if waited is not None and waited > _WAITING and s.late_ranks:
-        rank = s.late_ranks[0].rank
+    if waited is not None and waited > _WAITING and s.stragglers:
+        rank = s.stragglers[0].rank
         change = Change(f"find in the timeline the work of rank {rank} before it arrives")
         return Reason(f"The others wait most often for rank {rank}.", (change,), more)
     why, changes = asked.send_less(seen)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.measure import measured_processes
-from harness.analysis.process.part import RankPart, in_order
+from harness.analysis.process.part import Compressible, RankPart, compressed, in_order
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.process.view import View
@@ -17,9 +17,7 @@ from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window,
 from harness.common.errors import RequestError
 from harness.common.metrics_lines import lines_file
 from harness.measure.jobs import summarise
-from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import PageData
-from harness.replay.graph.graph import pack_graph
 from harness.replay.graph.process import process_graph
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, map_traces
@@ -27,6 +25,7 @@ from harness.traces.find import Say, search
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sampled_lines import SampledLines, read_about, read_sampled_lines
 
+_MOST_UNCOMPRESSED = 16  # traces of which one process holds the parts as they are
 AROUND_NS = 1_000_000_000  # before the first event of a trace and after its last
 
 
@@ -61,13 +60,8 @@ def measure_jobs(paths: Iterable[Path | str], window: Window | str = Window.STEP
     """One summary per job found in `paths`."""
     wanted = [Path(p) for p in paths]
     files, left_out = look_for_traces(wanted)
-    timelines, files = split_timelines(files)
-    of_timelines, broken = measure_timelines(timelines)
-    problems = [*left_out, *broken]
-    if of_timelines and not files and not run_directories(wanted):
-        return [summary.with_problems(problems) for summary in of_timelines]
     read = measure_files(files, Window(window))
-    return [*of_timelines, *summarise(read.parts, [*problems, *read.broken], run_directories(wanted))]
+    return summarise(read.parts, [*left_out, *read.broken], run_directories(wanted))
 
 
 def trace_files(paths: Sequence[Path]) -> list[Path]:
@@ -110,7 +104,10 @@ def measure_files(
 ) -> MeasuredFiles:
     """Read every file once, and again where a job's ranks leave out fewer first steps than one of them. page_data_of:
     what a page needs of a process."""
-    reduce = partial(_measure_trace, window=window, rules=load_rules(), page_data_of=page_data_of)
+    compresses = len(files) > _MOST_UNCOMPRESSED
+    reduce = partial(
+        _measure_trace, window=window, rules=load_rules(), page_data_of=page_data_of, compresses=compresses
+    )
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
     for number, warmup in _warmup_elsewhere(files, outcomes).items():
         with_warmup = partial(reduce, least_warmup=warmup)
@@ -146,13 +143,20 @@ def _warmup_elsewhere(
 
 
 def _measure_trace(
-    trace: Trace, window: Window, rules: Rules, page_data_of: Condense | None, *, least_warmup: int = 0
+    trace: Trace,
+    window: Window,
+    rules: Rules,
+    page_data_of: Condense | None,
+    *,
+    compresses: bool,
+    least_warmup: int = 0,
 ) -> tuple[list[RankPart], list[PageData]]:
     parts: list[RankPart] = []
     page_data: list[PageData] = []
     for part, measured in measured_processes(trace, window, rules, least_warmup):
-        graph = pack_graph(process_graph(measured, lines_of(measured.view)))
-        parts.append(part.model_copy(update={"graph": graph}))
+        graph = process_graph(measured, lines_of(measured.view))
+        whole = part.model_copy(update={"graph": Compressible(graph)})
+        parts.append(compressed(whole) if compresses else whole)
         page_data += page_data_of(measured) if page_data_of else []
     return parts, page_data
 

@@ -26,7 +26,6 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, PROGRAM, ROOT, expanded
 from harness.common.printable import printable, printable_json
 from harness.measure.jobs import summarise
-from harness.measure.operations import measure_timelines, split_timelines
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.paths import is_run, look_for_traces, measure_files, run_directories, run_of
 from harness.run import Run, find_run, write_atomically
@@ -150,16 +149,10 @@ def measure_request(request: Request) -> Measurement:
     for path in paths:
         refuse_several_jobs(path, files)
     window = Window(request.window)
-    timelines, files = split_timelines(files)
-    with Progress("reading timelines") as progress:
-        of_timelines, broken = measure_timelines(timelines, progress)
-    left_out = [*left_out, *broken]
-    if of_timelines and not files and not run_directories(paths):
-        return Measurement([summary.with_problems(left_out) for summary in of_timelines], [])
     summaries, page_data = _measured(files, window, request, left_out, run_directories(paths))
     if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
         _keep(paths[0], summaries[0])
-    return Measurement([*of_timelines, *summaries], page_data)
+    return Measurement(summaries, page_data)
 
 
 def resolve_path(token: str) -> Path:

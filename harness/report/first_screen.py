@@ -40,10 +40,6 @@ _LABEL = 10  # characters of the words before a line
 
 def bar_of_answer(s: Summary) -> StepBar | None:
     """The mean step in parts; None: unknown. If the causes are withheld, as in a mystery, idle time is whole."""
-    if s.slowdown is not None:
-        lost_ns = max(s.slowdown.step_ns - s.slowdown.ideal_step_ns, 0)
-        parts = [Part("without stragglers", s.slowdown.ideal_step_ns, COMPUTE), Part("stragglers", lost_ns, _COST[0])]
-        return StepBar("a step", s.slowdown.ideal_step_ns + lost_ns, parts)
     withheld = any(w.field == "findings" for w in s.quality.withheld)
     return (None if withheld else _of_replay(s)) or _of_devices(s) or _of_clock(s)
 

@@ -11,10 +11,10 @@ import harness.traces.open as opening
 from harness.common.errors import RequestError, near_path
 from harness.common.printable import printable
 from harness.common.walk import Walk
-from harness.traces.amd_files import SUFFIXES, amd_sentence
+from harness.traces.amd_files import SUFFIXES
 from harness.traces.archives import NAMES, archive_at
 from harness.traces.errors import TraceError
-from harness.traces.operations.table import is_timeline
+from harness.traces.operation_timelines import TIMELINE_SUFFIXES, are_operations
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace
 MOST_LOOKED_AT = 500_000  # in all
@@ -22,6 +22,7 @@ MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
 _MOST_ARCHIVES = 50  # looked into
+_UNREAD = (*SUFFIXES, *TIMELINE_SUFFIXES)
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 
 Say = Callable[[str], None]
@@ -29,7 +30,7 @@ Say = Callable[[str], None]
 
 class FoundTraces(NamedTuple):
     """left_out: a sentence for each folder that could not be searched; archives: for each that may hold traces, and for
-    files of AMD's profilers that are not read in a folder without any trace."""
+    other measurements that are not read in a folder without any trace."""
 
     files: list[Path]
     left_out: list[str]
@@ -43,8 +44,8 @@ def find_traces(paths: Iterable[Path | str]) -> list[Path]:
 
     Raises:
         TraceError: a path does not exist, or is neither a file nor a folder.
-        RequestError: a file is an archive, or one of AMD's that is not read; a folder holds so many other files that it
-            cannot be the one that was meant.
+        RequestError: a file is an archive, or measurements that are not read; a folder holds so many other files that
+            it cannot be the one that was meant.
     """
     return search(paths).files
 
@@ -59,7 +60,7 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
             raise TraceError(path, "does not exist" + near_path(path))
         if path.is_file():
             archive = archive_at(path)
-            if why := archive.sentence if archive else amd_sentence(path):
+            if why := archive.sentence if archive else opening.unread_sentence(path):
                 raise RequestError(f"{printable(str(path))}: {why}")
             found[path] = None
         elif path.is_dir():
@@ -94,7 +95,7 @@ class _Folder:
             elif self._looks_like_trace(file):
                 self._found.append(file)
                 self._opened, self._before = 0, self.walk.looked_at
-            elif file.name.endswith(SUFFIXES):
+            elif file.name.endswith(_UNREAD):
                 self._others += [file] * (len(self._others) < _MOST_ARCHIVES)
         there = set(self._found)
         superseded = {other for file in there for other in _superseded(file, there)}
@@ -106,7 +107,7 @@ class _Folder:
         found = filter(None, map(archive_at, self._packed))
         others = () if self._found else self._others
         return [
-            *(f"{printable(str(file))}: {why}" for file in others if (why := amd_sentence(file))),
+            *(f"{printable(str(file))}: {why}" for file in others if (why := opening.unread_sentence(file))),
             *(
                 f"{printable(str(archive.path))}: {archive.sentence}"
                 for archive in found
@@ -141,19 +142,17 @@ class _Folder:
         known = next((f for f in opening.FORMATS if name.endswith(f.suffixes)), None)
         if known is None or ".nsys-rep." in name:
             return False
-        if not known.contains and known.is_one is None:
+        if not known.contains:
             return True
         self._opened += 1
         try:
             start = opening.beginning(file, unpack=True)
         except TraceError:
             start = b""
-        if known.is_one is not None:
-            return known.is_one(file, start)
         # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
         is_damaged = not start and _TRACE_NAME.search(name) is not None
-        is_trace = known.contains in start or start.startswith(opening.LFS_MAGIC) or is_damaged
-        return is_trace or is_timeline(file, start)
+        is_trace = known.contains in start and not are_operations(start)
+        return is_trace or start.startswith(opening.LFS_MAGIC) or is_damaged
 
 
 def _may_be_trace(name: str) -> bool:

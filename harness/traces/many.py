@@ -44,7 +44,7 @@ def map_traces(
     wanted = workers if workers is not None else usable_cores()
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     count = worker_count(files, wanted, free_bytes // 2)
-    apply = partial(_apply, function, max(1, wanted // count))
+    apply = partial(_apply, function)
     if count == 1 or (workers is None and sum(sizes) < _WORTH_A_POOL_BYTES):
         return _in_turn(files, sizes, apply, progress)
     return _in_pool(files, sizes, apply, count, progress)
@@ -78,12 +78,9 @@ def _in_turn(
     return [apply(file, shown(sum(sizes[:number]))) for number, file in enumerate(files)]
 
 
-def _apply(
-    function: Callable[[Trace], Reduced], workers: int, file: Path, progress: OnProgress = silent
-) -> Reduced | TraceError:
-    """`function` of one trace; `workers` processes may read a large file."""
+def _apply(function: Callable[[Trace], Reduced], file: Path, progress: OnProgress = silent) -> Reduced | TraceError:
     try:
-        trace = open_trace(file, workers=workers, progress=progress)
+        trace = open_trace(file, progress=progress)
     except TraceError as error:
         return error
     return function(trace)

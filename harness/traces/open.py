@@ -17,7 +17,7 @@ from harness.traces.amd_files import amd_sentence
 from harness.traces.archives import archive_at
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
-from harness.traces.operations.table import is_timeline
+from harness.traces.operation_timelines import timeline_sentence
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
@@ -58,26 +58,25 @@ LFS_MAGIC = b"version https://git-lfs"
 class TraceFormat(NamedTuple):
     """A kind of trace file, known by the end of its name or by its first bytes (`magic`).
 
-    `read` takes the processes that may read a large file, and what is called with the bytes that are read. `contains`:
-    what is near the beginning of a trace, where other files have such names too; `is_one` tells them apart by more.
+    `read` takes what is called with the bytes that are read. `contains`: what is near the beginning of a trace, where
+    other files have such names too.
     """
 
     suffixes: tuple[str, ...]
-    read: Callable[[Path, int, OnProgress], Trace]
+    read: Callable[[Path, OnProgress], Trace]
     magic: bytes = b""
     contains: bytes = b""
     name: str = ""
-    is_one: Callable[[Path, bytes], bool] | None = None
 
 
 # Each reader is imported when it is needed: together they would be half of a short command's time.
-def _nsys(path: Path, _workers: int, progress: OnProgress) -> Trace:
+def _nsys(path: Path, progress: OnProgress) -> Trace:
     from harness.traces.nsys.read import read_nsys
 
     return read_nsys(path, progress)
 
 
-def _rocpd(path: Path, _workers: int, progress: OnProgress) -> Trace:
+def _rocpd(path: Path, progress: OnProgress) -> Trace:
     try:
         read_rocpd: Callable[[Path, OnProgress], Trace] = resolve_name("harness.traces.rocpd.read:read_rocpd")
     except ModuleNotFoundError as error:
@@ -88,45 +87,39 @@ def _rocpd(path: Path, _workers: int, progress: OnProgress) -> Trace:
     return read_rocpd(path, progress)
 
 
-def _kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
+def _kineto(path: Path, progress: OnProgress) -> Trace:
     from harness.traces.kineto.read import read_kineto
 
-    return read_kineto(path, workers, progress)
-
-
-def _operations(path: Path, _workers: int, _progress: OnProgress) -> Trace:
-    raise TraceError(
-        path,
-        "is a timeline of operations, without the events of any process: `report` and `compare` read it, nothing else "
-        "does",
-    )
+    return read_kineto(path, progress)
 
 
 # Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
 FORMATS = [
     TraceFormat((".db",), _rocpd, contains=b"rocpd_metadata", name="rocpd"),  # first: what is SQLite is nsys' otherwise
     TraceFormat((".nsys-rep", ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0", name="nsys"),
-    # Chrome events of such a timeline have the names of Kineto's files; find.py knows them by their content.
-    TraceFormat((".parquet", ".csv", ".csv.gz"), _operations, name="operations", is_one=is_timeline),
     TraceFormat((".json", ".json.gz"), _kineto, contains=b'"traceEvents"', name="Kineto"),
 ]
 
 
-def open_trace(path: Path | str, *, workers: int = 1, progress: OnProgress = silent) -> Trace:
+def unread_sentence(path: Path) -> str | None:
+    """What a file of measurements is that is no trace, and what to do with it; None for any other file."""
+    return amd_sentence(path) or timeline_sentence(path)
+
+
+def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
     """Read a trace of any format in `FORMATS`. Raises TraceError: it cannot be read, in one sentence.
 
-    A large file may be read by `workers` processes, where its reader can. `progress` is called with the bytes that are
-    read. Trace.notes says what is missing of a damaged file.
+    `progress` is called with the bytes that are read. Trace.notes says what is missing of a damaged file.
     """
     path = Path(path)
     if not is_unicode(str(path)):
         raise TraceError(path, f"has a {NOT_UNICODE}")
     start = checked_beginning(path, "trace")
     archive = archive_at(path)
-    if why := archive.sentence if archive else amd_sentence(path):
+    if why := archive.sentence if archive else unread_sentence(path):
         raise TraceError(path, why)
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
-    trace = next(known, FORMATS[-1]).read(path, workers, progress)
+    trace = next(known, FORMATS[-1]).read(path, progress)
     return _printable(moved_to_zero(sanitize(trace)))
 
 

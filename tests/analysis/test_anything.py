@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.report.tables.table import WIDTH
 from harness.report.tables.terminal import render
 from harness.traces.trace import Activity, CopyKind, RangeKind
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, NCCL, Made
 
 RULES = load_rules()

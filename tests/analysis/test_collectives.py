@@ -13,9 +13,9 @@ from harness.analysis.job.matching import _agreement
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import CollectivePhase, RankSteps, RankTraining, Steps, Summary, Window
 from harness.traces.trace import Activity
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 RULES = load_rules()
@@ -68,7 +68,7 @@ def test_a_rank_that_is_always_last_is_a_straggler_with_its_evidence() -> None:
     late = [(i * 1000 + 90, i * 1000 + 100) for i in range(10)]
     early = [(i * 1000, i * 1000 + 100) for i in range(10)]
     found = job(rank(0, early, 4), rank(1, early, 4), rank(2, late, 4), rank(3, early, 4))
-    (straggler,) = found.late_ranks
+    (straggler,) = found.stragglers
     assert (straggler.rank, straggler.last_arrivals, straggler.collectives) == (2, 10, 10)
     assert straggler.mean_lateness_ns == 90
     assert "10 of 10" in straggler.evidence

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from harness.analysis.process.first_use import compiles
+from harness.analysis.process.part import Compressible
 from harness.analysis.summary import Summary, Window
 from harness.explain.answer import answer
 from harness.measure.jobs import summarise
-from harness.replay.graph.graph import pack_graph
 from harness.replay.graph.process import process_graph
 from harness.traces.trace import HostKind, RangeKind
 from tests.analysis.test_idle import activities, idle_of, measured_of
@@ -135,7 +135,7 @@ def test_what_was_compiled_is_no_compiler() -> None:
 
 def replayed(made: Made) -> Summary:
     part, measured = measured_of(made, Window.STEPS)
-    (summary,) = summarise([part.model_copy(update={"graph": pack_graph(process_graph(measured))})])
+    (summary,) = summarise([part.model_copy(update={"graph": Compressible(process_graph(measured))})])
     return summary
 
 

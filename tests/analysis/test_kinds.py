@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Device, Window
 from harness.common.errors import RequestError
 from harness.traces.trace import Activity, CopyKind
 from tests.analysis.cpu_operators import EXPECTED
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, Made
 
 RULES = load_rules()

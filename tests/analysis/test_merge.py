@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import resource
 from functools import cache
 
-import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.job.grouping import group
 from harness.analysis.job.summarise import summarise_job
+from harness.analysis.process import part as part_module
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.part import RankPart, in_order
+from harness.analysis.process.part import RankPart, compressed, deserialize, in_order, serialize
 from harness.analysis.summary import Summary, TraceSource, Window
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 RULES = load_rules()
@@ -55,8 +57,22 @@ def test_merging_is_associative_commutative_and_idempotent(i: int, j: int) -> No
     assert in_order([*a, *a, *b]) == in_order([*a, *b])
 
 
+def test_nothing_is_compressed_in_the_process_that_measures_and_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(value: object) -> bytes:
+        raise AssertionError("compressed in one process")
+
+    monkeypatch.setattr(part_module, "serialize", refused)
+    assert text([part for r in range(RANKS) for part in measure_trace(rank(r).trace(), Window.STEPS, RULES)])
+
+
+def test_a_part_is_the_same_in_another_process_and_in_little_memory() -> None:
+    moved = pickle.loads(pickle.dumps(list(parts())))
+    assert moved == list(parts()) == [compressed(part) for part in parts()]
+    assert text(moved) == text(list(parts())) == text([compressed(part) for part in parts()])
+
+
 def test_a_part_survives_the_way_through_a_file() -> None:
-    again = msgspec.json.decode(msgspec.json.encode(list(parts())), type=list[RankPart])
+    again = deserialize(serialize(list(parts())), list[RankPart])
     assert text(again) == text(list(parts()))
 
 

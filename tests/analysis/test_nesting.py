@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from harness.analysis.process.intervals import nest, owners_of_events
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.part import unpack_tables
+from harness.analysis.process.part import tables_of
 from harness.analysis.process.ranges import project, range_label, range_table
 from harness.analysis.summary import Window
 from harness.traces.trace import RangeKind
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import MAIN, NCCL, Made
 
 AUTOGRAD = 2
@@ -125,7 +125,7 @@ def test_a_ranges_idle_time_includes_that_of_the_ranges_inside_it() -> None:
     made.range(30, 40, "batch").range(20, 60, "hook", thread=AUTOGRAD)
     made.event(0, 25, launch_ns=0).event(45, 70, launch_ns=44).event(80, 100, launch_ns=70)
     (part,) = measure_trace(made.trace(), Window.GPU, load_rules())
-    idle = {row.name: (row.idle_ns, row.idle_inside_ns) for row in range_table(unpack_tables(part).ranges)}
+    idle = {row.name: (row.idle_ns, row.idle_inside_ns) for row in range_table(tables_of(part).ranges)}
     assert idle == {"ProfilerStep#": (0, 30), "batch": (20, 30), "forward": (10, 20), "hook": (0, 0)}
 
 

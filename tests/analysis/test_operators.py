@@ -8,11 +8,11 @@ import pytest
 from msgspec import structs
 
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.part import RankPart, unpack_tables
+from harness.analysis.process.part import RankPart, tables_of
 from harness.analysis.summary import HostActivity, Window
 from harness.replay.attribute.host_causes import activity_words
 from harness.traces.trace import Activity
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import MAIN, Made
 
 
@@ -40,10 +40,10 @@ def part() -> RankPart:
 
 
 def test_kernels_are_operators_with_their_own_time(part: RankPart) -> None:
-    kernels, _ = unpack_tables(part)
-    rows = {name: row for name, _, _, *row in kernels}
-    assert rows["aten::mm"] == [2, 33, 5, 28, 0]
-    assert rows["aten::t"] == [1, 2, 2, 2, 0]
+    kernels, _ = tables_of(part)
+    rows = {k.name: (k.count, k.total_ns, k.shortest_ns, k.longest_ns, k.overlapped_ns) for k in kernels}
+    assert rows["aten::mm"] == (2, 33, 5, 28, 0)
+    assert rows["aten::t"] == (1, 2, 2, 2, 0)
 
 
 def test_kinds_devices_phases_and_ranges_count_operators_too(part: RankPart) -> None:
@@ -52,7 +52,7 @@ def test_kinds_devices_phases_and_ranges_count_operators_too(part: RankPart) -> 
     assert next(k for k in device.kinds if k.kind == "gemm").count == 3
     assert part.phases["forward"][:2] == (2, 22)
     assert part.phases["backward"][:2] == (1, 8 + 5)
-    _, ranges = unpack_tables(part)
+    _, ranges = tables_of(part)
     assert ranges["forward"][2] == 2
 
 
@@ -85,7 +85,7 @@ def test_autograds_operators_tell_the_phases_of_a_program_without_ranges() -> No
     (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
     told = {phase: count for phase, (count, *_) in part.phases.items()}
     assert told == {"forward": 4 * 3, "backward": 4 * 2, "optimizer": 4, "data loading": 4, "other": 4}
-    _, ranges = unpack_tables(part)
+    _, ranges = tables_of(part)
     assert ranges["forward (by its operators)"][:2] == (8, 4 * ((23 - 8) + (50 - 40)))
     assert ranges["backward (by its operators)"][:2] == (8, 4 * ((35 - 23) + (72 - 50)))
 
@@ -121,7 +121,7 @@ def test_batches_that_nothing_is_trained_on_are_an_evaluation(steps: list[str], 
     (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
     loaded = evaluated // 3
     assert part.phases.get("evaluation", (0,))[0] == evaluated + loaded
-    passes = unpack_tables(part)[1].get("backward (by its operators)", (0, 0, 0))
+    passes = tables_of(part)[1].get("backward (by its operators)", (0, 0, 0))
     assert passes[2] == sum(does.count("b") for does in steps)
 
 
@@ -141,4 +141,4 @@ def test_a_programs_own_ranges_of_backward_are_not_doubled() -> None:
     made.range(19, 31, "## backward ##")
     made.step(0, 50, 0)
     (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
-    assert list(unpack_tables(part)[1]) == ["## backward ##", "ProfilerStep#"]
+    assert list(tables_of(part)[1]) == ["## backward ##", "ProfilerStep#"]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process import kernels
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.compare.moved import moved
 from harness.compare.summaries import compare
 from harness.report.compare.tables import moved_section
 from harness.report.tables.efficiency import KERNELS
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, NCCL, Made
 
 OTHER_NCCL = "ncclDevKernel_AllGather_RING_LL"

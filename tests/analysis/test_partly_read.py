@@ -9,11 +9,11 @@ import pytest
 from harness.analysis.job.grouping import group
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Summary, Window
 from harness.explain.messages import least_waiting
 from harness.traces.trace import Trace
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 RULES = load_rules()

@@ -7,13 +7,13 @@ import pytest
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.explain.findings import reason_of
 from harness.replay.attribute.diagnosis import NOTICEABLE, by_share
 from harness.report.tables.terminal import render
 from harness.theory.flops import expected_bubble
 from harness.traces.trace import Activity
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 RULES = load_rules()

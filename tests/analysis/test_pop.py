@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from harness.analysis.job.pop import Times, device_times, from_times, pop_efficiency, with_ideal_network
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Device, PopEfficiency, StepSplit, Summary, Window
 from harness.analysis.summary.replay import NO_REPLAY
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 RULES = load_rules()

@@ -10,11 +10,11 @@ import pytest
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import waiting_share
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 RULES = load_rules()
@@ -137,7 +137,7 @@ def test_a_rank_that_is_late_in_every_step_is_a_straggler_from_the_first_collect
     s = job(every, steps=steps)
     assert of_profiler(s) == [] and [c.profiler_ns for c in s.collectives] == [0]
     if steps == 5:
-        assert [(x.rank, x.last_arrivals) for x in s.late_ranks] == [(2, 10)]
+        assert [(x.rank, x.last_arrivals) for x in s.stragglers] == [(2, 10)]
 
 
 def test_a_rank_whose_work_before_the_mark_is_slow_in_every_step_is_late_by_itself() -> None:
@@ -155,8 +155,8 @@ def test_a_straggler_is_still_seen_behind_a_profiler_that_starts_late() -> None:
     late = {(i, w): 1_000 * US for i in range(5) for w in (0, 1)} | {(0, 0): BY}
     s = job(late, {0: BY})
     assert len(of_profiler(s)) == 1
-    assert [(x.rank, x.last_arrivals, x.collectives) for x in s.late_ranks] == [(2, 9, 9)]
-    assert s.late_ranks[0].mean_lateness_ns == 1_000 * US
+    assert [(x.rank, x.last_arrivals, x.collectives) for x in s.stragglers] == [(2, 9, 9)]
+    assert s.stragglers[0].mean_lateness_ns == 1_000 * US
 
 
 def test_the_last_collective_alone_that_is_late_is_a_profilers_stop() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window, problem_texts
 from harness.compare.summaries import compare
 from harness.compare.verdict import ChangeVerdict
@@ -21,6 +20,7 @@ from harness.measure.paths import measure_one as measure
 from harness.replay.attribute.diagnosis import by_share
 from harness.report.compare.terminal import render_comparisons
 from harness.traces.trace import Trace
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, event, trace
 from tests.synthetic.one_gpu import event as one_gpu
 from tests.synthetic.one_gpu import training, written

@@ -12,12 +12,12 @@ import pytest
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.cli.main import main
 from harness.common.format import amount, duration
 from harness.report.tables.table import WIDTH, table
 from harness.report.tables.terminal import render
+from tests.analysis.measuring import measure_trace
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 from tests.synthetic.columns import Made
 

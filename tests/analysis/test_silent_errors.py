@@ -10,11 +10,11 @@ import pytest
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RecordingVerdict, Summary, Window
 from harness.measure.paths import measure_one as measure
 from harness.report.tables.terminal import render
 from harness.traces.trace import Activity
+from tests.analysis.measuring import measure_trace
 from tests.synthetic import kineto
 from tests.synthetic.columns import Made
 

@@ -9,7 +9,6 @@ import pytest
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import prepare_process
 from harness.analysis.process.view import views
@@ -18,6 +17,7 @@ from harness.explain.answer import answer
 from harness.measure.page_data import read_page_data
 from harness.measure.paths import measure_one
 from harness.traces import open_trace
+from tests.analysis.measuring import measure_trace
 from tests.report.given_summary import text
 from tests.synthetic import kineto
 from tests.synthetic.columns import GEMM, Made

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stragglers.__main__ import lines
+from stragglers.measure import measure
+from stragglers.result import JobSlowdown
 
-from harness.analysis.summary import Stragglers, Summary
-from harness.explain.answer import answer
-from harness.measure.paths import measure_one
 from tests.gallery import gallery
 from tests.synthetic.pipelines import (
     Job,
@@ -35,15 +35,12 @@ RANKS_64 = Shape(dp=16, pp=4, batches=8, steps=2)
 RANKS_128 = Shape(dp=16, pp=8, chunks=2, batches=16, steps=1, overlap=True)
 
 
-def measured(made: Job, folder: Path) -> Stragglers:
-    found = measure_one([write_csv(folder / "job.csv", made.rows())]).slowdown
-    assert found is not None
-    return found
+def measured(made: Job, folder: Path) -> JobSlowdown:
+    return measure(write_csv(folder / "job.csv", made.rows()))
 
 
-def said(s: Stragglers) -> str:
-    told = answer(Summary(stragglers=s))
-    return " ".join([*told.first, *told.rest])
+def said(s: JobSlowdown) -> str:
+    return "\n".join(lines(s))
 
 
 def as_csv(parquet: Path, folder: Path) -> Path:
@@ -57,15 +54,13 @@ def as_csv(parquet: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(params=["trace-ST.parquet", "timeline-ST.json.gz", "csv"])
-def example(request: pytest.FixtureRequest, tmp_path: Path) -> Stragglers:
+def example(request: pytest.FixtureRequest, tmp_path: Path) -> JobSlowdown:
     """The authors' example in each of its forms."""
     folder = gallery("straggler-analysis")
     if request.param != "timeline-ST.json.gz":
         pytest.importorskip("pyarrow")
     path = folder / request.param if request.param != "csv" else as_csv(folder / "trace-ST.parquet", tmp_path)
-    found = measure_one([path]).slowdown
-    assert found is not None
-    return found
+    return measure(path)
 
 
 def authors() -> dict[str, Any]:
@@ -73,7 +68,7 @@ def authors() -> dict[str, Any]:
     return read
 
 
-def test_the_example_has_the_authors_numbers_in_every_form(example: Stragglers) -> None:
+def test_the_example_has_the_authors_numbers_in_every_form(example: JobSlowdown) -> None:
     theirs = authors()
     near = 1e-5
     assert example.slowdown == pytest.approx(theirs["blocking_slowdown"], rel=near)
@@ -90,9 +85,9 @@ def test_the_example_has_the_authors_numbers_in_every_form(example: Stragglers) 
     assert example.recorded_step_ns == pytest.approx(1e9 * sum(recorded) / len(recorded), rel=2e-3)
 
 
-def test_the_example_s_last_stage_has_more_work(example: Stragglers) -> None:
+def test_the_example_s_last_stage_has_more_work(example: JobSlowdown) -> None:
     assert (example.cause, example.worst_stage) == ("stages", 3)
-    assert example.worst_worker is not None and example.worst_worker.stage == 3
+    assert example.workers[0].stage == 3
     text = said(example)
     assert "1.179 times as slow as without stragglers: 329 ms of a step of 2.17 s" in text
     assert "Stage 3 has more work than the others (forward-compute 1.09, backward-compute 1.07)" in text
@@ -149,7 +144,7 @@ def test_a_slow_worker_is_named_and_its_stage_is_not_blamed(tmp_path: Path) -> N
     found = measured(job(RANKS_64, slow_worker(5, 2, 1.6)), tmp_path)
     assert found.cause == "workers"
     assert [(w.dp_rank, w.stage, w.rank) for w in found.slow_workers] == [(5, 2, 37)]
-    assert found.worst_worker is not None and found.worst_worker.rank == 37
+    assert found.workers[0].rank == 37
     assert max(found.by_worker, key=lambda rank: found.by_worker[rank]) == 37
     assert "Rank 37 (stage 2, data-parallel rank 5) takes 60" in said(found)
 
@@ -204,8 +199,7 @@ def test_a_job_without_sends_and_receives_follows_its_micro_batches(tmp_path: Pa
     made = job(SMALL, slow_stage(1, 1.5), noise=0.0)
     whole = measured(made, tmp_path)
     rows = [row for row in made.rows() if not row["optype"].endswith(("-send", "-recv"))]
-    found = measure_one([write_csv(tmp_path / "computes.csv", rows)]).slowdown
-    assert found is not None
+    found = measure(write_csv(tmp_path / "computes.csv", rows))
     assert (found.cause, found.worst_stage) == ("stages", 1)
     assert found.slowdown == pytest.approx(whole.slowdown, rel=0.01)
 
@@ -214,24 +208,17 @@ def test_an_incomplete_step_is_left_out_and_the_others_count(tmp_path: Path) -> 
     made = job(SMALL, slow_stage(2, 1.5))
     rows = made.rows()
     without = [r for r in rows if not (r["step"] == 11 and (r["dp_rank"], r["stage"]) == (1, 2))]
-    summary = measure_one([write_csv(tmp_path / "job.csv", without)])
-    assert summary.slowdown is not None and list(summary.slowdown.by_step) == [10, 12]
-    (problem, *_) = summary.quality.problems
-    assert problem.what == "steps of the timeline are incomplete"
-    assert "1 of 3 steps were left out (step 11: 15 of 16 workers have operations)" in problem.evidence
+    found = measure(write_csv(tmp_path / "job.csv", without))
+    assert list(found.by_step) == [10, 12]
+    assert found.left_out == "1 of 3 steps were left out (step 11: 15 of 16 workers have operations)"
+    assert found.left_out in said(found)
 
 
 def test_steps_with_more_micro_batches_are_replayed_by_their_own_graph(tmp_path: Path) -> None:
     few, many = (job(Shape(2, 4, batches=b, steps=1), slow_stage(3, 1.5)).rows() for b in (4, 8))
     rows = [*few, *({**row, "step": 11} for row in many)]
-    found = measure_one([write_csv(tmp_path / "job.csv", rows)]).slowdown
-    assert found is not None and (list(found.by_step), found.worst_stage) == ([10, 11], 3)
-
-
-def test_a_summary_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    summary = measure_one([write_csv(tmp_path / "job.csv", job(SMALL).rows())])
-    assert Summary.model_validate_json(summary.model_dump_json()) == summary
-    assert Summary().stragglers == []
+    found = measure(write_csv(tmp_path / "job.csv", rows))
+    assert (list(found.by_step), found.worst_stage) == ([10, 11], 3)
 
 
 @pytest.mark.long
@@ -240,9 +227,9 @@ def test_128_ranks_and_many_steps_take_seconds(tmp_path: Path) -> None:
     rows = [{**row, "step": step} for step in range(6) for row in one]
     path = write_csv(tmp_path / "job.csv", rows)
     began = time.process_time()
-    found = measure_one([path]).slowdown
+    found = measure(path)
     assert time.process_time() - began < 20
-    assert found is not None and found.worst_worker is not None and found.worst_worker.dp_rank == 9
+    assert found.workers[0].dp_rank == 9
 
 
 def test_chrome_events_of_any_worker_columns_give_the_same(tmp_path: Path) -> None:
@@ -262,5 +249,4 @@ def test_chrome_events_of_any_worker_columns_give_the_same(tmp_path: Path) -> No
     ]
     path = tmp_path / "events.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
-    found = measure_one([path]).slowdown
-    assert found is not None and found.slowdown == pytest.approx(expected.slowdown, rel=1e-6)
+    assert measure(path).slowdown == pytest.approx(expected.slowdown, rel=1e-6)

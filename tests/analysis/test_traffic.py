@@ -8,10 +8,10 @@ import pytest
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, Summary, Window
 from harness.explain.messages import advice_of, excess, largest, named, why_not_split, why_single
 from harness.traces.trace import HostKind
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import MAIN, Made
 
 RULES = load_rules()

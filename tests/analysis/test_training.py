@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, RecordingVerdict, Window
 from harness.measure.jobs import name_rank, summarise
 from harness.measure.run_contents import efficiency, profiler_cost
 from harness.measure.run_files import read_monitor, read_training
 from harness.theory.devices import peak_flops_per_s
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import Made
 
 

@@ -18,7 +18,6 @@ from harness.analysis.job import partial_merge
 from harness.analysis.job.partial_merge import JobMerge, join_merges, merge_parts
 from harness.analysis.job.summarise import summarise_job, summarise_merge
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, deserialize, serialize
 from harness.analysis.summary import Device, Summary, Window
 from harness.common.errors import RequestError, WorkError
@@ -32,6 +31,7 @@ from harness.measure.partial_merge import (
     write_merge,
 )
 from harness.measure.paths import measure_files
+from tests.analysis.measuring import measure_trace
 from tests.analysis.test_merge import rank
 from tests.analysis.test_pipeline import cpu_rank, with_messages
 from tests.real_traces import real_trace

@@ -54,7 +54,7 @@ def test_96_percent_of_the_collectives_of_the_eight_ranks_is_waiting_and_rank_7_
     transfer = sum(c.transfer_ns for c in job.collectives) / 8 / 8
     assert transfer == pytest.approx(27_000, rel=0.02)
     assert last == {7: 4, 5: 2, 4: 1}
-    assert [s.rank for s in job.late_ranks] == [7]
+    assert [s.rank for s in job.stragglers] == [7]
 
 
 def test_the_eight_ranks_are_one_job_and_the_two_runs_of_resnet_are_two() -> None:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness.common.errors import TablesNeeded, TrainingNeeded
+from harness.common.errors import TrainingNeeded
 from tests.bootstrap.bootstrap_checkout import Checkout
 
 ARGUMENTS = ["-e", "1", "--train", "two words", "*"]
@@ -53,17 +53,3 @@ def test_ctrl_c_reaches_the_harness_before_it_has_the_extra(checkout: Checkout) 
     subprocess.run(["kill", f"-{signal.SIGINT.value}", "--", f"-{started.pid}"], check=True)
     _, said = started.communicate(timeout=30)
     assert (started.returncode, said) == (1, "stopped\n")
-
-
-@pytest.mark.parametrize("words", [("report", "x.parquet"), ("report", "folder"), ("compare", "folder", "other")])
-def test_a_table_in_parquet_brings_its_own_extra_also_in_a_folder(checkout: Checkout, words: tuple[str, ...]) -> None:
-    pyproject, stand_in = checkout.root / "pyproject.toml", checkout.root / "harness" / "__main__.py"
-    pyproject.write_text(pyproject.read_text().replace("train = [", 'tables = [\n  "tiny-beta",\n]\ntrain = ['))
-    checkout.run("--install", "train")
-    asks = f'if "{words[1]}" in sys.argv and not has("tiny_beta"):\n    sys.exit({TablesNeeded.exit_code})\n'
-    stand_in.write_text(stand_in.read_text().replace("print(json", f"{asks}print(json"))
-    answer = checkout.run(*words)
-    assert answer.code == 0, answer.stderr
-    assert answer.said["beta"]
-    again = checkout.run(*words, "--fail")
-    assert (again.code, again.stderr) == (7, "")

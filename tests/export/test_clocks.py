@@ -8,10 +8,10 @@ import numpy as np
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Window
 from harness.export.objects import build_object_model, offsets_ns
 from harness.traces.trace import Trace
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import event, trace
 
 BASE = 1_700_000_000_000_000_000

@@ -8,10 +8,9 @@ from itertools import zip_longest
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measured_processes
-from harness.analysis.process.part import RankPart
+from harness.analysis.process.part import Compressible, RankPart
 from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, Window
 from harness.replay.attribute.diagnosis import diagnose
-from harness.replay.graph.graph import pack_graph
 from harness.replay.graph.process import process_graph
 from harness.traces.sampled_lines import SampledLines
 from harness.traces.trace import Trace
@@ -20,7 +19,7 @@ from harness.traces.trace import Trace
 def parts_of(traces: Sequence[Trace], lines: Sequence[SampledLines] = ()) -> list[RankPart]:
     """The parts of all processes, with their graphs. lines: of each trace, if they were sampled."""
     return [
-        part.model_copy(update={"graph": pack_graph(process_graph(measured, own))})
+        part.model_copy(update={"graph": Compressible(process_graph(measured, own))})
         for trace, own in zip_longest(traces, lines)
         for part, measured in measured_processes(trace, Window.STEPS, load_rules())
     ]

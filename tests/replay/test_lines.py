@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.analysis.process.part import compressed
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import LineShare, RankTraining, TimeLost
 from harness.replay.graph.builder import HostSegments
-from harness.replay.graph.graph import N_PHASES, LineTimes, TimeCategory, pack_graph, unpack_graph
+from harness.replay.graph.graph import N_PHASES, LineTimes, TimeCategory, graph_of
 from harness.replay.graph.lines import HostSteps
 from harness.replay.graph.process import _called
 from harness.replay.measure.context import own_code
@@ -377,10 +378,10 @@ def in_gpu_step(trace: Trace, stalls: Sequence[tuple[int, int]]) -> LineAt:
 def test_a_graph_with_lines_comes_back_from_its_bytes() -> None:
     traces = CpuJob(COSTS).traces()
     part = parts_of(traces[:1], [sampled(traces[0], of_phases(traces[0]))])[0]
-    graph = unpack_graph(part.graph)
+    graph = graph_of(part)
     assert graph is not None and [x.line for x in graph.code_lines] == [DATA, FORWARD, BACKWARD, OPTIMIZER]
-    again = unpack_graph(pack_graph(graph))
+    again = graph_of(compressed(part))
     assert again is not None and again.code_lines == graph.code_lines
     for one, other in zip(again.line_times, graph.line_times, strict=True):
         assert (one == other).all()
-    assert len(part.graph) < len(parts_of(traces[:1])[0].graph) + 6000
+    assert len(part.graph.compressed) < len(parts_of(traces[:1])[0].graph.compressed) + 6000

@@ -148,10 +148,6 @@ def _durations(s: Summary) -> Iterator[float | None]:
             yield found.lost_ns / found.share
     yield from (row.step_exposed_ns for row in s.traffic)
     yield from (e.overhead_ns for e in s.profiler_overhead)
-    slow = s.slowdown
-    if slow is not None:
-        yield from (slow.step_ns, slow.recorded_step_ns, slow.step_ns - slow.ideal_step_ns)
-        yield slow.recorded_step_ns - slow.step_ns
 
 
 def _of_starts(s: Summary) -> Iterator[float | None]:
@@ -218,12 +214,6 @@ def _shares(s: Summary) -> Iterator[float | None]:
         yield sum(m.waiting_ns or 0 for m in rows) / max(sum(m.duration_ns for m in rows), 1)
     waited = [c for c in s.collectives if c.least_waiting_ns is not None]
     yield sum(c.least_waiting_ns or 0 for c in waited) / max(sum(c.duration_ns or 0 for c in waited), 1)
-    slow = s.slowdown
-    if slow is not None:
-        yield from (slow.cause_share, *(worker.slower for worker in slow.slow_workers))
-        if slow.shares is not None:
-            yield from (slow.shares.stages, slow.shares.workers, slow.shares.micro_batches)
-            yield from slow.shares.operations.values()
     if s.pipeline is not None:
         yield from (s.pipeline.mean_bubble_fraction, s.pipeline.expected_bubble_fraction)
 
@@ -272,7 +262,6 @@ def _counts(s: Summary) -> Iterator[str]:
     if s.profiler_cost is not None:
         yield f"{s.profiler_cost.ratio:.2f}"
     yield from _of_traffic(s)
-    yield from _of_stragglers(s)
 
 
 def _of_traffic(s: Summary) -> Iterator[str]:
@@ -287,25 +276,6 @@ def _of_traffic(s: Summary) -> Iterator[str]:
         yield from (f"{n:,}" for n in counts)
         yield from (rate(n) for n in per_device)
         yield from (f"{n:.1f}" for n in per_device)
-
-
-def _of_stragglers(s: Summary) -> Iterator[str]:
-    slow = s.slowdown
-    if slow is None:
-        return
-    yield f"{slow.slowdown:.3f}"
-    yield from (f"{ratio:.2f}" for ratio in slow.by_operation.values())
-    yield from (f"{ratio:.3f}" for ratio in slow.by_operation.values())
-    yield from (str(stage.stage) for stage in slow.stages)
-    yield from (f"{n}" for worker in slow.workers for n in (worker.rank, worker.dp_rank, worker.stage))
-    for name in ("forward_ns", "backward_ns"):
-        times = [getattr(stage, name) for stage in slow.stages]
-        for i, own in enumerate(times):
-            others = [ns for j, ns in enumerate(times) if j != i and ns]
-            if own and others:
-                yield f"{own * len(others) / sum(others):.2f}"
-    if slow.forward_backward_correlation is not None:
-        yield f"{slow.forward_backward_correlation:.2f}"
 
 
 def _amounts(s: Summary) -> Iterator[str]:

@@ -6,12 +6,12 @@ import pytest
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.explain.answer import verdict
 from harness.explain.copies import CopiedJob, CopyCause, CopyClass, copy_causes
 from harness.theory.devices import host_link
 from harness.traces.trace import CopyKind, HostMemory
+from tests.analysis.measuring import measure_trace
 from tests.report.given_summary import text
 from tests.synthetic.columns import Made
 

@@ -18,7 +18,7 @@ from harness.analysis.summary import Nccl, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.common.printable import printable
 from harness.compare.summaries import compare
-from harness.explain.stragglers import between_nodes, inside_a_node, why_unknown
+from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
 from harness.measure.nccl_log import MOST_DIFFERENT, Process, read_nccl_logs
 from harness.report.tables import catalogue
 from harness.report.tables.catalogue import write_tables

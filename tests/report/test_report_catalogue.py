@@ -14,7 +14,6 @@ from harness.analysis.summary import Summary, SummaryPart
 from harness.cli.pages import names
 from harness.common.format import duration
 from harness.compare.summaries import compare, ratios
-from harness.measure.paths import measure_one
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons
 from harness.report.page.compose import compose, figures
@@ -24,7 +23,6 @@ from harness.report.tables.catalogue import write_tables
 from harness.report.tables.table import Column, TableOf, file_of
 from harness.report.tables.terminal import render
 from tests.report.conftest import Made
-from tests.synthetic.pipelines import Shape, job, write_csv
 
 
 class Wakeup(SummaryPart, kw_only=True):
@@ -97,13 +95,11 @@ def test_compare_knows_a_number_that_a_table_declares(made: Made) -> None:
     assert list(row) == ["latest wake-up", "1.00 µs", "3.00 µs", "3×"] and all(x in line for x in row)
 
 
-def test_every_table_is_in_a_place_of_the_page_that_exists(made: Made, tmp_path: Path) -> None:
+def test_every_table_is_in_a_place_of_the_page_that_exists(made: Made) -> None:
     page = compose(made.summary, Inputs())
-    timeline = measure_one([write_csv(tmp_path / "job.csv", job(Shape(2, 2)).rows())])
-    of_timeline = compose(timeline, Inputs())
-    sections = (*page.before, *page.after, *of_timeline.before)
-    there = {section.id for section in sections} | {"phases", "machine", "nccl", "memory", "counters", "job-time"}
-    drawn = {figure.id for figure in (*figures(page), *figures(of_timeline))} | {"pipeline-stages"}
+    there = {section.id for section in (*page.before, *page.after)}
+    there |= {"phases", "machine", "nccl", "memory", "counters", "job-time"}
+    drawn = {figure.id for figure in figures(page)} | {"pipeline-stages"}
     drawn |= {"message-sizes"}  # of one size here: no plot, but its table
     assert any(table.caption.startswith("Collectives by") for x in page.after for table in x.tables)
     assert {t.section for t in catalogue.TABLES if t.section} <= there

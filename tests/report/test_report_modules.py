@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.common.module_ranges import module_of
 from harness.report.tables.efficiency import RANGES
 from harness.report.tables.modules import MODULES
+from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, Made
 
 RULES = load_rules()

@@ -51,3 +51,12 @@ def test_a_summary_of_an_older_version_still_reads(tmp_path: Path, made: Made) -
     file = tmp_path / "summary.json"
     file.write_text(json.dumps(content))
     assert load_summary(str(file))[1].quality.problems == [doubt]
+
+
+def test_a_summary_of_a_timeline_of_operations_still_reads(tmp_path: Path) -> None:
+    """Until it became a benchmark, `report --json` wrote the slowdown as an object."""
+    content = Summary(ranks=[0, 1]).model_dump() | {"stragglers": {"slowdown": 1.2, "by_stage": {"0": 1.1}}}
+    file = tmp_path / "summary.json"
+    file.write_text(json.dumps(content))
+    found = load_summary(str(file))[1]
+    assert (found.ranks, found.stragglers) == ([0, 1], [])

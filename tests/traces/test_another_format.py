@@ -17,7 +17,7 @@ from tests.synthetic.columns import Made
 LINES = "0 100 ampere_sgemm_128x64_nn\n150 250 ampere_sgemm_128x64_nn\n"
 
 
-def read_lines(path: Path, _workers: int, _progress: OnProgress) -> Trace:
+def read_lines(path: Path, _progress: OnProgress) -> Trace:
     """Our own format of this test: start and end in nanoseconds, and a kernel's name."""
     made = Made(path=str(path))
     for line in path.read_text().splitlines():

@@ -222,7 +222,7 @@ def test_no_control_character_of_a_file_comes_through(tmp_path: Path) -> None:
     red = "\x1b[31mRED\x1b]0;pwn\x07 gemm\x9b"
     records = [*kineto.gpu_step(), kineto.kernel(red, 10**15, 10), kineto.kernel("[31mRED]0;pwn gemm", 10**15 + 20, 10)]
     header = kineto.HEADER | {"host_name": red, "deviceProperties": [{"id": 0, "name": red}]}
-    for layout in ("torch 2.13", "json.dump"):  # the fast way and the exact one
+    for layout in ("torch 2.13", "json.dump"):
         trace = read(tmp_path, records, layout, header=header)
         assert all(map(str.isprintable, trace.names))
         assert trace.names.count("[31mRED]0;pwn gemm") == 1

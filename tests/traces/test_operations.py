@@ -1,4 +1,4 @@
-"""Timelines of operations: which files are read, in which columns and units, and what is said of those that are not."""
+"""Timelines of operations: in which columns and units the benchmark reads them, and what a report says of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stragglers import table
+from stragglers.__main__ import main as stragglers
+from stragglers.events import read_operations
+from stragglers.measure import measure
+from stragglers.vocabulary import column_of
 
 from harness.cli.main import main
-from harness.common.errors import HarnessError, RequestError, TablesNeeded
-from harness.measure.paths import measure_one
-from harness.traces import TraceError, find_traces
-from harness.traces.operations import table as files
-from harness.traces.operations.read import is_meant_as_timeline, read_operations
-from harness.traces.operations.vocabulary import column_of
+from harness.common.errors import HarnessError, RequestError
+from harness.traces import TraceError, find_traces, open_trace
 from tests.gallery import gallery
 from tests.synthetic.pipelines import Shape, job, slow_worker, write_csv
 
@@ -29,9 +30,7 @@ def report(*arguments: object) -> int:
 
 
 def slowdown(path: Path) -> float:
-    found = measure_one([path]).slowdown
-    assert found is not None
-    return found.slowdown
+    return measure(path).slowdown
 
 
 def renamed(rows: Rows, names: dict[str, str | None], times: float = 1.0) -> Rows:
@@ -95,9 +94,9 @@ def test_one_timer_of_a_send_and_a_receive_is_both(tmp_path: Path) -> None:
 
 def test_the_first_tensor_parallel_rank_stands_for_all(tmp_path: Path, expected: float) -> None:
     rows = [{**row, "rank": 2 * row["rank"] + tp, "tp_rank": tp} for row in ROWS for tp in (0, 1)]
-    summary = measure_one([write_csv(tmp_path / "job.csv", rows)])
-    assert summary.slowdown is not None and summary.slowdown.slowdown == pytest.approx(expected, rel=1e-6)
-    assert any("share a stage and a data-parallel rank" in p.evidence for p in summary.quality.problems)
+    found = measure(write_csv(tmp_path / "job.csv", rows))
+    assert found.slowdown == pytest.approx(expected, rel=1e-6)
+    assert any("share a stage and a data-parallel rank" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_missing_column_is_named_with_those_that_are_there(
     without: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_csv(tmp_path / "job.csv", renamed(ROWS, {without: "colour"}))
-    assert report(path) == 2
+    assert stragglers([str(path)]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and words in said
     assert str(path) in said and "colour" in said.partition("its columns are ")[2]
@@ -121,7 +120,7 @@ def test_a_missing_column_is_named_with_those_that_are_there(
 def test_a_pipeline_needs_its_stages(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "job.csv", renamed(ROWS, {"stage": None, "dp_rank": None}))
     with pytest.raises(RequestError, match="lacks a column for the pipeline's stage"):
-        measure_one([path])
+        measure(path)
 
 
 HEAD = "rank,stage,optype,start,duration,step\n"
@@ -146,16 +145,16 @@ def test_a_damaged_table_gives_one_sentence(
 ) -> None:
     path = tmp_path / ("job.csv.gz" if packed else "job.csv")
     path.write_bytes(gzip.compress(BROKEN[which]) if packed else BROKEN[which])
-    assert report(path) in (1, 2)
+    assert stragglers([str(path)]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and str(path) in said
 
 
 def test_one_wrong_time_costs_its_step_only(tmp_path: Path) -> None:
     rows = [{**row, "duration": "nan"} if i == 0 else row for i, row in enumerate(ROWS)]
-    found = measure_one([write_csv(tmp_path / "job.csv", rows)])
-    assert found.slowdown is not None and list(found.slowdown.by_step) == [21 - ROWS[0]["step"]]
-    assert any("1 of 2 steps were left out" in p.evidence for p in found.quality.problems)
+    found = measure(write_csv(tmp_path / "job.csv", rows))
+    assert list(found.by_step) == [21 - ROWS[0]["step"]]
+    assert found.left_out is not None and "1 of 2 steps were left out" in found.left_out
 
 
 def test_a_cut_file_gives_a_sentence(tmp_path: Path) -> None:
@@ -181,7 +180,7 @@ def test_a_changed_byte_never_gives_a_traceback(tmp_path: Path) -> None:
             path = tmp_path / name
             path.write_bytes(changed[: chance.randrange(1, len(changed)) if number % 7 == 0 else None])
             try:
-                measure_one([path])
+                measure(path)
             except HarnessError as error:
                 assert str(path) in str(error)
 
@@ -207,74 +206,72 @@ def _events(rows: Rows) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_folder_s_timeline_is_found_among_other_files(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "job.csv", ROWS)
+READ_BY = "`python -m stragglers FILE`"
+
+
+def timelines(folder: Path) -> list[Path]:
+    """The same timeline in each of its forms but Parquet."""
+    path = write_csv(folder / "job.csv", ROWS)
+    (folder / "job.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    (folder / "events.json").write_text(json.dumps(_events(ROWS)))
+    (folder / "trace.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": _events(ROWS)}).encode()))
+    return sorted(folder.iterdir())
+
+
+def test_a_report_of_a_timeline_names_the_command_that_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in timelines(tmp_path):
+        assert report(path) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and str(path) in said and READ_BY in said
+        with pytest.raises(TraceError, match="not a trace that a report reads"):
+            open_trace(path)
+
+
+def test_in_a_folder_timelines_are_named_if_there_is_no_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = timelines(tmp_path)
     (tmp_path / "steps.csv").write_text("job,rank,step,duration_ns\n0,0,1,5\n")
     (tmp_path / "notes.json").write_text('{"name": "a name", "step": 1}')
-    assert find_traces([tmp_path]) == [path]
-    assert measure_one([tmp_path]).slowdown is not None
+    assert find_traces([tmp_path]) == []
+    assert report(tmp_path) == 2
+    said = capsys.readouterr().err
+    assert said.count(READ_BY) == len(paths) and all(str(path) in said for path in paths)
+    assert "steps.csv" not in said and "notes.json" not in said
 
 
-def test_a_timeline_in_two_forms_is_one_job(tmp_path: Path) -> None:
-    write_csv(tmp_path / "job.csv", ROWS)
-    (tmp_path / "events.json").write_text(json.dumps(_events(ROWS)))
-    assert len(find_traces([tmp_path])) == 2
-    assert [s.path for s in measure_one([tmp_path]).sources] == [str(tmp_path / "job.csv")]
+def test_the_published_timeline_is_recognised_in_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("trace-ST.parquet", "timeline-ST.json.gz"):
+        assert report(gallery("straggler-analysis") / name) == 2
+        assert READ_BY in capsys.readouterr().err
 
 
-def test_the_shared_folder_is_one_job() -> None:
-    pytest.importorskip("pyarrow")
-    assert measure_one([gallery("straggler-analysis")]).sources[0].tool == "operations"
-
-
-def test_a_profiler_s_trace_is_none(tmp_path: Path) -> None:
+def test_a_profiler_s_trace_is_no_timeline(tmp_path: Path) -> None:
     event = {"ph": "X", "cat": "user_annotation", "name": "forward-compute", "ts": 1, "dur": 1, "args": {"step": 1}}
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
-    assert not is_meant_as_timeline(path)
+    assert find_traces([tmp_path]) == [path]
+    assert len(open_trace(path).ranges) == 1
 
 
-def test_without_pyarrow_one_command_is_named(
+def test_without_pyarrow_its_installation_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    monkeypatch.setattr(table, "find_spec", lambda name: None)
     path = tmp_path / "job.parquet"
     path.write_bytes(b"PAR1")
-    assert report(path) == TablesNeeded.exit_code
-    assert "bash slurm.sh --install tables" in capsys.readouterr().err
+    assert stragglers([str(path)]) == 1
+    assert "`pip install pyarrow`" in capsys.readouterr().err
 
 
-def test_what_is_not_a_report_says_that_it_reads_no_timeline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_csv(tmp_path / "job.csv", ROWS)
-    assert main(["export", "perfetto", str(path), "--out", str(tmp_path / "out.gz")]) == 1
-    assert "is a timeline of operations" in capsys.readouterr().err
-
-
-def test_two_timelines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    slow = write_csv(tmp_path / "slow.csv", ROWS)
-    even = write_csv(tmp_path / "even.csv", job(Shape(2, 2, batches=4, steps=2)).rows())
-    assert main(["compare", str(slow), str(even)]) == 0
-    assert "slowdown by stragglers" in capsys.readouterr().out
-
-
-def test_the_page_and_the_whole_report_show_the_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_csv(tmp_path / "job.csv", ROWS)
-    assert report(path, "--full", "--html", tmp_path / "page.html") == 0
+def test_several_files_are_several_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [write_csv(tmp_path / name, ROWS) for name in ("a.csv", "b.csv")]
+    assert stragglers([str(path) for path in paths]) == 0
     said = capsys.readouterr().out
-    assert "Slowdown by operation" in said and "Slowdown by worker" in said
-    assert "Slowdown by stragglers" in (tmp_path / "page.html").read_text()
-    assert main(["export", "csv", str(path), "-o", str(tmp_path / "tables")]) == 0
-    assert (tmp_path / "tables" / "straggler_workers.csv").exists()
-
-
-def test_the_json_has_the_slowdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(write_csv(tmp_path / "job.csv", ROWS), "--json") == 0
-    found = json.loads(capsys.readouterr().out)["stragglers"]
-    assert found["slowdown"] > 1.1
-    assert set(found["by_stage"]) == {"0", "1"} and set(found["by_worker"]) == {"0", "1", "2", "3"}
-    assert found["by_operation"]["forward-compute"] > 1
+    assert said.count("times as slow as without stragglers") == 2
+    assert all(str(path) in said for path in paths)
 
 
 def test_a_head_may_end_with_its_unit() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.collective_rows import I8, CollectiveRows, Key
-from harness.analysis.process.part import RankPart, unpack_rows
+from harness.analysis.process.part import RankPart, collectives_of
 from harness.traces.trace import I32, I64
 
 Chosen = NDArray[np.bool_ | np.int64] | slice
@@ -58,7 +58,7 @@ class Block:
 
 def blocks_of(parts: Sequence[RankPart]) -> list[Block]:
     """The collectives of parts, which are numbered by their place."""
-    return joined(_alone(number, unpack_rows(part)) for number, part in enumerate(parts))
+    return joined(_alone(number, collectives_of(part)) for number, part in enumerate(parts))
 
 
 def _alone(number: int, rows: CollectiveRows) -> Block:

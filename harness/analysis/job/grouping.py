@@ -15,7 +15,7 @@ from harness.analysis.job.numbered import numbered_jobs
 from harness.analysis.process.before_steps import END
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
-from harness.analysis.process.part import RankPart, in_order, unpack_rows, used_a_gpu
+from harness.analysis.process.part import RankPart, collectives_of, in_order, used_a_gpu
 from harness.analysis.process.view import views
 from harness.analysis.summary import Clock, Problem, problem_texts
 from harness.common.format import duration
@@ -174,7 +174,7 @@ def _of_world(part: RankPart, size: int) -> RankPart:
 def _shared_world(a: RankPart, b: RankPart) -> int:
     """How many ranks there are at least, by the largest group in which two ranks, each in a file of its own, were in
     the same collectives at the same time; 0: nothing shows that."""
-    least = max(_FEWEST, _MOST_SHARED * min(len(unpack_rows(a).key), len(unpack_rows(b).key)))
+    least = max(_FEWEST, _MOST_SHARED * min(len(collectives_of(a).key), len(collectives_of(b).key)))
     found = 0
     for m in match_collectives([a, b], None).matched:
         sizes = _sizes(a, m) | _sizes(b, m)
@@ -186,7 +186,7 @@ def _shared_world(a: RankPart, b: RankPart) -> int:
 
 def _sizes(part: RankPart, m: MatchedGroup) -> set[int]:
     """The sizes that a part recorded of this group; 0: none."""
-    own = (key for key in unpack_rows(part).keys if (key.group, key.ranks) == (m.group.name, m.group.ranks))
+    own = (key for key in collectives_of(part).keys if (key.group, key.ranks) == (m.group.name, m.group.ranks))
     return {key.group_size or 0 for key in own}
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import fields
 
 from harness.analysis.job.blocks import Block, blocks_of, renumbered
 from harness.analysis.job.pop import Sums, added, sums_of
-from harness.analysis.process.part import RankPart
+from harness.analysis.process.part import Compressible, RankPart
 from harness.analysis.summary import Device, Withheld
 
 MOST_DETAILED = 1024  # ranks of which each keeps its details: a summary of them has some 10 MB
@@ -26,7 +26,8 @@ OUTERMOST = 8  # ranks at either end of each measure that keep theirs in a large
 DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, counters, host_activities, long_messages"
 _OF_HOST = "host_activities"
 _OF_ONE_RANK = (_OF_HOST, "long_messages")
-_SUMMED: dict[str, object] = {"tables": b"", "collectives": b"", "graph": b"", "phases": {}, "copies": []}
+_NONE = Compressible()
+_SUMMED: dict[str, object] = {"tables": _NONE, "collectives": _NONE, "graph": _NONE, "phases": {}, "copies": []}
 
 
 @dataclass(frozen=True)

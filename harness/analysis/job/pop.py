@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import add
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from harness.analysis.process.copies import merge_copies
-from harness.analysis.process.part import RankPart, unpack_tables
+from harness.analysis.process.part import KernelSum, RankPart, tables_of
 from harness.analysis.process.phases import PhaseSums
 from harness.analysis.process.ranges import RangeSums
 from harness.analysis.summary import Copy, Device, PopEfficiency, TimeSplit, Window, Withheld
@@ -168,10 +169,9 @@ AnyKey = TypeVar("AnyKey", str, Label)
 
 @dataclass(frozen=True)
 class Sums:
-    """Of some ranks. kernels: count, total, shortest, longest, overlapped (-1: not known of a rank); kinds: count,
-    total. Nanoseconds."""
+    """Of some ranks. kinds: count, total. Nanoseconds."""
 
-    kernels: dict[Kernel, list[int]] = field(default_factory=dict)
+    kernels: dict[Kernel, KernelSum] = field(default_factory=dict)
     ranges: RangeSums = field(default_factory=dict)
     phases: PhaseSums = field(default_factory=dict)
     kinds: dict[Label, tuple[int, ...]] = field(default_factory=dict)
@@ -184,7 +184,7 @@ def sums_of(parts: Sequence[RankPart]) -> Sums:
     """The sums of parts; the names of one rank in memory at a time."""
     sums = Sums()
     for part in parts:
-        kernels, ranges = unpack_tables(part)
+        kernels, ranges = tables_of(part)
         _add_kernels(sums.kernels, kernels)
         _add_rows(sums.ranges, ranges.items())
         _add_phases(sums.phases, part.phases.items())
@@ -199,7 +199,7 @@ def added(of: Sequence[Sums]) -> Sums:
     """The sums of all."""
     total = Sums()
     for sums in of:
-        _add_kernels(total.kernels, ((*name, *row) for name, row in sums.kernels.items()))
+        _add_kernels(total.kernels, sums.kernels.values())
         _add_rows(total.ranges, sums.ranges.items())
         _add_phases(total.phases, sums.phases.items())
         _add_rows(total.kinds, sums.kinds.items())
@@ -208,18 +208,23 @@ def added(of: Sequence[Sums]) -> Sums:
     return replace(total, copies=merge_copies([sums.copies for sums in of]), times=times)
 
 
-def _add_kernels(sums: dict[Kernel, list[int]], more: Iterable[tuple[Any, ...]]) -> None:
-    """more: as part.KernelSums has them. The hottest loop of a merge."""
-    for name, kind, precision, count, total, low, high, overlapped in more:
-        row = sums.get((name, kind, precision))
-        if row is None:
-            sums[name, kind, precision] = [count, total, low, high, overlapped]
+def _add_kernels(sums: dict[Kernel, KernelSum], more: Iterable[KernelSum]) -> None:
+    """The hottest loop of a merge."""
+    for one in more:
+        key = one.name, one.kind, one.precision
+        total = sums.get(key)
+        if total is None:
+            sums[key] = copy(one)
             continue
-        row[0] += count
-        row[1] += total
-        row[2] = min(row[2], low)
-        row[3] = max(row[3], high)
-        row[4] = -1 if overlapped < 0 or row[4] < 0 else row[4] + overlapped
+        total.count += one.count
+        total.total_ns += one.total_ns
+        # Comparisons take a third less time than min and max.
+        if one.shortest_ns < total.shortest_ns:  # noqa: PLR1730
+            total.shortest_ns = one.shortest_ns
+        if one.longest_ns > total.longest_ns:  # noqa: PLR1730
+            total.longest_ns = one.longest_ns
+        is_known = one.overlapped_ns >= 0 and total.overlapped_ns >= 0
+        total.overlapped_ns = total.overlapped_ns + one.overlapped_ns if is_known else -1
 
 
 def _add_rows(sums: dict[AnyKey, tuple[int, ...]], more: Iterable[tuple[AnyKey, tuple[int, ...]]]) -> None:

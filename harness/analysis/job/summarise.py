@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -13,13 +13,13 @@ from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pacing import from_zero, pacing
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, merge_parts, undetailed
-from harness.analysis.job.pop import Kernel, pop_efficiency
+from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
 from harness.analysis.network import few_with_ports
 from harness.analysis.process.copies import with_links
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
-from harness.analysis.process.part import RankPart
+from harness.analysis.process.part import KernelSum, RankPart
 from harness.analysis.process.phases import phase_table
 from harness.analysis.process.pipeline import pipeline, withheld_theory
 from harness.analysis.process.ranges import range_table
@@ -79,7 +79,7 @@ def summarise_merge(
     job = match_collectives(parts, size, reduced.blocks)
     clocks = align_clocks(parts, job.matched)
     job, of_profilers = without_profilers(job, parts, clocks)
-    kernels = _kernel_rows(sums.kernels)
+    kernels = _kernel_rows(sums.kernels.values())
     devices = [device for part in parts for device in part.devices]
     sizes = collective_table.message_sizes(job)
     fitted, without_fit = fits(sizes)
@@ -219,25 +219,31 @@ def spread(values: I64) -> Spread:
     )
 
 
-def _kernel_rows(kernels: Mapping[Kernel, Sequence[int]]) -> list[KernelTime]:
-    total = max(sum(ns for _, ns, *_ in kernels.values()), 1)
-    rows = [
-        KernelTime(
-            name=name,
-            kind=kind,
-            precision=precision,
-            count=count,
-            duration_ns=ns,
-            mean_ns=round(ns / count),
-            min_ns=low,
-            max_ns=high,
-            share=ns / total,
-            overlapped_ns=None if beside < 0 else beside,
-            exposed_ns=ns - beside if kind == "communication" and beside >= 0 else None,
-        )
-        for (name, kind, precision), (count, ns, low, high, beside) in kernels.items()
-    ]
-    return sorted(rows, key=lambda k: (-k.duration_ns, k.name, k.precision or ""))
+def _kernel_rows(kernels: Collection[KernelSum]) -> list[KernelTime]:
+    total = max(sum(kernel.total_ns for kernel in kernels), 1)
+    return sorted((_kernel_row(kernel, total) for kernel in kernels), key=_most_time_first)
+
+
+def _most_time_first(row: KernelTime) -> tuple[int, str, str]:
+    return -row.duration_ns, row.name, row.precision or ""
+
+
+def _kernel_row(kernel: KernelSum, total_ns: int) -> KernelTime:
+    beside = None if kernel.overlapped_ns < 0 else kernel.overlapped_ns
+    is_exposed_known = kernel.kind == "communication" and beside is not None
+    return KernelTime(
+        name=kernel.name,
+        kind=kernel.kind,
+        precision=kernel.precision,
+        count=kernel.count,
+        duration_ns=kernel.total_ns,
+        mean_ns=round(kernel.total_ns / kernel.count),
+        min_ns=kernel.shortest_ns,
+        max_ns=kernel.longest_ns,
+        share=kernel.total_ns / total_ns,
+        overlapped_ns=beside,
+        exposed_ns=kernel.total_ns - (beside or 0) if is_exposed_known else None,
+    )
 
 
 def _pipeline(parts: Sequence[RankPart], clocks: dict[str, Clock], world_size: int | None) -> Pipeline | None:

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from harness.analysis.process.idle import CHUNK, COMMUNICATION
 from harness.analysis.process.intervals import Intervals, clip, lengths_within
 from harness.analysis.process.kinds import HOST
-from harness.analysis.process.part import KernelSums
+from harness.analysis.process.part import KernelSum
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.traces.operators import counted
 from harness.traces.trace import I64, Activity
 
 
-def kernel_sums(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
+def kernel_sums(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[KernelSum]:
     """Sums of the chosen events per kernel name and kind; on a CPU of the operators and collectives."""
     events, kinds = m.view.events, m.kinds
     chosen = chosen & (events.activity != Activity.MEMCPY) & (events.activity != Activity.MEMSET)
@@ -34,13 +34,15 @@ def kernel_sums(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
     np.minimum.at(low, code, duration)
     np.maximum.at(high, code, duration)
     beside = overlapped_ns(m, chosen, code_of, size)
-    found = np.flatnonzero(count)
-    numbers = np.stack([count, total.astype(np.int64), low, high], axis=1)[found].tolist()
-    rows = ((m.view.names[i // width], *kinds.labels[i % width]) for i in found.tolist())
-    return [
-        (*row, *times, -1 if row[1] == HOST else ns)
-        for row, times, ns in zip(rows, numbers, beside[found].tolist(), strict=True)
-    ]
+    columns = (count, total.astype(np.int64), low, high, beside)
+    sums = []
+    for at in np.flatnonzero(count).tolist():
+        kind, precision = kinds.labels[at % width]
+        n, total_ns, shortest_ns, longest_ns, overlapped = (int(column[at]) for column in columns)
+        known_ns = -1 if kind == HOST else overlapped
+        name = m.view.names[at // width]
+        sums.append(KernelSum(name, kind, precision, n, total_ns, shortest_ns, longest_ns, known_ns))
+    return sums
 
 
 def overlapped_ns(m: MeasuredProcess, chosen: NDArray[np.bool_], code_of: Callable[[I64], I64], size: int) -> I64:

@@ -11,7 +11,7 @@ from harness.analysis.network import node_network, traffic_of_samples
 from harness.analysis.process import collective_rows, copies, device, pipeline, quality, ranges
 from harness.analysis.process.kernels import kernel_sums
 from harness.analysis.process.kinds import Rules, classify
-from harness.analysis.process.part import RankPart, StepsPart, Tables, serialize
+from harness.analysis.process.part import Compressible, RankPart, StepsPart, Tables
 from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_sums, phases
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process, range_of_events
 from harness.analysis.process.rows import rows_of_process
@@ -21,16 +21,11 @@ from harness.analysis.summary import Device, NodeNetwork, TraceSource, Window
 from harness.traces.trace import Trace
 
 
-def measure_trace(trace: Trace, window: Window, rules: Rules) -> list[RankPart]:
-    """One part per process of the trace. What cannot be measured is a finding of the part, not an error."""
-    return [part for part, _ in measured_processes(trace, window, rules)]
-
-
 def measured_processes(
     trace: Trace, window: Window, rules: Rules, least_warmup: int = 0
 ) -> Iterator[tuple[RankPart, MeasuredProcess]]:
-    """The part of each process of the trace and the columns under it, one process at a time. least_warmup: as in
-    `find_steps`."""
+    """The part of each process of the trace and the columns under it, one process at a time. What cannot be measured is
+    a problem of the part, not an error. least_warmup: as in `find_steps`."""
     network = _network(trace)
     for view in views(trace):
         measured = prepare_process(view, window, rules, least_warmup)
@@ -58,7 +53,7 @@ def unmeasured(view: View, rules: Rules) -> RankPart:
         window_end_ns=0,
         epoch_ns=view.epoch_ns,
         events=len(view.events),
-        collectives=serialize(rows),
+        collectives=Compressible(rows),
     )
 
 
@@ -82,8 +77,8 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         dropped_events=view.trace.dropped_events,
         backend=view.trace.identity.backend,
         phases=_phases(measured, chosen),
-        tables=serialize(Tables(kernel_sums(measured, chosen), _ranges(measured, chosen))),
-        collectives=serialize(measured.collectives),
+        tables=Compressible(Tables(kernel_sums(measured, chosen), _ranges(measured, chosen))),
+        collectives=Compressible(measured.collectives),
     )
     return quality.judge_part(part, measured)
 

@@ -19,8 +19,87 @@ from harness.analysis.process.ranges import RangeSums
 from harness.analysis.process.rows import RowsByField
 from harness.analysis.summary import Copy, Device, NodeNetwork, Problem, SummaryPart, TraceSource, Window
 
-KernelSums = list[tuple[str, str, str | None, int, int, int, int, int]]
-# name, kind, precision, count, total, shortest, longest, overlapped (-1: not known); nanoseconds
+
+class KernelSum(msgspec.Struct, array_like=True, gc=False):
+    """All kernels of one name, kind and precision; on a CPU operators and collectives. overlapped_ns: beside work of
+    the other class, communication or not; -1: not known."""
+
+    name: str
+    kind: str
+    precision: str | None
+    count: int
+    total_ns: int
+    shortest_ns: int
+    longest_ns: int
+    overlapped_ns: int
+
+
+T = TypeVar("T")
+
+
+def serialize(value: object) -> bytes:
+    """A dataclass, a NamedTuple or a struct, of these and of arrays; zlib adds a checksum."""
+    return zlib.compress(msgspec.msgpack.encode(value, enc_hook=_encoded), 1)
+
+
+def deserialize(data: bytes, kind: type[T]) -> T:
+    """The inverse of `serialize`. Raises ValueError: the bytes are damaged."""
+    try:
+        return msgspec.msgpack.decode(zlib.decompress(data), type=kind, dec_hook=_decoded)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise ValueError(f"damaged: {error}") from None
+
+
+class Compressible:
+    """Something large of a part: the object itself in the process that made it. It is compressed where the part goes to
+    another process or into a file, and then decompressed by each `get`, so that the names of a thousand ranks do not
+    fill the memory."""
+
+    __slots__ = ("_bytes", "_value")
+
+    def __init__(self, value: object = None, compressed: bytes = b"") -> None:
+        self._value, self._bytes = value, compressed
+
+    def get(self, kind: type[T]) -> T | None:
+        """The object, which is of this type and must not be changed; None: there is none. Raises ValueError: the bytes
+        are damaged."""
+        if self._bytes:
+            return deserialize(self._bytes, kind)
+        assert self._value is None or isinstance(self._value, kind)
+        return self._value
+
+    def compress(self) -> Compressible:
+        """The same as bytes only."""
+        return Compressible(compressed=self.compressed)
+
+    @property
+    def compressed(self) -> bytes:
+        """The object as bytes; empty: there is none."""
+        return b"" if self._value is None and not self._bytes else self._bytes or serialize(self._value)
+
+    def __reduce__(self) -> tuple[type[Compressible], tuple[None, bytes]]:
+        return Compressible, (None, self.compressed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Compressible) and self.compressed == other.compressed
+
+    __hash__ = None  # type: ignore[assignment]  # it is compared by what it holds
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, Compressible):
+        return value.compressed
+    # Times grow along a row: their differences are shorter when compressed.
+    return value.dtype.str, value.shape, np.diff(value.ravel(), prepend=value.dtype.type(0)).tobytes()
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    if kind is Compressible:
+        return Compressible(compressed=value)
+    if get_origin(kind) is Counter:
+        return Counter(value)
+    dtype, shape, differences = value
+    return np.cumsum(np.frombuffer(differences, dtype), dtype=dtype).reshape(shape)
 
 
 class StepsPart(SummaryPart, kw_only=True):
@@ -66,9 +145,9 @@ class RankPart(SummaryPart, kw_only=True):
     dropped_events: int = 0
     backend: str | None = None
     phases: dict[str, tuple[int, int, int | None, int | None]] = {}
-    tables: bytes = b""  # of Tables, serialized: the names of a thousand ranks must not fill the memory
-    collectives: bytes = b""  # of CollectiveRows
-    graph: bytes = b""  # as harness/replay packs it
+    tables: Compressible = msgspec.field(default_factory=Compressible)  # of Tables
+    collectives: Compressible = msgspec.field(default_factory=Compressible)  # of CollectiveRows
+    graph: Compressible = msgspec.field(default_factory=Compressible)  # of the ProcessGraph of harness/replay
 
     @property
     def key(self) -> tuple[int, str, int]:
@@ -100,18 +179,27 @@ def with_rank(part: RankPart, rank: int, world_size: int | None = None) -> RankP
 class Tables(NamedTuple):
     """The kernels and ranges of one process, by name."""
 
-    kernels: KernelSums
+    kernels: list[KernelSum]
     ranges: RangeSums
 
 
-def unpack_tables(part: RankPart) -> Tables:
+def tables_of(part: RankPart) -> Tables:
     """A part's tables; empty where the part has been merged."""
-    return deserialize(part.tables, Tables) if part.tables else Tables([], {})
+    return part.tables.get(Tables) or Tables([], {})
 
 
-def unpack_rows(part: RankPart) -> CollectiveRows:
-    """A part's collectives."""
-    return deserialize(part.collectives, CollectiveRows)
+def collectives_of(part: RankPart) -> CollectiveRows:
+    """A part's collectives. Raises ValueError: the part has been merged."""
+    rows = part.collectives.get(CollectiveRows)
+    if rows is None:
+        raise ValueError("the collectives of a merged part are in its blocks")
+    return rows
+
+
+def compressed(part: RankPart) -> RankPart:
+    """The same part in little memory, for a process that holds those of many ranks."""
+    fields = {name: getattr(part, name).compress() for name in ("tables", "collectives", "graph")}
+    return part.model_copy(update=fields)
 
 
 def in_order(parts: Iterable[RankPart]) -> list[RankPart]:
@@ -119,31 +207,3 @@ def in_order(parts: Iterable[RankPart]) -> list[RankPart]:
     changes nothing."""
     by_key = {part.key: part for part in parts}
     return [by_key[key] for key in sorted(by_key)]
-
-
-T = TypeVar("T")
-
-
-def serialize(value: object) -> bytes:
-    """A dataclass, a NamedTuple or a struct, of these and of arrays; zlib adds a checksum."""
-    return zlib.compress(msgspec.msgpack.encode(value, enc_hook=_encoded), 1)
-
-
-def deserialize(data: bytes, kind: type[T]) -> T:
-    """The inverse of `serialize`. Raises ValueError: the bytes are damaged."""
-    try:
-        return msgspec.msgpack.decode(zlib.decompress(data), type=kind, dec_hook=_decoded)
-    except (zlib.error, msgspec.MsgspecError) as error:
-        raise ValueError(f"damaged: {error}") from None
-
-
-def _encoded(value: Any) -> Any:
-    # Times grow along a row: their differences are shorter when compressed.
-    return value.dtype.str, value.shape, np.diff(value.ravel(), prepend=value.dtype.type(0)).tobytes()
-
-
-def _decoded(kind: Any, value: Any) -> Any:
-    if get_origin(kind) is Counter:
-        return Counter(value)
-    dtype, shape, differences = value
-    return np.cumsum(np.frombuffer(differences, dtype), dtype=dtype).reshape(shape)

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 import numpy as np
+from msgspec.structs import replace
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.idle import COMMUNICATION
-from harness.analysis.process.part import RankPart, Tables, serialize, unpack_tables
+from harness.analysis.process.part import Compressible, RankPart, Tables, tables_of
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of
@@ -64,8 +65,8 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
         phases = {name: (count, ns, None, None) for name, (count, ns, _, _) in phases.items()}
     tables = part.tables
     if "communication_ns" in fields:
-        kernels, ranges = unpack_tables(part)
-        tables = serialize(Tables([(*row[:-1], -1) for row in kernels], ranges))
+        kernels, ranges = tables_of(part)
+        tables = Compressible(Tables([replace(kernel, overlapped_ns=-1) for kernel in kernels], ranges))
     rows = part.rows | ({"host_activities": []} if fields & {"idle_ns", "idle_causes"} else {})
     judged = {"rows": rows, "problems": problems, "devices": devices, "phases": phases, "tables": tables}
     return part.model_copy(update=judged | {"withheld": withheld})
@@ -177,7 +178,7 @@ def _tool(part: RankPart) -> Iterator[Problem]:
 
 
 def _launches(m: MeasuredProcess) -> Iterator[Problem]:
-    """Idle causes, ranges and HTA's trimming all need the call that launched a kernel."""
+    """Idle causes and ranges need the call that launched a kernel."""
     events = m.view.events
     kernels = (events.activity == Activity.KERNEL) & inside(m)
     count = int(np.count_nonzero(kernels))

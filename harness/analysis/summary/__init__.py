@@ -59,10 +59,6 @@ from harness.analysis.summary.pacing import PacePlace as PacePlace
 from harness.analysis.summary.pacing import PaceRow as PaceRow
 from harness.analysis.summary.pacing import Pacing as Pacing
 from harness.analysis.summary.pacing import SlowestRank as SlowestRank
-from harness.analysis.summary.pacing import Stragglers as Stragglers
-from harness.analysis.summary.pacing import StragglerShares as StragglerShares
-from harness.analysis.summary.pacing import StragglerStage as StragglerStage
-from harness.analysis.summary.pacing import StragglerWorker as StragglerWorker
 from harness.analysis.summary.replay import FORMER_NAMES
 from harness.analysis.summary.replay import LineShare as LineShare
 from harness.analysis.summary.replay import Memory as Memory
@@ -172,8 +168,8 @@ class Summary(SummaryPart, kw_only=True):
     """Per kind, group size and message size."""
     collective_fits: list[CollectiveFit] = []
     """Latency and time per byte."""
-    stragglers: list[Straggler] | Stragglers = []
-    """A list of the ranks that others wait for; of a timeline of operations an object: [Stragglers](#stragglers)."""
+    stragglers: list[Straggler] = []
+    """The ranks that others wait for."""
     clocks: list[Clock] = []
     """Clock offsets, if ranks have more than one clock."""
     pipeline: Pipeline | None = None
@@ -222,9 +218,11 @@ class Summary(SummaryPart, kw_only=True):
 
     @classmethod
     def model_validate(cls: type[_Summary], data: Any) -> _Summary:
-        """As of every part. Older summaries have `findings` of the recording's quality, which are its problems, and
-        `hta`, which is not read, and other names of changes."""
-        data = {name: value for name, value in data.items() if name != "hta"} if isinstance(data, dict) else data
+        """As of every part. Older summaries have `findings` of the recording's quality, which are its problems, other
+        names of changes, and what is not read: `hta`, and as `stragglers` an object of a timeline of operations."""
+        if isinstance(data, dict):
+            of_timeline = isinstance(data.get("stragglers"), dict)
+            data = {k: v for k, v in data.items() if k != "hta" and not (k == "stragglers" and of_timeline)}
         quality = data.get("quality") if isinstance(data, dict) else None
         if isinstance(quality, dict) and "findings" in quality:
             problems = {"problems": quality["findings"]}
@@ -243,16 +241,6 @@ class Summary(SummaryPart, kw_only=True):
         return self.model_copy(
             update={"quality": self.quality.model_copy(update={"verdict": worst, "problems": every})}
         )
-
-    @property
-    def late_ranks(self) -> list[Straggler]:
-        """The ranks that others wait for, in traces of processes."""
-        return self.stragglers if isinstance(self.stragglers, list) else []
-
-    @property
-    def slowdown(self) -> Stragglers | None:
-        """The slowdown by stragglers, of a timeline of operations."""
-        return self.stragglers if isinstance(self.stragglers, Stragglers) else None
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         """What IPython keeps beside the HTML. repr, 55 kB of two ranks, would be in every saved notebook too."""

@@ -217,8 +217,7 @@ class TraceSource(SummaryPart, kw_only=True):
     path: str
     """The file."""
     tool: str
-    """`nsys`, `kineto`, `rocpd`: a database of rocprofv3 ([AMD GPUs](development/amd.md)), or `operations`: a timeline
-    of them."""
+    """`nsys`, `kineto`, or `rocpd`: a database of rocprofv3 ([AMD GPUs](development/amd.md))."""
     tool_version: str | None = None
     """As recorded."""
     rank: int | None = None

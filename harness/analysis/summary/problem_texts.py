@@ -66,12 +66,6 @@ EMPTY_STEPS = "steps without any work"
 """On any device."""
 NO_STEP = "no step can be counted"
 """Steps were found, and all are cut off or without work."""
-STEPS_INCOMPLETE = "steps of the timeline are incomplete"
-"""Of a timeline of operations: steps in which a worker has no operation, sends and receives do not fit together, or a
-time is no time. The other steps are replayed."""
-TIMELINE_READ = "how the timeline was read"
-"""Of a timeline of operations: the unit of its times and the steps if the file does not name them, operations of
-unknown names that were left out, and ranks that share a place in the pipeline."""
 UNMARKED_STEPS = "the steps are not marked: periods of a kernel are counted, and a period may be a layer"
 """The trace has no step marks and no range with a step number; a kernel that recurs evenly gives the steps."""
 LAYERS = "the period of the kernel is a layer, not a training step"

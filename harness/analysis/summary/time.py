@@ -45,8 +45,7 @@ class Steps(SummaryPart, kw_only=True):
     that steps least often, from one's end to the next one's, several of them if the work recurs only after so many, and
     without a mark if they cover half of the recording; else `periodicity of <kernel>`: the rarest kernel whose
     occurrences are even (90th over 10th percentile of their distances below 1.5) and cover 70 % of the device's time;
-    else `none`. Of a timeline of operations `the timeline's steps`: each lasts from its first operation to the last one
-    of the rank."""
+    else `none`."""
     found: int = 0
     """Steps of all ranks."""
     counted: int = 0

@@ -20,15 +20,7 @@ from harness.replay.attribute.remainder import changes_work, remainder
 from harness.replay.attribute.suspect import Suspect, without_all
 from harness.replay.attribute.what_ifs import WHAT_IFS, WhatIfKind
 from harness.replay.graph.collectives import EARLY, WAITED_NS
-from harness.replay.graph.graph import (
-    DEVICE_COMPUTES,
-    WORK_TIME,
-    JobGraph,
-    NoOrderError,
-    TimeCategory,
-    slots,
-    unpack_graph,
-)
+from harness.replay.graph.graph import DEVICE_COMPUTES, WORK_TIME, JobGraph, NoOrderError, TimeCategory, graph_of, slots
 from harness.replay.graph.job import join_job
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import Edited, ideal
@@ -50,7 +42,7 @@ def diagnose(
 ) -> tuple[Replay | None, list[TimeLost]]:
     """The replay of one job and its findings, the largest loss first. Without a replay (the parts have no graphs, or it
     differs from the job) findings are shares of the devices' time. summary: the job's numbers."""
-    graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
+    graphs = [graph for part in parts if (graph := graph_of(part)) is not None]
     for early in (EARLY, 0.0):  # where waiting goes round in a circle, fewer records are believed
         job = join_job(graphs, parts, summary.world_size, early)
         if job is None:

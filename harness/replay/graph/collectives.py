@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.job.matching import MatchedGroup
 from harness.analysis.process.collective_rows import CollectiveRows
-from harness.analysis.process.part import RankPart, unpack_rows
+from harness.analysis.process.part import RankPart, collectives_of
 from harness.replay.graph.builder import Builder, column, joined
 from harness.replay.graph.graph import Amounts, Call, Messages, TimeCategory, slot
 from harness.replay.graph.host import held_up, median_of_each
@@ -247,7 +247,7 @@ class _Line(NamedTuple):
 
 def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Line]:
     """Of one kind, one for each peer in each group."""
-    rows = unpack_rows(part)
+    rows = collectives_of(part)
     groups = [key.group for key in rows.keys]
     names = list(dict.fromkeys(groups))
     of_kind = np.array([*(key.kind == kind for key in rows.keys), False])[rows.key]
@@ -277,7 +277,7 @@ def _by_ends(
 ) -> Iterator[Shared]:
     """What is left of two processes and was waited for: collectives of one kind and size that ended together. The
     record has no group for them, and other groups' collectives of the same kind lie between."""
-    tables = {place[key]: unpack_rows(p) for p in parts if (key := _process(p)) in place}
+    tables = {place[key]: collectives_of(p) for p in parts if (key := _process(p)) in place}
     if len(nodes) != 2 or len(tables) != 2:
         return
     left = [np.flatnonzero(mask) for mask in free]

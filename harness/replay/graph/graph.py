@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.part import deserialize, serialize
+from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import HostActivity
 from harness.traces.sampled_lines import CodeLine
@@ -154,14 +154,9 @@ class ProcessGraph(Graph):
     line_times: LineTimes
 
 
-def pack_graph(graph: ProcessGraph | None) -> bytes:
-    """The graph, compressed; empty without a graph."""
-    return b"" if graph is None else serialize(graph)
-
-
-def unpack_graph(packed: bytes) -> ProcessGraph | None:
-    """The inverse of `pack_graph`."""
-    return deserialize(packed, ProcessGraph) if packed else None
+def graph_of(part: RankPart) -> ProcessGraph | None:
+    """A part's graph; None: it has no work, or has been merged."""
+    return part.graph.get(ProcessGraph)
 
 
 class NoOrderError(ValueError):

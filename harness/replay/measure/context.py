@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.part import RankPart, unpack_tables
+from harness.analysis.process.part import RankPart, tables_of
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import RankTraining, Summary, TimeSplit
 from harness.replay.graph.graph import HOST_TIME, N_PHASES, SLOTS, WORK_TIME, JobGraph, LineTimes, TimeCategory, slots
@@ -48,8 +48,8 @@ class ReplayContext:
 
     def kernel_means(self, process: int) -> dict[str, tuple[int, float]]:
         """Of a process's kernels without communication, by name: how many, and their mean time in nanoseconds."""
-        rows = [row for part in self._parts_of(process) for row in unpack_tables(part).kernels]
-        return {name: (count, total / count) for name, _, _, count, total, *_ in rows if not is_communication(name)}
+        kernels = [kernel for part in self._parts_of(process) for kernel in tables_of(part).kernels]
+        return {k.name: (k.count, k.total_ns / k.count) for k in kernels if not is_communication(k.name)}
 
     @cached_property
     def shares_of_passes(self) -> F64:

@@ -48,7 +48,7 @@ DOCS = {"words and numbers": "metrics.md", "finding a cause, and what would help
 _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
-_HELP: tuple[Make, ...] = (hang_section, steps.tests_section, sections.help_section, sections.stragglers_section)
+_HELP: tuple[Make, ...] = (hang_section, steps.tests_section, sections.help_section)
 _TIME: tuple[Make, ...] = (
     steps.steps_section,
     sections.split_section,

@@ -1,4 +1,4 @@
-"""The page's sections about help, code, efficiency, the pipeline, work, time, stragglers and memory."""
+"""The page's sections about help, code, efficiency, the pipeline, work, time and memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from textwrap import dedent
 
 from harness.analysis.device_time import busiest_and_idlest, unknown_ns, with_known
 from harness.analysis.labels import are_cpus, work_word
-from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Pipeline, Stragglers, Summary
+from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Pipeline, Summary
 from harness.common.format import amount, duration, of, percent
 from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
@@ -18,7 +18,6 @@ from harness.report.page.inputs import Inputs
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, JOB_PARTS, MEMORY_OF, of_kind
 from harness.report.plots import plotly_json
 from harness.report.plots.counters import counter_figures
-from harness.report.plots.plots import SLOWER_AND_FASTER, Layer, heatmaps
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.efficiency import efficiency_words, pipeline_words, stage_label
 from harness.report.tables.job_time import SECTION as JOB_TIME
@@ -41,12 +40,6 @@ _VERIFY = (
     "with the prediction."
 )
 _MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all
-_TICKS = 16  # data-parallel ranks that have a tick each
-_LEAST_END = 0.05  # of S beyond 1: the colours' end is at least this
-_STRAGGLERS = (
-    "The job's operations are replayed as they were and with ideal durations; S is the ratio of the two steps. S of an "
-    "operation, a stage or a worker is that with its own durations and ideal ones everywhere else."
-)
 _MOST_LINES = 40  # of steps, in the plot of memory
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
@@ -200,34 +193,6 @@ def _mean_words(devices: Sequence[Device]) -> str:
         f"compute {share('compute_ns')}, exposed communication {share('exposed_communication_ns')}, "
         f"copies alone {share('exposed_memory_ns')}, idle {share('idle_ns')} on average."
     )
-
-
-def stragglers_section(s: Summary, inputs: Inputs) -> Section:
-    """The slowdown by operation, stage and worker; empty for traces of processes."""
-    figures = [_heat(s.slowdown)] if s.slowdown else []
-    return Section("stragglers", "Slowdown by stragglers", _STRAGGLERS, figures, page_tables(s, "stragglers"))
-
-
-def _heat(slow: Stragglers) -> Figure:
-    """A row per stage, a column per data-parallel rank."""
-    place = {(worker.stage, worker.dp_rank): worker for worker in slow.workers}
-    stages = sorted({stage for stage, _ in place})
-    dps = sorted({dp for _, dp in place})
-    cells = [
-        [round(100 * (place[stage, dp].slowdown - 1), 2) if (stage, dp) in place else None for dp in dps]
-        for stage in stages
-    ]
-    end = max([abs(x) for row in cells for x in row if x is not None] + [100 * _LEAST_END])
-    layers, rows = [Layer("S − 1", cells, "%", SLOWER_AND_FASTER, end)], [f"stage {stage}" for stage in stages]
-    data = heatmaps(layers, dps, rows, "%{{y}}, data-parallel rank %{{x}}: %{{z:+}} {unit}<extra>{name}</extra>")
-    each = {"dtick": 1} if len(dps) <= _TICKS else {}
-    axes = plotly_json.layout(plotly_json.axis("data-parallel rank", **each), plotly_json.NAMES)
-    words = (
-        "How much slower the job is by each worker alone. A red row is a stage with more work, a red cell a slow "
-        "worker; if all are red, no worker is the cause."
-    )
-    height = 150 + min(max(26 * len(stages), 60), 900)
-    return Figure("straggler-workers", words, data, axes, height, wide=True)
 
 
 def memory_section(s: Summary, inputs: Inputs) -> Section:

@@ -9,7 +9,7 @@ from harness.analysis import summary
 from harness.analysis.metrics import Number
 from harness.analysis.summary import Summary
 from harness.common.format import amount, cut, duration, per_step, percent, rate
-from harness.explain.stragglers import between_nodes, inside_a_node, why_unknown
+from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 SHOWN = 30  # of collectives, on the page
@@ -193,14 +193,14 @@ def inverse(beta_ns_per_byte: float | None) -> str:
 
 STRAGGLERS = TableOf[summary.Straggler](
     caption="Ranks that the others wait for",
-    rows=lambda s: s.late_ranks,
+    rows=lambda s: s.stragglers,
     columns=(
         Column("rank", lambda x: f"rank {x.rank}"),
         Column("arrives last", lambda x: f"{x.last_arrivals:,} of {x.collectives:,}"),
         Column("late by, on average", lambda x: duration(x.mean_lateness_ns)),
     ),
     section="collectives",
-    file=File("stragglers", lambda s: map(plain, s.late_ranks)),
+    file=File("stragglers", lambda s: map(plain, s.stragglers)),
 )
 
 CLOCKS = TableOf[summary.Clock](

@@ -1,4 +1,4 @@
-"""The tables of the replay: the causes of lost time, the step with one thing changed, and stragglers."""
+"""The tables of the replay: the causes of lost time, and the step with one thing changed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from harness.analysis.labels import short_place
-from harness.analysis.metrics import Number
-from harness.analysis.summary import StragglerStage, StragglerWorker, Summary, TimeLost, WhatIf
+from harness.analysis.summary import Summary, TimeLost, WhatIf
 from harness.common.format import duration, duration_range, percent
 from harness.explain.commands import command_of_what_if
 from harness.explain.findings import label_of, period_words
 from harness.report.elements import Command, Moment
-from harness.report.tables.efficiency import signed
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 LEAST_GAIN = 0.02  # of the step; page and terminal leave out smaller gains, files and JSON have them
-_IN_TERMINAL = 8  # workers
 
 
 class Changed(NamedTuple):
@@ -90,78 +87,4 @@ WHAT_IFS = TableOf[Changed](
 )
 
 
-class _Operation(NamedTuple):
-    name: str
-    slowdown: float
-    share: float | None
-
-
-def _operations(s: Summary) -> Sequence[_Operation]:
-    if s.slowdown is None:
-        return ()
-    shares = s.slowdown.shares.operations if s.slowdown.shares else {}
-    return [_Operation(name, ratio, shares.get(name)) for name, ratio in s.slowdown.by_operation.items()]
-
-
-def _stages(s: Summary) -> Sequence[StragglerStage]:
-    return s.slowdown.stages if s.slowdown else ()
-
-
-def _workers(s: Summary) -> Sequence[StragglerWorker]:
-    return s.slowdown.workers if s.slowdown else ()
-
-
-BY_OPERATION = TableOf[_Operation](
-    caption="Slowdown by operation: S with all else ideal, and what a step would save with this ideal",
-    rows=_operations,
-    columns=(
-        Column("operation", lambda x: x.name),
-        Column("S", lambda x: f"{x.slowdown:.3f}"),
-        Column("of the loss", lambda x: percent(x.share)),
-    ),
-    section="stragglers",
-    file=File(
-        "straggler_operations",
-        lambda s: ({"operation": x.name, "slowdown": x.slowdown, "share": x.share} for x in _operations(s)),
-    ),
-    numbers=(
-        Number(
-            "straggler_slowdown",
-            "slowdown by stragglers",
-            lambda s: s.slowdown.slowdown if s.slowdown else None,
-            "`stragglers.slowdown`, of a timeline of operations.",
-        ),
-    ),
-)
-
-BY_STAGE = TableOf[StragglerStage](
-    caption="Slowdown by stage, and the mean pass of a micro-batch",
-    rows=_stages,
-    columns=(
-        Column("stage", lambda x: f"stage {x.stage}"),
-        Column("S", lambda x: f"{x.slowdown:.3f}"),
-        Column("forward", lambda x: duration(x.forward_ns)),
-        Column("backward", lambda x: duration(x.backward_ns)),
-        Column("beside the others", lambda x: signed(x.work)),
-    ),
-    section="stragglers",
-    file=File("straggler_stages", lambda s: map(plain, _stages(s))),
-)
-
-BY_WORKER = TableOf[StragglerWorker](
-    caption="Slowdown by worker: the smaller one of its stage's and of its data-parallel rank's",
-    rows=_workers,
-    columns=(
-        Column("worker", lambda x: f"rank {x.rank}"),
-        Column("stage", lambda x: str(x.stage)),
-        Column("DP rank", lambda x: str(x.dp_rank)),
-        Column("S", lambda x: f"{x.slowdown:.3f}"),
-        Column("beside its stage", lambda x: signed(x.slower)),
-    ),
-    figure="straggler-workers",
-    most=_IN_TERMINAL,
-    rest="workers",
-    file=File("straggler_workers", lambda s: map(plain, _workers(s))),
-)
-
-TABLES: tuple[TableOf[Any], ...] = (LOST, WHAT_IFS, BY_OPERATION, BY_STAGE, BY_WORKER)
+TABLES: tuple[TableOf[Any], ...] = (LOST, WHAT_IFS)

@@ -84,7 +84,7 @@ def _worth_showing(s: Summary, known: Sequence[int]) -> frozenset[int] | None:
     wanted = [known[0]]
     if medians:
         wanted += [max(medians, key=lambda r: medians[r]), min(medians, key=lambda r: medians[r])]
-    wanted += [x.rank for x in s.late_ranks]
+    wanted += [x.rank for x in s.stragglers]
     wanted += [x.rank for x in s.pipeline.per_stage if x.rank is not None] if s.pipeline else []
     wanted += [known[-1], *known[:: max(len(known) // MOST_TRACKS, 1)]]
     return frozenset(list(dict.fromkeys(wanted))[:MOST_TRACKS])

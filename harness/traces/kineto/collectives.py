@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from harness.traces.columns import constant, launches, unknown
 from harness.traces.kineto.framing import plainly
 from harness.traces.kineto.gather import Gathered, HostMessage
-from harness.traces.kineto.layout import MESSAGE_OPERATOR
+from harness.traces.kineto.pick import MESSAGE_OPERATOR
 from harness.traces.kineto.records import MessageArgs, integer
 from harness.traces.nccl_calls import Message, communication_kernels, completed
 from harness.traces.trace import I32, I64, Activity, Calls, CopyKind, Events, HostMemory

@@ -1,11 +1,8 @@
-"""A Kineto file's records gathered in the fastest way that it allows, and its identity: rank, world size, devices,
-clock.
-"""
+"""A Kineto file's records gathered, and its identity: rank, world size, devices, clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,7 @@ from harness.traces.errors import TraceError
 from harness.traces.kineto.chrome_events import ReadingPlan
 from harness.traces.kineto.framing import Blocks, NotJson, Records, decoded
 from harness.traces.kineto.gather import Gathered, Unbelievable
-from harness.traces.kineto.layout import OtherLayout, Picker, RecordBatch, batch_of, picked, picked_by_layout
-from harness.traces.pool import KILLED, process_pool
+from harness.traces.kineto.pick import RecordBatch, batch_of, picked
 from harness.traces.progress import OnProgress
 from harness.traces.trace import Identity
 
@@ -98,25 +94,18 @@ def identity(path: Path, about: About, pid: int, first_ns: int, accelerators: di
 
 
 _RECORDS_AT_ONCE = 1024
-_PART_BYTES = 24 << 20  # less is read sooner than a process is started
 
 
 def gathered_from(
-    path: Path, progress: OnProgress, workers: int, *, operators: bool, plan: ReadingPlan | None = None
+    path: Path, progress: OnProgress, *, operators: bool, plan: ReadingPlan | None = None
 ) -> tuple[Gathered, Records, About]:
-    """The records' content, in the fastest way that the file allows, or as a plan says. Raises TraceError: the file is
-    not a trace."""
+    """The records' content, of all that are wanted or as a plan says. Raises TraceError: the file is not a trace."""
     try:
-        if plan is not None:
-            records = salvaged(path, progress)
-            gathered = _gathered((batch_of(raws, operators) for raws in plan.records(records)), forgiving=True)
-        else:
-            gathered, records = _by_lines(path, progress, workers, operators)
-    except (OtherLayout, msgspec.DecodeError, ValueError):
-        try:
-            gathered, records = _forgiving(path, progress, operators)
-        except (msgspec.DecodeError, ValueError, Unbelievable) as error:
-            raise TraceError(path, f"is damaged: one of its records cannot be read ({error})") from error
+        gathered, records = (
+            _by_plan(path, progress, operators, plan) if plan else _all_gathered(path, progress, operators)
+        )
+    except (msgspec.DecodeError, ValueError, Unbelievable) as error:
+        raise TraceError(path, f"is damaged: one of its records cannot be read ({error})") from error
     return gathered, records, read_about(records.header, records.footer)
 
 
@@ -130,42 +119,33 @@ def names_no_gpu(path: Path) -> bool:
     return read_about(Records(Blocks(path)).header, b"").devices == []
 
 
-def _by_lines(path: Path, progress: OnProgress, workers: int, operators: bool) -> tuple[Gathered, Records]:
-    blocks = Blocks(path, progress)
-    parts = 1 if not blocks.is_plain else min(workers, path.stat().st_size // _PART_BYTES)
-    if parts < 2:
-        return _filled(path, progress, operators, picked_by_layout)
-    records = Records(blocks)
-    picker = Picker(records.rest, operators)
-    gathered, records.footer = _in_parts(path, picker, records.begin, parts, progress)
-    return gathered, records
+def _by_plan(path: Path, progress: OnProgress, operators: bool, plan: ReadingPlan) -> tuple[Gathered, Records]:
+    """The records that a plan gives; where one of them cannot be read, all that are wanted, without a plan."""
+    records = salvaged(path, progress)
+    try:
+        return _gathered(batch_of(raws, operators) for raws in plan.records(records)), records
+    except (msgspec.DecodeError, ValueError):
+        return _all_gathered(path, progress, operators)
 
 
-def _filled(
-    path: Path, progress: OnProgress, operators: bool, pick: Callable[[Records, bool], Iterator[RecordBatch]]
-) -> tuple[Gathered, Records]:
-    records = Records(Blocks(path, progress))
-    return _gathered(pick(records, operators)), records
-
-
-def _forgiving(path: Path, progress: OnProgress, operators: bool) -> tuple[Gathered, Records]:
+def _all_gathered(path: Path, progress: OnProgress, operators: bool) -> tuple[Gathered, Records]:
     """Without the records that cannot be read; where some are not even JSON, each is looked for by itself.
 
     Raises TraceError, msgspec.DecodeError: no record can be read."""
     records = Records(Blocks(path, progress))
     try:
-        return _gathered(picked(records, operators), forgiving=True), records
+        return _gathered(picked(records, operators)), records
     except (NotJson, msgspec.DecodeError):
         records = salvaged(path, progress)
-        gathered = _gathered(picked(records, operators), forgiving=True)
+        gathered = _gathered(picked(records, operators))
         if not records.readable:
             raise
         return gathered, records
 
 
-def _gathered(batches: Iterator[RecordBatch], forgiving: bool = False) -> Gathered:
+def _gathered(batches: Iterator[RecordBatch]) -> Gathered:
     """Batches joined to a thousand records or more, which spreads the cost of a batch over them."""
-    gathered, joined = Gathered(forgiving=forgiving), RecordBatch()
+    gathered, joined = Gathered(), RecordBatch()
     for batch in batches:
         joined.extend(batch)
         if len(joined) >= _RECORDS_AT_ONCE:
@@ -173,36 +153,3 @@ def _gathered(batches: Iterator[RecordBatch], forgiving: bool = False) -> Gather
             joined = RecordBatch()
     gathered.add(joined)
     return gathered
-
-
-def _in_parts(path: Path, picker: Picker, begin: int, parts: int, progress: OnProgress) -> tuple[Gathered, bytes]:
-    """Parts of the file read by a process each: the parts' content joined in the file's order, and the footer."""
-    from concurrent.futures import BrokenExecutor
-
-    size = path.stat().st_size
-    bounds = [begin + (size - begin) * part // parts for part in range(parts + 1)]
-    whole: Gathered | None = None
-    with process_pool(parts) as pool:
-        stops: list[int | None] = [*bounds[1:-1], None]
-        jobs = [pool.submit(_part, path, picker, *span) for span in zip(bounds, stops, strict=False)]
-        for stop, job in zip(bounds[1:], jobs, strict=True):
-            try:
-                gathered, footer = job.result()
-            except BrokenExecutor as error:
-                raise TraceError(path, KILLED) from error
-            whole = gathered if whole is None else whole.joined(gathered)
-            progress(stop, size)
-    assert whole is not None
-    return whole, footer
-
-
-def _part(path: Path, picker: Picker, start: int, stop: int | None) -> tuple[Gathered, bytes]:
-    """The records that begin from byte `start` up to `stop`; None: up to the end, with the footer."""
-    blocks = Blocks(path).plain_from(start)
-    text = next(blocks, b"")
-    first = text.find(picker.begin)
-    if first < 0:
-        raise OtherLayout
-    rest = chain([text[first:]], blocks)
-    batches = picker.to_the_end(rest) if stop is None else picker.up_to(rest, stop - start - first)
-    return _gathered(batches), picker.footer

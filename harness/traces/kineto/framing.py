@@ -48,21 +48,6 @@ class Blocks:
         except OSError as error:
             raise TraceError(self.path, f"cannot be read: {error.strerror or error}") from error
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the file's bytes are its text. Raises TraceError: the file cannot be read."""
-        try:
-            with self.path.open("rb", buffering=0) as file:
-                return json_encoding(file.read(4)) is None and not _is_packed(file)
-        except OSError as error:
-            raise TraceError(self.path, f"cannot be read: {error.strerror or error}") from error
-
-    def plain_from(self, start: int) -> Iterator[bytes]:
-        """The blocks of a plain file from byte `start` on."""
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(start)
-            yield from _plain(file)
-
     def _unpacked(self, file: FileIO) -> Iterator[bytes]:
         """Everything that can be unpacked, also of a file that ends in the middle."""
         engine, unpacked = isal_zlib.decompressobj(wbits=_GZIP_WBITS), 0
@@ -223,17 +208,16 @@ class Records:
         self.readable = 0  # records read with `salvage`
         self._salvage = salvage
         self.header = b""
-        self.begin = 0  # of the records, in bytes of plain text from the file's beginning
         self.footer = b""
         self.truncated: str | None = None
         self._blocks = blocks
         self._ended = False
         self._stream = iter(blocks)
-        self.rest = self._after_header()
+        self._rest = self._after_header()
 
     def __iter__(self) -> Iterator[list[msgspec.Raw]]:
         """Lists of whole records. Raises TraceError: the text is not JSON."""
-        text, enough = self.rest, 1
+        text, enough = self._rest, 1
         while block := more(self._stream, enough):
             records, rest = self._cut(text)
             yield records
@@ -253,18 +237,13 @@ class Records:
         """Why the compressed file ended early, once it was read; its events may be whole all the same."""
         return self._blocks.broken
 
-    def blocks(self) -> Iterator[bytes]:
-        """The text after the header, for a reader that finds records in its own way."""
-        yield self.rest
-        yield from self._stream
-
     def _after_header(self) -> bytes:
         text, searched = bytearray(), 0
         for block in self._stream:
             text += block
             found = _EVENTS.search(text, max(0, searched - _KEY_BYTES))
             if found:
-                self.header, self.begin = bytes(text[: found.start()]), found.end()
+                self.header = bytes(text[: found.start()])
                 return bytes(text[found.end() :]) + next(self._stream, b"")
             searched = len(text)
             if bytes(text[:64]).lstrip()[:1] not in (b"{", b"[", b"") or searched > _MOST_HEADER_BYTES:

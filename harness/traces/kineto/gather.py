@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from harness.traces.columns import NameTable, constant, device_numbers
 from harness.traces.kineto.framing import decoded
-from harness.traces.kineto.layout import MESSAGE_OPERATOR, RecordBatch, is_old_range
+from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch, is_old_range
 from harness.traces.kineto.records import (
     COPIES,
     KERNELS,
@@ -84,14 +84,6 @@ class Columns:
         for name, values in columns.items():
             self._pieces[name].append(values.astype(_DTYPES.get(name, np.int64), copy=False))
 
-    def append(self, other: Columns, index: NDArray[np.integer]) -> None:
-        """Add all rows of `other`; `index` gives the new index of each of its names."""
-        for name, pieces in self._pieces.items():
-            more = other._pieces[name]
-            if name in ("name", "dtype"):
-                more = [np.where(piece >= 0, index[piece], -1) for piece in more]
-            pieces.extend(more)
-
     def joined(self) -> dict[str, NDArray[Any]]:
         """All columns, each in one piece. The pieces are released, so this can be called once."""
         joined = {}
@@ -149,7 +141,6 @@ class Gathered:
     peak_memory_bytes: dict[int, int] = field(default_factory=dict)
     pid: int = -1
     pids: dict[RecordKind, set[int]] = field(default_factory=dict)  # of the host's records of each kind
-    forgiving: bool = False  # a record that cannot be read is left out and counted instead of an error
     timeless: int = 0  # records without a valid duration
     unreadable: int = 0  # other records that are not what they should be
     why_unreadable: str = ""  # of the first of them
@@ -160,28 +151,17 @@ class Gathered:
     _rows: int = 0
 
     def add(self, batch: RecordBatch) -> None:
-        """Take in one batch.
-
-        Raises:
-            msgspec.DecodeError, ValueError: a record is not one of its kind.
-            Unbelievable: too many are not.
-        """
+        """Take in one batch. Raises Unbelievable: too many records are not of their kind."""
         self.seen |= batch.seen
         for kind, texts in batch.texts.items():
             if texts:
                 self._add_readable(texts, kind)
-        if batch.work:
-            self._add_work(batch.work, batch.message_texts)
-        if batch.calls:
-            self._add_calls(batch.calls)
 
     def _add_readable(self, texts: list[bytes], kind: RecordKind) -> None:
-        """The records of some texts; where records may be left out, halves find those that cannot be read."""
+        """The records of some texts; halves find those that cannot be read, which are left out and counted."""
         try:
             self._add_texts(texts, kind)
         except (msgspec.DecodeError, ValueError) as error:
-            if not self.forgiving:
-                raise
             if len(texts) > 1:
                 half = len(texts) // 2
                 self._add_readable(texts[:half], kind)
@@ -196,8 +176,7 @@ class Gathered:
         """All records of some texts, or an error and none of them."""
         if kind is RecordKind.DEVICE:
             work = _decoded(_work, texts, kind)
-            pairs = zip(texts, work, strict=True)
-            self._add_work(work, [text for text, record in pairs if carries_message(record)])
+            self._add_work(work, texts)
         elif kind is RecordKind.CALL:
             self._add_calls(_decoded(_work, texts, kind))
         elif kind is RecordKind.INSTANT:
@@ -207,30 +186,9 @@ class Gathered:
         else:
             self._add_spans(texts, kind)
 
-    def joined(self, other: Gathered) -> Gathered:
-        """This, followed by what was gathered of a later part of the same file."""
-        index = self.names.indices(other.names.texts)
-        for name in ("device", "calls", "ranges", "operators", "host"):
-            getattr(self, name).append(getattr(other, name), index)
-        self.device_messages |= {self._rows + row: args for row, args in other.device_messages.items()}
-        self.host_messages += other.host_messages
-        for device, peak in other.peak_memory_bytes.items():
-            self.peak_memory_bytes[device] = max(peak, self.peak_memory_bytes.get(device, 0))
-        self.pid = self.pid if self.pid >= 0 else other.pid
-        for kind, pids in other.pids.items():
-            self.pids.setdefault(kind, set()).update(pids)
-        self.timeless += other.timeless
-        self.unreadable += other.unreadable
-        self.why_unreadable = self.why_unreadable or other.why_unreadable
-        self.accelerator = self.accelerator or other.accelerator
-        self.accelerator_numbers |= other.accelerator_numbers
-        self.seen |= other.seen
-        self.named_processes |= other.named_processes
-        self._rows += other._rows
-        return self
-
-    def _add_work(self, records: list[Work], message_texts: list[bytes]) -> None:
-        """Work on a GPU; `message_texts` are the texts of the records that carry a message."""
+    def _add_work(self, records: list[Work], texts: list[bytes]) -> None:
+        """Work on a GPU; `texts` are those of the records."""
+        message_texts = [text for text, record in zip(texts, records, strict=True) if carries_message(record)]
         if any(record.cat == MTIA for record in records):
             self.accelerator_numbers.update(integer(record.pid) for record in records if record.cat == MTIA)
             self.accelerator, records = "MTIA", works_alike(records)
@@ -330,14 +288,10 @@ class Gathered:
         try:
             start, length = _times(records)
         except ValueError:
-            if not self.forgiving:
-                raise
             start, length = np.concatenate([_own_times(record) for record in records], axis=1)
         good = length >= 0
         if good.all():
             return range(len(records)), start, start + length
-        if not self.forgiving:
-            raise ValueError("a duration is below zero")
         self.timeless += int((~good).sum())
         return np.flatnonzero(good).tolist(), start[good], (start + length)[good]
 

@@ -64,19 +64,19 @@ _SAME_NUMBERS = (
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 
 
-def read_kineto(path: Path, workers: int, progress: OnProgress) -> Trace:
+def read_kineto(path: Path, progress: OnProgress) -> Trace:
     """Read one rank's trace. Raises TraceError: the file cannot be read as a trace.
 
     A GPU's work becomes the events; without a GPU the operators are the events, and gloo's spans the communication.
     """
     no_gpu = names_no_gpu(path)
-    gathered, records, about = gathered_from(path, progress, workers, operators=no_gpu)
+    gathered, records, about = gathered_from(path, progress, operators=no_gpu)
     plan = plan_of(census_of(salvaged(path, progress))) if _needs_census(gathered) else None
     if plan is not None:
-        gathered, records, about = gathered_from(path, progress, workers, operators=no_gpu, plan=plan)
+        gathered, records, about = gathered_from(path, progress, operators=no_gpu, plan=plan)
     host_only = len(gathered.device) == 0
     if host_only and not no_gpu and not records.truncated:
-        gathered, _, about = gathered_from(path, progress, workers, operators=True, plan=plan)
+        gathered, _, about = gathered_from(path, progress, operators=True, plan=plan)
     calls = sorted_calls(Calls(**gathered.calls.joined()))
     host_only = host_only and not _launching(calls.name, gathered.names.texts)
     # A file holds the ranges before the GPU's work, so a cut file may have ranges without their work.

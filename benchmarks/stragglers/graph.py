@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.replay.graph.graph import NoOrderError, Schedule, schedule, solve
-from harness.traces.operations.timeline import Operations
-from harness.traces.operations.vocabulary import BETWEEN_STAGES, COMPUTE, SENDS, Role
 from harness.traces.trace import I64
+from stragglers.timeline import Operations
+from stragglers.vocabulary import BETWEEN_STAGES, COMPUTE, SENDS, Role
 
 _CLOCK_NS = 50_000  # by which clocks of two streams may differ
 _PEER = {

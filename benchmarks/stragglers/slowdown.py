@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.summary import StragglerShares
-from harness.replay.stragglers.graph import StepGraph
-from harness.traces.operations.timeline import Operations
-from harness.traces.operations.vocabulary import BY_MEAN, COMPUTE, SHOWN, Role
 from harness.traces.trace import F64, I64
+from stragglers.graph import StepGraph
+from stragglers.result import Shares
+from stragglers.timeline import Operations
+from stragglers.vocabulary import BY_MEAN, COMPUTE, SHOWN, Role
 
 _MOST_EARLY_NS = 10_000_000  # a communication that seems to end so long before its last member begins took no time
 
@@ -85,7 +85,7 @@ class Slowdown:
     by_operation: dict[str, float]
     by_stage: dict[int, float]
     by_dp: dict[int, float]
-    shares: StragglerShares | None
+    shares: Shares | None
 
     @property
     def slowdown(self) -> float:
@@ -128,14 +128,14 @@ def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths) 
     lost = float((own - ideal).sum())
     saved = {name: float((own - replayed(of)).sum()) / lost for name, of in changed.items()}
     even = {name: saved.pop(name) for name in _EVEN}
-    return replace(found, shares=StragglerShares(**even, operations=by_size(saved)))
+    return replace(found, shares=Shares(**even, operations=by_size(saved)))
 
 
 _EVEN = ("stages", "workers", "micro_batches")
 
 
 def _evened(ops: Operations, lengths: Lengths) -> dict[str, I64]:
-    """The operations' lengths, of those that compute as `StragglerShares` says."""
+    """The operations' lengths, of those that compute as `Shares` says."""
     rows = np.flatnonzero(np.isin(ops.role, COMPUTE) & lengths.used)
     length, kind = lengths.own_ns[rows], ops.kind[rows]
     by_stage = means_of(length, _groups(kind, ops.stage[rows]))
@@ -199,7 +199,7 @@ class Cause(NamedTuple):
     operation: str | None = None
 
 
-def cause_of(shares: StragglerShares | None) -> Cause:
+def cause_of(shares: Shares | None) -> Cause:
     """The largest share, if it is large enough. Without shares there is no slowdown that counts."""
     if shares is None:
         return Cause("none")

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from harness.common.printable import printable, printable_name
 from harness.traces.errors import TraceError
-from harness.traces.operations.table import Table, lacks
-from harness.traces.operations.vocabulary import BETWEEN_STAGES, FUSED, ONE_NAME, ROLES, Role, plain_operation
 from harness.traces.trace import F64, I64, U8
+from stragglers.table import Table, lacks
+from stragglers.vocabulary import BETWEEN_STAGES, FUSED, ONE_NAME, ROLES, Role, plain_operation
 
 _BEFORE_FORWARD = (Role.FORWARD, Role.FORWARD_RECV, Role.GATHER)
 

@@ -1,14 +1,11 @@
-"""Sentences about stragglers and about what transports a job's messages. Knows only the Summary."""
+"""Sentences about a job's slowdown: the cause, what else counts, and what to try."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from harness.analysis.labels import are_cpus
-from harness.analysis.summary import Nccl, NcclConnection, Stragglers, StragglerStage, StragglerWorker, Summary
 from harness.common.format import duration, percent
-from harness.experiment.base import Experiment
+from stragglers.result import JobSlowdown, StageSlowdown, WorkerSlowdown
 
 _TOGETHER = 0.7  # a correlation of forward and backward from which a micro-batch's own length is the reason
 _ALSO = 0.1  # of the loss, from which a second cause is told
@@ -17,13 +14,9 @@ _MANY = 0.01  # of a recorded step, from which the delays between operations are
 _SHOWN = 1.01  # a smaller slowdown of an operation is not named
 _ON_ONE_WORKER = ("gc", "optimizer", "optimizer-step")
 _HALF = 0.5  # of a slowdown, which the worst worker has beyond the next
-_SOCKETS = "NET/Socket"
-_SWITCHED_OFF = ("NCCL_IB_DISABLE", "NCCL_IBEXT_DISABLE")
-_INSIDE = {"P2P": "from GPU to GPU", "SHM": "through host memory", "NET": "over the network"}
-_NEARER = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 
 
-def straggler_sentences(s: Stragglers) -> list[str]:
+def straggler_sentences(s: JobSlowdown) -> list[str]:
     if s.cause == "none":
         return [
             f"No stragglers that count: the job is {s.slowdown:.3f} times as slow as without any, "
@@ -36,7 +29,7 @@ def straggler_sentences(s: Stragglers) -> list[str]:
     return [f"{lost} {_CAUSES[s.cause](s)}"]
 
 
-def further_sentences(s: Stragglers) -> list[str]:
+def further_sentences(s: JobSlowdown) -> list[str]:
     """What is worth knowing after the answer: a second cause, and the delays that are not stragglers."""
     also = [f"Also: {name} ({percent(share)} of the loss)." for name, share in _others(s) if share >= _ALSO][:2]
     delays = s.recorded_step_ns - s.step_ns
@@ -48,7 +41,7 @@ def further_sentences(s: Stragglers) -> list[str]:
     return also
 
 
-def _stages(s: Stragglers) -> str:
+def _stages(s: JobSlowdown) -> str:
     worst = next((stage for stage in s.stages if stage.stage == s.worst_stage), s.stages[0])
     alone = "" if s.dp_size > 1 else " With one data-parallel rank, a slow device looks the same."
     passes = ", ".join(_times(s, worst))
@@ -58,7 +51,7 @@ def _stages(s: Stragglers) -> str:
     )
 
 
-def _times(s: Stragglers, worst: StragglerStage) -> list[str]:
+def _times(s: JobSlowdown, worst: StageSlowdown) -> list[str]:
     """Forward and backward of a stage beside the mean of the others."""
     found = []
     for name in ("forward", "backward"):
@@ -68,8 +61,8 @@ def _times(s: Stragglers, worst: StragglerStage) -> list[str]:
     return found
 
 
-def _workers(s: Stragglers) -> str:
-    named = s.slow_workers[:_MOST_NAMED] or ([s.worst_worker] if s.worst_worker else [])
+def _workers(s: JobSlowdown) -> str:
+    named = s.slow_workers[:_MOST_NAMED] or s.workers[:1]
     more = len(s.slow_workers) - len(named)
     who = ", ".join(map(worker_name, named)) + (f" and {more} more" if more > 0 else "")
     verb = "takes" if len(s.slow_workers) < 2 else "take"
@@ -79,11 +72,11 @@ def _workers(s: Stragglers) -> str:
     return f"{who} {verb} {up_to}{by}more time than {there}. With even workers {_share(s)} of the loss would go."
 
 
-def worker_name(worker: StragglerWorker) -> str:
+def worker_name(worker: WorkerSlowdown) -> str:
     return f"Rank {worker.rank} (stage {worker.stage}, data-parallel rank {worker.dp_rank})"
 
 
-def _micro_batches(s: Stragglers) -> str:
+def _micro_batches(s: JobSlowdown) -> str:
     together = s.forward_backward_correlation
     if together is not None and together >= _TOGETHER:
         why = (
@@ -99,18 +92,18 @@ def _micro_batches(s: Stragglers) -> str:
     return f"{why}{_by_operation(s)}. With even micro-batches {_share(s)} of the loss would go."
 
 
-def _operation(s: Stragglers) -> str:
+def _operation(s: JobSlowdown) -> str:
     name = s.cause_operation or ""
     slow = s.by_operation.get(name, 1.0)
     what = "operation" if name in _ON_ONE_WORKER else "communication"
     first, *others = (worker.slowdown - 1 for worker in s.workers)
     alone = others and first > 0 and others[0] < _HALF * first
-    where = f", most of all of {worker_name(s.worst_worker).lower()}" if alone and s.worst_worker else ""
+    where = f", most of all of {worker_name(s.workers[0]).lower()}" if alone else ""
     would = f"With an even {name} {_share(s)} of the loss would go."
     return f"One {what} is slow at times: {name} (S {slow:.3f}){where}. {would}"
 
 
-_CAUSES: dict[str, Callable[[Stragglers], str]] = {
+_CAUSES: dict[str, Callable[[JobSlowdown], str]] = {
     "stages": _stages,
     "workers": _workers,
     "micro-batches": _micro_batches,
@@ -119,7 +112,7 @@ _CAUSES: dict[str, Callable[[Stragglers], str]] = {
 }
 
 
-def advice(s: Stragglers) -> str:
+def advice(s: JobSlowdown) -> str:
     if s.cause == "stages":
         beside = ", or move layers from it to other stages"
         if s.worst_stage == s.pp_size - 1:
@@ -145,17 +138,17 @@ def advice(s: Stragglers) -> str:
     return "compare the stages and workers in the table of the slowdown"
 
 
-def _share(s: Stragglers) -> str:
+def _share(s: JobSlowdown) -> str:
     return percent(min(s.cause_share or 0.0, 1.0))
 
 
-def _by_operation(s: Stragglers) -> str:
+def _by_operation(s: JobSlowdown) -> str:
     """The operations with most of the slowdown, in brackets."""
     named = [f"{name} {ratio:.2f}" for name, ratio in s.by_operation.items() if ratio >= _SHOWN][:2]
     return f" ({', '.join(named)})" if named else ""
 
 
-def _others(s: Stragglers) -> list[tuple[str, float]]:
+def _others(s: JobSlowdown) -> list[tuple[str, float]]:
     """The causes beside the first one, the largest first."""
     if s.shares is None:
         return []
@@ -168,85 +161,3 @@ def _others(s: Stragglers) -> list[tuple[str, float]]:
     of_passes = ("forward-compute", "backward-compute", s.cause_operation)
     named += [(f"{name} is slow at times", of) for name, of in s.shares.operations.items() if name not in of_passes]
     return sorted(named, key=lambda pair: -pair[1])
-
-
-def why_unknown(s: Summary) -> str | None:
-    """Why NCCL's log is missing; None if there is one, and for traces that are not of a run."""
-    if s.nccl is not None or s.run is None:
-        return None
-    if s.backend == "gloo" or are_cpus(s.devices) or s.run.get("device") == "cpu":
-        return "not given: this run on CPUs communicates with gloo, not NCCL"
-    asked = s.experiment
-    if isinstance(asked, Experiment) and asked.nccl_debug:
-        return "not given: NCCL wrote no log, in spite of --nccl-debug"
-    return "not given: NCCL writes a log only with --nccl-debug"
-
-
-def between_nodes(n: Nccl) -> str | None:
-    """The transport between nodes; None if no connection between nodes is known."""
-    used = [row for row in n.connections if row.between_nodes]
-    if not used:
-        return None
-    return "; ".join(_across(n, kind, used) for kind in _kinds(used))
-
-
-def inside_a_node(n: Nccl) -> str | None:
-    """The transport between a node's GPUs; None if no connection inside a node is known."""
-    used = [row for row in n.connections if row.between_nodes is False]
-    if not used:
-        return None
-    total = sum(row.count for row in used)
-    parts = []
-    for kind in _kinds(used):
-        how = _INSIDE.get(kind.partition("/")[0], "")
-        count = sum(row.count for row in used if row.transport == kind)
-        share = f" on {count:,} of {total:,} connections" if count < total else ""
-        parts.append(f"{how} ({kind}){share}" if how else f"{kind}{share}")
-    told = _set(n, _NEARER)
-    return "; ".join(parts) + (f": {told}" if told and set(_kinds(used)) - {"P2P/CUMEM", "P2P/IPC"} else "")
-
-
-def _kinds(rows: Sequence[NcclConnection]) -> list[str]:
-    """The transports, that of most connections first."""
-    counts: Counter[str] = Counter()
-    for row in rows:
-        counts[row.transport] += row.count
-    return [kind for kind, _ in counts.most_common()]
-
-
-def _across(n: Nccl, kind: str, used: Sequence[NcclConnection]) -> str:
-    rows = [row for row in used if row.transport == kind]
-    if kind == _SOCKETS:
-        return f"sockets ({kind}), not InfiniBand{_why_sockets(n)}"
-    if not kind.startswith("NET/"):
-        return kind
-    total, direct = sum(row.count for row in rows), sum(row.count for row in rows if row.gdrdma)
-    way = "without GPUDirect RDMA"
-    if direct:
-        way = "with GPUDirect RDMA" + (f" on {direct:,} of {total:,} connections" if direct < total else "")
-    told = _set(n, _SWITCHED_OFF)
-    return f"{_word(n, kind)} ({kind}) {way}" + (f", although {told}" if told and "/IB" in kind else "")
-
-
-def _word(n: Nccl, kind: str) -> str:
-    name = kind.removeprefix("NET/")
-    devices = [device for row in n.networks if row.name == name for device in row.network_devices]
-    if devices and all(device.endswith("(RoCE)") for device in devices):
-        return "RoCE"
-    return "InfiniBand" if name.startswith("IB") else name
-
-
-def _why_sockets(n: Nccl) -> str:
-    told = _set(n, _SWITCHED_OFF)
-    if told:
-        return f": {told}"
-    chosen = next((v for v in n.variables if v.name == "NCCL_NET"), None)
-    if chosen is not None:
-        return f": NCCL_NET is set to {', '.join(chosen.values)}"
-    return ": NCCL found no InfiniBand device" if n.without_infiniband else ""
-
-
-def _set(n: Nccl, names: Sequence[str]) -> str:
-    """Those of the variables that are set to something but 0, in words; empty where none is."""
-    found = [v.name for v in n.variables if v.name in names and v.values != ["0"]]
-    return f"{' and '.join(found)} {'is' if len(found) == 1 else 'are'} set" if found else ""

@@ -5,7 +5,6 @@ arguments, and the worker there or in the names of processes and threads.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,24 +14,13 @@ import numpy as np
 
 from harness.traces.errors import TraceError
 from harness.traces.kineto.framing import Blocks, Records
-from harness.traces.open import beginning, checked_beginning
-from harness.traces.operations.table import (
-    EVENTS,
-    MOST_ROWS,
-    TABLES,
-    Table,
-    as_numbers,
-    is_of_profiler,
-    is_timeline,
-    read_csv,
-    read_parquet,
-    table_of,
-)
-from harness.traces.operations.timeline import Operations, operations_of
-from harness.traces.operations.vocabulary import TIMES, UNITS_NS, column_of
-from harness.traces.progress import OnProgress, silent
+from harness.traces.open import checked_beginning
 from harness.traces.trace import F64
+from stragglers.table import MOST_ROWS, Table, as_numbers, read_csv, read_parquet, table_of
+from stragglers.timeline import Operations, operations_of
+from stragglers.vocabulary import TIMES, UNITS_NS, column_of
 
+_EVENTS = (".json", ".json.gz")
 _OF_WORKER = ("rank", "dp_rank", "stage", "tp_rank")
 _PLACES = (
     ("dp_rank", re.compile(r"\b(?:DP|data[- ]parallel)(?:[ _]rank)?[ _:#=]*[\[(]?(\d+)", re.IGNORECASE)),
@@ -130,10 +118,10 @@ def places_in(text: str) -> dict[str, float]:
     return {name: float(match[1]) for name, match in found.items() if match and len(match[1]) < 10}
 
 
-def read_events(path: Path, progress: OnProgress = silent) -> Table:
+def read_events(path: Path) -> Table:
     """The operations among a file's Chrome events, whose times are microseconds. Raises TraceError: the file cannot be
     read."""
-    gathered, records = _Gathered(), Records(Blocks(path, progress))
+    gathered, records = _Gathered(), Records(Blocks(path))
     for event in _events(path, records):
         gathered.add(event)
         if len(gathered.operation) > MOST_ROWS:
@@ -156,37 +144,14 @@ def _events(path: Path, records: Records) -> Iterator[_Event]:
                 raise TraceError(path, f"has a record that is no event: {error}") from None
 
 
-def read_operations(path: Path, progress: OnProgress = silent) -> Operations:
+def read_operations(path: Path) -> Operations:
     """The operations of a timeline.
 
     Raises:
         ColumnsError: it lacks a column.
-        TablesNeeded: it is Parquet, and pyarrow is not installed.
-        TraceError: it cannot be read.
+        TraceError: it cannot be read, or is Parquet, and pyarrow is not installed.
     """
     checked_beginning(path, "timeline")
-    is_parquet = path.name.endswith(".parquet")
-    read = read_events if path.name.endswith(EVENTS) else read_parquet if is_parquet else read_csv
-    return operations_of(read(path, progress))
-
-
-def is_meant_as_timeline(path: Path) -> bool:
-    """Whether a file that was named is read as a timeline: any table, and JSON with operations as its events."""
-    if path.name.endswith(TABLES):
-        return True
-    if not path.name.endswith(EVENTS):
-        return False
-    try:
-        # A profiler's file says so in its first line; a job has thousands of them.
-        return not is_of_profiler(_first_text(path)) and is_timeline(path, beginning(path, unpack=True))
-    except TraceError:
-        return False
-
-
-def _first_text(path: Path) -> bytes:
-    """The first bytes, unpacked as far as they can be; of a damaged file none."""
-    start = beginning(path)
-    try:
-        return zlib.decompressobj(wbits=31).decompress(start) if start.startswith(b"\x1f\x8b") else start
-    except zlib.error:
-        return b""
+    if path.name.endswith(_EVENTS):
+        return operations_of(read_events(path))
+    return operations_of(read_parquet(path) if path.suffix == ".parquet" else read_csv(path))

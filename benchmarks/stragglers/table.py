@@ -1,10 +1,9 @@
-"""Files that hold a timeline of operations: recognised, read as a table, and what one lacks in a sentence."""
+"""Files that hold a timeline of operations, read as a table, and what one lacks in a sentence."""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -14,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.common.bounded_read import BoundedReadError, open_regular
-from harness.common.errors import RequestError, TablesNeeded
+from harness.common.errors import RequestError
 from harness.common.printable import printable
 from harness.traces.errors import TraceError
 from harness.traces.kineto.framing import Blocks
-from harness.traces.operations.vocabulary import COLUMNS, FUSED, ROLES, TIMES, UNITS_NS, column_of, plain_operation
-from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import F64, I64
+from stragglers.vocabulary import COLUMNS, TIMES, UNITS_NS, column_of
 
 _MOST_NAMED = 20
 
@@ -144,91 +141,19 @@ def _number(value: object) -> float:
         return float("nan")
 
 
-TABLES = (".csv", ".csv.gz", ".parquet")
-EVENTS = (".json", ".json.gz")
-DELIMITERS = (",", ";", "\t")
-_PARQUET = b"PAR1"
-_FOOTER_BYTES = 1 << 20
-
-
-def is_timeline(path: Path, start: bytes) -> bool:
-    """Whether a file is a timeline of operations. start: its first bytes, unpacked."""
-    if path.name.endswith(EVENTS):
-        return _are_operations(start)
-    if path.name.endswith(".parquet"):
-        return _names_columns(path)
-    return path.name.endswith(TABLES) and _are_columns(heads_of(start))
-
-
-def heads_of(start: bytes) -> Sequence[str]:
-    """The names in the first line of a table of text that begins so; empty: it is no text."""
-    if b"\0" in start:
-        return []
-    text = start.split(b"\n", 1)[0].decode("utf-8-sig", "replace").rstrip("\r")
-    try:
-        return next(csv.reader([text], delimiter=delimiter_of(text)), [])
-    except csv.Error:
-        return []
-
-
-def delimiter_of(line: str) -> str:
-    """What stands between the names of a table's first line."""
-    return max(DELIMITERS, key=line.count)
-
-
-def _are_columns(heads: Iterable[str]) -> bool:
-    return not _missing([named[0] for head in heads if (named := column_of(head))])
-
-
-def _names_columns(path: Path) -> bool:
-    """Whether the end of a Parquet file names the columns that every timeline has; needs no library."""
-    try:
-        with open_regular(path) as file:
-            file.seek(max(0, file.seek(0, 2) - _FOOTER_BYTES))
-            footer = file.read(_FOOTER_BYTES)
-    except (OSError, BoundedReadError):
-        return False
-    names = re.findall(rb"[A-Za-z_]{2,24}", footer) if footer.endswith(_PARQUET) else []
-    return _are_columns(name.decode("ascii") for name in dict.fromkeys(names))
-
-
-_NAME = re.compile(rb'"name"\s*:\s*"([\w \-]{3,40})"')
-_OF_PROFILERS = re.compile(
-    rb'"(?:cpu_op|user_annotation|cuda_runtime|cuda_driver|kernel|gpu_memcpy|python_function|schemaVersion|'
-    rb'deviceProperties|ac2g|External id)"'
-)
-_OF_OPERATIONS = re.compile(
-    rb'"(?:step|iteration|iter|mb_id|micro_batch|mb|microbatch|model_chunk|seq_id|stage|pp_rank|dp_rank)"\s*:'
-)
-
-
-def is_of_profiler(start: bytes) -> bool:
-    """Whether a JSON text that begins so is a profiler's."""
-    return _OF_PROFILERS.search(start) is not None
-
-
-def _are_operations(start: bytes) -> bool:
-    """Whether a JSON text that begins so has operations as its events, and is not a profiler's. A name of one word,
-    such as `forward`, is one only beside a step, a micro-batch or a stage."""
-    if is_of_profiler(start):
-        return False
-    names = {plain_operation(found[1].decode("ascii", "replace")) for found in _NAME.finditer(start)}
-    known = [name for name in names if name in ROLES or name in FUSED]
-    return any("-" in name for name in known) or (bool(known) and bool(_OF_OPERATIONS.search(start)))
-
-
+_DELIMITERS = (",", ";", "\t")
 _MOST_TEXT_BYTES = 2 << 30
 _AT_ONCE = 100_000  # rows
 
 
-def read_csv(path: Path, progress: OnProgress = silent) -> Table:
+def read_csv(path: Path) -> Table:
     """A table whose first line names its columns.
 
     Raises:
         ColumnsError: a column is missing.
         TraceError: the file cannot be read, or is damaged.
     """
-    rows = _rows(path, progress)
+    rows = _rows(path)
     heads = next(rows, [])
     columns = columns_among(path, heads)
     last = max(position for position, _ in columns.values())
@@ -248,18 +173,18 @@ def read_csv(path: Path, progress: OnProgress = silent) -> Table:
     return table_of(path, list(index), np.array(operation, np.int64), numbers, units)
 
 
-def _rows(path: Path, progress: OnProgress) -> Iterator[list[str]]:
-    text = _text(path, progress)
+def _rows(path: Path) -> Iterator[list[str]]:
+    text = _text(path)
     first = text[: text.find("\n")] if "\n" in text else text
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(first))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(_DELIMITERS, key=first.count))
     try:
         yield from (row for row in reader if row)
     except csv.Error as error:
         raise TraceError(path, f"is damaged in line {reader.line_num}: {error}") from None
 
 
-def _text(path: Path, progress: OnProgress) -> str:
-    blocks, parts, size = Blocks(path, progress), [], 0
+def _text(path: Path) -> str:
+    blocks, parts, size = Blocks(path), [], 0
     for block in blocks:
         parts.append(block)
         size += len(block)
@@ -273,16 +198,15 @@ def _text(path: Path, progress: OnProgress) -> str:
     return text
 
 
-def read_parquet(path: Path, progress: OnProgress = silent) -> Table:
+def read_parquet(path: Path) -> Table:
     """The same from Parquet.
 
     Raises:
-        TablesNeeded: pyarrow is not installed.
         ColumnsError: a column is missing.
-        TraceError: the file cannot be read, or is damaged.
+        TraceError: pyarrow is not installed, or the file cannot be read.
     """
     if find_spec("pyarrow") is None:
-        raise TablesNeeded(str(path))
+        raise TraceError(path, "is read with pyarrow, which is not installed: `pip install pyarrow`")
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
@@ -298,7 +222,6 @@ def read_parquet(path: Path, progress: OnProgress = silent) -> Table:
     except (ArrowException, OSError, ValueError, MemoryError) as error:
         said = (str(error).splitlines() or ["it is damaged"])[0]
         raise TraceError(path, f"cannot be read as Parquet: {said}") from None
-    progress(1, 1)
     return table_of(path, names, operation, numbers, {n: columns[n][1] for n in TIMES if n in columns})
 
 
