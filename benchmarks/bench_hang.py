@@ -30,8 +30,8 @@ from typing import Any
 import psutil
 from hang_kinds import DEATHS, HANGS, OF_EXERCISES, SLOW, line_of, line_of_fault, lines_of
 
-from harness.live.dead import first_death
-from harness.live.hang import read_hang
+from harness.heartbeats.dead import first_death
+from harness.heartbeats.hang import read_hang
 from harness.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from harness.cli.command_line import declared, read_line
 from harness.cli.launch.launch import request_of
 from harness.experiment.model import find_model
 from harness.launch.submit import prepare
-from harness.study.plan.memory import Workload, of_stage, peak_memory, workload_of
+from harness.plan.memory import Workload, of_stage, peak_memory, workload_of
 from harness.theory.flops import flops_per_token
 from harness.theory.peak import Peak, of_transformers
 

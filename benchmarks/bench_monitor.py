@@ -10,6 +10,7 @@ absolute times do not.
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.monitor.processes import ProcessSource, ProcessTree
+from harness.monitor.processes import ProcessSource, ProcessTree, find_processes
 from harness.monitor.record import SampleFile
 
 LIMIT_PERCENT = 1.0
@@ -74,7 +75,7 @@ def per_call_ms(call: Callable[[], object]) -> float:
 
 def measure_ours(folder: Path) -> list[float]:
     """CPU milliseconds per sample with SIZES samples in the file."""
-    source = ProcessSource(ProcessTree([psutil.Process()], with_roots=False), None)
+    source = ProcessSource(ProcessTree(find_processes([os.getpid()]), with_roots=False), None)
     samples = SampleFile(folder / "samples.csv", source.columns)
     costs, count = [], 0
 

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from pace_runs import TRAINING, Run, drawn_run, machine_ratio, made
 from pace_series import PHASES, Planted, drawn_noise, simulated
 
+from harness.analysis.pace import WAITING, Change, changes, own_parts
 from harness.analysis.summary import PaceChange
-from harness.live.pace import WAITING, Change, changes, own_parts
 
 SIZES = (0.08, 0.1, 0.15, 0.2, 0.3, 0.6)
 LENGTHS, RANKS = (150, 300, 1000), (1, 2, 4, 8)

@@ -188,7 +188,7 @@ def _arms(pair: Runs) -> Sequence[tuple[str | None, tuple[str, ...]]]:
 
 
 def _verified(case: Case, before: Sequence[Found], after: Sequence[Found]) -> Verified | None:
-    """As harness/study/predictions.py does it, means of all turns. None: no such what-if, or too small a fault."""
+    """As harness/explain/predictions.py does it, means of all turns. None: no such what-if, or too small a fault."""
     every = [found["what_ifs"].get(what_if_of(case)) for found in before]
     predicted = [told for told in every if told is not None]
     if len(predicted) < len(every) or (case.fault and mean(_share(case, found) for found in before) < LARGE):

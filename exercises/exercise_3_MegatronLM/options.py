@@ -12,8 +12,8 @@ from exercises.utils.arguments import TrainingArguments, parse_arguments, positi
 from harness.common.errors import RequestError
 from harness.common.faults import Setup
 from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits, model_misfits, usual_global_batch
-from harness.common.metrics_lines import PRE_TRAINING
 from harness.common.model_config import ModelConfig
+from harness.common.profile_window import PRE_TRAINING
 
 
 @dataclass(frozen=True)

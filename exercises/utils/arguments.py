@@ -18,9 +18,9 @@ from exercises.utils.faults import settings, startup
 from exercises.utils.faults.settings import fault, mystery_faults, refuse_misfits
 from harness.common.errors import RequestError
 from harness.common.faults import Fault, Setup
-from harness.common.metrics_lines import FINE_TUNING, ProfileWindow, as_recorded
 from harness.common.model_config import Precision
 from harness.common.module_ranges import module_depth
+from harness.common.profile_window import FINE_TUNING, ProfileWindow, as_recorded
 from harness.observe import heartbeat
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.metrics import rank_of_process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -14,8 +13,6 @@ from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from harness.experiment.options import Option
 
 RUN = "run"
@@ -181,18 +178,3 @@ def _is_flag(word: str, flags: Mapping[str, Declared]) -> bool:
 
 def _is_value(word: str) -> bool:
     return not word.startswith("-") or re.fullmatch(r"-[0-9.]+", word) is not None
-
-
-NARROWEST = 40  # no sentence is easy to read in less
-
-
-def columns(without_terminal: int, narrowest: int = NARROWEST) -> int:
-    """Characters of a line: the terminal's or COLUMNS, from `narrowest` on; `without_terminal` for a file or a pipe."""
-    return max(shutil.get_terminal_size((without_terminal, 0)).columns, narrowest)
-
-
-def show(text: str | Text) -> None:
-    """Print it: with its colours and links on a terminal that has them, without any with NO_COLOR or in a pipe."""
-    from rich.console import Console
-
-    Console(highlight=False, markup=False, emoji=False, soft_wrap=True).print(text, end="")

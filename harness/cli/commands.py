@@ -22,8 +22,7 @@ class LeftOut(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A command. function: module:name, imported when it runs; the folder of its module is the command's group. help:
-    its line among all commands.
+    """A command. function: module:name, imported when it runs. help: its line among all commands.
 
     exits, examples, docs: as in a `Page`, of a command whose function Typer reads; the others write their page.
     """
@@ -39,11 +38,14 @@ class Entry(NamedTuple):
 
     @property
     def group(self) -> str:
-        return self.function.split(".")[2]
+        """The title below which `help` lists it."""
+        folder = self.function.split(".")[2]
+        return next(title for title, folders in GROUPS.items() if folder in folders)
 
 
 OfWords = partial(Entry, launches=True, reads_arguments=True)  # its function reads a launch among its words
-GROUPS = {"launch": "Launch", "watch": "Watch", "read": "Read", "study": "Study"}
+# The titles of `help`, with the folders of harness/cli whose commands are below each.
+GROUPS = {"Launch": ("launch", "doctor"), "Watch": ("watch", "live"), "Read": ("read", "export"), "Study": ("study",)}
 
 COMMANDS = {
     "run": OfWords("harness.cli.launch.run:run", "launch your own training, run -- train.py; run RUN: a run again"),
@@ -52,7 +54,7 @@ COMMANDS = {
         "one word before your own command, in the job that you have",
         reads_arguments=True,
     ),
-    "doctor": OfWords("harness.cli.launch.doctor:doctor", "check this machine and the site before a course"),
+    "doctor": OfWords("harness.cli.doctor.doctor:doctor", "check this machine and the site before a course"),
     "sites": Entry(
         "harness.cli.launch.sites:sites",
         "the known sites; sites NAME: one in full",
@@ -69,7 +71,7 @@ COMMANDS = {
         ],
     ),
     "watch": Entry(
-        "harness.cli.watch.watch:watch",
+        "harness.cli.live.watch:watch",
         "one live screen: progress, slow ranks, what is stuck",
         exits=[("0", "done, or quit"), ("1", "a watched run did not complete"), ("2", "wrong request")],
         examples=[
@@ -141,7 +143,7 @@ COMMANDS = {
         ],
     ),
     "export": Entry(
-        "harness.cli.read.export:export", "a Paraver or Perfetto trace, tables, plots", reads_arguments=True
+        "harness.cli.export.export:export", "a Paraver or Perfetto trace, tables, plots", reads_arguments=True
     ),
     "lesson": OfWords("harness.cli.study.lesson:lesson", "a question and its two runs; mystery: find a hidden cause"),
     "check": Entry(

@@ -74,9 +74,9 @@ def commands_page() -> str:
     """All commands, by what a user does."""
     left = max(map(len, COMMANDS))
     groups = []
-    for group, title in GROUPS.items():
-        rows = [(f"{name:<{left}}", entry.help) for name, entry in COMMANDS.items() if entry.group == group]
-        groups.append("\n".join(section(title, rows)))
+    for title in GROUPS:
+        rows = [(f"{name:<{left}}", entry.help) for name, entry in COMMANDS.items() if entry.group == title]
+        groups += ["\n".join(section(title, rows))] if rows else []
     first = f"Usage: {PROGRAM} COMMAND [RUN] [FLAGS]\n       {PROGRAM} help COMMAND: the page of one command"
     last = (
         "RUN: a job id, a name, a path, or `last`.\n"

@@ -17,6 +17,7 @@ from harness.cli.commands import COMMANDS, run_command
 from harness.cli.help import asked_page, refuse_mistyped
 from harness.cli.launch.observe import become_command, is_prefix
 from harness.cli.removed import refuse_removed
+from harness.cli.rooms import lacking_room, lacking_sentence
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
@@ -95,6 +96,11 @@ def _with_errors_printed(argv: list[str]) -> int:
             if line.strip():  # an indented line is a command to paste
                 print(line if line.startswith("  ") else f"{PROGRAM}: {line}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (room := lacking_room(error)) is None:
+            raise
+        print(f"{PROGRAM}: {printable(argv[0])}: {lacking_sentence(room)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return 130

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from textwrap import wrap
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from harness.cli.command_line import columns
+from harness.cli.terminal import columns
 from harness.common.paths import COMMAND, PROGRAM, shown_file
 
 WIDTH = 100
@@ -131,3 +131,9 @@ def _shown(default: object) -> str | None:
 
 def _with_default(text: str, default: str | None) -> str:
     return text if default is None else f"{text} [{default}]"
+
+
+def markdown_table(heads: str, rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table. heads: those of the columns, with `|` between them."""
+    columns = heads.count("|") + 1
+    return "\n".join([f"| {heads} |", "|---" * columns + "|", *(f"| {' | '.join(map(str, row))} |" for row in rows)])

@@ -9,8 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -21,6 +20,8 @@ from harness.cli.command_line import declared, read_launch
 from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
 from harness.cli.methods import EXAMPLE, cells, methods
+from harness.cli.page import markdown_table
+from harness.cli.rooms import LESSON_TABLES, of_room
 from harness.common.faults import FAULTS
 from harness.common.paths import CONFIGS, ROOT
 from harness.experiment.parse import build_experiment
@@ -33,74 +34,13 @@ from harness.replay.attribute.what_ifs import WHAT_IFS
 from harness.report.tables import catalogue
 from harness.report.words import GROUPS, Group, Word, load_words
 from harness.site.site import load_site
-from harness.study.lessons import Lesson, lesson_names, load_lesson, shell_command, slide_of
-
-
-def _table(heads: str, rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table. heads: those of the columns, with `|` between them."""
-    columns = heads.count("|") + 1
-    return "\n".join([f"| {heads} |", "|---" * columns + "|", *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
 def kinds() -> str:
-    return _table(
+    return markdown_table(
         "fault | exercise | on | what happens",
         ((f"`{kind.name}`", *where(kind), kind.meaning) for kind in FAULTS.values()),
     )
-
-
-def needs() -> str:
-    """A row per lesson: what it asks, whether a CPU can show it, and the GPUs and nodes that it needs."""
-    return _table(
-        "lesson | subject | a CPU can show it | GPUs | nodes",
-        (
-            (one.name, one.title, shown_on_cpu(one), one.gpus, max(one.a.nodes, one.b.nodes))
-            for one in map(load_lesson, lesson_names())
-        ),
-    )
-
-
-def shown_on_cpu(lesson: Lesson) -> str:
-    asked = {relation.needs for relation in lesson.here(cpu=True).relations}
-    if lesson.needs_gpus:
-        return "no"
-    if "gpu" in asked:
-        return "in part"
-    return "with two nodes" if "network" in asked else "yes"
-
-
-def _runs(number: int, cpu: bool) -> str:
-    """The commands of an exercise's lessons, each command once, and the run to compare it with."""
-    listed: dict[str, str] = {}
-    rows = []
-    for lesson in (load_lesson(name) for name in lesson_names() if name.startswith(str(number))):
-        if cpu and lesson.on_cpu.a is None:
-            continue  # the runs are those of GPUs
-        for task, command, other in _new(lesson, cpu, listed):
-            rows.append((task, f"`{command}`", other))
-    return _table("task | command | compare with", rows)
-
-
-def _new(lesson: Lesson, cpu: bool, listed: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Task, command and run to compare with, of the runs that no earlier lesson has; adds them to `listed`."""
-    name, pair = lesson.name, lesson.commands(cpu)
-    plain = shell_command(type(pair.a)()) or ""
-    commands = [(None if cpu else slide_of(arm)) or shell_command(arm) or "" for arm in (pair.a, pair.b)]
-    if plain in commands and plain not in listed:
-        listed[plain] = name[0]
-        yield name[0], plain, ""
-    new = [command for command in commands if command not in listed]
-    labels = [f"{name}, run {i}" for i in (1, 2)] if len(new) > 1 else [name]
-    before = [listed[command] for command in commands if command in listed]
-    for label, command in zip(labels, new, strict=True):
-        listed[command] = label
-        yield label, command, before[0] if before else ""
-        before.append(label)
-
-
-RUNS: dict[str, Callable[[], str]] = {
-    f"{number}{end}": partial(_runs, number, cpu=bool(end)) for number in (1, 2, 3) for end in ("", "-cpu")
-}
 
 
 _LONG = 140  # characters of a text that defines something; shorter ones are in `slurm.sh help numbers TABLE`
@@ -130,7 +70,7 @@ def names() -> str:
     labels = catalogue.labels()
     declared: tuple[Metric | OfKind, ...] = (*METRICS, *OF_KIND, *catalogue.table_metrics())
     rows = ((f"`{each.name}`", labels.get(each.name, "–").strip(), each.meaning) for each in declared)
-    return _table("name | line of `compare` | meaning", rows)
+    return markdown_table("name | line of `compare` | meaning", rows)
 
 
 def causes() -> str:
@@ -141,7 +81,7 @@ def causes() -> str:
         changes = [f"`{one.name}`" for one in WHAT_IFS if f"{one.name}-".startswith(f"no-{name}-")]
         idle = [cause for cause, one in OF_IDLE_TIME.items() if one is entry.cause]
         rows.append((entry.label, f"`{name}`", fault, ", ".join(changes), ", ".join(idle)))
-    return _table("cause | in JSON | fault | change | of idle time", rows)
+    return markdown_table("cause | in JSON | fault | change | of idle time", rows)
 
 
 def glossary() -> str:
@@ -153,9 +93,9 @@ def _glossary(group: Group) -> str:
     rows = [(word, word.meaning + (f" [More]({word.link})." if word.link else "")) for word in words]
     named = [(", ".join([f"**{word.word}**", *_more_spellings(word)]), meaning) for word, meaning in rows]
     if group != "Collectives":
-        return _table("word | meaning", named)
+        return markdown_table("word | meaning", named)
     drawn = ((*row, _picture(word)) for row, (word, _) in zip(named, rows, strict=True))
-    return _table("word | meaning | 4 ranks, before and after", drawn)
+    return markdown_table("word | meaning | 4 ranks, before and after", drawn)
 
 
 def _more_spellings(word: Word) -> list[str]:
@@ -171,7 +111,7 @@ def _picture(word: Word) -> str:
 
 def method_table() -> str:
     heads = "method | sharded | forward | backward | optimizer step | state of a rank"
-    return f"{EXAMPLE}:\n\n{_table(heads, map(cells, methods()))}"
+    return f"{EXAMPLE}:\n\n{markdown_table(heads, map(cells, methods()))}"
 
 
 _FILES = (".py", ".sif")
@@ -226,7 +166,7 @@ def slide() -> str:
     ours, differ = our_options(), [row for row in slides_options() if row.why != SlidesOption().why]
     rows = [(row.slide, "` `".join(text for name in row.ours for text in ours[name]), row.why) for row in differ]
     cells = ((*(f"`{text}`" if text else "–" for text in both), why) for *both, why in rows)
-    return _table("slide | ours | what differs, and why", cells)
+    return markdown_table("slide | ours | what differs, and why", cells)
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -236,9 +176,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "methods": method_table,
     "summary": sections,
     "metric-names": names,
-    "lesson-needs": needs,
     "slide-and-script": slide,
-    **{f"lessons-{number}": runs for number, runs in RUNS.items()},
+    **(of_room(LESSON_TABLES) or {}),
 }
 _WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -249,7 +188,12 @@ def documents() -> list[Path]:
 
 
 def renewed(text: str) -> str:
-    return _WRITTEN.sub(lambda part: f"{part[1]}{part[2]}\n{PARTS[part[1]]()}\n\n", text)
+    """The document with its parts written anew; a part of a room that is not here stays."""
+    return _WRITTEN.sub(_renewed_part, text)
+
+
+def _renewed_part(part: re.Match[str]) -> str:
+    return f"{part[1]}{part[2]}\n{PARTS[part[1]]()}\n\n" if part[1] in PARTS else part[0]
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ STEPS_PER_E = 64 * 64 / math.log(1e10)  # 1 µs to 10,000 s in 4,096 steps of 0.
 
 
 def encode(microseconds: list[float]) -> str:
-    """Durations as two characters each, to 0.3 %; harness/live/model.py decodes them.
+    """Durations as two characters each, to 0.3 %; harness/heartbeats/model.py decodes them.
 
     >>> encode([1, 1000, 250_000])
     '00jdyz'

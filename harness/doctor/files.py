@@ -14,9 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from harness.common.bounded_read import BoundedReadError, Walk, open_regular, why_unread
+from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
 from harness.common.format import amount
 from harness.common.paths import COMMAND
+from harness.common.walk import Walk
 from harness.doctor.surroundings import Place, Result, Surroundings, ok, problem, unseen, warning
 from harness.launch.argv import Word, from_site, read_here, shown
 from harness.launch.backends.slurm import SBATCH_VARIABLES

@@ -22,7 +22,7 @@ from harness.doctor.surroundings import CheckLine, Course, Level, Surroundings, 
 from harness.experiment.own import Own
 from harness.launch.backends.slurm import POLL_S, options_of
 from harness.launch.job import Job
-from harness.launch.submit import render_template
+from harness.launch.render import render_template
 from harness.run import disk_error, runs_root, write_atomically
 from harness.site.site import Site, override
 from harness.site.slurm_commands import JobId, in_queue, sbatch, scancel, squeue

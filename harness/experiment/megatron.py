@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from harness.common.faults import Setup
 from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
-from harness.common.metrics_lines import PRE_TRAINING
+from harness.common.profile_window import PRE_TRAINING
 from harness.experiment.base import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Count, CountOrZero, Fields, MeasuredRun
 from harness.experiment.options import BATCH, Broken, value
 from harness.experiment.training import PRECISIONS, MixedPrecision, Training

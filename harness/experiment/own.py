@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.common.metrics_lines import ProfileWindow
 from harness.common.paths import PROGRAM
+from harness.common.profile_window import ProfileWindow
 from harness.experiment.base import Count, CountOrZero
 from harness.experiment.options import Broken, setting, tags_of, value
 from harness.experiment.training import Profiled

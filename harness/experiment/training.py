@@ -10,10 +10,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harness.common.errors import RequestError, nearest
 from harness.common.faults import Setup, misfits, parse_fault
-from harness.common.metrics_lines import FINE_TUNING, ProfileWindow
 from harness.common.model_config import Precision
 from harness.common.module_ranges import LAYERS, module_depth
 from harness.common.paths import PROGRAM
+from harness.common.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment.base import MOST, Count, CountOrZero, Experiment
 from harness.experiment.options import BATCH, FAULT, VALUE, Broken, Flag, for_nsys, options_of, switch, value
 

@@ -30,16 +30,17 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
+from harness.common import processes
 from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
 from harness.common.programs import shell_status
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.common.shell_words import option_lines
+from harness.launch import leftovers
 from harness.launch.argv import OF_NODE
 from harness.launch.profilers import below_nsys
 from harness.launch.profilers.nsys import import_reports, options_of_start, prepare, program_of, without_whole_node
 from harness.launch.profilers.record import output_of, session_of
-from harness.live import leftovers, processes
 
 PART, THEN = "::", ":then:"
 OTHER_RUNTIME = {"apptainer": "singularity", "singularity": "apptainer"}
@@ -336,7 +337,7 @@ class Monitor:
 
     def _watch(self) -> None:
         node, asked = self._node, self._node.asked
-        argv = [sys.executable, "-m", "harness.live.node", f"--run={node.run}", f"--node={node.number}"]
+        argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={node.run}", f"--node={node.number}"]
         argv += [f"--name={node.watched}", f"--below={os.getpid()}", f"--hz={asked.hz}", f"--on-hang={asked.on_hang}"]
         for what in ("started again once", "not started again: samples are missing from now on"):
             if self._over or node.stopped:

@@ -21,13 +21,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from harness.common import job_folder
+from harness.common import job_folder, processes
 from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
 from harness.common.job_folder import Joined, Request
 from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
-from harness.live import processes
 
 OBSERVER = ROOT / "harness/observe/site"
 OTHERS_S = 60.0  # for what is left of the training on this node and on others, after the command ended well
@@ -178,7 +177,7 @@ class Observed:
         name = f"{host}-{joined.node}" if joined.node else host
         (joined.path / "gpus-monitor" / name).mkdir(parents=True, exist_ok=True)
         self._write_node(None)
-        argv = [sys.executable, "-m", "harness.live.node", f"--run={joined.path}", f"--node={joined.node}"]
+        argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={joined.path}", f"--node={joined.node}"]
         argv += [f"--name={name}", f"--below={_above_all()}", f"--on-hang={self._request.on_hang}"]
         self._monitor = subprocess.Popen(
             argv,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import sys
 import time
-from pathlib import Path
 from typing import NamedTuple
 
+from harness.common import processes
 from harness.common.programs import usable_cores
 from harness.launch.job import Job
 
-STAT = Path("/proc/stat")
 LEAST_S = 0.5  # over which cores are sampled
 DISTURBS = 0.2  # of the cores; of a whole run a report doubts from a tenth on, and this is a second of it
 PATIENCE_S = 5.0
@@ -31,12 +29,10 @@ class CoreTicks(NamedTuple):
     @classmethod
     def now(cls) -> CoreTicks | None:
         """None: this machine does not count them."""
-        try:
-            lines = re.findall(r"^cpu(\d+) (.+)$", STAT.read_text(), re.MULTILINE)
-        except OSError:
+        ticks = processes.core_ticks()
+        if not ticks:
             return None
-        mine = os.sched_getaffinity(0)
-        cores = [list(map(int, ticks.split()[:8])) for number, ticks in lines if int(number) in mine]
+        cores = [ticks[name] for core in os.sched_getaffinity(0) if (name := f"cpu{core}") in ticks]
         not_busy = sum(core[at] for core in cores for at in (*_IDLE, _STOLEN))
         every = sum(map(sum, cores))
         return cls(every, every - not_busy, sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK"))

@@ -37,13 +37,14 @@ except ImportError as problem:
     sys.exit(f"{os.environ.get('HARNESS_PYTHON')} {WRONG}: name one in the site's job_python")
 assert pydantic and yaml
 
+from harness.common import processes
 from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError, WorkError
 from harness.common.paths import COMMAND, ROOT
 from harness.common.programs import shell_status
 from harness.common.scrub_environment import of_outer_launch
-from harness.live import processes
-from harness.live.ended import (
+from harness.run import SUBMITTED, Run
+from harness.run.ended import (
     STOPPED,
     first_exits,
     not_injected,
@@ -52,7 +53,6 @@ from harness.live.ended import (
     why_nothing_was_recorded,
     with_first_exits,
 )
-from harness.run import SUBMITTED, Run
 from harness.run.record import NodeStatus, State, Status
 from harness.site.slurm_commands import LEAKING, ORDER_S, ask, squeue_all
 
@@ -273,7 +273,7 @@ def into_log(folder: Path) -> None:
 def started_by_hand(script: Path) -> None:
     """Make a run of a script that slurm.sh did not start, and become the program of that run. Raises HarnessError: the
     script's last line is no request, or the run cannot be written."""
-    from harness.launch.submit import run_of_script
+    from harness.launch.by_hand import run_of_script
 
     run = run_of_script(script, Path(os.environ["RUN_DIR"]), os.environ["JOB_ID"])
     os.environ.update(HARNESS_JOB_ID=run.job_id, JOB_ID=run.job_id, RUN_DIR=str(run.path))

@@ -1,1 +1,1 @@
-"""A run while it runs, from the heartbeats of its nodes: how far it is, what is slow since when, stuck or dead."""
+"""The screens of `watch`: a run while it runs, and what is to be said of it now. Only the command imports this room."""

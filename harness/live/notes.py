@@ -4,130 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from harness.common.bounded_read import BoundedReadError
-from harness.common.format import duration, percent
+from harness.analysis.pace import changes
+from harness.analysis.pace_evidence import evidence
+from harness.analysis.slowest_rank import slowest
+from harness.common.format import percent
 from harness.common.heartbeats import LEAST_S, PERIOD_S
 from harness.common.mystery import hides
 from harness.common.paths import PROGRAM
-from harness.common.slurm_notation import clock_text
-from harness.live.dead import ends_of_ranks, first_death
-from harness.live.hang import read_hang
-from harness.live.lines import LossLine, both_ends, node_files
-from harness.live.model import BEATS, NS, History, Live, Rank
-from harness.live.node_file import Silent, who_is_silent
-from harness.live.pace import changes
-from harness.live.pace_words import change_sentence, evidence, returns, slowest, slowest_sentence, worth_telling
-from harness.live.text import how_many, ranks_named, span
+from harness.common.text import how_many, ranks_named, span
+from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
+from harness.heartbeats.bad_loss import earliest
+from harness.heartbeats.dead import ends_of_ranks, first_death
+from harness.heartbeats.hang import read_hang
+from harness.heartbeats.model import BEATS, Live, aligned
+from harness.heartbeats.silent_nodes import Silent, who_is_silent
+from harness.heartbeats.time_limit import Note, time_limit
 from harness.run.mystery import is_hidden
-
-
-class BadLoss(NamedTuple):
-    """The first step with a loss that is not finite, and the ranks that had one in it."""
-
-    step: int
-    ranks: tuple[int, ...]
-    loss: str
-    weights_were_finite: bool | None
-
-    @property
-    def sentence(self) -> str:
-        """What is known, and what it means."""
-        name = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity"}.get(self.loss, self.loss)
-        said = f"the loss is {name} since step {self.step} on {ranks_named(self.ranks)}"
-        if self.weights_were_finite is None:
-            return f"{said}; whether the weights were before it cannot be known from this"
-        if self.weights_were_finite:
-            return f"{said}: the weights were finite, so look at the batch and the forward pass of that step"
-        return f"{said}: the weights were not finite before it, so gradients of an earlier step were not"
-
-
-def first_bad_loss(run: Path) -> BadLoss | None:
-    """The first of all ranks; None: every loss that is known is finite."""
-    found = []
-    for path in node_files(run):
-        with suppress(OSError, BoundedReadError):
-            found += [line for line in both_ends(path) if isinstance(line, LossLine)]
-    return earliest(found)
-
-
-def earliest(lines: Iterable[LossLine]) -> BadLoss | None:
-    """Of those of all nodes."""
-    known = sorted(lines, key=lambda line: (line.step, line.rank))
-    if not known:
-        return None
-    first = [line for line in known if line.step == known[0].step]
-    weights = [line.weights for line in first if line.weights is not None]
-    return BadLoss(known[0].step, tuple(line.rank for line in first), known[0].loss, all(weights) if weights else None)
-
-
-Matrix = npt.NDArray[np.float64]
-PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
-
-
-class Aligned(NamedTuple):
-    """ranks: their numbers, one for each row. first: the number of the first column's step. us, own_us: microseconds of
-    a step, in all and without waiting for other ranks; NaN: not known."""
-
-    ranks: tuple[int, ...]
-    first: int
-    us: Matrix
-    own_us: Matrix
-
-
-def aligned(ranks: Sequence[Rank], most: int = PACE_STEPS) -> Aligned | None:
-    """The last `most` steps of these ranks; None: no step is known. A mean of several steps stands for each of them."""
-    known = [rank for rank in ranks if len(rank.history)]
-    if not known:
-        return None
-    last = max(int(rank.history.steps[-1]) for rank in known)
-    first = max(0, last - most + 1)
-    us, own_us = (np.full((len(known), last - first + 1), np.nan) for _ in range(2))
-    for row, rank in enumerate(known):
-        entries, columns = _columns(rank.history, first, last)
-        us[row, columns] = rank.history.us[entries]
-        own_us[row, columns] = rank.history.own_us[entries]
-    return Aligned(tuple(rank.rank for rank in known), first, us, own_us)
-
-
-def _columns(history: History, first: int, last: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-    """Entries, each as often as it has steps in these columns, and the columns."""
-    steps = history.steps
-    back = np.flatnonzero(np.diff(steps) <= 0)  # steps were counted anew
-    begins = int(back[-1]) + 1 if len(back) else 0
-    begins = max(begins, int(np.searchsorted(steps[begins:], first, "right")) + begins - 1)
-    widths = np.diff(steps[begins:])
-    usual = int(np.median(widths)) if len(widths) else 1
-    counts = np.append(np.minimum(widths, max(1, usual)), max(1, usual))  # a wider gap was not recorded
-    entries = np.repeat(np.arange(begins, len(steps)), counts)
-    inside = np.arange(len(entries)) - np.repeat(np.cumsum(counts) - counts, counts)
-    columns = steps[entries] + inside - first
-    there = (columns >= 0) & (columns <= last - first)
-    return entries[there], columns[there]
-
 
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
 MOST_LINES = 8  # of ranks, as evidence
-LIMIT_FACTOR = 1.05  # of the time that a run needs: the next one may be slower
-LIMIT_S = 300  # a time limit is a multiple of it
 DATA_SHARE = 0.15  # of the beats, in which ranks wait for data
-
-
-class Note(NamedTuple):
-    """A finding. kind: a word for scripts. sentence: what is so. evidence: what was seen. command: what to do next."""
-
-    kind: str
-    ranks: tuple[int, ...]
-    sentence: str
-    evidence: str
-    command: str
 
 
 def notes(live: Live) -> list[Note]:
@@ -243,37 +143,6 @@ def pace(live: Live) -> Iterator[Note]:
         sentence = slowest_sentence(apart._replace(rank=ranks[0]) if ranks else apart, step, 1e3)
         chance = f"of ranks that are alike, one is the slowest as often with a probability of {apart.chance:.1g}"
         yield Note("slowest", ranks, sentence, chance if ranks else "", command)
-
-
-def time_limit(live: Live) -> Iterator[Note]:
-    """The time limit, or the request to end that comes before it, comes before the last step."""
-    progress = live.progress()
-    if live.deadline_ns is None or progress.remaining_s is None or not progress.remaining_s:
-        return
-    warning_s = float(live.warning_s)
-    if live.began_ns is not None:
-        warning_s = min(warning_s, (live.deadline_ns - live.began_ns) / NS / 4)
-    left_s = (live.deadline_ns - live.now_ns) / NS - warning_s
-    if progress.remaining_s > left_s >= 0:
-        steps, enough = (progress.steps or 0) - (progress.step or 0), _long_enough(live, progress.remaining_s)
-        asked = f"; the run is asked to end {span(warning_s)} before its limit" if warning_s else ""
-        yield Note(
-            "limit",
-            (),
-            f"The time limit ends the run before its last step: {span(left_s)} are left, and it needs "
-            f"{span(progress.remaining_s)}{f'; {enough} is long enough' if enough else ''}.",
-            f"{steps:,} steps of {duration(progress.step_ns)} are left{asked}",
-            f"start the next run with {enough or 'a longer --time'}",
-        )
-
-
-def _long_enough(live: Live, remaining_s: float) -> str:
-    """A time limit in which the run ends by itself, as --time HH:MM:SS; empty: nobody knows when it began."""
-    if live.began_ns is None:
-        return ""
-    needed_s = LIMIT_FACTOR * ((live.now_ns - live.began_ns) / NS + remaining_s)
-    limit_s = min(needed_s + live.warning_s, needed_s * 4 / 3)
-    return f"--time {clock_text(math.ceil(limit_s / LIMIT_S) * LIMIT_S)}"
 
 
 def waits_for_data(live: Live) -> Iterator[Note]:

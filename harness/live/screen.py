@@ -13,9 +13,9 @@ from rich.text import Text
 
 from harness.common.format import amount, cut, duration, percent
 from harness.common.printable import printable
-from harness.live.model import NS, Live, Progress, Rank
-from harness.live.notes import Note
-from harness.live.text import clock, how_many, span, sparkline
+from harness.common.text import clock, how_many, span, sparkline
+from harness.heartbeats.model import NS, Live, Progress, Rank
+from harness.heartbeats.time_limit import Note
 from harness.live.view import View
 
 _STALE = "bright_black"

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from harness.common.format import cut, duration
 from harness.common.printable import printable
+from harness.common.text import clock, how_many, span
 from harness.live.screen import Page, Shown, safe
-from harness.live.text import clock, how_many, span
 from harness.live.view import View
 
 _STATES = {"running": "green", "completed": "dim", "queued": "yellow", "unknown": "yellow"}

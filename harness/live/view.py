@@ -8,50 +8,17 @@ from typing import Any, NamedTuple
 
 from harness.common.bounded_read import parse_json, read_end
 from harness.common.errors import WorkError
-from harness.common.format import ordinal
 from harness.common.metrics_lines import metrics_file
-from harness.live.model import NS, Live, Progress
-from harness.live.notes import Note, notes
-from harness.live.read import Reader
-from harness.live.text import span
+from harness.common.text import span
+from harness.heartbeats.model import NS, Live, Progress
+from harness.heartbeats.read import Reader
+from harness.heartbeats.time_limit import Note
+from harness.live.notes import notes
 from harness.run import Run
-from harness.run.record import FINAL, State
+from harness.run.state import RunState
 
 _METRICS_BYTES = 64 << 10  # of a file's end, for its last step
 _YOUNG_S = 20.0  # a run that has just begun has no heartbeats yet
-
-
-class RunState(NamedTuple):
-    """What the scheduler and the run itself say. why: a sentence, or the reason of the queue. starts_ns: when it is
-    expected to begin, of a run that waits; deadline_ns: when its time limit ends it. queue_place: of a run that waits
-    for its turn, its place from 1 among the queue_length jobs of its partition that do. None, empty: not known.
-    suspended: its processes do not run for a while."""
-
-    state: State = "unknown"
-    why: str = ""
-    starts_ns: int | None = None
-    began_ns: int | None = None
-    deadline_ns: int | None = None
-    partition: str = ""
-    queue_place: int | None = None
-    queue_length: int | None = None
-    suspended: bool = False
-
-    @property
-    def final(self) -> bool:
-        return self.state in FINAL
-
-    @property
-    def short_place(self) -> str:
-        """Its place in the queue, as "7th of 23"; empty: not known."""
-        if self.queue_place is None or self.queue_length is None:
-            return ""
-        return f"{ordinal(self.queue_place)} of {self.queue_length:,}"
-
-    @property
-    def place(self) -> str:
-        """The same with the queue's name, as "7th of 23 in the queue of partition boost"."""
-        return f"{self.short_place} in the queue of partition {self.partition}" if self.short_place else ""
 
 
 class LastStep(NamedTuple):

@@ -23,11 +23,12 @@ from typing import Any, NamedTuple, TextIO
 
 from harness.common.bounded_read import read_end
 from harness.common.printable import printable, unguarded
-from harness.live.node_file import SILENT_S
+from harness.heartbeats.silent_nodes import SILENT_S
 from harness.live.screen import Shown, as_json, as_line, screen
 from harness.live.several import several
-from harness.live.view import RunState, View, Watched
+from harness.live.view import View, Watched
 from harness.run import Run
+from harness.run.state import RunState
 
 Look = Callable[[Sequence[Run]], list[RunState]]
 GRACE_S = 60.0  # so long, a run of which nobody knows the state may still go on

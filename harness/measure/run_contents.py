@@ -35,14 +35,14 @@ from harness.common.printable import printable_value
 from harness.common.submission import edit_of
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
-from harness.live.ended import not_injected, why_it_ended
-from harness.live.read import stuck_to_its_end
+from harness.heartbeats.read import stuck_to_its_end
 from harness.measure.job_time import read_job_time
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training
 from harness.measure.step_times import StepTimes, pace_of
 from harness.run import TRACE_FOLDERS, Run, without_secrets
+from harness.run.ended import not_injected, why_it_ended
 from harness.site.site import Site
 from harness.theory.devices import peak_flops_per_s
 

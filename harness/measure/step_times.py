@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.pace import OWN, WAITING, Change, changes, own_parts
+from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase
 from harness.analysis.process.phases import TIMED, Phase
+from harness.analysis.slowest_rank import FEWEST, slowest
 from harness.analysis.summary import PaceChange, SlowestRank
-from harness.live.pace import OWN, WAITING, Change, changes, own_parts
-from harness.live.pace_words import CORE_WAIT, FEWEST, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase, slowest
 
 F64 = NDArray[np.float64]
 _FIELDS = ("step_ns", *(f"{part}_ns" for part in TIMED), "core_wait_ns", "page_faults", "peak_memory_bytes", "own_ns")

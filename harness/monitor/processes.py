@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import psutil
-
+from harness.common import processes
+from harness.common.processes import Process
 from harness.common.programs import usable_cores
 from harness.monitor.source import MonitorError, SampleValue, boot_id
 
@@ -29,10 +29,10 @@ class PssMeter:
     """Sums the PSS of processes, with a bounded cost at each call."""
 
     def __init__(self) -> None:
-        self._offsets: dict[psutil.Process, float] = {}  # last read PSS less the estimate of that moment
+        self._offsets: dict[Process, float] = {}  # last read PSS less the estimate of that moment
         self._next_s = 0.0
 
-    def sum_bytes(self, resident: Mapping[psutil.Process, tuple[int, int]]) -> int:
+    def sum_bytes(self, resident: Mapping[Process, tuple[int, int]]) -> int:
         """Bytes of these processes together. resident: RSS and, of it, pages of files and of shared memory, bytes."""
         # Without its PSS, a process's part of what it may share is taken as if it shared that with all others.
         estimates = {each: rss - shared + shared / len(resident) for each, (rss, shared) in resident.items()}
@@ -46,7 +46,7 @@ class PssMeter:
         self._offsets = {each: offset for each, offset in self._offsets.items() if each in resident}
         return round(sum(max(0.0, size + self._offsets.get(each, 0.0)) for each, size in estimates.items()))
 
-    def _read(self, process: psutil.Process, estimate: float) -> None:
+    def _read(self, process: Process, estimate: float) -> None:
         before_s = time.thread_time()
         pss_bytes = read_pss(process.pid)
         cost_s = time.thread_time() - before_s
@@ -120,40 +120,36 @@ _SCAN_SHARE = 1 / 250
 _LONGEST_BETWEEN_SCANS_S = 10.0
 
 
-def find_processes(pids: Sequence[int], flag: str = "--pid") -> list[psutil.Process]:
+def find_processes(pids: Sequence[int], flag: str = "--pid") -> list[Process]:
     """Processes with these ids, which `flag` gave. Raises MonitorError: one of them does not exist."""
     found = []
     for pid in pids:
-        try:
-            found.append(psutil.Process(pid))
-        except (psutil.NoSuchProcess, psutil.AccessDenied, OverflowError, ValueError) as error:
-            raise MonitorError(f"{flag} {pid}: there is no such process") from error
+        if (process := processes.process_of(pid)) is None:
+            raise MonitorError(f"{flag} {pid}: there is no such process")
+        found.append(process)
     return found
 
 
-def is_alive(process: psutil.Process) -> bool:
+def is_alive(process: Process) -> bool:
     """Whether it still runs: it has not ended, is not a zombie, and its id is not another process's now."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return processes.process_of(process.pid) == process and processes.lives(process.pid)
 
 
 class ProcessTree:
     """The job's processes: all below the roots and, on request, the roots; never this process, nor those left out."""
 
-    def __init__(self, roots: Sequence[psutil.Process], with_roots: bool, left_out: Iterable[int] = ()) -> None:
+    def __init__(self, roots: Sequence[Process], with_roots: bool, left_out: Iterable[int] = ()) -> None:
         self._roots = roots
         self._left_out = {os.getpid(), *left_out}
         self._with_roots = with_roots
-        self._members: set[psutil.Process] = set()
+        self._members: set[Process] = set()
         self._next_scan_s = 0.0
 
     @property
     def root_pids(self) -> list[int]:
         return [root.pid for root in self._roots]
 
-    def members(self) -> set[psutil.Process]:
+    def members(self) -> set[Process]:
         """The processes found by the last scan. New ones may appear late on machines with a long process table."""
         if time.monotonic() >= self._next_scan_s:
             before_s = time.process_time()  # CPU time, so that the job's load does not make the scans rarer
@@ -162,14 +158,39 @@ class ProcessTree:
             self._next_scan_s = time.monotonic() + min(cost_s / _SCAN_SHARE, _LONGEST_BETWEEN_SCANS_S)
         return self._members
 
-    def _scan(self) -> set[psutil.Process]:
-        found: set[psutil.Process] = set(self._roots) if self._with_roots else set()
+    def _scan(self) -> set[Process]:
+        known = processes.everyone()
+        found: set[Process] = set(self._roots) if self._with_roots else set()
         for root in self._roots:
-            try:
-                found.update(root.children(recursive=True))
-            except psutil.NoSuchProcess:
-                continue  # it has ended; its children are below another root or are no longer the job's
+            # If it has ended, its children are below another root or are no longer the job's.
+            if root.pid in known and known[root.pid].started == root.started:
+                found.update(Process(pid, known[pid].started) for pid in processes.descendants(root.pid, known))
         return {process for process in found if process.pid not in self._left_out}
+
+
+class ProcessUse(NamedTuple):
+    """What a process has used. cpu_s: since its start."""
+
+    cpu_s: float
+    resident: processes.Resident
+
+
+def use_of(process: Process) -> ProcessUse | None:
+    """None: it has ended."""
+    stat, resident = processes.stat_of(process.pid), processes.resident(process.pid)
+    if stat is None or resident is None or stat.started != process.started:
+        return None
+    return ProcessUse(stat.own_cpu_ns / 1e9, resident)
+
+
+_IDLE = (3, 4)  # columns of a machine's ticks: idle, waits for a disk
+
+
+def _machine_percent(before: Sequence[int], now: Sequence[int]) -> float | None:
+    """How much of all cores was used between two counts of ticks; a column that went back counts as 0."""
+    spent = [max(0, later - earlier) for earlier, later in zip(before, now, strict=True)]
+    whole = sum(spent)
+    return round(100 * (whole - sum(spent[at] for at in _IDLE)) / whole, 1) if whole else 0.0
 
 
 class ProcessSource:
@@ -190,11 +211,11 @@ class ProcessSource:
         self._tree = tree
         self._rapl = rapl
         self._cpus = usable_cores()
-        self._cpu_s: dict[psutil.Process, float] = {}
+        self._cpu_s: dict[Process, float] = {}
         self._pss = PssMeter()
         self._last: tuple[float, float | None] | None = None  # monotonic seconds, joules
-        self._last_unix_s = time.time()
-        psutil.cpu_percent(interval=None)  # the first value has no meaning: discard it now
+        self._last_since_boot_s = processes.since_boot_s()
+        self._machine_ticks = processes.core_ticks().get("cpu", [])
 
     def describe(self) -> Mapping[str, Any]:
         """The job as a single device."""
@@ -203,47 +224,42 @@ class ProcessSource:
             "driver": None,
             "devices": [{"index": 0, "name": name, "uuid": None, "memory_total_bytes": None}],
             "cpus": self._cpus,
-            "machine_cpus": psutil.cpu_count(),
+            "machine_cpus": os.cpu_count(),
             "machine": boot_id(),
-            "machine_memory_bytes": psutil.virtual_memory().total,
+            "machine_memory_bytes": processes.memory_in_use()[0],
             "power": "RAPL, the machine's CPU packages" if self._rapl else None,
         }
 
     def sample(self) -> Sequence[Sequence[SampleValue]]:
         """One row; utilisation and power are over the time since the previous row, and unknown in the first."""
-        processes = self._tree.members()  # takes time, so the clock is read after it, with the CPU times
+        members = self._tree.members()  # takes time, so the clock is read after it, with the CPU times
         now_s, joules = time.monotonic(), self._rapl.energy_joules() if self._rapl else None
-        spent_s, pss_bytes, count = self._measure(processes)
+        spent_s, pss_bytes, count = self._measure(members)
         utilization = watts = machine = None
-        machine_now = psutil.cpu_percent(interval=None)
+        ticks_before, self._machine_ticks = self._machine_ticks, processes.core_ticks().get("cpu", [])
         if self._last and (elapsed_s := now_s - self._last[0]) > 0:
-            utilization, machine = 100 * spent_s / elapsed_s / self._cpus, machine_now
+            utilization = 100 * spent_s / elapsed_s / self._cpus
+            machine = _machine_percent(ticks_before, self._machine_ticks)
             if joules is not None and self._last[1] is not None:
                 watts = (joules - self._last[1]) / elapsed_s
         self._last = (now_s, joules)
-        memory = psutil.virtual_memory()
-        return [(utilization, pss_bytes, count, machine, memory.total - memory.available, watts, joules)]
+        return [(utilization, pss_bytes, count, machine, processes.memory_in_use()[1], watts, joules)]
 
-    def _measure(self, processes: Iterable[psutil.Process]) -> tuple[float, int, int]:
+    def _measure(self, members: Iterable[Process]) -> tuple[float, int, int]:
         """CPU seconds since the last call, bytes of memory (a shared page once), number of processes."""
         spent_s = 0.0
-        resident: dict[psutil.Process, tuple[int, int]] = {}
-        cpu_s: dict[psutil.Process, float] = {}
-        for process in processes:
-            try:
-                with process.oneshot():
-                    times = process.cpu_times()
-                    memory = process.memory_info()
-                    resident[process] = memory.rss, getattr(memory, "shared", 0)  # Linux only
-                    cpu_s[process] = times.user + times.system
-                    spent_s += cpu_s[process] - self._before(process, cpu_s[process])
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        self._cpu_s, self._last_unix_s = cpu_s, time.time()
+        resident: dict[Process, tuple[int, int]] = {}
+        cpu_s: dict[Process, float] = {}
+        for process in members:
+            if (use := use_of(process)) is not None:
+                resident[process] = use.resident
+                cpu_s[process] = use.cpu_s
+                spent_s += use.cpu_s - self._before(process, use.cpu_s)
+        self._cpu_s, self._last_since_boot_s = cpu_s, processes.since_boot_s()
         return spent_s, self._pss.sum_bytes(resident), len(cpu_s)
 
-    def _before(self, process: psutil.Process, now_s: float) -> float:
+    def _before(self, process: Process, now_s: float) -> float:
         """CPU seconds up to the last call: 0 for a younger process; all of them for an older one that is found late."""
         if process in self._cpu_s:
             return self._cpu_s[process]
-        return 0.0 if process.create_time() >= self._last_unix_s - 0.02 else now_s
+        return 0.0 if processes.started_s(process) >= self._last_since_boot_s - 0.02 else now_s

@@ -65,7 +65,7 @@ def _ended(joined: Joined, pid: int) -> None:
 def _stand_beside(joined: Joined, python: str) -> None:
     """Start the program of the node, which ends with the training, as nobody's child: a script may wait for its own."""
     host = os.uname().nodename.partition(".")[0]
-    argv = [python, "-m", "harness.live.node", f"--run={joined.path}", f"--node={joined.node}", "--name"]
+    argv = [python, "-m", "harness.heartbeats.node", f"--run={joined.path}", f"--node={joined.node}", "--name"]
     argv += [f"{host}-{joined.node}" if joined.node else host, f"--pid={_root()}"]
     environ = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     environ.update({"PYTHONPATH": str(_ROOT), job_folder.VARIABLE: job_folder.OFF[0]})

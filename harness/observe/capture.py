@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from harness.common.captures import CaptureRequest, folder_of, given_up_file, is_ready, read_request, stop_file
-from harness.common.metrics_lines import WINDOW_RANGE, ProfileWindow
+from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
 from harness.observe.ranges import nvtx_package
 
 

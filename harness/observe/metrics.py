@@ -33,13 +33,13 @@ from harness.common.metrics_lines import (
     ObservedLine,
     OwnLine,
     Process,
-    ProfileWindow,
     StartLine,
     StepCounters,
     StepLine,
     as_ranges,
     metrics_file,
 )
+from harness.common.profile_window import ProfileWindow
 from harness.observe.heartbeat import PROGRESS, Done, over
 
 SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready and waiting for one, both in ns; slices

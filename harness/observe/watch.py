@@ -23,7 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.common.metrics_lines import ProfileWindow, StartLine, StepLine, as_recorded, metrics_file
+from harness.common.metrics_lines import StartLine, StepLine, metrics_file
+from harness.common.profile_window import ProfileWindow, as_recorded
 from harness.observe import heartbeat
 from harness.observe.capture import Capture, making_ours, open_capture, trace_file
 from harness.observe.heartbeat import PROGRESS

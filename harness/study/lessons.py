@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.analysis.expression import Unanswerable, evaluate
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.format import metric_text, rate
 from harness.common.paths import COMMAND, CONFIGS, PROGRAM, expanded
@@ -22,11 +23,10 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.options import options_of
 from harness.experiment.parse import Given, command_of, validate
 from harness.experiment.yaml_file import read_yaml
-from harness.live.dead import deaths, first_death
-from harness.live.hang import read_hang
-from harness.live.stuck import IN_COLLECTIVE
+from harness.heartbeats.dead import deaths, first_death
+from harness.heartbeats.hang import read_hang
+from harness.heartbeats.stuck import IN_COLLECTIVE
 from harness.run import Run, why_invalid
-from harness.study.expression import Unanswerable, evaluate
 
 if TYPE_CHECKING:
     from harness.analysis.metric_values import Metrics

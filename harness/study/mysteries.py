@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from harness.common.bounded_read import Walk
 from harness.common.declared_faults import CRASHES, HANGS_ALONE, HANGS_IN_COLLECTIVE, ONE_RANK, SILENT_CRASHES
 from harness.common.errors import RequestError, near_path
 from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, misfits, parse_fault
 from harness.common.mystery import checksum
+from harness.common.walk import Walk
 from harness.experiment.model import Model
 from harness.experiment.training import Mystery, Training
 from harness.run.mystery import AnswerLine, answers_file, before_reveal, read_answers

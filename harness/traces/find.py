@@ -8,9 +8,9 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import harness.traces.open as opening
-from harness.common.bounded_read import Walk
 from harness.common.errors import RequestError, near_path
 from harness.common.printable import printable
+from harness.common.walk import Walk
 from harness.traces.amd_files import SUFFIXES
 from harness.traces.archives import NAMES, archive_at
 from harness.traces.errors import TraceError

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import NamedTuple
 
 import numpy as np
@@ -76,8 +77,13 @@ def _nsys(path: Path, progress: OnProgress) -> Trace:
 
 
 def _rocpd(path: Path, progress: OnProgress) -> Trace:
-    from harness.traces.rocpd.read import read_rocpd
-
+    try:
+        read_rocpd: Callable[[Path, OnProgress], Trace] = resolve_name("harness.traces.rocpd.read:read_rocpd")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("harness.traces.rocpd"):
+            raise
+        what = "is a database of rocprofv3, and this copy of the harness is without its reader, harness/traces/rocpd"
+        raise TraceError(path, what) from None
     return read_rocpd(path, progress)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import Summary
-from harness.report import ring_or_tree
-from harness.report.exercise_0 import Fit, Point, Result, render_comm
+from harness.report.exercise_0 import ring_or_tree
+from harness.report.exercise_0.results import Fit, Point, Result, render_comm
 from harness.report.page import steps
 from harness.report.page.inputs import Inputs
 from harness.theory.ring_or_tree import Hop, hop_of_ring

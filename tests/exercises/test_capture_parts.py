@@ -15,7 +15,7 @@ from harness.common.captures import (
     request_file,
     stop_file,
 )
-from harness.common.metrics_lines import ProfileWindow
+from harness.common.profile_window import ProfileWindow
 from tests.exercises.launching import trace_events
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")

@@ -33,7 +33,8 @@ from exercises.utils.data import (  # noqa: E402
 from exercises.utils.loaders import PythonTokenizer  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from harness.common.errors import RequestError, WorkError  # noqa: E402
-from harness.common.metrics_lines import FINE_TUNING, RECORDED_VARIABLE, ProfileWindow, StartLine, as_recorded  # noqa: E402
+from harness.common.metrics_lines import StartLine  # noqa: E402
+from harness.common.profile_window import FINE_TUNING, RECORDED_VARIABLE, ProfileWindow, as_recorded  # noqa: E402
 from harness.observe import metrics  # noqa: E402
 from harness.observe.heartbeat import PROGRESS  # noqa: E402
 from tests.exercises.student_script import EXERCISE, GAPS, filled  # noqa: E402

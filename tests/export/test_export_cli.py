@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.export import export
 from harness.cli.main import main
-from harness.cli.read import export
 from tests.export import strict_prv
 from tests.real_traces import real_trace
 from tests.synthetic import kineto as synthetic

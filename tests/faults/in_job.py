@@ -38,7 +38,7 @@ def monitor_gets(number: signal.Signals) -> Callable[[Scene], None]:
         scene.kill(signal.SIGSTOP, training)
         folder = scene.path / "gpus-monitor"
         scene.until(lambda: any(f.read_text().count("\n") > 1 for f in folder.glob("*/samples.csv")), "a sample")
-        scene.kill(number, scene.process("harness.live.node"))
+        scene.kill(number, scene.process("harness.heartbeats.node"))
         scene.kill(signal.SIGCONT, training)
 
     return inject

@@ -19,7 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-from harness.common.metrics_lines import EndLine, Process, ProfileWindow, StartLine, StepLine, metrics_file
+from harness.common.metrics_lines import EndLine, Process, StartLine, StepLine, metrics_file
+from harness.common.profile_window import ProfileWindow
 
 __all__ = ["at", "hold", "hold_for_go", "hold_until_stopped", "main"]
 MOMENTS = ("import", "start", "window", "trace", "end")

@@ -18,8 +18,8 @@ from typer.models import OptionInfo
 
 from harness.cli.command_line import BEHAVIOUR, Declared, declared
 from harness.cli.commands import COMMANDS
+from harness.cli.export import export
 from harness.cli.launch.run import rerun
-from harness.cli.read import export
 from harness.cli.study import mystery, reference, scaling, series, sweep
 from harness.common.declared_faults import FAULTS
 from harness.experiment.exercises import EXERCISES

@@ -23,7 +23,7 @@ from unittest import mock
 
 from harness.cli.main import main
 from harness.common.errors import WorkError
-from harness.launch import check, submit
+from harness.launch import check, render
 from harness.launch.backends.registry import BACKENDS
 from tests.fuzz.box import Box
 
@@ -131,14 +131,14 @@ def fenced(box: Box) -> Iterator[None]:
     before = {number: signal.signal(number, _hung) for number in (signal.SIGALRM, signal.SIGPROF)}
     says = mock.patch.object(check, "_bash_says", lambda text: parsed(text) if _Fence.parses else "")
     # Compiled templates lie beside the interpreter's packages, outside of the sandbox.
-    templates = mock.patch.object(submit, "_bytecode_cache", lambda: None)
+    templates = mock.patch.object(render, "_bytecode_cache", lambda: None)
     with mock.patch.dict(os.environ, environ, clear=True), _without_launches(), says, templates:
         os.chdir(box.work)
-        submit._environment.cache_clear()
+        render._environment.cache_clear()
         try:
             yield
         finally:
-            submit._environment.cache_clear()
+            render._environment.cache_clear()
             os.chdir(cwd)
             for number, handler in before.items():
                 signal.signal(number, handler)

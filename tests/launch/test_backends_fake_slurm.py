@@ -18,8 +18,8 @@ from harness.launch.backends import slurm
 from harness.run import Run, find_run
 from harness.run.record import State, Status
 from harness.site import slurm_commands
+from tests.heartbeats.written import START_NS, NodeWriter
 from tests.launch.launch_shared import Harness
-from tests.live.written import START_NS, NodeWriter
 
 ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
 

@@ -10,10 +10,12 @@ import pytest
 
 from harness.common.errors import WorkError
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment
+from harness.launch.by_hand import run_of_script, with_arguments
 from harness.launch.job import REQUEST, resolve
-from harness.launch.submit import render, run_of_script, this_machine, with_arguments
-from harness.live.ended import with_first_exits
+from harness.launch.render import render
+from harness.launch.submit import this_machine
 from harness.run import Run, all_runs
+from harness.run.ended import with_first_exits
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
 from tests.launch.own_shared import process

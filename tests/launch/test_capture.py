@@ -13,7 +13,6 @@ from typing import Literal
 
 import pytest
 
-import harness.launch.submit
 from harness.cli.main import main
 from harness.common.captures import (
     CaptureRequest,
@@ -39,7 +38,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def running_by_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness.launch.submit, "look_at", lambda run: PolledState("running"))
+    monkeypatch.setattr("harness.cli.watch.capture.look_at", lambda run: PolledState("running"))
 
 
 def capture(run: Run, *words: str) -> int:

@@ -15,7 +15,7 @@ from harness.experiment.exercises import DDP
 from harness.experiment.nsys_sets import load_options, profile_words
 from harness.launch.check import missing
 from harness.launch.job import Job, Machine, resolve, warnings_of
-from harness.launch.submit import render
+from harness.launch.render import render
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, site_file
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.launch.container import why_no_image
-from harness.live.ended import why_not_begun
+from harness.run.ended import why_not_begun
 from harness.site.site import Container
 
 SITE = Container(runtime="singularity", image="/x.sif", binds=["/data:/inside"])

@@ -27,9 +27,9 @@ from harness.cli.main import main
 from harness.common.heartbeats import node_file
 from harness.experiment.exercises import DDP, Experiment, Own
 from harness.experiment.training import Mystery
-from harness.live.ended import why_it_ended
 from harness.replay.attribute.causes import CAUSES
 from harness.run import Run, folder_bytes
+from harness.run.ended import why_it_ended
 from harness.run.record import Status
 from harness.site.site import load_site
 from tests.launch.launch_shared import a_run

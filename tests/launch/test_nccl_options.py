@@ -16,7 +16,8 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, Machine, resolve, warnings_of
-from harness.launch.submit import Start, prepare, render, submit
+from harness.launch.render import render
+from harness.launch.submit import Start, prepare, submit
 from harness.site.site import load_site
 from tests.launch.launch_shared import exported, site_file
 

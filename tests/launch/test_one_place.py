@@ -1,4 +1,4 @@
-"""A new exercise is its two modules and one list; a new flag of an exercise is one field of its class.
+"""A new exercise is its two modules and its line in two lists; a new flag of an exercise is one field of its class.
 
 Each is added to a copy of harness/, as a developer adds it, and then used on the command line.
 """
@@ -94,6 +94,10 @@ def with_a_fifth_exercise(tree: Path) -> None:
     text = text.replace("| Megatron,", "| Megatron | Sequence,")
     last = "from harness.experiment.megatron import Megatron\n"
     names.write_text(text.replace(last, f"{last}from harness.experiment.sequence import Sequence\n"))
+    launches = tree / "harness/launch/exercises/base.py"
+    text, last = launches.read_text(), '    "Own": '
+    assert text.count(last) == 1
+    launches.write_text(text.replace(last, f'    "Sequence": "harness.launch.exercises.sequence:LAUNCH",\n{last}'))
 
 
 def with_a_flag_of_ddp(tree: Path) -> None:

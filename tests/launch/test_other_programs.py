@@ -76,7 +76,7 @@ def test_what_other_programs_use_is_that_of_my_cores_without_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_ticks: int, job: tuple[int, DeviceKind], said: str
 ) -> None:
     stat = tmp_path / "stat"
-    monkeypatch.setattr("harness.launch.other_programs.STAT", stat)
+    monkeypatch.setattr("harness.common.processes.PROC", tmp_path)
     monkeypatch.setattr("harness.launch.other_programs.LEAST_S", 0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2})
     clock = os.times()

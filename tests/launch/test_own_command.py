@@ -15,7 +15,7 @@ from harness.experiment.exercises import Own
 from harness.experiment.parse import command_of
 from harness.launch.argv import quote_all, shown
 from harness.launch.exercises.own import OBSERVER
-from harness.launch.submit import render
+from harness.launch.render import render
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import exported
 from tests.launch.own_shared import HERE, LAPTOP, Typed, job_of, own

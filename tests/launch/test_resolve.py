@@ -14,7 +14,7 @@ from harness.experiment.exercises import DDP, Megatron
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Machine, resolve, warnings_of
-from harness.launch.submit import render
+from harness.launch.render import render
 from harness.site.site import load_site, override
 from tests.launch.launch_shared import ROOT, SITES, Harness
 

@@ -8,8 +8,8 @@ import pytest
 
 from harness.common.submission import for_sbatch, option_of_variable
 from harness.experiment.exercises import DDP
+from harness.launch.from_shell import sbatch_variables
 from harness.launch.job import Machine, resolve
-from harness.launch.submit import sbatch_variables
 from harness.run import Run
 from harness.site.site import load_site
 from tests.launch.launch_shared import Harness

@@ -19,7 +19,7 @@ from harness.experiment.exercises import DDP, CommTests, DeepSpeed, Experiment, 
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import REQUEST, Machine, resolve
-from harness.launch.submit import render
+from harness.launch.render import render
 from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site
 from tests.launch.golden_scripts import merged, script_of

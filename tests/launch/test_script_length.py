@@ -10,7 +10,7 @@ import pytest
 from harness.experiment.exercises import DDP, CommTests, DeepSpeed, Experiment, Megatron
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Machine, resolve
-from harness.launch.submit import render
+from harness.launch.render import render
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, SITES
 

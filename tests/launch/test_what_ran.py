@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.exercises import DDP
+from harness.launch.from_shell import shell_variables
 from harness.launch.job import Machine, resolve
-from harness.launch.submit import shell_variables
 from harness.run import Run
 from harness.run.record import NodeStatus, Record
 from harness.site.site import load_site

@@ -21,9 +21,9 @@ from harness.cli.watch.status import States
 from harness.run import Run
 from harness.run.record import Status
 from harness.site.slurm_commands import forget_silence
+from tests.heartbeats.written import NodeWriter, S
 from tests.launch.launch_shared import ROOT, a_run
 from tests.live.watched_run import Growing, row, slurm_run, stand_in
-from tests.live.written import NodeWriter, S
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.live.screen import Shown, as_json, as_line, screen
-from harness.live.view import RunState, Watched
+from harness.live.view import Watched
+from harness.run.state import RunState
+from tests.heartbeats.written import S
 from tests.live.watched_run import Growing, slurm_run
-from tests.live.written import S
 from tests.run.hostile_files import KINDS
 
 RUNNING = RunState("running", began_ns=time.time_ns() - 75 * S)

@@ -12,9 +12,10 @@ from rich.cells import cell_len
 
 from harness.live.screen import Shown, as_line, screen
 from harness.live.several import several
-from harness.live.view import RunState, View, Watched
+from harness.live.view import View, Watched
+from harness.run.state import RunState
+from tests.heartbeats.written import NodeWriter, S, beat
 from tests.live.watched_run import Growing, slurm_run
-from tests.live.written import NodeWriter, S, beat
 
 NOW_NS = time.time_ns()
 RUNNING = RunState("running", began_ns=NOW_NS - 75 * S, deadline_ns=NOW_NS + 1800 * S)

@@ -20,7 +20,7 @@ from harness.experiment.exercises import DDP
 from harness.run import Run, Stage
 from harness.run.record import Record, Status
 from harness.site.site import load_site
-from tests.live.written import NodeWriter, S, beat
+from tests.heartbeats.written import NodeWriter, S, beat
 
 
 def slurm_run(root: Path, job_id: str = "4711", user: str = "ada", began_ns: int | None = None) -> Run:

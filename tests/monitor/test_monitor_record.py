@@ -8,15 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import psutil
 import pytest
 
+from harness.common.processes import TICK_NS, Process, Resident, process_of, since_boot_s
 from harness.monitor import processes
 from harness.monitor import record as recorder
 from harness.monitor.amd import AmdSource
@@ -91,7 +90,7 @@ class ScanClock:
     def process_time(self) -> float:
         return self.cpu_s
 
-    def scan(self) -> set[psutil.Process]:
+    def scan(self) -> set[Process]:
         self.scans_s.append(self.now_s)
         self.cpu_s += self.cost_s
         self.now_s += 10 * self.cost_s
@@ -202,36 +201,22 @@ class Numbered(NamedTuple):
     pid: int
 
 
-class Worked(NamedTuple):
-    """Stands in for a process of an age and a CPU time in seconds."""
-
-    cpu_s: float
-    age_s: float
-
-    @property
-    def pid(self) -> int:
-        return -1
-
-    def oneshot(self) -> nullcontext[None]:
-        return nullcontext()
-
-    def cpu_times(self) -> SimpleNamespace:
-        return SimpleNamespace(user=self.cpu_s, system=0.0)
-
-    def memory_info(self) -> SimpleNamespace:
-        return SimpleNamespace(rss=1)
-
-    def create_time(self) -> float:
-        return time.time() - self.age_s
+def worked(monkeypatch: pytest.MonkeyPatch, cpu_s: Callable[[], float], age_s: float) -> Process:
+    """A process of this age, which has used this CPU time."""
+    use = lambda _process: processes.ProcessUse(cpu_s(), Resident(1, 0))  # noqa: E731
+    monkeypatch.setattr(processes, "use_of", use)
+    return Process(-1, round((since_boot_s() - age_s) * 1e9 / TICK_NS))
 
 
 @pytest.mark.parametrize(("age_s", "spent_s"), [(0.0, 5.0), (3600.0, 0.0)])
-def test_of_a_new_process_only_the_work_since_the_last_sample_counts(age_s: float, spent_s: float) -> None:
+def test_of_a_new_process_only_the_work_since_the_last_sample_counts(
+    monkeypatch: pytest.MonkeyPatch, age_s: float, spent_s: float
+) -> None:
     """All work of a young process is new; when an old process that was found late worked is not known."""
     found: set[Any] = set()
     source = processes.ProcessSource(SimpleNamespace(), None)  # type: ignore[arg-type]
     source._measure(found)
-    found.add(Worked(5.0, age_s))
+    found.add(worked(monkeypatch, lambda: 5.0, age_s))
     assert source._measure(found) == (spent_s, 1, 1)
     assert source._measure(found) == (0.0, 1, 1)
 
@@ -261,7 +246,7 @@ def test_memory_that_two_processes_share_counts_once(
     """Also where the kernel does not say what is shared with whom."""
     if not readable:
         monkeypatch.setattr(processes, "read_pss", lambda pid: None)
-    parent = psutil.Process(start_workload(start, SHARING).pid)
+    parent = process_of(start_workload(start, SHARING).pid)
     source = processes.ProcessSource(processes.ProcessTree([parent], with_roots=True), None)
     column = source.columns.index("memory_used_bytes")
     for _ in range(20):  # a fast monitor cannot read in each sample what is shared
@@ -298,9 +283,11 @@ def test_looking_for_processes_takes_time_that_counts(monkeypatch: pytest.Monkey
     clocks.process_time = time.process_time
     monkeypatch.setattr(processes, "time", clocks)
 
-    def members() -> set[Worked]:
+    busy = worked(monkeypatch, lambda: now_s[0], 3600.0)  # all the time
+
+    def members() -> set[Process]:
         now_s[0] += searching_s
-        return {Worked(now_s[0], 3600.0)}  # busy all the time
+        return {busy}
 
     searching_s = 0.0
     source = processes.ProcessSource(SimpleNamespace(members=members), None)  # type: ignore[arg-type]

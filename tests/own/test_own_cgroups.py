@@ -18,10 +18,10 @@ import yaml
 from hang_kinds import line_of
 
 from harness.common.heartbeats import live_folder
+from tests.common.cgroups import V1, V2, cgroup
 from tests.exercises.launching import ROOT
 from tests.faults.processes import processes_of
 from tests.faults.scene import LOCAL_SITE
-from tests.live.cgroups import V1, V2, cgroup
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from harness.common.heartbeats import MEMORY, Beat, node_file
-from harness.live.collect import Collector
-from harness.live.read import Reader
+from harness.heartbeats.collect import Collector
+from harness.heartbeats.read import Reader
 from tests.exercises.launching import ROOT, free_port
 
 pytestmark = pytest.mark.train

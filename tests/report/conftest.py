@@ -11,7 +11,8 @@ import pytest
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.measure.paths import measure_jobs
-from harness.report.page.compose import compose, links_of_run, render_page, write_page
+from harness.report.exercise_0.links import links_of_run
+from harness.report.page.compose import compose, render_page, write_page
 from harness.report.page.inputs import Inputs
 from harness.run import Run
 from tests.synthetic.job import write_traces

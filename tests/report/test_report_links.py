@@ -10,8 +10,8 @@ import pytest
 
 from harness.analysis.summary import Collective, MessageSize, Summary
 from harness.experiment.exercises import CommTests
+from harness.report.exercise_0.links import LinkResults, links_of_run, links_of_site
 from harness.report.page import steps
-from harness.report.page.compose import LinkResults, links_of_run, links_of_site
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import quality_section
 from harness.report.page.steps import communication_section

@@ -20,18 +20,9 @@ from harness.cli.main import main
 from harness.explain.answer import Diagnosis
 from harness.monitor.samples import Recording, Series
 from harness.report.elements import Figure
+from harness.report.exercise_0.links import links_of_run, links_of_site
 from harness.report.page import compose as page_module
-from harness.report.page.compose import (
-    MOST_ROWS,
-    compose,
-    docs_from,
-    figures,
-    links_of_run,
-    links_of_site,
-    read_inputs,
-    render_page,
-    write_page,
-)
+from harness.report.page.compose import MOST_ROWS, compose, docs_from, figures, read_inputs, render_page, write_page
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import energy_within, machine_section
 from harness.report.palette import COMMUNICATION

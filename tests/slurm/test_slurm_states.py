@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.common.processes import signal_all
 from harness.common.scrub_environment import RULES
-from harness.live.processes import signal_all
 from tests.common.test_scrub_environment import SPOILS
 from tests.launch.launch_shared import exported
 from tests.slurm.slurm_cluster import wait_until

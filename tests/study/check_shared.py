@@ -55,6 +55,6 @@ def stand_in_for_training(patch: pytest.MonkeyPatch, ms_of: Ms, killed_after: in
 
     patch.setattr(local, "start_controller", start)
     patch.setattr(local, "POLL_S", 0.0)
-    patch.setattr("harness.launch.submit.git_state", lambda: {})
+    patch.setattr("harness.launch.record.git_state", lambda: {})
     patch.setenv("HARNESS_SITE", "local")
     return made

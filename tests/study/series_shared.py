@@ -82,7 +82,7 @@ def quick_runs(patch: pytest.MonkeyPatch, seconds: float) -> None:
 
     patch.setattr(local, "start_controller", start)
     patch.setattr(local, "POLL_S", 0.02)
-    patch.setattr("harness.launch.submit.git_state", lambda: {})
+    patch.setattr("harness.launch.record.git_state", lambda: {})
     os.environ.setdefault("HARNESS_SITE", "local")
 
 

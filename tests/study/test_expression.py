@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.analysis.expression import Unanswerable, evaluate
 from harness.common.errors import RequestError
-from harness.study.expression import Unanswerable, evaluate
 
 RUNS = {"a": {"step_ns": 100.0, "bubble": 0.34}, "b": {"step_ns": 300.0}}
 

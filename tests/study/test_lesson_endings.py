@@ -10,7 +10,7 @@ import pytest
 from harness.cli.main import main
 from harness.common.heartbeats import node_file
 from harness.experiment.exercises import Experiment
-from harness.live.hang import Hang, hang_file
+from harness.heartbeats.hang import Hang, hang_file
 from harness.run import Run
 from harness.run.record import State, Status
 from harness.study.lessons import ending_of, load_lesson

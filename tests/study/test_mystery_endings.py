@@ -19,14 +19,14 @@ from harness.common.mystery import hides
 from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP
 from harness.explain.answer import answer as said_of
-from harness.live.dead import ends_of_ranks
-from harness.live.ended import why_it_ended
-from harness.live.hang import Hang, hang_file, read_hang, reveal_hang, write_hang
-from harness.live.lines import Place
+from harness.heartbeats.dead import ends_of_ranks
+from harness.heartbeats.hang import Hang, hang_file, read_hang, reveal_hang, write_hang
+from harness.heartbeats.lines import Place
+from harness.heartbeats.read import Reader
 from harness.live.notes import failed
-from harness.live.read import Reader
 from harness.measure.jobs import without_diagnosis
 from harness.run import Run, find_run
+from harness.run.ended import why_it_ended
 from harness.run.mystery import Answer, Revealed, write_revealed
 from harness.study.mysteries import ENDINGS, Level, MysteryPlace, Subject, draw_ending, with_mystery
 from harness.study.mystery_grades import checked, grade

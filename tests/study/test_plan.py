@@ -13,11 +13,11 @@ from harness.cli.launch.plan import short_form
 from harness.cli.main import main
 from harness.experiment.exercises import Experiment
 from harness.launch.submit import Prepared, prepare
+from harness.plan.numbers import plan_document
+from harness.plan.plan import LaunchPlan, plan_of
 from harness.run import Run
 from harness.run.record import Status
 from harness.site.site import Site, load_site
-from harness.study.plan.numbers import plan_document
-from harness.study.plan.plan import LaunchPlan, plan_of
 from tests.study.test_lessons import completed
 
 LEONARDO = ("--site", "leonardo")

@@ -12,12 +12,12 @@ from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
 from harness.measure.run_contents import predicted_and_measured, read_plan
+from harness.plan.numbers import plan_text
+from harness.plan.plan import plan_of
 from harness.report.tables.catalogue import page_tables
 from harness.run import Run
 from harness.run.record import Status
 from harness.site.site import load_site
-from harness.study.plan.numbers import plan_text
-from harness.study.plan.plan import plan_of
 
 PARAMETERS = 1000
 

@@ -16,8 +16,8 @@ from harness.cli.main import main
 from harness.cli.read import whatif_verify
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP, Experiment
+from harness.explain.predictions import trials, verify
 from harness.run import Run
-from harness.study.predictions import trials, verify
 from tests.report.given_summary import MS
 from tests.report.test_report_causes import faulty, job, replay, what_if
 from tests.study.test_lessons import completed

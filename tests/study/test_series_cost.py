@@ -10,10 +10,10 @@ import pytest
 from harness.cli.main import main
 from harness.experiment.exercises import DDP, CommTests, Experiment
 from harness.launch.submit import prepare
+from harness.plan.history import elapsed_of_same
+from harness.plan.plan import run_cost
 from harness.run.record import State, Status
 from harness.site.site import load_site
-from harness.study.plan.history import elapsed_of_same
-from harness.study.plan.plan import run_cost
 from harness.study.series.cost import (
     RunCounts,
     SeriesCost,

@@ -8,7 +8,7 @@ import pytest
 
 from harness.common.megatron_layout import Layout
 from harness.experiment.model import find_model
-from harness.study.plan.speed import Cost
+from harness.plan.speed import Cost
 from harness.theory.communication import (
     MeasuredLink,
     Pieces,

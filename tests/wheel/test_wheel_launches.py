@@ -122,12 +122,12 @@ def test_exercise_1_trains_in_the_current_folder_with_the_packages_of_the_tests(
 
 
 WHOSE = """
-import psutil
+import typer
 from harness.common.paths import ROOT
-from harness.live import collect
+from harness.heartbeats import collect
 from harness.observe import lines
 from harness.traces.python_functions import Owner, owner_of
-for file in ("exercise_1_DDP/train.py", "utils/loaders.py", "utils/faults/inject.py", psutil.__file__):
+for file in ("exercise_1_DDP/train.py", "utils/loaders.py", "utils/faults/inject.py", typer.__file__):
     path = str(ROOT / "exercises" / file)
     print(lines.is_users(path), collect.is_users(path), owner_of(path) is Owner.USER)
 """

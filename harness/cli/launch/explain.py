@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from harness.cli.command_line import columns
 from harness.cli.launch.sources import DEFAULT, TYPED, Sources, joined
+from harness.cli.terminal import columns
 from harness.common.paths import CONFIGS
 from harness.common.printable import printable
 from harness.experiment.exercises import CommTests, Own

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
 
-from harness.cli.command_line import columns
+from harness.cli.terminal import columns
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.faults import FAULTS, FaultKind
 from harness.common.paths import PROGRAM

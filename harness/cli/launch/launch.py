@@ -123,9 +123,11 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     from harness.launch.backends.allocation import NAME as ALLOCATION
     from harness.launch.backends.registry import backend_of
     from harness.launch.check import check, forewarnings, require_training
+    from harness.launch.from_shell import what_the_shell_brings
     from harness.launch.job import warnings_of
     from harness.launch.other_programs import OtherPrograms, wait_a_moment
-    from harness.launch.submit import prepare, script_of, what_the_shell_brings
+    from harness.launch.render import script_of
+    from harness.launch.submit import prepare
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     others = OtherPrograms()
@@ -157,7 +159,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
     from harness.cli.launch.plan import announced
-    from harness.study.start import start_run
+    from harness.plan.start import start_run
 
     plan = announced(prepared, quiet=behaviour.json)
     disturbed = others.warnings(job) if backend_of(job.site).RUNS_HERE else []

@@ -13,16 +13,16 @@ from harness.common.paths import shown_file
 
 if TYPE_CHECKING:
     from harness.launch.submit import Prepared
+    from harness.plan.numbers import Quantity, Section
+    from harness.plan.plan import LaunchPlan
     from harness.run import Run
-    from harness.study.plan.numbers import Quantity, Section
-    from harness.study.plan.plan import LaunchPlan
 
 
 def show_plan(prepared: Prepared, as_json: bool) -> list[str]:
     """Print what the launch will need, take and cost; returns its warnings, which JSON holds."""
     from harness.launch.job import warnings_of
-    from harness.study.plan.numbers import plan_document
-    from harness.study.plan.plan import plan_of
+    from harness.plan.numbers import plan_document
+    from harness.plan.plan import plan_of
 
     found = plan_of(prepared)
     warnings = [*warnings_of(prepared.job, os.environ), *found.warnings]
@@ -33,8 +33,8 @@ def show_plan(prepared: Prepared, as_json: bool) -> list[str]:
 
 def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
     """The plan of a launch. What the shell brings is printed, and, unless `quiet`, the plan's short form."""
-    from harness.launch.submit import what_the_shell_brings
-    from harness.study.plan.plan import plan_of
+    from harness.launch.from_shell import what_the_shell_brings
+    from harness.plan.plan import plan_of
 
     plan = plan_of(prepared)
     for line in [*what_the_shell_brings(os.environ, prepared.job), *([] if quiet else short_form(plan))]:
@@ -44,7 +44,7 @@ def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
 
 def start_announced(prepared: Prepared, typed: str) -> Run:
     """Start a launch, with its command and its plan printed. typed: the command."""
-    from harness.study.start import start_run
+    from harness.plan.start import start_run
 
     print(f"\nrunning: {typed}", file=sys.stderr)
     run = start_run(prepared, shlex.split(typed.removeprefix("bash ")), plan=announced(prepared))
@@ -60,7 +60,7 @@ def shown(row: Quantity) -> str:
 
 def short_form(found: LaunchPlan) -> list[str]:
     """At most six lines: memory, the usual micro-batch, the global batch, step, communication, cost; what is known."""
-    from harness.study.plan.numbers import sections_of
+    from harness.plan.numbers import sections_of
 
     rows = {row.name: row for section in sections_of(found) for row in section.rows}
     memory = [_memory_line(found), found.memory.usual if found.memory else ""]
@@ -83,7 +83,7 @@ def _memory_line(found: LaunchPlan) -> str:
 
 
 def _batch_line(found: LaunchPlan) -> str:
-    from harness.study.plan.numbers import batch_factors
+    from harness.plan.numbers import batch_factors
 
     w = found.workload
     if w is None or w.micro_batches == 1:
@@ -121,7 +121,7 @@ def _cost_line(rows: dict[str, Quantity]) -> str:
 
 def _whole_form(found: LaunchPlan) -> list[str]:
     """Every section, then the sources by the numbers that stand beside the rows."""
-    from harness.study.plan.numbers import sections_of
+    from harness.plan.numbers import sections_of
 
     lines: list[str] = []
     sources: dict[str, int] = {}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.analysis.expression import Unanswerable, evaluate
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
-from harness.study.expression import Unanswerable, evaluate
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
@@ -33,7 +33,7 @@ def compare(
     force: Annotated[bool, typer.Option("--force", help="compare also if model or sequence length differ")] = False,
 ) -> int:
     """Show the differences between runs: first in configuration, then in results."""
-    from harness.cli.command_line import columns
+    from harness.cli.terminal import columns
     from harness.compare.summaries import compare_series
     from harness.measure.request import load_summary
     from harness.report.compare.terminal import render_comparisons

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import columns
 from harness.cli.launch.untrusted import YesOption
 from harness.cli.options import JsonOption
+from harness.cli.terminal import columns
 from harness.common.errors import RequestError
 from harness.common.format import duration, percent
 from harness.run import Run
@@ -129,7 +129,7 @@ def _as_data(s: Summary) -> dict[str, Any]:
 def _verified(token: str, s: Summary, most: int, times: int, *, yes: bool, quiet: bool) -> list[dict[str, Any]]:
     """Verify so many changes, with so many runs of each."""
     from harness.cli.read.whatif_verify import accuracy_so_far, keep, lines_of, make_runs, may_make, row_of, run_of
-    from harness.study.predictions import doubt_of, trials
+    from harness.explain.predictions import doubt_of, trials
 
     rows: list[dict[str, Any]] = []
     planned, run = trials(s, most), run_of(token)

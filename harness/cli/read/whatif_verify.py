@@ -18,6 +18,7 @@ from harness.cli.watch.follow import complete
 from harness.common.format import duration, duration_range, percent, takes
 from harness.common.paths import COMMAND
 from harness.experiment.exercises import Experiment, Own
+from harness.explain.predictions import Trial, Verified, verify
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
 from harness.measure.request import load_summary
@@ -27,7 +28,6 @@ from harness.run import Run, all_runs, find_run
 from harness.run.files import read_json_lines, write_atomically
 from harness.run.record import Record
 from harness.site.site import Site
-from harness.study.predictions import Trial, Verified, verify
 
 _NOTICEABLE = 0.02
 

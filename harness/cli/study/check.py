@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.cli.command_line import RUN, columns
+from harness.cli.command_line import RUN
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
@@ -26,6 +26,7 @@ from harness.cli.study.check_runs import (
     make_arms,
     words_of,
 )
+from harness.cli.terminal import columns
 from harness.common.errors import HarnessError, RequestError, TrainingNeeded, WorkError
 from harness.common.format import metric_text, percent
 from harness.common.paths import PROGRAM, expanded

@@ -21,7 +21,7 @@ from harness.common.secrets import masked_words
 from harness.compare.comparison import USUAL_RUNS
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
-from harness.launch.submit import what_the_shell_brings
+from harness.launch.from_shell import what_the_shell_brings
 from harness.run import Run
 from harness.study.check import series
 from harness.study.check.bisect import USUAL_MOST, Bisected, Step, bisect_of, series_name

@@ -240,7 +240,7 @@ def _question(asked: LessonAtSite, found: lessons.FoundPair) -> None:
 def _warnings(experiment: Experiment, site: Site) -> list[str]:
     """What a launch at a site would warn of, or why it would be refused there."""
     from harness.launch.submit import prepare
-    from harness.study.plan.plan import plan_of
+    from harness.plan.plan import plan_of
 
     try:
         return [] if runs_on_cpu(site) else plan_of(prepare(experiment, site)).warnings

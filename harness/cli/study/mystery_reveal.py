@@ -21,9 +21,10 @@ from harness.common.errors import RequestError, TrainingNeeded
 from harness.common.format import aligned
 from harness.common.paths import COMMAND, PROGRAM, expanded
 from harness.experiment.parse import command_of
+from harness.heartbeats.hang import reveal_hang
 from harness.launch.check import site_lacks_training
-from harness.launch.submit import prepare, state_of
-from harness.live.hang import reveal_hang
+from harness.launch.poll import state_of
+from harness.launch.submit import prepare
 from harness.run import Run
 from harness.run.mystery import Answer, Revealed, add_answer, injected, read_revealed, show_records, write_revealed
 from harness.run.record import FINAL

@@ -21,8 +21,8 @@ from harness.cli.watch.follow import write_report
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.format import amount
 from harness.common.paths import PROGRAM, expanded
+from harness.common.text import how_many
 from harness.experiment.options import options_of
-from harness.live.text import how_many
 from harness.site.detection import choose_site
 from harness.site.site import Site, override
 from harness.study.series.cost import cost_document

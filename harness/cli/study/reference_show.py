@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.command_line import columns
 from harness.cli.options import JsonOption
+from harness.cli.terminal import columns
 from harness.common.errors import WorkError
 from harness.common.format import amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.cli.command_line import Declared, columns
+from harness.cli.command_line import Declared
 from harness.cli.launch.launch import own_fields
 from harness.cli.page import Page, as_text
 from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of
 from harness.cli.study.sweep import Series, checked_series, parted, print_json, run_series, site_of, write_files
+from harness.cli.terminal import columns
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import EXERCISES, Own, listing

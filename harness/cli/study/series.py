@@ -14,11 +14,11 @@ from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
+from harness.common.text import how_many
 from harness.common.whole_number import whole_number
 from harness.launch.backends.registry import backend_of
 from harness.launch.check import require_training
-from harness.launch.submit import what_the_shell_brings
-from harness.live.text import how_many
+from harness.launch.from_shell import what_the_shell_brings
 from harness.study.series.cost import SeriesCost, cost_lines, series_cost
 from harness.study.series.points import Task, TaskStatus, counts, hours
 from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make

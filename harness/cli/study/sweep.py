@@ -10,7 +10,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.cli.command_line import Declared, columns
+from harness.cli.command_line import Declared
 from harness.cli.launch.untrusted import Source, may_launch, show_request
 from harness.cli.page import Page, as_text
 from harness.cli.study.series import (
@@ -28,6 +28,7 @@ from harness.cli.study.series import (
     state_lines,
     state_rows,
 )
+from harness.cli.terminal import columns
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import COMMAND, PROGRAM, expanded, shown_file
 from harness.common.secrets import masked_words

@@ -16,8 +16,8 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
 from harness.experiment.exercises import Own, Profiled, read_experiment
-from harness.launch import submit
 from harness.launch.exercises.base import reports_of
+from harness.launch.poll import look_at
 from harness.run import Run, find_run, write_atomically
 from harness.run.record import FINAL
 
@@ -64,7 +64,7 @@ def _refuse(run: Run) -> None:
     owner = owner_of(run.record_file)
     if owner is not None and os.geteuid() != 0:
         raise RequestError(f"{run.job_id} belongs to {owner}: only {owner} can record it")
-    state = submit.look_at(run).state
+    state = look_at(run).state
     if state != "running":
         raise RequestError(f"capture: only a running training can be recorded; the state of {run.job_id} is {state}")
     asked = run.record.experiment
@@ -119,7 +119,7 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
             so_far = f"{_there(run, number)} of {all_of_them} have written theirs after {wait_s} s"
             raise WorkError(f"{so_far}: {_why(run, number) or 'later'}, see {folder}")
         if time.monotonic() - looked_s > 5:
-            looked_s, state = time.monotonic(), submit.look_at(run).state
+            looked_s, state = time.monotonic(), look_at(run).state
             if state in FINAL and _is_open(run, number):  # what is there is all there will be
                 there = sum((folder / trace).exists() for trace in _traces(run))
                 ended = f"{run.job_id} is {state}"

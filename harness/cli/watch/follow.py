@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
-from harness.cli.command_line import columns, show
+from harness.cli.terminal import columns, show
 from harness.cli.watch.launcher_lines import LauncherLines
 from harness.common.bounded_read import open_regular, why_unread
 from harness.common.errors import HarnessError, WorkError
@@ -25,7 +25,8 @@ from harness.common.printable import printable_lines, unguarded
 from harness.common.users import this_user
 from harness.launch.argv import quote_all
 from harness.launch.backends.registry import backend_of_run
-from harness.launch.submit import cancel, look_at, state_of
+from harness.launch.cancel import cancel
+from harness.launch.poll import look_at, state_of
 from harness.run import Run
 from harness.run.record import FINAL, State
 
@@ -244,8 +245,8 @@ def _interruptible(run: Run) -> Iterator[None]:
 
 def write_report(run: Run) -> tuple[list[Summary], Path | None]:
     """Write the run's summary and page, and return both; where nothing can be measured, print the reason."""
+    from harness.measure.of_run import can_be_measured, measured
     from harness.report.page.write import write_pages
-    from harness.study.start import can_be_measured, measured
 
     if not can_be_measured(run):
         return [], None
@@ -273,7 +274,7 @@ def _tell_laptop(run: Run, page: Path | None) -> None:
 
 def _show_report(run: Run, summaries: list[Summary], shown: bool, page: Path | None) -> None:
     """The report, without the lines that the run's own output has just shown."""
-    from harness.report.exercise_0 import is_comm_run, render_comm
+    from harness.report.exercise_0.results import is_comm_run, render_comm
     from harness.report.first_screen import first_screen, whole_report
     from harness.report.tables.table import WIDTH
 

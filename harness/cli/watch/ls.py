@@ -14,18 +14,18 @@ from urllib.parse import quote
 
 import typer
 
-from harness.cli.command_line import columns, show
 from harness.cli.options import JsonOption
+from harness.cli.terminal import columns, show
 from harness.cli.watch.results import result_of
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import aligned, amount, cut, duration, middle, percent
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.submission import edit_of, variables_in_words
+from harness.common.text import span
 from harness.common.users import whose
 from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
-from harness.live.text import span
 from harness.run import Run, all_runs, closed, folder_bytes, no_runs, runs_root, when
 from harness.run.files import naming_flag, write_atomically
 from harness.run.record import Record
@@ -166,7 +166,7 @@ def _asked(record: Record, name_site: bool) -> str:
 
 def _look(run: Run) -> PolledState:
     """A final state does not change: asking Slurm again for every old run would cost a second each."""
-    from harness.launch.submit import look_at
+    from harness.launch.poll import look_at
 
     own = run.status() or run.record.status
     try:

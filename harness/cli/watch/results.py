@@ -10,8 +10,8 @@ import msgspec
 
 from harness.common.bounded_read import read_bounded
 from harness.common.mystery import hides
+from harness.heartbeats.dead import first_death
 from harness.launch.backends.protocol import PolledState
-from harness.live.dead import first_death
 from harness.run import Run, read_json_lines
 
 

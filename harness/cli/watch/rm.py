@@ -9,15 +9,16 @@ from typing import Annotated
 import typer
 
 from harness.cli.launch.untrusted import confirmed
+from harness.cli.rooms import REFERENCE_OF_RUN, of_room
 from harness.cli.watch.ls import rows_of, table
 from harness.cli.watch.status import RUN_HELP
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import amount
 from harness.common.paths import PROGRAM
+from harness.common.text import how_many
 from harness.common.users import owner_of
 from harness.launch.backends.protocol import PolledState
-from harness.launch.submit import look_at
-from harness.live.text import how_many
+from harness.launch.poll import look_at
 from harness.run import Run, delete_run, find_run
 from harness.run.record import FINAL
 
@@ -45,8 +46,6 @@ def rm(
 
 def _refusal(run: Run, force: bool) -> str:
     """Why the run stays, in a sentence; empty if it may be deleted."""
-    from harness.study.reference.variants import reference_of
-
     name = run.known_record.job_id if run.known_record else run.name
     owner = owner_of(run.record_file)
     if owner is not None and os.geteuid() != 0:
@@ -59,6 +58,7 @@ def _refusal(run: Run, force: bool) -> str:
         return f"{name}: whether it has ended is not known ({why}): --force deletes it all the same"
     if state not in (*FINAL, "unknown"):
         return f"{name} is {state}: end it first: {PROGRAM} cancel {name}"
-    if reference := reference_of(run):
+    reference_of_run = of_room(REFERENCE_OF_RUN)
+    if reference_of_run is not None and (reference := reference_of_run(run)):
         return f"{name} is a run of the reference {reference.name}, and there is no copy of it: {reference} needs it"
     return ""

@@ -21,19 +21,21 @@ from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_text
 from harness.common.submission import edit_of
+from harness.common.text import span
 from harness.common.users import owner_of
+from harness.heartbeats.bad_loss import first_bad_loss
+from harness.heartbeats.hang import Hang, read_hang
+from harness.heartbeats.read import Reader
+from harness.heartbeats.time_limit import Note, time_limit
 from harness.launch.backends.protocol import Backend, Listed, PolledState
 from harness.launch.backends.registry import BACKENDS, backend_of_run
-from harness.launch.submit import Cancelled, look_at, state_of
-from harness.launch.submit import cancel as cancel_run
-from harness.live.hang import Hang, read_hang
-from harness.live.notes import Note, first_bad_loss, time_limit
-from harness.live.read import Reader
-from harness.live.text import span
-from harness.live.view import RunState
+from harness.launch.cancel import Cancelled
+from harness.launch.cancel import cancel as cancel_run
+from harness.launch.poll import look_at, state_of
 from harness.run import Run, find_run
 from harness.run.commands import commands_started, left_out
 from harness.run.record import FINAL, NodeStatus
+from harness.run.state import RunState
 
 if TYPE_CHECKING:
     from harness.analysis.summary import JobTime

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from harness.common import processes
 from harness.common.errors import RequestError, WorkError
 from harness.common.job_folder import BACKEND, HERE
 from harness.common.paths import TEMPLATES
 from harness.launch.backends import slurm
 from harness.launch.backends.protocol import Listed, PolledState
-from harness.live import processes
-from harness.live.ended import why_it_ended
 from harness.run import Run
+from harness.run.ended import why_it_ended
 from harness.run.record import FINAL, Status
 
 NAME = BACKEND

@@ -1,13 +1,13 @@
 """What a job takes from its exercise: the programs of a node, and this exercise's own defaults and errors. Knows sites
-and models, but no exercise by name and no scheduler."""
+and models, exercises by the names in `LAUNCHES`, and no scheduler."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from harness.common.paths import ROOT, expanded
@@ -153,10 +153,19 @@ class Launch(Generic[Requested]):
         yield from ()
 
 
-def launch_of(asked: Requested) -> Launch[Requested]:
-    """The `LAUNCH` of the exercise: in the module of this folder that is named as its experiment's module."""
-    name = type(asked).__module__.rpartition(".")[2]
-    launch: Launch[Requested] = import_module(f"{__package__}.{name}").LAUNCH
+# By the class of the experiment; imported when one of its kind is launched.
+LAUNCHES = {
+    "CommTests": "harness.launch.exercises.comm_tests:LAUNCH",
+    "DDP": "harness.launch.exercises.ddp:LAUNCH",
+    "DeepSpeed": "harness.launch.exercises.deepspeed:LAUNCH",
+    "Megatron": "harness.launch.exercises.megatron:LAUNCH",
+    "Own": "harness.launch.exercises.own:LAUNCH",
+}
+
+
+def launch_of(experiment: Requested) -> Launch[Requested]:
+    """How this experiment is launched."""
+    launch: Launch[Requested] = resolve_name(LAUNCHES[type(experiment).__name__])
     return launch
 
 

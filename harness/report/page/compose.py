@@ -6,31 +6,29 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from urllib.parse import quote
 
 from isal import igzip
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from harness.analysis.expected import resolved
 from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
 from harness.common.format import about, amount, duration, shown_in_page, with_scripts
-from harness.common.paths import COMMAND, ROOT, TEMPLATES
+from harness.common.paths import ROOT, TEMPLATES
 from harness.common.printable import printable, printable_json
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.findings import label_of
 from harness.measure.page_data import PageData
 from harness.report.elements import Figure, Link, Page, Section, StepBar
-from harness.report.exercise_0 import CollectiveResults, LinkVerdict, Result, read_results, read_verdict
+from harness.report.exercise_0.links import links_of_run, links_of_site
 from harness.report.first_screen import bar_of_answer
 from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
@@ -42,13 +40,9 @@ from harness.report.tables.replay import first_moment
 from harness.report.timeline.encode import pack_to_fit
 from harness.report.timeline.timeline_model import TimelineModel, choose, draw, notes
 from harness.report.words import PageWords
-from harness.run import Run, all_runs, write_atomically
-from harness.run.record import Record
+from harness.run import Run, write_atomically
 from harness.traces.progress import OnProgress, silent
 
-_PLACES = {"intra": "inside a node", "inter": "one per node", "world": "over all nodes"}
-_File = TypeVar("_File")
-_Found = dict[tuple[str, int], list[Result]]  # by scope and ranks
 MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
 DOCS = {"words and numbers": "metrics.md", "finding a cause, and what would help": "investigate.md"}
 _LONG_NAME = re.compile(r"(\S{20,})")
@@ -71,135 +65,6 @@ _FOLDED: tuple[Make, ...] = (
     host_section,
     machine_section,
 )
-
-
-@dataclass(frozen=True)
-class LinkResults:
-    """The results, a sentence for every damaged file that was skipped, and a note why some results are missing."""
-
-    fits: Sequence[Result] = ()
-    left_out: Sequence[str] = ()
-    note: str = ""
-    verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
-
-
-@dataclass(frozen=True)
-class NodeLayout:
-    """The number of nodes and of ranks on each, which say where a group of ranks can be."""
-
-    nodes: int
-    per_node: int
-
-    def scopes(self, ranks: int) -> list[str]:
-        """The scopes of exercise 0 in which a group of this size can be.
-
-        >>> NodeLayout(2, 4).scopes(8), NodeLayout(2, 4).scopes(4), NodeLayout(2, 2).scopes(2)
-        (['world'], ['intra'], ['intra', 'inter'])
-        """
-        several = self.nodes > 1
-        found = {
-            "intra": 1 < ranks <= self.per_node,
-            "inter": several and ranks == self.nodes,
-            "world": several and self.per_node > 1 and ranks == self.nodes * self.per_node,
-        }
-        return [scope for scope, holds in found.items() if holds]
-
-    def command(self, scope: str, ranks: int) -> str:
-        """The command that measures groups of this size."""
-        nodes, per_node = (1, ranks) if scope == "intra" else (self.nodes, self.per_node)
-        return f"{COMMAND} -e 0 -n {nodes} -g {per_node}"
-
-
-def links_of_site(record: Record | None, summary: Summary) -> LinkResults:
-    """For each group of this run the fits of the newest run of exercise 0 on as many ranks, scope, site and backend."""
-    layout = _layout(summary)
-    if record is None or layout is None:
-        return LinkResults()
-    groups = {c.group_size for c in summary.collectives if c.group_size}
-    wanted = {ranks: layout.scopes(ranks) for ranks in sorted(groups)}
-    left_out: list[str] = []
-    found: _Found = {}
-    for run, measured in _measured_on(record.site.name, summary.backend, left_out):
-        if not _missing(wanted, found):
-            break
-        found = _by_place(_results(run, measured)) | found
-    fits = [fit for ranks, scopes in wanted.items() for s in scopes for fit in found.get((s, ranks), [])]
-    return LinkResults(fits, left_out, _note(layout, _missing(wanted, found)) if found else "")
-
-
-def _by_place(results: Sequence[Result]) -> _Found:
-    found: _Found = {}
-    for result in results:
-        if result.fit is not None:
-            found.setdefault((result.scope, result.ranks), []).append(result)
-    return found
-
-
-def _missing(wanted: dict[int, list[str]], found: _Found) -> dict[int, list[str]]:
-    """The groups with a scope for which no result was found."""
-    lacks = {ranks for ranks, scopes in wanted.items() if not any((scope, ranks) in found for scope in scopes)}
-    return {ranks: scopes for ranks, scopes in wanted.items() if scopes and ranks in lacks}
-
-
-def _layout(summary: Summary) -> NodeLayout | None:
-    asked = resolved(summary)
-    if asked is None:
-        return None
-    per_node = asked.gpus_per_node or (summary.world_size or 0) // asked.nodes
-    return NodeLayout(asked.nodes, per_node) if per_node else None
-
-
-def _note(layout: NodeLayout, missing: dict[int, list[str]]) -> str:
-    """A group of this run that exercise 0 has not measured on this site, and the command to measure it."""
-    if not missing:
-        return ""
-    ranks, scopes = next(reversed(missing.items()))
-    where = " or ".join(_PLACES[scope] for scope in scopes)
-    return (
-        f"There is no bandwidth to compare with: no run of exercise 0 on this site measured groups of {ranks} ranks "
-        f"{where}. This command measures it: `{layout.command(scopes[-1], ranks)}`"
-    )
-
-
-def _measured_on(site: str, backend: str | None, left_out: list[str]) -> Iterator[tuple[Run, CollectiveResults]]:
-    """Runs of exercise 0 on this site over this backend, the newest first; damaged ones go to `left_out`."""
-    for run in reversed(all_runs()):
-        if not run.collectives.is_file() or _site(run) != site:
-            continue
-        measured = _unless_damaged(read_results, run.path, left_out)
-        if measured is not None and backend in (None, measured.backend):
-            yield run, measured
-
-
-def _site(run: Run) -> str | None:
-    try:
-        return str(read_bounded_json(run.record_file)["site"]["name"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def links_of_run(run: Run | None) -> LinkResults:
-    """The results of this run itself; empty when it is not a run of exercise 0."""
-    if run is None:
-        return LinkResults()
-    left_out: list[str] = []
-    measured = _unless_damaged(read_results, run.path, left_out)
-    verdict = _unless_damaged(read_verdict, run.path, left_out)
-    return LinkResults(_results(run, measured) if measured else (), left_out, verdict=verdict)
-
-
-def _unless_damaged(read: Callable[[Path], _File | None], run: Path, left_out: list[str]) -> _File | None:
-    """The result of `read`; of a damaged file None, and the error's text is added to `left_out`."""
-    try:
-        return read(run)
-    except WorkError as error:
-        left_out.append(str(error))
-        return None
-
-
-def _results(run: Run, measured: CollectiveResults) -> list[Result]:
-    """The collectives that were measured, each with the run's job id."""
-    return [r.model_copy(update={"run": run.job_id}) for r in measured.results if r.points]
 
 
 def write_page(

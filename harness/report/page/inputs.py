@@ -9,14 +9,14 @@ from typing import Any
 
 from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import WorkError
-from harness.live.hang import Hang, read_hang
-from harness.live.notes import BadLoss, first_bad_loss
-from harness.live.read import stuck_to_its_end
+from harness.heartbeats.bad_loss import BadLoss, first_bad_loss
+from harness.heartbeats.hang import Hang, read_hang
+from harness.heartbeats.read import stuck_to_its_end
 from harness.measure.run_files import read_events
 from harness.monitor.samples import Recording, read
 from harness.monitor.source import MonitorError
 from harness.report.elements import Figure
-from harness.report.exercise_0 import LinkVerdict, Result
+from harness.report.exercise_0.results import LinkVerdict, Result
 from harness.run import Run
 from harness.run.record import NodeStatus, Record, Status
 

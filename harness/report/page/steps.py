@@ -11,9 +11,9 @@ from harness.analysis.labels import step_parts
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Collective, MessageSize, PaceChange, Summary
 from harness.common.format import amount, binary_size, duration, percent, rate
-from harness.report import ring_or_tree
 from harness.report.elements import Figure, Section, Table, table
-from harness.report.exercise_0 import Fit, Result
+from harness.report.exercise_0 import ring_or_tree
+from harness.report.exercise_0.results import Fit, Result
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.plots import plotly_json

@@ -10,11 +10,12 @@ from harness.analysis import summary
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.metric_values import Facts
 from harness.analysis.metrics import Metric
+from harness.analysis.pace import Change
+from harness.analysis.slowest_rank import Slowest
 from harness.analysis.summary import Summary
 from harness.common.format import apart, duration, of, percent, quantity, quantity_range, short
 from harness.common.module_ranges import module_of
-from harness.live.pace import Change
-from harness.live.pace_words import Slowest, change_sentence, returns, slowest_sentence, worth_telling
+from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.measure.page_data import Pass
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 

@@ -18,8 +18,8 @@ from harness.common.errors import HarnessError, RequestError, WorkError, nearest
 from harness.common.paths import PROGRAM, expanded
 from harness.experiment.exercises import Experiment, Profiled
 from harness.explain.commands import same_command
+from harness.launch.cancel import cancel
 from harness.launch.job import Job
-from harness.launch.submit import cancel
 from harness.measure.request import load_summary, resolve_path
 from harness.run import Run, all_runs, part_of
 from harness.site.site import Site

@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import Walk, read_bounded_json
+from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import RequestError
+from harness.common.walk import Walk
 from harness.measure.references import INDEX, Reference, StoredRun, read_reference, read_runs, variant_file
 from harness.run import Run, disk_error
 from harness.study.reference.variants import damaged_traces, run_here, traces_root

@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 from harness.common.format import quantity, quantity_range
 from harness.launch.backends.registry import backend_of
 from harness.launch.submit import Prepared
-from harness.study.plan.history import elapsed_of_same
-from harness.study.plan.numbers import Quantity, ranged
-from harness.study.plan.plan import run_cost
-from harness.study.plan.speed import AROUND_ONE_RUN
+from harness.plan.history import elapsed_of_same
+from harness.plan.numbers import Quantity, ranged
+from harness.plan.plan import run_cost
+from harness.plan.speed import AROUND_ONE_RUN
 from harness.study.series.points import HOUR_NS, OPEN, ObservedRun, Task, cost_ns, devices_of, hours
 
 LIMIT = "the time limit"

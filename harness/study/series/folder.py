@@ -18,6 +18,7 @@ from pathlib import Path
 
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError
+from harness.common.processes import exists
 from harness.run import Run, all_runs, disk_error, make_shared, runs_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -83,7 +84,7 @@ def holder_is_gone(folder: Path) -> bool:
     """Whether the process that last drove the series of this folder was one of this machine and has ended."""
     with suppress(OSError):
         held = _HOLDER.fullmatch(read_bounded_text(folder / "lock", errors="replace").strip())
-        return held is not None and held[2] == socket.gethostname() and not Path(f"/proc/{held[1]}").exists()
+        return held is not None and held[2] == socket.gethostname() and not exists(int(held[1]))
     return False
 
 

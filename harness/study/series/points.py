@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.experiment.exercises import Experiment
-from harness.launch.submit import Prepared, prepare, state_of
+from harness.launch.poll import state_of
+from harness.launch.submit import Prepared, prepare
 from harness.run import Run, write_atomically
 from harness.run.record import FINAL, Part, State
 from harness.site.site import Site

@@ -16,7 +16,11 @@ from typing import NamedTuple
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.launch.backends.protocol import Together
 from harness.launch.backends.registry import backend_of
-from harness.launch.submit import Start, cancel, go_together, state_of
+from harness.launch.cancel import cancel
+from harness.launch.poll import state_of
+from harness.launch.submit import Start, go_together
+from harness.measure.of_run import write_summary
+from harness.plan.start import start_run, start_together
 from harness.run import Run
 from harness.run.record import FINAL, State
 from harness.study.series.folder import driving, runs_of
@@ -39,7 +43,6 @@ from harness.study.series.points import (
     task_statuses,
     why_too_much,
 )
-from harness.study.start import start_run, start_together, write_summary
 
 UNKNOWN_S = 300.0  # so long a scheduler may not answer: a standby controller takes over after two minutes
 MOST_REFUSALS = 3  # in a row: then it is not the point

@@ -1,0 +1,1 @@
+"""The command that writes files for other programs."""

@@ -1,0 +1,341 @@
+"""`slurm.sh export`: a run or any traces as a file for another program: find the traces, choose the place, write."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import typer
+
+from harness.cli.commands import run_command
+from harness.cli.options import JsonOption
+from harness.cli.page import as_text, of_function
+from harness.cli.read import report
+from harness.common.errors import HarnessError, RequestError, nearest_or_list
+from harness.common.format import duration
+from harness.common.paths import CONFIGS, PROGRAM, expanded
+from harness.common.printable import printable
+from harness.export import nsys2prv
+from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, refuse_taken
+from harness.export.paraver import compress as compress_paraver
+from harness.export.paraver import write_paraver
+from harness.export.perfetto import write_perfetto
+from harness.monitor.samples import Recording, find, read
+from harness.monitor.source import MonitorError
+from harness.run import Run, find_run, naming_flag, read_json_lines, write_atomically
+from harness.run.record import FINAL
+from harness.traces.find import search
+from harness.traces.many import map_traces
+from harness.traces.progress import Progress
+
+if TYPE_CHECKING:
+    from harness.launch.argv import Word
+    from harness.traces.trace import Trace
+Kind = Literal["csv", "parquet", "png", "json"]
+TokensArgument = Annotated[
+    list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="PREFIX", help="prefix of the files [beside the run's traces, or here]"),
+]
+
+
+ParaverEngine = Literal["auto", "nsys2prv", "own"]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What to export: trace files, their run where they are of one run, and the nsys reports or exports among them."""
+
+    traces: list[Path]
+    run: Run | None
+    reports: list[Path]
+
+    def hosts(self) -> dict[int, str]:
+        """Node name by rank, as the training wrote it down; a Kineto trace does not name its node."""
+        lines = [line for file in (self.run.metrics() if self.run else []) for line in _lines_of(file)]
+        return {
+            line["rank"]: line["host"]
+            for line in lines
+            if line.get("event") == "start" and isinstance(line.get("rank"), int) and isinstance(line.get("host"), str)
+        }
+
+    def folder(self) -> Path:
+        """Where the result goes without `--out`."""
+        return self.traces[0].parent if self.run else Path.cwd()
+
+    def open(self) -> list[Trace]:
+        """All traces, read. Raises TraceError: for the first that cannot be read."""
+        with Progress("reading traces") as progress:
+            # Here, not in worker processes: a whole trace would travel back from them.
+            read = map_traces(self.traces, lambda trace: trace, workers=1, progress=progress)
+        for failed in (each for each in read if isinstance(each, HarnessError)):
+            raise failed
+        return [each for each in read if not isinstance(each, HarnessError)]
+
+
+def _lines_of(metrics: Path) -> list[dict[str, Any]]:
+    """Empty where the file cannot be read: then a rank's node has no name, as in a trace from elsewhere."""
+    try:
+        return list(read_json_lines(metrics))
+    except (OSError, ValueError):
+        return []
+
+
+def sources(tokens: list[str]) -> Sources:
+    """The traces that the command line names. Raises RequestError: a token names nothing, or there is no trace."""
+    run: Run | None = None
+    places: list[Path] = []
+    for token in tokens:
+        path = expanded(token)
+        if path.exists() and not Run(path).is_run:
+            places.append(path)
+        else:
+            run = find_run(token)
+            kept = run.traces()
+            places += [path for path in kept if path.suffix == ".gz"] or sorted({path.parent for path in kept})
+    with Progress("looking for traces") as progress:
+        traces, left_out, archives = search(places, progress.say)
+    for note in (*(f"this folder was not searched for traces: {each}" for each in left_out), *archives):
+        print(f"{PROGRAM}: {note}", file=sys.stderr)
+    if not traces:
+        raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it")
+    reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
+    return Sources(traces, run if len(tokens) == 1 else None, reports)
+
+
+def paraver(
+    tokens: TokensArgument,
+    *,
+    out: OutOption = None,
+    engine: Annotated[
+        ParaverEngine, typer.Option(help="auto: nsys2prv for nsys reports if it is installed, else the harness's own")
+    ] = "auto",
+    types: Annotated[
+        str | None, typer.Option("--types", metavar="A,B,…", help="the event types that nsys2prv translates (its -t)")
+    ] = None,
+    container: Annotated[
+        Path | None, typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys")
+    ] = None,
+    container_command: Annotated[str, typer.Option(help="singularity or apptainer")] = "singularity",
+    filter_nvtx: Annotated[
+        str | None,
+        typer.Option("-f", "--filter-nvtx", metavar="RANGE", help="only CUDA calls in the first such range (nsys2prv)"),
+    ] = None,
+    sort: Annotated[
+        bool, typer.Option("-s", "--sort", help="nsys2prv sorts the trace by time; needs Paraver: PARAVER_HOME")
+    ] = False,
+    compress: Annotated[bool, typer.Option("-z", "--compress", help="write .prv.gz, which Paraver opens too")] = False,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="convert in a CPU job after the run's end, without GPUs")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
+    image = (container_command, container) if container else None
+    options = nsys2prv.Options(tuple(types.split(",")) if types else nsys2prv.TYPES, filter_nvtx, sort, image)
+    options.check_types()
+    if out is not None:
+        refuse_taken(out, PARAVER)
+    if submit:
+        given = {
+            "--engine": engine,
+            "--out": out.absolute() if out else None,
+            "--types": types,
+            "--container": container.absolute() if container else None,
+            "--container-command": container_command if container else None,
+            "--filter-nvtx": filter_nvtx,
+        }
+        words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        return _paraver_submitted(tokens, [*words, *["--sort"] * sort, *["--compress"] * compress], as_json)
+    found = sources(tokens)
+    prefix, notes = prefix_for(out, found.folder(), PARAVER)
+    automatic = _chosen(engine, found, image, ["--filter-nvtx"] * (filter_nvtx is not None) + ["--sort"] * sort)
+    if engine == "nsys2prv" or automatic:
+        try:
+            notes += nsys2prv.convert(found.reports, prefix, options)
+            prv = prefix.with_name(f"{prefix.name}.prv")
+            made: dict[str, Any] = {"engine": "nsys2prv", "prv": str(prv), "megabytes": _megabytes(prv)}
+            return _print(as_json, made, notes, compress)
+        except HarnessError as error:
+            if not automatic or filter_nvtx is not None or sort:
+                raise
+            notes.append(f"nsys2prv was tried first: {error}")
+    done = write_paraver(found.open(), prefix, found.hosts())
+    made = {"engine": "own", "prv": str(done.prv), "tasks": done.tasks, "threads": done.threads, "nodes": done.nodes}
+    made |= {"records": done.records, "duration_ns": done.end_ns}
+    return _print(as_json, made, notes + done.notes, compress)
+
+
+def _chosen(engine: ParaverEngine, found: Sources, image: tuple[str, Path] | None, of_nsys2prv: Sequence[str]) -> bool:
+    """Whether `auto` means nsys2prv here. of_nsys2prv: the flags that only it knows."""
+    only_nsys = len(found.reports) == len(found.traces)
+    if engine == "nsys2prv" and not only_nsys:
+        raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
+    automatic = engine == "auto" and only_nsys and (image is not None or nsys2prv.installed())
+    if of_nsys2prv and engine != "nsys2prv" and not automatic:
+        why = "reads nsys reports only" if not only_nsys else "is not installed here (pip install nsys2prv)"
+        why = "is not used with --engine own" if engine == "own" else why
+        flags = " and ".join(of_nsys2prv)
+        raise RequestError(f"{flags}: only nsys2prv can do that, and it {why}: leave {flags} out")
+    return automatic
+
+
+def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
+    from harness.cli.launch.untrusted import find_untrusted, source_of
+    from harness.launch.backends.registry import backend_of_run
+    from harness.launch.job import python_of
+    from harness.launch.poll import state_of
+    from harness.launch.submit import this_machine
+
+    run = find_run(tokens[0])
+    if len(tokens) != 1:
+        raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
+    if untrusted := find_untrusted(source_of(run, run.record), [], run.record.site).why:
+        raise RequestError(
+            f"--submit takes the job's sbatch options from {run.record_file}: {untrusted[0]}: convert it here, without "
+            "--submit"
+        )
+    python = python_of(run.record.site, this_machine())
+    argv: list[Word] = [python, "-m", "harness", "export", "paraver", str(run.path), *options]
+    job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
+    output = run.log_after(job_id)
+    if as_json:
+        print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
+    else:
+        print(f"submitted {job_id}: it converts {run.name} when that run has ended; its output is in {output}")
+    return 0
+
+
+def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
+    """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
+    # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
+    suffixes = AS_GIVEN if out is not None and out.name.endswith(".gz") else PERFETTO
+    if out is not None:
+        refuse_taken(out, suffixes)
+    found = sources(tokens)
+    prefix, notes = prefix_for(out, found.folder(), suffixes)
+    target = prefix.with_name(prefix.name + suffixes[0])
+    recordings: list[Recording] = []
+    for folder in (folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)):
+        try:
+            recordings.append(read(folder))
+        except MonitorError as error:
+            notes.append(f"without the monitor's counters: {error}")
+    done = write_perfetto(found.open(), target, found.hosts(), recordings)
+    made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events}
+    made["megabytes"] = _megabytes(done.path)
+    return _print(as_json, made, notes + done.notes)
+
+
+def _megabytes(path: Path) -> float:
+    return round(path.stat().st_size / 1e6, 2)
+
+
+def _amount(name: str, value: float | str) -> str:
+    """A number with its unit or noun.
+
+    >>> _amount("tasks", 1), _amount("records", 32660), _amount("duration_ns", 684_372_939), _amount("megabytes", 0.29)
+    ('1 task', '32,660 records', '684 ms', '0.29 MB')
+    """
+    if isinstance(value, str):
+        return f"{value} {name}"
+    if name == "duration_ns":
+        return duration(value)
+    if name == "megabytes":
+        return f"{value} MB"
+    return f"{value:,} {name.removesuffix('s') if value == 1 else name}"
+
+
+def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = False) -> int:
+    """Print what was written. made: begins with the file or the engine. gzip: of a .prv, to be compressed first."""
+    if gzip:
+        made["prv"] = str(compress_paraver(Path(made["prv"])))
+    if as_json:
+        print(json.dumps(made | {"notes": notes}, indent=1))
+        return 0
+    path = made.pop("prv", None) or made.pop("perfetto")
+    shown = [_amount(name, value) for name, value in made.items() if not isinstance(value, list)]
+    print(f"{path}\n  {', '.join(shown)}")
+    for note in notes:
+        print(f"  note: {note}")
+    if path.endswith((".prv", ".prv.gz")):
+        print(f"  views to open with it: {CONFIGS / 'paraver'}/*.cfg")
+    else:
+        print("  open it at https://ui.perfetto.dev or in chrome://tracing")
+    return 0
+
+
+def numbers(
+    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|png|json", help="what to write")],
+    paths: report.PathsArgument,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR|FILE", help="folder or file; default: in the run's folder, or here"),
+    ] = None,
+    window: report.WindowOption = "steps",
+    executor: report.ExecutorOption = "local",
+    workers: report.WorkersOption = None,
+    slurm_option: report.SlurmOption = None,
+    resume: report.ResumeOption = None,
+) -> None:
+    """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, all numbers as
+    JSON, or the events as a Paraver or Perfetto trace."""
+    from harness.measure.request import Request, measure_request
+    from harness.report.page.write import run_among, write_pictures
+    from harness.report.tables.catalogue import check_parquet, write_tables
+
+    if kind == "parquet":
+        check_parquet()
+    slurm = report.of_sbatch(slurm_option or [], resume, executor)
+    request = Request(paths, window=window, workers=workers, slurm=slurm, resume=resume, page=kind == "png")
+    measured = measure_request(request)
+    run = run_among(paths)
+    place = out or (run.path if run else Path()) / {"json": "report.json", "png": "plots"}.get(kind, kind)
+    if kind == "json":
+        with naming_flag("--out"):
+            write_atomically(place, report.json_text(measured.summaries) + "\n")
+    elif kind == "png":
+        write_pictures(paths, measured, place)
+    else:
+        write_tables(measured.summaries, place, parquet=kind == "parquet")
+    print(printable(str(place)))
+
+
+OF_TRACES = {"paraver": paraver, "perfetto": perfetto}
+EXAMPLES = [
+    ("export perfetto last", "one trace of all ranks, for ui.perfetto.dev"),
+    ("export paraver last", "a Paraver trace: .prv, .pcf, .row"),
+    ("export csv last -o tables", "every table of the report"),
+    ("export png last", "every plot, for slides"),
+]
+
+
+def export(arguments: list[str]) -> int:
+    """Write one kind of file; returns the exit code. Raises RequestError: there is no such kind."""
+    kind = arguments[0] if arguments else ""
+    if kind in OF_TRACES:
+        return run_command(f"export {kind}", OF_TRACES[kind], arguments[1:])
+    if not arguments:
+        print(page(["export"]))
+        return 0
+    kinds = (*OF_TRACES, *get_args(Kind))
+    if not kind.startswith("-") and kind not in kinds:
+        takes = f"it takes {', '.join(kinds)}"
+        raise RequestError(f"export {printable(kind)}{nearest_or_list(kind, kinds, takes)}")
+    return run_command("export", numbers, arguments)
+
+
+def page(words: list[str]) -> str:
+    """The help page, or that of one kind of trace."""
+    if (kind := words[1] if len(words) > 1 else "") in OF_TRACES:
+        return as_text(of_function(f"export {kind}", OF_TRACES[kind], docs="docs/timelines.md" * (kind == "paraver")))
+    shared = of_function("export", numbers, examples=EXAMPLES, docs="docs/api.md")
+    usage = [*shared.usage, *(f"export {kind} RUN|PATH… [FLAGS] ({PROGRAM} help export {kind})" for kind in OF_TRACES)]
+    return as_text(shared._replace(usage=usage))

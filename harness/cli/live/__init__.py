@@ -1,0 +1,1 @@
+"""The command of the live screens."""

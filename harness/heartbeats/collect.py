@@ -1,0 +1,408 @@
+"""Writes a node's heartbeats into the run, `live/<node>.jsonl`, and what is seen of ranks that make no progress.
+
+Runs in a thread of the monitor's process. The format is that of harness/common/heartbeats.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.common import processes
+from harness.common.bounded_read import read_end
+from harness.common.heartbeats import (
+    CALLS,
+    LEAST_S,
+    PERIOD_S,
+    PYTHON_SIDE,
+    SCHEMA,
+    TIMES_USUAL,
+    Evidence,
+    evidence_file,
+    node_file,
+)
+from harness.common.paths import INSTALLED_EXERCISES
+from harness.heartbeats.ranks import Rank
+from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
+from harness.monitor.source import MonitorError
+
+COLUMN = "utilization_percent"
+TAIL_BYTES = 1 << 13  # some samples of 16 GPUs
+
+
+def gpu_use(folder: Path) -> dict[int, int]:
+    """Percent by the device's number; empty: the monitor samples no GPUs, or has no sample yet."""
+    found: dict[int, int] = {}
+    with suppress(OSError, ValueError, MonitorError):
+        if read_meta(folder / META_FILE).get("source") not in GPU_SOURCES:
+            return {}
+        with (folder / SAMPLES_FILE).open(encoding="utf-8") as file:
+            columns = file.readline().strip().split(",")
+        at, device = columns.index(COLUMN), LEADING_COLUMNS.index("device")
+        for line in read_end(folder / SAMPLES_FILE, TAIL_BYTES).decode("utf-8", "replace").splitlines():
+            cells = line.split(",")
+            if len(cells) == len(columns) and cells[at] and cells[device].isdecimal():
+                found[int(cells[device])] = round(float(cells[at]))
+    return found
+
+
+ANSWER_S = 3.0  # a rank whose Python runs answers twice a second
+PY_SPY_S = 10
+CHILD_S = 0.3  # over which it is seen whether children compute
+MOST_CHILDREN = 16
+MOST_ANSWER_BYTES = 4 << 20
+MOST_CRASH_BYTES = 1 << 16
+_INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f"{os.sep}lib64{os.sep}python3")
+
+
+def gather(ranks: list[Rank], memory: Path, now_ns: int) -> list[Evidence]:
+    """Ask the ranks for their stacks, and look at their processes."""
+    asked = str(time.time_ns())
+    replace_whole(memory / "ask", lambda temporary: temporary.write_text(asked, encoding="ascii"))
+    end_s = time.monotonic() + ANSWER_S
+    answers: dict[int, dict[str, Any]] = {}
+    while len(answers) < len(ranks) and time.monotonic() < end_s:
+        for rank in ranks:
+            if rank.rank not in answers and (answer := _answer(memory, rank.rank, asked)):
+                answers[rank.rank] = answer
+        time.sleep(0.1)
+    for answer in answers.values():
+        if meets := (answer.get("call") or {}).get("meets"):
+            meets["listener"] = _listener(str(meets.get("at")), [rank.pid for rank in ranks])
+    return [_evidence(rank, answers.get(rank.rank), now_ns) for rank in ranks]
+
+
+def _listener(address: str, ranks: list[int]) -> str | None:
+    """Who has the port at which ranks meet, if that is a port of this node and not the job's own; None: it is the job's
+    own, or not known."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or host not in (*_HERE, os.uname().nodename):
+        return None
+    pid = processes.listener(int(port))
+    if pid is None:
+        return "nobody listens on this port"
+    if pid in ranks or any(pid in processes.ancestors(rank) for rank in ranks):
+        return None
+    named = processes.stat_of(pid) if pid else None
+    return f"another program has this port, {named.name} (pid {pid})" if named else "another program has this port"
+
+
+_HERE = ("localhost", "127.0.0.1", "::1", "[::1]")
+
+
+def _answer(memory: Path, rank: int, asked: str) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError), (memory / f"rank{rank}.stacks.json").open("rb") as file:
+        found = json.loads(file.read(MOST_ANSWER_BYTES))
+        if isinstance(found, dict) and found.get("asked") == asked:
+            return found
+    return None
+
+
+def _evidence(rank: Rank, answer: dict[str, Any] | None, now_ns: int) -> Evidence:
+    threads, by = (answer["threads"], "the rank") if answer else _from_outside(rank.pid)
+    answer = answer or {}
+    main = rank.facts.get("tid")
+    tid = main if isinstance(main, int) and processes.stat_of(rank.pid, main) else rank.pid
+    thread = processes.stat_of(rank.pid, tid)
+    return Evidence(
+        rank=rank.rank,
+        pid=rank.pid,
+        started=state.started if (state := processes.stat_of(rank.pid)) else 0,
+        since_ns=time.time_ns() - (now_ns - rank.progress_ns),
+        quiet_ns=now_ns - rank.life_ns,
+        step=int(rank.facts.get("step") or 0),
+        phase=rank.facts.get("phase"),
+        place=rank.facts.get("place"),
+        usual_ns=1000 * rank.usual_us,
+        longest_ns=1000 * rank.longest_us,
+        state=thread.state if thread else "X",
+        waits_in=processes.waits_in(rank.pid, tid),
+        frozen=processes.is_frozen(rank.pid),
+        computes=rank.computes,
+        answered=bool(answer),
+        by=by,
+        threads=threads,
+        collectives=answer.get("collectives") or [],
+        groups=answer.get("groups") or {},
+        children=_children(rank.pid),
+        call=answer.get("call"),
+        gone=thread is None,
+        ended=bool(rank.facts.get("ended_ns")),
+    )
+
+
+def _from_outside(pid: int) -> tuple[dict[str, list[list[Any]]], str]:
+    """The stacks of a process that cannot run Python: by py-spy, which only reads its memory, else by the kernel."""
+    program = Path(sysconfig.get_path("scripts")) / "py-spy"
+    found = str(program) if program.is_file() else shutil.which("py-spy")
+    if found:
+        with suppress(OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
+            command = [found, "dump", "--json", "--nonblocking", "--pid", str(pid)]
+            done = subprocess.run(command, capture_output=True, timeout=PY_SPY_S, check=False)
+            return dict(map(_named_frames, json.loads(done.stdout))), "py-spy"
+    with suppress(OSError):
+        lines = (processes.PROC / str(pid) / "stack").read_text().splitlines()
+        frames = [["kernel", 0, line.partition("] ")[2].partition("+")[0], False] for line in lines]
+        return {"kernel": frames}, "the kernel"
+    return {}, ""
+
+
+def read_crash(path: Path) -> dict[str, Any] | None:
+    """What Python's faulthandler wrote of a process that a signal ended, as an error; None: nothing."""
+    with suppress(OSError), path.open("rb") as file:
+        lines = file.read(MOST_CRASH_BYTES).decode(errors="replace").splitlines()
+        found = [match for line in lines if (match := _CRASHED_AT.match(line))]
+        if lines and lines[0].startswith(_FATAL):
+            users = next((each for each in found if is_users(each[1])), None)
+            place = [users[1], int(users[2]), users[3]] if users else None
+            call = next((each[3] for each in found if each[1].endswith(PYTHON_SIDE) and each[3] in CALLS), "")
+            error = {"type": lines[0][len(_FATAL) :], "message": "", "place": place, "unix_ns": time.time_ns()}
+            return {**error, "call": call}
+    return None
+
+
+_FATAL = "Fatal Python error: "
+_CRASHED_AT = re.compile(r'  File "(.+)", line (\d+) in (.+)')
+
+
+def is_users(file: str) -> bool:
+    """Whether a file of another Python is no installed package, of its standard library or of a fault."""
+    ours = f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}"
+    installed = _INSTALLED if INSTALLED_EXERCISES not in file else ()
+    return not file.startswith("<") and not any(part in file for part in (*installed, ours))
+
+
+def _named_frames(thread: dict[str, Any]) -> tuple[str, list[list[Any]]]:
+    """A thread of py-spy's answer, as ranks tell of their own."""
+    name = str(thread.get("thread_name") or thread.get("thread_id"))
+    files = [(str(frame["filename"]), frame) for frame in thread["frames"]]
+    frames = [[file, int(frame["line"]), str(frame["name"]), is_users(file)] for file, frame in files]
+    return "main" if name == "MainThread" else name, frames
+
+
+def _children(pid: int) -> list[dict[str, Any]]:
+    """The processes below a rank: whether they live and compute, and what they wait in."""
+    pids = processes.below(pid)[:MOST_CHILDREN]
+    before = {child: processes.stat_of(child) for child in pids}
+    if pids:
+        time.sleep(CHILD_S)
+    found = []
+    for child in pids:
+        first, now = before[child], processes.stat_of(child)
+        if first is None:
+            continue
+        spent_ns = now.cpu_ns - first.cpu_ns if now else 0
+        found.append(
+            {
+                "pid": child,
+                "started": first.started,
+                "program": first.name,
+                "state": now.state if now else "X",
+                "frozen": processes.is_frozen(child),
+                "computes": spent_ns > processes.TICK_NS,
+                "waits_in": processes.waits_in(child) if now else "",
+            }
+        )
+    return found
+
+
+LOOK_S = 1.0  # between two looks
+LATE_S = 2.5  # a look that comes later than this: the monitor was suspended, or had no core
+FIRST_S = 30.0  # without progress, before the first steps have ended: how long a step takes is not known
+AGAIN_BYTES = 32_000  # a reader that begins later reads the end of the file only
+AGAIN_S = 15.0  # between two gatherings of evidence
+SEEN_FROM_OUTSIDE_S = 2.0  # for a rank that does not answer itself
+
+
+class Collector:
+    """The heartbeats of one node. memory: the folder in which its ranks write."""
+
+    def __init__(self, run: Path, memory: Path, node: str, number: int) -> None:
+        self._run, self._memory, self._node, self._number = run, memory, node, number
+        self._ranks: dict[str, Rank] = {}
+        self._ended: set[tuple[str, int]] = set()
+        self._pidfds: dict[int, str] = {}
+        self._places: dict[tuple[Any, ...], tuple[int, int]] = {}  # its id, and where it was last written
+        self._written = 0  # bytes
+        self._samples = self._tokens = 0
+        self._gathered_s = 0.0
+        self._stop = threading.Event()
+        path = node_file(run, node)
+        path.parent.mkdir(exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._write("node", node=number, host=os.uname().nodename, name=node, schema=SCHEMA, unix_ns=time.time_ns())
+        self._thread = threading.Thread(target=self._go, name="heartbeats", daemon=True)
+
+    def __enter__(self) -> Collector:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(3.0)
+        with suppress(OSError):
+            self._look()
+            self._write("end", unix_ns=time.time_ns())
+            self._file.close()
+
+    def _go(self) -> None:
+        try:
+            self._collect()
+        except OSError as error:  # the disk is full: the monitor's samples say so too
+            print(f"warning: no more heartbeats: {error}", file=sys.stderr)
+
+    def _collect(self) -> None:
+        looked_s, written_s, may_take_s = time.monotonic(), 0.0, LATE_S
+        while not self._stop.is_set():
+            self._wait(LOOK_S)
+            now_s = time.monotonic()
+            if now_s - looked_s > may_take_s:
+                self._slept(now_s - looked_s - LOOK_S)
+            looked_s = now_s
+            self._look()
+            if now_s - written_s >= PERIOD_S - LOOK_S / 2:
+                written_s = now_s
+                self._beat()
+            may_take_s = LATE_S + self._judge(now_s)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, but not when a rank's process ends: which was first matters."""
+        poll = select.poll()
+        for number in self._pidfds:
+            poll.register(number, select.POLLIN)
+        if not self._pidfds:
+            self._stop.wait(seconds)
+        elif poll.poll(1000 * seconds):
+            self._end_of_some()
+
+    def _slept(self, seconds: float) -> None:
+        ns = int(seconds * 1e9)
+        for rank in self._ranks.values():
+            rank.moved(ns)
+        self._write("slept", unix_ns=time.time_ns() - ns, ns=ns)
+
+    def _look(self) -> None:
+        now_ns = time.monotonic_ns()
+        for path in sorted(self._memory.glob("rank*.json")):
+            if path.name.endswith(".stacks.json"):
+                continue
+            if path.name not in self._ranks:
+                with suppress(OSError, ValueError, KeyError, IndexError):
+                    self._begin(path, Rank(path, now_ns))
+        for name, rank in list(self._ranks.items()):
+            if not rank.path.exists() and processes.lives(rank.pid):
+                self._forget(name)  # it has another number now
+                continue
+            rank.look(now_ns)
+            if rank.facts.get("planned") != rank.told_steps:
+                self._tell(rank)
+            bad = rank.facts.get("bad_loss")
+            if isinstance(bad, dict) and (rank.told_loss is None or self._is_far(rank.told_loss)):
+                rank.told_loss = self._written
+                self._write("loss", rank=rank.rank, unix_ns=time.time_ns(), **bad)
+        self._end_of_some()
+
+    def _begin(self, path: Path, rank: Rank) -> None:
+        if (path.name, rank.pid) in self._ended:
+            return
+        self._ranks[path.name] = rank
+        self._tell(rank)
+        if hasattr(os, "pidfd_open"):
+            with suppress(OSError):  # it has ended just now
+                self._pidfds[os.pidfd_open(rank.pid)] = path.name
+
+    def _tell(self, rank: Rank) -> None:
+        facts, rank.told_steps = rank.facts, rank.facts.get("planned")
+        known = {key: facts.get(key) for key in ("rank", "world", "local", "pid", "unix_ns")}
+        self._write("rank", **known, steps=rank.told_steps)
+
+    def _end_of_some(self) -> None:
+        for name, rank in list(self._ranks.items()):
+            if not processes.lives(rank.pid):
+                rank.look(time.monotonic_ns())  # what it wrote last
+                self._gone(name, rank)
+
+    def _gone(self, name: str, rank: Rank) -> None:
+        before, after = rank.killed, processes.counted(rank.killed_file)
+        oom = "cgroup" if after.cgroup > before.cgroup else "machine" if after.machine > before.machine else None
+        place = rank.facts.get("place")
+        ended_ns = rank.facts.get("ended_ns") or 0
+        known = {"rank": rank.rank, "pid": rank.pid, "step": rank.facts.get("step"), "place": place}
+        error = rank.facts.get("error") or read_crash(rank.path.with_suffix(".crash"))
+        at_ns = ended_ns or time.time_ns()
+        self._write("gone", **known, unix_ns=at_ns, ended=bool(ended_ns), oom=oom, error=error)
+        self._ended.add((name, rank.pid))
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        del self._ranks[name]
+        for number, owner in list(self._pidfds.items()):
+            if owner == name:
+                os.close(number)
+                del self._pidfds[number]
+
+    def _beat(self) -> None:
+        now_ns = time.monotonic_ns()
+        use = gpu_use(self._run / "gpus-monitor" / self._node)
+        ranks = sorted(self._ranks.values(), key=lambda each: each.rank)
+        beats = [
+            rank.beat(now_ns, self._place(rank.facts.get("place")), use.get(rank.facts.get("local", -1)))
+            for rank in ranks
+        ]
+        samples, tokens = (sum(rank.counted(name) for rank in ranks) for name in ("samples", "tokens"))
+        new = {"samples": max(0, samples - self._samples), "tokens": max(0, tokens - self._tokens)}
+        self._samples, self._tokens = samples, tokens
+        self._write("beat", unix_ns=time.time_ns(), ranks=[beat.as_list() for beat in beats], **new)
+
+    def _place(self, place: list[Any] | None) -> int:
+        if not place:
+            return -1
+        key = tuple(place)
+        number, written = self._places.get(key, (len(self._places), None))
+        if written is None or self._is_far(written):
+            self._places[key] = number, self._written
+            self._write("place", id=number, file=place[0], line=place[1], function=place[2])
+        return number
+
+    def _judge(self, now_s: float) -> float:
+        """Where no rank of this node makes progress, gather what can be seen; where one does again, forget it. Returns
+        the seconds that it may have taken."""
+        path = evidence_file(self._run, self._node)
+        ranks = list(self._ranks.values())
+        if not ranks:
+            return 0.0  # all have ended, perhaps because they were stuck
+        usual_s = max(rank.usual_us for rank in ranks) / 1e6
+        least_s = max(LEAST_S, TIMES_USUAL * usual_s) if usual_s else FIRST_S
+        now_ns = time.monotonic_ns()
+        if not all((now_ns - rank.progress_ns) / 1e9 >= least_s for rank in ranks):
+            if self._gathered_s:
+                self._gathered_s = 0.0
+                path.unlink(missing_ok=True)
+            return 0.0
+        if now_s - self._gathered_s < AGAIN_S:
+            return 0.0
+        self._gathered_s = now_s
+        found = gather(ranks, self._memory, now_ns)
+        content = {"unix_ns": time.time_ns(), "host": os.uname().nodename, "ranks": [each._asdict() for each in found]}
+        replace_whole(path, lambda temporary: temporary.write_text(json.dumps(content), encoding="utf-8"))
+        return ANSWER_S + SEEN_FROM_OUTSIDE_S * len(ranks)
+
+    def _is_far(self, written: int) -> bool:
+        """Whether a reader that begins now would not see what was written there."""
+        return self._written - written > AGAIN_BYTES
+
+    def _write(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, **fields}, separators=(",", ":")) + "\n"
+        self._written += len(line)
+        self._file.write(line)

@@ -1,0 +1,160 @@
+"""The program beside the training on each node: it samples the devices, writes the heartbeats, and on the first node
+decides whether the run is stuck."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from harness.common.heartbeats import MEMORY, Evidence, evidence_file, live_folder
+from harness.common.mystery import hides
+from harness.heartbeats.collect import Collector
+from harness.heartbeats.hang import Hang, write_hang
+from harness.heartbeats.lines import node_files
+from harness.heartbeats.silent_nodes import NodeFile, Silent
+from harness.heartbeats.stuck import Nodes, judge
+from harness.monitor.record import record
+from harness.monitor.source import exit_code_of
+
+LOOK_S = 2.0
+LOST_S = 20.0  # a node that has written nothing for so long, while others did, is the cause of a hang
+LATE_S = 1.5  # a look that comes so much later: the job was suspended, or this process had no core
+QUIET_NS = 4_000_000_000  # without a sign of life, at the time of the evidence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0: asked to end, or the training has ended; 1: files cannot be written; 2: the request was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m harness.heartbeats.node", description=__doc__)
+    parser.add_argument("--run", type=Path, required=True, help="the run's folder")
+    parser.add_argument("--node", type=int, required=True, help="the node's number in the job")
+    parser.add_argument("--name", required=True, help="the node's name among the run's monitors")
+    watched = parser.add_mutually_exclusive_group(required=True)
+    watched.add_argument("--below", type=int, metavar="PID", help="watch what this process starts, to its end")
+    watched.add_argument("--pid", type=int, metavar="PID", help="watch this process and what it starts, to its end")
+    parser.add_argument("--hz", type=float, default=1.0, help="samples of the devices per second")
+    parser.add_argument("--on-hang", choices=("report", "stop"), default="report", help="what to do if it is stuck")
+    asked = parser.parse_args(argv)
+    return exit_code_of(lambda: _watch(asked, os.environ.get(MEMORY)))
+
+
+def _watch(asked: argparse.Namespace, memory: str | None) -> None:
+    with ExitStack() as until:
+        if memory:
+            until.enter_context(Collector(asked.run, Path(memory), asked.name, asked.node))
+            if asked.node == 0:
+                until.enter_context(Guard(asked.run, asked.on_hang == "stop"))
+        pids = () if asked.pid is None else (asked.pid,)
+        record(asked.run / "gpus-monitor" / asked.name, asked.hz, pids, asked.name, asked.below)
+    if memory:  # not after an error: the monitor is started again
+        shutil.rmtree(memory, ignore_errors=True)
+
+
+class Guard:
+    """Decides from the files of all nodes whether the run is stuck, in a thread, and writes `live/stuck.json`.
+
+    Looks every two seconds. stop: whether to end a job that is stuck. over: set when it looks no more."""
+
+    def __init__(self, run: Path, stop: bool) -> None:
+        self._run, self._stop = run, stop
+        self.over = threading.Event()
+        self._found: Hang | None = None
+        self._runs_since_ns = 0
+        self._thread = threading.Thread(target=self._go, name="guard", daemon=True)
+
+    def __enter__(self) -> Guard:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self._thread.join(3.0)
+
+    def _go(self) -> None:
+        while not self._waited():
+            try:
+                self._look()
+            except (OSError, ValueError, KeyError, TypeError, IndexError) as error:  # another node's file is damaged
+                print(f"warning: cannot tell whether the run is stuck: {error!r}", file=sys.stderr)
+                self.over.wait(30.0)
+
+    def _waited(self) -> bool:
+        """Wait until the next look; returns whether there is none."""
+        begin_s = time.monotonic()
+        over = self.over.wait(LOOK_S)
+        if time.monotonic() - begin_s > LOOK_S + LATE_S:
+            self._runs_since_ns = time.time_ns()
+        return over
+
+    def _look(self) -> None:
+        is_still = any(live_folder(self._run).glob("*.stuck.json"))
+        found = judge(seen(self._run, time.time_ns(), self._runs_since_ns)) if is_still else None
+        if found is None:
+            if self._found is not None:
+                self._write(self._found._replace(until_ns=time.time_ns()))
+            self._found = None
+        elif self._found is None or self._found.sentence != found.sentence:
+            first = self._found is None
+            self._found = found._replace(found_ns=time.time_ns(), stops=self._stop)
+            shown = self._write(self._found)
+            if first:
+                print("\n".join(shown.told(time.time_ns())), file=sys.stderr, flush=True)
+                if self._stop:
+                    self.over.set()  # what is seen from now on is the end of the job
+                    self._end_job()
+
+    def _write(self, hang: Hang) -> Hang:
+        """Write the answer; returns it as it may be shown."""
+        hidden = hides(self._run, "hang")
+        write_hang(self._run, hang, hidden)
+        return hang.without_cause(self._run.name) if hidden else hang
+
+    def _end_job(self) -> None:
+        """Tell the job's script, which ends what it has started and writes the state `stuck`."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            status = json.loads((self._run / "status.json").read_text(encoding="utf-8"))
+            if status["host"] == socket.gethostname():
+                os.kill(int(status["pid"]), signal.SIGUSR2)
+
+
+def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> Nodes:
+    """All nodes of a run as their files have them. runs_since_ns: unix time since which this job was not suspended:
+    what was written before says nothing of now. Raises OSError, ValueError, KeyError: one is damaged."""
+    ranks: list[Evidence] = []
+    gone: dict[int, bool] = {}
+    silent: list[Silent] = []
+    world, alive = 0, False
+    for path in node_files(run):
+        node = NodeFile(path)
+        world = max(world, node.world)
+        gone.update(node.gone)
+        evidence = evidence_file(run, path.stem)
+        content = json.loads(evidence.read_text(encoding="utf-8")) if evidence.exists() else None
+        may_report = now_ns - runs_since_ns <= LOST_S * 1e9
+        if not may_report and (quiet := node.silent(LOST_S, now_ns)):
+            silent.append(quiet)
+        elif content is not None and int(content["unix_ns"]) >= runs_since_ns:
+            shift = now_ns - int(content["unix_ns"])
+            there = [Evidence(**each) for each in content["ranks"] if each["rank"] not in node.gone]
+            ranks += [_later(rank, shift) for rank in there]
+        else:
+            alive |= bool(node.there)
+    return Nodes(now_ns, world, ranks, gone, silent, alive)
+
+
+def _later(rank: Evidence, ns: int) -> Evidence:
+    """The rank now: one that was quiet still is, or the file would be new; one that was not may work still."""
+    return rank._replace(quiet_ns=rank.quiet_ns + ns) if rank.quiet_ns > QUIET_NS else rank
+
+
+if __name__ == "__main__":
+    sys.exit(main())

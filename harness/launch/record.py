@@ -1,0 +1,72 @@
+"""The record of a launch: what was asked, and which program, versions and revision run it on which machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from harness.common.paths import DISTRIBUTION
+from harness.common.programs import git_state, git_state_of
+from harness.common.training_python import ask_python
+from harness.common.users import this_user
+from harness.experiment.exercises import Experiment, Own
+from harness.launch.argv import shown
+from harness.launch.backends.allocation import NAME as ALLOCATION
+from harness.launch.from_shell import sbatch_variables, shell_variables
+from harness.launch.job import Job
+from harness.run.record import Part, Program, Record
+
+RECORDED = (DISTRIBUTION, "submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
+
+
+def _program(asked: Experiment, job: Job) -> Program | None:
+    """The program of a training of the user's own; None: it is an exercise."""
+    if not isinstance(asked, Own):
+        return None
+    script = Path(asked.start_in, asked.program)
+    is_file = asked.form == "script" or "/" in asked.program
+    return Program(
+        script=str(script) if is_file else asked.program,
+        arguments=list(asked.arguments),
+        python=shown(job.training_python),
+        git=git_state_of(script.parent if is_file and script.parent.is_dir() else Path(asked.start_in)),
+    )
+
+
+def _versions(asked: Experiment) -> dict[str, str]:
+    """The versions of what trains, by package; empty where nobody here can ask for them, as in a container."""
+    if isinstance(asked, Own) and asked.python is not None:
+        told = ask_python(asked.python)
+        return {} if isinstance(told, str) else told.versions
+    found = {"python": platform.python_version()}
+    for name in RECORDED:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def record_of(asked: Experiment, job: Job, command: list[str], part: Part | None) -> Record:
+    """The record of a launch of this job. command: as typed. part: of which series of runs it is one."""
+    return Record(
+        job_id="",
+        backend=job.site.scheduler,
+        experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        # The shell's allocation is no place for another launch of this record.
+        site=job.site.model_copy(update={"scheduler": "slurm"} if job.site.scheduler == ALLOCATION else {}),
+        job=job.as_json(),
+        command=command,
+        git=git_state(),
+        versions=_versions(asked),
+        program=_program(asked, job),
+        user=this_user(),
+        submit_host=socket.gethostname(),
+        created_ns=time.time_ns(),
+        part=part,
+        inherited=shell_variables(os.environ, job),
+        for_sbatch=sbatch_variables(os.environ, job),
+    )

@@ -1,0 +1,1 @@
+"""What a launch will need, take and cost, before it starts; each run keeps its plan."""

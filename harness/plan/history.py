@@ -1,0 +1,170 @@
+"""What earlier runs of a site say about the next one: their time, speed and start, and the links that exercise 0
+measured.
+
+Only the newest few are looked at, and only what they stored: a submission must not wait for old traces.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from glob import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.common.bounded_read import read_bounded_json
+from harness.common.model_config import DTYPES, Precision
+from harness.experiment.comm_tests import CommTests
+from harness.launch.job import Job
+from harness.plan.memory import Workload
+from harness.run import Run, runs_root
+from harness.theory.communication import MeasuredLink
+
+NEWEST = 6
+LARGEST_FILE = 8_000_000
+_JOB_ID = r"(?:local-)?\d+(?:[_-]\d+)*"  # 4711, 4711_3 of an array, 4711-2 of an allocation, local-1
+
+
+class EarlierRun(NamedTuple):
+    """What one earlier run of the same exercise and model reached."""
+
+    job_id: str
+    mfu: float | None
+    flops_per_s_per_device: float
+    start_s: float | None = None  # of the job, without its steps
+
+
+def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
+    """The newest runs of the same exercise, model and precision at the same site, without injected faults.
+
+    On CPUs with as many ranks: they share the cores.
+    """
+    if job.model is None:
+        return []
+    found = []
+    for run in _newest(Path(job.output_dir), job.run_name[0]):
+        summary = _json(run.summary) or {}
+        asked, site = summary.get("experiment"), _at(summary, "run", "site", "name")
+        clean = isinstance(asked, dict) and not asked.get("faults") and not asked.get("mystery")
+        alike = w.device == "cuda" or summary.get("world_size") == w.ranks
+        one = _speed(summary, w.precision) if clean and alike and site == job.site.name else None
+        if one is not None:
+            found.append(one._replace(start_s=_start_s(run, summary)))
+    return found
+
+
+def elapsed_of_same(job: Job) -> list[int]:
+    """Nanoseconds from start to end of the newest completed runs of these settings at the same site."""
+    runs = (run for run in _newest(Path(job.output_dir), *job.run_name) if _is_same(run, job))
+    return [status.elapsed_ns for run in runs if (status := run.status()) and status.elapsed_ns is not None]
+
+
+def _is_same(run: Run, job: Job) -> bool:
+    """Whether it completed, and was resolved to the same experiment, but for the seed, on the same kind of device."""
+    record, status = _json(run.record_file), run.status()
+    if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
+        return False
+    if (_at(record, "job", "device"), _at(record, "job", "profiler")) != (job.device, job.profiler):
+        return False
+    with suppress(ValueError):  # of another version, which had another option
+        before = type(job.experiment).model_validate(_at(record, "job", "experiment"))
+        return before.model_dump(exclude={"seed"}) == job.experiment.model_dump(exclude={"seed"})
+    return False
+
+
+def _newest(folder: Path, before: str, after: str = "-n") -> list[Run]:
+    """The newest runs in an exercise's folder with this name before the job's id, and these words right after it."""
+    place = folder / "profiler"
+    if not os.access(place, os.X_OK):  # none yet, or another user closed it: the launch itself says so
+        return []
+    return [Run(path) for path in _newest_folders(place, before, after, place.stat().st_mtime_ns)]
+
+
+@lru_cache(maxsize=8)  # the points of a series ask the same
+def _newest_folders(place: Path, before: str, after: str, _changed_ns: int) -> list[Path]:
+    named = re.compile(rf"{re.escape(before)}-{_JOB_ID}{re.escape(after)}")
+    pairs = []
+    for path in place.glob(f"{escape(before)}-*/run.json"):
+        with suppress(OSError):
+            if named.match(path.parent.name):  # not of a model whose name begins alike
+                pairs.append((path.stat().st_mtime_ns, path.parent))
+    return [path for _, path in sorted(pairs, reverse=True)[:NEWEST]]
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    """A stored document; None if it is not there, not ours, or too large to read before a submission."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return _content(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=2 * NEWEST)
+def _content(path: Path, _changed_ns: int, _size: int) -> dict[str, Any] | None:
+    try:
+        content = read_bounded_json(path, LARGEST_FILE)
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _speed(summary: dict[str, Any], precision: Precision) -> EarlierRun | None:
+    training = summary.get("training")
+    first = training[0] if isinstance(training, list) and training else None
+    dtype = first.get("dtype") if isinstance(first, dict) else None
+    flops = _at(summary, "efficiency", "model_flops_per_s_per_device")
+    if dtype != DTYPES[precision] or not isinstance(flops, int | float) or flops <= 0:
+        return None
+    mfu = _at(summary, "efficiency", "mfu")
+    job_id = str(_at(summary, "run", "job_id") or "?")
+    return EarlierRun(job_id, float(mfu) if isinstance(mfu, int | float) and 0 < mfu <= 1 else None, float(flops))
+
+
+def _start_s(run: Run, summary: dict[str, Any]) -> float | None:
+    """Seconds of the job that were no steps."""
+    status = run.status()
+    first = (summary.get("training") or [{}])[0]
+    steps, step_ns = first.get("steps_total"), first.get("median_step_ns")
+    if status is None or status.elapsed_ns is None or not steps or not step_ns:
+        return None
+    return max(0.0, (status.elapsed_ns - int(steps) * int(step_ns)) / 1e9)
+
+
+def _at(content: object, *keys: str) -> Any:
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else None
+    return content
+
+
+class MeasuredLinks(NamedTuple):
+    """The lines that a run of exercise 0 measured."""
+
+    job_id: str
+    lines: list[MeasuredLink]
+
+
+def measured_links(job: Job) -> MeasuredLinks | None:
+    """The newest completed run of exercise 0 at the job's site that fitted a line; None: there is no such run."""
+    for run in _newest(runs_root() / CommTests.folder, "comm-tests"):
+        status, record = run.status(), _json(run.record_file)
+        if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
+            continue
+        lines = list(_lines(_json(run.collectives) or {}))
+        if lines:
+            return MeasuredLinks(str(_at(record, "job_id")), lines)
+    return None
+
+
+def _lines(results: dict[str, Any]) -> Iterator[MeasuredLink]:
+    hosts = results.get("hosts")
+    alone = isinstance(hosts, list) and len(hosts) < 2
+    for each in results.get("results") or []:
+        fit, ranks = _at(each, "fit"), _at(each, "ranks")
+        alpha, beta = _at(fit, "alpha_ns"), _at(fit, "beta_ns_per_byte")
+        if isinstance(alpha, int | float) and isinstance(beta, int | float) and isinstance(ranks, int):
+            across = _at(each, "scope") != "intra" and not alone
+            yield MeasuredLink(str(_at(each, "collective")), ranks, across, float(alpha), float(beta))

@@ -1,0 +1,31 @@
+"""Starts runs, each with its plan. Every command that launches does it here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.launch.backends.protocol import Together
+from harness.launch.submit import Prepared, Start, submit, submit_together
+from harness.plan.numbers import plan_text
+from harness.plan.plan import LaunchPlan, plan_of
+from harness.run import Run
+from harness.run.record import Part
+
+
+def start_run(prepared: Prepared, command: list[str], part: Part | None = None, plan: LaunchPlan | None = None) -> Run:
+    """Start a prepared launch; returns its run, which then exists on disk and keeps its plan.
+
+    command: as typed. part: of which series of runs it is one. plan: if it is already made. Raises as `submit` does.
+    """
+    return submit(Start(prepared, command, part, _kept(plan or plan_of(prepared))))
+
+
+def start_together(starts: Sequence[Start], way: Together, at_once: int | None = None) -> list[Run]:
+    """Start launches that go together as one submission; returns their runs. Arguments and errors as there."""
+    planned = [each._replace(files={**each.files, **_kept(plan_of(each.prepared))}) for each in starts]
+    return submit_together(planned, way, at_once)
+
+
+def _kept(plan: LaunchPlan) -> dict[str, str]:
+    return {Run(Path()).plan.name: plan_text(plan)}

@@ -1,0 +1,306 @@
+"""Changes of pace: found where they were planted, on the ranks that caused them, and nowhere in steady trainings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
+
+from harness.analysis.pace import WAITING, Change, changes, own_parts
+from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase
+from harness.analysis.slowest_rank import Slowest, slowest
+from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
+
+F64 = NDArray[np.float64]
+QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1, turn=0, drift=0, warm_up=0)
+
+
+def _dice(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def own_of(step: F64, phases: Mapping[str, F64], waiting: Sequence[str] = WAITING, *, on_host: bool = True) -> F64:
+    return np.asarray(sum(own_parts(step, phases, waiting, on_host=on_host).values()))
+
+
+def _found(series: Series) -> list[Change]:
+    return changes(series.step, own_of(series.step, series.phases))
+
+
+def _flat(steps: int = 200, ranks: int = 2, sigma: float = 0.02, seed: int = 0) -> F64:
+    return np.asarray(STEP_NS * np.exp(sigma * _dice(seed).standard_normal((ranks, steps))))
+
+
+@pytest.mark.parametrize("phase", ["data", "forward", "optimizer"])
+@pytest.mark.parametrize("size", [0.1, 0.2, 0.6])
+def test_the_step_the_rank_and_the_phase_of_a_change_are_found(phase: str, size: float) -> None:
+    series = simulated(4, 300, QUIET, Planted(173, size, phase, 2), _dice())
+    (change,) = _found(series)
+    assert abs(change.step - 173) <= 2
+    assert change.low <= 173 <= change.high
+    assert (change.ranks, change.named, change.lasts) == ((2,), True, None)
+    assert change.after - change.before == pytest.approx(size * STEP_NS, rel=0.25)
+    assert change.ratio == change.after / change.before
+    assert grown_phase(change, series.phases) == phase
+
+
+def test_if_all_ranks_become_slower_all_are_named() -> None:
+    (change,) = _found(simulated(4, 300, QUIET, Planted(100, 0.2, "forward", None), _dice()))
+    assert (change.ranks, change.named) == ((0, 1, 2, 3), True)
+
+
+def test_a_rank_that_stalls_in_the_phase_of_waiting_is_not_named() -> None:
+    (change,) = _found(simulated(4, 300, QUIET, Planted(100, 0.2, "backward", 1), _dice()))
+    assert (change.ranks, change.named) == ((0, 1, 2, 3), False)
+
+
+def test_without_own_times_the_step_is_found_and_no_rank() -> None:
+    series = simulated(4, 300, QUIET, Planted(100, 0.2, "data", 1), _dice())
+    for own in (None, np.full_like(series.step, np.nan)):
+        (change,) = changes(series.step, own)
+        assert abs(change.step - 100) <= 2
+        assert not change.named
+
+
+def test_slower_and_faster_again_are_two_changes() -> None:
+    slower, faster = _found(simulated(2, 400, QUIET, Planted(150, 0.3, "data", 0, until=190), _dice()))
+    assert slower.ratio > 1 > faster.ratio
+    assert slower.lasts == faster.step - 1
+    assert abs(faster.step - 190) <= 2
+    assert faster.lasts is None
+
+
+def test_steady_trainings_have_no_change() -> None:
+    dice = _dice(5)
+    for number in range(40):
+        series = simulated(1 + number % 4, 150 + 50 * (number % 5), drawn_noise(dice), None, dice)
+        assert _found(series) == [], number
+
+
+@pytest.mark.parametrize(("period", "factor"), [(2, 2.0), (3, 1.5), (8, 3.0), (50, 10.0)])
+def test_slow_steps_in_a_period_are_no_change_and_hide_none(period: int, factor: float) -> None:
+    steps = _flat(300)
+    steps[:, ::period] *= factor
+    assert changes(steps) == []
+    steps[:, 200:] *= 1.2
+    (change,) = changes(steps)
+    assert abs(change.step - 200) <= 2
+    assert change.ratio == pytest.approx(1.2, abs=0.03)
+
+
+@pytest.mark.parametrize("slow", [[30.0], [8.0, 2.0, 1.5], [1.6] * 14])
+def test_slow_steps_at_the_start_are_no_change(slow: list[float]) -> None:
+    steps = _flat()
+    steps[:, : len(slow)] *= slow
+    assert changes(steps) == []
+
+
+@pytest.mark.parametrize("count", [40, 60, 600])
+def test_steps_that_become_longer_little_by_little_are_one_gradual_change(count: int) -> None:
+    growing = _flat(count)
+    growing[1] *= np.linspace(1, 1.5, count)
+    (change,) = changes(np.maximum(growing[:1], growing[1:]).repeat(2, axis=0), growing)
+    assert (change.gradual, change.ranks, change.named, change.lasts) == (True, (1,), True, None)
+    assert (change.step, change.high) == (count // 4, count - count // 4)
+    assert change.ratio == pytest.approx(1.4375 / 1.0625, abs=0.03)
+    sentence = change_sentence(change, None)
+    assert sentence.startswith("Steps become longer little by little: ")
+    assert f"up to step {count // 4 - 1}" in sentence and f"from step {count - count // 4} on; on rank 1." in sentence
+
+
+def test_a_slow_drift_by_less_is_no_change() -> None:
+    steps = _flat(600)
+    assert changes(steps * np.linspace(1, 1.12, 600)) == []
+    assert changes(steps * np.linspace(1.5, 1, 600)) == []
+
+
+def test_steps_that_become_longer_because_cores_are_missing_are_no_change() -> None:
+    steps = _flat(60)
+    more = np.linspace(0, 0.6 * STEP_NS, 60) * (_dice(1).random(60) < 0.85)  # some steps lack none
+    (change,) = changes(steps + more, steps + more)
+    assert change.gradual
+    assert changes(steps + more, steps + more, core_wait=np.tile(more, (2, 1))) == []
+
+
+def test_what_is_kept_from_each_step_is_evidence_of_a_gradual_change() -> None:
+    steps = _flat(60) * np.linspace(1, 1.5, 60)
+    (change,) = changes(steps, steps)
+    memory = np.tile(np.linspace(1e9, 2e9, 60), (2, 1))
+    shown = evidence(change, steps, {PEAK_MEMORY: memory})
+    assert shown == "peak memory: 1.12 GB before, 1.88 GB after: something may be kept from each step"
+    assert evidence(change, steps, {PEAK_MEMORY: np.full((2, 60), 1e9)}) == ""
+
+
+def test_a_change_keeps_its_step_where_steps_are_not_known() -> None:
+    steps = _flat(300)
+    steps[:, 200:] *= 1.2
+    steps[:, 50:80] = np.nan
+    steps[0, 100:110] = np.nan
+    (change,) = changes(steps)
+    assert abs(change.step - 200) <= 1
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0), (2, 10), (1, 39)])
+def test_few_steps_have_no_change(shape: tuple[int, int]) -> None:
+    assert changes(np.ones(shape)) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_run_of_some_steps_has_no_change_and_no_warning(count: int, recwarn: pytest.WarningsRecorder) -> None:
+    assert changes(STEP_NS * np.array([[9.0, 1.0, 1.0][:count]] * 2)) == []
+    assert not recwarn.list
+
+
+def test_steps_without_any_noise_do_no_harm() -> None:
+    steps = np.full((2, 100), STEP_NS)
+    assert changes(steps) == []
+    steps[:, 60:] *= 1.5
+    (change,) = changes(steps)
+    assert (change.step, change.low, change.high) == (60, 60, 60)
+
+
+def test_the_own_time_leaves_out_what_waits() -> None:
+    step = np.array([[10.0]])
+    phases = {"data": np.array([[1.0]]), "forward": np.array([[2.0]]), "backward": np.array([[5.0]])}
+    assert own_of(step, phases).item() == 5
+    assert own_of(step, phases, ("forward", "backward")).item() == 3
+    assert own_of(step, phases, on_host=False).item() == 3
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind", "rank"),
+    [(slice(None), "always", 1), (slice(0, 260), "often", 1), (slice(0, None, 10), "rarely", 1)],
+)
+def test_the_slowest_rank_is_named_with_how_often(slow: slice, kind: str, rank: int) -> None:
+    own = _flat(400, 4)
+    own[1, slow] *= 1.5
+    found = slowest(own, STEP_NS)
+    assert (found.kind, found.rank) == (kind, rank)
+    assert found.costs == pytest.approx(0.5 * STEP_NS * own[0, slow].size / 400, rel=0.15)
+    assert found.chance <= 0.01
+
+
+def test_ranks_that_are_the_slowest_in_turns_are_not_named() -> None:
+    own = _flat(400, 4)
+    own[_dice(1).integers(0, 4, 400), np.arange(400)] *= 1.5
+    found = slowest(own, STEP_NS)
+    assert (found.kind, found.rank) == ("in turns", None)
+
+
+def test_ranks_that_are_alike_cost_nothing() -> None:
+    assert slowest(_flat(400, 4, 0.005), STEP_NS).kind == "never"
+    assert slowest(_flat(400, 1), STEP_NS).kind == "never"
+    assert slowest(np.full((2, 400), np.nan), STEP_NS).kind == "never"
+
+
+def test_a_note_says_when_who_and_where() -> None:
+    series = simulated(4, 300, QUIET, Planted(173, 0.3, "data", 2), _dice())
+    own = own_of(series.step, series.phases)
+    (change,) = changes(series.step, own)
+    sentence, shows = change_sentence(change, grown_phase(change, series.phases)), evidence(change, own, series.phases)
+    assert (change.named, change.ranks) == (True, (2,))
+    assert re.match(r"Steps take [\d.]+ % more time \(1\.\d\d times as slow\) from step 17", sentence)
+    assert sentence.endswith("; on rank 2, in data loading.")
+    assert shows.startswith("time without waiting for other ranks, of rank 2: ")
+    assert "; of the others " in shows
+
+
+def test_a_note_about_a_return_is_that_of_the_change() -> None:
+    series = simulated(2, 400, QUIET, Planted(150, 0.3, "data", 0, until=190), _dice())
+    first, *others = _found(series)
+    assert all(returns(first, each) for each in others)
+    assert " until step 189: " in change_sentence(first, None)
+
+
+def test_a_note_tells_that_threads_waited_for_cores() -> None:
+    steps = _flat(300)
+    steps[:, 200:] *= 1.4
+    waited = np.where(np.arange(300) < 200, 0.0, 0.4 * STEP_NS) * np.ones((2, 1))
+    (change,) = changes(steps)
+    assert (
+        evidence(change, None, {CORE_WAIT: waited})
+        == "threads waited 20.0 ms longer per step for a core, which other programs used"
+    )
+
+
+@pytest.mark.parametrize(("early", "late", "told"), [(10, 3040, True), (3040, 10, False), (3000, 3300, False)])
+def test_a_note_tells_that_slower_steps_have_more_page_faults(early: int, late: int, told: bool) -> None:
+    steps = _flat(300)
+    steps[:, 200:] *= 1.4
+    faults = np.where(np.arange(300) < 200, float(early), float(late)) * np.ones((2, 1))
+    (change,) = changes(steps)
+    shows = evidence(change, None, {PAGE_FAULTS: faults})
+    assert shows.startswith("page faults per step: 10 before, 3040 after, as the C library") is told
+    assert bool(shows) is told
+
+
+def test_the_slowest_rank_in_a_sentence() -> None:
+    found = Slowest("always", 3, 0.97, 6e6, 0.005)
+    assert worth_telling(found, [])
+    assert slowest_sentence(found, 50e6) == (
+        "Rank 3 is always the slowest: clearly in 97.0 % of the steps. "
+        "If it was as fast as the next one, a step would be up to 6.00 ms (12.0 %) shorter."
+    )
+
+
+def test_the_phases_of_the_simulation_are_those_of_the_metrics() -> None:
+    assert set(PHASES) == {"data", "forward", "backward", "optimizer"}
+
+
+def test_a_sleep_is_found_among_other_programs_that_make_some_steps_longer() -> None:
+    dice = _dice(2)
+    own = STEP_NS * (0.1 + dice.exponential(0.15, (2, 300)) * (dice.random((2, 300)) < 0.7))
+    own[1, 180:] += 0.15 * STEP_NS
+    steps = own.max(axis=0) + STEP_NS * np.exp(0.1 * dice.standard_normal(300)) * np.ones((2, 1))
+    (change,) = changes(steps, {"forward": own})
+    assert abs(change.step - 180) <= 2
+    assert change.low <= 180 <= change.high
+    assert (change.ranks, change.part) == ((1,), "forward")
+
+
+def test_own_time_that_nobody_waits_for_is_no_change() -> None:
+    steps = _flat(300)
+    own = np.array([0.5, 0.2])[:, None] * steps
+    own[1, 150:] += 0.15 * STEP_NS  # the other rank is slower still
+    assert changes(steps, own) == []
+
+
+def test_own_time_that_waiting_for_a_core_explains_is_no_change() -> None:
+    dice = _dice(4)
+    steps = STEP_NS * np.exp(0.15 * dice.standard_normal((2, 300)))
+    waited = STEP_NS * 0.3 * dice.random((2, 300)) * (np.arange(300) > 150) * np.array([[0.0], [1.0]])
+    own = 0.2 * _flat(300) + waited
+    assert len(changes(steps, own)) == 1
+    assert changes(steps, own, waited) == []
+
+
+def test_a_change_in_the_phase_of_waiting_is_seen_by_the_rank_that_came_last() -> None:
+    dice = _dice(3)
+    least = 0.4 * _flat(300, 1)
+    least[:, 200:] += 0.1 * STEP_NS
+    waiting = least + np.array([[0.0], [1.0]]) * STEP_NS * dice.exponential(0.3, 300)
+    steps = STEP_NS * np.exp(0.2 * dice.standard_normal((1, 300))) * np.ones((2, 1))
+    (change,) = changes(steps, None, None, {"backward": waiting})
+    assert abs(change.step - 200) <= 2
+    assert (change.ranks, change.named) == ((0, 1), False)
+
+
+@pytest.mark.parametrize("rank", [0, 3, None])
+def test_the_starts_of_collectives_tell_whose_backward_became_longer(rank: int | None) -> None:
+    series = simulated(4, 300, QUIET, Planted(173, 0.2, "backward", rank), _dice())
+    series.own[:, -20:] = np.nan  # a training's last steps
+    parts = own_parts(series.step, series.phases, own=series.own)
+    (change,) = changes(series.step, parts)
+    assert abs(change.step - 173) <= 2
+    assert (change.ranks, change.part) == (tuple(range(4)) if rank is None else (rank,), "backward")
+
+
+def test_own_times_that_are_mostly_unknown_on_one_rank_are_not_used() -> None:
+    series = simulated(2, 300, QUIET, None, _dice())
+    series.own[1, 200:] = np.nan
+    assert "backward" not in own_parts(series.step, series.phases, own=series.own)
+    assert "backward" not in own_parts(series.step, series.phases, ("forward", "backward"), own=series.own)

@@ -1,0 +1,290 @@
+"""The reader of heartbeats: what it knows of ranks and nodes, and that no file stops it or grows it without end."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.common.heartbeats import encode, live_folder
+from harness.heartbeats.lines import Place
+from harness.heartbeats.model import MOST, History, Live
+from harness.heartbeats.read import Reader
+from tests.heartbeats.written import START_NS, NodeWriter, S, beat
+
+
+class Clock:
+    """The reader's clock, which a test sets."""
+
+    def __init__(self) -> None:
+        self.ns = START_NS
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, clock: Clock) -> Reader:
+    return Reader(tmp_path, now_ns=clock)
+
+
+def test_a_run_without_heartbeats_has_none(reader: Reader) -> None:
+    live = reader.read()
+    assert not live.there
+    assert live.progress() == (None,) * 6
+
+
+def test_ranks_of_two_nodes_with_their_steps_places_and_rates(tmp_path: Path, reader: Reader, clock: Clock) -> None:
+    for name, ranks in (("n0", range(2)), ("n1", range(2, 4))):
+        node = NodeWriter(tmp_path, name, ranks)
+        assert node.run(20) == 80
+        clock.ns = node.now_ns + S
+    live = reader.read()
+    assert sorted(live.ranks) == [0, 1, 2, 3]
+    rank = live.ranks[3]
+    assert (rank.node, rank.host, rank.pid) == ("n1", "host-n1", 1003)
+    assert (rank.step, rank.steps, rank.phase) == (80, 1000, "forward")
+    assert rank.place == Place("/home/ada/train.py", 42, "forward")
+    assert rank.history.steps.tolist() == list(range(80))
+    assert np.allclose(rank.history.us, 500_000, rtol=0.003)
+    progress = live.progress()
+    assert (progress.step, progress.steps) == (80, 1000)
+    assert progress.step_ns == pytest.approx(5e8, rel=0.003)
+    assert progress.samples_per_s == pytest.approx(64)
+    assert progress.tokens_per_s == pytest.approx(8192)
+    assert progress.remaining_s == pytest.approx(920 * 0.5, rel=0.003)
+    assert live.nodes["n1"].age_s(live.now_ns) == pytest.approx(1)
+
+
+def test_only_what_is_appended_is_read_and_a_cut_line_is_read_again(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    node.run(3)
+    reader.read()
+    whole = json.dumps({"event": "beat", "unix_ns": node.now_ns + 2 * S, "ranks": [beat(0, 13, [100])]}) + "\n"
+    node.text(whole[:50])
+    assert reader.read().ranks[0].step == 12
+    node.text(whole[50:])
+    assert reader.read().ranks[0].step == 13
+    assert reader.read().ranks[0].history.steps.tolist() == list(range(13))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "\n",
+        "no json\n",
+        "[1, 2]\n",
+        "null\n",
+        '{"event": "beat"}\n',
+        '{"event": "later", "x": 1}\n',
+        '{"event": "beat", "unix_ns": -5, "ranks": []}\n',
+        '{"event": "beat", "unix_ns": 1e400, "ranks": []}\n',
+        '{"event": "rank", "rank": 99999999999999999999999}\n',
+        '{"event": "node", "host": "\\ud800"}\n',
+        "[" * 9000 + "\n",
+        "\0" * 5000 + "\n",
+        json.dumps({"event": "beat", "unix_ns": 1, "ranks": [beat(0, 1 << 70)]}) + "\n",
+        json.dumps({"event": "beat", "unix_ns": START_NS * 2, "ranks": [beat(0, 12)._replace(steps="0?é")]}) + "\n",
+        json.dumps({"event": "beat", "unix_ns": START_NS * 2, "ranks": [beat(0, 12)._replace(steps="000")]}) + "\n",
+    ],
+    ids=range(15),
+)
+def test_damaged_lines_are_left_out(tmp_path: Path, reader: Reader, damaged: str) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    node.run(2)
+    node.text(damaged)
+    assert reader.read().ranks[0].history.steps.tolist() == list(range(8))
+    node.run(1, first=8)
+    rank = reader.read().ranks[0]
+    assert (rank.step, rank.history.steps.tolist()) == (12, list(range(12)))
+
+
+def test_of_a_long_file_the_beginning_and_the_end_are_read(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(4))
+    step = node.run(2000)
+    assert node.path.stat().st_size > 500_000
+    live = reader.read()
+    assert [rank.pid for rank in live.training] == [1000, 1001, 1002, 1003]
+    assert live.ranks[2].place == Place("/home/ada/train.py", 42, "forward")
+    steps = live.ranks[2].history.steps
+    assert 100 < len(steps) < 1000
+    assert steps.tolist() == list(range(step - len(steps), step))
+    node.run(1, first=step)
+    assert reader.read().ranks[2].history.steps.tolist() == list(range(step - len(steps), step + 4))
+
+
+def test_a_rank_that_is_gone_and_one_that_begins_in_its_place(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(2))
+    node.run(2)
+    node.line(event="gone", rank=1, pid=1001, step=9, unix_ns=node.now_ns, ended=False, oom="cgroup")
+    live = reader.read()
+    assert live.ranks[1].gone == (node.now_ns, False, "cgroup", 9)
+    assert live.ranks[1].step == 9
+    assert [rank.rank for rank in live.training] == [0]
+    node.line(event="rank", rank=1, world=2, local=1, pid=7, steps=None, unix_ns=node.now_ns)
+    live = reader.read()
+    assert (live.ranks[1].pid, live.ranks[1].gone, len(live.ranks[1].history)) == (7, None, 0)
+
+
+def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1), steps=None)
+    node.run(2)
+    assert reader.read().progress().steps is None
+    node.line(event="rank", rank=0, world=1, local=0, pid=1000, steps=90, unix_ns=node.now_ns)
+    live = reader.read()
+    assert (live.ranks[0].steps, len(live.ranks[0].history)) == (90, 8)
+
+
+def test_a_node_that_does_not_report_any_more(tmp_path: Path, reader: Reader, clock: Clock) -> None:
+    nodes = [NodeWriter(tmp_path, name, range(n, n + 1)) for n, name in enumerate(("n0", "n1", "n2"))]
+    for node in nodes:
+        node.run(3)
+    nodes[0].line(event="end", unix_ns=nodes[0].now_ns)
+    clock.ns = nodes[0].now_ns
+    assert reader.read().silent_nodes() == []
+    nodes[1].run(10, first=12)
+    clock.ns = nodes[1].now_ns
+    assert [node.name for node in reader.read().silent_nodes()] == ["n2"]
+
+
+def test_a_node_whose_clock_is_behind_reports(tmp_path: Path, reader: Reader, clock: Clock) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    clock.ns = node.now_ns + 3600 * S
+    assert reader.read().silent_nodes()
+    node.run(1)
+    assert reader.read().silent_nodes() == []
+
+
+def test_the_history_keeps_the_newest_entries() -> None:
+    history = History()
+    for first in range(0, 20_000, 10):
+        history.take([beat(0, first + 10, [100.0] * 10)])
+        assert len(history) <= MOST
+    assert len(history) == MOST
+    assert history.steps.tolist() == list(range(20_000 - len(history), 20_000))
+    history.take([beat(0, 50_000, [5.0] * 10_000)])
+    assert (len(history), history.steps[0], history.steps[-1]) == (MOST, 50_000 - MOST, 49_999)
+
+
+def test_an_entry_may_be_the_mean_of_several_steps() -> None:
+    history = History()
+    several = beat(0, 40)._replace(first=10, per=10, steps=encode([100, 200, 300]), own=encode([50, 60, 70]))
+    history.take([several])
+    assert history.steps.tolist() == [10, 20, 30]
+    assert history.own_us.round().tolist() == [50, 60, 70]
+
+
+def test_the_first_loss_that_is_not_finite_is_told_again_and_damaged_ones_are_left_out(
+    tmp_path: Path, reader: Reader
+) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    bad = {"event": "loss", "rank": 0, "step": 1, "loss": "nan", "weights": True}
+    for each in (bad, bad, {**bad, "step": -1}, {**bad, "rank": "x"}):
+        node.line(**each)
+    assert {rank: line.step for rank, line in reader.read().losses.items()} == {0: 1}
+
+
+def test_the_wait_for_data_is_known_until_another_is_told(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(2))
+    node.run(2)
+    assert reader.read().ranks[0].recent_data_us is None
+    node.beats(beat(0, 9, [500], data_ms=12), beat(1, 9, [500], data_ms=250))
+    node.run(3, first=9)
+    ranks = reader.read().ranks
+    assert [ranks[n].recent_data_us for n in (0, 1)] == pytest.approx([12_000, 250_000], rel=0.003)
+    for damaged in ("0", "?é", "00" * 1000):
+        node.beats(beat(0, 22)._replace(data=damaged))
+    assert reader.read().ranks[0].recent_data_us == pytest.approx(12_000, rel=0.003)
+    node.line(event="beat", unix_ns=node.now_ns + S, ranks=[list(beat(0, 23))[:13]])
+    assert reader.read().ranks[0].step == 23, "an older monitor says nothing about data"
+
+
+def test_a_beat_in_which_no_step_has_ended(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    node.beats(beat(0, 0, phase="-")._replace(first=-1), samples=0, tokens=0)
+    rank = reader.read().ranks[0]
+    assert (rank.step, rank.phase, len(rank.history)) == (0, None, 0)
+
+
+def test_where_told_steps_lag_the_pace_is_that_of_the_counter(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    step = node.run(3)
+    assert reader.read().progress().step_ns == pytest.approx(500e6, rel=0.003)
+    for _ in range(16):
+        step += 25
+        node.beats(beat(0, step))
+    progress = reader.read().progress()
+    assert progress.step_ns == pytest.approx(80e6, rel=0.003)
+    assert progress.remaining_s == pytest.approx((1000 - step) * 0.08, rel=0.003)
+
+
+def test_steps_whose_own_time_is_not_known(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    node.run(1, own_ms=[0.0, 300.0, 0.0, 300.0])
+    rank = reader.read().ranks[0]
+    assert np.isnan(rank.history.own_us).tolist() == [True, False, True, False]
+    assert rank.recent_own_us == pytest.approx(300_000, rel=0.003)
+    node.run(7, own_ms=[0.0] * 4, first=4)
+    rank = reader.read().ranks[0]
+    assert (rank.stale_s("recent_us"), rank.stale_s("recent_own_us")) == (0, 14)
+
+
+def test_where_no_rank_makes_progress_the_remaining_time_is_not_known(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(2))
+    node.run(3)
+    node.beats(beat(0, 12, idle_ms=11_000), beat(1, 12, idle_ms=500))
+    live = reader.read()
+    assert [rank.is_idle() for rank in live.training] == [True, False]
+    assert live.progress().remaining_s is not None
+    node.beats(beat(0, 12, idle_ms=13_000), beat(1, 12, idle_ms=12_000))
+    assert reader.read().progress().remaining_s is None
+
+
+def test_samples_are_counted_since_the_first(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    for _ in range(10):
+        node.beats(beat(0, 0), samples=0, tokens=None)
+    assert reader.read().progress().samples_per_s is None
+    for step in range(1, 5):
+        node.beats(beat(0, step), samples=64, tokens=None)
+    progress = reader.read().progress()
+    assert progress.samples_per_s == pytest.approx(32)
+    assert progress.tokens_per_s is None
+
+
+def test_what_is_no_file_stops_nothing(tmp_path: Path, reader: Reader) -> None:
+    NodeWriter(tmp_path, "n0", range(1)).run(1)
+    os.mkfifo(live_folder(tmp_path) / "fifo.jsonl")
+    (live_folder(tmp_path) / "folder.jsonl").mkdir()
+    (live_folder(tmp_path) / "nowhere.jsonl").symlink_to(tmp_path / "missing")
+    assert list(reader.read().ranks) == [0]
+
+
+def test_a_line_without_end_and_a_file_that_begins_anew(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    node.run(1)
+    reader.read()
+    node.text("x" * 3_000_000)
+    reader.read()
+    node.text("\n")
+    node.run(1, first=4)
+    assert reader.read().ranks[0].step == 8
+    node.path.unlink()
+    NodeWriter(tmp_path, "n0", range(1)).run(1)
+    assert reader.read().ranks[0].step == 4
+
+
+def test_a_node_names_no_more_ranks_than_a_machine_can_have(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    for number in range(0, 5000, 100):
+        node.beats(*(beat(rank, 1) for rank in range(number, number + 100)))
+    live: Live = reader.read()
+    assert len(live.ranks) == 1024

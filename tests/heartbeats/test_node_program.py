@@ -1,0 +1,228 @@
+"""A node's heartbeats of real processes, from their memory to the answer that the run is stuck. No PyTorch: the
+processes write what the observer would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.common.heartbeats import evidence_file, node_file
+from harness.heartbeats.collect import Collector
+from harness.heartbeats.dead import first_death
+from harness.heartbeats.hang import Hang, read_hang
+from harness.heartbeats.model import decode
+from harness.heartbeats.node import Guard
+from tests.common.cgroups import V1, V2, cgroup
+
+RANK = """
+import json, os, sys, threading, time
+memory, rank, fifo = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+facts = dict(rank=rank, world=2, local=rank, pid=os.getpid(), tid=threading.get_native_id(), calls=0, collectives=0,
+             phase="data", planned=100, loss="0.5", place=["/home/ann/data.py", 41, "read"], memory=None, ended_ns=0,
+             error=None, step=0, done=[])
+
+def beat():
+    asked = ""
+    while True:
+        text = json.dumps({**facts, "unix_ns": time.time_ns()})
+        with open(f"{memory}/.{rank}", "w") as file:
+            file.write(text)
+        os.replace(f"{memory}/.{rank}", f"{memory}/rank{rank}.json")
+        if rank == 0 and os.path.exists(f"{memory}/ask") and (now := open(f"{memory}/ask").read()) != asked:
+            asked = now
+            main = [["/venv/site-packages/torch/autograd/graph.py", 979, "_engine_run_backward", False],
+                    ["/home/ann/train.py", 88, "main", True]]
+            line = ["/home/ann/train.py", 88, "main"]
+            waits = dict(op="all_reduce", group="0", ranks=[0, 1], seq=3, p2p=False, sizes=[[9]], line=line, unix_ns=1)
+            answer = dict(asked=asked, threads={"main": main}, call=None, collectives=[waits], groups={})
+            with open(f"{memory}/.answer", "w") as file:
+                json.dump(answer, file)
+            os.replace(f"{memory}/.answer", f"{memory}/rank0.stacks.json")
+        time.sleep(0.05)
+
+threading.Thread(target=beat, daemon=True).start()
+for step in range(int(sys.argv[4])):
+    time.sleep(0.02)
+    data = rank * (9_000 if step % 10 else 90_000)
+    facts["done"] = [*facts["done"], [step, 20_000 + 1000 * rank, 15_000, data]][-300:]
+    facts["step"] = step + 1
+if rank == 1 and fifo:
+    exec(open(fifo).read())
+threading.Event().wait() if fifo else None
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose ranks count as stuck after a second; their memory is below it."""
+    for name in ("harness.heartbeats.collect", "harness.heartbeats.stuck"):
+        monkeypatch.setattr(f"{name}.LEAST_S", 1.0)
+    monkeypatch.setattr("harness.heartbeats.node.LOOK_S", 0.3)
+    monkeypatch.setattr("harness.heartbeats.collect.AGAIN_S", 1.5)
+    monkeypatch.setattr("harness.heartbeats.collect.ANSWER_S", 0.8)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "run").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def begin(place: Path) -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]:
+    """Starts two ranks that take `steps` steps; with a FIFO they hang afterwards."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def ranks(fifo: str = "", steps: int = 60) -> list[subprocess.Popen[bytes]]:
+        for rank in range(2):
+            argv = [sys.executable, "-S", "-c", RANK, str(place / "memory"), str(rank), fifo, str(steps)]
+            started.append(subprocess.Popen(argv))
+        return started
+
+    yield ranks
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def wait_for(found: Callable[[], Any], seconds: float = 20) -> Any:
+    end_s = time.monotonic() + seconds
+    while not (value := found()) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return value
+
+
+def lines_of(place: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in node_file(place / "run", "n1").read_text().splitlines()]
+
+
+def collector(place: Path) -> Collector:
+    return Collector(place / "run", place / "memory", "n1", 0)
+
+
+def test_steps_are_written_once_and_an_end_is_no_failure(place: Path, begin: Callable[..., Any]) -> None:
+    with collector(place):
+        for process in begin():
+            process.wait(20)
+        wait_for(lambda: sum(line["event"] == "gone" for line in lines_of(place)) == 2)
+    lines = lines_of(place)
+    assert [line["event"] for line in (lines[0], lines[-1])] == ["node", "end"]
+    begun = [line for line in lines if line["event"] == "rank"]
+    assert sorted((line["rank"], line["world"], line["steps"]) for line in begun) == [(0, 2, 100), (1, 2, 100)]
+    beats = [beat for line in lines if line["event"] == "beat" for beat in line["ranks"]]
+    for rank in (0, 1):
+        own = [beat for beat in beats if beat[0] == rank and beat[9] >= 0]
+        durations = [us for beat in own for us in decode(beat[11])]
+        assert all(abs(us - 20_000 - 1000 * rank) < 200 for us in durations)
+        assert [beat[9] for beat in own] == sorted({beat[9] for beat in own})
+        assert all(len(json.dumps(beat, separators=(",", ":"))) <= 96 for beat in own)
+        waits = [us for beat in beats if beat[0] == rank for text in beat[13:] for us in decode(text)]
+        assert all(abs(us - 9_000) < 30 for us in waits)
+        assert bool(waits) == bool(rank), "rank 0 is never seen to load data"
+    assert not evidence_file(place / "run", "n1").exists()
+
+
+def stuck(place: Path) -> Hang | None:
+    found = read_hang(place / "run")
+    return found if found is not None and found.until_ns is None else None
+
+
+def test_who_hangs_is_named_and_who_goes_on_is_stuck_no_more(place: Path, begin: Callable[..., Any]) -> None:
+    fifo = place / "fifo"
+    os.mkfifo(fifo)
+    with collector(place), Guard(place / "run", stop=False):
+        begin(str(fifo))
+        found = wait_for(lambda: stuck(place))
+        assert found is not None
+        assert (found.kind, found.ranks, found.waiting, found.step) == ("file", (1,), (0,), 60)
+        wanted = f"rank 0 waits in all_reduce (train.py:88); rank 1 is in data.py:41, opening the FIFO {fifo}"
+        assert found.sentence == f"in step 60: {wanted}"
+        with fifo.open("w"):
+            pass
+        # It opened the FIFO and waits elsewhere: no progress, but another answer.
+        other = wait_for(lambda: (now := stuck(place)) is not None and now.kind != "file" and now, 30)
+        assert other and other.kind == "lock"
+
+
+@pytest.mark.parametrize("version", [pytest.param(V1, marks=pytest.mark.long), V2])
+def test_a_rank_that_is_frozen_is_named_as_frozen(place: Path, begin: Callable[..., Any], version: str) -> None:
+    fifo = place / "fifo"
+    os.mkfifo(fifo)
+    with cgroup("freezer", version) as group, collector(place), Guard(place / "run", stop=False):
+        group.add(begin(str(fifo))[1].pid)
+        assert wait_for(lambda: (now := stuck(place)) is not None and now.kind == "file")
+        with group.frozen():
+            found = wait_for(lambda: (now := stuck(place)) is not None and now.kind == "frozen" and now)
+            assert found and (found.ranks, found.waiting) == ((1,), (0,))
+            wanted = "rank 0 waits in all_reduce (train.py:88); rank 1 is frozen (cgroup) in data.py:41"
+            assert found.sentence == f"in step 60: {wanted}"
+        assert wait_for(lambda: (now := stuck(place)) is not None and now.kind == "file")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
+    place: Path, begin: Callable[..., Any], version: str
+) -> None:
+    fifo = place / "fifo"
+    os.mkfifo(fifo)
+    with cgroup("memory", version) as group:
+        group.limit(48 << 20)
+        rank = begin(str(fifo))[1]
+        group.add(rank.pid)
+        with collector(place):
+            assert wait_for(lambda: node_file(place / "run", "n1").read_text().count('"event":"rank"') == 2)
+            fifo.write_text("held = [bytearray(b'x' * (8 << 20)) for _ in range(64)]")
+            assert rank.wait(60) == -signal.SIGKILL
+            found = wait_for(lambda: first_death(place / "run"))
+    assert found is not None
+    why = "the kernel killed it: the job used more memory than its cgroup allows"
+    assert found.sentence == f"rank 1 failed first, in step 60: {why} (last seen at data.py:41)"
+
+
+def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[..., Any]) -> None:
+    """All of it stops, the monitor too; afterwards no time has passed for the ranks."""
+    watched = subprocess.Popen(
+        [sys.executable, "-c", _SUSPENDED.format(run=place / "run", memory=place / "memory")], start_new_session=True
+    )
+    try:
+        ranks = begin(steps=1500)
+        wait_for(lambda: node_file(place / "run", "n1").exists() and len(lines_of(place)) > 4)
+        processes = [*ranks, watched]
+        for process in processes:
+            os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(4.5)
+        for process in reversed(processes):
+            os.kill(process.pid, signal.SIGCONT)
+        wait_for(lambda: any(line["event"] == "slept" for line in lines_of(place)))
+        time.sleep(1.5)
+        assert any(line["event"] == "slept" and line["ns"] > 2e9 for line in lines_of(place))
+        assert read_hang(place / "run") is None
+    finally:
+        watched.kill()
+        watched.wait()
+
+
+_SUSPENDED = """
+import time
+from pathlib import Path
+from harness.heartbeats import collect, node, stuck
+collect.LEAST_S = stuck.LEAST_S = 1.0
+with collect.Collector(Path("{run}"), Path("{memory}"), "n1", 0), node.Guard(Path("{run}"), False):
+    time.sleep(60)
+"""
+
+
+def test_a_damaged_memory_is_no_rank(place: Path) -> None:
+    (place / "memory" / "rank0.json").write_text('{"rank": 0, "pid": ')
+    (place / "memory" / "rank1.json").write_text("[]")
+    (place / "memory" / "rank2.json").write_bytes(b"\xff\xfe")
+    with collector(place):
+        time.sleep(1.5)
+    assert [line["event"] for line in lines_of(place) if line["event"] != "beat"] == ["node", "end"]

@@ -1,0 +1,131 @@
+"""The sentences about a run that runs: each appears if and only if it is so."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from harness.heartbeats.model import Live
+from harness.heartbeats.read import Reader
+from harness.live.notes import notes
+from tests.heartbeats.written import NodeWriter, S, beat
+
+
+def told(live: Live) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {note.kind: (note.ranks, note.sentence) for note in notes(live)}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeWriter:
+    return NodeWriter(tmp_path, "n0", range(4))
+
+
+def read(node: NodeWriter, later_s: float = 1) -> Live:
+    return Reader(node.path.parents[1], "4711", now_ns=lambda: node.now_ns + round(later_s * S)).read()
+
+
+def test_nothing_is_said_of_a_healthy_run(node: NodeWriter) -> None:
+    node.run(30)
+    live = read(node)
+    live.deadline_ns = live.now_ns + 3600 * S
+    assert notes(live) == []
+
+
+def test_ranks_that_wait_for_data(node: NodeWriter) -> None:
+    for step in range(20):
+        node.beats(*(beat(rank, step, phase="d" if step % 2 and rank == 1 else "f", place=2) for rank in range(4)))
+    assert "data" not in told(read(node)), "an eighth of all looks"
+    for step in range(20, 40):
+        node.beats(*(beat(rank, step, phase="f" if step % 2 else "d", place=1 + step % 2) for rank in range(4)))
+    (found,) = notes(read(node))
+    assert (found.kind, found.ranks) == ("data", (0, 1, 2, 3))
+    assert found.sentence == "The training waits for data in 37.5 % of the time."
+    assert found.command == "slurm.sh capture start 4711 --steps 5"
+
+
+def test_one_rank_that_waits_for_data_more_than_the_others(node: NodeWriter) -> None:
+    for step in range(40):
+        node.beats(*(beat(rank, step, phase="d" if rank == 2 and step % 2 else "f", place=2) for rank in range(4)))
+    (found,) = notes(read(node))
+    assert (found.ranks, found.sentence) == ((2,), "Rank 2 of 4 waits for data in 50.0 % of the time.")
+    assert "rank 2 was loading data in 15 of 30, all ranks in 15 of 120, at data.py:7 __getitem__" in found.evidence
+
+
+def test_a_loss_that_is_not_finite(node: NodeWriter) -> None:
+    node.line(event="loss", rank=3, step=2, loss="nan", weights=True)
+    node.beats(*(beat(rank, 4, loss="nan" if rank == 3 else "1.5") for rank in range(4)))
+    ranks, sentence = told(read(node))["loss"]
+    assert ranks == (3,)
+    assert sentence.startswith("The loss is NaN since step 2 on rank 3: the weights were finite")
+
+
+def test_a_node_that_does_not_report_any_more(tmp_path: Path, node: NodeWriter) -> None:
+    lost = NodeWriter(tmp_path, "n1", range(4, 6))
+    lost.run(2)
+    step = node.run(10)
+    node.beats(*(beat(rank, step, idle_ms=12_000) for rank in node.ranks))
+    (found,) = notes(read(node))
+    since = datetime.fromtimestamp(lost.now_ns / S).strftime("%H:%M:%S")
+    wanted = f"Node host-n1 with ranks 4 and 5 has not reported since {since}."
+    assert (found.kind, found.ranks, found.sentence) == ("node", (4, 5), wanted)
+    assert found.evidence == (
+        "the last line is 19 s old; 1 other node still does; ranks 0, 1, 2 and 3 made no progress for 12 s"
+    )
+    ranks, sentence = told(read(node, later_s=60))["node"]
+    assert (ranks, sentence) == ((0, 1, 2, 3, 4, 5), "No node reports any more.")
+
+
+def test_nodes_of_a_job_that_is_suspended_need_not_report(node: NodeWriter) -> None:
+    node.run(20)
+    live = read(node, later_s=600)
+    assert "node" in told(live)
+    live.suspended = True
+    assert notes(live) == []
+
+
+def test_ranks_without_a_sign_of_life(node: NodeWriter) -> None:
+    node.beats(*(beat(rank, 7, quiet_ms=11_000 if rank in (1, 2) else 100) for rank in range(4)))
+    assert told(read(node)) == {"quiet": ((1, 2), "Ranks 1 and 2 of 4 show no sign of life.")}
+
+
+def test_a_time_limit_before_the_last_step(node: NodeWriter) -> None:
+    step = node.run(10)
+    live = read(node)
+    needed_s = (1000 - step) * 0.5
+    live.deadline_ns = live.now_ns + round((needed_s - 60) * S)
+    (found,) = notes(live)
+    assert found.sentence.startswith("The time limit ends the run before its last step: 7 min")
+    assert "is long enough" not in found.sentence
+    assert found.evidence.startswith("960 steps of ")
+    assert found.command == "start the next run with a longer --time"
+    live.deadline_ns += 120 * S
+    assert notes(live) == []
+
+
+def test_the_time_limit_that_is_long_enough_is_named(node: NodeWriter) -> None:
+    step = node.run(10)
+    live = read(node)
+    assert (1000 - step) * 0.5 == 480
+    live.began_ns, live.deadline_ns = live.now_ns - 420 * S, live.now_ns + 300 * S
+    (found,) = notes(live)
+    assert found.sentence.endswith("; --time 00:20:00 is long enough."), "15 min, and 5 % more"
+    assert found.command == "start the next run with --time 00:20:00"
+    live.deadline_ns = live.now_ns + 540 * S
+    assert notes(live) == []
+    live.warning_s = 300
+    (found,) = notes(live)
+    assert "the run is asked to end 4 min before its limit" in found.evidence, "a quarter of 16 min"
+    assert "5 min are left" in found.sentence
+    assert "--time 00:25:00" in found.sentence
+    live.began_ns = live.now_ns - 86400 * S
+    assert "--time 1-01:30:00" in notes(live)[0].sentence
+
+
+def test_without_a_number_of_steps_nothing_is_said_of_the_time_limit(tmp_path: Path) -> None:
+    node = NodeWriter(tmp_path, "n1", range(2), steps=None)
+    node.run(30)
+    live = read(node)
+    live.began_ns, live.deadline_ns = live.now_ns - 60 * S, live.now_ns + 1 * S
+    assert notes(live) == []

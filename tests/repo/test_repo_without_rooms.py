@@ -1,0 +1,132 @@
+"""Each room around the core can be taken away from a copy of the tree: exercises and reports work without it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli.commands import COMMANDS
+from harness.cli.rooms import ROOMS
+
+ROOT = Path(__file__).parents[2]
+TRACE = ROOT / "tests/data/h100/fp32.json.gz"
+TINY = "--model tiny-llama --seq-length 16 --skip-steps 0 --wait-steps 0 --warmup-steps 1 --active-steps 1 --steps 3"
+# Several commands in one process, to import once; the last line has their exit codes.
+SEVERAL = "import json, sys; from harness.cli.main import main; print([main(each) for each in json.loads(sys.argv[1])])"
+
+
+def tree_without(folder: Path, *rooms: str) -> Path:
+    """A checkout without the folders of these rooms."""
+    tree = folder / "tree"
+    gone = {ROOT / "harness" / inside / room for room in rooms for inside in ("", "cli")}
+    shutil.copytree(
+        ROOT / "harness",
+        tree / "harness",
+        ignore=lambda path, names: [name for name in names if Path(path) / name in gone or name == "__pycache__"],
+    )
+    for name in ("configs", "docs", "exercises", "templates", "pyproject.toml", "slurm.sh"):
+        (tree / name).symlink_to(ROOT / name)
+    return tree
+
+
+def harness(tree: Path, *commands: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run these commands in this tree, one after the other; the last line printed has their exit codes."""
+    env = {**os.environ, "PYTHONPATH": str(tree), "HARNESS_RUNS": str(tree / "runs"), "HARNESS_SITE": "local"}
+    argv = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
+    return subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=300)
+
+
+def codes(done: subprocess.CompletedProcess[str]) -> list[int]:
+    assert done.returncode == 0, done.stderr
+    found: list[int] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def commands_of(room: str) -> list[str]:
+    return [name for name, entry in COMMANDS.items() if entry.function.startswith(f"harness.cli.{room}.")]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_without_a_room_only_its_own_commands_are_missing(room: str, tmp_path: Path) -> None:
+    tree = tree_without(tmp_path, room)
+    launches = [["-e", str(number), "-g", "1", "--site", "leonardo", "--dry-run"] for number in range(4)]
+    done = harness(tree, *launches, ["--help"], ["help"], ["ls"], ["report", str(TRACE), "--no-html"])
+    assert codes(done) == [0] * 8, done.stderr
+    assert done.stdout.count("#SBATCH --nodes") == len(launches) and "fp32" in done.stdout
+    own = commands_of(room)
+    assert own, "a room has a command"
+    refused = harness(tree, *([name] for name in own))
+    assert codes(refused) == [2] * len(own)
+    assert [
+        line for line in refused.stderr.splitlines() if f": this copy of the harness is without harness/{room} " in line
+    ]
+    assert len(refused.stderr.splitlines()) == len(own), "one sentence each"
+
+
+def without_lines_of(room: str, file: Path) -> None:
+    """Delete the entries of a room from COMMANDS or ROOMS."""
+    text = file.read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and (
+                    key.value == room or f"harness.cli.{room}." in ast.unparse(value)
+                ):
+                    lines[key.lineno - 1 : value.end_lineno] = [""] * (value.end_lineno - key.lineno + 1)
+    assert "".join(lines) != text
+    file.write_text("".join(lines), encoding="utf-8")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("room", ROOMS)
+def test_without_its_lines_in_the_lists_a_room_is_forgotten(room: str, tmp_path: Path) -> None:
+    tree = tree_without(tmp_path, room)
+    for name in ("commands", "rooms"):
+        without_lines_of(room, tree / f"harness/cli/{name}.py")
+    done = harness(tree, ["help"], ["-e", "1", "-g", "1", "--site", "leonardo", "--dry-run"], commands_of(room)[:1])
+    assert codes(done) == [0, 0, 2], done.stderr
+    assert (
+        f"there is no command '{commands_of(room)[0]}'" in done.stderr
+        and f"\n  {commands_of(room)[0]} " not in done.stdout
+    )
+
+
+def test_without_the_reader_of_amd_s_traces_they_are_one_sentence(tmp_path: Path) -> None:
+    tree = tree_without(tmp_path, "traces/rocpd")
+    (trace := tmp_path / "1_results.db").write_bytes(b"SQLite format 3\0 rocpd_metadata")
+    done = harness(tree, ["report", str(trace)], ["report", str(TRACE), "--no-html"])
+    assert codes(done) == [1, 0], done.stderr
+    assert "is a database of rocprofv3, and this copy of the harness is without its reader" in done.stderr
+
+
+@pytest.mark.train
+def test_without_all_rooms_an_exercise_trains_and_is_reported(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="training needs PyTorch")
+    tree = tree_without(tmp_path, *ROOMS)
+    launch = ["-e", "1", "-g", "1", *TINY.split(), "--profiler", "torch"]
+    done = harness(tree, launch, ["status", "last"], ["report", "last"])
+    assert codes(done) == [0] * 3, done.stderr
+    assert "local-1  completed" in done.stdout and "a step " in done.stdout
+
+
+def test_the_contract_of_the_core_has_each_folder_that_is_no_room() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    contract = text.partition('name = "The core knows none of the rooms around it"')[2].partition("[[tool")[0]
+    core, _, rooms = contract.partition("forbidden_modules")
+    inside = {path.parent.name for path in (ROOT / "harness").glob("*/__init__.py")}
+    in_cli = {path.stem for path in (ROOT / "harness/cli").iterdir() if path.suffix == ".py" or path.is_dir()}
+    named = {f"harness.{name}" for name in inside - {"cli"}}
+    named |= {f"harness.cli.{name}" for name in in_cli - {"__init__", "__pycache__"}}
+    of_rooms = {f"harness.{part}{room}" for room in ROOMS for part in ("", "cli.")}
+    assert set(re.findall(r'"(harness[\w.]*)"', rooms)) == of_rooms
+    assert set(re.findall(r'"(harness[\w.]*)"', core)) == named - of_rooms
+    assert [page for page in ROOMS.values() if not (ROOT / page).is_file()] == []
