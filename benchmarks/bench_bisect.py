@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bisect_histories import COMMITS, History, made
 
 from harness.analysis.bisect import Regression, has_it, looks, next_runs, runs_to_tell, size, wrong_step
-from harness.analysis.statistics import Effect, Sample, effect
+from harness.analysis.statistics import MeasuredEffect, Sample, effect
 from harness.study.check.bisect import USUAL_MOST
 from harness.study.check.series import slots
 
@@ -135,7 +135,7 @@ class Arms:
         self.run, self.log_ratio = run, log_ratio
         self.runs: dict[str, list[Sample]] = {"a": [], "b": []}
 
-    def effect(self, each: int) -> Effect:
+    def effect(self, each: int) -> MeasuredEffect:
         for slot in slots(each):
             mine = self.runs[slot.key]
             if slot.repeat == len(mine):

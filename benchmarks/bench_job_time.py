@@ -19,7 +19,7 @@ from pathlib import Path
 
 from own_trainings import SCRIPTS, TRAININGS
 
-from harness.analysis.job_time import RankLine, RankRecord, rank_line
+from harness.analysis.job_time import RankRecord, RankTimeLine, rank_line
 from harness.analysis.summary import CodeLocation, JobTime
 from harness.common.job_time import CHECKPOINTS, DATA, EVALUATION, FIRST_STEP, IMPORTS, MEETING, MODEL, OTHER, TAIL
 from harness.measure.job_time import rank_record, read_job_time
@@ -386,7 +386,7 @@ def _times(spent: Path) -> tuple[int, int]:
     return begin, end
 
 
-def _inside(spent: Path, lines: dict[int, RankLine]) -> int:
+def _inside(spent: Path, lines: dict[int, RankTimeLine]) -> int:
     """How much of a stretch that a rank has spent at a place is in the place's part. spent: its file, PLACE.RANK."""
     begin, end = _times(spent)
     part = OTHER if PARTS[spent.stem] == MEETING else PARTS[spent.stem]

@@ -21,7 +21,7 @@ from pathlib import Path
 from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
 from harness.run import Run, Stage
-from harness.run.record import NodeStatus, Record, Status
+from harness.run.record import NodeStatus, RunRecord, Status
 from harness.site.site import load_site
 
 QUIET = subprocess.DEVNULL
@@ -37,7 +37,7 @@ STEP = {"event": "step", "phase": "active", "step_ns": 100_000_000}
 def make(root: Path, count: int) -> None:
     """Runs as they lie on disk some days later."""
     prepared = prepare(DDP(gpus_per_node=1), load_site("local"))
-    record = Record(
+    record = RunRecord(
         job_id="", backend="local", experiment=prepared.asked, site=prepared.job.site,  # type: ignore[arg-type]
         job=prepared.job.as_json(), command=["slurm.sh", "-e", "1"], git={}, versions={}, user="someone",
         submit_host="elsewhere", created_ns=time.time_ns(),

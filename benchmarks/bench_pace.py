@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from pace_runs import TRAINING, Run, drawn_run, machine_ratio, made
 from pace_series import PHASES, Planted, drawn_noise, simulated
 
-from harness.analysis.pace import WAITING, Change, changes, own_parts
+from harness.analysis.pace import WAITING, DetectedChange, changes, own_parts
 from harness.analysis.summary import PaceChange
 
 SIZES = (0.08, 0.1, 0.15, 0.2, 0.3, 0.6)
@@ -109,7 +109,7 @@ def table(rows: dict[str, Row]) -> Iterator[str]:
 
 def simulated_found(
     planted: Planted | None, ranks: int, steps: int, dice: np.random.Generator, *, starts: bool
-) -> list[Change]:
+) -> list[DetectedChange]:
     """What is found in one simulated training. starts: the starts of its collectives are known."""
     series = simulated(ranks, steps, drawn_noise(dice), planted, dice)
     waiting = WAITING if ranks > 1 else ()

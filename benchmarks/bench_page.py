@@ -19,7 +19,7 @@ from chromium import Browser, find_chromium
 from generate_nsys_sqlite import generate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.measure.request import Request, measure_request
+from harness.measure.request import ReportRequest, measure_request
 from harness.report.page.compose import write_page
 
 # Back and forth between everything and one step's thousandth, as a hand on W and S does, and sideways on A and D.
@@ -48,7 +48,7 @@ _MOVE = """(async (seconds) => {
 def make(traces: list[Path], page: Path) -> None:
     """Measure the traces and write their page, telling what each takes."""
     start = time.perf_counter()
-    (summary, *_), page_data = measure_request(Request([str(trace) for trace in traces], page=True))
+    (summary, *_), page_data = measure_request(ReportRequest([str(trace) for trace in traces], page=True))
     measured = time.perf_counter()
     write_page(None, summary, page, page_data=page_data)
     written = time.perf_counter()

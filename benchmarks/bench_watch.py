@@ -24,7 +24,7 @@ from harness.common.heartbeats import DATA_EVERY, PERIOD_S, Beat, encode, node_f
 from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
 from harness.run import Run, Stage
-from harness.run.record import Record, Status
+from harness.run.record import RunRecord, Status
 from harness.site.site import load_site
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +44,7 @@ class Usage(NamedTuple):
 def make_run(root: Path) -> Run:
     """A run that the stand-in for squeue lists as running."""
     prepared = prepare(DDP(gpus_per_node=1), load_site("local"))
-    record = Record(
+    record = RunRecord(
         job_id="4711", backend="slurm", experiment=prepared.asked, site=prepared.job.site,  # type: ignore[arg-type]
         job=prepared.job.as_json(), command=["slurm.sh"], git={}, versions={}, user="someone",
         submit_host="elsewhere", created_ns=time.time_ns(),

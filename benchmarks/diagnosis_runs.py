@@ -32,7 +32,7 @@ from harness.replay.attribute.causes import suspects
 from harness.replay.graph.graph import graph_of
 from harness.replay.graph.job import join_job
 from harness.replay.measure.context import ReplayContext
-from harness.replay.remove.edits import Edited
+from harness.replay.remove.edits import EditedLengths
 from harness.replay.remove.gain import gains
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
@@ -137,7 +137,7 @@ def _replayed(parts: Sequence[RankPart], summary: Summary, cause: str) -> Found:
     for suspect in suspects(context):
         if suspect.cause.value != cause or suspect.every in (None, 1) or suspect.lengths is None:
             continue
-        gain = gains(context, [Edited(suspect.lengths)])[0]
+        gain = gains(context, [EditedLengths(suspect.lengths)])[0]
         hits = suspect.steps[-len(gain.before) :]
         others = gain.before[~hits]
         noise = float(np.hypot(_deviation(gain.after[hits]), _deviation(others)))

@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.prepared import prepare_process
-from harness.analysis.process.view import View, views
+from harness.analysis.process.view import ProcessView, views
 from harness.analysis.summary import Window
 from harness.measure.paths import trace_files
 from harness.traces import open_trace
@@ -54,13 +54,13 @@ def run_of(runs: Path, words: str) -> Path:
     return next(runs.glob("*/profiler/*/run.json")).parent
 
 
-def steps_of(view: View) -> tuple[I64, I64]:
+def steps_of(view: ProcessView) -> tuple[I64, I64]:
     """Starts and ends of the counted steps, in unix time."""
     steps, ahead = prepare_process(view, Window.STEPS, load_rules()).steps, view.epoch_ns or 0
     return steps.start_ns[steps.counted] + ahead, steps.end_ns[steps.counted] + ahead
 
 
-def draw(name: str, title: str, ranks: list[View]) -> None:
+def draw(name: str, title: str, ranks: list[ProcessView]) -> None:
     """The step whose slowest rank is the fastest, so the least disturbed one."""
     steps = [steps_of(view) for view in ranks]
     count = min(len(start) for start, _ in steps)
@@ -83,7 +83,7 @@ def draw(name: str, title: str, ranks: list[View]) -> None:
     plt.close(figure)
 
 
-def draw_rank(axis: Any, view: View, zero: int, length_ms: float, alone: bool) -> Iterator[str]:
+def draw_rank(axis: Any, view: ProcessView, zero: int, length_ms: float, alone: bool) -> Iterator[str]:
     """The lanes of one rank; yields the kinds of its collectives."""
     names, calls, ahead = np.array([*view.names, ""]), view.collectives, (view.epoch_ns or 0) - zero
     first_words = np.array([name.split(" ")[0] for name in names])

@@ -24,7 +24,7 @@ from own_trainings import KEEP_MEMORY, SCRIPTS, TRAININGS
 from harness.analysis.summary import PaceChange
 from harness.common.metrics_lines import metrics_file
 from harness.measure.run_files import read_training
-from harness.measure.step_times import StepTimes, pace_of
+from harness.measure.step_times import RankStepTimes, pace_of
 from tests.own.observed_trainings import start
 
 TRAINING = TRAININGS["plain_ddp"]
@@ -119,7 +119,7 @@ def made(run: Run, out: Path, batch_size: int) -> list[PaceChange]:
             Path(f"/proc/{running.process.pid}/autogroup").write_text(str(PRIORITY), encoding="utf-8")
         running.ended()
         file.write_text(json.dumps(asdict(run)), encoding="utf-8")
-    times = StepTimes()
+    times = RankStepTimes()
     read_training([metrics_file(folder, rank) for rank in range(TRAINING.ranks)], times)
     return pace_of(times)[0]
 

@@ -31,7 +31,7 @@ NOTHING = "the traces hold no events and no ranges"  # the harness has nothing t
 NO_START = "torch.cuda.cudart().cudaProfilerStart() starts the recording (GAP 1)"
 
 
-class Expected(NamedTuple):
+class ExpectedRange(NamedTuple):
     """A range of the solution. pushed: its name in the script; gap: that it fills; every_step: each step has one."""
 
     label: str
@@ -46,15 +46,15 @@ class Expected(NamedTuple):
         return f"{push} before it, torch.cuda.nvtx.range_pop() after it (GAP {self.gap})"
 
 
-STEP = Expected("batch_<i>", r"batch_\d+", 'f"batch_{step}"', 3, True)
+STEP = ExpectedRange("batch_<i>", r"batch_\d+", 'f"batch_{step}"', 3, True)
 EXPECTED = [
     STEP,
-    Expected("DataLoad batch <i>", r"DataLoad batch \d+", 'f"DataLoad batch {step}"', 4, True),
-    Expected("forward", "forward", '"forward"', 5, True),
-    Expected("backward", "backward", '"backward"', 6, True),
-    Expected("optimizer_step", "optimizer_step", '"optimizer_step"', 7, False),
-    Expected("scheduler_step", "scheduler_step", '"scheduler_step"', 8, False),
-    Expected("zero_grad", "zero_grad", '"zero_grad"', 8, False),
+    ExpectedRange("DataLoad batch <i>", r"DataLoad batch \d+", 'f"DataLoad batch {step}"', 4, True),
+    ExpectedRange("forward", "forward", '"forward"', 5, True),
+    ExpectedRange("backward", "backward", '"backward"', 6, True),
+    ExpectedRange("optimizer_step", "optimizer_step", '"optimizer_step"', 7, False),
+    ExpectedRange("scheduler_step", "scheduler_step", '"scheduler_step"', 8, False),
+    ExpectedRange("zero_grad", "zero_grad", '"zero_grad"', 8, False),
 ]
 
 
@@ -165,7 +165,7 @@ def check(ranges: Sequence[Range]) -> list[tuple[bool, str]]:
     return [_judge(expected, matching(expected.pattern), steps) for expected in EXPECTED]
 
 
-def _judge(expected: Expected, found: Sequence[Range], steps: Sequence[Range]) -> tuple[bool, str]:
+def _judge(expected: ExpectedRange, found: Sequence[Range], steps: Sequence[Range]) -> tuple[bool, str]:
     name = expected.label
     outside = [r for r in found if not any(_inside(r, step) for step in steps)]
     if not found:

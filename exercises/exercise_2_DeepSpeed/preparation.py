@@ -37,7 +37,7 @@ class DeepSpeedArguments(LoaderArguments):
 
 
 @dataclass(frozen=True)
-class TrainingState:
+class ZeroState:
     """All that the loop needs. `engine` is DeepSpeed's: model, optimizer and communication in one."""
 
     arguments: DeepSpeedArguments
@@ -59,7 +59,7 @@ class TrainingState:
         self.engine.save_checkpoint(str(folder.parent), tag=folder.name, client_state=state, save_latest=False)
 
 
-def run_training(train: Callable[[TrainingState, metrics.MetricsWriter, Capture], None]) -> int:
+def run_training(train: Callable[[ZeroState, metrics.MetricsWriter, Capture], None]) -> int:
     """Prepare everything, train with this loop, and return the exit code."""
     stop = StopRequest()
     arguments = parse_arguments(DeepSpeedArguments, "Exercise 2: DeepSpeed ZeRO.", declare_options)
@@ -82,7 +82,7 @@ def declare_options(parser: Any) -> None:
     declare_loading(parser)
 
 
-def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
+def build(arguments: DeepSpeedArguments, stop: StopRequest) -> ZeroState:
     """Model, data and optimizer, sharded over the processes by DeepSpeed."""
     set_seed(arguments.seed)
     ds_config = zero.fill_in(zero.read_config(arguments.deepspeed_config), arguments)
@@ -110,7 +110,7 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
     check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
     precision = "bf16" if zero.uses_bf16(ds_config) else arguments.precision  # the file decides on bfloat16
     description = describe(arguments, config, seq_length, accelerator.device, precision=precision)
-    return TrainingState(arguments, accelerator, engine, scheduler, batches, stop, check, description)
+    return ZeroState(arguments, accelerator, engine, scheduler, batches, stop, check, description)
 
 
 def common_weights(config: ModelConfig, arguments: DeepSpeedArguments) -> Path | None:

@@ -17,7 +17,7 @@ from exercises.entry import run_script
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from exercises.exercise_2_DeepSpeed.preparation import TrainingState, run_training
+from exercises.exercise_2_DeepSpeed.preparation import ZeroState, run_training
 from exercises.utils.capture import Capture
 from exercises.utils.data import TokenBatch
 from harness.common.metrics_lines import StepLine
@@ -30,7 +30,7 @@ def main() -> int:
     return run_training(train)
 
 
-def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Capture) -> None:
+def train(training: ZeroState, writer: metrics.MetricsWriter, capture: Capture) -> None:
     """Go through the data, epoch after epoch, until the last step or until we are asked to stop."""
     arguments, accelerator = training.arguments, training.accelerator
     steps = iter(tqdm(range(arguments.total_steps), disable=not accelerator.is_main_process, mininterval=1.0))
@@ -52,7 +52,7 @@ def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Captu
             next(batches, None)  # lets the loader end its epoch
 
 
-def train_step(training: TrainingState, batches: Any, step: int) -> StepLine:
+def train_step(training: ZeroState, batches: Any, step: int) -> StepLine:
     """One batch: load it, forward, backward, and when enough batches are accumulated, the optimizer."""
     engine = training.engine
     timer = metrics.StepTimer()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the import of megatron looks for CUDA, so `run_training` fi
 
 
 @dataclass(frozen=True)
-class TrainingState:
+class MegatronState:
     """All that the loop needs. `engine` has model, optimizer and schedule; `marks` times the stages in them."""
 
     arguments: MegatronArguments
@@ -48,7 +48,7 @@ class TrainingState:
         save_if_due(self.arguments, iteration, self.engine.save)
 
 
-def run_training(train: Callable[[TrainingState, MetricsWriter, Capture], None]) -> int:
+def run_training(train: Callable[[MegatronState, MetricsWriter, Capture], None]) -> int:
     """Prepare everything, train with this loop, and return the exit code: 0, or 143 after SIGTERM."""
     runtime.order_launches()
     stop = StopRequest()
@@ -75,6 +75,6 @@ def run_training(train: Callable[[TrainingState, MetricsWriter, Capture], None])
         open_capture(arguments, rank) as capture,
         hooks.injected(arguments, training, samples),  # --fault
     ):
-        train(TrainingState(arguments, training, samples, hooks.install(), stop, rank), writer, capture)
+        train(MegatronState(arguments, training, samples, hooks.install(), stop, rank), writer, capture)
     dist.destroy_process_group()
     return stop.exit_code

@@ -14,7 +14,7 @@ from functools import partial
 
 from exercises.entry import run_script
 
-from exercises.exercise_3_MegatronLM.preparation import TrainingState, run_training
+from exercises.exercise_3_MegatronLM.preparation import MegatronState, run_training
 from exercises.utils.capture import Capture
 from harness.observe.metrics import MetricsWriter, StepTimer
 from harness.observe.ranges import annotate
@@ -25,7 +25,7 @@ def main() -> int:
     return run_training(train)
 
 
-def train(training: TrainingState, writer: MetricsWriter, capture: Capture) -> None:
+def train(training: MegatronState, writer: MetricsWriter, capture: Capture) -> None:
     """One iteration after the other, until the last one or until SIGTERM."""
     for iteration in range(training.arguments.total_steps):
         if training.stop.before(iteration):
@@ -43,7 +43,7 @@ def train(training: TrainingState, writer: MetricsWriter, capture: Capture) -> N
             print(f"iteration {iteration + 1}/{training.arguments.total_steps}  {line.summary()}", flush=True)
 
 
-def train_iteration(training: TrainingState, iteration: int, timer: StepTimer) -> float:
+def train_iteration(training: MegatronState, iteration: int, timer: StepTimer) -> float:
     """Forward and backward over all micro-batches, then one optimizer step. Returns the global batch's loss."""
     engine, samples = training.engine, training.samples
 

@@ -15,7 +15,7 @@ from harness.observe.module_ranges import ModuleRanges
 __all__ = ["Capture", "open_capture"]
 
 
-class _Watched(Capture):
+class _LineCapture(Capture):
     """The profiler's capture; which line of the training's code the main thread is in, sampled in every step; and where
     it is asked for, who held the memory from the first step on.
 
@@ -74,4 +74,4 @@ def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
         lead=arguments.gradient_accumulation_steps,
         profile_memory=arguments.profile_memory,
     )
-    return _Watched(profiler, arguments, rank)
+    return _LineCapture(profiler, arguments, rank)

@@ -20,7 +20,7 @@ _SURVIVES = {"data": "inputs", "forward": "activations", "backward": "gradients"
 _NEVER = 1 << 63
 
 
-class Who(NamedTuple):
+class BlockOwner(NamedTuple):
     """Where a block was asked for: the innermost range, module and operator that were open."""
 
     range: str
@@ -29,7 +29,7 @@ class Who(NamedTuple):
 
 
 @dataclass(slots=True)
-class Phase:
+class MemoryPhase:
     """One forward, backward, optimizer step or loading of data. cut_off: an error ended it."""
 
     kind: str
@@ -38,13 +38,13 @@ class Phase:
 
 
 @dataclass(slots=True)
-class Block:
+class MemoryBlock:
     """One block. label: what it is for, where an owner said so. phase: None for one that was there before the first."""
 
     size: int
     born_ns: int
-    who: Who
-    phase: Phase | None
+    who: BlockOwner
+    phase: MemoryPhase | None
     step: int | None
     died_ns: int = _NEVER
     label: str | None = None
@@ -86,11 +86,13 @@ def of_all_layers(module: str) -> str:
     return re.sub(r"\.\d+(?=\.|$)", ".*", module.removeprefix("module."))
 
 
-def moment(blocks: Sequence[Block], at_ns: int, start_ns: int, where: Who, step: int | None) -> dict[str, Any]:
+def moment(
+    blocks: Sequence[MemoryBlock], at_ns: int, start_ns: int, where: BlockOwner, step: int | None
+) -> dict[str, Any]:
     """Who held what at a moment, as the file has it. where: what the training did then."""
     held = [block for block in blocks if block.born_ns <= at_ns < block.died_ns]
     by_category = dict.fromkeys(CATEGORIES, 0)
-    by_holder: dict[tuple[str, Who], list[int]] = defaultdict(list)
+    by_holder: dict[tuple[str, BlockOwner], list[int]] = defaultdict(list)
     for block in held:
         category = block.category
         by_category[category] += block.size
@@ -112,16 +114,16 @@ class Timeline(NamedTuple):
 
     times_ns: list[int]
     totals: dict[str, list[int]]
-    peak: Block | None
+    peak: MemoryBlock | None
 
 
-def timeline(blocks: Sequence[Block], start_ns: int, end_ns: int) -> Timeline:
+def timeline(blocks: Sequence[MemoryBlock], start_ns: int, end_ns: int) -> Timeline:
     """Bytes by category; of each slice of time the moment when most was held."""
     slice_ns = max((end_ns - start_ns) // MOST_POINTS, 1)
     now = dict.fromkeys(CATEGORIES, 0)
     best: dict[int, tuple[int, int, dict[str, int]]] = {}
     total = most = 0
-    peak: Block | None = None
+    peak: MemoryBlock | None = None
     for at_ns, change, block in _changes(blocks):
         total += change
         now[block.category] += change
@@ -135,7 +137,7 @@ def timeline(blocks: Sequence[Block], start_ns: int, end_ns: int) -> Timeline:
     return Timeline([at_ns for _, at_ns, _ in points], totals, peak)
 
 
-def _changes(blocks: Sequence[Block]) -> Iterator[tuple[int, int, Block]]:
+def _changes(blocks: Sequence[MemoryBlock]) -> Iterator[tuple[int, int, MemoryBlock]]:
     """(when, bytes more or less, block) in the order of time; what ends at a moment ends before what begins then."""
     changes = [(block.born_ns, 1, number) for number, block in enumerate(blocks)]
     changes += [(block.died_ns, 0, number) for number, block in enumerate(blocks) if block.died_ns != _NEVER]

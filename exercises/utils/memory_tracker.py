@@ -23,14 +23,22 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from exercises.utils.errors import is_out_of_memory
-from exercises.utils.memory_log import Block, Phase, Who, moment, phase_kind, timeline, without_numbers
+from exercises.utils.memory_log import (
+    BlockOwner,
+    MemoryBlock,
+    MemoryPhase,
+    moment,
+    phase_kind,
+    timeline,
+    without_numbers,
+)
 from harness.common.memory_snapshot import MOST_STEPS, VERSION, memory_file
 from harness.observe import ranges
 
 MOST_BLOCKS = 2_000_000  # of some 200 bytes each: a step of a large model makes 20 000
 _OF_ZERO3 = ("ds_tensor", "ds_secondary_tensor")  # a parameter's shard, and hpZ's copy of it inside a node
-_BEFORE = Who("before the first step", "", "")
-_ELSEWHERE = Who("made elsewhere", "", "")
+_BEFORE = BlockOwner("before the first step", "", "")
+_ELSEWHERE = BlockOwner("made elsewhere", "", "")
 
 
 class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch has no types for it
@@ -38,14 +46,14 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
 
     def __init__(self, device: str, failed: Callable[[BaseException], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.blocks: list[Block] = []
+        self.blocks: list[MemoryBlock] = []
         self.step: int | None = None
         self._first_step: int | None = None
         self.start_ns = time.perf_counter_ns()
         self.on = True
         self._device, self._failed = device, failed
-        self._live: dict[int, tuple[Block, object]] = {}  # by the address of the storage
-        self._ranges: list[tuple[str, Phase | None]] = [("", None)]  # and those that are open, the innermost last
+        self._live: dict[int, tuple[MemoryBlock, object]] = {}  # by the address of the storage
+        self._ranges: list[tuple[str, MemoryPhase | None]] = [("", None)]  # and those that are open, the innermost last
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}  # by id: == of tensors is a tensor
@@ -54,8 +62,8 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         self.operator = ""  # the one that had no memory
         self._process = os.getpid()
 
-    def where(self, operator: str = "") -> Who:
-        return Who(self._ranges[-1][0], self._modules[-1] if self._modules else "", operator)
+    def where(self, operator: str = "") -> BlockOwner:
+        return BlockOwner(self._ranges[-1][0], self._modules[-1] if self._modules else "", operator)
 
     @property
     def full(self) -> bool:
@@ -68,7 +76,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
 
     def range_begins(self, name: str) -> None:
         kind = phase_kind(name)
-        self._ranges.append((without_numbers(name), self._ranges[-1][1] if kind is None else Phase(kind)))
+        self._ranges.append((without_numbers(name), self._ranges[-1][1] if kind is None else MemoryPhase(kind)))
 
     def range_ends(self) -> None:
         if len(self._ranges) == 1:  # it began before the record
@@ -142,18 +150,18 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         if block is not None and block.who is _ELSEWHERE and not tensor.is_floating_point():
             block.label = block.label or "inputs"
 
-    def _block_of(self, tensor: Tensor, who: Who, phase: Phase | None) -> Block | None:
+    def _block_of(self, tensor: Tensor, who: BlockOwner, phase: MemoryPhase | None) -> MemoryBlock | None:
         if tensor.device.type != self._device or self.full:
             return None
         storage = tensor.untyped_storage()
         known = self._live.get(storage._cdata)
         return self._begin(storage, who, phase) if known is None else known[0]
 
-    def _begin(self, storage: Any, who: Who, phase: Phase | None) -> Block | None:
+    def _begin(self, storage: Any, who: BlockOwner, phase: MemoryPhase | None) -> MemoryBlock | None:
         size = storage.nbytes()
         if not size:
             return None
-        block = Block(size, time.perf_counter_ns(), who, phase, self.step)
+        block = MemoryBlock(size, time.perf_counter_ns(), who, phase, self.step)
         self.blocks.append(block)
         key = storage._cdata
         self._live[key] = block, weakref.ref(storage, lambda _: self._end(key))

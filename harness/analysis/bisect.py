@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import exp, log, log1p, sqrt
 from typing import Literal, NamedTuple
 
-from harness.analysis.statistics import Effect, t_quantile
+from harness.analysis.statistics import MeasuredEffect, t_quantile
 
 FALSE_ALARM = 0.001  # of all looks at good and bad together, if they are equal
 MISSED = 0.01  # the chance to give up at one look although bad is worse by the limit
@@ -47,7 +47,7 @@ def looks(most: int) -> list[int]:
     return [*doubled, most]
 
 
-def size(found: Effect, limit: float, number_of_looks: int) -> Size:
+def size(found: MeasuredEffect, limit: float, number_of_looks: int) -> Size:
     """The regression that runs of both ends show. found: bad against good, above zero if bad is worse. limit: a share;
     a smaller regression is not looked for."""
     certain = t_quantile(1 - FALSE_ALARM / number_of_looks, found.df)
@@ -57,7 +57,7 @@ def size(found: Effect, limit: float, number_of_looks: int) -> Size:
     return "none" if most < log1p(limit) else "more runs"
 
 
-def least_seen(found: Effect, number_of_looks: int) -> float:
+def least_seen(found: MeasuredEffect, number_of_looks: int) -> float:
     """The smallest regression, as a share, that is certain in nine of ten such sets of runs (Bloom 1995)."""
     sure, usual = t_quantile(1 - FALSE_ALARM / number_of_looks, found.df), t_quantile(0.9, found.df)
     return exp((sure + usual) * found.error) - 1
@@ -86,7 +86,7 @@ def next_runs(each: int, most: int) -> int:
     return min(most, each + 2 * max(1, each // 4))
 
 
-def has_it(found: Effect, regression: Regression, error: float) -> bool | None:
+def has_it(found: MeasuredEffect, regression: Regression, error: float) -> bool | None:
     """Whether the commit has the regression; None: these runs do not tell. found: the commit against the good end,
     above zero if the commit is worse."""
     df = regression.df + found.df

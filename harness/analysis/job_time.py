@@ -62,7 +62,7 @@ class Stretch:
         return self.end_ns - self.begin_ns
 
 
-class Step(NamedTuple):
+class TimedStep(NamedTuple):
     """A step by the training's own clock."""
 
     begin_ns: int
@@ -80,7 +80,7 @@ class RankRecord:
     began_ns: int
     begun_ns: int
     changes: Sequence[Stretch]
-    steps: Sequence[Step]
+    steps: Sequence[TimedStep]
     end_ns: int | None
     between: Sequence[LineShare] = ()
 
@@ -98,7 +98,7 @@ class JobRecord:
     allocated_ns: int | None = None
 
 
-class RankLine(NamedTuple):
+class RankTimeLine(NamedTuple):
     """A rank's time line: stretches without gaps, and when it began its steps and had ended them; None: it has none."""
 
     rank: int
@@ -107,7 +107,7 @@ class RankLine(NamedTuple):
     last_ns: int | None
 
 
-def rank_line(record: RankRecord, begin_ns: int, end_ns: int) -> RankLine:
+def rank_line(record: RankRecord, begin_ns: int, end_ns: int) -> RankTimeLine:
     """The time line of a rank from its node's start to its own end."""
     until = min(record.end_ns or end_ns, end_ns)
     begun = min(max(record.begun_ns, begin_ns), until)
@@ -120,7 +120,7 @@ def rank_line(record: RankRecord, begin_ns: int, end_ns: int) -> RankLine:
         over = min(max(last, before_end), until)
         line += _training(record, before_end, over)
         line += [_renamed(each, TAIL) for each in _clipped(record.changes, over, until)]
-    return RankLine(record.rank, [each for each in line if each.ns > 0], first, last)
+    return RankTimeLine(record.rank, [each for each in line if each.ns > 0], first, last)
 
 
 def _renamed(each: Stretch, unknown: str) -> Stretch:
@@ -171,7 +171,7 @@ def _training(record: RankRecord, begin_ns: int, end_ns: int) -> list[Stretch]:
     return _first(line, longer - loading, FIRST_STEP, _most(compiled if is_compiled else others), what)
 
 
-def _own(step: Step, beside: Sequence[Stretch]) -> int:
+def _own(step: TimedStep, beside: Sequence[Stretch]) -> int:
     """A step's time without what passes beside steps."""
     end = step.begin_ns + step.duration_ns
     taken = sum(max(min(each.end_ns, end) - max(each.begin_ns, step.begin_ns), 0) for each in beside)
@@ -268,7 +268,7 @@ def _sums(stretches: Iterable[Stretch]) -> dict[str, int]:
 
 
 def _partition(
-    job: JobRecord, lines: Sequence[RankLine], begin_ns: int, end_ns: int
+    job: JobRecord, lines: Sequence[RankTimeLine], begin_ns: int, end_ns: int
 ) -> tuple[dict[str, int], dict[int, int]]:
     """Nanoseconds of the job by part, which add up; and for how long each rank was the one that others waited for
     before it met them."""
@@ -315,7 +315,7 @@ def _only_late(spent: dict[str, int], late: dict[int, int], own: dict[int, dict[
     return found
 
 
-def _keys(line: RankLine, moments: I64) -> I64:
+def _keys(line: RankTimeLine, moments: I64) -> I64:
     """For each moment how far the rank is, and its part: 100 × progress + index into the order."""
     starts = np.array([each.begin_ns for each in line.stretches], np.int64)
     ends = np.array([each.end_ns for each in line.stretches], np.int64)
@@ -335,7 +335,7 @@ class _Whole(NamedTuple):
     """The job that a part is of. own: of each rank, nanoseconds by part. late: as `_partition` gives it."""
 
     elapsed_ns: int
-    lines: Sequence[RankLine]
+    lines: Sequence[RankTimeLine]
     own: dict[int, dict[str, int]]
     late: dict[int, int]
 
@@ -363,7 +363,7 @@ def _part(part: str, ns: int, whole: _Whole) -> JobTimePart:
     )
 
 
-def imports_of(lines: Sequence[RankLine]) -> list[JobImport]:
+def imports_of(lines: Sequence[RankTimeLine]) -> list[JobImport]:
     """The packages whose import took long in a rank, of each the rank in which it took longest."""
     longest: dict[str, JobImport] = {}
     for line in lines:

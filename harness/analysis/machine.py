@@ -13,7 +13,7 @@ from statistics import median
 from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict, Summary
 from harness.analysis.summary.problem_texts import BUSY, CROWDED, MONITOR_DIED, MONITOR_GAP, NO_MONITOR, OTHER_GPUS
 from harness.common.printable import printable
-from harness.monitor.samples import Recording
+from harness.monitor.samples import NodeSamples
 from harness.monitor.source import Gap
 from harness.monitor.summary import NodeSummary, summarize
 
@@ -49,11 +49,11 @@ class Cores:
         return full or self.ranks > self.usable - self.others
 
 
-def judge_machines(recordings: Sequence[Recording], training: Sequence[RankTraining]) -> list[Problem]:
+def judge_machines(recordings: Sequence[NodeSamples], training: Sequence[RankTraining]) -> list[Problem]:
     """The doubts about the times of ranks that run on cores, one finding per machine and reason."""
     on_cores = [t for t in training if t.device == "cpu"]
     span = _profiled(on_cores)
-    machines: dict[str, list[Recording]] = {}
+    machines: dict[str, list[NodeSamples]] = {}
     for recording in recordings:
         if recording.source == "processes":
             machines.setdefault(str(recording.meta.get("machine") or recording.host), []).append(recording)
@@ -88,7 +88,7 @@ def _profiled(training: Sequence[RankTraining]) -> Span | None:
     return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else None
 
 
-def _cores(recordings: Sequence[Recording], training: Sequence[RankTraining], span: Span | None) -> Cores | None:
+def _cores(recordings: Sequence[NodeSamples], training: Sequence[RankTraining], span: Span | None) -> Cores | None:
     """The cores of one machine, which may stand for several nodes with a monitor each; None where no rank runs on its
     cores, or the number of cores was not recorded."""
     usable = max((_count(r, "cpus") or 0 for r in recordings), default=0)
@@ -108,23 +108,23 @@ def _cores(recordings: Sequence[Recording], training: Sequence[RankTraining], sp
     return Cores(hosts, usable, ranks, used, max(in_use - used - (every - usable), 0.0), when)
 
 
-def _count(recording: Recording, name: str) -> int | None:
+def _count(recording: NodeSamples, name: str) -> int | None:
     value = recording.meta.get(name)
     return value if isinstance(value, int) else None
 
 
-def _is_on(rank: RankTraining, recording: Recording) -> bool:
+def _is_on(rank: RankTraining, recording: NodeSamples) -> bool:
     """Whether this monitor watched the rank's node. A machine that stands for several nodes numbers them."""
     host = (rank.host or "").split(".")[0]
     return recording.host in (rank.host, host, f"{host}-{rank.node}")
 
 
-def _covers(recording: Recording, span: Span) -> bool:
+def _covers(recording: NodeSamples, span: Span) -> bool:
     covered = sum(weight for _, weight in _weighted(recording, _MACHINE, span))
     return covered >= _COVERED * (span[1] - span[0])
 
 
-def _share(recording: Recording, column: str, span: Span | None) -> float | None:
+def _share(recording: NodeSamples, column: str, span: Span | None) -> float | None:
     """Mean over the span, 0 to 1; without a span the median of all samples, as the first may miss ranks that start."""
     if span is None:
         values = [value for device in recording.devices for _, value in device.points(column)]
@@ -134,7 +134,7 @@ def _share(recording: Recording, column: str, span: Span | None) -> float | None
     return sum(value * weight for value, weight in weighted) / total / 100 if total else None
 
 
-def _weighted(recording: Recording, column: str, span: Span) -> list[tuple[float, int]]:
+def _weighted(recording: NodeSamples, column: str, span: Span) -> list[tuple[float, int]]:
     """Samples with their nanoseconds in the span: a sample is about the time since the sample before."""
     found = []
     for device in recording.devices:
@@ -154,7 +154,9 @@ Ends = Mapping[str, int]
 """By the monitor's name of a node: when the job's part there ended."""
 
 
-def judge_monitors(recordings: Sequence[Recording], training: Sequence[RankTraining], ends: Ends) -> Iterator[Problem]:
+def judge_monitors(
+    recordings: Sequence[NodeSamples], training: Sequence[RankTraining], ends: Ends
+) -> Iterator[Problem]:
     """A finding for each node and each stretch that its monitor missed."""
     span = _profiled(training)
     for recording in recordings:
@@ -165,7 +167,7 @@ def judge_monitors(recordings: Sequence[Recording], training: Sequence[RankTrain
             yield Problem(severity=_severity(lost, span), what=MONITOR_DIED, evidence=_of_end(recording, lost))
 
 
-def judge_devices(recordings: Sequence[Recording], training: Sequence[RankTraining]) -> Iterator[Problem]:
+def judge_devices(recordings: Sequence[NodeSamples], training: Sequence[RankTraining]) -> Iterator[Problem]:
     """What each monitor said of GPUs that it does not sample as the job sees them. A job on cores needs none."""
     for recording in recordings:
         ranks = [t for t in training if _is_on(t, recording)] or training
@@ -174,7 +176,7 @@ def judge_devices(recordings: Sequence[Recording], training: Sequence[RankTraini
                 yield Problem.remark(OTHER_GPUS, f"{printable(recording.host)}: {printable(note)}")
 
 
-def never_started(folders: Iterable[Path], recordings: Sequence[Recording], ends: Ends) -> Iterator[Problem]:
+def never_started(folders: Iterable[Path], recordings: Sequence[NodeSamples], ends: Ends) -> Iterator[Problem]:
     """A finding for each node that the job ended on, and whose monitor left nothing."""
     for folder in folders:
         if folder.name in ends and not any(recording.folder == folder for recording in recordings):
@@ -182,7 +184,7 @@ def never_started(folders: Iterable[Path], recordings: Sequence[Recording], ends
             yield Problem.doubt(NO_MONITOR, why)
 
 
-def lost_end(recording: Recording, ends: Ends) -> Gap | None:
+def lost_end(recording: NodeSamples, ends: Ends) -> Gap | None:
     """From the last sample of a monitor that died to the end of its job; None where nothing is lost."""
     end_ns = ends.get(recording.host)
     last_ns = recording.span_ns[1] or max(recording.starts, default=0)
@@ -191,7 +193,7 @@ def lost_end(recording: Recording, ends: Ends) -> Gap | None:
     return last_ns, end_ns
 
 
-def monitored_devices(recording: Recording, ends: Ends) -> Iterator[MonitorDevice]:
+def monitored_devices(recording: NodeSamples, ends: Ends) -> Iterator[MonitorDevice]:
     """What the monitor saw of each device of its node. An energy that leaves a part of the job out is not given."""
     node = summarize(recording)
     whole = node.duration_ns > 0 and lost_end(recording, ends) is None
@@ -224,7 +226,7 @@ def _severity(missing: Gap, profiled: Span | None) -> RecordingVerdict:
     return RecordingVerdict.GOOD if apart else RecordingVerdict.DOUBTFUL
 
 
-def _of_gap(recording: Recording, gap: Gap) -> str:
+def _of_gap(recording: NodeSamples, gap: Gap) -> str:
     again = any(gap[0] < start <= gap[1] for start in recording.starts[1:])
     why = "it died and was started again" if again else "it could not sample"
     return (
@@ -233,7 +235,7 @@ def _of_gap(recording: Recording, gap: Gap) -> str:
     )
 
 
-def _of_end(recording: Recording, lost: Gap) -> str:
+def _of_end(recording: NodeSamples, lost: Gap) -> str:
     times = len(recording.starts)
     again = "" if times == 1 else " and was started again only once" if times == 2 else f", {times} times"
     return (
@@ -242,7 +244,7 @@ def _of_end(recording: Recording, lost: Gap) -> str:
     )
 
 
-def _covered(recording: Recording) -> str:
+def _covered(recording: NodeSamples) -> str:
     start_ns, end_ns = recording.span_ns
     missing = sum(after - before for before, after in recording.gaps)
     return f"{100 * (1 - missing / max(1, end_ns - start_ns)):.1f} %"

@@ -15,7 +15,7 @@ from harness.traces.trace import F64, I64, NicSamples
 MOST_NODES_WITH_PORTS = 32
 
 
-class Rates(NamedTuple):
+class MeasuredRates(NamedTuple):
     """Bytes per second from `start_ns` to `end_ns`, in order of time; no two overlap. Length n."""
 
     start_ns: I64
@@ -38,17 +38,17 @@ class Rates(NamedTuple):
         return self.total_bytes / max(self.covered_ns, 1)
 
 
-class Traffic(NamedTuple):
+class NodeTraffic(NamedTuple):
     """Both directions of a node, and of each of its ports; the sum of its links' speeds in Gb/s where all are known."""
 
-    ports: dict[str, tuple[Rates, Rates]]
-    sent: Rates
-    received: Rates
+    ports: dict[str, tuple[MeasuredRates, MeasuredRates]]
+    sent: MeasuredRates
+    received: MeasuredRates
     loopback: bool = False
     gbps: float | None = None
 
 
-def traffic_of_monitor(nics: Sequence[NicSeries]) -> Traffic:
+def traffic_of_monitor(nics: Sequence[NicSeries]) -> NodeTraffic:
     """What the monitor's counters say."""
     speeds = [nic.nic.gbps for nic in nics]
     known = [gbps for gbps in speeds if gbps is not None]
@@ -56,21 +56,21 @@ def traffic_of_monitor(nics: Sequence[NicSeries]) -> Traffic:
     gbps = sum(known) if len(known) == len(speeds) else None
     loopback = any(nic.nic.kind == "loopback" for nic in nics)
     ports = {nic.nic.name: (_rates(nic.rates("sent_bytes")), _rates(nic.rates("received_bytes"))) for nic in nics}
-    return Traffic(ports, sent, received, loopback, gbps)
+    return NodeTraffic(ports, sent, received, loopback, gbps)
 
 
-def traffic_of_samples(nics: Sequence[NicSamples], epoch_ns: int) -> Traffic:
+def traffic_of_samples(nics: Sequence[NicSamples], epoch_ns: int) -> NodeTraffic:
     """What nsys sampled, moved to unix time."""
 
-    def of(some: Sequence[NicSamples]) -> tuple[Rates, Rates]:
+    def of(some: Sequence[NicSamples]) -> tuple[MeasuredRates, MeasuredRates]:
         sent, received = ([n for n in some if n.sent is way] for way in (True, False))
         return _together(sent, epoch_ns), _together(received, epoch_ns)
 
     ports = {port: of([nic for nic in nics if nic.port == port]) for port in dict.fromkeys(nic.port for nic in nics)}
-    return Traffic(ports, *of(nics))
+    return NodeTraffic(ports, *of(nics))
 
 
-def node_network(node: str, by: str, traffic: Traffic) -> NodeNetwork | None:
+def node_network(node: str, by: str, traffic: NodeTraffic) -> NodeNetwork | None:
     """The numbers of one node; None where a direction has no rates. by: who took the samples."""
     sent, received, link = traffic.sent, traffic.received, traffic.gbps
     if not len(sent.start_ns) or not len(received.start_ns):
@@ -110,13 +110,13 @@ def _linked(node: NodeNetwork, gb_per_s: float, origin: str | None) -> NodeNetwo
     return node.model_copy(update={"link_gb_per_s": gb_per_s, "link_from": origin, "peak_share": share})
 
 
-def _rates(rows: Iterable[tuple[int, int, float]]) -> Rates:
+def _rates(rows: Iterable[tuple[int, int, float]]) -> MeasuredRates:
     table = list(rows)
     times = np.array([row[:2] for row in table], np.int64).reshape(-1, 2)
-    return Rates(times[:, 0], times[:, 1], np.array([row[2] for row in table], np.float64))
+    return MeasuredRates(times[:, 0], times[:, 1], np.array([row[2] for row in table], np.float64))
 
 
-def _together(nics: Sequence[NicSamples], epoch_ns: int) -> Rates:
+def _together(nics: Sequence[NicSamples], epoch_ns: int) -> MeasuredRates:
     """The sum of all ports: at each moment of those that have a sample there."""
     if not nics:
         return _rates([])
@@ -128,10 +128,10 @@ def _together(nics: Sequence[NicSamples], epoch_ns: int) -> Rates:
     rate = np.maximum(np.cumsum(change), 0.0)  # what sums of binary fractions leave may be below it
     there = ports[:-1] > 0.5
     unix = times + epoch_ns
-    return Rates(unix[:-1][there], unix[1:][there], rate[:-1][there])
+    return MeasuredRates(unix[:-1][there], unix[1:][there], rate[:-1][there])
 
 
-def _over_time(sent: Rates, received: Rates) -> NetworkOverTime | None:
+def _over_time(sent: MeasuredRates, received: MeasuredRates) -> NetworkOverTime | None:
     """None where the times cannot be true, or are of more than a year."""
     begin = min(int(sent.start_ns[0]), int(received.start_ns[0]))
     end = max(int(sent.end_ns[-1]), int(received.end_ns[-1]))
@@ -143,7 +143,9 @@ def _over_time(sent: Rates, received: Rates) -> NetworkOverTime | None:
     return NetworkOverTime(start_ns=begin, column_ns=width_ns, sent_gb_per_s=layers[0], received_gb_per_s=layers[1])
 
 
-def _ports_over_time(over: NetworkOverTime, ports: Mapping[str, tuple[Rates, Rates]]) -> list[PortOverTime]:
+def _ports_over_time(
+    over: NetworkOverTime, ports: Mapping[str, tuple[MeasuredRates, MeasuredRates]]
+) -> list[PortOverTime]:
     columns = over.start_ns, over.column_ns, len(over.sent_gb_per_s)
     return [
         PortOverTime(
@@ -166,14 +168,14 @@ def _listed(gb_per_s: F64) -> list[float | None]:
     return [None if np.isnan(x) else float(f"{x:.4g}") for x in gb_per_s.tolist()]
 
 
-def rates_over_time(found: NetworkOverTime, gb_per_s: Sequence[float | None]) -> Rates:
+def rates_over_time(found: NetworkOverTime, gb_per_s: Sequence[float | None]) -> MeasuredRates:
     """The stretches that have a rate, of one direction."""
     known = [(i, x) for i, x in enumerate(gb_per_s) if x is not None]
     begins = (found.start_ns + i * found.column_ns for i, _ in known)
     return _rates((t, t + found.column_ns, x * 1e9) for t, (_, x) in zip(begins, known, strict=True))
 
 
-def binned(rates: Rates, begin_ns: int, width_ns: int, columns: int) -> F64:
+def binned(rates: MeasuredRates, begin_ns: int, width_ns: int, columns: int) -> F64:
     """(columns,): the mean rate in each column, 10⁹ bytes per second; NaN where there is no rate.
 
     A difference of integrals: bytes, and the time with a rate, up to each column's edge.

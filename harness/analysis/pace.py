@@ -182,7 +182,7 @@ _RARE = 0.05  # of the steps are shorter than those in which no rank waited for 
 _WAITED = 0.5  # of a jump of own time, that waiting for a core explains
 
 
-class Change(NamedTuple):
+class DetectedChange(NamedTuple):
     """One change of pace. Durations in the unit of the input.
 
     step: the first step of the new pace; low, high: its 95 % interval; of a gradual change, the first step after the
@@ -211,7 +211,7 @@ def changes(
     own: F64 | Mapping[str, F64] | None = None,
     core_wait: F64 | None = None,
     waiting: Mapping[str, F64] | None = None,
-) -> list[Change]:
+) -> list[DetectedChange]:
     """Each change of pace, in the order of steps.
 
     steps: (ranks, steps), durations; NaN where not known. own: the same without waiting for other ranks, as a whole or
@@ -326,7 +326,7 @@ class _Series(NamedTuple):
         before = self.known[max(begin, here - onsets.NEAR) : here]
         return before, self.known[here : min(end, here + onsets.NEAR)]
 
-    def change(self, spot: Spot, where: tuple[int, int, int], count: int) -> Change:
+    def change(self, spot: Spot, where: tuple[int, int, int], count: int) -> DetectedChange:
         """The change at a jump. count: of ranks.
 
         Where the noise of the job's steps hides it, `after` is what the jump of the own time makes of `before`.
@@ -342,9 +342,9 @@ class _Series(NamedTuple):
         ranks = who.ranks or tuple(range(count))
         part = "" if who.part == OWN else who.part
         since = int(self.known[where[0]])
-        return Change(*onset, before, after, after / before, ranks, named, lasts, part, since)
+        return DetectedChange(*onset, before, after, after / before, ranks, named, lasts, part, since)
 
-    def growth(self, count: int) -> list[Change]:
+    def growth(self, count: int) -> list[DetectedChange]:
         """The change of steps that become longer little by little; none if waiting for a core explains it."""
         quarter = len(self.known) // 4
         sides = self.known[:quarter], self.known[-quarter:]
@@ -358,7 +358,11 @@ class _Series(NamedTuple):
         ranks, named = who.ranks or tuple(range(count)), bool(who.ranks) or count == 1
         part = "" if who.part == OWN else who.part
         since = int(self.known[0])
-        return [Change(begin, begin, end, before, after, after / before, ranks, named, None, part, since, gradual=True)]
+        return [
+            DetectedChange(
+                begin, begin, end, before, after, after / before, ranks, named, None, part, since, gradual=True
+            )
+        ]
 
     def _placed(self, spot: Spot, where: tuple[int, int, int], who: Culprits) -> Onset:
         """The step of a change, by the own time of the ranks that changed, else by the part that did, else by all."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.onsets import NEAR
-from harness.analysis.pace import Change
+from harness.analysis.pace import DetectedChange
 from harness.common.format import amount, duration
 from harness.common.text import ranks_named
 
@@ -22,7 +22,7 @@ _MANY_FAULTS = 200  # more or fewer per step, and twice as many: they have to do
 _MORE_MEMORY = 1.05
 
 
-def grown_phase(change: Change, phases: Mapping[str, F64]) -> str | None:
+def grown_phase(change: DetectedChange, phases: Mapping[str, F64]) -> str | None:
     """The phase that changed by most of the change, on the ranks that changed; None: none did, or it is not known."""
     times = {name: values for name, values in phases.items() if name not in (CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY)}
     moved = {name: _moved(change, values) for name, values in times.items()}
@@ -33,7 +33,7 @@ def grown_phase(change: Change, phases: Mapping[str, F64]) -> str | None:
 
 
 def evidence(
-    change: Change,
+    change: DetectedChange,
     own: F64 | None,
     phases: Mapping[str, F64],
     numbers: Sequence[int] | None = None,
@@ -70,13 +70,13 @@ def evidence(
     return "; ".join(texts)
 
 
-def waited_for_cores(change: Change, phases: Mapping[str, F64]) -> float:
+def waited_for_cores(change: DetectedChange, phases: Mapping[str, F64]) -> float:
     """By how much longer per step threads waited for a core, if that is most of a change; else 0."""
     waited = _moved(change, phases[CORE_WAIT]) if CORE_WAIT in phases else 0.0
     return waited if waited / (change.after - change.before) > _MOST_OF_IT else 0.0
 
 
-def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -> str:
+def _own_times(change: DetectedChange, own: F64, ranks: Sequence[int], unit_ns: float) -> str:
     before, after = _medians(change, own)
     changed = np.isin(np.arange(len(own)), change.ranks)
     others = ~changed & np.isfinite(before) & np.isfinite(after)
@@ -85,13 +85,13 @@ def _own_times(change: Change, own: F64, ranks: Sequence[int], unit_ns: float) -
     return f"time without waiting for other ranks, of {ranks_named(ranks)}: {'; of the others '.join(texts)}"
 
 
-def _moved(change: Change, values: F64) -> float:
+def _moved(change: DetectedChange, values: F64) -> float:
     """By how much a time of the ranks that changed became longer: its mean over them."""
     before, after = _medians(change, values[list(change.ranks)])
     return float(np.mean(after - before))
 
 
-def _medians(change: Change, values: F64) -> tuple[F64, F64]:
+def _medians(change: DetectedChange, values: F64) -> tuple[F64, F64]:
     """Of each rank before and after: in the steps near the change, without its interval."""
     end = values.shape[1] if change.lasts is None else change.lasts + 1
     before = values[:, max(change.low - NEAR, min(change.since, change.low - 1)) : change.low]

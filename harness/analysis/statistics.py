@@ -61,7 +61,7 @@ class Sample(NamedTuple):
     block: int | None = None
 
 
-class Effect(NamedTuple):
+class MeasuredEffect(NamedTuple):
     """The natural logarithm of B / A, its standard error with the error's degrees of freedom, and the standard
     deviation of one run."""
 
@@ -96,7 +96,7 @@ class Effect(NamedTuple):
         return exp(self.reach + t_quantile(POWER, self.df) * self.error) - 1
 
 
-def effect(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
+def effect(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect | None:
     """B against A; None if an arm has fewer than two runs, or too few to know how much two runs of one arm differ.
 
     Blocks count if every run has one.
@@ -127,7 +127,7 @@ def best_point(points: Sequence[Sequence[float]], more_is_worse: bool) -> BestPo
     return BestPoint(best, [place for place in range(len(points)) if place == best or not is_worse(place)])
 
 
-def _welch(a: Sequence[Sample], b: Sequence[Sample]) -> Effect:
+def _welch(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect:
     logs = [[log(sample.value) for sample in arm] for arm in (a, b)]
     spread = [variance(arm) for arm in logs]
     parts = [v / len(arm) for v, arm in zip(spread, logs, strict=True)]
@@ -135,10 +135,10 @@ def _welch(a: Sequence[Sample], b: Sequence[Sample]) -> Effect:
     free = sum(part**2 / (len(arm) - 1) for part, arm in zip(parts, logs, strict=True))
     df = error**4 / free if free else float(len(a) + len(b) - 2)
     ratio = fmean(logs[1]) - fmean(logs[0])
-    return Effect(ratio, error, df, sqrt(fmean(spread)), (len(a), len(b)), in_blocks=False)
+    return MeasuredEffect(ratio, error, df, sqrt(fmean(spread)), (len(a), len(b)), in_blocks=False)
 
 
-def further_run(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
+def further_run(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect | None:
     """B against A if one of them is one run: the prediction interval of a further run of the other arm (Montgomery,
     Design and Analysis of Experiments, chapter 2). None if neither arm has two runs."""
     logs = [[log(sample.value) for sample in arm] for arm in (a, b)]
@@ -148,10 +148,10 @@ def further_run(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
     deviation = stdev(many)
     error = deviation * sqrt(1 + 1 / len(many))
     ratio = fmean(logs[1]) - fmean(logs[0])
-    return Effect(ratio, error, len(many) - 1.0, deviation, (len(a), len(b)), in_blocks=False)
+    return MeasuredEffect(ratio, error, len(many) - 1.0, deviation, (len(a), len(b)), in_blocks=False)
 
 
-def _within_blocks(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
+def _within_blocks(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect | None:
     """Least squares of log value = block + arm: both without their block's mean (Frisch and Waugh 1933)."""
     rows = [(s.block, arm, log(s.value)) for arm, runs in ((0, a), (1, b)) for s in runs]
     arms = _without_means((block, arm) for block, arm, _ in rows)
@@ -163,7 +163,7 @@ def _within_blocks(a: Sequence[Sample], b: Sequence[Sample]) -> Effect | None:
     ratio = sum(x * y for x, y in zip(arms, values, strict=True)) / weight
     rest = sum((y - ratio * x) ** 2 for x, y in zip(arms, values, strict=True))
     deviation = sqrt(rest / df)
-    return Effect(ratio, deviation / sqrt(weight), df, deviation, (len(a), len(b)), in_blocks=True)
+    return MeasuredEffect(ratio, deviation / sqrt(weight), df, deviation, (len(a), len(b)), in_blocks=True)
 
 
 def _without_means(rows: Iterable[tuple[int | None, float]]) -> list[float]:
@@ -175,7 +175,7 @@ def _without_means(rows: Iterable[tuple[int | None, float]]) -> list[float]:
     return [value - means[block] for block, value in found]
 
 
-def with_runs(found: Effect, each: int, block_runs: int) -> Effect:
+def with_runs(found: MeasuredEffect, each: int, block_runs: int) -> MeasuredEffect:
     """The same ratio and spread if each arm had `each` runs in blocks of `block_runs`."""
     blocks = -(-2 * each // block_runs) if found.in_blocks else 1
     df = 2 * each - blocks - 1

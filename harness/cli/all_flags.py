@@ -8,7 +8,7 @@ from textwrap import wrap
 from harness.cli.command_line import BEHAVIOUR
 from harness.cli.page import MOST_LEFT, Rows, page_width, section
 from harness.common.paths import PROGRAM
-from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
+from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, Training, listing
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
 from harness.site.detection import SiteChoice
@@ -20,7 +20,7 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
     trainings = ", ".join(str(number) for number, cls in EXERCISES.items() if issubclass(cls, Training))
     titled = {f"All training exercises ({trainings})": _common_training()}
     titled |= {f"Exercise {number}: {cls.title}": _of_alone(cls) for number, cls in EXERCISES.items()}
-    titled["A training of your own (run [FLAGS] -- SCRIPT …)"] = _of_alone(Own)
+    titled["A training of your own (run [FLAGS] -- SCRIPT …)"] = _of_alone(OwnTraining)
     models = f"Models: {', '.join(model_names())}"
     sections = [
         _usage(choice),

@@ -66,7 +66,7 @@ def _begins_with_flag(after: Sequence[str]) -> bool:
     return not after or (after[0].startswith("-") and after[0] != "-m")
 
 
-class Declared(NamedTuple):
+class DeclaredParameter(NamedTuple):
     """One command-line parameter: its spellings, and whether it takes a value."""
 
     names: tuple[str, ...]
@@ -87,20 +87,24 @@ class LaunchLine(NamedTuple):
 
 DRY_RUN = "print the script and its warnings, start nothing"
 BEHAVIOUR = [
-    Declared(("--site",), True, f"site: a name ({PROGRAM} sites) or a site file"),
-    Declared(("--plan",), False, "print the memory, time and cost of the launch with their sources, start nothing"),
-    Declared(("--dry-run",), False, f"{DRY_RUN} (--explain: what each line is for)"),
-    Declared(("--explain",), False, "with --dry-run: explain each line of the script, and where its value comes from"),
-    Declared(("--wait",), False, "wait for the end, then report"),
-    Declared(("--follow",), False, "as --wait, and show the output meanwhile"),
-    Declared(("--strict",), False, "a warning is an error: nothing starts"),
-    Declared(("--json",), False, "print machine-readable JSON"),
-    Declared(("-h", "--help"), False, "show this page; --help --all: with the flags of single experiments"),
+    DeclaredParameter(("--site",), True, f"site: a name ({PROGRAM} sites) or a site file"),
+    DeclaredParameter(
+        ("--plan",), False, "print the memory, time and cost of the launch with their sources, start nothing"
+    ),
+    DeclaredParameter(("--dry-run",), False, f"{DRY_RUN} (--explain: what each line is for)"),
+    DeclaredParameter(
+        ("--explain",), False, "with --dry-run: explain each line of the script, and where its value comes from"
+    ),
+    DeclaredParameter(("--wait",), False, "wait for the end, then report"),
+    DeclaredParameter(("--follow",), False, "as --wait, and show the output meanwhile"),
+    DeclaredParameter(("--strict",), False, "a warning is an error: nothing starts"),
+    DeclaredParameter(("--json",), False, "print machine-readable JSON"),
+    DeclaredParameter(("-h", "--help"), False, "show this page; --help --all: with the flags of single experiments"),
 ]
 
 
 @cache
-def declared() -> dict[str, Declared]:
+def declared() -> dict[str, DeclaredParameter]:
     """Each spelling and its parameter: the experiments' options, the site's, and how the launch itself behaves."""
     from harness.experiment.options import options_of
     from harness.experiment.parse import all_options
@@ -113,18 +117,18 @@ def declared() -> dict[str, Declared]:
     return {name: each for each in [*found, *BEHAVIOUR] for name in each.names}
 
 
-def _parameters(option: Option) -> Iterator[Declared]:
+def _parameters(option: Option) -> Iterator[DeclaredParameter]:
     from harness.experiment.options import VALUE
 
     valued = tuple(name for name, meaning in option.flag.names.items() if meaning is VALUE)
     if valued:
-        yield Declared(valued, True, option.help, option.flag.repeats, option.flag.alone)
+        yield DeclaredParameter(valued, True, option.help, option.flag.repeats, option.flag.alone)
     for name in option.flag.names:
         if name not in valued:
-            yield Declared((name,), False, option.help)
+            yield DeclaredParameter((name,), False, option.help)
 
 
-def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
+def read_line(argv: list[str], flags: Mapping[str, DeclaredParameter]) -> LaunchLine:
     """`argv` in terms of `flags`, in the order typed; `--` may stand anywhere and means nothing."""
     line = LaunchLine({}, [], [])
     arguments = deque(word for word in argv if word != "--")
@@ -148,13 +152,13 @@ def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
     return line
 
 
-def read_launch(argv: list[str], flags: Mapping[str, Declared], is_run: bool = False) -> LaunchLine:
+def read_launch(argv: list[str], flags: Mapping[str, DeclaredParameter], is_run: bool = False) -> LaunchLine:
     """`argv` as `read_line` reads it, up to the words of the user's own training. is_run: `run` was typed before it."""
     words = split_launch(argv, is_run)
     return read_line(words.launcher, flags)._replace(script=words.script)
 
 
-def _take(line: LaunchLine, flag: Declared, value: str) -> None:
+def _take(line: LaunchLine, flag: DeclaredParameter, value: str) -> None:
     before = line.given.get(flag.names[-1])
     if flag.repeats:
         line.given[flag.names[-1]] = (*before, value) if isinstance(before, tuple) else (value,)
@@ -164,14 +168,14 @@ def _take(line: LaunchLine, flag: Declared, value: str) -> None:
         line.complaints.append(given_twice("/".join(flag.names), printable(str(before)), printable(value)))
 
 
-def _parted(word: str, flags: Mapping[str, Declared]) -> tuple[str, str | None]:
+def _parted(word: str, flags: Mapping[str, DeclaredParameter]) -> tuple[str, str | None]:
     name, equals, value = word.partition("=")
     if name not in flags and word[:2] in flags and flags[word[:2]].takes_value:
         return word[:2], word[2:]
     return name, value if equals else None
 
 
-def _is_flag(word: str, flags: Mapping[str, Declared]) -> bool:
+def _is_flag(word: str, flags: Mapping[str, DeclaredParameter]) -> bool:
     """Whether the word after a flag is the next flag and so not its value: `-a --dry-run`."""
     return word.partition("=")[0] in flags or re.match("--[A-Za-z]", word) is not None
 

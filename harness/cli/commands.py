@@ -14,14 +14,14 @@ from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 
 
-class LeftOut(NamedTuple):
+class OptionalValue(NamedTuple):
     """An option whose value may be left out: what it then is, and whether the word after it is a value."""
 
     value: str
     is_value: Callable[[str], bool]
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command. function: module:name, imported when it runs. help: its line among all commands.
 
     exits, examples, docs: as in a `Page`, of a command whose function Typer reads; the others write their page.
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
     function: str
     help: str
     launches: bool = False  # it starts trainings
-    optional: Mapping[str, LeftOut] = {}
+    optional: Mapping[str, OptionalValue] = {}
     reads_arguments: bool = False  # its function takes the words after its name; `page` of its module is its help
     exits: Rows = ()
     examples: Rows = ()
@@ -43,34 +43,34 @@ class Entry(NamedTuple):
         return next(title for title, folders in GROUPS.items() if folder in folders)
 
 
-OfWords = partial(Entry, launches=True, reads_arguments=True)  # its function reads a launch among its words
+OfWords = partial(CommandEntry, launches=True, reads_arguments=True)  # its function reads a launch among its words
 # The titles of `help`, with the folders of harness/cli whose commands are below each.
 GROUPS = {"Launch": ("launch", "doctor"), "Watch": ("watch", "live"), "Read": ("read", "export"), "Study": ("study",)}
 
 COMMANDS = {
     "run": OfWords("harness.cli.launch.run:run", "launch your own training, run -- train.py; run RUN: a run again"),
-    "observe": Entry(
+    "observe": CommandEntry(
         "harness.cli.launch.observe:observe",
         "one word before your own command, in the job that you have",
         reads_arguments=True,
     ),
     "doctor": OfWords("harness.cli.doctor.doctor:doctor", "check this machine and the site before a course"),
-    "sites": Entry(
+    "sites": CommandEntry(
         "harness.cli.launch.sites:sites",
         "the known sites; sites NAME: one in full",
         examples=[("sites", "all sites"), ("sites leonardo", "one site, with the defaults of each field")],
     ),
-    "ls": Entry(
+    "ls": CommandEntry(
         "harness.cli.watch.ls:ls",
         "your runs: flags, step, largest loss",
-        optional={"--html": LeftOut("", lambda word: bool(word) and not word.startswith("-"))},
+        optional={"--html": OptionalValue("", lambda word: bool(word) and not word.startswith("-"))},
         examples=[
             ("ls", "the newest runs"),
             ("ls -n 100 --json", "the newest 100, for a script"),
             ("ls --html", "a page of all runs, to sort, filter and compare"),
         ],
     ),
-    "watch": Entry(
+    "watch": CommandEntry(
         "harness.cli.live.watch:watch",
         "one live screen: progress, slow ranks, what is stuck",
         exits=[("0", "done, or quit"), ("1", "a watched run did not complete"), ("2", "wrong request")],
@@ -82,32 +82,32 @@ COMMANDS = {
         ],
         docs="docs/watch.md",
     ),
-    "status": Entry(
+    "status": CommandEntry(
         "harness.cli.watch.status:status",
         "state and exit status of each node",
         examples=[("status last", "the newest run"), ("status 1234567", "a run by its job id")],
     ),
-    "logs": Entry(
+    "logs": CommandEntry(
         "harness.cli.watch.status:logs",
         "the output of a run (-f: as it is printed)",
         examples=[("logs last -f", "the output of the newest run, until it ends")],
     ),
-    "capture": Entry(
+    "capture": CommandEntry(
         "harness.cli.watch.capture:capture",
         "record some steps of a running training",
         examples=[("capture start last --steps 5", "record five steps"), ("capture stop last", "end early")],
     ),
-    "cancel": Entry(
+    "cancel": CommandEntry(
         "harness.cli.watch.status:cancel",
         "stop a run and keep its traces",
         examples=[("cancel last", "stop the newest run")],
     ),
-    "rm": Entry(
+    "rm": CommandEntry(
         "harness.cli.watch.rm:rm",
         "delete runs, after a question",
         examples=[("rm local-3 local-4", "two runs"), ("rm 1234567 --yes", "without a question, for a script")],
     ),
-    "report": Entry(
+    "report": CommandEntry(
         "harness.cli.read.report:report",
         "where the time went, from a run or from any traces",
         examples=[
@@ -117,10 +117,10 @@ COMMANDS = {
         ],
         docs="docs/metrics.md",
     ),
-    "whatif": Entry(
+    "whatif": CommandEntry(
         "harness.cli.read.whatif:whatif",
         "predicted step time with one thing changed",
-        optional={"--verify": LeftOut("1", str.isdigit)},
+        optional={"--verify": OptionalValue("1", str.isdigit)},
         exits=[
             ("0", "answered"),
             ("1", "no answer"),
@@ -133,7 +133,7 @@ COMMANDS = {
         ],
         docs="docs/investigate.md",
     ),
-    "compare": Entry(
+    "compare": CommandEntry(
         "harness.cli.read.compare:compare",
         "differences between runs, in configuration and in result",
         exits=[("0", "compared"), ("1", "an expression of --fail-if is true"), ("2", "wrong request")],
@@ -142,11 +142,11 @@ COMMANDS = {
             ("compare local-1 local-2 --fail-if 'step_time > 1.05'", "exit 1 if B takes 5 % more time"),
         ],
     ),
-    "export": Entry(
+    "export": CommandEntry(
         "harness.cli.export.export:export", "a Paraver or Perfetto trace, tables, plots", reads_arguments=True
     ),
     "lesson": OfWords("harness.cli.study.lesson:lesson", "a question and its two runs; mystery: find a hidden cause"),
-    "check": Entry(
+    "check": CommandEntry(
         "harness.cli.study.check:check", "whether B is slower than A, from several runs of each", reads_arguments=True
     ),
     "sweep": OfWords("harness.cli.study.sweep:sweep", "all combinations of some settings; scaling: of devices"),
@@ -220,7 +220,7 @@ def _refuse_twice(name: str, function: Callable[..., object], argv: list[str]) -
                 raise RequestError(f"{name}: {given_twice(flag, given[flag], value)}")
 
 
-def _completed(argv: list[str], optional: Mapping[str, LeftOut]) -> list[str]:
+def _completed(argv: list[str], optional: Mapping[str, OptionalValue]) -> list[str]:
     """The arguments with the values that were left out: Typer has no option with an optional value."""
     completed = []
     for word, after in zip(argv, [*argv[1:], ""], strict=False):

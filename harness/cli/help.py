@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 
 from harness.cli.command_line import Words
 from harness.cli.commands import COMMANDS, GROUPS
-from harness.cli.page import Page, Rows, as_text, of_function, section
+from harness.cli.page import HelpPage, Rows, as_text, of_function, section
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import COMMAND, DISTRIBUTION, IN_CHECKOUT, PROGRAM, ROOT
 
@@ -96,7 +96,7 @@ def command_page(words: Sequence[str]) -> str:
     entry = COMMANDS[name]
     if entry.reads_arguments:
         page = resolve_name(f"{entry.function.partition(':')[0]}:page")
-        return as_text(page) if isinstance(page, Page) else str(page(list(words)))
+        return as_text(page) if isinstance(page, HelpPage) else str(page(list(words)))
     return as_text(of_function(name, resolve_name(entry.function), entry.exits, entry.examples, entry.docs))
 
 

@@ -20,7 +20,7 @@ from harness.cli.removed import refuse_removed
 from harness.cli.rooms import lacking_room, lacking_sentence
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
-from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
+from harness.common.printable import NOT_UNICODE, GuardedStream, is_unicode, printable, unguarded
 from harness.common.scrub_environment import scrub_environment
 from harness.common.users import whose
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 def _guarded_output() -> Iterator[None]:
     """Whatever a command prints, a name that others chose steers no terminal, and no character stops the command."""
     streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, Guarded(unguarded(each))) if each else each for each in streams)
+    sys.stdout, sys.stderr = (cast(TextIO, GuardedStream(unguarded(each))) if each else each for each in streams)
     try:
         yield
     finally:

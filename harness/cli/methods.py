@@ -9,7 +9,13 @@ from harness.common.format import amount
 from harness.common.megatron_layout import Layout
 from harness.common.model_config import Sharding
 from harness.experiment.model import find_model
-from harness.theory.communication import Pieces, StepPart, Traffic, megatron_traffic_per_step, traffic_per_step
+from harness.theory.communication import (
+    MegatronMessages,
+    PlannedTraffic,
+    StepPart,
+    megatron_traffic_per_step,
+    traffic_per_step,
+)
 from harness.theory.memory import megatron_parameters, megatron_state_bytes, state_bytes
 
 RANKS, PER_NODE, SAMPLES, SEQUENCE = 8, 4, 8, 4096
@@ -40,7 +46,7 @@ class MethodRow(NamedTuple):
 
     name: str
     shards: str
-    sent: Sequence[Traffic]
+    sent: Sequence[PlannedTraffic]
     state_bytes: float
 
 
@@ -53,7 +59,7 @@ def methods() -> Iterator[MethodRow]:
         yield MethodRow(name, shards, sent, state_bytes(parameters, RANKS, sharding=sharding, bf16=bf16, hpz=hpz).total)
     for name, shards, layout in _MODEL_PARALLEL:
         dense, experts = megatron_parameters(MODEL, layout, 0)
-        sent = megatron_traffic_per_step(MODEL, layout, Pieces(dense, 1, SEQUENCE, SAMPLES, bf16=True))
+        sent = megatron_traffic_per_step(MODEL, layout, MegatronMessages(dense, 1, SEQUENCE, SAMPLES, bf16=True))
         yield MethodRow(name, shards, sent, megatron_state_bytes(dense, experts, layout, bf16=True).total)
 
 
@@ -61,7 +67,7 @@ def cells(row: MethodRow) -> list[str]:
     return [row.name, row.shards, *(_sent(row.sent, part) or "–" for part in _PARTS), amount(row.state_bytes)]
 
 
-def _sent(sent: Sequence[Traffic], part: StepPart) -> str:
+def _sent(sent: Sequence[PlannedTraffic], part: StepPart) -> str:
     named = {"copy": ", in a node"}
     return ", ".join(
         f"{t.kind.replace('_', '/' if t.kind == 'send_recv' else '-')} {amount(t.message_bytes)}"

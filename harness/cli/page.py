@@ -18,7 +18,7 @@ FEWEST_RIGHT = 30  # characters of a text beside a name
 Rows = Sequence[tuple[str, str]]
 
 
-class Page(NamedTuple):
+class HelpPage(NamedTuple):
     """usage: each way to write the command, without the program's name. flags: as typed, and what each does. exits:
     exit codes and their meaning. examples: command lines, and what each does. docs: the document with more."""
 
@@ -35,7 +35,7 @@ def page_width() -> int:
     return min(columns(WIDTH), WIDTH)
 
 
-def as_text(page: Page) -> str:
+def as_text(page: HelpPage) -> str:
     usage = [each for words in page.usage for each in _usage(words, is_first=words == page.usage[0])]
     about = wrap(page.about, page_width(), break_on_hyphens=False)
     examples = [(f"{COMMAND} {words}", text) for words, text in page.examples]
@@ -71,7 +71,7 @@ def line(name: str, text: str, left: int = MOST_LEFT) -> Iterator[str]:
 
 def of_function(
     name: str, function: Callable[..., object], exits: Rows = (), examples: Rows = (), docs: str = ""
-) -> Page:
+) -> HelpPage:
     """The page of a command whose function Typer reads: from the function's signature and docstring."""
     from typer.models import OptionInfo
 
@@ -89,7 +89,7 @@ def of_function(
             arguments.append((bare, _with_default(told.help or "", given)))
     about = " ".join(inspect.cleandoc(function.__doc__ or "").split())
     usage = [" ".join([name, *words, *(["[FLAGS]"] if flags else [])])]
-    return Page(usage, about, arguments, flags, exits, examples, docs)
+    return HelpPage(usage, about, arguments, flags, exits, examples, docs)
 
 
 @cache

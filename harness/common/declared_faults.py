@@ -8,31 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, ONCE, FaultKind, InMystery, Key, Need
+from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, ONCE, FaultCondition, FaultKey, FaultKind, InMystery
 
 
-def _ms(meaning: str) -> Key:
-    return Key("ms", meaning, least=0.001, most=60_000, whole=False)
+def _ms(meaning: str) -> FaultKey:
+    return FaultKey("ms", meaning, least=0.001, most=60_000, whole=False)
 
 
-def _s(meaning: str) -> Key:
-    return Key("s", meaning, least=0.01, most=3600, whole=False)
+def _s(meaning: str) -> FaultKey:
+    return FaultKey("s", meaning, least=0.01, most=3600, whole=False)
 
 
-def _rank(default: str | None = "all") -> Key:
-    return Key("rank", "the rank that has the fault", default, most=LARGEST_RANK, words=("all",))
+def _rank(default: str | None = "all") -> FaultKey:
+    return FaultKey("rank", "the rank that has the fault", default, most=LARGEST_RANK, words=("all",))
 
 
-def _step(meaning: str = "the step in which it happens; the first is 0") -> Key:
-    return Key("step", meaning, "5", most=1_000_000)
+def _step(meaning: str = "the step in which it happens; the first is 0") -> FaultKey:
+    return FaultKey("step", meaning, "5", most=1_000_000)
 
 
-def _words(name: str, meaning: str, default: str, explained: Mapping[str, str]) -> Key:
-    return Key(name, meaning, default, words=tuple(explained), explained=tuple(explained.items()))
+def _words(name: str, meaning: str, default: str, explained: Mapping[str, str]) -> FaultKey:
+    return FaultKey(name, meaning, default, words=tuple(explained), explained=tuple(explained.items()))
 
 
-ONE_OF_THEM = Key("rank", "the rank that has the fault", "0", most=LARGEST_RANK)
-EVERY = Key("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)
+ONE_OF_THEM = FaultKey("rank", "the rank that has the fault", "0", most=LARGEST_RANK)
+EVERY = FaultKey("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)
 PHASES = ("forward", "backward", "optimizer")
 
 NO_BF16 = "the training computes in fp32 anyway: add --mixed-precision, or drop the fault"
@@ -100,7 +100,7 @@ _TIMED = (
         "the host thread sleeps inside a phase: it launches nothing",
         (
             _ms("how long it sleeps"),
-            Key("in", "the phase; a step without this phase is not changed", "forward", words=PHASES),
+            FaultKey("in", "the phase; a step without this phase is not changed", "forward", words=PHASES),
             _rank(),
             EVERY,
         ),
@@ -135,14 +135,14 @@ _TIMED = (
         "gc",
         "Python's garbage collector goes through a large heap in forward: about 100 ms for the objects of "
         "PyTorch and 20 ms for each 100 thousand more, on a server of 2023",
-        (Key("objects", "additional objects on the heap, in thousands", "500", most=100_000), _rank(), EVERY),
+        (FaultKey("objects", "additional objects on the heap, in thousands", "500", most=100_000), _rank(), EVERY),
         "the collecting",
         exercises=ALSO_OWN,
     ),
     FaultKind(
         "noisy-neighbour",
         "other processes compute on the cores of a rank, at the same priority; they end with the training",
-        (Key("procs", "number of processes; each uses one core at a time", "1", least=1, most=1024), _rank()),
+        (FaultKey("procs", "number of processes; each uses one core at a time", "1", least=1, most=1024), _rank()),
         "the time for which the training thread waited for a core",
         exercises=ALSO_OWN,
     ),
@@ -158,12 +158,14 @@ _TIMED = (
         "each message of a rank is delayed: by the latency, plus its bytes divided by the bandwidth",
         (
             _ms("the latency"),
-            Key("mbps", "the bandwidth in 10⁶ bit/s", "unlimited", 0.001, 1e7, whole=False, words=("unlimited",)),
+            FaultKey("mbps", "the bandwidth in 10⁶ bit/s", "unlimited", 0.001, 1e7, whole=False, words=("unlimited",)),
             _rank(None),
         ),
         "the delays of all messages of the step",
         needs=(
-            Need(lambda setup: setup.world_size != 1, "a single rank sends no messages: ask for more with -g or -n"),
+            FaultCondition(
+                lambda setup: setup.world_size != 1, "a single rank sends no messages: ask for more with -g or -n"
+            ),
         ),
         exercises=ALSO_OWN,
     ),
@@ -178,10 +180,14 @@ _SETTINGS = (
     FaultKind(
         "small-buckets",
         "gradients are sent in many small messages: the buckets of DDP, DeepSpeed and Megatron get this size",
-        (Key("kb", "the size of a bucket in KiB; a larger parameter has its own bucket", least=1, most=1_000_000),),
+        (
+            FaultKey(
+                "kb", "the size of a bucket in KiB; a larger parameter has its own bucket", least=1, most=1_000_000
+            ),
+        ),
         needs=(
-            Need(lambda setup: setup.replicas != 1, ONE_REPLICA),
-            Need(lambda setup: setup.buckets, "FSDP has no buckets: it communicates layer by layer"),
+            FaultCondition(lambda setup: setup.replicas != 1, ONE_REPLICA),
+            FaultCondition(lambda setup: setup.buckets, "FSDP has no buckets: it communicates layer by layer"),
         ),
     ),
     FaultKind(
@@ -193,14 +199,14 @@ _SETTINGS = (
     FaultKind(
         "fp32",
         "the training computes in fp32 although bf16 is requested",
-        needs=(Need(lambda setup: setup.mixed_precision is not False, NO_BF16),),
+        needs=(FaultCondition(lambda setup: setup.mixed_precision is not False, NO_BF16),),
     ),
     FaultKind(
         "tiny-kernels",
         "each micro-batch is computed sample by sample: many small operators give the same result",
         exercises=(1, 2),
         needs=(
-            Need(
+            FaultCondition(
                 lambda setup: setup.micro_batch_size != 1, "a single sample cannot be split: use --micro-batch-size 2"
             ),
         ),
@@ -208,20 +214,22 @@ _SETTINGS = (
     FaultKind(
         "long-sequences",
         "the samples of one rank are longer than those of the others",
-        (Key("times", "how many times as long", "2", least=2, most=64), _rank(None)),
+        (FaultKey("times", "how many times as long", "2", least=2, most=64), _rank(None)),
         exercises=(1, 2),
     ),
     FaultKind(
         "uneven-stages",
         "the first or last pipeline stage has more layers, and each other stage has fewer",
         (
-            Key("stage", "the stage that gets them", "last", words=("first", "last")),
-            Key("layers", "how many layers fewer each other stage has", "1", least=1, most=1000),
+            FaultKey("stage", "the stage that gets them", "last", words=("first", "last")),
+            FaultKey("layers", "how many layers fewer each other stage has", "1", least=1, most=1000),
         ),
         exercises=(3,),
         needs=(
-            Need(lambda setup: setup.stages > 1, "a pipeline of one stage cannot be uneven: add --pp 2"),
-            Need(lambda setup: setup.virtual_stages == 1, "interleaved stages have equally many layers: drop --vpp"),
+            FaultCondition(lambda setup: setup.stages > 1, "a pipeline of one stage cannot be uneven: add --pp 2"),
+            FaultCondition(
+                lambda setup: setup.virtual_stages == 1, "interleaved stages have equally many layers: drop --vpp"
+            ),
         ),
     ),
 )
@@ -239,7 +247,7 @@ _BESIDE_STEPS = (
         "one rank comes late to the meeting of the ranks (init_process_group), and the others wait for it",
         (_s("how late it comes"), ONE_OF_THEM),
         "the delay",
-        needs=(Need(lambda setup: setup.world_size != 1, ONE_RANK),),
+        needs=(FaultCondition(lambda setup: setup.world_size != 1, ONE_RANK),),
         exercises=ALSO_OWN,
         per=ONCE,
     ),
@@ -272,7 +280,7 @@ _BESIDE_STEPS = (
         "the training's own checkpoints are slow to write, on a rank for which the others wait",
         (_ms("how long each file of a checkpoint takes"), _rank("0")),
         "the delay",
-        needs=(Need(lambda setup: setup.checkpoints, NO_CHECKPOINT),),
+        needs=(FaultCondition(lambda setup: setup.checkpoints, NO_CHECKPOINT),),
         exercises=ALSO_OWN,
         per="file",
     ),
@@ -281,7 +289,7 @@ _BESIDE_STEPS = (
         "one rank writes its results for a long time after its last step, and the others have ended",
         (_s("how long it writes"), ONE_OF_THEM),
         "the writing",
-        needs=(Need(lambda setup: setup.world_size != 1, ONE_RANK),),
+        needs=(FaultCondition(lambda setup: setup.world_size != 1, ONE_RANK),),
         exercises=ALSO_OWN,
         per=ONCE,
     ),
@@ -293,8 +301,8 @@ _ENDINGS = (
         (_words("kind", "what it does", "sleep", HANGS_ALONE | HANGS_IN_COLLECTIVE), _step(), ONE_OF_THEM),
         BEFORE,
         needs=(
-            Need(lambda setup: setup.world_size != 1, ONE_RANK, tuple(HANGS_IN_COLLECTIVE)),
-            Need(lambda setup: setup.stages == 1, IN_TURN, tuple(HANGS_TOGETHER)),
+            FaultCondition(lambda setup: setup.world_size != 1, ONE_RANK, tuple(HANGS_IN_COLLECTIVE)),
+            FaultCondition(lambda setup: setup.stages == 1, IN_TURN, tuple(HANGS_TOGETHER)),
         ),
         exercises=ALSO_OWN,
         together=tuple(HANGS_TOGETHER),

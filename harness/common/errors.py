@@ -35,7 +35,7 @@ class WorkError(HarnessError):
     """What was asked is fine, and doing it failed."""
 
 
-class TrainingNeeded(HarnessError):
+class TrainingMissing(HarnessError):
     """A run on this machine needs the `train` extra. slurm.sh reads the exit code, installs, and starts us again;
     where the wheel is installed, the user installs it."""
 

@@ -21,7 +21,7 @@ ONCE: Literal["job"] = "job"
 
 
 @dataclass(frozen=True)
-class Key:
+class FaultKey:
     """What a fault takes: a number between `least` and `most`, or one of `words`.
 
     default: as it would be typed; None: it must be given. whole: the number has no fraction. explained: words with what
@@ -91,7 +91,7 @@ class Setup(NamedTuple):
     checkpoints: bool = True
 
 
-class Need(NamedTuple):
+class FaultCondition(NamedTuple):
     """A condition for a fault to have an effect, and the sentence if it does not hold.
 
     kinds: the values of the fault's key `kind` that need it; empty: it is always needed.
@@ -129,11 +129,11 @@ class FaultKind:
 
     name: str
     meaning: str
-    keys: tuple[Key, ...] = ()
+    keys: tuple[FaultKey, ...] = ()
     recorded: str = ""
     exercises: tuple[Exercise, ...] = TRAININGS
     devices: tuple[str, ...] = CPU_AND_GPU
-    needs: tuple[Need, ...] = ()
+    needs: tuple[FaultCondition, ...] = ()
     mystery: InMystery | None = None
     together: tuple[str, ...] = ()
     ends: bool = False
@@ -144,7 +144,7 @@ class FaultKind:
         """As it is typed: keys in brackets may be left out."""
         return "".join([self.name, *(key.shown for key in self.keys)])
 
-    def key(self, name: str) -> Key | None:
+    def key(self, name: str) -> FaultKey | None:
         return next((key for key in self.keys if key.name == name), None)
 
 
@@ -194,7 +194,7 @@ class Fault:
         return ("cuda",) if self.values.get("kind") == "cuda" else self.kind.devices
 
     @property
-    def needs(self) -> Iterator[Need]:
+    def needs(self) -> Iterator[FaultCondition]:
         """What it needs, as it was asked for."""
         return (need for need in self.kind.needs if not need.kinds or self.values.get("kind") in need.kinds)
 

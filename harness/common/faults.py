@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.common.declared_faults import FAULTS, PHASES
 from harness.common.errors import RequestError, nearest, nearest_or_list
-from harness.common.fault_kinds import CPU_AND_GPU, Exercise, Fault, FaultKind, InMystery, Key, Setup
+from harness.common.fault_kinds import CPU_AND_GPU, Exercise, Fault, FaultKey, FaultKind, InMystery, Setup
 from harness.common.mystery import hidden_folder, is_mystery
 from harness.common.paths import PROGRAM
 
@@ -19,10 +19,10 @@ __all__ = [
     "PHASES",
     "Exercise",
     "Fault",
+    "FaultKey",
     "FaultKind",
     "FaultLine",
     "InMystery",
-    "Key",
     "Setup",
     "faults_file",
     "layers_at_the_end",

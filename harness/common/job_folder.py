@@ -45,7 +45,7 @@ class NoFolderError(Exception):
     """There is no place for a run, and why."""
 
 
-class Joined(NamedTuple):
+class JoinedProcess(NamedTuple):
     """A process's place in a run.
 
     first_here: the process is the first on its node, and starts what runs beside the training. first: of these it is
@@ -63,7 +63,7 @@ class Joined(NamedTuple):
     claim: Path
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """A process among those of one training. group: the same text for all of them; empty: it is alone. name: its own in
     the group, which no other has."""
 
@@ -86,7 +86,7 @@ def slurm_job(environ: Mapping[str, str]) -> str | None:
     return number if number.isdecimal() else None
 
 
-def member_of(environ: Mapping[str, str]) -> Member:
+def member_of(environ: Mapping[str, str]) -> GroupMember:
     """Who this process is, by what torchrun, mpirun, srun or another launcher has set.
 
     >>> member_of({"SLURM_STEP_ID": "2", "SLURM_PROCID": "5"})
@@ -97,13 +97,13 @@ def member_of(environ: Mapping[str, str]) -> Member:
     if environ.get("RANK", "").isdecimal() and environ.get("MASTER_PORT"):
         restarts = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         where = [environ.get("TORCHELASTIC_RUN_ID", ""), environ.get("MASTER_ADDR", ""), environ["MASTER_PORT"]]
-        return Member(" ".join(["ranks", again, step, *where]), f"rank {environ['RANK']} {restarts}")
+        return GroupMember(" ".join(["ranks", again, step, *where]), f"rank {environ['RANK']} {restarts}")
     for job, rank in (("PMIX_NAMESPACE", "PMIX_RANK"), ("OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_RANK")):
         if job in environ and environ.get(rank, "").isdecimal():
-            return Member(f"mpi {again} {environ[job]}", f"rank {environ[rank]}")
+            return GroupMember(f"mpi {again} {environ[job]}", f"rank {environ[rank]}")
     if step.isdecimal() and environ.get("SLURM_PROCID", "").isdecimal():
-        return Member(f"step {step}" + f" again {again}" * (again != "0"), f"task {environ['SLURM_PROCID']}")
-    return Member("", f"{socket.gethostname()} {os.getpid()} {time.time_ns()}")
+        return GroupMember(f"step {step}" + f" again {again}" * (again != "0"), f"task {environ['SLURM_PROCID']}")
+    return GroupMember("", f"{socket.gethostname()} {os.getpid()} {time.time_ns()}")
 
 
 def roots(environ: Mapping[str, str], start_in: str) -> list[Path]:
@@ -115,7 +115,7 @@ def roots(environ: Mapping[str, str], start_in: str) -> list[Path]:
     return [*([Path(scratch) / "runs"] if Path(scratch).is_absolute() else []), Path(start_in) / "runs"]
 
 
-def join(environ: Mapping[str, str], label: str, start_in: str) -> Joined:
+def join(environ: Mapping[str, str], label: str, start_in: str) -> JoinedProcess:
     """Find this process's run, or begin it; the folder is there afterwards. label: what trains, for the name.
 
     Raises NoFolderError: none of the places can be written.
@@ -130,7 +130,7 @@ def join(environ: Mapping[str, str], label: str, start_in: str) -> Joined:
     raise NoFolderError("; ".join(reasons) or "there is no folder for its runs")
 
 
-def _joined(root: Path, environ: Mapping[str, str], label: str) -> Joined:
+def _joined(root: Path, environ: Mapping[str, str], label: str) -> JoinedProcess:
     own = root / "own"
     _make_shared(own, root)
     with suppress(OSError), (own / ".gitignore").open("x", encoding="utf-8") as file:
@@ -149,10 +149,10 @@ def _joined(root: Path, environ: Mapping[str, str], label: str) -> Joined:
     node = _node(claim, environ) if first_here else -1
     # Among the first processes of the nodes: these stay to the end, and the run has one that writes it.
     is_first = first_here and _linked_if_new(claim / "first.json", json.dumps({"host": socket.gethostname()}))
-    return Joined(path, job_id, is_first, first_here, node, memory, claim)
+    return JoinedProcess(path, job_id, is_first, first_here, node, memory, claim)
 
 
-def _claimed(base: Path, member: Member) -> int:
+def _claimed(base: Path, member: GroupMember) -> int:
     """The number of the process's training in the job."""
     taken = sorted(int(each.stem) for each in base.glob("*.json") if each.stem.isdecimal())
     begin = taken[-1] + 1 if taken else 0
@@ -176,7 +176,7 @@ def _group_of(base: Path, number: int) -> str | None:
         return None
 
 
-def _enters(claim: Path, member: Member) -> bool:
+def _enters(claim: Path, member: GroupMember) -> bool:
     """Write that this process takes part; False: one of its name does already."""
     claim.mkdir(exist_ok=True)
     process = {"host": socket.gethostname(), "pid": os.getpid(), "unix_ns": time.time_ns()}
@@ -280,7 +280,7 @@ def _linked(path: Path, content: dict[str, Any]) -> str:
 # -- the run's first files ---------------------------------------------------------------------------------------------
 
 
-class Request(NamedTuple):
+class RunRequest(NamedTuple):
     """What was asked for. command: the user's, as typed; typed: the whole line. profiler: torch, nsys or none."""
 
     command: Sequence[str]
@@ -291,7 +291,7 @@ class Request(NamedTuple):
     on_hang: str = "report"
 
 
-def settings_of(request: Request, environ: Mapping[str, str]) -> dict[str, Any]:
+def settings_of(request: RunRequest, environ: Mapping[str, str]) -> dict[str, Any]:
     """What the observer reads, as `observe.json` has it. launcher: python, where none starts ranks of this command.
     job: one that this job submits inherits its variables, and is another one."""
     first, *rest = [*request.command, ""]
@@ -314,7 +314,7 @@ def _number_of_job(environ: Mapping[str, str]) -> str | None:
     return environ.get("SLURM_JOB_ID_HET_GROUP_0") or environ.get("SLURM_JOB_ID")
 
 
-def write_settings(joined: Joined, request: Request, environ: Mapping[str, str]) -> Path:
+def write_settings(joined: JoinedProcess, request: RunRequest, environ: Mapping[str, str]) -> Path:
     """Write the settings, the same from each process; returns the file."""
     path = joined.path / SETTINGS
     _linked_if_new(path, json.dumps(settings_of(request, environ), indent=1) + "\n")
@@ -322,7 +322,11 @@ def write_settings(joined: Joined, request: Request, environ: Mapping[str, str])
 
 
 def write_run(
-    joined: Joined, request: Request, environ: Mapping[str, str], more: Mapping[str, Any], started_ns: int | None = None
+    joined: JoinedProcess,
+    request: RunRequest,
+    environ: Mapping[str, str],
+    more: Mapping[str, Any],
+    started_ns: int | None = None,
 ) -> None:
     """Write run.json and status.json of a run that begins. more: further fields of the record. started_ns: unix time of
     its begin; None: now.
@@ -359,7 +363,7 @@ def write_run(
     replace(joined.path / "status.json", {**about, "started_ns": started_ns or time.time_ns()})
 
 
-def write_end(joined: Joined, state: str, code: int | None) -> None:
+def write_end(joined: JoinedProcess, state: str, code: int | None) -> None:
     """Write how the run ended, with its begin as it is written."""
     path = joined.path / "status.json"
     try:
@@ -397,7 +401,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def withdraw(joined: Joined) -> None:
+def withdraw(joined: JoinedProcess) -> None:
     """Remove a run in which nothing trained; its number stays taken."""
     shutil.rmtree(str(joined.path), ignore_errors=True)
 
@@ -411,7 +415,7 @@ def trained(run: Path) -> Iterator[Path]:
             yield path
 
 
-def beside(environ: Mapping[str, str], joined: Joined, settings: Path, observer: Path) -> dict[str, str]:
+def beside(environ: Mapping[str, str], joined: JoinedProcess, settings: Path, observer: Path) -> dict[str, str]:
     """The variables by which all Python processes below find the observer and the run."""
     before = environ.get("PYTHONPATH")
     found = {VARIABLE: str(settings), "PYTHONPATH": os.pathsep.join([str(observer), *([before] if before else [])])}

@@ -11,8 +11,8 @@ from harness.common.profile_window import ProfileWindow
 
 @dataclass(frozen=True)
 class StartLine:
-    """What was trained, how and with what; the file's first line, together with its `Process`. None: not known, as in
-    a training that is not ours."""
+    """What was trained, how and with what; the file's first line, together with its `RankProcess`. None: not known, as
+    in a training that is not ours."""
 
     rank: int
     world_size: int
@@ -33,7 +33,7 @@ class StartLine:
 
 
 @dataclass(frozen=True)
-class Process:
+class RankProcess:
     """Where a rank runs. host_cpu: the name of its host's processor. peak_memory_of: "device", or without a GPU
     "process". versions: of the packages, and on a GPU of CUDA, NCCL and the driver."""
 
@@ -145,7 +145,7 @@ class ObservedLine:
 
 _COUNTS = ("int", "int | None")
 STEP_COUNTS = tuple(f.name for line in (StepLine, StepCounters) for f in fields(line) if f.type in _COUNTS)
-START_FIELDS = tuple(field.name for line in (StartLine, Process) for field in fields(line))
+START_FIELDS = tuple(field.name for line in (StartLine, RankProcess) for field in fields(line))
 
 
 def lines_file(run: Path, rank: int | str) -> Path:

@@ -119,7 +119,7 @@ def printable_json(text: str) -> str:
     return text
 
 
-class Guarded:
+class GuardedStream:
     """A stream of text that shows what is written to it as `printable_lines`, in characters that it has.
 
     What steers the terminal on purpose (a line of progress, a log's colours) is written to its `unguarded` stream.
@@ -143,4 +143,4 @@ class Guarded:
 
 def unguarded(stream: TextIO) -> TextIO:
     """The stream itself, for what steers the terminal on purpose."""
-    return stream.unguarded if isinstance(stream, Guarded) else stream
+    return stream.unguarded if isinstance(stream, GuardedStream) else stream

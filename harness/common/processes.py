@@ -55,7 +55,7 @@ class Usage(NamedTuple):
     below_runs: bool
 
 
-class Process(NamedTuple):
+class RunningProcess(NamedTuple):
     """A process, which a later one with its number is not. started: ticks since the machine's start."""
 
     pid: int
@@ -91,13 +91,13 @@ def stat_of(pid: int, tid: int | None = None) -> Stat | None:
     )
 
 
-def process_of(pid: int) -> Process | None:
+def process_of(pid: int) -> RunningProcess | None:
     """The process that has this number now; None: there is none."""
     now = stat_of(pid)
-    return None if now is None else Process(pid, now.started)
+    return None if now is None else RunningProcess(pid, now.started)
 
 
-def started_s(process: Process) -> float:
+def started_s(process: RunningProcess) -> float:
     """When it was started, in seconds since the machine's start."""
     return process.started * TICK_NS / 1e9
 
@@ -350,14 +350,14 @@ def is_frozen(pid: int) -> bool:
     return False
 
 
-class Killed(NamedTuple):
+class OomKills(NamedTuple):
     """How many processes the kernel has killed because memory ran out: in a cgroup, and on the whole machine."""
 
     cgroup: int
     machine: int
 
 
-def killed_for_memory(pid: int) -> tuple[Path | None, Killed]:
+def killed_for_memory(pid: int) -> tuple[Path | None, OomKills]:
     """The file in which the kernel counts those of the process's cgroup, and the counts now."""
     file = next((file for file in _counting_files(pid) if file.is_file()), None)
     return file, counted(file)
@@ -375,9 +375,9 @@ def _counting_files(pid: int) -> Iterator[Path]:
                     yield root / folder / "memory.events"
 
 
-def counted(cgroup: Path | None) -> Killed:
+def counted(cgroup: Path | None) -> OomKills:
     """The counts now; 0 where there are none."""
-    return Killed(0 if cgroup is None else _count(cgroup), _count(PROC / "vmstat"))
+    return OomKills(0 if cgroup is None else _count(cgroup), _count(PROC / "vmstat"))
 
 
 def _count(file: Path) -> int:

@@ -16,7 +16,7 @@ from harness.common.paths import IN_CHECKOUT, ROOT
 NOT_THERE, TOO_LATE = 127, 124  # as a shell and timeout(1) say it
 
 
-class Answer(NamedTuple):
+class ProgramOutput(NamedTuple):
     """What a program said. `code`: its exit status, NOT_THERE or TOO_LATE."""
 
     code: int
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
         return lines[-1] if lines else f"exit status {self.code}"
 
 
-def ask(argv: Sequence[str], limit_s: float, environ: Mapping[str, str]) -> Answer:
+def ask(argv: Sequence[str], limit_s: float, environ: Mapping[str, str]) -> ProgramOutput:
     """Run a program with this environment and no input; it and what it started are ended after `limit_s`."""
     try:
         process = subprocess.Popen(
@@ -44,17 +44,17 @@ def ask(argv: Sequence[str], limit_s: float, environ: Mapping[str, str]) -> Answ
             start_new_session=True,  # a site's own wrapper around a program is ended with the program
         )
     except OSError as error:
-        return Answer(NOT_THERE, "", f"{argv[0]} cannot be started ({error.strerror})")
+        return ProgramOutput(NOT_THERE, "", f"{argv[0]} cannot be started ({error.strerror})")
     with process:
         try:
             out, err = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return Answer(TOO_LATE, "", f"{argv[0]} did not answer within {limit_s:g} s")
+            return ProgramOutput(TOO_LATE, "", f"{argv[0]} did not answer within {limit_s:g} s")
         finally:
             if process.poll() is None:
                 with suppress(OSError):  # it ended meanwhile
                     os.killpg(process.pid, signal.SIGKILL)
-    return Answer(process.returncode, out, err)
+    return ProgramOutput(process.returncode, out, err)
 
 
 def shell_status(code: int) -> int:

@@ -18,7 +18,7 @@ SYSTEM = ("/etc", "/usr", "/opt")
 MODULES = ("LMOD_PKG", "LMOD_ROOT", "LMOD_DIR", "MODULESHOME")
 
 
-class Rule(NamedTuple):
+class SpoilingVariable(NamedTuple):
     """A variable, what it would do to a run, and for which values."""
 
     name: str
@@ -41,24 +41,24 @@ def _is_not_the_sites(value: str, environ: Mapping[str, str]) -> bool:
 _SLOW = "every allocation would be traced, and every step would take longer"
 _NOISE = "its lines would hide the output of the training"
 RULES = (
-    Rule("PYTHONHOME", "every Python would look there for its standard library"),
-    Rule("PYTHONPLATLIBDIR", "every Python would look there for its standard library"),
-    Rule("PYTHONOPTIMIZE", "the assertions of the training and its libraries would be skipped"),
-    Rule("PYTHONINSPECT", "Python would wait for input at its end, and lose its exit status"),
-    Rule("PYTHONSAFEPATH", "a training script would not find the modules beside it"),
-    Rule("PYTHONWARNINGS", "a library's warning would end the training", _raises),
-    Rule("PYTHONIOENCODING", "to print a character that it lacks would end the training"),
-    Rule("PYTHONDEVMODE", _SLOW),
-    Rule("PYTHONMALLOC", _SLOW),
-    Rule("PYTHONTRACEMALLOC", _SLOW),
-    Rule("PYTHONMALLOCSTATS", _NOISE),
-    Rule("PYTHONPROFILEIMPORTTIME", _NOISE),
-    Rule("PYTHONVERBOSE", _NOISE),
-    Rule("BASH_ENV", "every bash of the job would first run that file", _is_not_the_sites),
-    Rule("SHELLOPTS", "the job's script would run with your shell's options"),
-    Rule("BASHOPTS", "the job's script would run with your shell's options"),
-    Rule("POSIXLY_CORRECT", "bash and other programs would follow older rules"),
-    Rule("CDPATH", "`cd` in a line of the site file might enter another folder"),
+    SpoilingVariable("PYTHONHOME", "every Python would look there for its standard library"),
+    SpoilingVariable("PYTHONPLATLIBDIR", "every Python would look there for its standard library"),
+    SpoilingVariable("PYTHONOPTIMIZE", "the assertions of the training and its libraries would be skipped"),
+    SpoilingVariable("PYTHONINSPECT", "Python would wait for input at its end, and lose its exit status"),
+    SpoilingVariable("PYTHONSAFEPATH", "a training script would not find the modules beside it"),
+    SpoilingVariable("PYTHONWARNINGS", "a library's warning would end the training", _raises),
+    SpoilingVariable("PYTHONIOENCODING", "to print a character that it lacks would end the training"),
+    SpoilingVariable("PYTHONDEVMODE", _SLOW),
+    SpoilingVariable("PYTHONMALLOC", _SLOW),
+    SpoilingVariable("PYTHONTRACEMALLOC", _SLOW),
+    SpoilingVariable("PYTHONMALLOCSTATS", _NOISE),
+    SpoilingVariable("PYTHONPROFILEIMPORTTIME", _NOISE),
+    SpoilingVariable("PYTHONVERBOSE", _NOISE),
+    SpoilingVariable("BASH_ENV", "every bash of the job would first run that file", _is_not_the_sites),
+    SpoilingVariable("SHELLOPTS", "the job's script would run with your shell's options"),
+    SpoilingVariable("BASHOPTS", "the job's script would run with your shell's options"),
+    SpoilingVariable("POSIXLY_CORRECT", "bash and other programs would follow older rules"),
+    SpoilingVariable("CDPATH", "`cd` in a line of the site file might enter another folder"),
 )
 # What Apptainer sets inside from such a variable counts more than what the job sets.
 _INSIDE = re.compile(

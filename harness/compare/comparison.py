@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.analysis.statistics import CONFIDENCE, FEWEST_RUNS, POWER, Effect, Sample, effect, further_run, with_runs
+from harness.analysis.statistics import (
+    CONFIDENCE,
+    FEWEST_RUNS,
+    POWER,
+    MeasuredEffect,
+    Sample,
+    effect,
+    further_run,
+    with_runs,
+)
 from harness.compare.arms import Arm
 from harness.compare.verdict import ChangeVerdict, Interval, Threshold, change_text, decide
 
@@ -185,7 +194,7 @@ def _of_prediction(found: Comparison, more_is_worse: bool) -> Comparison:
     return _with(found, **ends, noise="prediction", threshold=0.0, verdict=verdict, why=why)
 
 
-def _of_runs(found: Comparison, seen: Effect, threshold: Threshold, more_is_worse: bool) -> Comparison:
+def _of_runs(found: Comparison, seen: MeasuredEffect, threshold: Threshold, more_is_worse: bool) -> Comparison:
     verdict, why = decide(_cost(seen, more_is_worse), threshold)
     return _with(
         found,
@@ -202,12 +211,12 @@ def _of_runs(found: Comparison, seen: Effect, threshold: Threshold, more_is_wors
     )
 
 
-def _cost(seen: Effect, more_is_worse: bool) -> Interval:
+def _cost(seen: MeasuredEffect, more_is_worse: bool) -> Interval:
     found = Interval(seen.ratio, *seen.interval)
     return found if more_is_worse else found.inverse
 
 
-def _needed(seen: Effect, threshold: Threshold, more_is_worse: bool) -> int | None:
+def _needed(seen: MeasuredEffect, threshold: Threshold, more_is_worse: bool) -> int | None:
     """The fewest runs of each arm, more than now, with which the same ratio and spread would be decided."""
     for each in range(min(seen.runs) + 1, MOST_RUNS + 1):
         more = with_runs(seen, each, BLOCK_RUNS)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.analysis.metric_values import Metrics
 
 
-class Repeated(BaseModel):
+class RepeatedMean(BaseModel):
     """The mean of n runs, and the ends of its 95 % interval; None if n is 1."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -29,12 +29,12 @@ class Repeated(BaseModel):
     high: float | None = None
 
 
-def repeated(values: Sequence[float]) -> Repeated | None:
+def repeated(values: Sequence[float]) -> RepeatedMean | None:
     """The mean of the values, which are one per run; None without any."""
     if not values:
         return None
     low, high = mean_interval(values) or (None, None)
-    return Repeated(mean=mean(values), n=len(values), low=low, high=high)
+    return RepeatedMean(mean=mean(values), n=len(values), low=low, high=high)
 
 
 def with_first(metric: str, values: Mapping[str, Sequence[float]], more_is_worse: bool) -> dict[str, Comparison]:
@@ -53,7 +53,7 @@ class PointValues(BaseModel):
     point: str
     settings: dict[str, str]
     runs: list[str]
-    values: dict[str, Repeated]
+    values: dict[str, RepeatedMean]
     doubtful: list[str] = []  # runs whose recording is in doubt
     comparison: Comparison | None = None
 
@@ -83,7 +83,7 @@ def optimum(metric: str, values: Mapping[str, Sequence[float]], more_is_worse: b
     return Optimum(metric=metric, best=names[found.best], alike=[names[i] for i in found.alike])
 
 
-def over_runs(metrics: Sequence[Metrics]) -> dict[str, Repeated]:
+def over_runs(metrics: Sequence[Metrics]) -> dict[str, RepeatedMean]:
     """Each metric over the runs that have it; n says how many those are."""
     names = dict.fromkeys(name for each in metrics for name in each)
     found = {name: repeated([each[name] for each in metrics if name in each]) for name in names}
@@ -121,11 +121,11 @@ class Size(BaseModel):
     devices: int
     runs: list[str]
     unit: str
-    throughput: Repeated | None = None
-    speed_up: Repeated | None = None
-    efficiency: Repeated | None = None
+    throughput: RepeatedMean | None = None
+    speed_up: RepeatedMean | None = None
+    efficiency: RepeatedMean | None = None
     comparison: Comparison | None = None
-    values: dict[str, Repeated] = {}
+    values: dict[str, RepeatedMean] = {}
 
 
 def limits(sizes: Sequence[Size]) -> dict[str, float]:

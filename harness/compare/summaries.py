@@ -27,7 +27,7 @@ from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
 from harness.compare.moved import MovedStatistic, moved
 from harness.compare.verdict import ChangeVerdict
-from harness.experiment.exercises import EXERCISES, Experiment, Own
+from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining
 from harness.experiment.options import options_of
 
 SAME_TOKENS = 1e-9
@@ -136,7 +136,7 @@ def settings(summary: Summary) -> dict[str, Any]:
     the job inherited from its shell, and whether its script was edited by hand."""
     experiment = summary.experiment
     asked = experiment.model_dump() if isinstance(experiment, Experiment) else experiment
-    if isinstance(experiment, Own):
+    if isinstance(experiment, OwnTraining):
         asked = _of_own(experiment, summary)
     of_training = ("model", "seq_length", "micro_batch_size", "dtype")
     recorded = {
@@ -159,7 +159,7 @@ def _of_script(summary: Summary) -> dict[str, str]:
     return {SCRIPT: edit.setting, EDITS: edit.checksum} if edit else {SCRIPT: AS_REQUESTED}
 
 
-def _of_own(asked: Own, summary: Summary) -> dict[str, Any]:
+def _of_own(asked: OwnTraining, summary: Summary) -> dict[str, Any]:
     """The fields of a user's own training, with its command in one line and the state of its code."""
     git = ((summary.run or {}).get("program") or {}).get("git") or {}
     changes = f" with changes {git['differences']}" if git.get("differences") else ""
@@ -170,7 +170,7 @@ def _of_own(asked: Own, summary: Summary) -> dict[str, Any]:
 
 def _not_compared() -> set[str]:
     """Fields in which two runs may differ with the same result."""
-    classes: list[type[Experiment]] = [*EXERCISES.values(), Own]
+    classes: list[type[Experiment]] = [*EXERCISES.values(), OwnTraining]
     options = (option for cls in classes for option in options_of(cls))
     return {option.field for option in options if not option.flag.compared}
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from harness.common.paths import COMMAND
 from harness.doctor import container, files, machine, slurm, surroundings
-from harness.doctor.surroundings import IN_JOB, NOT_FROM_LOGIN, CheckLine, Result, Surroundings, problem, unseen
+from harness.doctor.surroundings import IN_JOB, NOT_FROM_LOGIN, CheckLine, CheckResult, Surroundings, problem, unseen
 
 
 class Check(NamedTuple):
@@ -18,7 +18,7 @@ class Check(NamedTuple):
 
     name: str
     where: Literal["login", "node", "both"]
-    look: Callable[[Surroundings], Iterable[Result] | Result | None]
+    look: Callable[[Surroundings], Iterable[CheckResult] | CheckResult | None]
     concerns: Callable[[Surroundings], bool] = lambda _: True
 
 
@@ -42,7 +42,7 @@ def _with_nsys(around: Surroundings) -> bool:
     return around.job is not None and around.job.profiler == "nsys"
 
 
-def _request(around: Surroundings) -> Iterator[Result]:
+def _request(around: Surroundings) -> Iterator[CheckResult]:
     what, launch = ("exercise 1", "-e 1 --dry-run") if around.own is None else ("your training", "run --dry-run -- …")
     for sentence in around.refusals:
         yield problem(f"{what} at {around.site.name}", sentence, f"{COMMAND} {launch}   # the same refusal")
@@ -99,6 +99,6 @@ def examine(
         elif around.place != "node" or check.where != "login":
             begin(check.name)
             found = check.look(around)
-            for result in [found] if isinstance(found, Result) else found or ():
+            for result in [found] if isinstance(found, CheckResult) else found or ():
                 if not (node_follows and result.found.endswith(IN_JOB)):
                     yield CheckLine(check.name, result)

@@ -11,9 +11,9 @@ from typing import Any
 from harness.common.bounded_read import parse_json
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, IN_CHECKOUT, PROGRAM, README_OF_IMAGES, installing, shown_file
-from harness.common.programs import Answer
-from harness.doctor.surroundings import IN_JOB, Result, Surroundings, ok, problem, unseen, warning
-from harness.experiment.exercises import Experiment, Own
+from harness.common.programs import ProgramOutput
+from harness.doctor.surroundings import IN_JOB, CheckResult, Surroundings, ok, problem, unseen, warning
+from harness.experiment.exercises import Experiment, OwnTraining
 from harness.experiment.nsys_sets import METRICS, Options, load_options, profile_words
 from harness.launch.argv import Word, read_here, shown
 from harness.launch.container import of_registry, why_wrong_image
@@ -39,7 +39,7 @@ ADDED = {
 }
 
 
-def container(around: Surroundings) -> Iterator[Result]:
+def container(around: Surroundings) -> Iterator[CheckResult]:
     """The container's command and images."""
     job = around.job
     if around.site.container is None or job is None:
@@ -76,7 +76,7 @@ def _program(around: Surroundings) -> str:
     return other if other and around.which(named) is None and around.which(other) else named
 
 
-def packages(around: Surroundings) -> Iterator[Result]:
+def packages(around: Surroundings) -> Iterator[CheckResult]:
     """The training packages, imported by the Python that trains, in the container if there is one."""
     job = around.job
     if job is None:
@@ -97,7 +97,7 @@ def packages(around: Surroundings) -> Iterator[Result]:
 
 def _needed(asked: Experiment) -> Mapping[str, str]:
     """The modules that the trainings need, with the trainings that do."""
-    if not isinstance(asked, Own):
+    if not isinstance(asked, OwnTraining):
         return NEEDED_BY
     needed = {"torch": "your training"}
     if asked.launcher in ("accelerate", "deepspeed"):
@@ -105,7 +105,7 @@ def _needed(asked: Experiment) -> Mapping[str, str]:
     return {} if asked.form == "command" else needed
 
 
-def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterator[Result]:
+def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterator[CheckResult]:
     """Which trainings can run, from what inside.py printed. needed: module → by what."""
     answer, contained = asked_inside(around, job), around.site.container is not None
     what = ("installed" if around.place == "login" else "imported") + " in the container" * contained
@@ -129,7 +129,7 @@ def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterat
         yield ok(what, ", ".join(working))
 
 
-def asked_inside(around: Surroundings, job: Job) -> Answer:
+def asked_inside(around: Surroundings, job: Job) -> ProgramOutput:
     """What inside.py prints, run by the Python that trains. Asked once for all checks.
 
     On a login node it only looks what is installed: many of them have too little memory for an import.
@@ -139,7 +139,7 @@ def asked_inside(around: Surroundings, job: Job) -> Answer:
     return around.once("inside", lambda: ask_inside(around, job, python, str(INSIDE), how))
 
 
-def ask_inside(around: Surroundings, job: Job, *program: Word) -> Answer:
+def ask_inside(around: Surroundings, job: Job, *program: Word) -> ProgramOutput:
     """The answer of a program in the job's container, or here if it has none."""
     words = [read_here(word, around.environ).text for word in [*job.container, *program]]
     if job.container:
@@ -147,7 +147,7 @@ def ask_inside(around: Surroundings, job: Job, *program: Word) -> Answer:
     return around.ask(*words, limit_s=INSIDE_S)
 
 
-def inside_of(answer: Answer) -> dict[str, Any] | None:
+def inside_of(answer: ProgramOutput) -> dict[str, Any] | None:
     """What inside.py found; None if it printed nothing of its own."""
     for line in reversed(answer.out.splitlines()):
         if line.startswith('{"modules"'):
@@ -166,7 +166,7 @@ OTHER_NSYS = (
 NO_METRICS = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
 
 
-def nsys(around: Surroundings) -> Result | None:
+def nsys(around: Surroundings) -> CheckResult | None:
     """nsys: its version, and which options of the site's file it understands."""
     job = around.job
     if job is None or (job.nsys_inside and job.profiler != "nsys"):
@@ -182,7 +182,7 @@ def nsys(around: Surroundings) -> Result | None:
     return _understood(around, options, job.nsys_options)
 
 
-def _understood(around: Surroundings, options: Options, name: str) -> Result:
+def _understood(around: Surroundings, options: Options, name: str) -> CheckResult:
     found = installed_nsys(around)
     if not isinstance(found, Nsys):
         return problem("nsys --version", found, "module avail nsight   # another version")
@@ -196,7 +196,7 @@ def _understood(around: Surroundings, options: Options, name: str) -> Result:
     return ok(what, f"understands every option of {name}")
 
 
-def _nsys_inside(around: Surroundings, job: Job) -> Result:
+def _nsys_inside(around: Surroundings, job: Job) -> CheckResult:
     """Where srun makes the container, nsys is a program of the image."""
     if around.place != "node":
         return unseen("nsys in the container", f"the container cannot be started here: {IN_JOB}")
@@ -207,7 +207,7 @@ def _nsys_inside(around: Surroundings, job: Job) -> Result:
     return ok("nsys in the container", answer.out.strip())
 
 
-def _without_nsys(around: Surroundings, records: bool) -> Result:
+def _without_nsys(around: Surroundings, records: bool) -> CheckResult:
     if not records and not around.uses_gpus:
         return ok("nsys", "is not here, and runs on a CPU are recorded with torch.profiler")
     if around.prepares:
@@ -235,7 +235,7 @@ def _options(job: Job) -> Options:
         return {"sample": "none"}
 
 
-def gpu_metrics(around: Surroundings) -> Iterator[Result]:
+def gpu_metrics(around: Surroundings) -> Iterator[CheckResult]:
     """Whether users may read the GPU's counters (ERR_NVGPUCTRPERM)."""
     parameters = around.read("proc/driver/nvidia/params")
     if parameters is None or around.job is None:
@@ -261,7 +261,7 @@ def gpu_metrics(around: Surroundings) -> Iterator[Result]:
                 yield warning(f"nsys profile {flag}", f"{why}: nsys records all but GPU metrics", remedy)
 
 
-def cpu_samples(around: Surroundings) -> Result | None:
+def cpu_samples(around: Surroundings) -> CheckResult | None:
     """Whether nsys may sample the CPU, if the site's options ask for it."""
     job, level = around.job, around.read("proc/sys/kernel/perf_event_paranoid")
     if job is None or level is None or _options(job).get("sample") == "none":
@@ -276,7 +276,7 @@ def cpu_samples(around: Surroundings) -> Result | None:
 OLDEST = (3, 10)
 
 
-def python(around: Surroundings) -> Result:
+def python(around: Surroundings) -> CheckResult:
     dotted = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST:
         newer = f"HARNESS_PYTHON=/usr/bin/python3.11 {COMMAND} --install   # a Python 3.10 or newer"
@@ -288,7 +288,7 @@ NSYS2PRV = "nsys2prv"
 OLDEST_NSYS = (2023, 1)  # in the exports of older ones nsys2prv does not find what it needs
 
 
-def nsys2prv(around: Surroundings) -> Result:
+def nsys2prv(around: Surroundings) -> CheckResult:
     """The converter of nsys reports to Paraver, and whether the nsys beside it is new enough."""
     if around.which(NSYS2PRV) is None:
         if not around.uses_gpus:

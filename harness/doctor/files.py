@@ -18,7 +18,7 @@ from harness.common.bounded_read import BoundedReadError, open_regular, why_unre
 from harness.common.format import amount
 from harness.common.paths import COMMAND
 from harness.common.walk import Walk
-from harness.doctor.surroundings import Place, Result, Surroundings, ok, problem, unseen, warning
+from harness.doctor.surroundings import CheckResult, Place, Surroundings, ok, problem, unseen, warning
 from harness.launch.argv import Word, from_site, read_here, shown
 from harness.launch.backends.slurm import SBATCH_VARIABLES
 from harness.launch.disturbing_variables import DISTURBING_VARIABLES
@@ -31,7 +31,7 @@ from harness.site.slurm_commands import MISLEADING
 LITTLE_TEMPORARY_BYTES = 1 << 30
 
 
-def inputs(around: Surroundings) -> Iterator[Result]:
+def inputs(around: Surroundings) -> Iterator[CheckResult]:
     """Data and checkpoints of exercises 1 to 3, read as the training will."""
     named = _named(around)
     for what, (word, wanted, remedy) in named.items():
@@ -79,7 +79,7 @@ def _unreadable(path: Path, wanted: Wanted) -> str:
     return ""
 
 
-def runs_folder(around: Surroundings) -> Result:
+def runs_folder(around: Surroundings) -> CheckResult:
     """Whether a run can be written: a file be made in the runs' folder, or where that will be made."""
     folder = around.runs
     there = existing(folder)
@@ -102,7 +102,7 @@ def existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
-def temporary(around: Surroundings) -> Result:
+def temporary(around: Surroundings) -> CheckResult:
     """Whether there is room for temporary files, which nsys writes while it records."""
     folder = Path(around.environ.get("TMPDIR") or "/tmp")
     try:
@@ -136,7 +136,7 @@ class Quota(NamedTuple):
     limit_files: int = 0
 
 
-def disk(around: Surroundings) -> Result | None:
+def disk(around: Surroundings) -> CheckResult | None:
     """Whether the file system has room for all students' runs."""
     place = existing(around.runs)
     usage = shutil.disk_usage(place)
@@ -183,7 +183,7 @@ def needed(around: Surroundings, students: int) -> tuple[int, str]:
     return whole, f"{students} student{'s' * (students > 1)} × {each} = {amount(whole)}"
 
 
-def quota(around: Surroundings) -> Result:
+def quota(around: Surroundings) -> CheckResult:
     """Whether one student's runs fit into one's own quota there."""
     place = existing(around.runs)
     found = _quota_on(place, around)
@@ -248,7 +248,7 @@ def _quota(numbers: list[int]) -> Quota:
     return Quota(used * 1024, (hard or soft) * 1024, files, hard_files or soft_files)
 
 
-def variables(around: Surroundings) -> Iterator[Result]:
+def variables(around: Surroundings) -> Iterator[CheckResult]:
     """The environment that a training would have: this one, and the site's above it."""
     found = [*spoilt(around.environ, around.site, around.place)]
     # A user's own PYTHONPATH does not reach the training: the job sets it. The site's does.
@@ -265,7 +265,7 @@ def variables(around: Surroundings) -> Iterator[Result]:
     ]
 
 
-def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> Iterator[Result]:
+def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> Iterator[CheckResult]:
     """A result for each variable of the environment, or of the site's `env`, that disturbs."""
     for variable in DISTURBING_VARIABLES:
         name, value = variable.name, site.env.get(variable.name, environ.get(variable.name, ""))
@@ -278,7 +278,7 @@ def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> It
             yield (problem if variable.breaks else warning)(f"{name}={value}", variable.why, remedy)
 
 
-def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
+def overruled(environ: Mapping[str, str], site: Site) -> Iterator[CheckResult]:
     """What sbatch reads from the environment: not used if the site sets it, else added to every job."""
     fields = {variable: name for name, variable in SBATCH_VARIABLES.items()}
     for name in sorted(name for name in environ if name.startswith("SBATCH_") and name not in MISLEADING):
@@ -290,7 +290,7 @@ def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
             yield warning(what, f"is not used: the site asks for {field} {getattr(site, field)}", remedy)
 
 
-def _threads(job: Job, environ: Mapping[str, str]) -> Iterator[Result]:
+def _threads(job: Job, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     """A warning if the threads of a node's ranks have not a CPU each."""
     threads = read_here(job.env["OMP_NUM_THREADS"], environ).text
     ranks, cpus = job.experiment.gpus_per_node or 1, job.cpus_per_task

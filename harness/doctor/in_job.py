@@ -18,8 +18,18 @@ from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, TEMPLATES
 from harness.doctor.checks import examine
-from harness.doctor.surroundings import CheckLine, Course, Level, Surroundings, look_around, ok, problem, unseen, worst
-from harness.experiment.own import Own
+from harness.doctor.surroundings import (
+    CheckLine,
+    CourseSize,
+    Level,
+    Surroundings,
+    look_around,
+    ok,
+    problem,
+    unseen,
+    worst,
+)
+from harness.experiment.own import OwnTraining
 from harness.launch.backends.slurm import POLL_S, options_of
 from harness.launch.job import Job
 from harness.launch.render import render_template
@@ -33,8 +43,8 @@ class NodeRequest(BaseModel):
 
     site: Site
     nodes: int
-    course: Course
-    own: Own | None = None
+    course: CourseSize
+    own: OwnTraining | None = None
     paths: list[str] = []
 
     def look_around(self, site: Site, place: Literal["login", "node"]) -> Surroundings:

@@ -16,13 +16,13 @@ from harness.common.format import amount, duration
 from harness.common.paths import COMMAND, README_OF_IMAGES
 from harness.common.programs import usable_cores
 from harness.doctor.container import asked_inside, inside_of
-from harness.doctor.surroundings import Result, Surroundings, ok, problem, unseen, warning
+from harness.doctor.surroundings import CheckResult, Surroundings, ok, problem, unseen, warning
 from harness.site.detection import visible_gpus
 
 LITTLE_SHARED_BYTES = 1 << 30  # NCCL and the DataLoader's workers of eight ranks
 
 
-def cores(around: Surroundings) -> Result | None:
+def cores(around: Surroundings) -> CheckResult | None:
     """The cores that this process may use, and whether each rank has one."""
     job = around.job
     if job is None:
@@ -38,7 +38,7 @@ def cores(around: Surroundings) -> Result | None:
     return ok("cores", f"{mine} may be used, for {ranks} rank{'s' * (ranks > 1)}")
 
 
-def load(around: Surroundings) -> Result | None:
+def load(around: Surroundings) -> CheckResult | None:
     """How busy the machine was before the doctor came, and whether it is quiet enough to measure on."""
     words = (around.read("proc/loadavg") or "").split()
     everywhere = (around.read("proc/cpuinfo") or "").count("processor\t") or usable_cores()
@@ -53,7 +53,7 @@ def load(around: Surroundings) -> Result | None:
     return ok("load", found)
 
 
-def shared_memory(around: Surroundings) -> Result | None:
+def shared_memory(around: Surroundings) -> CheckResult | None:
     """/dev/shm as the training sees it, through which the ranks of a node exchange data."""
     inside = inside_of(asked_inside(around, around.job)) if around.job else None
     if inside is None or not inside["shared_memory"]:
@@ -66,7 +66,7 @@ def shared_memory(around: Surroundings) -> Result | None:
     return ok("/dev/shm", found)
 
 
-def interface(around: Surroundings) -> Result | None:
+def interface(around: Surroundings) -> CheckResult | None:
     """Whether the network interface that the site names is there and up. NCCL takes the name as a beginning, gloo as a
     whole."""
     name = around.site.network.interface
@@ -89,7 +89,7 @@ SHOW_AMD = "rocm-smi   # on the node; then the administrators"
 _MOST_KFD_NODES = 256  # CPUs and GPUs
 
 
-def gpus(around: Surroundings) -> Result | None:
+def gpus(around: Surroundings) -> CheckResult | None:
     """Whether there are a driver and enough GPUs that this process may use."""
     if around.job is None:
         return None
@@ -107,7 +107,7 @@ def gpus(around: Surroundings) -> Result | None:
     return ok(what, f"{visible} GPUs are visible, {wanted} requested")
 
 
-def _amd_gpus(around: Surroundings, wanted: int) -> Result:
+def _amd_gpus(around: Surroundings, wanted: int) -> CheckResult:
     """The same of AMD's driver, which lists CPUs and GPUs together."""
     folder = "sys/class/kfd/kfd/topology/nodes"
     texts = (around.read(f"{folder}/{node}/gpu_id") for node in range(_MOST_KFD_NODES))
@@ -124,7 +124,7 @@ def _amd_gpus(around: Surroundings, wanted: int) -> Result:
 _DOES_IT = {"ROCm": "check that the container sees /dev/kfd", "CUDA": "check that the container is started with --nv"}
 
 
-def torch_and_driver(around: Surroundings) -> Result | None:
+def torch_and_driver(around: Surroundings) -> CheckResult | None:
     """Whether PyTorch's CUDA or ROCm works with the driver, from what inside.py says of it."""
     inside = inside_of(asked_inside(around, around.job)) if around.job else None
     if inside is None or inside["cuda"] is None:
@@ -146,7 +146,7 @@ APART_NS = 100_000_000  # the analysis aligns clocks by the ends of collectives;
 _TIME = struct.Struct("!q")
 
 
-def meeting(around: Surroundings) -> Iterator[Result]:
+def meeting(around: Surroundings) -> Iterator[CheckResult]:
     """The first node waits for the others at the training's own address; each other one compares clocks with it."""
     environ = around.environ
     if around.nodes < 2 or "MASTER_ADDR" not in environ:
@@ -166,14 +166,14 @@ def meeting(around: Surroundings) -> Iterator[Result]:
         yield offset_verdict(offset_ns, round_trip_ns)
 
 
-def reached_verdict(where: str, came: int, expected: int) -> Result:
+def reached_verdict(where: str, came: int, expected: int) -> CheckResult:
     if came < expected:
         remedy = "ip -brief address   # on the nodes; then network.interface and network.host_suffix in the site file"
         return problem(where, f"{came} of {expected} other nodes reached it", remedy)
     return ok(where, "is reached by all other nodes")
 
 
-def offset_verdict(offset_ns: int, round_trip_ns: int) -> Result:
+def offset_verdict(offset_ns: int, round_trip_ns: int) -> CheckResult:
     """Whether this node's clock agrees with the first one's. Both in ns; the offset is known to half a round trip."""
     side = "behind" if offset_ns < 0 else "ahead of"
     found = f"{duration(abs(offset_ns))} {side} the first node's, ± {duration(round_trip_ns / 2)}"
@@ -230,7 +230,7 @@ def _connected(host: str, port: int, limit_s: float) -> socket.socket:
             time.sleep(0.1)
 
 
-def synchronised(around: Surroundings) -> Result:
+def synchronised(around: Surroundings) -> CheckResult:
     """Whether this node's clock is synchronised, as the first program says that can, which none can in a container."""
     for argv in (("chronyc", "-n", "tracking"), ("timedatectl", "show", "--property=NTPSynchronized")):
         answer = around.ask(*argv, limit_s=5) if around.which(argv[0]) is not None else None

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from harness.common.errors import nearest
 from harness.common.paths import COMMAND
-from harness.common.programs import Answer
+from harness.common.programs import ProgramOutput
 from harness.common.slurm_notation import clock_text, fields_of, moment_of, names_of, seconds_of, words_of
-from harness.doctor.surroundings import Level, Result, Surroundings, ok, problem, unseen, warning
+from harness.doctor.surroundings import CheckResult, Level, Surroundings, ok, problem, unseen, warning
 from harness.launch.backends.slurm import options_of
 from harness.site.site import Site
 from harness.site.slurm_commands import PING_S, ask
@@ -31,7 +31,7 @@ def gpus_of(tres: str) -> int | None:
 SHOW = "scontrol show reservation"
 
 
-def reservation(around: Surroundings) -> Result | None:
+def reservation(around: Surroundings) -> CheckResult | None:
     """Whether the reservation that a job of the site asks for can be used."""
     name = named(around.site, around.environ)
     if name is None:
@@ -50,7 +50,7 @@ def reservation(around: Surroundings) -> Result | None:
     return _now_or_later(name, found, datetime.now())
 
 
-def _now_or_later(name: str, found: Mapping[str, str], now: datetime) -> Result:
+def _now_or_later(name: str, found: Mapping[str, str], now: datetime) -> CheckResult:
     """Whether it is active, from its fields. now: in the site's own time."""
     what, state = f"reservation {name}", found.get("State")
     begins, ends = moment_of(found.get("StartTime", "")), moment_of(found.get("EndTime", ""))
@@ -105,7 +105,7 @@ REFUSED = (
 )
 
 
-def commands(around: Surroundings) -> Iterator[Result]:
+def commands(around: Surroundings) -> Iterator[CheckResult]:
     missing = [name for name in NEEDED if around.which(name) is None]
     here = f"{COMMAND} doctor --site local   # for this machine alone; else log in to the cluster"
     if missing:
@@ -123,7 +123,7 @@ def answers(around: Surroundings) -> bool:
     return answer is not None and answer.level is Level.OK and all(map(around.which, NEEDED))
 
 
-def controller(around: Surroundings) -> Result | None:
+def controller(around: Surroundings) -> CheckResult | None:
     if around.which("scontrol") is None:
         return None
     answer = around.once("ping", lambda: ask("scontrol", "ping", limit_s=PING_S))
@@ -133,7 +133,7 @@ def controller(around: Surroundings) -> Result | None:
     return problem("scontrol ping", said, "scontrol ping   # again in a minute; then the site's helpdesk")
 
 
-def partition(around: Surroundings) -> Result:
+def partition(around: Surroundings) -> CheckResult:
     """Whether the partition that the site names, else the cluster's default one, is there, up, large enough, and lets a
     job run as long as the site asks."""
     site, wanted = around.site, around.nodes
@@ -160,7 +160,7 @@ def partition(around: Surroundings) -> Result:
     return ok(what, f"is up, {total or '?'} nodes; a job may run {most}, the site asks for {site.time}")
 
 
-def nodes(around: Surroundings) -> Result | None:
+def nodes(around: Surroundings) -> CheckResult | None:
     """Whether enough nodes of the partition work."""
     named = [f"--partition={around.site.partition}"] if around.site.partition else []
     answer = ask("sinfo", "--noheader", "--format=%T %D", *named)
@@ -175,7 +175,7 @@ def nodes(around: Surroundings) -> Result | None:
     return ok("nodes", found)
 
 
-def submission(around: Surroundings) -> Iterator[Result]:
+def submission(around: Surroundings) -> Iterator[CheckResult]:
     """A real request of exercise 1, judged by sbatch and not submitted."""
     if around.job is None:
         return
@@ -187,7 +187,7 @@ def submission(around: Surroundings) -> Iterator[Result]:
             yield unseen(f"account {around.site.account}", "this cluster has no accounting: it accepts any name")
 
 
-def _judged(answer: Answer, waits_for: str | None) -> Result:
+def _judged(answer: ProgramOutput, waits_for: str | None) -> CheckResult:
     """Whether sbatch would take the job, from `sbatch --test-only`. waits_for: the reservation that the job names."""
     what = "sbatch --test-only of exercise 1"
     said = (answer.err or answer.out).strip()
@@ -202,7 +202,7 @@ def _judged(answer: Answer, waits_for: str | None) -> Result:
     return problem(what, f"refused: {text}", next(known, f"{COMMAND} -e 1 --dry-run | head -n 30"))
 
 
-def qos(around: Surroundings) -> Result | None:
+def qos(around: Surroundings) -> CheckResult | None:
     """Whether exercise 1 fits into the time and the GPUs that the QOS allows, if the cluster has accounting."""
     name, job = around.site.qos, around.job
     if name is None or job is None or around.which("sacctmgr") is None:

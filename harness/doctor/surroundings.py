@@ -15,10 +15,10 @@ from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
-from harness.common.programs import Answer, ask
+from harness.common.programs import ProgramOutput, ask
 from harness.common.secrets import masked_words
 from harness.common.training_python import ask_python
-from harness.experiment.own import Own
+from harness.experiment.own import OwnTraining
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.own import program_missing, python_missing
@@ -33,7 +33,7 @@ TRAININGS = (1, 2, 3)
 
 
 @dataclass(frozen=True)
-class Course:
+class CourseSize:
     """How much the course will run, for the space that it needs."""
 
     students: int = 1
@@ -48,13 +48,13 @@ class Surroundings:
     place: Place
     jobs: tuple[Job, ...] = ()  # of the exercises' trainings, as the site resolves them; the first is exercise 1
     refusals: tuple[str, ...] = ()  # why the site resolves no job of exercise 1
-    course: Course = Course()
+    course: CourseSize = CourseSize()
     nodes: int = 1  # of the job that this process is a part of
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    own: Own | None = None  # a training of the user's own; then its job is the only one
+    own: OwnTraining | None = None  # a training of the user's own; then its job is the only one
     paths: tuple[str, ...] = ()  # the files and folders that its arguments name where it was asked for
     root: Path = Path("/")  # of the system's own files: /proc, /sys
-    _answers: dict[str, Answer] = field(default_factory=dict)
+    _answers: dict[str, ProgramOutput] = field(default_factory=dict)
 
     @property
     def uses_slurm(self) -> bool:
@@ -90,11 +90,11 @@ class Surroundings:
     def which(self, program: str) -> str | None:
         return shutil.which(program, path=self.environ.get("PATH", os.defpath))
 
-    def ask(self, *argv: str, limit_s: float = QUESTION_S) -> Answer:
+    def ask(self, *argv: str, limit_s: float = QUESTION_S) -> ProgramOutput:
         """The answer of a program, with the environment that is looked at."""
         return ask(argv, limit_s, self.environ)
 
-    def once(self, key: str, question: Callable[[], Answer]) -> Answer:
+    def once(self, key: str, question: Callable[[], ProgramOutput]) -> ProgramOutput:
         """The answer to a slow question that several checks ask."""
         if key not in self._answers:
             self._answers[key] = question()
@@ -111,10 +111,10 @@ class Surroundings:
 def look_around(
     site: Site,
     place: Place | None = None,
-    course: Course = Course(),
+    course: CourseSize = CourseSize(),
     nodes: int = 1,
     *,
-    own: Own | None = None,
+    own: OwnTraining | None = None,
     paths: Sequence[str] = (),
 ) -> Surroundings:
     """This process's surroundings at a site. place: None, to derive it from the site's backend. own, paths: as there.
@@ -148,7 +148,7 @@ class Level(str, Enum):
     PROBLEM = "problem"
 
 
-class Result(NamedTuple):
+class CheckResult(NamedTuple):
     level: Level
     what: str
     found: str
@@ -159,26 +159,26 @@ class CheckLine(NamedTuple):
     """An answer with the name of its check, and the hosts that gave it; no hosts: the machine of the command."""
 
     check: str
-    result: Result
+    result: CheckResult
     hosts: tuple[str, ...] = ()
 
 
-def ok(what: str, found: str) -> Result:
-    return Result(Level.OK, what, found)
+def ok(what: str, found: str) -> CheckResult:
+    return CheckResult(Level.OK, what, found)
 
 
-def warning(what: str, found: str, remedy: str) -> Result:
+def warning(what: str, found: str, remedy: str) -> CheckResult:
     """It works, and something is lost: a measurement is spoilt, a part is not recorded."""
-    return Result(Level.WARNING, what, found, remedy)
+    return CheckResult(Level.WARNING, what, found, remedy)
 
 
-def problem(what: str, found: str, remedy: str) -> Result:
+def problem(what: str, found: str, remedy: str) -> CheckResult:
     """A student's run would fail."""
-    return Result(Level.PROBLEM, what, found, remedy)
+    return CheckResult(Level.PROBLEM, what, found, remedy)
 
 
-def unseen(what: str, why: str) -> Result:
-    return Result(Level.UNSEEN, what, why)
+def unseen(what: str, why: str) -> CheckResult:
+    return CheckResult(Level.UNSEEN, what, why)
 
 
 def worst(lines: list[CheckLine]) -> Level:
@@ -190,7 +190,7 @@ def worst(lines: list[CheckLine]) -> Level:
 _MOST_PATHS = 20
 
 
-def script(around: Surroundings) -> Iterator[Result]:
+def script(around: Surroundings) -> Iterator[CheckResult]:
     """The words after `--`: the script, the module or the program."""
     asked, job = around.own, around.job
     if asked is None or job is None:
@@ -204,12 +204,12 @@ def script(around: Surroundings) -> Iterator[Result]:
         yield ok("script", printable(asked.program) + where)
 
 
-def training_python(around: Surroundings) -> Iterator[Result]:
+def training_python(around: Surroundings) -> Iterator[CheckResult]:
     """The Python that trains, where it is one of the user's own."""
     asked, job = around.own, around.job
     if asked is None or asked.python is None or job is None:
         return
-    wrong = [*python_missing(job.experiment, job.site)] if isinstance(job.experiment, Own) else []
+    wrong = [*python_missing(job.experiment, job.site)] if isinstance(job.experiment, OwnTraining) else []
     found = ask_python(asked.python)
     remedy = "python3 -m venv ~/venv   # then --python ~/venv/bin/python"
     if not isinstance(found, str):
@@ -220,7 +220,7 @@ def training_python(around: Surroundings) -> Iterator[Result]:
         yield ok("the training's Python", f"{asked.python}: {has}")
 
 
-def paths_of(asked: Own) -> list[str]:
+def paths_of(asked: OwnTraining) -> list[str]:
     """The files and folders among the script's arguments that are there now."""
     words = [word.rpartition("=")[2] if word.startswith("-") else word for word in masked_words(asked.arguments)]
     places = [Path(asked.start_in, word) for word in words if word and not word.startswith("-")]
@@ -234,7 +234,7 @@ def _is_there(place: Path) -> bool:
         return False
 
 
-def data(around: Surroundings) -> Iterator[Result]:
+def data(around: Surroundings) -> Iterator[CheckResult]:
     """The files and folders that the script's arguments name on the login node."""
     if around.place == "login" and around.paths:
         yield unseen("data", f"whether the nodes see {_named(around.paths)} cannot be known from here: {IN_JOB}")

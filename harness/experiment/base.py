@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.common.faults import Exercise
 from harness.common.model_config import Sharding
 from harness.experiment import nccl
-from harness.experiment.options import SIZE, Broken, switch, tags_of, value
+from harness.experiment.options import SIZE, BrokenRule, switch, tags_of, value
 
 Fields = Mapping[str, Any]
 """Field of an experiment -> its new value."""
 
 
-class Change(NamedTuple):
+class Suggestion(NamedTuple):
     """Something to try. fields: of the experiment; None: the change is in the reader's own program."""
 
     text: str
@@ -31,10 +31,10 @@ class Advice(NamedTuple):
     """Why time is lost, and what to do, the best first."""
 
     why: str
-    changes: tuple[Change, ...]
+    changes: tuple[Suggestion, ...]
 
 
-class MeasuredRun(NamedTuple):
+class AdviceNumbers(NamedTuple):
     """The numbers of a run that an exercise's advice needs. fits: whether the state under another sharding would fit
     beside the measured peak of memory."""
 
@@ -43,7 +43,7 @@ class MeasuredRun(NamedTuple):
     fits: Callable[[Sharding], bool]
 
 
-FEWER_MESSAGES = Change("fewer, larger messages, or more work to hide them behind (micro-batch, overlap)")
+FEWER_MESSAGES = Suggestion("fewer, larger messages, or more work to hide them behind (micro-batch, overlap)")
 IDLE_FOR_DATA = "The devices are idle while the training process fetches the next batch."
 IDLE_LINKS = Advice("Devices wait for messages while they have nothing else to do.", (FEWER_MESSAGES,))
 
@@ -154,13 +154,13 @@ class Experiment(BaseModel):
         """The fields that double `micro_batch`. batch: samples per iteration over all ranks."""
         return {"micro_batch_size": 2 * micro_batch}
 
-    def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
+    def on_purpose(self, cause: Literal["communication", "data"], seen: AdviceNumbers) -> Advice | None:
         """Advice if this request itself makes `cause` cost time."""
         return None
 
-    def send_less(self, seen: MeasuredRun) -> Advice:
+    def send_less(self, seen: AdviceNumbers) -> Advice:
         """How to expose less communication."""
         return IDLE_LINKS
 
-    def broken_rules(self) -> Iterator[Broken]:
+    def broken_rules(self) -> Iterator[BrokenRule]:
         yield from nccl.contradictions(self)

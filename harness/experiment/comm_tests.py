@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from harness.experiment import nccl
 from harness.experiment.base import Experiment
-from harness.experiment.options import Broken, Flag, tags_of, value
+from harness.experiment.options import BrokenRule, Flag, tags_of, value
 
 HEADINGS = {None: "Communication tests", "overlap": "Overlap test", "health": "Health check"}
 _FLAGS = {"overlap": "overlap-test", "health": "health"}
@@ -46,19 +46,21 @@ class CommTests(Experiment):
     def name(self, model: str | None) -> tuple[str, str]:
         return HEADINGS[self.only].lower().replace("communication", "comm").replace(" ", "-"), tags_of(self)
 
-    def broken_rules(self) -> Iterator[Broken]:
+    def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         if self.only is not None and self.max_bytes is not None:
             sentence = (
                 f"--max-bytes is the largest message of the collectives, and --{_FLAGS[self.only]} runs none of them: "
                 "drop one"
             )
-            yield Broken({"only", "max_bytes"}, sentence)
+            yield BrokenRule({"only", "max_bytes"}, sentence)
         if self.slow_rank is None:
             return
         if self.only != "health":
-            yield Broken({"only", "slow_rank"}, "--slow-rank slows the probes of --health: add --health, or drop it")
+            yield BrokenRule(
+                {"only", "slow_rank"}, "--slow-rank slows the probes of --health: add --health, or drop it"
+            )
         elif self.world_size is not None and self.slow_rank >= self.world_size:
             last = self.world_size - 1
             sentence = f"--slow-rank {self.slow_rank}: the ranks are 0 to {last}: the nearest is {last}"
-            yield Broken({"slow_rank", "nodes", "gpus_per_node"}, sentence)
+            yield BrokenRule({"slow_rank", "nodes", "gpus_per_node"}, sentence)

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from harness.common.faults import Setup
 from harness.common.model_config import FP8_BLOCK, Precision, Sharding
-from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun
-from harness.experiment.options import VALUE, Broken, Flag, switch, value
+from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, AdviceNumbers, Suggestion
+from harness.experiment.options import VALUE, BrokenRule, Flag, switch, value
 from harness.experiment.training import FineTuning
 
 LoraRank = Annotated[int, Field(ge=1, le=65_536)]
@@ -60,63 +60,63 @@ class DDP(FineTuning):
     def fault_setup(self) -> Setup:
         return super().fault_setup._replace(buckets=self.fsdp is None)
 
-    def broken_rules(self) -> Iterator[Broken]:
+    def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         if self.slow_dataloading and self.dataloader_workers:
-            yield Broken(
+            yield BrokenRule(
                 {"slow_dataloading", "dataloader_workers"},
                 "--slow-dataloading loads without workers, and --dataloader-workers asks for some: drop one",
             )
         if self.fsdp and self.bucket_cap_mb is not None:
-            yield Broken(
+            yield BrokenRule(
                 {"fsdp", "bucket_cap_mb"},
                 "--bucket-cap-mb sizes DDP's buckets, and FSDP communicates layer by layer: drop one",
             )
         if self.fsdp and self.activation_offload:
-            yield Broken(
+            yield BrokenRule(
                 {"fsdp", "activation_offload"},
                 "--activation-offload would copy the parameters that FSDP has gathered, too: drop one",
             )
         if self.unified_memory and self.memory_snapshot:
-            yield Broken(
+            yield BrokenRule(
                 {"unified_memory", "memory_snapshot"},
                 "--memory-snapshot reads PyTorch's allocator, and with --unified-memory RMM allocates: drop one",
             )
         if self.precision == "fp8":
             yield from self._fp8_rules()
         if self.fsdp == "hybrid" and self.nodes == 1:
-            yield Broken(
+            yield BrokenRule(
                 {"fsdp", "nodes"},
                 "--fsdp-hybrid shards inside a node and copies between nodes, and -n/--nodes is 1: use --fsdp",
             )
         if self.slow_dataloading and self.pin_memory:
-            yield Broken(
+            yield BrokenRule(
                 {"slow_dataloading", "pin_memory"},
                 "--slow-dataloading loads into pageable memory, and --pin-memory asks for pinned: drop one",
             )
 
-    def _fp8_rules(self) -> Iterator[Broken]:
+    def _fp8_rules(self) -> Iterator[BrokenRule]:
         if self.lora is not None:
-            yield Broken(
+            yield BrokenRule(
                 {"mixed_precision", "lora"},
                 "--mixed-precision fp8 converts the matrices that are trained, and --lora freezes them: drop one",
             )
         samples, length = self.micro_batch_size, self.seq_length
         if samples and length and samples * length % FP8_BLOCK:
             whole = -(-length // FP8_BLOCK) * FP8_BLOCK
-            yield Broken(
+            yield BrokenRule(
                 {"mixed_precision", "micro_batch_size", "seq_length"},
                 f"--mixed-precision fp8 multiplies in blocks of {FP8_BLOCK}, and {samples} × {length} tokens per micro-"
                 f"batch are no multiple of that: the nearest is --seq-length {whole}",
             )
 
-    def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
+    def on_purpose(self, cause: Literal["communication", "data"], seen: AdviceNumbers) -> Advice | None:
         if cause != "data" or not self.slow_dataloading:
             return None
         text = "let worker processes prepare the batches (the default)"
-        return Advice(IDLE_FOR_DATA, (Change(text, {"slow_dataloading": False}),))
+        return Advice(IDLE_FOR_DATA, (Suggestion(text, {"slow_dataloading": False}),))
 
-    def send_less(self, seen: MeasuredRun) -> Advice:
+    def send_less(self, seen: AdviceNumbers) -> Advice:
         """More micro-batches per exchange of gradients; sharded, nearer or fewer messages."""
         if self.fsdp:
             return self._gather_less(seen)
@@ -124,18 +124,18 @@ class DDP(FineTuning):
         how_often = "after every micro-batch" if now == 1 else "often"
         text = "exchange them less often, by accumulating gradients"
         return Advice(
-            f"Gradients are exchanged {how_often}.", (Change(text, {"gradient_accumulation_steps": 4 * now}),)
+            f"Gradients are exchanged {how_often}.", (Suggestion(text, {"gradient_accumulation_steps": 4 * now}),)
         )
 
-    def _gather_less(self, seen: MeasuredRun) -> Advice:
-        changes: list[Change] = []
+    def _gather_less(self, seen: AdviceNumbers) -> Advice:
+        changes: list[Suggestion] = []
         if seen.fits("none"):
             text = "DDP, since whole parameters and gradients fit into this memory"
-            changes.append(Change(text, {"fsdp": None}))
+            changes.append(Suggestion(text, {"fsdp": None}))
         if self.fsdp == "full" and self.nodes > 1:
-            changes.append(Change("shard inside each node only", {"fsdp": "hybrid"}))
+            changes.append(Suggestion("shard inside each node only", {"fsdp": "hybrid"}))
         if seen.micro_batch is not None:
             text = "twice the micro-batch, so that the same messages serve more computation"
-            changes.append(Change(text, self.more_work(seen.micro_batch, None)))
+            changes.append(Suggestion(text, self.more_work(seen.micro_batch, None)))
         why = "Parameters are gathered twice and gradients reduced in every micro-batch."
         return Advice(why, (*changes, FEWER_MESSAGES))

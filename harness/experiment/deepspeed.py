@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
 from harness.common.model_config import Sharding
-from harness.experiment.base import FEWER_MESSAGES, Advice, Change, Count, MeasuredRun
-from harness.experiment.options import Broken, Flag, switch, value
+from harness.experiment.base import FEWER_MESSAGES, Advice, AdviceNumbers, Count, Suggestion
+from harness.experiment.options import BrokenRule, Flag, switch, value
 from harness.experiment.training import FineTuning
 
 
@@ -46,63 +46,63 @@ class DeepSpeed(FineTuning):
     def copy_ranks(self) -> int:
         return self.hpz_partition or 1
 
-    def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
+    def on_purpose(self, cause: Literal["communication", "data"], seen: AdviceNumbers) -> Advice | None:
         if cause != "communication":
             return None
         if not self.overlap_comm and not seen.on_cpu:
-            return Advice("Overlap is switched off.", (Change("let ZeRO overlap it", {"overlap_comm": True}),))
+            return Advice("Overlap is switched off.", (Suggestion("let ZeRO overlap it", {"overlap_comm": True}),))
         if self.heavy_comm:
             why = "The buckets are large on purpose: messages are few and late."
-            return Advice(why, (Change("the normal buckets", {"heavy_comm": False}),))
+            return Advice(why, (Suggestion("the normal buckets", {"heavy_comm": False}),))
         return None
 
-    def send_less(self, seen: MeasuredRun) -> Advice:
+    def send_less(self, seen: AdviceNumbers) -> Advice:
         """Larger or nearer messages; accumulation saves messages in stage 1 only, whose ranks keep whole gradients."""
         accumulated, whole = self.gradient_accumulation_steps, self.zero_stage < 3
         if self.zero_stage == 1:
             text = "exchange them less often, by accumulating gradients"
-            fewer = Change(text, {"gradient_accumulation_steps": 4 * accumulated})
+            fewer = Suggestion(text, {"gradient_accumulation_steps": 4 * accumulated})
             return Advice("Gradients are reduced once per optimizer step.", (fewer, FEWER_MESSAGES))
         what = "Gradients are reduced" if whole else "Parameters are gathered and gradients reduced"
-        changes: list[Change] = []
+        changes: list[Suggestion] = []
         hpz, per_node = self.hpz_partition, self.gpus_per_node
         if not whole and self.nodes > 1 and hpz and per_node and hpz > per_node:
             text = "keep a copy of the parameters inside each node"
-            changes.append(Change(text, {"hpz_partition": per_node}))
+            changes.append(Suggestion(text, {"hpz_partition": per_node}))
         if not whole and seen.fits("zero2"):
             text = "ZeRO-2, since whole parameters fit into this memory and need not be gathered then"
-            changes.append(Change(text, {"zero_stage": 2, "hpz_partition": None}))
+            changes.append(Suggestion(text, {"zero_stage": 2, "hpz_partition": None}))
         if whole and accumulated > 1 and seen.fits("zero1"):
             text = "ZeRO-1, since whole gradients fit into this memory and are then reduced once per optimizer step"
-            changes.append(Change(text, {"zero_stage": 1}))
+            changes.append(Suggestion(text, {"zero_stage": 1}))
         if seen.micro_batch is not None:
             text = "twice the micro-batch, so that the same messages serve more computation"
-            changes.append(Change(text, self.more_work(seen.micro_batch, None)))
+            changes.append(Suggestion(text, self.more_work(seen.micro_batch, None)))
         return Advice(f"{what} in every micro-batch, also with gradient accumulation.", (*changes, FEWER_MESSAGES))
 
-    def broken_rules(self) -> Iterator[Broken]:
+    def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         if self.heavy_comm and not self.in_bf16:
-            yield Broken(
+            yield BrokenRule(
                 {"heavy_comm", "mixed_precision"}, f"--ds-heavy-comm needs --mixed-precision: {self._how_bf16}"
             )
         if self.heavy_comm and self.activation_checkpointing:
-            yield Broken(
+            yield BrokenRule(
                 {"heavy_comm", "activation_checkpointing"},
                 "--ds-heavy-comm and --activation-checkpointing exclude each other: drop one",
             )
         if self.heavy_comm and not self.overlap_comm:
-            yield Broken(
+            yield BrokenRule(
                 {"heavy_comm", "overlap_comm"}, "--ds-heavy-comm and --ds-no-overlap both set the buckets: drop one"
             )
         if self.zero_stage < 3 and self.hpz_partition is not None:
-            yield Broken(
+            yield BrokenRule(
                 {"zero_stage", "hpz_partition"},
                 f"--ds-hpz-partition partitions parameters, which stage {self.zero_stage} does not shard: drop it or "
                 f"--ds-stage{self.zero_stage}",
             )
         if self.world_size and self.hpz_partition and self.world_size % self.hpz_partition:
-            yield Broken(
+            yield BrokenRule(
                 {"hpz_partition", "nodes", "gpus_per_node"},
                 f"--ds-hpz-partition {self.hpz_partition} does not divide the world size {self.world_size} "
                 f"(-n {self.nodes} × -g {self.gpus_per_node}): use one of {divisors(self.world_size)}",

@@ -11,15 +11,15 @@ from harness.experiment.comm_tests import CommTests
 from harness.experiment.ddp import DDP
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.megatron import Megatron
-from harness.experiment.own import Own
-from harness.experiment.training import Profiled, Training
+from harness.experiment.own import OwnTraining
+from harness.experiment.training import ProfiledTraining, Training
 
 __all__ = ["DDP", "EXERCISES", "AnyExperiment", "CommTests", "DeepSpeed", "Experiment", "Megatron",
-           "Own", "Profiled", "Recorded", "Training", "listing", "read_experiment"]  # fmt: skip
+           "OwnTraining", "ProfiledTraining", "Recorded", "Training", "listing", "read_experiment"]  # fmt: skip
 
-AnyExperiment = Annotated[Own | CommTests | DDP | DeepSpeed | Megatron, Field(discriminator="exercise")]
+AnyExperiment = Annotated[OwnTraining | CommTests | DDP | DeepSpeed | Megatron, Field(discriminator="exercise")]
 EXERCISES: dict[int, type[Experiment]] = {
-    cls.model_fields["exercise"].default: cls for cls in get_args(get_args(AnyExperiment)[0]) if cls is not Own
+    cls.model_fields["exercise"].default: cls for cls in get_args(get_args(AnyExperiment)[0]) if cls is not OwnTraining
 }
 """Number → the exercise; a training of the user's own has no number."""
 

@@ -9,8 +9,17 @@ from typing import Annotated, ClassVar, Literal
 from harness.common.faults import Setup
 from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
-from harness.experiment.base import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Count, CountOrZero, Fields, MeasuredRun
-from harness.experiment.options import BATCH, Broken, value
+from harness.experiment.base import (
+    FEWER_MESSAGES,
+    IDLE_LINKS,
+    Advice,
+    AdviceNumbers,
+    Count,
+    CountOrZero,
+    Fields,
+    Suggestion,
+)
+from harness.experiment.options import BATCH, BrokenRule, value
 from harness.experiment.training import PRECISIONS, MixedPrecision, Training
 
 _OF_OUR_SCRIPTS = {"module_ranges": "--module-ranges", "faults": "--fault", "checkpoint_every": "--checkpoint-every"}
@@ -101,26 +110,28 @@ class Megatron(Training):
         doubled = super().more_work(micro_batch, batch)
         return {**doubled, "global_batch_size": 2 * whole} if whole else doubled
 
-    def send_less(self, seen: MeasuredRun) -> Advice:
+    def send_less(self, seen: AdviceNumbers) -> Advice:
         """Fewer ranks share a layer."""
         tp = self.tp or 1
         if tp < 2:
             return IDLE_LINKS
-        smaller = Change("a smaller tensor-parallel group, if the memory allows", {"tp": tp // 2 if tp % 2 == 0 else 1})
+        smaller = Suggestion(
+            "a smaller tensor-parallel group, if the memory allows", {"tp": tp // 2 if tp % 2 == 0 else 1}
+        )
         interleaved = self.vpp > 1  # its micro-batches must stay a multiple of the stages
         why = "Tensor parallelism exchanges activations in every layer."
         return Advice(why, (FEWER_MESSAGES,) if interleaved else (smaller, FEWER_MESSAGES))
 
-    def broken_rules(self) -> Iterator[Broken]:
+    def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         if self.precision == "tf32" and self.uses_megatron_lm:
-            yield Broken(
+            yield BrokenRule(
                 {"mixed_precision", "engine"},
                 "--mixed-precision tf32: Megatron-LM's script has no such setting: use --engine megatron-core",
             )
         for field, flag in _OF_OUR_SCRIPTS.items():
             if getattr(self, field) and self.uses_megatron_lm:
-                yield Broken(
+                yield BrokenRule(
                     {field, "engine"},
                     f"{flag} works in our own training scripts, and --engine megatron-lm runs Megatron-LM's: drop one",
                 )
@@ -130,4 +141,4 @@ class Megatron(Training):
         place = f" (-n {self.nodes} × -g {self.gpus_per_node})"
         for misfit in layout_misfits(self.layout, batch, place):
             world = {"nodes", "gpus_per_node"} if "world" in misfit.sizes else set()
-            yield Broken({*misfit.sizes} | world, misfit.sentence)
+            yield BrokenRule({*misfit.sizes} | world, misfit.sentence)

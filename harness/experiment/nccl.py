@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel
 
 from harness.common.paths import NCCL_LOGS
-from harness.experiment.options import Broken, Flag, InRun, options_of, switch
+from harness.experiment.options import BrokenRule, Flag, InRun, options_of, switch
 
 PREFIX = "NCCL_"
 PLACE: Mapping[str, Any] = {"gpus_only": True, "rare": True, "group": "where"}  # of its options among the others
@@ -70,7 +70,7 @@ def log_flag(*more: str) -> Flag:
 LOG_MEANING = "keep NCCL's log; the report then shows the transport of the messages"
 
 
-def contradictions(asked: BaseModel) -> Iterator[Broken]:
+def contradictions(asked: BaseModel) -> Iterator[BrokenRule]:
     """The variables that a request sets twice and not alike. asked: an experiment with these options."""
     seen: dict[str, tuple[str, str, object]] = {}
     for option in options_of(type(asked)):
@@ -79,13 +79,13 @@ def contradictions(asked: BaseModel) -> Iterator[Broken]:
             written = f"{option.written(given)} {name.removeprefix(PREFIX)}={text}" if option.flag.repeats else ""
             field, first, other = seen.setdefault(name, (option.field, option.written(given), text))
             if other != text:
-                yield Broken(
+                yield BrokenRule(
                     {field, option.field},
                     f"{first} sets {name} to {other}, and {written or option.written(given)} to {text}: drop one",
                 )
     without_ib, network = seen.get("NCCL_IB_DISABLE"), seen.get("NCCL_NET")
     if without_ib and network and without_ib[2] != "0" and str(network[2]).upper().startswith("IB"):
-        yield Broken(
+        yield BrokenRule(
             {without_ib[0], network[0]},
             f"{without_ib[1]} and {network[1]} NET={network[2]} exclude each other: drop one",
         )

@@ -32,7 +32,7 @@ def setting(default: Default, meaning: str, **limits: Any) -> Default:
     return Field(default=default, description=meaning, **limits)  # type: ignore[no-any-return]
 
 
-class Broken(NamedTuple):
+class BrokenRule(NamedTuple):
     """A rule between options that does not hold: the fields it joins and the sentence for the user."""
 
     fields: Set[str]

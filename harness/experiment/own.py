@@ -13,8 +13,8 @@ from pydantic import Field
 from harness.common.paths import PROGRAM
 from harness.common.profile_window import ProfileWindow
 from harness.experiment.base import Count, CountOrZero
-from harness.experiment.options import Broken, setting, tags_of, value
-from harness.experiment.training import Profiled
+from harness.experiment.options import BrokenRule, setting, tags_of, value
+from harness.experiment.training import ProfiledTraining
 
 Launcher = Literal["torchrun", "accelerate", "deepspeed", "python"]
 Form = Literal["script", "module", "command"]
@@ -25,7 +25,7 @@ HOW_TO_TYPE = f"{PROGRAM} run -g 2 -- train.py --lr 1e-4"
 _LONGEST_NAME = 60  # characters: a file system takes 255 for the whole name
 
 
-class Own(Profiled):
+class OwnTraining(ProfiledTraining):
     """A training of the user's own, as it is: `slurm.sh run -- train.py`."""
 
     title: ClassVar[str] = "own training"
@@ -91,20 +91,20 @@ class Own(Profiled):
         safe = re.sub(r"[^\w-]", "_", self.label, flags=re.ASCII).strip("-_")
         return safe[:_LONGEST_NAME] or "training", tags_of(self)
 
-    def broken_rules(self) -> Iterator[Broken]:
+    def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         if self.launcher is not None and self.form == "command":
-            yield Broken(
+            yield BrokenRule(
                 {"launcher"},
                 f"--launcher {self.launcher} starts a script (*.py) or a module (-m), and {self.program} is started "
                 "as it is: drop one",
             )
         if self.accelerate_config is not None and self.launcher != "accelerate":
-            yield Broken(
+            yield BrokenRule(
                 {"accelerate_config", "launcher"}, "--accelerate-config is a file of --launcher accelerate: add that"
             )
         if self.nsys_per == "rank" and (self.form == "command" or self.launcher == "python"):
-            yield Broken(
+            yield BrokenRule(
                 {"nsys_per", "launcher"},
                 "--nsys-per rank needs a launcher that starts the ranks (torchrun, accelerate, deepspeed): drop it",
             )

@@ -18,7 +18,7 @@ from harness.common.job_folder import WORD
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_words
-from harness.experiment.exercises import EXERCISES, Experiment, Own, Training, listing
+from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, Training, listing
 from harness.experiment.options import VALUE, Flag, Option, options_of
 from harness.experiment.own import HOW_TO_TYPE
 
@@ -30,7 +30,7 @@ Given = Mapping[str, Any]
 def all_options() -> dict[str, list[tuple[type[Experiment], Option]]]:
     """Spelling → the (experiment, option) pairs that know it."""
     found: dict[str, list[tuple[type[Experiment], Option]]] = {}
-    classes: list[type[Experiment]] = [*EXERCISES.values(), Own]
+    classes: list[type[Experiment]] = [*EXERCISES.values(), OwnTraining]
     for cls in classes:
         for option in options_of(cls):
             for name in option.flag.names:
@@ -59,7 +59,7 @@ def build_experiment(
     words = list(unknown)
     if own is not None:
         errors = [_unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word) for word in words]
-        return _built(Own, pairs, errors, {**(defaults or {}), **own})
+        return _built(OwnTraining, pairs, errors, {**(defaults or {}), **own})
     errors = [_unknown_sentence(word, spellings) for word in words]
     number, complaint = _exercise(pairs)
     if number is None and (scripts := [word for word in words if word.endswith(".py")]):
@@ -129,7 +129,7 @@ def command_of(experiment: Experiment, site: str | None = None, defaults: Given 
     """
     if isinstance(experiment, Training) and experiment.mystery is not None:
         return None
-    own = ["--", *experiment.command] if isinstance(experiment, Own) else None
+    own = ["--", *experiment.command] if isinstance(experiment, OwnTraining) else None
     where: list[str] = ["-e", str(experiment.exercise)] if own is None else ["run"]
     training: list[str] = []
     usual = _usual(type(experiment), defaults or {})
@@ -154,7 +154,7 @@ def asked_text(
     if list(typed[:1]) == [WORD]:  # of a command that was not launched by us
         return shlex.join(masked_words(typed))
     words = masked_words(command_of(experiment, site, defaults) or list(typed))
-    return shlex.join(words if isinstance(experiment, Own) else [word for word in words if word != "--"])
+    return shlex.join(words if isinstance(experiment, OwnTraining) else [word for word in words if word != "--"])
 
 
 def _usual(cls: type[Experiment], defaults: Given) -> Experiment:
@@ -229,7 +229,7 @@ def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
     where = " and ".join([*([", ".join(most)] if most else []), last])
     number = cls.model_fields["exercise"].default
     belongs = f"{name} belongs to exercise {where}"
-    if cls is Own:
+    if cls is OwnTraining:
         return f"{belongs}; a flag of your own script comes after its name: {HOW_TO_TYPE}"
     if not issubclass(cls, Training):
         return f"{belongs}; exercise {number} ({cls.title}) takes no training flags: drop it"

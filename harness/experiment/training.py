@@ -15,7 +15,7 @@ from harness.common.module_ranges import LAYERS, module_depth
 from harness.common.paths import PROGRAM
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment.base import MOST, Count, CountOrZero, Experiment
-from harness.experiment.options import BATCH, FAULT, VALUE, Broken, Flag, for_nsys, options_of, switch, value
+from harness.experiment.options import BATCH, FAULT, VALUE, BrokenRule, Flag, for_nsys, options_of, switch, value
 
 Seconds = Annotated[int, Field(ge=1, le=MOST)]  # nsys reads a fraction as 0
 # The options of nsys by which it waits for the profiled steps: left out, it records by the clock.
@@ -42,7 +42,7 @@ def _depth(word: object) -> object:
 ModuleDepth = Annotated[str, BeforeValidator(_depth)]
 
 
-class Profiled(Experiment):
+class ProfiledTraining(Experiment):
     """A training that is observed."""
 
     skip_steps: CountOrZero = value("--skip-steps", free=True, train="--skip").option(
@@ -124,19 +124,19 @@ class Profiled(Experiment):
         """What faults must fit to."""
         return Setup(self.exercise, self.world_size, replicas=self.world_size)
 
-    def broken_rules(self) -> Iterator[Broken]:
+    def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         for sentence in misfits(map(parse_fault, self.faults), self.fault_setup):
-            yield Broken({"faults", "nodes", "gpus_per_node", "steps", "active_steps"}, sentence)
+            yield BrokenRule({"faults", "nodes", "gpus_per_node", "steps", "active_steps"}, sentence)
         if self.nsys2prv and self.profiler == "none":
-            yield Broken(
+            yield BrokenRule(
                 {"nsys2prv", "profiler"},
                 "--nsys2prv converts what the profiler recorded, and --no-profile records nothing: drop one",
             )
         if self.profiler in ("torch", "none"):
             instead = "--no-profile records nothing" if self.profiler == "none" else "--profiler torch records instead"
             for field, flag in for_nsys(self).items():
-                yield Broken({"profiler", field}, f"{flag} is for nsys, and {instead}: drop one")
+                yield BrokenRule({"profiler", field}, f"{flag} is for nsys, and {instead}: drop one")
 
 
 # The words that are the field's values of the flag without a word, and with --no-.
@@ -179,7 +179,7 @@ class Mystery(BaseModel):
     faults: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
 
 
-class Modelled(Experiment):
+class ModelTraining(Experiment):
     """What is trained: a base of its own, so that its flags come before those of the profiler."""
 
     model: str | None = value("--model", metavar="NAME|PATH", free=True).option(
@@ -208,7 +208,7 @@ class Modelled(Experiment):
     ).option(False, "recompute activations in the backward pass; needs --mixed-precision")
 
 
-class Training(Profiled, Modelled):
+class Training(ProfiledTraining, ModelTraining):
     """What the training exercises share. `default_model` is trained if no other is requested."""
 
     default_model: ClassVar[str]
@@ -255,22 +255,22 @@ class Training(Profiled, Modelled):
         sizes = (bf16, self.micro_batch_size, steps)
         return Setup(self.exercise, ranks, *sizes, replicas=ranks, checkpoints=checkpoints)
 
-    def broken_rules(self) -> Iterator[Broken]:
+    def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         if self.precision not in self.precisions:
-            yield Broken(
+            yield BrokenRule(
                 {"mixed_precision"},
                 f"--mixed-precision {self.precision} is for exercise 1: exercise {self.exercise} computes in "
                 f"{', '.join(self.precisions)}, and the nearest is --mixed-precision bf16",
             )
         if self.activation_checkpointing and self.mixed_precision in (False, "tf32"):
-            yield Broken(
+            yield BrokenRule(
                 {"activation_checkpointing", "mixed_precision"},
                 f"--activation-checkpointing needs --mixed-precision: {self._how_bf16}",
             )
         steps = self.window.end if self.steps is None else self.steps
         if self.checkpoint_every is not None and self.checkpoint_every > steps:
-            yield Broken(
+            yield BrokenRule(
                 {"checkpoint_every", "steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps"},
                 f"--checkpoint-every {self.checkpoint_every} would write none in a training of {steps} steps: the "
                 f"nearest is --checkpoint-every {steps}",
@@ -278,7 +278,7 @@ class Training(Profiled, Modelled):
         needs_window = self.profiler != "none" and not self.recorded_by_time
         if needs_window and self.steps is not None and self.steps < self.window.end:
             spelling = next(option.spelling for option in options_of(type(self)) if option.field == "steps")
-            yield Broken(
+            yield BrokenRule(
                 {"steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"},
                 f"{spelling} {self.steps} ends before the profiling window closes "
                 f"({' + '.join(map(str, astuple(self.window)))} = {self.window.end} steps): "

@@ -18,9 +18,9 @@ from harness.common.faults import parse_fault
 from harness.common.job_folder import WORD
 from harness.common.model_config import Sharding
 from harness.common.paths import COMMAND, ROOT
-from harness.experiment.base import Experiment, Fields, MeasuredRun
+from harness.experiment.base import AdviceNumbers, Experiment, Fields
 from harness.experiment.options import options_of
-from harness.experiment.own import Own
+from harness.experiment.own import OwnTraining
 from harness.experiment.parse import asked_text, command_of, validate
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.suspect import Cause
@@ -42,9 +42,9 @@ def micro_batch(s: Summary) -> int | None:
     return next((t.micro_batch_size for t in s.training if t.micro_batch_size), None)
 
 
-def measured(s: Summary) -> MeasuredRun:
+def measured(s: Summary) -> AdviceNumbers:
     """What an exercise's advice needs of the run's numbers."""
-    return MeasuredRun(are_cpus(s.devices), micro_batch(s), partial(_has_room, s))
+    return AdviceNumbers(are_cpus(s.devices), micro_batch(s), partial(_has_room, s))
 
 
 def _has_room(s: Summary, other: Sharding) -> bool:
@@ -114,7 +114,7 @@ def share_words(line: LineShare) -> str:
 def short_file(s: Summary, file: str) -> str:
     """The path from the folder in which the training was started, or from this checkout; others as they are."""
     asked = asked_of(s)
-    folders = [asked.start_in] if isinstance(asked, Own) and asked.start_in else []
+    folders = [asked.start_in] if isinstance(asked, OwnTraining) and asked.start_in else []
     for folder in (*folders, str(ROOT)):
         if PurePath(file).is_relative_to(folder) and file != folder:
             return str(PurePath(file).relative_to(folder))

@@ -57,7 +57,7 @@ _PASSES = (Phase.FORWARD.label, Phase.BACKWARD.label)
 
 
 @dataclass(frozen=True)
-class Largest:
+class LargestMessage:
     """The messages that are exposed longest. row: those of the rank that has them exposed least, since the others wait
     for it. share: of that rank's exposed communication. waiting: share of all ranks' time; None: not known."""
 
@@ -89,7 +89,7 @@ class Largest:
         return None if self.gb_per_s is None or factor is None else self.gb_per_s * factor
 
 
-def largest(s: Summary) -> Largest | None:
+def largest(s: Summary) -> LargestMessage | None:
     """What most of the exposed communication is; None: no collective was recorded, or none is exposed."""
     alike: dict[tuple[object, ...], list[LongMessage]] = defaultdict(list)
     for row in s.long_messages:
@@ -99,7 +99,7 @@ def largest(s: Summary) -> Largest | None:
     return best if best is not None and best.row.exposed_ns > 0 else None
 
 
-def _of_ranks(s: Summary, every: Sequence[LongMessage]) -> Largest:
+def _of_ranks(s: Summary, every: Sequence[LongMessage]) -> LargestMessage:
     longest: dict[int | None, LongMessage] = {}  # a rank may have several groups of one size
     for row in every:
         if row.rank not in longest or row.exposed_ns > longest[row.rank].exposed_ns:
@@ -110,7 +110,7 @@ def _of_ranks(s: Summary, every: Sequence[LongMessage]) -> Largest:
     known = [row for row in rows if row.waiting_ns is not None]
     total_ns = sum(row.duration_ns for row in known)
     waiting = sum(row.waiting_ns or 0 for row in known) / total_ns if total_ns else None
-    return Largest(least, least.exposed_ns / max(sum(exposed), least.exposed_ns, 1), waiting)
+    return LargestMessage(least, least.exposed_ns / max(sum(exposed), least.exposed_ns, 1), waiting)
 
 
 def named(s: Summary) -> str:
@@ -139,7 +139,7 @@ def _unit(s: Summary, row: LongMessage) -> str:
     return " per period" if by_periodicity(s.steps.source) else " per step"
 
 
-def _rate(s: Summary, found: Largest) -> str:
+def _rate(s: Summary, found: LargestMessage) -> str:
     if found.row.kind == "barrier":
         return ""
     if found.gb_per_s is None:
@@ -170,7 +170,7 @@ def why_single(s: Summary) -> str:
     return " ".join(filter(None, (_arrival(found), _far_below(s, found))))
 
 
-def _arrival(found: Largest) -> str:
+def _arrival(found: LargestMessage) -> str:
     skew, last = found.row.mean_start_skew_ns, found.row.last_rank
     if found.waiting is None or skew is None:
         return ""
@@ -183,7 +183,7 @@ def _arrival(found: Largest) -> str:
     return f"{together}, so {its} time is transfer and not waiting."
 
 
-def _far_below(s: Summary, found: Largest) -> str:
+def _far_below(s: Summary, found: LargestMessage) -> str:
     """Its rate beside that of the devices' link to their host, which is the slowest one inside a node."""
     link, reached = host_link(next((d.name for d in s.devices if d.name), None)), found.bus_gb_per_s
     known = found.row.transfer_ns is not None and (found.row.bytes or 0) >= _FULL_RATE and len(s.hosts) == 1

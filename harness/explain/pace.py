@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.pace import Change
+from harness.analysis.pace import DetectedChange
 from harness.analysis.slowest_rank import Slowest
 from harness.common.format import duration, percent, takes
 from harness.common.text import ranks_named
@@ -13,19 +13,19 @@ _PHASES = {"data": "data loading", "optimizer": "the optimizer"}
 _BACK = 0.3  # of a change, within which the pace is again what it was
 
 
-def worth_telling(slowest_rank: Slowest, changes: Sequence[Change]) -> bool:
+def worth_telling(slowest_rank: Slowest, changes: Sequence[DetectedChange]) -> bool:
     """Whether the slowest rank is told: the others wait, and no change tells the same of it."""
     told = any(change.named and change.ranks == (slowest_rank.rank,) for change in changes)
     return slowest_rank.kind != "never" and not (told and slowest_rank.kind != "always")
 
 
-def returns(before: Change, change: Change) -> bool:
+def returns(before: DetectedChange, change: DetectedChange) -> bool:
     """Whether the pace is again about what it was before the earlier change."""
     opposite = (before.ratio > 1) != (change.ratio > 1)
     return opposite and abs(change.after - before.before) < _BACK * abs(before.after - before.before)
 
 
-def change_sentence(change: Change, phase: str | None, unit_ns: float = 1.0) -> str:
+def change_sentence(change: DetectedChange, phase: str | None, unit_ns: float = 1.0) -> str:
     """One change in words. phase: the one that changed, if it is known."""
     if change.gradual:
         return (
@@ -41,7 +41,7 @@ def change_sentence(change: Change, phase: str | None, unit_ns: float = 1.0) -> 
     )
 
 
-def _where(change: Change, phase: str | None) -> str:
+def _where(change: DetectedChange, phase: str | None) -> str:
     inside = "" if phase is None else f", in {_PHASES.get(phase, phase)}"
     if not change.named:
         return f"{inside}; which rank caused it cannot be known from these times" if len(change.ranks) > 1 else inside

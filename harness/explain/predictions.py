@@ -23,7 +23,7 @@ class Trial(NamedTuple):
     command: str
 
 
-class Verified(NamedTuple):
+class VerifiedPrediction(NamedTuple):
     """A prediction beside its runs, without and with the change. unchanged_ns: mean step without it. step: the measured
     step (b) against the predicted one (a) of a run as the unchanged one, whose operators take `slower` times as long as
     the unchanged one's. doubt: which recording is not good, and why; None: all are."""
@@ -59,7 +59,7 @@ def trials(s: Summary, most: int) -> list[Trial]:
     return found[:most]
 
 
-def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: Sequence[Summary]) -> Verified:
+def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: Sequence[Summary]) -> VerifiedPrediction:
     """The prediction scaled to the unchanged runs, beside the changed ones' step for the same work; means of the runs.
 
     Where the change leaves the model's operators as they are, what they take in both tells how far the machine was
@@ -77,7 +77,7 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: S
     step = compare_arms("step_ns", predicted, Arm("the runs with the change", samples([then.step_ns / what_if.per])))
     runs = [("the run that predicts", s), *_named("without", unchanged), *_named("with", changed)]
     doubt = doubt_of(runs)
-    return Verified(
+    return VerifiedPrediction(
         unchanged_ns=now.step_ns,
         slower=slower,
         step=without_verdict(step, ChangeVerdict.UNKNOWN, doubt) if doubt else step,

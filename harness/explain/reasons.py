@@ -15,7 +15,7 @@ from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary, T
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.common.format import duration_range, percent
 from harness.common.paths import PROGRAM
-from harness.experiment.base import IDLE_FOR_DATA, Change
+from harness.experiment.base import IDLE_FOR_DATA, Suggestion
 from harness.explain.commands import (
     asked_of,
     is_ours,
@@ -51,7 +51,7 @@ class Reason(NamedTuple):
     it is. consists: the same as a sentence of its own."""
 
     why: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Suggestion, ...] = ()
     more: str = ""
     largest: str = ""
     consists: str = ""
@@ -60,15 +60,15 @@ class Reason(NamedTuple):
 def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
     """Why, and what to try: without what the run made slow, then what its exercise can do, then advice."""
     own = _REASONS.get(found.cause, _plain)(s, found)
-    entry, changes = CAUSES.get(found.cause), list[Change]()
+    entry, changes = CAUSES.get(found.cause), list[Suggestion]()
     if (fields := without_faults(s, (found.cause,), found.phase, found.ranks)) is not None:
-        changes.append(Change(f"the same run without the injected fault {found.cause}", fields))
+        changes.append(Suggestion(f"the same run without the injected fault {found.cause}", fields))
     changes += own.changes
     if entry is None:
-        return own._replace(changes=(*changes, Change("find it in the timeline")))
+        return own._replace(changes=(*changes, Suggestion("find it in the timeline")))
     if entry.own_cores and any(doubt.what == CROWDED for doubt in disturbances(s)):
-        return own._replace(changes=(*changes, Change(_FEWER_RANKS)))
-    return own._replace(changes=(*changes, Change(entry.advice.format(phase=place, who=who))))
+        return own._replace(changes=(*changes, Suggestion(_FEWER_RANKS)))
+    return own._replace(changes=(*changes, Suggestion(entry.advice.format(phase=place, who=who))))
 
 
 def _has_bf16(devices: Sequence[Device]) -> bool:
@@ -79,12 +79,12 @@ def _has_bf16(devices: Sequence[Device]) -> bool:
 
 def _plain(s: Summary, found: TimeLost) -> Reason:
     entry = CAUSES.get(found.cause)
-    changes = list[Change]()
+    changes = list[Suggestion]()
     if entry and entry.purpose and (advice := asked_of(s).on_purpose(entry.purpose, measured(s))) is not None:
         changes += advice.changes
     if entry and entry.more_work and micro_batch(s) is not None:
         text = "twice the micro-batch, so that each operator has more work"
-        changes.append(Change(text, larger_micro_batch(s)))
+        changes.append(Suggestion(text, larger_micro_batch(s)))
     return Reason("", tuple(changes))
 
 
@@ -97,7 +97,7 @@ def _host_stall(s: Summary, found: TimeLost) -> Reason:
     option = _records_the_host(s)
     if found.what is not None or option is None:
         return Reason("")
-    return Reason("What the host did there was not recorded.", (Change(f"record what the host does: {option}"),))
+    return Reason("What the host did there was not recorded.", (Suggestion(f"record what the host does: {option}"),))
 
 
 def _records_the_host(s: Summary) -> str | None:
@@ -109,7 +109,7 @@ def _records_the_host(s: Summary) -> str | None:
 def _launch_bound(s: Summary, found: TimeLost) -> Reason:
     own = _plain(s, found)
     if found.phase == Phase.OPTIMIZER.label and not are_cpus(s.devices):
-        fewer = Change("an optimizer of few kernels: fused=True, or foreach=True (torch.optim)")
+        fewer = Suggestion("an optimizer of few kernels: fused=True, or foreach=True (torch.optim)")
         own = own._replace(changes=(fewer, *own.changes))
     if found.basis != "share":
         return own
@@ -149,17 +149,17 @@ def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
     if (on_purpose := asked.on_purpose("communication", seen)) is not None:
         return Reason(*on_purpose, more=more)
     if (unneeded := excess(s)) is not None:
-        return Reason(f"{unneeded.what} {unsplit}".strip(), (Change(unneeded.advice),), more)
+        return Reason(f"{unneeded.what} {unsplit}".strip(), (Suggestion(unneeded.advice),), more)
     if waited is not None and waited > _WAITING and s.stragglers:
         rank = s.stragglers[0].rank
-        change = Change(f"find in the timeline the work of rank {rank} before it arrives")
+        change = Suggestion(f"find in the timeline the work of rank {rank} before it arrives")
         return Reason(f"The others wait most often for rank {rank}.", (change,), more)
     why, changes = asked.send_less(seen)
     if found.basis == "replay":
         why = _in_its_place(s, found)
     if advice := advice_of(s):
         why = " ".join(filter(None, (why_single(s), why)))
-        changes = (*(change for change in changes if change.fields is not None), Change(advice))
+        changes = (*(change for change in changes if change.fields is not None), Suggestion(advice))
     return Reason(f"{why} {unsplit}".strip(), changes, more)
 
 
@@ -179,8 +179,8 @@ def _copies(s: Summary, found: TimeLost) -> Reason:
         return Reason("The device computes nothing meanwhile." if found.basis == "share" else "")
     most = causes[0]
     if found.basis == "share":
-        return Reason(most.why, (Change(most.advice),), f" ({most.what})")
-    return Reason(most.why, (Change(most.advice),), largest=most.what)
+        return Reason(most.why, (Suggestion(most.advice),), f" ({most.what})")
+    return Reason(most.why, (Suggestion(most.advice),), largest=most.what)
 
 
 def _precision(s: Summary, found: TimeLost) -> Reason:
@@ -198,7 +198,7 @@ def _precision(s: Summary, found: TimeLost) -> Reason:
         )
     ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
     text = "mixed precision (bf16)" if half == "bf16" else "mixed precision: fp16, with loss scaling"
-    return Reason(why, (Change(text, {"mixed_precision": True} if ours else None),), now)
+    return Reason(why, (Suggestion(text, {"mixed_precision": True} if ours else None),), now)
 
 
 def _precisions(s: Summary) -> str:
@@ -215,7 +215,7 @@ def _late_rank(s: Summary, found: TimeLost) -> Reason:
         return Reason("")
     why = f"Its step takes {score:.2f} × the median rank's, and the others wait for it."
     what = f"find the additional work of rank {rank} in the timeline, and test its node ({PROGRAM} -e 0)"
-    return Reason(why, (Change(what),), f" {rank}")
+    return Reason(why, (Suggestion(what),), f" {rank}")
 
 
 def _slow_stage(p: Pipeline) -> PipelineStage | None:
@@ -251,13 +251,13 @@ def _bubble(s: Summary, found: TimeLost) -> Reason:
         return Reason("")
     slow, why = _slow_stage(p), _of_the_schedule(p)
     text = "more micro-batches: twice the global batch at the same micro-batch"
-    change = Change(text, more_micro_batches(s))
+    change = Suggestion(text, more_micro_batches(s))
     if slow is not None:
         busy = slow.schedule_busy_ns / max(slow.schedule_ns, 1)
         why += f"; the rest is waiting for stage {slow.stage}, which works {percent(busy)} of that time"
         if _by_inequality(p, slow) >= (p.expected_bubble_fraction or 0.0):
             text = f"give stage {slow.stage} fewer layers: the embedding and the loss take time as well"
-            change = Change(text)
+            change = Suggestion(text)
     share = bubble_communication(s)
     if share < _WORTH_SAYING:
         return Reason(f"{why}.", (change,))

@@ -13,7 +13,7 @@ from harness.analysis.summary import BeforeSteps, Problem, Summary
 from harness.analysis.summary.problem_texts import FIRST_USE, NO_KERNEL
 from harness.common.format import amount, duration, percent
 from harness.compare.summaries import kinds_without_causes
-from harness.experiment.base import Change
+from harness.experiment.base import Suggestion
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.host_causes import short_name
 from harness.replay.attribute.suspect import Cause
@@ -196,9 +196,9 @@ def _names(s: Summary) -> Iterator[str]:
         yield from filter(None, (row.what, row.where and row.where.file))
 
 
-def without_pytorch(cause: str, changes: Sequence[Change]) -> tuple[Change, ...]:
+def without_pytorch(cause: str, changes: Sequence[Suggestion]) -> tuple[Suggestion, ...]:
     """The changes, with advice for any program instead of that for PyTorch."""
     entry = CAUSES.get(cause)
     if entry is None or not entry.any_program:
         return tuple(changes)
-    return tuple(Change(entry.any_program) if change.text == entry.advice else change for change in changes)
+    return tuple(Suggestion(entry.any_program) if change.text == entry.advice else change for change in changes)

@@ -43,7 +43,7 @@ class TimelineRow:
 
 
 @dataclass(frozen=True)
-class Task:
+class ParaverTask:
     """One process. Index arrays point into its trace's columns; row arrays, of the same length, into `rows`.
 
     `launched` are the events that a call or another operator launched, so without the pieces of operators.
@@ -78,7 +78,7 @@ class Task:
 class ObjectModel:
     """All tasks on one clock from 0 to `end_ns`; `epoch_ns` is the unix time of 0, if known."""
 
-    tasks: list[Task]
+    tasks: list[ParaverTask]
     nodes: list[str]
     end_ns: int
     epoch_ns: int | None
@@ -166,7 +166,7 @@ def _order(trace: Trace, process: int, index: int) -> tuple[int, int, int, int]:
     return (unknown if rank is None else rank, index, int(devices.min(initial=unknown)), process)
 
 
-def _task(trace: Trace, process: int, offset_ns: int) -> Task:
+def _task(trace: Trace, process: int, offset_ns: int) -> ParaverTask:
     events, calls, ranges = trace.events, trace.calls, trace.ranges
     mine = np.flatnonzero(events.process == process)
     called = np.flatnonzero(calls.process == process)
@@ -187,7 +187,7 @@ def _task(trace: Trace, process: int, offset_ns: int) -> Task:
     devices = sorted({r.a for r in rows if r.kind is RowKind.STREAM})
     metrics = [m.device for m in trace.metrics if m.device in devices]
     rows += [TimelineRow(RowKind.METRICS, device, 0, 0) for device in sorted(set(metrics))]
-    return Task(
+    return ParaverTask(
         trace, process_rank(trace, process), _host(trace), offset_ns, rows, devices,
         mine, row[0], event_class, called, row[1], ranged, row[2], launched, row[3],
     )  # fmt: skip
@@ -223,14 +223,14 @@ def _range_keys(trace: Trace, ranged: I64) -> I64:
     return keys
 
 
-def _first_ns(task: Task) -> int:
+def _first_ns(task: ParaverTask) -> int:
     events, ranges, calls = task.trace.events, task.trace.ranges, task.trace.calls
     starts = (events.start_ns[task.events], ranges.start_ns[task.ranges], calls.start_ns[task.calls])
     launches = events.launch_ns[task.launched]
     return min(int(column.min()) for column in (*starts, launches) if len(column)) + task.offset_ns
 
 
-def _last_ns(task: Task) -> int:
+def _last_ns(task: ParaverTask) -> int:
     events, ranges, calls = task.trace.events, task.trace.ranges, task.trace.calls
     ends = (events.end_ns[task.events], ranges.end_ns[task.ranges], calls.end_ns[task.calls])
     return max(int(column.max()) for column in ends if len(column)) + task.offset_ns

@@ -19,8 +19,8 @@ from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WO
 from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
 from harness.common.printable import printable
-from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
-from harness.monitor.samples import Recording
+from harness.export.objects import ObjectModel, ParaverTask, RowKind, TimelineRow, build_object_model
+from harness.monitor.samples import NodeSamples
 from harness.traces.operators import operators
 from harness.traces.trace import I32, I64, U8, Activity, Calls, Events, Ranges, Trace
 
@@ -42,7 +42,7 @@ class PerfettoFile:
 
 
 def write_perfetto(
-    traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, recordings: Sequence[Recording] = ()
+    traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, recordings: Sequence[NodeSamples] = ()
 ) -> PerfettoFile:
     """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank; `recordings`: the monitor's, per node. Raises
     WorkError: there is nothing to write, or the folder cannot be written."""
@@ -70,7 +70,7 @@ def _compressed(path: Path) -> BinaryIO:
     return cast(BinaryIO, igzip.IGzipFile(path, "wb", compresslevel=1))  # type: ignore[no-untyped-call]
 
 
-def _pieces(model: ObjectModel, recordings: Sequence[Recording]) -> Iterator[list[str]]:
+def _pieces(model: ObjectModel, recordings: Sequence[NodeSamples]) -> Iterator[list[str]]:
     """JSON objects as text, in small lists."""
     flow = 0
     for index, task in enumerate(model.tasks):
@@ -86,7 +86,7 @@ def _pieces(model: ObjectModel, recordings: Sequence[Recording]) -> Iterator[lis
             yield from _monitor(recording, _MONITOR_PID + index, model)
 
 
-def _named(task: Task, pid: int) -> list[str]:
+def _named(task: ParaverTask, pid: int) -> list[str]:
     """Names and order of a task's process and tracks."""
     devices = ", ".join(f"GPU {device}" for device in task.devices) or "CPU"
     labels: list[tuple[str, int, dict[str, Any]]] = [
@@ -144,7 +144,7 @@ def _joined(parts: Sequence[_Slices]) -> _Slices:
     return _Slices(*(np.concatenate([getattr(p, each.name) for p in parts]) for each in fields(_Slices)))
 
 
-def _slices(task: Task) -> list[_Slices]:
+def _slices(task: ParaverTask) -> list[_Slices]:
     """The slices of devices, then those of host threads: the two never share a row."""
     on_host = np.isin(task.trace.events.activity[task.events], (Activity.CPU_OP, Activity.CPU_COLLECTIVE))
     calls, ranges = task.trace.calls, task.trace.ranges
@@ -156,7 +156,7 @@ def _slices(task: Task) -> list[_Slices]:
     return [_of_events(task, np.flatnonzero(~on_host)), _joined(of_host)]
 
 
-def _of_events(task: Task, which: I64) -> _Slices:
+def _of_events(task: ParaverTask, which: I64) -> _Slices:
     """The slices of the task's events at the positions `which`."""
     events, index = task.trace.events, task.events[which]
     return _Slices(
@@ -165,7 +165,7 @@ def _of_events(task: Task, which: I64) -> _Slices:
     )  # fmt: skip
 
 
-def _host_events(task: Task, which: I64) -> _Slices:
+def _host_events(task: ParaverTask, which: I64) -> _Slices:
     """Each operator as one slice that includes the operators it called; collectives unchanged."""
     index = task.events[which]
     whole = operators(task.trace.events, index)
@@ -182,7 +182,7 @@ def _of_spans(of: Calls | Ranges, category: int, chosen: I64, row: I64) -> _Slic
     )  # fmt: skip
 
 
-def _drawn(task: Task, pid: int, slices: _Slices) -> Iterator[list[str]]:
+def _drawn(task: ParaverTask, pid: int, slices: _Slices) -> Iterator[list[str]]:
     names = [json.dumps(name) for name in task.trace.names]
     collectives = _collective_arguments(task.trace)
     for low in range(0, len(slices), CHUNK):
@@ -246,7 +246,7 @@ def _collective_arguments(trace: Trace) -> dict[int, str]:
     return found
 
 
-def _flows(task: Task, pid: int, first_id: int) -> Iterator[list[str]]:
+def _flows(task: ParaverTask, pid: int, first_id: int) -> Iterator[list[str]]:
     """An arrow per launch: `s` inside the call, `f` bound to the slice that starts there."""
     events = task.trace.events
     target = task.event_row[np.searchsorted(task.events, task.launched)]
@@ -267,7 +267,7 @@ def _flows(task: Task, pid: int, first_id: int) -> Iterator[list[str]]:
         ]
 
 
-def _metrics(task: Task, pid: int) -> Iterator[list[str]]:
+def _metrics(task: ParaverTask, pid: int) -> Iterator[list[str]]:
     shown = {row.a for row in task.rows if row.kind is RowKind.METRICS}
     for metric in task.trace.metrics:
         if metric.device in shown:
@@ -275,7 +275,7 @@ def _metrics(task: Task, pid: int) -> Iterator[list[str]]:
             yield from _counter(pid, name, metric.time_ns + task.offset_ns, metric.value.tolist())
 
 
-def _monitor(recording: Recording, pid: int, model: ObjectModel) -> Iterator[list[str]]:
+def _monitor(recording: NodeSamples, pid: int, model: ObjectModel) -> Iterator[list[str]]:
     """The monitor's samples of one node while the traces ran: one counter per device and column."""
     yield [
         _meta(pid, 0, "process_name", {"name": printable(f"monitor · {recording.host}")}),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
-from harness.export.objects import RowKind, Task
+from harness.export.objects import ParaverTask, RowKind
 from harness.export.prv_labels import LAUNCH_TAG, MEMORY_TAG, EventType, Labels, ThreadState, memory_names, range_type
 from harness.traces.trace import I32, I64, U8, Trace
 
@@ -20,7 +20,7 @@ _FOUR_DIGITS = np.array([list(b"%04d" % n) for n in range(10_000)], np.uint8)
 
 
 @dataclass(frozen=True)
-class Block:
+class RecordBlock:
     """n lines. `fields`: literal bytes, or a column of n integers ≥ 0. Sorted by (time, phase), then as given."""
 
     time_ns: I64
@@ -31,7 +31,7 @@ class Block:
         return len(self.time_ns)
 
 
-def lines(blocks: Sequence[Block], chunk_lines: int = CHUNK_LINES) -> Iterator[bytes]:
+def lines(blocks: Sequence[RecordBlock], chunk_lines: int = CHUNK_LINES) -> Iterator[bytes]:
     """The lines of all blocks in order, in pieces of at most `chunk_lines`. Times must be below 2^60."""
     blocks = [block for block in blocks if len(block)]
     if not blocks:
@@ -45,7 +45,7 @@ def lines(blocks: Sequence[Block], chunk_lines: int = CHUNK_LINES) -> Iterator[b
         yield _text(blocks, part, owner[part], first)
 
 
-def _text(blocks: Sequence[Block], part: I64, owner: I64, first: I64) -> bytes:
+def _text(blocks: Sequence[RecordBlock], part: I64, owner: I64, first: I64) -> bytes:
     pieces = []
     for index in np.unique(owner).tolist():
         where = np.flatnonzero(owner == index)
@@ -95,9 +95,11 @@ _STATES = {
 }
 
 
-def blocks_of(task: Task, number: int, cpu_of_row: Sequence[int], labels: Labels, end_ns: int) -> list[Block]:
+def blocks_of(
+    task: ParaverTask, number: int, cpu_of_row: Sequence[int], labels: Labels, end_ns: int
+) -> list[RecordBlock]:
     """All records of task `number` (from 1) of a trace that ends at `end_ns`."""
-    place = _Place(number, np.asarray(cpu_of_row, np.int64), task.offset_ns, end_ns)
+    place = _TaskPlace(number, np.asarray(cpu_of_row, np.int64), task.offset_ns, end_ns)
     return [
         *_states(task, place),
         *_kernels(task, place, labels),
@@ -111,7 +113,7 @@ def blocks_of(task: Task, number: int, cpu_of_row: Sequence[int], labels: Labels
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TaskPlace:
     """Where a task's records stand: its number, each row's device, its clock's offset, the trace's end."""
 
     task: int
@@ -122,7 +124,7 @@ class _Place:
     def head(self, record: bytes, row: I64) -> list[bytes | I64]:
         return [record + b":", self.cpu[row], f":1:{self.task}:".encode(), row + 1, b":"]
 
-    def bursts(self, row: I64, start_ns: I64, end_ns: I64, pairs: Sequence[tuple[int, I64]]) -> list[Block]:
+    def bursts(self, row: I64, start_ns: I64, end_ns: I64, pairs: Sequence[tuple[int, I64]]) -> list[RecordBlock]:
         """An event record with `pairs` of (type, value) at the start, and one with zeros at the end."""
         start, end = start_ns + self.offset_ns, end_ns + self.offset_ns
         point = (start == end).astype(np.int64)
@@ -134,12 +136,12 @@ class _Place:
             zeros += [kind, b"0"]
         head = self.head(b"2", row)
         return [
-            Block(start, np.where(point, POINT_BEGIN, BEGIN), [*head, start, *values, b"\n"]),
-            Block(end, np.where(point, POINT_END, END), [*head, end, *zeros, b"\n"]),
+            RecordBlock(start, np.where(point, POINT_BEGIN, BEGIN), [*head, start, *values, b"\n"]),
+            RecordBlock(end, np.where(point, POINT_END, END), [*head, end, *zeros, b"\n"]),
         ]
 
 
-def _states(task: Task, place: _Place) -> list[Block]:
+def _states(task: ParaverTask, place: _TaskPlace) -> list[RecordBlock]:
     """One state record per event, cut while another event of the row still runs: states must not overlap."""
     events = task.trace.events
     blocks = []
@@ -154,17 +156,17 @@ def _states(task: Task, place: _Place) -> list[Block]:
         begin, stop = start[keep] + place.offset_ns, end[keep] + place.offset_ns
         fields = [*place.head(b"1", np.full(len(keep), row)), begin, b":", stop, b":"]
         fields += [state[task.event_class[here[keep]]], b"\n"]
-        blocks.append(Block(begin, np.full(len(keep), BEGIN), fields))
+        blocks.append(RecordBlock(begin, np.full(len(keep), BEGIN), fields))
     return blocks
 
 
-def _kernels(task: Task, place: _Place, labels: Labels) -> list[Block]:
+def _kernels(task: ParaverTask, place: _TaskPlace, labels: Labels) -> list[RecordBlock]:
     chosen = np.isin(task.event_class, (COMPUTE, NOT_WORK))
     pairs = [_named(task, chosen, EventType.KERNEL, labels), _correlation(task, chosen)]
     return _event_bursts(task, place, chosen, pairs)
 
 
-def _communication(task: Task, place: _Place, labels: Labels) -> list[Block]:
+def _communication(task: ParaverTask, place: _TaskPlace, labels: Labels) -> list[RecordBlock]:
     """Collectives with recorded arguments have kind, size and group; the others only their name."""
     trace, recorded = task.trace, task.trace.collectives
     row_of = np.full(len(trace.events), -1, np.int64)
@@ -187,7 +189,7 @@ def _communication(task: Task, place: _Place, labels: Labels) -> list[Block]:
     return blocks
 
 
-def _memory(task: Task, place: _Place, labels: Labels) -> list[Block]:
+def _memory(task: ParaverTask, place: _TaskPlace, labels: Labels) -> list[RecordBlock]:
     chosen = task.event_class == MEMORY
     numbers = labels.by_type[EventType.MEMORY]
     value = np.array([numbers[name] for name in memory_names(task)], np.int64)
@@ -197,13 +199,13 @@ def _memory(task: Task, place: _Place, labels: Labels) -> list[Block]:
 
 
 def _event_bursts(
-    task: Task, place: _Place, chosen: NDArray[np.bool_], pairs: Sequence[tuple[int, I64]]
-) -> list[Block]:
+    task: ParaverTask, place: _TaskPlace, chosen: NDArray[np.bool_], pairs: Sequence[tuple[int, I64]]
+) -> list[RecordBlock]:
     events, index = task.trace.events, task.events[chosen]
     return place.bursts(task.event_row[chosen], events.start_ns[index], events.end_ns[index], pairs)
 
 
-def _calls(task: Task, place: _Place, labels: Labels) -> list[Block]:
+def _calls(task: ParaverTask, place: _TaskPlace, labels: Labels) -> list[RecordBlock]:
     calls = task.trace.calls
     pairs = [
         _translated(task.trace, calls.name[task.calls], EventType.API, labels),
@@ -212,7 +214,7 @@ def _calls(task: Task, place: _Place, labels: Labels) -> list[Block]:
     return place.bursts(task.call_row, calls.start_ns[task.calls], calls.end_ns[task.calls], pairs)
 
 
-def _ranges(task: Task, place: _Place, labels: Labels) -> list[Block]:
+def _ranges(task: ParaverTask, place: _TaskPlace, labels: Labels) -> list[RecordBlock]:
     ranges, blocks = task.trace.ranges, []
     of_range = range_type(task, labels)
     for number in np.unique(of_range).tolist():
@@ -223,7 +225,7 @@ def _ranges(task: Task, place: _Place, labels: Labels) -> list[Block]:
     return blocks
 
 
-def _launches(task: Task, place: _Place) -> list[Block]:
+def _launches(task: ParaverTask, place: _TaskPlace) -> list[RecordBlock]:
     """A line from each API call to the start of the event that it launched; its size is the bytes of a copy."""
     events = task.trace.events
     position = np.searchsorted(task.events, task.launched)
@@ -238,10 +240,10 @@ def _launches(task: Task, place: _Place) -> list[Block]:
         place.cpu[target], f":1:{place.task}:".encode(), target + 1, b":", received, b":", received, b":",
         size, b":", tag, b"\n",
     ]  # fmt: skip
-    return [Block(sent, np.full(len(sent), LINE), fields)]
+    return [RecordBlock(sent, np.full(len(sent), LINE), fields)]
 
 
-def _metrics(task: Task, place: _Place, labels: Labels) -> list[Block]:
+def _metrics(task: ParaverTask, place: _TaskPlace, labels: Labels) -> list[RecordBlock]:
     rows = {row.a: index for index, row in enumerate(task.rows) if row.kind is RowKind.METRICS}
     blocks = []
     for metric in task.trace.metrics:
@@ -252,11 +254,11 @@ def _metrics(task: Task, place: _Place, labels: Labels) -> list[Block]:
             value = np.maximum(np.rint(metric.value[keep]), 0).astype(np.int64)
             kind = f":{labels.metrics[metric.name]}:".encode()
             fields = [*place.head(b"2", row), at[keep], kind, value, b"\n"]
-            blocks.append(Block(at[keep], np.full(len(row), BEGIN), fields))
+            blocks.append(RecordBlock(at[keep], np.full(len(row), BEGIN), fields))
     return blocks
 
 
-def _named(task: Task, chosen: NDArray[np.bool_], number: int, labels: Labels) -> tuple[int, I64]:
+def _named(task: ParaverTask, chosen: NDArray[np.bool_], number: int, labels: Labels) -> tuple[int, I64]:
     return _translated(task.trace, task.trace.events.name[task.events[chosen]], number, labels)
 
 
@@ -268,5 +270,5 @@ def _translated(trace: Trace, name: I32, number: int, labels: Labels) -> tuple[i
     return int(number), np.array(numbers, np.int64)[inverse]
 
 
-def _correlation(task: Task, chosen: NDArray[np.bool_]) -> tuple[int, I64]:
+def _correlation(task: ParaverTask, chosen: NDArray[np.bool_]) -> tuple[int, I64]:
     return EventType.CORRELATION, np.maximum(task.trace.events.correlation[task.events[chosen]], 0)

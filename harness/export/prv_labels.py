@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
-from harness.export.objects import Task
+from harness.export.objects import ParaverTask
 from harness.traces.trace import I32, I64, Activity, CopyKind, RangeKind, Trace
 
 
@@ -132,7 +132,7 @@ class Labels:
     metrics: dict[str, int]  # counter -> event type
 
     @staticmethod
-    def of(tasks: Sequence[Task]) -> Labels:
+    def of(tasks: Sequence[ParaverTask]) -> Labels:
         """Number all names of the tasks, in alphabetical order."""
         shared: dict[int, list[set[str]]] = {
             EventType.API: [_names(task.trace, task.trace.calls.name[task.calls]) for task in tasks],
@@ -167,7 +167,7 @@ def event_types(labels: Labels) -> list[Values]:
     return types + [Values(number, name, {}) for name, number in labels.metrics.items()]
 
 
-def range_type(task: Task, labels: Labels) -> I64:
+def range_type(task: ParaverTask, labels: Labels) -> I64:
     """The event type of each of the task's ranges."""
     ranges = task.trace.ranges
     domain, inverse = np.unique(ranges.domain[task.ranges], return_inverse=True)
@@ -177,7 +177,7 @@ def range_type(task: Task, labels: Labels) -> I64:
     return np.where(ranges.kind[task.ranges] == RangeKind.START_END, EventType.START_END, nested)
 
 
-def memory_names(task: Task) -> list[str]:
+def memory_names(task: ParaverTask) -> list[str]:
     index = task.events[task.event_class == MEMORY]
     activity, kind = task.trace.events.activity[index], task.trace.events.copy_kind[index]
     return [
@@ -186,16 +186,16 @@ def memory_names(task: Task) -> list[str]:
     ]
 
 
-def _event_names(task: Task, classes: tuple[int, ...]) -> set[str]:
+def _event_names(task: ParaverTask, classes: tuple[int, ...]) -> set[str]:
     return _names(task.trace, task.trace.events.name[task.events[np.isin(task.event_class, classes)]])
 
 
-def _range_names(task: Task, number: int, labels_of: dict[str, int]) -> set[str]:
+def _range_names(task: ParaverTask, number: int, labels_of: dict[str, int]) -> set[str]:
     of_range = range_type(task, Labels({}, labels_of, {}))
     return _names(task.trace, task.trace.ranges.name[task.ranges[of_range == number]])
 
 
-def _domains(task: Task) -> set[str]:
+def _domains(task: ParaverTask) -> set[str]:
     ranges = task.trace.ranges
     nested = task.ranges[ranges.kind[task.ranges] != RangeKind.START_END]
     return {_domain(task.trace, d) for d in np.unique(ranges.domain[nested]).tolist()}

@@ -33,7 +33,7 @@ from harness.common.heartbeats import (
     node_file,
 )
 from harness.common.paths import INSTALLED_EXERCISES
-from harness.heartbeats.ranks import Rank
+from harness.heartbeats.ranks import ObservedRank
 from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
 from harness.monitor.source import MonitorError
 
@@ -66,7 +66,7 @@ MOST_CRASH_BYTES = 1 << 16
 _INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f"{os.sep}lib64{os.sep}python3")
 
 
-def gather(ranks: list[Rank], memory: Path, now_ns: int) -> list[Evidence]:
+def gather(ranks: list[ObservedRank], memory: Path, now_ns: int) -> list[Evidence]:
     """Ask the ranks for their stacks, and look at their processes."""
     asked = str(time.time_ns())
     replace_whole(memory / "ask", lambda temporary: temporary.write_text(asked, encoding="ascii"))
@@ -109,7 +109,7 @@ def _answer(memory: Path, rank: int, asked: str) -> dict[str, Any] | None:
     return None
 
 
-def _evidence(rank: Rank, answer: dict[str, Any] | None, now_ns: int) -> Evidence:
+def _evidence(rank: ObservedRank, answer: dict[str, Any] | None, now_ns: int) -> Evidence:
     threads, by = (answer["threads"], "the rank") if answer else _from_outside(rank.pid)
     answer = answer or {}
     main = rank.facts.get("tid")
@@ -230,7 +230,7 @@ class Collector:
 
     def __init__(self, run: Path, memory: Path, node: str, number: int) -> None:
         self._run, self._memory, self._node, self._number = run, memory, node, number
-        self._ranks: dict[str, Rank] = {}
+        self._ranks: dict[str, ObservedRank] = {}
         self._ended: set[tuple[str, int]] = set()
         self._pidfds: dict[int, str] = {}
         self._places: dict[tuple[Any, ...], tuple[int, int]] = {}  # its id, and where it was last written
@@ -299,7 +299,7 @@ class Collector:
                 continue
             if path.name not in self._ranks:
                 with suppress(OSError, ValueError, KeyError, IndexError):
-                    self._begin(path, Rank(path, now_ns))
+                    self._begin(path, ObservedRank(path, now_ns))
         for name, rank in list(self._ranks.items()):
             if not rank.path.exists() and processes.lives(rank.pid):
                 self._forget(name)  # it has another number now
@@ -313,7 +313,7 @@ class Collector:
                 self._write("loss", rank=rank.rank, unix_ns=time.time_ns(), **bad)
         self._end_of_some()
 
-    def _begin(self, path: Path, rank: Rank) -> None:
+    def _begin(self, path: Path, rank: ObservedRank) -> None:
         if (path.name, rank.pid) in self._ended:
             return
         self._ranks[path.name] = rank
@@ -322,7 +322,7 @@ class Collector:
             with suppress(OSError):  # it has ended just now
                 self._pidfds[os.pidfd_open(rank.pid)] = path.name
 
-    def _tell(self, rank: Rank) -> None:
+    def _tell(self, rank: ObservedRank) -> None:
         facts, rank.told_steps = rank.facts, rank.facts.get("planned")
         known = {key: facts.get(key) for key in ("rank", "world", "local", "pid", "unix_ns")}
         self._write("rank", **known, steps=rank.told_steps)
@@ -333,7 +333,7 @@ class Collector:
                 rank.look(time.monotonic_ns())  # what it wrote last
                 self._gone(name, rank)
 
-    def _gone(self, name: str, rank: Rank) -> None:
+    def _gone(self, name: str, rank: ObservedRank) -> None:
         before, after = rank.killed, processes.counted(rank.killed_file)
         oom = "cgroup" if after.cgroup > before.cgroup else "machine" if after.machine > before.machine else None
         place = rank.facts.get("place")

@@ -14,7 +14,7 @@ from harness.common.format import amount, cut
 from harness.common.heartbeats import CALLS
 from harness.common.memory_snapshot import memory_file
 from harness.common.text import where
-from harness.heartbeats.lines import Error, GoneLine, Place, decoded, node_files
+from harness.heartbeats.lines import Error, GoneLine, ProgramLine, decoded, node_files
 from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
 
 _MOST_HELD = 3  # uses of memory
@@ -51,7 +51,7 @@ class Death(NamedTuple):
     step: int | None
     error: str = ""
     oom: str | None = None
-    place: Place | None = None
+    place: ProgramLine | None = None
     seen: bool = False
     victim: bool = False
     exit_code: int | None = None

@@ -20,7 +20,7 @@ from harness.common.heartbeats import Evidence, live_folder
 from harness.common.mystery import hidden_folder
 from harness.common.paths import INSTALLED_EXERCISES, PROGRAM
 from harness.common.text import span
-from harness.heartbeats.lines import Place, Time
+from harness.heartbeats.lines import ProgramLine, Time
 from harness.monitor.samples import replace_whole
 
 
@@ -38,7 +38,7 @@ class Hang(NamedTuple):
     waiting: tuple[int, ...]
     step: int
     since_ns: Time
-    place: Place | None
+    place: ProgramLine | None
     sentence: str
     advice: str
     lines: tuple[str, ...]
@@ -129,7 +129,7 @@ class Wait(NamedTuple):
     members: tuple[int, ...]
     seq: int
     sizes: str
-    line: Place | None
+    line: ProgramLine | None
     p2p: bool = False
     peer: int | None = None
 
@@ -161,7 +161,7 @@ def _blocked_in_collective(innermost: Sequence[Any], rank: Evidence) -> bool:
 
 def _recorded(rank: Evidence, frames: Sequence[Sequence[Any]]) -> Wait:
     first = min(rank.collectives, key=itemgetter("unix_ns"))
-    line = Place(*first["line"]) if first["line"] else users_place(frames)
+    line = ProgramLine(*first["line"]) if first["line"] else users_place(frames)
     members, sizes = tuple(first["ranks"]), _sizes(first["sizes"])
     return Wait(first["op"], first["group"], members, first["seq"], sizes, line, p2p=first["p2p"])
 
@@ -172,9 +172,9 @@ def _of_call(call: dict[str, Any], rank: Evidence, frames: Sequence[Sequence[Any
     return Wait(call["op"], name, members, group["last"], sizes, line, p2p=call["p2p"], peer=call["peer"])
 
 
-def users_place(frames: Sequence[Sequence[Any]]) -> Place | None:
+def users_place(frames: Sequence[Sequence[Any]]) -> ProgramLine | None:
     """The innermost of these frames that is the user's."""
-    return next((Place(*frame[:3]) for frame in frames if frame[3]), None)
+    return next((ProgramLine(*frame[:3]) for frame in frames if frame[3]), None)
 
 
 def _sizes(sizes: list[list[int]]) -> str:

@@ -19,7 +19,7 @@ Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
-class Place(NamedTuple):
+class ProgramLine(NamedTuple):
     """A line of the user's program, in which a rank is."""
 
     file: str
@@ -32,29 +32,29 @@ class Place(NamedTuple):
         return f"{PurePath(self.file).name}:{self.line} {self.function}"
 
 
-class _Line(msgspec.Struct, kw_only=True, tag_field="event"):
+class _MonitorLine(msgspec.Struct, kw_only=True, tag_field="event"):
     unix_ns: Time = 0
 
 
-class NodeLine(_Line, tag="node"):
+class NodeLine(_MonitorLine, tag="node"):
     host: str = ""
 
 
-class RankLine(_Line, tag="rank"):
+class RankHeader(_MonitorLine, tag="rank"):
     rank: int
     world: int | None = None
     pid: int | None = None
     steps: Step | None = None
 
 
-class PlaceLine(_Line, tag="place"):
+class PlaceLine(_MonitorLine, tag="place"):
     id: int
     file: str
     line: Number
     function: str
 
 
-class BeatLine(_Line, tag="beat"):
+class BeatLine(_MonitorLine, tag="beat"):
     ranks: list[Beat]
     samples: float | None = None
     tokens: float | None = None
@@ -63,33 +63,33 @@ class BeatLine(_Line, tag="beat"):
 class Error(msgspec.Struct):
     type: str = ""
     message: str = ""
-    place: Place | None = None
+    place: ProgramLine | None = None
     unix_ns: Time = 0
     call: str = ""
 
 
-class GoneLine(_Line, tag="gone"):
+class GoneLine(_MonitorLine, tag="gone"):
     rank: int
     pid: int = 0
     step: Step | None = None
-    place: Place | None = None
+    place: ProgramLine | None = None
     ended: bool = False
     oom: str | None = None
     error: Error | None = None
 
 
-class LossLine(_Line, tag="loss"):
+class LossLine(_MonitorLine, tag="loss"):
     rank: int
     step: Step
     loss: str
     weights: bool | None = None
 
 
-class EndLine(_Line, tag="end"):
+class MonitorEnd(_MonitorLine, tag="end"):
     """The node's monitor has ended."""
 
 
-Line = NodeLine | RankLine | PlaceLine | BeatLine | GoneLine | LossLine | EndLine
+Line = NodeLine | RankHeader | PlaceLine | BeatLine | GoneLine | LossLine | MonitorEnd
 _decoder = msgspec.json.Decoder(Line)
 _DAMAGED = (msgspec.MsgspecError, ValueError, RecursionError)
 

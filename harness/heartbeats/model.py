@@ -27,7 +27,7 @@ from harness.common.heartbeats import (
     Beat,
     encode,
 )
-from harness.heartbeats.lines import LossLine, Place
+from harness.heartbeats.lines import LossLine, ProgramLine
 from harness.heartbeats.silent_nodes import SILENT_S
 
 UNKNOWN = encode([0])  # of a time
@@ -97,7 +97,7 @@ class Gone(NamedTuple):
     step: int | None
 
 
-class Processed(NamedTuple):
+class ProcessedBatch(NamedTuple):
     """What a node's ranks have processed since the line before; None: not known."""
 
     unix_ns: int
@@ -106,7 +106,7 @@ class Processed(NamedTuple):
 
 
 @dataclass
-class Node:
+class NodeMonitor:
     """A node's monitor. name: as its file has it. seen_ns: when the reader last found something new, by its clock;
     last_ns: the same by the node's."""
 
@@ -115,7 +115,7 @@ class Node:
     last_ns: int = 0
     seen_ns: int = 0
     ended: bool = False
-    processed: deque[Processed] = field(default_factory=lambda: deque(maxlen=LINES))
+    processed: deque[ProcessedBatch] = field(default_factory=lambda: deque(maxlen=LINES))
 
     def age_s(self, now_ns: int) -> float:
         """Seconds since its last line. Clocks of two machines differ: a line that just came is new."""
@@ -135,7 +135,7 @@ class Node:
 
 
 @dataclass
-class Rank:
+class RankHistory:
     """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. phases: of its last beats,
     the newest last, as letters of PHASES. recent_us, recent_own_us, recent_data_us: medians of its last RECENT steps,
     in microseconds: in all, without waiting for other ranks, waiting for the next batch; None: not known. If the steps
@@ -149,7 +149,7 @@ class Rank:
     steps: int | None = None
     beat: Beat | None = None
     beat_ns: int = 0
-    place: Place | None = None
+    place: ProgramLine | None = None
     gone: Gone | None = None
     phases: str = ""
     history: History = field(default_factory=History)
@@ -222,7 +222,7 @@ class Rank:
         return age_s if age_s > least_s else 0.0
 
 
-class Progress(NamedTuple):
+class RunProgress(NamedTuple):
     """How far a run is, and how fast. step: how many are done, by the rank that is behind. None: not known; remaining_s
     also where no rank makes progress."""
 
@@ -246,8 +246,8 @@ class Live:
 
     path: Path
     job_id: str = "last"
-    nodes: dict[str, Node] = field(default_factory=dict)
-    ranks: dict[int, Rank] = field(default_factory=dict)
+    nodes: dict[str, NodeMonitor] = field(default_factory=dict)
+    ranks: dict[int, RankHistory] = field(default_factory=dict)
     losses: dict[int, LossLine] = field(default_factory=dict)
     now_ns: int = 0
     began_ns: int | None = None
@@ -261,24 +261,24 @@ class Live:
         return bool(self.nodes)
 
     @property
-    def training(self) -> list[Rank]:
+    def training(self) -> list[RankHistory]:
         """The ranks whose process is there, as far as is known, by number."""
         return [self.ranks[number] for number in sorted(self.ranks) if self.ranks[number].gone is None]
 
-    def slowest_first(self) -> list[Rank]:
+    def slowest_first(self) -> list[RankHistory]:
         """The ranks, by the time of their last steps without waiting for others, then by the steps' time."""
         return sorted(
             self.ranks.values(), key=lambda rank: (-(rank.recent_own_us or 0), -(rank.recent_us or 0), rank.rank)
         )
 
-    def silent_nodes(self) -> list[Node]:
+    def silent_nodes(self) -> list[NodeMonitor]:
         """The nodes that do not report any more, and have not said that they ended."""
         return [node for node in self.nodes.values() if self.is_silent(node)]
 
-    def is_silent(self, node: Node) -> bool:
+    def is_silent(self, node: NodeMonitor) -> bool:
         return not node.ended and node.age_s(self.now_ns) > SILENT_S
 
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """How far it is, and how fast."""
         ranks = self.training or list(self.ranks.values())
         step = min((rank.step for rank in ranks if rank.step is not None), default=None)
@@ -288,7 +288,7 @@ class Live:
         least_s = max(RATE_S, 10 * (step_ns or 0) / NS)
         moves = any(not rank.is_idle() for rank in self.training)
         known = step is not None and steps is not None and step_ns is not None and moves
-        return Progress(
+        return RunProgress(
             step=step,
             steps=steps,
             step_ns=step_ns,
@@ -307,7 +307,7 @@ Matrix = npt.NDArray[np.float64]
 PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 
 
-class Aligned(NamedTuple):
+class AlignedSteps(NamedTuple):
     """ranks: their numbers, one for each row. first: the number of the first column's step. us, own_us: microseconds of
     a step, in all and without waiting for other ranks; NaN: not known."""
 
@@ -317,7 +317,7 @@ class Aligned(NamedTuple):
     own_us: Matrix
 
 
-def aligned(ranks: Sequence[Rank], most: int = PACE_STEPS) -> Aligned | None:
+def aligned(ranks: Sequence[RankHistory], most: int = PACE_STEPS) -> AlignedSteps | None:
     """The last `most` steps of these ranks; None: no step is known. A mean of several steps stands for each of them."""
     known = [rank for rank in ranks if len(rank.history)]
     if not known:
@@ -329,7 +329,7 @@ def aligned(ranks: Sequence[Rank], most: int = PACE_STEPS) -> Aligned | None:
         entries, columns = _columns(rank.history, first, last)
         us[row, columns] = rank.history.us[entries]
         own_us[row, columns] = rank.history.own_us[entries]
-    return Aligned(tuple(rank.rank for rank in known), first, us, own_us)
+    return AlignedSteps(tuple(rank.rank for rank in known), first, us, own_us)
 
 
 def _columns(history: History, first: int, last: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:

@@ -21,8 +21,8 @@ from harness.common.mystery import hides
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.hang import Hang, write_hang
 from harness.heartbeats.lines import node_files
-from harness.heartbeats.silent_nodes import NodeFile, Silent
-from harness.heartbeats.stuck import Nodes, judge
+from harness.heartbeats.silent_nodes import NodeFile, SilentNode
+from harness.heartbeats.stuck import NodeEvidence, judge
 from harness.monitor.record import record
 from harness.monitor.source import exit_code_of
 
@@ -126,12 +126,12 @@ class Guard:
                 os.kill(int(status["pid"]), signal.SIGUSR2)
 
 
-def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> Nodes:
+def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> NodeEvidence:
     """All nodes of a run as their files have them. runs_since_ns: unix time since which this job was not suspended:
     what was written before says nothing of now. Raises OSError, ValueError, KeyError: one is damaged."""
     ranks: list[Evidence] = []
     gone: dict[int, bool] = {}
-    silent: list[Silent] = []
+    silent: list[SilentNode] = []
     world, alive = 0, False
     for path in node_files(run):
         node = NodeFile(path)
@@ -148,7 +148,7 @@ def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> Nodes:
             ranks += [_later(rank, shift) for rank in there]
         else:
             alive |= bool(node.there)
-    return Nodes(now_ns, world, ranks, gone, silent, alive)
+    return NodeEvidence(now_ns, world, ranks, gone, silent, alive)
 
 
 def _later(rank: Evidence, ns: int) -> Evidence:

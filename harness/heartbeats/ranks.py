@@ -21,7 +21,7 @@ STORED_STEPS = 201  # for the median
 _LETTERS = {phase: letter for letter, phase in PHASES.items()}
 
 
-class Rank:
+class ObservedRank:
     """One rank. Times are ns of the monitor's monotonic clock, in which a suspended job does not age."""
 
     def __init__(self, path: Path, now_ns: int) -> None:

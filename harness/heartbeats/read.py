@@ -18,18 +18,18 @@ from harness.common.heartbeats import DIGITS, PHASES, Beat
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.lines import (
     BeatLine,
-    EndLine,
     GoneLine,
     Line,
     LossLine,
+    MonitorEnd,
     NodeLine,
-    Place,
     PlaceLine,
-    RankLine,
+    ProgramLine,
+    RankHeader,
     decoded,
     node_files,
 )
-from harness.heartbeats.model import Gone, Live, Node, Processed, Rank
+from harness.heartbeats.model import Gone, Live, NodeMonitor, ProcessedBatch, RankHistory
 
 HEAD_BYTES, TAIL_BYTES = 16 << 10, 64 << 10  # of a file, at the first reading
 MOST_NEW_BYTES = 4 << 20  # of a file between two readings; of more, the tail
@@ -73,7 +73,7 @@ class _NodeFile:
     def __init__(self, path: Path, live: Live) -> None:
         self._path, self._name, self._live = path, path.stem, live
         self._position: int | None = None
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, ProgramLine] = {}
         self._mine: set[int] = set()
         self._new: dict[int, list[Beat]] = {}
 
@@ -114,25 +114,25 @@ class _NodeFile:
         found = False
         for line in decoded(text):
             found = True
-            if not (without_beats and isinstance(line, (BeatLine, GoneLine, EndLine))):
+            if not (without_beats and isinstance(line, (BeatLine, GoneLine, MonitorEnd))):
                 self._take_line(line)
         return found
 
     @property
-    def _node(self) -> Node:
-        return self._live.nodes.setdefault(self._name, Node(self._name))
+    def _node(self) -> NodeMonitor:
+        return self._live.nodes.setdefault(self._name, NodeMonitor(self._name))
 
-    def _rank(self, number: int) -> Rank | None:
+    def _rank(self, number: int) -> RankHistory | None:
         """This node's rank of a number; None: there is none, or it is not to be kept."""
         if number not in self._mine:
             if len(self._mine) >= MOST_RANKS or not 0 <= number < 1 << 20:
                 return None
             self._mine.add(number)
-            self._live.ranks.setdefault(number, Rank(number, self._name))
+            self._live.ranks.setdefault(number, RankHistory(number, self._name))
         return self._live.ranks[number]
 
     def _beat(self, line: BeatLine) -> None:
-        self._heard(line.unix_ns).processed.append(Processed(line.unix_ns, line.samples, line.tokens))
+        self._heard(line.unix_ns).processed.append(ProcessedBatch(line.unix_ns, line.samples, line.tokens))
         for beat in line.ranks:
             rank = self._rank(beat.rank) if _is_possible(beat) else None
             if rank is None or (rank.node != self._name and line.unix_ns < rank.beat_ns):
@@ -150,21 +150,21 @@ class _NodeFile:
                 self._node.host, self._node.ended = line.host[:_MOST_NAME], False
                 self._heard(line.unix_ns)
                 self._places.clear()  # another monitor has its own numbers
-            case RankLine():
+            case RankHeader():
                 self._begin(line)
             case PlaceLine() if len(self._places) < MOST_PLACES:
-                self._places[line.id] = Place(line.file[-_MOST_NAME:], line.line, line.function[:_MOST_NAME])
+                self._places[line.id] = ProgramLine(line.file[-_MOST_NAME:], line.line, line.function[:_MOST_NAME])
             case GoneLine() if rank := self._rank(line.rank):
                 step = rank.step if line.step is None else line.step
                 rank.gone = Gone(line.unix_ns, line.ended, line.oom, step)
                 self._heard(line.unix_ns)
             case LossLine() if self._rank(line.rank) is not None:
                 self._live.losses[line.rank] = line
-            case EndLine():
+            case MonitorEnd():
                 self._node.ended = True
                 self._heard(line.unix_ns)
 
-    def _begin(self, line: RankLine) -> None:
+    def _begin(self, line: RankHeader) -> None:
         """A process trains as this rank from now on, perhaps in place of another, or has learnt how long it will."""
         rank = self._rank(line.rank)
         if rank is None:
@@ -175,10 +175,10 @@ class _NodeFile:
         elif here or line.unix_ns >= rank.beat_ns:
             self._new.pop(line.rank, None)
             host = self._node.host
-            self._live.ranks[line.rank] = Rank(line.rank, self._name, host, line.pid, line.steps)
+            self._live.ranks[line.rank] = RankHistory(line.rank, self._name, host, line.pid, line.steps)
             self._heard(line.unix_ns)
 
-    def _heard(self, unix_ns: int) -> Node:
+    def _heard(self, unix_ns: int) -> NodeMonitor:
         node = self._node
         node.last_ns = max(node.last_ns, unix_ns)
         return node

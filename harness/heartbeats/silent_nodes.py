@@ -13,13 +13,13 @@ from typing import NamedTuple
 from harness.common.bounded_read import BoundedReadError
 from harness.common.heartbeats import PERIOD_S
 from harness.common.text import ranks_named
-from harness.heartbeats.lines import EndLine, GoneLine, Line, NodeLine, RankLine, both_ends, node_files
+from harness.heartbeats.lines import GoneLine, Line, MonitorEnd, NodeLine, RankHeader, both_ends, node_files
 
 SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
 _MOST_NAMES = 3
 
 
-class Silent(NamedTuple):
+class SilentNode(NamedTuple):
     """A node that does not report any more and did not say that it ended. ranks: those that trained there. since_ns:
     unix time of its last line."""
 
@@ -28,7 +28,7 @@ class Silent(NamedTuple):
     since_ns: int
 
 
-def who_is_silent(nodes: Sequence[Silent]) -> str:
+def who_is_silent(nodes: Sequence[SilentNode]) -> str:
     """
     >>> who_is_silent([Silent("gpu-07", (4, 5), 0)]).rpartition(" ")[0]
     'node gpu-07 with ranks 4 and 5 has not reported since'
@@ -68,13 +68,13 @@ class NodeFile:
         match line:
             case NodeLine():
                 self.host, self.ended = line.host or self.host, False
-            case RankLine():
+            case RankHeader():
                 self.world = max(self.world, line.world or 0)
                 self._ranks.add(line.rank)
                 self.gone.pop(line.rank, None)
             case GoneLine():
                 self.gone[line.rank] = line.ended
-            case EndLine():
+            case MonitorEnd():
                 self.ended = True
 
     @property
@@ -82,14 +82,14 @@ class NodeFile:
         """The ranks that have begun and not ended, as far as the node has said."""
         return tuple(sorted(self._ranks - set(self.gone)))
 
-    def silent(self, seconds: float, now_ns: int) -> Silent | None:
+    def silent(self, seconds: float, now_ns: int) -> SilentNode | None:
         """The node, if it has ranks and has written nothing for so long, and did not say that it ended."""
         if not self.at_ns or self.ended or not self.there or now_ns - self.at_ns <= seconds * 1e9:
             return None
-        return Silent(self.host, self.there, self.at_ns)
+        return SilentNode(self.host, self.there, self.at_ns)
 
 
-def silent_nodes(run: Path, seconds: float) -> list[Silent]:
+def silent_nodes(run: Path, seconds: float) -> list[SilentNode]:
     """The nodes of a run that have written nothing for so long and did not say that they ended. What cannot be read is
     left out."""
     found = []

@@ -14,8 +14,8 @@ from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
 from harness.common.paths import PROGRAM
 from harness.common.text import ranks_named, where
 from harness.heartbeats.hang import FOR_LOCK, LOADS, Hang, Wait, users_place, waits_for_ranks
-from harness.heartbeats.lines import Place
-from harness.heartbeats.silent_nodes import Silent, who_is_silent
+from harness.heartbeats.lines import ProgramLine
+from harness.heartbeats.silent_nodes import SilentNode, who_is_silent
 
 UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
 SLOW = 3  # times longer, where a rank may only be slow: it waits for its loader, compiles, saves
@@ -57,7 +57,7 @@ IN_COLLECTIVE = ("group", "other collective", "other size", "order", "no partner
 """The causes for which all ranks wait in collectives or for messages."""
 
 
-class Nodes(NamedTuple):
+class NodeEvidence(NamedTuple):
     """What is known of all nodes at one moment. world: the number of ranks, 0 where nobody says it.
 
     gone: ranks whose process has ended, and whether it said that its training was over. silent: nodes that do not
@@ -68,7 +68,7 @@ class Nodes(NamedTuple):
     world: int
     ranks: Sequence[Evidence]
     gone: dict[int, bool]
-    silent: Sequence[Silent]
+    silent: Sequence[SilentNode]
     alive: bool
 
 
@@ -83,7 +83,7 @@ class _Scene(NamedTuple):
         kind: str,
         causing: Sequence[int],
         said: str,
-        place: Place | None = None,
+        place: ProgramLine | None = None,
         waiting: Sequence[int] | None = None,
     ) -> Hang:
         """The finding. said: what the causing ranks do; waiting: default: all that wait and do not cause it."""
@@ -115,7 +115,7 @@ class _Scene(NamedTuple):
         return f"rank {rank.rank}: {state_of(rank, cause_of(rank))}"
 
 
-def judge(seen: Nodes) -> Hang | None:
+def judge(seen: NodeEvidence) -> Hang | None:
     """The run's state of being stuck; None: it is alive, or may be."""
     ranks = [rank for rank in seen.ranks if not rank.gone]
     if seen.alive or not ranks:
@@ -151,7 +151,7 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
     return least_s
 
 
-def _missing(seen: Nodes, scene: _Scene) -> Hang | None:
+def _missing(seen: NodeEvidence, scene: _Scene) -> Hang | None:
     """Ranks that are not there: on a silent node, gone, or never begun."""
     if seen.silent:
         ranks = [rank for node in seen.silent for rank in node.ranks]
@@ -263,9 +263,9 @@ def _of_worker(rank: Evidence) -> str:
     return ""
 
 
-def place_of(rank: Evidence) -> Place | None:
+def place_of(rank: Evidence) -> ProgramLine | None:
     """The user's line that the main thread is in; where its stack is not known, the last one that was seen."""
-    return users_place(rank.threads.get("main", [])) or (Place(*rank.place) if rank.place else None)
+    return users_place(rank.threads.get("main", [])) or (ProgramLine(*rank.place) if rank.place else None)
 
 
 def _among_collectives(scene: _Scene) -> Hang:

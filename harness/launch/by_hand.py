@@ -19,7 +19,7 @@ from harness.experiment.parse import command_of, validate
 from harness.launch.argv import quote
 from harness.launch.job import REQUEST, resolve
 from harness.launch.render import render
-from harness.launch.submit import Prepared, Start, this_machine, written
+from harness.launch.submit import PreparedLaunch, Start, this_machine, written
 from harness.run import Run, Stage, claim_local_id, disk_error, release_local_id
 from harness.site.site import Site
 
@@ -56,7 +56,7 @@ def run_of_script(script: Path, run_dir: Path, job_id: str) -> Run:
     command = [PROGRAM, *(command_of(asked, site.name, site.defaults) or ["run", job_id])]
     try:
         with Stage(run_dir.parents[1]) as stage:
-            start = Start(Prepared(asked, job), command)
+            start = Start(PreparedLaunch(asked, job), command)
             started = written(stage, start, text.replace(own_name, name))
             # sbatch, as typed, reads its variables after the script's options.
             obeyed = for_sbatch(os.environ, []) if job.site.scheduler == "slurm" else {}

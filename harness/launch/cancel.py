@@ -11,15 +11,15 @@ from harness.run import Run
 from harness.run.record import FINAL
 
 
-class Cancelled(NamedTuple):
+class Cancellation(NamedTuple):
     """The result of a cancellation: the run's state before it, and the other runs that end with it."""
 
     before: PolledState
     others: list[Run]
 
 
-def cancel(run: Run) -> Cancelled:
+def cancel(run: Run) -> Cancellation:
     """Stop a run that has not ended. Raises WorkError: it could not be stopped."""
     before = look_at(run)
     over = before.state in FINAL
-    return Cancelled(before, [] if over else backend_of_run(run).cancel(run))
+    return Cancellation(before, [] if over else backend_of_run(run).cancel(run))

@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.common.errors import RequestError, TrainingNeeded
+from harness.common.errors import RequestError, TrainingMissing
 from harness.common.paths import ENVIRONMENT, IN_CHECKOUT, PROGRAM, installing
 from harness.experiment.nsys_sets import load_options
-from harness.experiment.training import Profiled
+from harness.experiment.training import ProfiledTraining
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.exercises.base import launch_of
@@ -53,7 +53,7 @@ def require_training(job: Job, environ: Mapping[str, str]) -> None:
     """Ask for the training packages. A launch calls this before it prints, as slurm.sh starts it a second time. Raises
     TrainingNeeded: this machine trains, and only the training packages are missing."""
     if lacks_training(job) and not _missing_still(job, environ):
-        raise TrainingNeeded
+        raise TrainingMissing
 
 
 def lacks_training(job: Job) -> bool:
@@ -102,7 +102,7 @@ def _weights(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
 def _nsys_options(job: Job) -> Iterator[str]:
     if job.profiler != "nsys":
         return
-    asked = isinstance(job.experiment, Profiled) and job.experiment.nsys_options is not None
+    asked = isinstance(job.experiment, ProfiledTraining) and job.experiment.nsys_options is not None
     by = "--nsys-options" if asked else f"site {job.site.name}"
     if "/" in job.nsys_options and not Path(job.nsys_options).is_absolute():
         yield f"{by}: nsys {job.nsys_options!r} must be a name or an absolute path"

@@ -14,7 +14,7 @@ from harness.common.errors import RequestError
 from harness.common.mystery import HIDDEN_FILE
 from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
-from harness.experiment.exercises import AnyExperiment, Experiment, Own, Profiled, Training
+from harness.experiment.exercises import AnyExperiment, Experiment, OwnTraining, ProfiledTraining, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.nsys_sets import load_options, profile_words
 from harness.experiment.options import InRun, for_nsys, options_of
@@ -24,12 +24,12 @@ from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
 from harness.launch.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.exercises.base import (
-    Chosen,
-    Command,
     CommandPlace,
     DeviceKind,
     ExercisePlan,
-    Target,
+    LaunchCommand,
+    LaunchTarget,
+    TrainedModel,
     launch_of,
     reports_of,
 )
@@ -51,7 +51,7 @@ class Machine(NamedTuple):
     own_runs_dir: str = ""  # the same of the user's own trainings; empty: it is the exercises'
 
 
-class Array(NamedTuple):
+class ShellArray(NamedTuple):
     """An array of the script: a command, or what it is started in. why: what it is for, in a few words."""
 
     name: str
@@ -91,8 +91,8 @@ class Job:
     nsys_options: str
     nsys: list[Word]  # `nsys profile …`; empty: it does not record
     cpus_per_task: int | None
-    commands: list[Command]  # one after the other, on every node
-    after: list[Command]  # then on the first node only
+    commands: list[LaunchCommand]  # one after the other, on every node
+    after: list[LaunchCommand]  # then on the first node only
     files: dict[str, str]  # small files of the run directory
     holds_secret: bool  # a word of a command looks like one
     folders: list[str]  # of the run directory, for what the training itself writes there
@@ -109,7 +109,11 @@ class Job:
     def what(self) -> str:
         """What the job is, for the first lines of its script: a text without characters that could end a line."""
         base = self.experiment
-        return "A training of the user's own" if isinstance(base, Own) else f"Exercise {base.exercise} ({base.title})"
+        return (
+            "A training of the user's own"
+            if isinstance(base, OwnTraining)
+            else f"Exercise {base.exercise} ({base.title})"
+        )
 
     @property
     def nsys_inside(self) -> bool:
@@ -132,15 +136,17 @@ class Job:
         return [d.replace("--output=logs/", whole) if plain else d for d in self.directives]
 
     @property
-    def arrays(self) -> list[Array]:
+    def arrays(self) -> list[ShellArray]:
         """The parts of the commands, each an array of the script."""
         inside = ", in the container" if self.nsys_inside else ""
         ours: list[Word] = [self.training_python, f"{ROOT}/harness/launch/profilers/nsys.py"]
-        found = [Array("NSYS", [*ours * self.nsys_inside, *self.nsys], f"records all that runs inside of it{inside}")]
-        found.append(Array("CONTAINER", self.container, "has the software, and shows it these folders"))
+        found = [
+            ShellArray("NSYS", [*ours * self.nsys_inside, *self.nsys], f"records all that runs inside of it{inside}")
+        ]
+        found.append(ShellArray("CONTAINER", self.container, "has the software, and shows it these folders"))
         used = [bool(self.nsys), bool(self.container) and any(c.contained for c in self.commands)]
         kept = [array for array, is_used in zip(found, used, strict=True) if is_used]
-        return [*kept, *(Array(c.name, c.argv, c.why or f"the {c.title}") for c in self.commands)]
+        return [*kept, *(ShellArray(c.name, c.argv, c.why or f"the {c.title}") for c in self.commands)]
 
     @property
     def node_lines(self) -> list[Word]:
@@ -151,7 +157,7 @@ class Job:
     @property
     def node_program(self) -> list[Word]:
         """What Python starts on a node, with its options."""
-        asked, profiled = self.experiment, isinstance(self.experiment, Profiled)
+        asked, profiled = self.experiment, isinstance(self.experiment, ProfiledTraining)
         folder = next((command.folder for command in self.commands if command.folder), None)
         local = backend_of(self.site).RUNS_HERE
         return [
@@ -211,7 +217,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     )
     plan = launch.plan(asked, place)
     image = from_site(plan.image or site.container.image) if site.container else None
-    runs_dir = machine.own_runs_dir or machine.runs_dir if isinstance(asked, Own) else machine.runs_dir
+    runs_dir = machine.own_runs_dir or machine.runs_dir if isinstance(asked, OwnTraining) else machine.runs_dir
     output_dir = f"{runs_dir}/{asked.folder}"
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
     variables = _of_options(asked)
@@ -246,7 +252,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         commands=plan.commands,
         after=plan.after,
         files=plan.files,
-        holds_secret=isinstance(asked, Own) and holds_secret(asked.command),
+        holds_secret=isinstance(asked, OwnTraining) and holds_secret(asked.command),
         folders=sorted({str(PurePosixPath(t.path).parent) for t in variables.values() if isinstance(t, InRun)}),
         expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
         asked=experiment,  # type: ignore[arg-type]  # as above
@@ -254,7 +260,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
 
 
 def resolve_defaults(
-    experiment: Experiment, site: Site, machine: Machine, device: DeviceKind, chosen: Chosen
+    experiment: Experiment, site: Site, machine: Machine, device: DeviceKind, chosen: TrainedModel
 ) -> Experiment:
     """The experiment with all fields filled in that depend on the site, the machine or the model. Raises RequestError:
     the experiment cannot run there; one line per reason."""
@@ -269,7 +275,7 @@ def resolve_defaults(
         or site.defaults.get("gpus_per_node")
         or _gpus_per_node(experiment, site, machine, device)
     )
-    target = Target(site, device, gpus, chosen.model, chosen.checkpoint)
+    target = LaunchTarget(site, device, gpus, chosen.model, chosen.checkpoint)
     given = dict(experiment) | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
@@ -290,7 +296,7 @@ def _gpus_per_node(experiment: Experiment, site: Site, machine: Machine, device:
     return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
 
 
-def _misfits(asked: Experiment, target: Target, machine: Machine) -> Iterator[str]:
+def _misfits(asked: Experiment, target: LaunchTarget, machine: Machine) -> Iterator[str]:
     """Why no exercise could run there with these options, one sentence each."""
     site, device, gpus = target.site, target.device, target.gpus_per_node
     for option in options_of(type(asked)):
@@ -300,7 +306,7 @@ def _misfits(asked: Experiment, target: Target, machine: Machine) -> Iterator[st
                 f"{option.written(value)} has an effect on GPUs only, and site {site.name} runs on CPUs: "
                 "leave it out, or use a --site with GPUs"
             )
-    if site.gpus.vendor != "nvidia" and isinstance(asked, Profiled):
+    if site.gpus.vendor != "nvidia" and isinstance(asked, ProfiledTraining):
         flags = ["--profiler nsys"] * (asked.profiler == "nsys") + list(for_nsys(asked).values())
         flags += ["--engine megatron-lm"] * (launch_of(asked).profiler(asked) == "nsys")
         for flag in dict.fromkeys(flags):
@@ -327,7 +333,7 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What works and is probably not intended, one sentence each. environ: the variables that sbatch passes on."""
     asked = job.experiment
     found = [*launch_of(asked).warnings(asked, job.site), *backend_of(job.site).warnings(asked, job.site, environ)]
-    if isinstance(asked, Profiled) and asked.profiler == "auto" and job.device == "cuda":
+    if isinstance(asked, ProfiledTraining) and asked.profiler == "auto" and job.device == "cuda":
         without = NO_NSYS_INSIDE if job.nsys_inside else NO_NSYS
         is_told = job.site.profiler is None and job.site.gpus.vendor == "nvidia"
         found += [without] * (job.profiler == "torch" and is_told)
@@ -350,17 +356,17 @@ NO_NSYS_INSIDE = (
 )
 
 
-def _model(experiment: Experiment, device: DeviceKind) -> Chosen:
+def _model(experiment: Experiment, device: DeviceKind) -> TrainedModel:
     if not isinstance(experiment, Training):
-        return Chosen()
+        return TrainedModel()
     model, file, checkpoint = find_model(experiment.model or experiment.default_model)
     if device == "cpu" and experiment.model is None and model.tiny_twin:
         model, file, checkpoint = find_model(model.tiny_twin)
-    return Chosen(model, str(file) if file else None, str(checkpoint) if checkpoint else None)
+    return TrainedModel(model, str(file) if file else None, str(checkpoint) if checkpoint else None)
 
 
 def _profiler(asked: Experiment, site: Site, device: DeviceKind, machine: Machine) -> Literal["nsys", "torch", "none"]:
-    if not isinstance(asked, Profiled):
+    if not isinstance(asked, ProfiledTraining):
         return "none"
     if asked.profiler != "auto":
         return asked.profiler
@@ -376,7 +382,7 @@ def _profiler(asked: Experiment, site: Site, device: DeviceKind, machine: Machin
 
 def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
     """Raises RequestError: an option of nsys, where `auto` chose another profiler, or where nsys cannot do it."""
-    if isinstance(asked, Profiled) and asked.nsys_per == "rank" and site.in_srun:
+    if isinstance(asked, ProfiledTraining) and asked.nsys_per == "rank" and site.in_srun:
         raise RequestError(
             f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
             "a node: leave it out"
@@ -388,7 +394,7 @@ def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
         )
 
 
-def _checkpoint(asked: Experiment, site: Site, chosen: Chosen) -> Word | None:
+def _checkpoint(asked: Experiment, site: Site, chosen: TrainedModel) -> Word | None:
     """The folder of the weights to start from; None for a user's model file, which has sizes only."""
     if not isinstance(asked, Training) or asked.random_weights or not launch_of(asked).takes_weights:
         return None
@@ -426,7 +432,7 @@ def _of_options(asked: Experiment) -> dict[str, str | InRun]:
 
 
 def _nsys_set(asked: Experiment, site: Site, device: DeviceKind, plan: ExercisePlan) -> str:
-    own = asked.nsys_options if isinstance(asked, Profiled) else None
+    own = asked.nsys_options if isinstance(asked, ProfiledTraining) else None
     return own or ("cpu" if device == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys)
 
 
@@ -435,7 +441,7 @@ def _nsys_words(asked: Experiment, options: str, device: DeviceKind) -> list[Wor
     for option in options_of(asked.__class__):
         changes |= option.nsys_options(getattr(asked, option.field))
     words = [f"--no-{name}" if text is None else f"--{name}={text}" for name, text in changes.items()]
-    rank = "_rank%q{RANK}" if isinstance(asked, Profiled) and asked.nsys_per == "rank" else ""
+    rank = "_rank%q{RANK}" if isinstance(asked, ProfiledTraining) and asked.nsys_per == "rank" else ""
     output = join("--output=", RUN_DIR, f"/nsys/profile_node{NODE}{rank}")
     try:
         found = load_options(options)

@@ -53,7 +53,7 @@ _SELF = (sys.executable, "-E")
 _OWN = ("HARNESS_JOB_ID", "HARNESS_PORT", "HARNESS_SUPERVISED")  # of the script, not of what it starts
 
 
-class Part(NamedTuple):
+class CommandParts(NamedTuple):
     """One command's parts; empty lists: it has none."""
 
     nsys: list[str]
@@ -61,17 +61,17 @@ class Part(NamedTuple):
     training: list[str]
 
 
-def commands_of(words: Sequence[str]) -> list[Part]:
+def commands_of(words: Sequence[str]) -> list[CommandParts]:
     """The commands of a command line.
 
     >>> commands_of(["nsys", "profile", "::", "python", "x.py"])
     [Part(nsys=['nsys', 'profile'], container=[], training=['python', 'x.py'])]
     """
-    found: list[Part] = []
+    found: list[CommandParts] = []
     for command in _split(words, THEN):
         *before, training = _split(command, PART)
         nsys = before.pop(0) if before and before[0][:2] == ["nsys", "profile"] else []
-        found.append(Part(nsys, [word for part in before for word in part], training))
+        found.append(CommandParts(nsys, [word for part in before for word in part], training))
     return found
 
 
@@ -85,7 +85,7 @@ def _split(words: Sequence[str], at: str) -> list[list[str]]:
     return found
 
 
-class Node:
+class NodeRun:
     """One node of a run while its commands run. stopped: it was asked to end."""
 
     def __init__(self, asked: argparse.Namespace, number: int) -> None:
@@ -152,7 +152,7 @@ class Node:
 
     # --- the commands ---------------------------------------------------------------------------------------------
 
-    def go(self, commands: Sequence[Part]) -> int:
+    def go(self, commands: Sequence[CommandParts]) -> int:
         """Run them one after the other, with the monitor beside them; returns the first exit status that is not 0."""
         environ = {name: text for name, text in os.environ.items() if name not in _OWN}
         environ[MEMORY] = _memory()
@@ -183,7 +183,7 @@ class Node:
             time.sleep(3)  # other nodes often fail from the same cause a moment later: let them write it
         return code
 
-    def _command(self, command: Part, environ: dict[str, str]) -> int:
+    def _command(self, command: CommandParts, environ: dict[str, str]) -> int:
         nsys, container, training = command
         if container:
             environ.pop("PYTHONHOME", None)  # of a module: the Python in the container is another one
@@ -191,12 +191,14 @@ class Node:
                 return 127
             container = [runtime, *container[1:]]
         program = [*container, *training]
-        code = self._profiled(Part(nsys, container, training), environ) if nsys else self._shown(program, environ)
+        code = (
+            self._profiled(CommandParts(nsys, container, training), environ) if nsys else self._shown(program, environ)
+        )
         if container and (output := output_of([*nsys, *container])):  # of pyxis, the container's words have nsys's
             import_reports(output)
         return code
 
-    def _profiled(self, command: Part, environ: dict[str, str]) -> int:
+    def _profiled(self, command: CommandParts, environ: dict[str, str]) -> int:
         nsys, container, training = command
         names = kept_from_nsys(environ)
         for name in names:
@@ -206,12 +208,12 @@ class Node:
         installed, (words, said) = prepare(nsys)
         for sentence in said:
             self.leave_out(sentence)
-        command = Part(words, container, training)
+        command = CommandParts(words, container, training)
         if self.asked.nsys_per == "rank":
             return self._per_rank(command, environ)
         return self._recorded(command, options_of_start(installed, words), environ)
 
-    def _recorded(self, command: Part, again: list[str] | None, environ: dict[str, str]) -> int:
+    def _recorded(self, command: CommandParts, again: list[str] | None, environ: dict[str, str]) -> int:
         """Run the training under nsys, which is started again when it has ended before it began the training."""
         words, container, training = command
         output = output_of(words) or self.run / "nsys/report"
@@ -248,7 +250,7 @@ class Node:
         """Whether nsys lives, or is about to."""
         return self._child is None or self._child.poll() is None
 
-    def _per_rank(self, command: Part, environ: dict[str, str]) -> int:
+    def _per_rank(self, command: CommandParts, environ: dict[str, str]) -> int:
         """The launcher starts one nsys for each rank, in its container if there is one, with the words in a file."""
         words, container, training = command
         nsys = str(program_of(Path(shutil.which("nsys") or "nsys")))
@@ -329,7 +331,7 @@ class Node:
 class Monitor:
     """The monitor of a node, in a thread that starts it once more if it died."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeRun) -> None:
         self._node, self._over = node, False
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -443,7 +445,7 @@ def main(argv: Sequence[str]) -> int:
     if asked.only:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED)
         os.execvp(words[0], words)
-    return Node(asked, int(number)).go(commands_of(words))
+    return NodeRun(asked, int(number)).go(commands_of(words))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import NoReturn
 from harness.common import job_folder, processes
 from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
-from harness.common.job_folder import Joined, Request
+from harness.common.job_folder import JoinedProcess, RunRequest
 from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 
@@ -41,7 +41,7 @@ _STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _PR_SET_PDEATHSIG = 1
 
 
-def run(request: Request, *, reports: bool) -> NoReturn:
+def run(request: RunRequest, *, reports: bool) -> NoReturn:
     """Start the command, observed, and end as it ends. reports: whether to leave a report after it."""
     environ = dict(os.environ)
     told = environ.get(job_folder.VARIABLE, "")
@@ -68,7 +68,7 @@ def run(request: Request, *, reports: bool) -> NoReturn:
         become(request.command, environ)
     if not joined.first_here:
         become(command, inside)
-    Observed(joined, request, environ, inside, reports).go(command)
+    ObservedCommand(joined, request, environ, inside, reports).go(command)
 
 
 def say(environ: Mapping[str, str], sentence: str, always: bool = False) -> None:
@@ -103,7 +103,7 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
         os._exit(126 if isinstance(error, PermissionError) else 127)
 
 
-def _binds(command: Sequence[str], environ: Mapping[str, str], joined: Joined) -> dict[str, str]:
+def _binds(command: Sequence[str], environ: Mapping[str, str], joined: JoinedProcess) -> dict[str, str]:
     """So that a container which this command starts shows the observer and the run."""
     if not any(Path(word).name in _RUNTIMES for word in command):
         return {}
@@ -113,7 +113,7 @@ def _binds(command: Sequence[str], environ: Mapping[str, str], joined: Joined) -
     return {name: ",".join([*filter(None, [environ.get(name)]), *paths]) for name in given}
 
 
-def _nsys(joined: Joined, environ: Mapping[str, str]) -> list[str]:
+def _nsys(joined: JoinedProcess, environ: Mapping[str, str]) -> list[str]:
     """`nsys profile …` before the command: one for each process that starts a command. Raises WorkError."""
     from harness.experiment.nsys_sets import load_options, profile_words
     from harness.launch.profilers.nsys import prepare
@@ -133,11 +133,11 @@ def _nsys(joined: Joined, environ: Mapping[str, str]) -> list[str]:
     return words
 
 
-class Observed:
+class ObservedCommand:
     """The command of one node's first process, while it runs."""
 
     def __init__(
-        self, joined: Joined, request: Request, before: dict[str, str], inside: dict[str, str], reports: bool
+        self, joined: JoinedProcess, request: RunRequest, before: dict[str, str], inside: dict[str, str], reports: bool
     ) -> None:
         """before: the environment as it was; inside: that of the command."""
         self._joined, self._request, self._before, self._inside = joined, request, before, inside
@@ -154,7 +154,7 @@ class Observed:
         self._command = command
         waits = signal.valid_signals() - _FAULTS
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, waits)
-        group = _Group(waits)
+        group = _GroupListener(waits)
         self._child = _start(command, self._inside, mask)
         self._quietly(self._begin)
         status = self._wait(waits, group)
@@ -213,7 +213,7 @@ class Observed:
         found |= {"PYTHONPATH": str(ROOT), job_folder.VARIABLE: job_folder.OFF[0]}
         return found if self._joined.memory is None else found | {MEMORY: str(self._joined.memory)}
 
-    def _wait(self, waits: set[signal.Signals], group: _Group) -> int:
+    def _wait(self, waits: set[signal.Signals], group: _GroupListener) -> int:
         """Pass signals on until the command has ended; returns its status as `os.wait` gives it."""
         since_s: dict[int, float] = {}  # signals that the command may not have got
         while True:
@@ -325,7 +325,7 @@ class Observed:
         say(self._before, f"the report takes long: {COMMAND} report {self._joined.job_id} makes it later", always=True)
 
 
-class _Group:
+class _GroupListener:
     """A process that only listens: a signal that it gets went to the whole group or step, and so to the command too."""
 
     def __init__(self, waits: set[signal.Signals]) -> None:

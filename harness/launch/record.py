@@ -14,19 +14,19 @@ from harness.common.paths import DISTRIBUTION
 from harness.common.programs import git_state, git_state_of
 from harness.common.training_python import ask_python
 from harness.common.users import this_user
-from harness.experiment.exercises import Experiment, Own
+from harness.experiment.exercises import Experiment, OwnTraining
 from harness.launch.argv import shown
 from harness.launch.backends.allocation import NAME as ALLOCATION
 from harness.launch.from_shell import sbatch_variables, shell_variables
 from harness.launch.job import Job
-from harness.run.record import Part, Program, Record
+from harness.run.record import Program, RunRecord, SeriesPart
 
 RECORDED = (DISTRIBUTION, "submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
 
 
 def _program(asked: Experiment, job: Job) -> Program | None:
     """The program of a training of the user's own; None: it is an exercise."""
-    if not isinstance(asked, Own):
+    if not isinstance(asked, OwnTraining):
         return None
     script = Path(asked.start_in, asked.program)
     is_file = asked.form == "script" or "/" in asked.program
@@ -40,7 +40,7 @@ def _program(asked: Experiment, job: Job) -> Program | None:
 
 def _versions(asked: Experiment) -> dict[str, str]:
     """The versions of what trains, by package; empty where nobody here can ask for them, as in a container."""
-    if isinstance(asked, Own) and asked.python is not None:
+    if isinstance(asked, OwnTraining) and asked.python is not None:
         told = ask_python(asked.python)
         return {} if isinstance(told, str) else told.versions
     found = {"python": platform.python_version()}
@@ -50,9 +50,9 @@ def _versions(asked: Experiment) -> dict[str, str]:
     return found
 
 
-def record_of(asked: Experiment, job: Job, command: list[str], part: Part | None) -> Record:
+def record_of(asked: Experiment, job: Job, command: list[str], part: SeriesPart | None) -> RunRecord:
     """The record of a launch of this job. command: as typed. part: of which series of runs it is one."""
-    return Record(
+    return RunRecord(
         job_id="",
         backend=job.site.scheduler,
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes

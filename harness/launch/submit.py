@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from harness.common.programs import usable_cores
 from harness.common.secrets import forget, kept_from_nsys
-from harness.experiment.exercises import Experiment, Own
+from harness.experiment.exercises import Experiment, OwnTraining
 from harness.launch.backends.allocation import placed
 from harness.launch.backends.protocol import Submission, Together
 from harness.launch.backends.registry import backend_of
@@ -22,7 +22,7 @@ from harness.launch.job import Job, Machine, resolve
 from harness.launch.record import record_of
 from harness.launch.render import render_template, script_of
 from harness.run import SECRET_MODE, Run, Stage, disk_error, own_runs_root, runs_root, write_atomically
-from harness.run.record import Part
+from harness.run.record import SeriesPart
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
@@ -39,7 +39,7 @@ def this_machine() -> Machine:
     )
 
 
-class Prepared(NamedTuple):
+class PreparedLaunch(NamedTuple):
     """A launch before it starts: the request with absolute paths, and the job that it gives on this machine. where: of
     the shell's allocation, whether the run uses it, as a sentence; empty: it has none."""
 
@@ -48,20 +48,20 @@ class Prepared(NamedTuple):
     where: str = ""
 
 
-def prepare(experiment: Experiment, site: Site) -> Prepared:
+def prepare(experiment: Experiment, site: Site) -> PreparedLaunch:
     """The experiment resolved for this machine. Raises RequestError: it cannot run at the site."""
     asked = launch_of(experiment).with_whole_paths(experiment)  # the record has the same meaning in every folder
     site, where = placed(asked, site, os.environ)
-    return Prepared(asked, resolve(asked, site, this_machine()), where)
+    return PreparedLaunch(asked, resolve(asked, site, this_machine()), where)
 
 
 class Start(NamedTuple):
     """A run to submit. command: as typed. part: of which series of runs it is one. files: texts to keep in it beside
     the job's own."""
 
-    prepared: Prepared
+    prepared: PreparedLaunch
     command: list[str]
-    part: Part | None = None
+    part: SeriesPart | None = None
     files: Mapping[str, str] = {}
 
 
@@ -72,7 +72,7 @@ def submit(start: Start) -> Run:
     with _staged([start]) as (asked,):
         run = backend_of(job.site).submit(asked)
     folder = Path(job.output_dir).parent  # no `git add .` of the user's own repository shall take traces with it
-    if isinstance(job.experiment, Own) and folder != runs_root():
+    if isinstance(job.experiment, OwnTraining) and folder != runs_root():
         with suppress(OSError), (folder / ".gitignore").open("x", encoding="utf-8") as file:
             file.write("*\n")
     return run

@@ -293,7 +293,7 @@ def _wait_for(run: Run) -> None:
         time.sleep(0.2)
 
 
-class Series:
+class SupervisedSeries:
     """Runs in one allocation, one after the other. A run is warned of its own time limit as a job of its own would be,
     and what is left of it is ended then."""
 
@@ -350,7 +350,7 @@ def run_series(argv: Sequence[str]) -> int:
             os.execvp("bash", ["bash", str(script)])
         return 1
     job, code = os.environ["SLURM_JOB_ID"], 0
-    series = Series(asked.limit, asked.warning)
+    series = SupervisedSeries(asked.limit, asked.warning)
     for number, run in enumerate(asked.runs):
         failed = series.one(run, f"{job}-{number}")
         if failed:

@@ -21,7 +21,7 @@ from harness.heartbeats.bad_loss import earliest
 from harness.heartbeats.dead import ends_of_ranks, first_death
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.model import BEATS, Live, aligned
-from harness.heartbeats.silent_nodes import Silent, who_is_silent
+from harness.heartbeats.silent_nodes import SilentNode, who_is_silent
 from harness.heartbeats.time_limit import Note, time_limit
 from harness.run.mystery import is_hidden
 
@@ -77,7 +77,7 @@ def silent_nodes(live: Live) -> Iterator[Note]:
     age = span(max(node.age_s(live.now_ns) for node in nodes))
     report = len(live.nodes) - len(nodes)
     if report:
-        silent = [Silent(node.host or node.name, there[node.name], node.last_ns) for node in nodes]
+        silent = [SilentNode(node.host or node.name, there[node.name], node.last_ns) for node in nodes]
         said = who_is_silent(silent)
         others = f"{how_many(report, 'other node')} still do{'es' * (report == 1)}"
         waiting = [rank for rank in live.training if rank.node not in there and rank.is_idle()]

@@ -14,33 +14,33 @@ from rich.text import Text
 from harness.common.format import amount, cut, duration, percent
 from harness.common.printable import printable
 from harness.common.text import clock, how_many, span, sparkline
-from harness.heartbeats.model import NS, Live, Progress, Rank
+from harness.heartbeats.model import NS, Live, RankHistory, RunProgress
 from harness.heartbeats.time_limit import Note
-from harness.live.view import View
+from harness.live.view import RunView
 
 _STALE = "bright_black"
 QUIET_S = 5.0  # a shorter time without a sign of life is not shown
 _MOST_NODE = 24  # characters
 
 
-class Column(NamedTuple):
+class ScreenColumn(NamedTuple):
     """A column: its heading, its cell, the least width of a screen that has it, and the rank's number that it shows."""
 
     head: str
-    cell: Callable[[Rank, Live], str]
+    cell: Callable[[RankHistory, Live], str]
     least_width: int = 0
     right: bool = True
     takes_rest: bool = False
     number: str = ""
 
 
-def _phase(rank: Rank, _live: Live) -> str:
+def _phase(rank: RankHistory, _live: Live) -> str:
     if rank.gone is not None:
         return "ended" if rank.gone.ended else "gone"
     return "starts" if rank.beat is None else rank.phase or "–"
 
 
-def _quiet(rank: Rank, live: Live) -> str:
+def _quiet(rank: RankHistory, live: Live) -> str:
     """How long it is quiet, makes no progress, or its node does not report."""
     if rank.gone is not None:
         return ""
@@ -56,25 +56,25 @@ def _us(us: float | None) -> str:
 
 
 COLUMNS = [
-    Column("rank", lambda rank, _: str(rank.rank)),
-    Column("node", lambda rank, _: cut(printable(rank.host or rank.node), _MOST_NODE), 75, right=False),
-    Column("step", lambda rank, _: "–" if rank.step is None else f"{rank.step:,}"),
-    Column("own time", lambda rank, _: _us(rank.recent_own_us), number="recent_own_us"),
-    Column("step time", lambda rank, _: _us(rank.recent_us), 70, number="recent_us"),
-    Column("data wait", lambda rank, _: _us(rank.recent_data_us), 110, number="recent_data_us"),
-    Column("phase", _phase, right=False),
-    Column("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
-    Column("use", lambda rank, _: _percent(rank), 90),
-    Column("place", lambda rank, _: rank.place.short if rank.place else "–", right=False, takes_rest=True),
-    Column("quiet", lambda rank, live: _quiet(rank, live) or _told(rank)),
+    ScreenColumn("rank", lambda rank, _: str(rank.rank)),
+    ScreenColumn("node", lambda rank, _: cut(printable(rank.host or rank.node), _MOST_NODE), 75, right=False),
+    ScreenColumn("step", lambda rank, _: "–" if rank.step is None else f"{rank.step:,}"),
+    ScreenColumn("own time", lambda rank, _: _us(rank.recent_own_us), number="recent_own_us"),
+    ScreenColumn("step time", lambda rank, _: _us(rank.recent_us), 70, number="recent_us"),
+    ScreenColumn("data wait", lambda rank, _: _us(rank.recent_data_us), 110, number="recent_data_us"),
+    ScreenColumn("phase", _phase, right=False),
+    ScreenColumn("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
+    ScreenColumn("use", lambda rank, _: _percent(rank), 90),
+    ScreenColumn("place", lambda rank, _: rank.place.short if rank.place else "–", right=False, takes_rest=True),
+    ScreenColumn("quiet", lambda rank, live: _quiet(rank, live) or _told(rank)),
 ]
 
 
-def _percent(rank: Rank) -> str:
+def _percent(rank: RankHistory) -> str:
     return f"{rank.beat.use_percent} %" if rank.beat and rank.beat.use_percent is not None else "–"
 
 
-def in_order(live: Live) -> list[Rank]:
+def in_order(live: Live) -> list[RankHistory]:
     """All ranks: gone without an end, then quiet, then without progress, then by the time of their steps."""
     return sorted(
         live.slowest_first(),
@@ -82,7 +82,7 @@ def in_order(live: Live) -> list[Rank]:
     )
 
 
-def table_of(ranks: list[Rank], live: Live, width: int) -> Table:
+def table_of(ranks: list[RankHistory], live: Live, width: int) -> Table:
     """A line for each of these ranks, as wide as the screen."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
     columns = [column for column in COLUMNS if width >= column.least_width]
@@ -102,24 +102,24 @@ def table_of(ranks: list[Rank], live: Live, width: int) -> Table:
     return table
 
 
-def _cell(column: Column, rank: Rank, live: Live) -> Text:
+def _cell(column: ScreenColumn, rank: RankHistory, live: Live) -> Text:
     """A number that is older than the rank's last beat is grey, and the last column has its age."""
     is_last = column is COLUMNS[-1] and _quiet(rank, live)
     style = _STALE if _age_s(rank, column) else "yellow" if is_last and rank.gone is None else ""
     return Text(printable(column.cell(rank, live)), style)
 
 
-def _age_s(rank: Rank, column: Column) -> float:
+def _age_s(rank: RankHistory, column: ScreenColumn) -> float:
     is_there = column.number and rank.gone is None and getattr(rank, column.number) is not None
     return rank.stale_s(column.number) if is_there else 0.0
 
 
-def _told(rank: Rank) -> str:
+def _told(rank: RankHistory) -> str:
     age_s = max(_age_s(rank, column) for column in COLUMNS)
     return f"told {span(age_s)} ago" if age_s else ""
 
 
-def _style(rank: Rank, live: Live) -> str:
+def _style(rank: RankHistory, live: Live) -> str:
     if rank.gone is not None:
         return "dim" if rank.ended else "red"
     if live.is_silent(live.nodes[rank.node]):
@@ -136,7 +136,7 @@ _STATES = {"running": "bold green", "queued": "bold yellow", "completed": "bold 
 KEYS = "c capture   l logs   x cancel   q quit"
 
 
-class Shown(NamedTuple):
+class ScreenOptions(NamedTuple):
     """What a user has asked for. logs: the last lines of the output in place of the ranks; message: what a command that
     runs in the background says, or a question; keys: whether there are keys."""
 
@@ -145,7 +145,7 @@ class Shown(NamedTuple):
     keys: bool = True
 
 
-class Page:
+class ScreenLines:
     """Lines of a width, which are counted while they are made."""
 
     def __init__(self, width: int, colour: bool) -> None:
@@ -172,9 +172,9 @@ def safe(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def screen(view: View, width: int, height: int, shown: Shown, colour: bool = True) -> list[str]:
+def screen(view: RunView, width: int, height: int, shown: ScreenOptions, colour: bool = True) -> list[str]:
     """The screen's lines, at most `height` of them."""
-    page = Page(width, colour)
+    page = ScreenLines(width, colour)
     page.add(*_header(view, width), *_progress(view, width))
     message = _wrapped(shown.message, width, "bold")[:_MOST_MESSAGE] if shown.message else []
     footer = [*message, *[Text(KEYS, style="dim")] * shown.keys]
@@ -193,7 +193,7 @@ def screen(view: View, width: int, height: int, shown: Shown, colour: bool = Tru
     return page.lines
 
 
-def _header(view: View, width: int) -> list[Text]:
+def _header(view: RunView, width: int) -> list[Text]:
     told, now_ns = view.told, view.now_ns
     state, at = f"  {told.state}", f"  {clock(now_ns, now_ns)}"
     first = safe(view.run.name, "bold")
@@ -210,7 +210,7 @@ def _header(view: View, width: int) -> list[Text]:
     return lines
 
 
-def _times(view: View) -> Iterable[str]:
+def _times(view: RunView) -> Iterable[str]:
     told, now_ns = view.told, view.now_ns
     if told.state == "queued" and told.starts_ns is not None:
         yield f"expected to begin {clock(told.starts_ns, now_ns)}"
@@ -225,7 +225,7 @@ def _times(view: View) -> Iterable[str]:
         yield f"{span((told.deadline_ns - now_ns) / NS)} to the time limit"
 
 
-def _progress(view: View, width: int) -> list[Text]:
+def _progress(view: RunView, width: int) -> list[Text]:
     progress = view.progress
     if progress.step is None:
         return []
@@ -258,7 +258,7 @@ def _flowing(parts: Sequence[str], between: str, width: int, style: str = "") ->
     return [Text(line.plain, style) for line in lines]
 
 
-def _speeds(progress: Progress, live: Live, count: int, final: bool) -> Iterable[str]:
+def _speeds(progress: RunProgress, live: Live, count: int, final: bool) -> Iterable[str]:
     if progress.step_ns is not None:
         yield f"{duration(progress.step_ns)} a step {sparkline(last_steps_us(live, count))}".rstrip()
     if final:
@@ -309,7 +309,7 @@ def _wrapped(text: str, width: int, style: str, first: str = "") -> list[Text]:
     return [Text(first if number == 0 else " " * len(first), style) + line for number, line in enumerate(lines)]
 
 
-def _ranks(page: Page, live: Live, room: int) -> None:
+def _ranks(page: ScreenLines, live: Live, room: int) -> None:
     ordered = in_order(live)
     rows = min(len(ordered), max(0, room - 1))
     if rows < len(ordered):
@@ -321,7 +321,7 @@ def _ranks(page: Page, live: Live, room: int) -> None:
         page.add(Text(f"and {len(ordered) - rows:,} more", style="dim"))
 
 
-def as_line(view: View) -> str:
+def as_line(view: RunView) -> str:
     """One line: when, which run, its state, its place in the queue, how far, how fast, and the most urgent finding."""
     progress, last = view.progress, view.last
     parts = [clock(view.now_ns, view.now_ns), view.job_id, view.told.state]
@@ -341,13 +341,13 @@ def as_line(view: View) -> str:
     return printable("  ".join([*parts, *said]))
 
 
-def as_json(views: Sequence[View]) -> str:
+def as_json(views: Sequence[RunView]) -> str:
     """One JSON object on one line: all runs, their ranks, nodes and findings."""
     now_ns = max((view.now_ns for view in views), default=0)
     return json.dumps({"unix_ns": now_ns, "runs": [_run(view) for view in views]}, separators=(",", ":"))
 
 
-def _run(view: View) -> dict[str, Any]:
+def _run(view: RunView) -> dict[str, Any]:
     told, live = view.told, view.live
     return {
         "job_id": view.job_id,
@@ -375,7 +375,7 @@ def _run(view: View) -> dict[str, Any]:
     }
 
 
-def _rank(rank: Rank) -> dict[str, Any]:
+def _rank(rank: RankHistory) -> dict[str, Any]:
     beat = rank.beat
     return {
         **{name: getattr(rank, name) for name in ("rank", "node", "host", "pid", "step", "steps", "phase")},

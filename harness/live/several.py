@@ -11,8 +11,8 @@ from rich.text import Text
 from harness.common.format import cut, duration
 from harness.common.printable import printable
 from harness.common.text import clock, how_many, span
-from harness.live.screen import Page, Shown, safe
-from harness.live.view import View
+from harness.live.screen import ScreenLines, ScreenOptions, safe
+from harness.live.view import RunView
 
 _STATES = {"running": "green", "completed": "dim", "queued": "yellow", "unknown": "yellow"}
 _HEADS = {"run": 0, "user": 50, "state": 0, "step": 0, "step time": 70, "remains": 60}  # and the least width for it
@@ -21,9 +21,9 @@ _WITH_PLACE = 80  # characters of a screen that has room for a run's place in th
 _KEYS = "q quit"
 
 
-def several(views: Sequence[View], width: int, height: int, shown: Shown, colour: bool = True) -> list[str]:
+def several(views: Sequence[RunView], width: int, height: int, shown: ScreenOptions, colour: bool = True) -> list[str]:
     """The screen's lines, at most `height` of them."""
-    page = Page(width, colour)
+    page = ScreenLines(width, colour)
     states = Counter(view.told.state for view in views)
     at = clock(views[0].now_ns, views[0].now_ns) if views else ""
     counted = ", ".join(f"{count} {state}" for state, count in states.most_common())
@@ -41,7 +41,7 @@ def several(views: Sequence[View], width: int, height: int, shown: Shown, colour
     return page.lines
 
 
-def _fitting(views: Sequence[View], width: int, room: int) -> int:
+def _fitting(views: Sequence[RunView], width: int, room: int) -> int:
     """How many runs there is room for; if not for all, a line says how many more there are."""
     heights = [1 + (width < _BESIDE and bool(_sentence(view))) for view in views]
     if sum(heights) <= room:
@@ -49,8 +49,8 @@ def _fitting(views: Sequence[View], width: int, room: int) -> int:
     return next((n for n in range(len(views), 0, -1) if sum(heights[:n]) < room), 0)
 
 
-def _with_sentences(lines: Sequence[str], views: Sequence[View], width: int, colour: bool) -> list[str]:
-    page = Page(width, colour)
+def _with_sentences(lines: Sequence[str], views: Sequence[RunView], width: int, colour: bool) -> list[str]:
+    page = ScreenLines(width, colour)
     for line, view in zip(lines, views, strict=False):
         page.lines.append(line)
         if sentence := _sentence(view):
@@ -58,7 +58,7 @@ def _with_sentences(lines: Sequence[str], views: Sequence[View], width: int, col
     return page.lines
 
 
-def _table(views: Sequence[View], width: int) -> Table:
+def _table(views: Sequence[RunView], width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=width >= _BESIDE, header_style="dim")
     heads = [head for head, least in _HEADS.items() if width >= least]
     for head in heads:
@@ -74,16 +74,16 @@ def _table(views: Sequence[View], width: int) -> Table:
     return table
 
 
-def _has_reason(view: View) -> bool:
+def _has_reason(view: RunView) -> bool:
     """Whether it waits for a reason that is one word, as Slurm's Priority and Resources."""
     return view.told.state == "queued" and bool(view.told.why) and " " not in view.told.why
 
 
-def _sentence(view: View) -> str:
+def _sentence(view: RunView) -> str:
     return "" if _has_reason(view) else view.first_sentence
 
 
-def _cells(view: View, width: int) -> dict[str, str]:
+def _cells(view: RunView, width: int) -> dict[str, str]:
     progress, last = view.progress, view.last
     step, step_ns = progress.step, progress.step_ns
     if step is None and last is not None:

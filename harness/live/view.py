@@ -10,7 +10,7 @@ from harness.common.bounded_read import parse_json, read_end
 from harness.common.errors import WorkError
 from harness.common.metrics_lines import metrics_file
 from harness.common.text import span
-from harness.heartbeats.model import NS, Live, Progress
+from harness.heartbeats.model import NS, Live, RunProgress
 from harness.heartbeats.read import Reader
 from harness.heartbeats.time_limit import Note
 from harness.live.notes import notes
@@ -29,7 +29,7 @@ class LastStep(NamedTuple):
     step_ns: int
 
 
-class View(NamedTuple):
+class RunView(NamedTuple):
     """A run at one moment. missing: why nothing is known of its ranks; empty: there are heartbeats, or it waits.
     last: its last step by its own files, where there are no heartbeats."""
 
@@ -38,7 +38,7 @@ class View(NamedTuple):
     user: str
     told: RunState
     live: Live
-    progress: Progress
+    progress: RunProgress
     notes: list[Note]
     missing: str = ""
     last: LastStep | None = None
@@ -54,7 +54,7 @@ class View(NamedTuple):
         return self.notes[0].sentence if self.notes else self.told.why or self.missing
 
 
-class Watched:
+class WatchedRun:
     """A run that is looked at again and again."""
 
     def __init__(self, run: Run, now_ns: Callable[[], int] = time.time_ns) -> None:
@@ -65,13 +65,13 @@ class Watched:
             self.job_id, self._user, self._warning_s = run.name, "", 0
         self._reader = Reader(run.path, self.job_id, now_ns)
 
-    def look(self, told: RunState) -> View:
+    def look(self, told: RunState) -> RunView:
         """The run now. told: its state."""
         live = self._reader.read()
         live.began_ns, live.deadline_ns, live.warning_s = told.began_ns, told.deadline_ns, self._warning_s
         live.suspended = told.suspended
         last = None if live.there else last_step(self.run)
-        return View(
+        return RunView(
             run=self.run,
             job_id=self.job_id,
             user=self._user,

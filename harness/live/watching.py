@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, TextIO
 from harness.common.bounded_read import read_end
 from harness.common.printable import printable, unguarded
 from harness.heartbeats.silent_nodes import SILENT_S
-from harness.live.screen import Shown, as_json, as_line, screen
+from harness.live.screen import ScreenOptions, as_json, as_line, screen
 from harness.live.several import several
-from harness.live.view import View, Watched
+from harness.live.view import RunView, WatchedRun
 from harness.run import Run
 from harness.run.state import RunState
 
@@ -37,29 +37,29 @@ _LOG_BYTES = 32 << 10  # of a log's end
 _SAID_BYTES = 4 << 10
 
 
-class Watching:
+class WatchedRuns:
     """Some runs, and how their states are asked."""
 
     def __init__(self, runs: Sequence[Run], look: Look) -> None:
         self.runs = list(runs)
         self._look = look
-        self._watched = [Watched(run) for run in runs]
+        self._watched = [WatchedRun(run) for run in runs]
 
     def states(self) -> list[RunState]:
         return self._look(self.runs)
 
-    def refresh(self, told: Sequence[RunState] | None = None) -> list[View]:
+    def refresh(self, told: Sequence[RunState] | None = None) -> list[RunView]:
         """All runs now. told: their states; None: they are asked."""
         known = self.states() if told is None else told
         return [run.look(state) for run, state in zip(self._watched, known, strict=True)]
 
 
-def exit_code(views: Sequence[View]) -> int:
+def exit_code(views: Sequence[RunView]) -> int:
     """1 if a run has ended otherwise than completed."""
     return int(any(view.told.final and view.told.state != "completed" for view in views))
 
 
-def watch_lines(watching: Watching, interval_s: float, json: bool, once: bool) -> int:
+def watch_lines(watching: WatchedRuns, interval_s: float, json: bool, once: bool) -> int:
     """Print a line for each run, or one JSON object, again and again until all have ended; returns the exit code.
 
     A run whose state is unknown for GRACE_S has ended too, unless it has heartbeats.
@@ -78,7 +78,7 @@ def watch_lines(watching: Watching, interval_s: float, json: bool, once: bool) -
         time.sleep(max(0.0, next_s - time.monotonic()))
 
 
-def _is_lost(view: View) -> bool:
+def _is_lost(view: RunView) -> bool:
     """Whether nobody knows what it does."""
     nodes = view.live.nodes.values()
     return view.told.state == "unknown" and all(node.age_s(view.now_ns) > SILENT_S for node in nodes)
@@ -105,7 +105,7 @@ class Background:
         self._told = self._look()
 
 
-class Command:
+class BackgroundCommand:
     """A command that runs in the background. what: what it does, for people."""
 
     def __init__(self, what: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -152,15 +152,15 @@ class Actions(NamedTuple):
     environment: Mapping[str, str]
 
 
-class Screen:
+class WatchScreen:
     """The screen, what is on it, and what its keys do."""
 
-    def __init__(self, watching: Watching, terminal: Terminal, interval_s: float, actions: Actions) -> None:
+    def __init__(self, watching: WatchedRuns, terminal: Terminal, interval_s: float, actions: Actions) -> None:
         self._watching, self._terminal, self._interval_s, self._actions = watching, terminal, interval_s, actions
         self._states = Background(watching.states, len(watching.runs))
         self._logs = self._asks = False
-        self._command: Command | None = None
-        self.views: list[View] = []
+        self._command: BackgroundCommand | None = None
+        self.views: list[RunView] = []
 
     def run(self) -> None:
         """Draw and read keys until the user quits."""
@@ -174,12 +174,12 @@ class Screen:
                 return
 
     def _draw(self) -> None:
-        shown = Shown()
+        shown = ScreenOptions()
         if len(self.views) == 1:
             view = self.views[0]
             question = f"Cancel {view.job_id} (y/n)?" if self._asks else ""
             message = question or (self._command.message if self._command else "")
-            shown = Shown(last_lines(view.run) if self._logs else None, message)
+            shown = ScreenOptions(last_lines(view.run) if self._logs else None, message)
         self._terminal.draw(_drawn(self.views, self._terminal.size, shown))
 
     def _press(self, key: str) -> bool:
@@ -203,26 +203,26 @@ class Screen:
 
     def _start(self, what: str, argv: Callable[[Run], list[str]]) -> None:
         if self._command is None or self._command.ended:
-            self._command = Command(what, argv(self._watching.runs[0]), self._actions.environment)
+            self._command = BackgroundCommand(what, argv(self._watching.runs[0]), self._actions.environment)
 
 
-def watch_screen(watching: Watching, interval_s: float, actions: Actions) -> int:
+def watch_screen(watching: WatchedRuns, interval_s: float, actions: Actions) -> int:
     """Show a screen until the user quits, by q or Ctrl-C; returns the exit code."""
     with Terminal() as terminal:
-        shown = Screen(watching, terminal, interval_s, actions)
+        shown = WatchScreen(watching, terminal, interval_s, actions)
         with suppress(KeyboardInterrupt):
             shown.run()
     return exit_code(shown.views)
 
 
-def print_screen(watching: Watching, width: int, height: int, colour: bool) -> int:
+def print_screen(watching: WatchedRuns, width: int, height: int, colour: bool) -> int:
     """Print the screen once, without keys; returns the exit code."""
     views = watching.refresh()
-    print("\n".join(_drawn(views, (width, height), Shown(keys=False), colour)))
+    print("\n".join(_drawn(views, (width, height), ScreenOptions(keys=False), colour)))
     return exit_code(views)
 
 
-def _drawn(views: Sequence[View], size: tuple[int, int], shown: Shown, colour: bool = True) -> list[str]:
+def _drawn(views: Sequence[RunView], size: tuple[int, int], shown: ScreenOptions, colour: bool = True) -> list[str]:
     return screen(views[0], *size, shown, colour) if len(views) == 1 else several(views, *size, shown, colour)
 
 

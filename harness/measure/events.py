@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.prepared import prepare_process, range_of_events
 from harness.analysis.process.ranges import without_arguments
-from harness.analysis.process.view import View, views
+from harness.analysis.process.view import ProcessView, views
 from harness.analysis.summary import Window
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.measure.jobs import NO_TRACE, rank_by_training
@@ -68,7 +68,7 @@ def _processes(trace: Trace) -> list[_Process]:
     return [_process(view) for view in views(trace)]
 
 
-def _process(view: View) -> _Process:
+def _process(view: ProcessView) -> _Process:
     e, names, m = view.events, view.names, prepare_process(view, Window.STEPS, load_rules())
     row = range_of_events(m)
     around = np.where(row >= 0, view.ranges.name[row], -1) if len(view.ranges) else row

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, job_time
+from harness.analysis.job_time import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.analysis.summary import CodeLocation, JobTime, LineShare
 from harness.common.bounded_read import parse_json, read_end, read_lines
 from harness.common.job_folder import BACKEND
@@ -27,7 +27,7 @@ _MOST_PLACES = 64
 _Read = TypeVar("_Read")
 
 
-class _Line(msgspec.Struct):
+class _JobTimeLine(msgspec.Struct):
     event: str
     unix_ns: int = 0
     began_ns: int = 0
@@ -81,7 +81,7 @@ def _job(run: Run) -> JobRecord:
 
 def rank_record(run: Path, path: Path) -> RankRecord | None:
     """What one rank recorded; None: the file cannot be read or says of no rank."""
-    lines = list(_lines(path, _Line, _MOST_LINES))
+    lines = list(_lines(path, _JobTimeLine, _MOST_LINES))
     about = next((line for line in lines if line.event == "process"), None)
     if about is None or not 0 <= about.rank < _MOST_RANKS or not 0 < about.unix_ns < _LATEST_NS:
         return None
@@ -112,7 +112,7 @@ def rank_record(run: Path, path: Path) -> RankRecord | None:
     )
 
 
-def _between(lines: Sequence[_Line], places: Mapping[int, CodeLocation]) -> list[LineShare]:
+def _between(lines: Sequence[_JobTimeLine], places: Mapping[int, CodeLocation]) -> list[LineShare]:
     """By the last sums, since each has all before it."""
     last = next((line for line in reversed(lines) if line.event == "between" and 0 < line.ns < _LATEST_NS), None)
     if last is None:
@@ -130,7 +130,7 @@ def _between(lines: Sequence[_Line], places: Mapping[int, CodeLocation]) -> list
 class _Owners:
     """Which functions of the user's do what belongs to one part alone: what they do otherwise belongs to it too."""
 
-    def __init__(self, lines: Sequence[_Line]) -> None:
+    def __init__(self, lines: Sequence[_JobTimeLine]) -> None:
         self._stacks = {
             line.id: [(line.file, line.function), *((file, name) for file, _, name in line.callers)]
             for line in lines
@@ -145,7 +145,7 @@ class _Owners:
                     seen[function].add(line.part)
         self._parts = {of: next(iter(found)) for of, found in seen.items() if len(found) == 1}
 
-    def part_of(self, line: _Line) -> str:
+    def part_of(self, line: _JobTimeLine) -> str:
         """The part of a change; of one that is in no known part, by the innermost function that belongs to one."""
         if line.part:
             return line.part
@@ -153,11 +153,11 @@ class _Owners:
         return next((part for part in found if part and part not in (STEPS, IMPORTS, FIRST_STEP)), "")
 
 
-def _place(line: _Line) -> CodeLocation:
+def _place(line: _JobTimeLine) -> CodeLocation:
     return CodeLocation(file=printable_name(line.file), line=line.line, function=printable_name(line.function))
 
 
-def _steps(path: Path) -> list[Step]:
+def _steps(path: Path) -> list[TimedStep]:
     """The first steps and the last one: a long training has millions."""
     first = _valid(_lines(path, _StepLine, _FIRST_LINES))
     try:
@@ -167,10 +167,10 @@ def _steps(path: Path) -> list[Step]:
     return sorted({*first, *_valid(_decoded(end, _StepLine))})
 
 
-def _valid(lines: Iterable[_StepLine]) -> Iterator[Step]:
+def _valid(lines: Iterable[_StepLine]) -> Iterator[TimedStep]:
     for line in lines:
         if line.event == "step" and 0 < line.unix_ns < _LATEST_NS and 0 < line.step_ns < _LATEST_NS:
-            yield Step(line.unix_ns, line.step_ns, max(line.data_ns, 0))
+            yield TimedStep(line.unix_ns, line.step_ns, max(line.data_ns, 0))
 
 
 def _lines(path: Path, kind: type[_Read], most: int) -> Iterator[_Read]:

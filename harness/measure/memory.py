@@ -36,19 +36,19 @@ class _Shape(BaseModel):
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
-class _Place(_Shape):
+class _MemoryPlace(_Shape):
     range: Text
     module: Text
     operator: Text
 
 
-class _Holder(_Place):
+class _Holder(_MemoryPlace):
     category: Category
     bytes: Amount
     blocks: Amount
 
 
-class _Moment(_Place):
+class _Moment(_MemoryPlace):
     time_ns: Amount
     step: Amount | None
     bytes: dict[Category, Amount]
@@ -69,7 +69,7 @@ class _Allocator(_Shape):
     peak_allocated_bytes: Amount | None = None
 
 
-class _Document(_Shape):
+class _MemoryDocument(_Shape):
     version: Literal[1]  # VERSION
     rank: Annotated[int, Field(ge=0, lt=1 << 24, strict=True)]
     device: Literal["cpu", "cuda"]
@@ -83,7 +83,7 @@ class _Document(_Shape):
     allocator: _Allocator | None
 
     @model_validator(mode="after")
-    def _lines_are_of_one_length(self) -> _Document:
+    def _lines_are_of_one_length(self) -> _MemoryDocument:
         if any(len(line) != len(self.times_ns) for line in self.bytes.values()):
             raise ValueError("the lines of its timeline differ in length")
         if self.times_ns != sorted(self.times_ns):
@@ -93,11 +93,11 @@ class _Document(_Shape):
 
 def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
     """What the ranks held, and what a reader must know of it; None where no rank wrote a file that can be read."""
-    found: dict[int, _Document] = {}
+    found: dict[int, _MemoryDocument] = {}
     problems: list[Problem] = []
     for path in files:
         try:
-            document = _Document.model_validate(read_bounded_json(path, MOST_BYTES))
+            document = _MemoryDocument.model_validate(read_bounded_json(path, MOST_BYTES))
         except (OSError, ValueError) as error:
             why = f"{printable(path.name)}: {printable(why_invalid(error))}"
             problems.append(Problem.doubt(problem_texts.SNAPSHOT_UNREADABLE, why))
@@ -119,11 +119,11 @@ def why_out_of_memory(files: Sequence[Path]) -> str:
     return next((f"{found.what}: {found.evidence}" for found in ran_out), "")
 
 
-def _peak(document: _Document) -> int:
+def _peak(document: _MemoryDocument) -> int:
     return sum(document.peak.bytes.values()) if document.peak else 0
 
 
-def _memory(documents: Sequence[_Document], unread: int) -> Memory:
+def _memory(documents: Sequence[_MemoryDocument], unread: int) -> Memory:
     failed = [document for document in documents if document.failure is not None]
     shown = max(failed or documents, key=_peak)
     timeline = MemoryTimeline(
@@ -141,7 +141,7 @@ def _memory(documents: Sequence[_Document], unread: int) -> Memory:
     )
 
 
-def _rank(document: _Document) -> MemoryRank:
+def _rank(document: _MemoryDocument) -> MemoryRank:
     a = document.allocator
     return MemoryRank(
         rank=document.rank,
@@ -168,7 +168,7 @@ def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
     )
 
 
-def _remarks(documents: Sequence[_Document]) -> list[Problem]:
+def _remarks(documents: Sequence[_MemoryDocument]) -> list[Problem]:
     remarks = []
     if any(document.in_profiled_steps for document in documents):
         evidence = "too few steps came before them to compare with: give more by --warmup-steps"

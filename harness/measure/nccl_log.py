@@ -77,7 +77,7 @@ Link = tuple[str | None, int | None, int, str, bool | None]
 
 
 @dataclass
-class Process:
+class LoggedProcess:
     """What the log of one process said so far."""
 
     host: str | None = None
@@ -179,14 +179,14 @@ def _count(table: Counter[Key], key: Key) -> None:
     _put(table, key, table[key] + 1)
 
 
-def _version(process: Process, text: str) -> bool:
+def _version(process: LoggedProcess, text: str) -> bool:
     found = _VERSION.match(text)
     if found and len(process.versions) < MOST_DIFFERENT:
         process.versions.add(found[1] or found[2])
     return found is not None
 
 
-def _initialised(process: Process, found: re.Match[str], thread: str) -> None:
+def _initialised(process: LoggedProcess, found: re.Match[str], thread: str) -> None:
     pointer, rank, size, device, bus_id, rest, state = found.groups()
     known = [each for each in process.communicators if each.pointer == pointer]
     if state == "COMPLETE" and known:
@@ -201,7 +201,7 @@ def _initialised(process: Process, found: re.Match[str], thread: str) -> None:
         process.current[thread] = mine
 
 
-def _connected(process: Process, found: re.Match[str], thread: str) -> None:
+def _connected(process: LoggedProcess, found: re.Match[str], thread: str) -> None:
     """A connection to a peer. Of one over a network both ends tell; the sender's word counts."""
     sender, receiver, end, path = int(found[1]), int(found[2]), found[3], found[4].strip()
     if end == "receive":
@@ -285,7 +285,7 @@ _LONGEST_LINE = 16 << 10  # bytes
 
 def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
     """What the logs say together, and a finding for each that cannot be read; None without any log."""
-    processes: list[Process] = []
+    processes: list[LoggedProcess] = []
     problems: list[Problem] = []
     for path in files:
         try:
@@ -296,15 +296,15 @@ def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
     return (_together(spoken, processes) if spoken else None), problems
 
 
-def read_nccl_log(path: Path) -> Process:
+def read_nccl_log(path: Path) -> LoggedProcess:
     """The log of one process. Raises OSError and BoundedReadError as `read_lines`."""
-    process = Process()
+    process = LoggedProcess()
     for line in islice(read_lines(path, _LONGEST_LINE), MOST_LINES):
         process.read(line)
     return process
 
 
-def _together(processes: Sequence[Process], read: Sequence[Process]) -> Nccl:
+def _together(processes: Sequence[LoggedProcess], read: Sequence[LoggedProcess]) -> Nccl:
     nvls = {each.nvls for each in processes} - {None}
     return Nccl(
         versions=sorted({version for each in processes for version in each.versions}),
@@ -323,7 +323,7 @@ def _together(processes: Sequence[Process], read: Sequence[Process]) -> Nccl:
     )
 
 
-def _ranks(processes: Sequence[Process]) -> list[NcclRank]:
+def _ranks(processes: Sequence[LoggedProcess]) -> list[NcclRank]:
     found = []
     for each in processes:
         mine = max(each.communicators, key=lambda communicator: communicator.size, default=None)
@@ -332,7 +332,7 @@ def _ranks(processes: Sequence[Process]) -> list[NcclRank]:
     return sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.host, each.pid))
 
 
-def _places(processes: Sequence[Process]) -> dict[str, dict[int, str]]:
+def _places(processes: Sequence[LoggedProcess]) -> dict[str, dict[int, str]]:
     """The host of each rank, by communicator."""
     found: defaultdict[str, dict[int, str]] = defaultdict(dict)
     for process in processes:
@@ -341,7 +341,7 @@ def _places(processes: Sequence[Process]) -> dict[str, dict[int, str]]:
     return found
 
 
-def _communicators(processes: Sequence[Process]) -> list[NcclCommunicator]:
+def _communicators(processes: Sequence[LoggedProcess]) -> list[NcclCommunicator]:
     """Those of more than one rank, the largest first."""
     places, members = _places(processes), defaultdict[str, list[Communicator]](list)
     for process in processes:
@@ -363,7 +363,7 @@ def _communicators(processes: Sequence[Process]) -> list[NcclCommunicator]:
     return sorted(found, key=lambda each: -each.size)
 
 
-def _connections(processes: Sequence[Process]) -> list[NcclConnection]:
+def _connections(processes: Sequence[LoggedProcess]) -> list[NcclConnection]:
     places = _places(processes)
     found: Counter[tuple[int | None, str, bool | None, bool | None]] = Counter()
     for process in processes:
@@ -377,7 +377,7 @@ def _connections(processes: Sequence[Process]) -> list[NcclConnection]:
     return sorted(rows, key=lambda row: (-(row.communicator_size or 0), -row.count, row.transport))
 
 
-def _networks(processes: Sequence[Process]) -> list[NcclNetwork]:
+def _networks(processes: Sequence[LoggedProcess]) -> list[NcclNetwork]:
     users = Counter(name for each in processes for name in each.networks)
     found = []
     for name, count in users.most_common(_MOST_SHOWN):
@@ -401,7 +401,7 @@ def _devices_of(devices: Mapping[str, list[str]], name: str) -> list[str]:
     return devices.get(name) or next((devices[each] for each in devices if name.startswith(each)), [])
 
 
-def _variables(processes: Sequence[Process]) -> list[NcclVariable]:
+def _variables(processes: Sequence[LoggedProcess]) -> list[NcclVariable]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for process in processes:
         for name, text in process.variables.items():
@@ -410,7 +410,7 @@ def _variables(processes: Sequence[Process]) -> list[NcclVariable]:
     return rows[:_MOST_SHOWN]
 
 
-def _choices(processes: Sequence[Process]) -> list[NcclChoice]:
+def _choices(processes: Sequence[LoggedProcess]) -> list[NcclChoice]:
     total = sum((each.choices for each in processes), Counter[tuple[str, int, str, str]]())
     rows = [
         NcclChoice(collective=collective, bytes=size, algorithm=algorithm, protocol=protocol, count=count)
@@ -419,7 +419,7 @@ def _choices(processes: Sequence[Process]) -> list[NcclChoice]:
     return sorted(rows, key=lambda row: (row.collective, row.bytes, row.algorithm, row.protocol))
 
 
-def _warnings(processes: Sequence[Process]) -> list[NcclWarning]:
+def _warnings(processes: Sequence[LoggedProcess]) -> list[NcclWarning]:
     total = sum((each.warnings for each in processes), Counter[str]())
     return [
         NcclWarning(text=text, host=next(each.host or "" for each in processes if text in each.warnings), count=count)

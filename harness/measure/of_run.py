@@ -18,9 +18,9 @@ def can_be_measured(run: Run) -> bool:
 
 def measured(run: Run, page: bool) -> Measurement:
     """Measure the run, which writes its summary.json. page: keep what a page draws. Raises as `measure_request`."""
-    from harness.measure.request import Request, measure_request
+    from harness.measure.request import ReportRequest, measure_request
 
-    return measure_request(Request(tokens=[str(run.path)], page=page))
+    return measure_request(ReportRequest(tokens=[str(run.path)], page=page))
 
 
 def write_summary(run: Run) -> str:

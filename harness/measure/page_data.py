@@ -62,7 +62,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PipelinePass:
     """One forward or backward of one micro-batch on one stage; nanoseconds since its step's start on its rank."""
 
     rank: int | None
@@ -87,7 +87,7 @@ class ProcessTrack:
     steps: list[tuple[str, int, int]]
     marks: list[int]  # of each step, when its mark begins: before it, if the host is ahead of the device
     window: tuple[int, int]
-    passes: list[list[Pass]]  # of each step
+    passes: list[list[PipelinePass]]  # of each step
     notes: list[str] = field(default_factory=list)
     run: str = ""  # its name, where several runs are shown together
     cpu: bool = False  # operators stand in for kernels
@@ -128,13 +128,13 @@ def process_track(m: MeasuredProcess) -> ProcessTrack:
     )
 
 
-def _passes(m: MeasuredProcess, steps: list[tuple[str, int, int]]) -> list[list[Pass]]:
+def _passes(m: MeasuredProcess, steps: list[tuple[str, int, int]]) -> list[list[PipelinePass]]:
     found = microbatches(m.view, m.nesting, m.owner)
     if found is None:
         return []
     return [
         [
-            Pass(
+            PipelinePass(
                 rank=m.view.rank,
                 stage=int(found.stage[i]),
                 forward=bool(found.forward[i]),

@@ -12,7 +12,7 @@ from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import Compressible, RankPart, compressed, in_order
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.process.view import View
+from harness.analysis.process.view import ProcessView
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
 from harness.common.errors import RequestError
 from harness.common.metrics_lines import lines_file
@@ -167,7 +167,7 @@ def run_of(trace: Path) -> str | None:
     return str(run) if trace.parent.name in TRACE_FOLDERS and is_run(run) else None
 
 
-def lines_of(view: View) -> SampledLines | None:
+def lines_of(view: ProcessView) -> SampledLines | None:
     """The lines of a process while it was recorded; None: they were not sampled, or its clock is not known."""
     path = _file_of(view)
     span = _recorded(view)
@@ -177,7 +177,7 @@ def lines_of(view: View) -> SampledLines | None:
     return None if found is None else found.since(view.epoch_ns)
 
 
-def _file_of(view: View) -> Path | None:
+def _file_of(view: ProcessView) -> Path | None:
     """By the rank, or where the trace does not know it by host and pid."""
     trace = Path(view.trace.identity.path)
     if trace.parent.name not in TRACE_FOLDERS:
@@ -196,7 +196,7 @@ def _file_of(view: View) -> Path | None:
     return None
 
 
-def _recorded(view: View) -> tuple[int, int] | None:
+def _recorded(view: ProcessView) -> tuple[int, int] | None:
     parts = [part for part in (view.events, view.ranges, view.calls) if len(part)]
     if not parts:
         return None

@@ -23,7 +23,15 @@ from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regul
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.submission import variables_in
-from harness.experiment.exercises import EXERCISES, AnyExperiment, Experiment, Own, Profiled, Training, read_experiment
+from harness.experiment.exercises import (
+    EXERCISES,
+    AnyExperiment,
+    Experiment,
+    OwnTraining,
+    ProfiledTraining,
+    Training,
+    read_experiment,
+)
 from harness.experiment.options import options_of
 from harness.run import runs_root, why_invalid
 
@@ -237,9 +245,9 @@ def compared_settings(s: Summary) -> Settings:
     settings = asked.model_dump(mode="json", include=shown)
     if isinstance(asked, Training):
         settings["model"] = next((t.model for t in s.training if t.model), settings["model"])
-    if isinstance(asked, Own):
+    if isinstance(asked, OwnTraining):
         settings |= {"exercise": asked.exercise, "command": list(asked.command)}
-    if isinstance(asked, Profiled):
+    if isinstance(asked, ProfiledTraining):
         tools = {_PROFILERS.get(source.tool, source.tool) for source in s.sources}
         settings["profiler"] = ", ".join(sorted(tools)) or "none"
     return settings | variables_in(s.run)
@@ -249,7 +257,7 @@ def differing(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tu
     """Setting -> (stored, own) where they differ. An option that is newer than the reference had its default; a value
     of an older version is that of today."""
     number = own.get("exercise")
-    cls = Own if number == "own" else EXERCISES.get(number) if isinstance(number, int) else None
+    cls = OwnTraining if number == "own" else EXERCISES.get(number) if isinstance(number, int) else None
     usual = cls.model_validate({}).model_dump(mode="json") if cls else {}
     if cls is not None:
         known = {name: value for name, value in stored.items() if name in cls.model_fields}
@@ -268,7 +276,9 @@ def device_kind(s: Summary) -> Literal["cpu", "gpu"]:
 def with_reference(s: Summary) -> Summary:
     """The summary with the step of the reference that asked for the same on the same kind of device, if any: of
     several that of the same site, else the newest."""
-    injected = isinstance(s.experiment, Profiled) and any(getattr(s.experiment, name, None) for name in INJECTED)
+    injected = isinstance(s.experiment, ProfiledTraining) and any(
+        getattr(s.experiment, name, None) for name in INJECTED
+    )
     settings = {} if injected else compared_settings(s)
     if not settings or metrics_by_name(s).get("step_ns") is None:
         return s

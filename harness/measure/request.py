@@ -30,7 +30,7 @@ from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.paths import is_run, look_for_traces, measure_files, run_directories, run_of
 from harness.run import Run, find_run, write_atomically
 from harness.traces.open import FORMATS
-from harness.traces.progress import Progress
+from harness.traces.progress import ProgressLine
 
 if TYPE_CHECKING:
     from harness.measure.partial_merge import PartialMerge
@@ -108,7 +108,7 @@ MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
-class Request:
+class ReportRequest:
     """What to report on. `slurm`: sbatch's options for the job array, None to measure here.
 
     `resume`: the folder that such an array left, to measure only what has no result yet.
@@ -131,7 +131,7 @@ class Measurement(NamedTuple):
     page_data: list[PageData]
 
 
-def measure_request(request: Request) -> Measurement:
+def measure_request(request: ReportRequest) -> Measurement:
     """Carry out a request. The summary of a run is also written into its directory.
 
     Raises:
@@ -139,7 +139,7 @@ def measure_request(request: Request) -> Measurement:
         WorkError: nothing could be measured.
     """
     paths = [resolve_path(token) for token in request.tokens]
-    with Progress("looking for traces") as progress:
+    with ProgressLine("looking for traces") as progress:
         files, left_out = look_for_traces(paths, progress.say)
     if not files and not run_directories(paths):
         where = ", ".join(map(str, paths))
@@ -162,7 +162,7 @@ def resolve_path(token: str) -> Path:
 
 
 def _measured(
-    files: list[Path], window: Window, request: Request, left_out: list[Problem], runs: list[Path]
+    files: list[Path], window: Window, request: ReportRequest, left_out: list[Problem], runs: list[Path]
 ) -> tuple[list[Summary], list[PageData]]:
     """Of very many traces no process holds all parts: they are merged as a tree. Nothing is kept for a page then, which
     reads the ranks that it draws."""
@@ -170,7 +170,7 @@ def _measured(
     if request.slurm is None and not many:
         ranks = frozenset[int]() if request.ranks is None and len(files) > MOST_TRACKS else request.ranks
         keep = partial(page_data_of, ranks=ranks) if request.page else None
-        with Progress("reading traces") as progress:
+        with ProgressLine("reading traces") as progress:
             read = measure_files(files, window, request.workers, progress, page_data_of=keep)
         return summarise(read.parts, [*left_out, *read.broken], runs), read.page_data
     from harness.measure.partial_merge import measure_merge, summarise_partial_merge
@@ -179,14 +179,16 @@ def _measured(
         merge, lost = _by_array(files, window, request, reduced=many)
         left_out = [*left_out, *lost]
     else:
-        with Progress("reading traces", unit="traces read") as progress:
+        with ProgressLine("reading traces", unit="traces read") as progress:
             merge = measure_merge(files, window, request.workers, progress)
     if many:
         return summarise_partial_merge(merge, left_out, runs), []
     return summarise(merge.loose, [*left_out, *merge.broken], runs), []
 
 
-def _by_array(files: list[Path], window: Window, request: Request, reduced: bool) -> tuple[PartialMerge, list[Problem]]:
+def _by_array(
+    files: list[Path], window: Window, request: ReportRequest, reduced: bool
+) -> tuple[PartialMerge, list[Problem]]:
     """Measure by a job array. Its folder stays only if a task failed, or Ctrl-C ended the waiting, with what the tasks
     measured, and their logs."""
     missing = next((command for command in ("sbatch", "srun") if shutil.which(command) is None), None)
@@ -194,14 +196,14 @@ def _by_array(files: list[Path], window: Window, request: Request, reduced: bool
         raise RequestError(
             f"--executor slurm: no {missing} is on PATH; without this flag the traces are measured on this machine"
         )
-    from harness.measure.slurm_array import PLAN, Array, measure_distributed, read_plan
+    from harness.measure.slurm_array import PLAN, TaskArray, measure_distributed, read_plan
     from harness.site.slurm_commands import JobId, in_queue
 
     if request.resume is not None:
         read_plan(request.resume)
     folder = request.resume or Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
     options = request.slurm or {}
-    array = Array(
+    array = TaskArray(
         _executor(folder, options),
         request.workers or DEFAULT_TASKS,
         folder,
@@ -209,7 +211,7 @@ def _by_array(files: list[Path], window: Window, request: Request, reduced: bool
         lambda jobs: _executor(folder, options | {"dependency": _when_ended(jobs)}),
     )
     try:
-        with Progress("measuring on Slurm", unit="tasks done") as progress:
+        with ProgressLine("measuring on Slurm", unit="tasks done") as progress:
             merge, lost = measure_distributed(files, window, array, progress, reduced=reduced)
     except WorkError:
         if request.resume is None:
@@ -275,7 +277,7 @@ def load_summary(token: str) -> tuple[str, Summary]:
     path = resolve_path(token)
     stored = path if path.suffix == ".json" and path.name.startswith("summary") else Run(path).summary
     if not stored.is_file():
-        measured = measure_request(Request(tokens=[token])).summaries
+        measured = measure_request(ReportRequest(tokens=[token])).summaries
         if len(measured) != 1:
             raise RequestError(f"{token}: holds the traces of {len(measured)} jobs: name one of them")
         return path.name, measured[0]

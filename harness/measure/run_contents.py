@@ -21,7 +21,7 @@ from harness.analysis.summary import (
     MonitorDevice,
     Nccl,
     NodeNetwork,
-    Predicted,
+    PredictedNumber,
     Problem,
     ProfilerCost,
     RankTraining,
@@ -40,7 +40,7 @@ from harness.measure.job_time import read_job_time
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training
-from harness.measure.step_times import StepTimes, pace_of
+from harness.measure.step_times import RankStepTimes, pace_of
 from harness.run import TRACE_FOLDERS, Run, without_secrets
 from harness.run.ended import not_injected, why_it_ended
 from harness.site.site import Site
@@ -117,7 +117,7 @@ class _Number(BaseModel):
     source: str | None = None
 
 
-class _Document(BaseModel):
+class _NumbersDocument(BaseModel):
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
     numbers: dict[str, _Number]
@@ -126,7 +126,7 @@ class _Document(BaseModel):
 def read_plan(run: Run) -> dict[str, Any]:
     """The numbers of plan.json by name, and the seconds that the job took; empty without a plan that can be read."""
     try:
-        plan = _Document.model_validate(read_bounded_json(run.plan))
+        plan = _NumbersDocument.model_validate(read_bounded_json(run.plan))
     except (OSError, ValueError, ValidationError):
         return {}
     status = run.status()
@@ -134,14 +134,14 @@ def read_plan(run: Run) -> dict[str, Any]:
     return {"numbers": plan.numbers, "measured": {JOB_SECONDS: elapsed_ns / 1e9} if elapsed_ns else {}}
 
 
-def predicted_and_measured(summary: Summary, plan: Mapping[str, Any]) -> list[Predicted]:
+def predicted_and_measured(summary: Summary, plan: Mapping[str, Any]) -> list[PredictedNumber]:
     """Each number of the plan that has a metric of the same name, in the plan's order; a metric of 0 has none."""
     if not plan:
         return []
     numbers: dict[str, _Number] = plan["numbers"]
     measured = {**metrics_by_name(summary), **plan["measured"]}
     return [
-        Predicted(
+        PredictedNumber(
             name=name,
             label=number.label.strip(),
             predicted=number.value,
@@ -166,7 +166,7 @@ class RunContents:
     """What a run's directory holds besides its traces."""
 
     training: list[RankTraining]
-    times: StepTimes  # of the trainings' steps
+    times: RankStepTimes  # of the trainings' steps
     monitor: list[MonitorDevice]
     nccl: Nccl | None
     memory: Memory | None
@@ -186,7 +186,7 @@ class RunContents:
 
 def read_contents(path: Path) -> RunContents:
     run = Run(path)
-    times = StepTimes()
+    times = RankStepTimes()
     training, broken = read_training(run.metrics(), times)
     monitor, unreadable = read_monitor(run.monitors(), training, _ends(run))
     nccl, unread = read_nccl_logs(run.nccl_logs())

@@ -27,9 +27,9 @@ from harness.analysis.summary.base import why_invalid
 from harness.common.bounded_read import BoundedReadError, parse_json, read_lines, why_unread
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
-from harness.measure.step_times import StepTimes
+from harness.measure.step_times import RankStepTimes
 from harness.monitor.network import NETWORK_FILE, read_network
-from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read
+from harness.monitor.samples import META_FILE, SAMPLES_FILE, NodeSamples, read
 from harness.monitor.source import MonitorError
 
 _UNPROFILED = ("skip", "wait", "after")  # the profiler already works in "warmup"
@@ -40,7 +40,9 @@ _TIMED = ("step", *TIMED)
 _FROM_START = sorted({*START_FIELDS} & {*RankTraining.__struct_fields__} - {"rank"})
 
 
-def read_training(files: Iterable[Path], times: StepTimes | None = None) -> tuple[list[RankTraining], list[Problem]]:
+def read_training(
+    files: Iterable[Path], times: RankStepTimes | None = None
+) -> tuple[list[RankTraining], list[Problem]]:
     """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported.
 
     times: is told the times of each rank's steps.
@@ -218,7 +220,7 @@ def read_monitor(
 
     ends: when the job ended on each node, by the name of its monitor's folder.
     """
-    recordings: list[Recording] = []
+    recordings: list[NodeSamples] = []
     problems: list[Problem] = []
     ends = ends or {}
     empty = [each for each in folders if not any((each / name).exists() for name in (SAMPLES_FILE, META_FILE))]

@@ -114,7 +114,7 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True)
-class Array:
+class TaskArray:
     """Where the tasks run: the executor, the largest number of tasks, a folder that all of them see, and the queue.
 
     `in_queue` says whether a task still waits or runs. submitit does not know it where a cluster keeps no accounts:
@@ -139,7 +139,7 @@ class _Node:
 
 
 def measure_distributed(
-    files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent, *, reduced: bool = False
+    files: Sequence[Path], window: Window, array: TaskArray, progress: OnProgress = silent, *, reduced: bool = False
 ) -> tuple[PartialMerge, list[Problem]]:
     """As paths.measure_files, by the tasks of job arrays, or if `reduced` as partial_merge.measure_merge; and a problem
     for each file of a task that failed.

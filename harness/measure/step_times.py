@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.pace import OWN, WAITING, Change, changes, own_parts
+from harness.analysis.pace import OWN, WAITING, DetectedChange, changes, own_parts
 from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase
 from harness.analysis.process.phases import TIMED, Phase
 from harness.analysis.slowest_rank import FEWEST, slowest
@@ -23,7 +23,7 @@ _MOST = 1 << 24  # a step's number
 
 
 @dataclass
-class StepTimes:
+class RankStepTimes:
     """Filled rank by rank. Of each rank: numbers of its steps, and (fields, steps), nanoseconds, NaN where unknown."""
 
     ranks: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ def _value(value: object) -> float:
 
 
 def pace_of(
-    times: StepTimes, in_phases: Collection[str] = (), *, on_host: bool = True
+    times: RankStepTimes, in_phases: Collection[str] = (), *, on_host: bool = True
 ) -> tuple[list[PaceChange], SlowestRank | None]:
     """The changes of pace and the slowest rank. in_phases: where collectives run; on_host: of `own_parts`."""
     ranks, numbers, fields = times.arrays()
@@ -88,7 +88,7 @@ def pace_of(
 
 
 def _shown(
-    change: Change, ranks: Sequence[int], numbers: NDArray[np.int64], fields: Mapping[str, F64], own: F64
+    change: DetectedChange, ranks: Sequence[int], numbers: NDArray[np.int64], fields: Mapping[str, F64], own: F64
 ) -> PaceChange:
     """With the numbers of the training's steps and ranks in place of those of rows and columns."""
     return PaceChange(

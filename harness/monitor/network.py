@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.alpha_beta import MOST_BYTES_PER_S
-from harness.monitor.samples import META_FILE, Series, read_meta, read_series, starts_of
+from harness.monitor.samples import META_FILE, DeviceSeries, read_meta, read_series, starts_of
 from harness.monitor.source import MonitorError, SampleValue, find_gaps
 
 NETWORK_FILE = "network.csv"
@@ -35,7 +35,7 @@ class Nic:
     gbps: float | None
 
 
-class Network:
+class NodePorts:
     """The ports of this node."""
 
     columns = NETWORK_COLUMNS
@@ -104,7 +104,7 @@ class NicSeries:
     """A port and its counters over time."""
 
     nic: Nic
-    series: Series
+    series: DeviceSeries
 
     def rates(self, column: str) -> list[tuple[int, int, float]]:
         """(from, to, bytes per second) between neighbouring samples, unix nanoseconds. Nothing over a gap, where the
@@ -132,7 +132,7 @@ def read_network(folder: Path) -> tuple[str, list[NicSeries]]:
         period_ns = int(meta["period_ns"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MonitorError(f"{folder / META_FILE} does not describe its nics: {error!r}") from error
-    series = {i: Series(i, nic.name, None) for i, nic in about}
+    series = {i: DeviceSeries(i, nic.name, None) for i, nic in about}
     read_series(folder / NETWORK_FILE, series)
     moments = sorted({moment for each in series.values() for moment in each.unix_ns})
     gaps = find_gaps(moments, starts_of(meta), period_ns)

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from harness.monitor.samples import Recording, Series, read, replace_json, replace_whole
+from harness.monitor.samples import DeviceSeries, NodeSamples, read, replace_json, replace_whole
 from harness.monitor.source import Points, pieces
 from harness.monitor.summary import SUMMARY_FILE, DeviceSummary, NodeSummary, summarize
 
@@ -26,13 +26,13 @@ _GIB = 2**30
 _FEW_POINTS = 60  # up to this number each sample has a dot, so that a short run shows its samples
 _MANY_POINTS = 300  # from this number neighbours are drawn as one point, so that noise does not hide lines
 
-Label = Callable[[Series, DeviceSummary], str]
+Label = Callable[[DeviceSeries, DeviceSummary], str]
 
 
 class Panel:
     """One plot: its axes, and the node that is drawn on them."""
 
-    def __init__(self, axes: Axes, recording: Recording, summary: NodeSummary) -> None:
+    def __init__(self, axes: Axes, recording: NodeSamples, summary: NodeSummary) -> None:
         self.axes = axes
         self.recording = recording
         self.summary = summary
@@ -40,7 +40,7 @@ class Panel:
         self._start_ns, end_ns = recording.span_ns
         self._unit_ns, self._unit = (60e9, "min") if end_ns - self._start_ns > 600e9 else (1e9, "s")
 
-    def label(self, device: Series) -> str:
+    def label(self, device: DeviceSeries) -> str:
         return _plain(f"GPU {device.index}: {device.name}" if self.is_gpu else device.name)
 
     def draw_devices(self, column: str, label: Label, scale: float = 1, peaks: bool = False) -> bool:
@@ -94,7 +94,7 @@ def bucket_size(count: int) -> int:
     return max(1, math.ceil(count / _MANY_POINTS))
 
 
-def thinned(device: Series, column: str, together: Callable[[list[float]], float]) -> Points:
+def thinned(device: DeviceSeries, column: str, together: Callable[[list[float]], float]) -> Points:
     """About _MANY_POINTS (unix_ns, value): the first time of some neighbours, and `together` of their values. A point
     without a value is in each gap, so that no line bridges it."""
     points = device.points(column)
@@ -131,7 +131,7 @@ def plot(folder: Path) -> list[Path]:
     return [folder / f"{name}.png" for name in drawings] + [folder / SUMMARY_FILE]
 
 
-def _draw(path: Path, draw: Draw, recording: Recording, summary: NodeSummary) -> None:
+def _draw(path: Path, draw: Draw, recording: NodeSamples, summary: NodeSummary) -> None:
     figure = Figure(figsize=(10, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -146,7 +146,7 @@ def _draw(path: Path, draw: Draw, recording: Recording, summary: NodeSummary) ->
 
 
 def _memory(panel: Panel) -> str:
-    def label(device: Series, numbers: DeviceSummary) -> str:
+    def label(device: DeviceSeries, numbers: DeviceSummary) -> str:
         return f"{panel.label(device)}, peak {(numbers.peak_memory_bytes or 0) / _GIB:.2f} GiB"
 
     if not panel.draw_devices("memory_used_bytes", label, _GIB, peaks=True):
@@ -161,7 +161,7 @@ def _memory(panel: Panel) -> str:
 
 
 def _utilization(panel: Panel) -> str:
-    def label(device: Series, numbers: DeviceSummary) -> str:
+    def label(device: DeviceSeries, numbers: DeviceSummary) -> str:
         sms = numbers.mean_sm_active_percent
         of_sms = "" if sms is None else f", SM Active {sms:.0f} %"
         return f"{panel.label(device)}, mean {numbers.mean_utilization_percent or 0:.0f} %{of_sms}"
@@ -177,7 +177,7 @@ def _utilization(panel: Panel) -> str:
 
 
 def _power(panel: Panel) -> str:
-    def label(device: Series, numbers: DeviceSummary) -> str:
+    def label(device: DeviceSeries, numbers: DeviceSummary) -> str:
         name = panel.label(device) if panel.is_gpu else "CPU packages of the whole machine"
         return f"{name}, {format_energy(numbers.energy_joules)}"
 

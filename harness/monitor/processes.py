@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.common import processes
-from harness.common.processes import Process
+from harness.common.processes import RunningProcess
 from harness.common.programs import usable_cores
 from harness.monitor.source import MonitorError, SampleValue, boot_id
 
@@ -29,10 +29,10 @@ class PssMeter:
     """Sums the PSS of processes, with a bounded cost at each call."""
 
     def __init__(self) -> None:
-        self._offsets: dict[Process, float] = {}  # last read PSS less the estimate of that moment
+        self._offsets: dict[RunningProcess, float] = {}  # last read PSS less the estimate of that moment
         self._next_s = 0.0
 
-    def sum_bytes(self, resident: Mapping[Process, tuple[int, int]]) -> int:
+    def sum_bytes(self, resident: Mapping[RunningProcess, tuple[int, int]]) -> int:
         """Bytes of these processes together. resident: RSS and, of it, pages of files and of shared memory, bytes."""
         # Without its PSS, a process's part of what it may share is taken as if it shared that with all others.
         estimates = {each: rss - shared + shared / len(resident) for each, (rss, shared) in resident.items()}
@@ -46,7 +46,7 @@ class PssMeter:
         self._offsets = {each: offset for each, offset in self._offsets.items() if each in resident}
         return round(sum(max(0.0, size + self._offsets.get(each, 0.0)) for each, size in estimates.items()))
 
-    def _read(self, process: Process, estimate: float) -> None:
+    def _read(self, process: RunningProcess, estimate: float) -> None:
         before_s = time.thread_time()
         pss_bytes = read_pss(process.pid)
         cost_s = time.thread_time() - before_s
@@ -120,7 +120,7 @@ _SCAN_SHARE = 1 / 250
 _LONGEST_BETWEEN_SCANS_S = 10.0
 
 
-def find_processes(pids: Sequence[int], flag: str = "--pid") -> list[Process]:
+def find_processes(pids: Sequence[int], flag: str = "--pid") -> list[RunningProcess]:
     """Processes with these ids, which `flag` gave. Raises MonitorError: one of them does not exist."""
     found = []
     for pid in pids:
@@ -130,7 +130,7 @@ def find_processes(pids: Sequence[int], flag: str = "--pid") -> list[Process]:
     return found
 
 
-def is_alive(process: Process) -> bool:
+def is_alive(process: RunningProcess) -> bool:
     """Whether it still runs: it has not ended, is not a zombie, and its id is not another process's now."""
     return processes.process_of(process.pid) == process and processes.lives(process.pid)
 
@@ -138,18 +138,18 @@ def is_alive(process: Process) -> bool:
 class ProcessTree:
     """The job's processes: all below the roots and, on request, the roots; never this process, nor those left out."""
 
-    def __init__(self, roots: Sequence[Process], with_roots: bool, left_out: Iterable[int] = ()) -> None:
+    def __init__(self, roots: Sequence[RunningProcess], with_roots: bool, left_out: Iterable[int] = ()) -> None:
         self._roots = roots
         self._left_out = {os.getpid(), *left_out}
         self._with_roots = with_roots
-        self._members: set[Process] = set()
+        self._members: set[RunningProcess] = set()
         self._next_scan_s = 0.0
 
     @property
     def root_pids(self) -> list[int]:
         return [root.pid for root in self._roots]
 
-    def members(self) -> set[Process]:
+    def members(self) -> set[RunningProcess]:
         """The processes found by the last scan. New ones may appear late on machines with a long process table."""
         if time.monotonic() >= self._next_scan_s:
             before_s = time.process_time()  # CPU time, so that the job's load does not make the scans rarer
@@ -158,13 +158,13 @@ class ProcessTree:
             self._next_scan_s = time.monotonic() + min(cost_s / _SCAN_SHARE, _LONGEST_BETWEEN_SCANS_S)
         return self._members
 
-    def _scan(self) -> set[Process]:
+    def _scan(self) -> set[RunningProcess]:
         known = processes.everyone()
-        found: set[Process] = set(self._roots) if self._with_roots else set()
+        found: set[RunningProcess] = set(self._roots) if self._with_roots else set()
         for root in self._roots:
             # If it has ended, its children are below another root or are no longer the job's.
             if root.pid in known and known[root.pid].started == root.started:
-                found.update(Process(pid, known[pid].started) for pid in processes.descendants(root.pid, known))
+                found.update(RunningProcess(pid, known[pid].started) for pid in processes.descendants(root.pid, known))
         return {process for process in found if process.pid not in self._left_out}
 
 
@@ -175,7 +175,7 @@ class ProcessUse(NamedTuple):
     resident: processes.Resident
 
 
-def use_of(process: Process) -> ProcessUse | None:
+def use_of(process: RunningProcess) -> ProcessUse | None:
     """None: it has ended."""
     stat, resident = processes.stat_of(process.pid), processes.resident(process.pid)
     if stat is None or resident is None or stat.started != process.started:
@@ -211,7 +211,7 @@ class ProcessSource:
         self._tree = tree
         self._rapl = rapl
         self._cpus = usable_cores()
-        self._cpu_s: dict[Process, float] = {}
+        self._cpu_s: dict[RunningProcess, float] = {}
         self._pss = PssMeter()
         self._last: tuple[float, float | None] | None = None  # monotonic seconds, joules
         self._last_since_boot_s = processes.since_boot_s()
@@ -245,11 +245,11 @@ class ProcessSource:
         self._last = (now_s, joules)
         return [(utilization, pss_bytes, count, machine, processes.memory_in_use()[1], watts, joules)]
 
-    def _measure(self, members: Iterable[Process]) -> tuple[float, int, int]:
+    def _measure(self, members: Iterable[RunningProcess]) -> tuple[float, int, int]:
         """CPU seconds since the last call, bytes of memory (a shared page once), number of processes."""
         spent_s = 0.0
-        resident: dict[Process, tuple[int, int]] = {}
-        cpu_s: dict[Process, float] = {}
+        resident: dict[RunningProcess, tuple[int, int]] = {}
+        cpu_s: dict[RunningProcess, float] = {}
         for process in members:
             if (use := use_of(process)) is not None:
                 resident[process] = use.resident
@@ -258,7 +258,7 @@ class ProcessSource:
         self._cpu_s, self._last_since_boot_s = cpu_s, processes.since_boot_s()
         return spent_s, self._pss.sum_bytes(resident), len(cpu_s)
 
-    def _before(self, process: Process, now_s: float) -> float:
+    def _before(self, process: RunningProcess, now_s: float) -> float:
         """CPU seconds up to the last call: 0 for a younger process; all of them for an older one that is found late."""
         if process in self._cpu_s:
             return self._cpu_s[process]

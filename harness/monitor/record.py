@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.monitor.amd import open_amd
-from harness.monitor.network import NETWORK_FILE, Network
+from harness.monitor.network import NETWORK_FILE, NodePorts
 from harness.monitor.nvml import open_nvml
 from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive, open_rapl
 from harness.monitor.samples import (
@@ -31,7 +31,7 @@ from harness.monitor.samples import (
     read_meta,
     replace_json,
 )
-from harness.monitor.source import MonitorError, SampleValue, Source, boot_id
+from harness.monitor.source import MonitorError, SampleSource, SampleValue, boot_id
 
 
 class SampleClock(NamedTuple):
@@ -164,7 +164,7 @@ def _watch(pids: Sequence[int], below: int | None) -> tuple[ProcessTree, Callabl
     return ProcessTree(roots, with_roots=False), lambda: os.getppid() == parent
 
 
-def _open_source(tree: ProcessTree) -> tuple[Source, list[str]]:
+def _open_source(tree: ProcessTree) -> tuple[SampleSource, list[str]]:
     """The job's GPUs, else its processes; and why a GPU of the node is not sampled as the job sees it."""
     notes: list[str] = []
     for find in (open_nvml, open_amd):
@@ -196,7 +196,7 @@ def record(
     source, notes = _open_source(tree)
     out.mkdir(parents=True, exist_ok=True)
     samples = SampleFile(out / SAMPLES_FILE, source.columns)
-    network = Network()
+    network = NodePorts()
     traffic = SampleFile(out / NETWORK_FILE, network.columns)
     about: dict[str, Any] = {
         "schema": META_SCHEMA,

@@ -51,7 +51,7 @@ _MOST_LINE_BYTES = 1 << 16  # a node of 16 GPUs has lines of some 100 bytes
 
 
 @dataclass(frozen=True)
-class Series:
+class DeviceSeries:
     """One device. Each of `columns` has one float per entry of `unix_ns`, NaN where the value is unknown.
 
     gaps: where the recording, of all devices, has no samples.
@@ -71,14 +71,14 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Recording:
+class NodeSamples:
     """All samples of one node, without the `damaged_rows`, which are cut off or unreadable."""
 
     folder: Path
     host: str
     source: str  # nvml | amdsmi | processes
     period_ns: int
-    devices: tuple[Series, ...]
+    devices: tuple[DeviceSeries, ...]
     meta: dict[str, Any]
     damaged_rows: int
     gaps: tuple[Gap, ...] = ()
@@ -130,7 +130,7 @@ def find(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"*/{SAMPLES_FILE}"))
 
 
-def read(folder: Path) -> Recording:
+def read(folder: Path) -> NodeSamples:
     """The node's samples in `folder`. Raises MonitorError: one of its files cannot be read."""
     meta = read_meta(folder / META_FILE)
     try:
@@ -144,7 +144,7 @@ def read(folder: Path) -> Recording:
     moments = sorted({moment for device in devices for moment in device.unix_ns})
     gaps = find_gaps(moments, starts_of(meta), period_ns)
     devices = tuple(replace(device, gaps=gaps) for device in devices)
-    return Recording(folder, host, source, period_ns, devices, meta, damaged, gaps)
+    return NodeSamples(folder, host, source, period_ns, devices, meta, damaged, gaps)
 
 
 def starts_of(meta: dict[str, Any]) -> list[int]:
@@ -153,11 +153,11 @@ def starts_of(meta: dict[str, Any]) -> list[int]:
     return [each for each in found if isinstance(each, int) and 0 <= each < _MOST] if isinstance(found, list) else []
 
 
-def _series(device: dict[str, Any]) -> Series:
+def _series(device: dict[str, Any]) -> DeviceSeries:
     size = device["memory_total_bytes"]
     if size is not None and not (isinstance(size, int) and abs(size) < _MOST):
         raise TypeError(f"memory_total_bytes is {size!r}")
-    return Series(int(device["index"]), str(device["name"]), size)
+    return DeviceSeries(int(device["index"]), str(device["name"]), size)
 
 
 def read_meta(path: Path) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def read_series(path: Path, devices: dict[int, Series]) -> int:
+def read_series(path: Path, devices: dict[int, DeviceSeries]) -> int:
     """Fill `devices`; returns the number of damaged rows (the last one, if the monitor was killed in it).
 
     Raises:
@@ -191,7 +191,7 @@ def read_series(path: Path, devices: dict[int, Series]) -> int:
         raise MonitorError(f"{path}: {why_unread(error)}") from error
 
 
-def _take_row(line: str, names: list[str], devices: dict[int, Series]) -> bool:
+def _take_row(line: str, names: list[str], devices: dict[int, DeviceSeries]) -> bool:
     """Whether the row is whole; any other row is left out, so that all columns have the same length."""
     row = line.split(",")
     if len(row) != len(LEADING_COLUMNS) + len(names) or len(line) >= _MOST_LINE_BYTES:  # a cut line may look whole

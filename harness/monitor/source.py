@@ -14,7 +14,7 @@ from typing import Any, Protocol
 SampleValue = int | float | None  # None: unknown for this device, or this time
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Devices that can be sampled. A column has its unit in its name."""
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from harness.monitor.samples import Recording, Series
+from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.monitor.source import Points, pieces
 
 SUMMARY_FILE = "summary.json"
@@ -62,7 +62,7 @@ def integrate(points: Sequence[tuple[int, float]]) -> float:
     return sum((first + last) / 2 * (end_ns - start_ns) / 1e9 for (start_ns, first), (end_ns, last) in pairs)
 
 
-def counted(device: Series) -> list[Points]:
+def counted(device: DeviceSeries) -> list[Points]:
     """(unix_ns, joules) of the device's energy counter, in pieces: it may have begun again in a gap. Empty if there is
     no counter, or it ran backwards elsewhere (the driver was loaded again)."""
     found: list[Points] = []
@@ -76,7 +76,7 @@ def counted(device: Series) -> list[Points]:
     return found if any(len(piece) > 1 for piece in found) else []
 
 
-def measure_energy(device: Series) -> tuple[float | None, str | None, int]:
+def measure_energy(device: DeviceSeries) -> tuple[float | None, str | None, int]:
     """Joules from the first to the last sample, where they come from (`counter`, else integrated `power`; nothing for a
     gap), and the nanoseconds that they leave out."""
     if metered := counted(device):
@@ -91,7 +91,7 @@ def _between(parts: Sequence[Points]) -> int:
     return sum(after[0][0] - before[-1][0] for before, after in pairwise(parts))
 
 
-def clock_limits(device: Series) -> dict[str, float]:
+def clock_limits(device: DeviceSeries) -> dict[str, float]:
     """Why the device's clock was lowered, and the share of the samples in which it was; the most frequent first."""
     bits = [int(value) for _, value in device.points("clock_limits")]
     shares = {name: sum(bool(each & bit) for each in bits) / len(bits) for bit, name in CLOCK_LIMITS.items() if bits}
@@ -111,12 +111,12 @@ def without_sms(utilization: float | None, sm_active: float | None) -> str | Non
     )
 
 
-def _mean(device: Series, column: str) -> float | None:
+def _mean(device: DeviceSeries, column: str) -> float | None:
     values = [value for _, value in device.points(column)]
     return fmean(values) if values else None
 
 
-def _summarize_device(device: Series) -> DeviceSummary:
+def _summarize_device(device: DeviceSeries) -> DeviceSummary:
     memory = [value for _, value in device.points("memory_used_bytes")]
     utilization = [value for _, value in device.points("utilization_percent")]
     power = [value for _, value in device.points("power_watts")]
@@ -141,7 +141,7 @@ def _summarize_device(device: Series) -> DeviceSummary:
     )
 
 
-def summarize(recording: Recording) -> NodeSummary:
+def summarize(recording: NodeSamples) -> NodeSummary:
     """The numbers of one node, from its first to its last sample."""
     devices = tuple(map(_summarize_device, recording.devices))
     first_ns, last_ns = recording.span_ns

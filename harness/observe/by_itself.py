@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.common import job_folder
 from harness.common.heartbeats import MEMORY
-from harness.common.job_folder import Joined, Request
+from harness.common.job_folder import JoinedProcess, RunRequest
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.job_time import process_began_ns
 
@@ -26,9 +26,9 @@ def settings() -> dict[str, Any]:
     return job_folder.settings_of(_request(), os.environ)
 
 
-def _request() -> Request:
+def _request() -> RunRequest:
     words = [*getattr(sys, "orig_argv", [sys.executable, *sys.argv])]
-    return Request(command=words, typed=["training-traces", job_folder.WORD, "--", *words], start_in=_started_in)
+    return RunRequest(command=words, typed=["training-traces", job_folder.WORD, "--", *words], start_in=_started_in)
 
 
 try:
@@ -55,14 +55,14 @@ def run_folder() -> Path:
     return joined.path
 
 
-def _ended(joined: Joined, pid: int) -> None:
+def _ended(joined: JoinedProcess, pid: int) -> None:
     """The first rank's Python ends: so far as it knows, the training has ended."""
     if os.getpid() == pid:
         state = "failed" if PROGRESS.error else "completed"
         job_folder.write_end(joined, state, None)
 
 
-def _stand_beside(joined: Joined, python: str) -> None:
+def _stand_beside(joined: JoinedProcess, python: str) -> None:
     """Start the program of the node, which ends with the training, as nobody's child: a script may wait for its own."""
     host = os.uname().nodename.partition(".")[0]
     argv = [python, "-m", "harness.heartbeats.node", f"--run={joined.path}", f"--node={joined.node}", "--name"]

@@ -27,21 +27,21 @@ def counted() -> int:
     return total
 
 
-class Launches(NamedTuple):
+class CollectiveStarts(NamedTuple):
     """When collectives began. unix_ns: sorted. since_ns: none that began later is missing."""
 
     unix_ns: list[int]
     since_ns: int
 
 
-def launches() -> Launches | None:
+def launches() -> CollectiveStarts | None:
     """Those that PyTorch recorded, also after the last process group has ended; None: it has recorded none."""
     entries = _recorded(stacks=False).get("entries") or []
     if not entries:
         return None
     began = sorted(entry["time_created_ns"] for entry in entries)
     full = len(entries) >= int(os.environ.get("TORCH_FR_BUFFER_SIZE", "0"))
-    return Launches(
+    return CollectiveStarts(
         sorted(entry["time_created_ns"] for entry in entries if not entry.get("is_p2p")), began[0] if full else 0
     )
 

@@ -38,7 +38,7 @@ MOST_FRAMES = 60
 PATIENCE_S = 5.0  # for a beat, when Python ends
 
 
-class Done(NamedTuple):
+class EndedStep(NamedTuple):
     """A step that has ended. Times in ns."""
 
     number: int
@@ -50,7 +50,7 @@ class Done(NamedTuple):
     tokens: int
 
 
-class Progress:
+class RankProgress:
     """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all. own: of
     steps, the number and the ns without waiting for other ranks, until the writer of metrics takes them."""
 
@@ -65,7 +65,7 @@ class Progress:
         self.samples = self.tokens = 0  # of all steps so far
         self.ended_ns = 0  # unix time; 0: it trains
         self.error: dict[str, Any] | None = None  # what ends the process: see `last_words.error_of`
-        self.done: deque[Done] = deque(maxlen=4096)
+        self.done: deque[EndedStep] = deque(maxlen=4096)
         self.own: deque[tuple[int, int]] = deque(maxlen=4096)
 
     def begins(self, step: int) -> None:
@@ -90,7 +90,7 @@ class Progress:
         self.samples = self.tokens = 0
         self.begins(0)
 
-    def ends(self, done: Done, loss: float | None) -> None:
+    def ends(self, done: EndedStep, loss: float | None) -> None:
         self.done.append(done)
         self.samples += done.samples
         self.tokens += done.tokens
@@ -99,7 +99,7 @@ class Progress:
         self.begins(done.number + 1)
 
 
-PROGRESS = Progress()
+PROGRESS = RankProgress()
 
 
 class Heartbeat:
@@ -171,7 +171,7 @@ class Heartbeat:
             if step.unix_ns in own_us or now_ns - step.unix_ns - step.step_ns > OWN_S * 1e9
         ]
 
-    def _look_at_launches(self, lately: list[Done]) -> None:
+    def _look_at_launches(self, lately: list[EndedStep]) -> None:
         begin_s = time.monotonic()
         if begin_s >= self._launches_s:
             before_s = time.thread_time()
@@ -181,7 +181,7 @@ class Heartbeat:
             known = self._own
             self._own = {step.unix_ns: known.get(step.unix_ns) or self._own_of(step, begun) for step in lately}
 
-    def _own_of(self, step: Done, begun: collectives.Launches | None) -> int:
+    def _own_of(self, step: EndedStep, begun: collectives.CollectiveStarts | None) -> int:
         """A step's own time; where it is not known, that of the step before, or all of it."""
         found = step.step_ns if self._known["world"] == 1 else own_ns(step, begun)
         if found is None:
@@ -248,7 +248,7 @@ class Heartbeat:
         os.close(self._fd)
 
 
-def own_ns(step: Done, begun: collectives.Launches | None) -> int | None:
+def own_ns(step: EndedStep, begun: collectives.CollectiveStarts | None) -> int | None:
     """A step's time without waiting for other ranks, as far as the starts of its collectives tell; None: not known.
 
     The wait lies between the start of the last collective and the end of backward, or of the step if the last one is

@@ -26,7 +26,7 @@ from harness.observe.lines import innermost
 from harness.observe.module_ranges import ModuleRanges, is_compiling, tensors_of
 from harness.observe.ranges import watch_script_ranges
 from harness.observe.start_watch import watch_start
-from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, Steps, by_clock
+from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, StepState, by_clock
 from harness.observe.watch import Watch, inner_model, rank_now, watch_own_profiler
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
@@ -79,7 +79,7 @@ class Observer:
     def __init__(self, run_dir: Callable[[], Path], asked: dict[str, Any]) -> None:
         self.watch = Watch(run_dir, asked)
         self._made = 0
-        self.steps = Steps(self.watch, lambda: self._made)
+        self.steps = StepState(self.watch, lambda: self._made)
         self.watch.last_step = self.steps.close
         self._main = threading.main_thread().ident
         self._off = False

@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any, TextIO
 
 from harness.common.job_time import DATA, EVALUATION, FIRST_STEP, STEPS, job_time_file
-from harness.observe.lines import LineSampler, Look, Place, is_users
+from harness.observe.lines import LineSampler, Look, SourceLine, is_users
 
 SHORT_NS = 200_000_000  # outside of steps, in the training: what is shorter belongs to the steps
 ALIVE_NS = 500_000_000  # a process that has become another program until then is no rank
@@ -33,7 +33,7 @@ MOST_KEPT = 20_000  # lines of a process that does not show to be a rank
 NO_RANK_NS = 60_000_000_000  # without any line of the user's: then it is a launcher
 
 
-class JobTime:
+class JobTimeRecorder:
     """The record of one process. now: the training's step and phase, as heartbeat.py has them."""
 
     def __init__(self, run_dir: Path | None) -> None:
@@ -54,13 +54,13 @@ class JobTime:
         self._seen_ns = 0  # the look before
         self._is_long = False  # it was long enough to be told
         self._state: tuple[Any, ...] = ()
-        self._sums: dict[tuple[Place, ...], int] = {}  # ns outside of all phases, in steps that have ended
-        self._of_step: dict[tuple[Place, ...], int] = {}  # the same of the step that runs
+        self._sums: dict[tuple[SourceLine, ...], int] = {}  # ns outside of all phases, in steps that have ended
+        self._of_step: dict[tuple[SourceLine, ...], int] = {}  # the same of the step that runs
         self._totals: deque[int] = deque(maxlen=STEPS_KEPT)  # ns, of each of the last steps
         self._summed_step = 0
         self._looked_ns = 0
         self._summed_ns = 0  # when the sums were written
-        self._ids: dict[tuple[Place, ...], int] = {}
+        self._ids: dict[tuple[SourceLine, ...], int] = {}
         self._told_of: set[CodeType] = set()
         self._loop: set[tuple[str, str]] = set()
 
@@ -98,7 +98,7 @@ class JobTime:
             self._state = state
             self._at(state, moment_ns)
 
-    def _is_in_loop(self, places: tuple[Place, ...]) -> None:
+    def _is_in_loop(self, places: tuple[SourceLine, ...]) -> None:
         """The functions of the loop of steps are of no other part."""
         for place in places:
             if (place.file, place.function) not in self._loop:
@@ -163,7 +163,7 @@ class JobTime:
         number = self._number(places)
         self._line(event="at", unix_ns=since_ns, part=part, what=list(what), id=number)
 
-    def _number(self, places: tuple[Place, ...]) -> int:
+    def _number(self, places: tuple[SourceLine, ...]) -> int:
         if not places:
             return -1
         number = self._ids.get(places)
@@ -264,14 +264,14 @@ def process_began_ns() -> int:
 
 
 _begun: list[LineSampler] = []
-_records: list[JobTime] = []
+_records: list[JobTimeRecorder] = []
 
 
 def begin(run_dir: Path | None) -> LineSampler:
     """Begin to sample this process's main thread, once; a fork that turns out to train begins anew."""
     if _begun and _begun[0].pid == os.getpid() and not _records[0].is_over:
         return _begun[0]
-    record = JobTime(run_dir)
+    record = JobTimeRecorder(run_dir)
     sampler = LineSampler(record)
     _begun[:] = [sampler]
     _records[:] = [record]

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 from harness.common.job_time import IMPORTS
 from harness.common.metrics_lines import lines_file
 from harness.common.paths import INSTALLED_EXERCISES
-from harness.observe.marks import Kind, kind_of, subject_of
+from harness.observe.marks import FunctionMark, kind_of, subject_of
 
 HZ, STEP_HZ, WINDOW_HZ = 50, 25, 200  # samples per second: beside the steps, in steps, and in those that are recorded
 FLUSH_S = 0.1  # between two writes
@@ -43,7 +43,7 @@ CALLERS = 8  # of a place that are written, the nearest
 MOST_WITH_CALLERS = 4096  # places; a program with more of them calls itself in ever new ways
 MOST_PACKAGES = 8  # that import each other, the innermost
 LATE = 3  # periods between two looks, from which the sampler was kept from looking by what it then sees
-UNKNOWN = Kind(False)
+UNKNOWN = FunctionMark(False)
 _OTHERS = ("site-packages", "dist-packages")
 # Python 3.11 may make a frame object while another thread runs and leaves that frame, if its making starts a garbage
 # collection: the object then points into memory that is used for something else. So no garbage is collected during a
@@ -54,7 +54,7 @@ _HERE = str(Path(__file__).resolve().parent)
 _INJECTORS = str(Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults") + os.sep
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """Where the main thread is in the user's code."""
 
     file: str
@@ -69,12 +69,12 @@ class Look(NamedTuple):
 
     part: str
     what: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[SourceLine, ...]
     middle_ns: int
     unix_ns: int
 
 
-class Record(Protocol):
+class LookRecord(Protocol):
     """What is told each look."""
 
     def saw(self, look: Look) -> None:
@@ -98,13 +98,13 @@ if TYPE_CHECKING:  # Python 3.8 cannot evaluate it
 class LineSampler:
     """Samples the main thread until `close`, at its own rate in steps. record: is told each look."""
 
-    def __init__(self, record: Record | None = None) -> None:
+    def __init__(self, record: LookRecord | None = None) -> None:
         self.pid = os.getpid()
         self._record = record
         self._file: TextIO | None = None
         self._main = threading.main_thread().ident
-        self._kinds: dict[CodeType, Kind | None] = {}
-        self._ids: dict[tuple[Place, ...], int] = {}
+        self._kinds: dict[CodeType, FunctionMark | None] = {}
+        self._ids: dict[tuple[SourceLine, ...], int] = {}
         self._last: int | None = -1
         self._looked_ns = 0
         self._pending: list[tuple[int, int, int | None]] = []  # times of two looks, and the place
@@ -200,7 +200,7 @@ class LineSampler:
             with self._writes:
                 self._note(unix_ns, before_ns, places)
 
-    def _note(self, unix_ns: int, before_ns: int, places: tuple[Place, ...]) -> None:
+    def _note(self, unix_ns: int, before_ns: int, places: tuple[SourceLine, ...]) -> None:
         number = None if not places else self._number(places)
         if number != self._last or self._is_fast:
             self._last = number
@@ -225,10 +225,10 @@ class LineSampler:
             frame = frame.f_back
         return found
 
-    def _told(self, found: list[Seen]) -> tuple[str, tuple[str, ...], tuple[Place, ...]]:
+    def _told(self, found: list[Seen]) -> tuple[str, tuple[str, ...], tuple[SourceLine, ...]]:
         """The part of the job's time, what is imported, and the user's place with the places that called it; of a
         function that calls itself the innermost call."""
-        places: list[Place] = []
+        places: list[SourceLine] = []
         last: CodeType | None = None
         part = weak = ""
         packages: list[str] = []
@@ -239,7 +239,7 @@ class LineSampler:
             if kind is None:
                 continue
             if kind.users and code is not last:
-                places.append(Place(code.co_filename, line, code.co_name))
+                places.append(SourceLine(code.co_filename, line, code.co_name))
                 last = code
             if kind.strong:
                 part = part or kind.part
@@ -251,7 +251,7 @@ class LineSampler:
         shown = tuple(places[: 1 + (CALLERS if len(self._ids) < MOST_WITH_CALLERS else 0)])
         return part or weak, tuple(packages[-MOST_PACKAGES:]), shown
 
-    def _number(self, places: tuple[Place, ...]) -> int:
+    def _number(self, places: tuple[SourceLine, ...]) -> int:
         number = self._ids.get(places)
         if number is None:
             number = self._ids[places] = len(self._ids)
@@ -274,12 +274,12 @@ class LineSampler:
             self._file.write(json.dumps(line) + "\n")
 
 
-def innermost(frame: FrameType | None) -> Place | None:
+def innermost(frame: FrameType | None) -> SourceLine | None:
     """The user's place in a frame or in what called it; None: no code of the user's runs."""
     while frame is not None:
         code = frame.f_code
         if is_users(code.co_filename):
-            return Place(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
+            return SourceLine(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
         frame = frame.f_back
     return None
 

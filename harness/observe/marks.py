@@ -15,7 +15,7 @@ from harness.common.job_time import CHECKPOINTS, DATA, EVALUATION, FIRST_STEP, I
 _IMPORT = "<frozen importlib._bootstrap>"
 
 
-class Kind(NamedTuple):
+class FunctionMark(NamedTuple):
     """What is known of a function. users: it is the user's own. part: of the job's time that it belongs to; empty:
     none. strong: also if a function that called it belongs to another. imports: its first argument names a module."""
 
@@ -83,21 +83,21 @@ def subject_of(frame: FrameType) -> Any:
     return None
 
 
-def kind_of(code: CodeType, users: bool, subject: Any) -> Kind | None:
+def kind_of(code: CodeType, users: bool, subject: Any) -> FunctionMark | None:
     """What is known of a function; None: it is not the user's, and of no part. subject: as `subject_of` gives it."""
     name, file = code.co_name, code.co_filename
     if file == _IMPORT:
-        return Kind(False, IMPORTS, imports=True) if name == "_find_and_load" else None
+        return FunctionMark(False, IMPORTS, imports=True) if name == "_find_and_load" else None
     if name == "__init__" and isinstance(subject, type):
         part = _made(subject)
         if part:
-            return Kind(users, part)
+            return FunctionMark(users, part)
     if users:
         part = next((part for part, pattern in _BY_NAME if pattern.search(name)), "")
-        return Kind(True, part, strong=False)
+        return FunctionMark(True, part, strong=False)
     for part, strong, of_file, of_name in _RULES:
         if of_name.fullmatch(name) and of_file.search(file):
-            return Kind(False, part, strong)
+            return FunctionMark(False, part, strong)
     return None
 
 

@@ -32,7 +32,7 @@ from harness.common.metrics_lines import (
     EndLine,
     ObservedLine,
     OwnLine,
-    Process,
+    RankProcess,
     StartLine,
     StepCounters,
     StepLine,
@@ -40,7 +40,7 @@ from harness.common.metrics_lines import (
     metrics_file,
 )
 from harness.common.profile_window import ProfileWindow
-from harness.observe.heartbeat import PROGRESS, Done, over
+from harness.observe.heartbeat import PROGRESS, EndedStep, over
 
 SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready and waiting for one, both in ns; slices
 FILES = Path("/proc/self/io")  # is there if Linux counts what a process writes to files of a disk
@@ -230,7 +230,7 @@ class MetricsWriter:
     def step(self, step: StepLine) -> None:
         """Write one step of an exercise."""
         parts = (step.data_ns, step.optimizer_ns, step.samples or 0, step.tokens or 0)
-        PROGRESS.ends(Done(step.step, step.unix_ns, step.step_ns, *parts), step.loss)
+        PROGRESS.ends(EndedStep(step.step, step.unix_ns, step.step_ns, *parts), step.loss)
         self.defer(lambda: step)
         self.write_pending()
 
@@ -323,9 +323,9 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _process(device: str) -> Process:
+def _process(device: str) -> RankProcess:
     on_cuda = device.startswith("cuda")
-    return Process(
+    return RankProcess(
         node=int(os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", "0"))),
         host=socket.gethostname(),
         pid=os.getpid(),

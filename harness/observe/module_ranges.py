@@ -29,24 +29,24 @@ _REPEATING = (torch.nn.ModuleList, torch.nn.Sequential)
 _WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  # children that are no parts
 
 
-class Place(NamedTuple):
+class ModulePath(NamedTuple):
     """A module of a model: its range's name, and the places around it."""
 
     name: str
-    around: tuple[Place, ...]
+    around: tuple[ModulePath, ...]
 
 
-class _Known(NamedTuple):
+class _SeenModule(NamedTuple):
     """A module that was seen. place: None if it gets no range."""
 
     module: Callable[[], Any]  # a weak reference
-    place: Place | None
+    place: ModulePath | None
 
 
-class _Open(NamedTuple):
+class _OpenRange(NamedTuple):
     """A range of a backward pass. call: the call of the module that it belongs to."""
 
-    place: Place
+    place: ModulePath
     call: object
     mark: Mark
 
@@ -56,7 +56,7 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.calls = 0
-        self.backward: list[_Open] = []
+        self.backward: list[_OpenRange] = []
 
 
 class ModuleRanges:
@@ -65,7 +65,7 @@ class ModuleRanges:
 
     def __init__(self, depth: str, for_nsys: bool) -> None:
         self._depth, self._for_nsys = depth, for_nsys
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _SeenModule] = {}
         self._models: list[str] = []  # the classes of those that were called
         self._names: set[str] = set()  # of their parts
         self._here = _Thread()
@@ -112,7 +112,7 @@ class ModuleRanges:
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
-    def _place_of(self, module: Any) -> Place | None:
+    def _place_of(self, module: Any) -> ModulePath | None:
         known = self._known.get(id(module))
         if (known is None or known.module() is not module) and self._here.calls == 0:
             self._learn(module)  # the training itself calls it: a model
@@ -133,28 +133,28 @@ class ModuleRanges:
         prefix = f"{label}." if taken else ""
         self._names.update(part.name for part in parts)
         deepest = _deepest(model, self._depth)
-        places = {"": Place(label, ())}
+        places = {"": ModulePath(label, ())}
         for each in (*compiled, model):  # what is inside of a compiled model is not called one by one
             self._know(each, places[""])
         for part in parts:
             around, is_called = places[part.around], not isinstance(part.module, _NOT_CALLED)
             has_range = is_called and part.level <= deepest and part.name not in places
             if part.name not in places:
-                places[part.name] = Place(prefix + part.name, (*around.around, around)) if has_range else around
+                places[part.name] = ModulePath(prefix + part.name, (*around.around, around)) if has_range else around
             self._know(part.module, places[part.name] if has_range else None)
 
-    def _know(self, module: Any, place: Place | None) -> None:
+    def _know(self, module: Any, place: ModulePath | None) -> None:
         key = id(module)
-        self._known[key] = _Known(weakref.ref(module, lambda _: self._known.pop(key, None)), place)
+        self._known[key] = _SeenModule(weakref.ref(module, lambda _: self._known.pop(key, None)), place)
 
     # -- backward ------------------------------------------------------------------------------------------------------
 
-    def _watch_backward(self, place: Place, output: Any, inputs: Any) -> None:
+    def _watch_backward(self, place: ModulePath, output: Any, inputs: Any) -> None:
         """The backward pass of a call begins when a gradient of its output is there, and ends with those of its inputs;
         without such inputs it ends where another part's begins, or with the pass."""
         call = object()
         for tensor in filter(_is_made, tensors_of(output)):
-            begins: list[tuple[Place, object]] | None = getattr(tensor, _BEGINS, None)
+            begins: list[tuple[ModulePath, object]] | None = getattr(tensor, _BEGINS, None)
             if begins is None:
                 begins = []
                 setattr(tensor, _BEGINS, begins)
@@ -163,12 +163,12 @@ class ModuleRanges:
         for tensor in filter(_is_made, tensors_of(inputs)):
             _on_gradient(tensor, partial(self._try, self._backward_ends, call))
 
-    def _backward_of(self, begins: list[tuple[Place, object]]) -> None:
+    def _backward_of(self, begins: list[tuple[ModulePath, object]]) -> None:
         """A gradient is there of what several calls gave back, the innermost one first."""
         for place, call in reversed(begins):
             self._backward_begins(place, call)
 
-    def _backward_begins(self, place: Place, call: object) -> None:
+    def _backward_begins(self, place: ModulePath, call: object) -> None:
         opened = self._here.backward
         if not records(self._for_nsys) or any(one.call is call for one in opened):
             return
@@ -177,7 +177,7 @@ class ModuleRanges:
         if not opened:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: self._end_backward(0))
-        opened.append(_Open(place, call, Mark(place.name + BACKWARD)))
+        opened.append(_OpenRange(place, call, Mark(place.name + BACKWARD)))
 
     def _backward_ends(self, call: object) -> None:
         depth = next((i for i, one in enumerate(self._here.backward) if one.call is call), None)
@@ -202,7 +202,7 @@ def _on_gradient(tensor: torch.Tensor, act: Callable[[], None]) -> None:
     register(lambda _: act())
 
 
-class _Part(NamedTuple):
+class _ModulePart(NamedTuple):
     """A module inside of a model. level: how many called modules are around it. around: the name of the next one."""
 
     name: str
@@ -211,7 +211,7 @@ class _Part(NamedTuple):
     around: str
 
 
-def _parts(module: Any, name: str, level: int) -> Iterator[_Part]:
+def _parts(module: Any, name: str, level: int) -> Iterator[_ModulePart]:
     """All modules inside, the outer ones first. A wrapper and what it wraps have one name."""
     for key, child in module.named_children():
         if key in _WRAPPERS:
@@ -219,7 +219,7 @@ def _parts(module: Any, name: str, level: int) -> Iterator[_Part]:
             continue
         below = level + (not isinstance(module, _NOT_CALLED))
         path = f"{name}.{key}" if name else key
-        yield _Part(path, child, below, name)
+        yield _ModulePart(path, child, below, name)
         yield from _parts(child, path, below)
 
 

@@ -17,7 +17,7 @@ import torch
 PYTORCH_NVTX: Any = getattr(torch.cuda.nvtx, "_nvtx", None)  # what its range_push calls; fails in a build without CUDA
 
 
-class Listener(Protocol):
+class RangeListener(Protocol):
     """Is told of every range, also without a profiler."""
 
     def range_begins(self, name: str) -> None:
@@ -27,7 +27,7 @@ class Listener(Protocol):
         """The innermost range ends."""
 
 
-listeners: list[Listener] = []
+listeners: list[RangeListener] = []
 
 
 class OpenRanges(threading.local):
@@ -35,7 +35,7 @@ class OpenRanges(threading.local):
 
     def __init__(self, nvtx_push: Callable[[str], object], nvtx_pop: Callable[[], object]) -> None:
         self._nvtx_push, self._nvtx_pop = nvtx_push, nvtx_pop
-        self._open: list[tuple[Any, list[Listener]]] = []
+        self._open: list[tuple[Any, list[RangeListener]]] = []
 
     def push(self, name: str) -> Any:
         """A range begins. Returns what NVTX's function does: how many were open."""

@@ -22,7 +22,7 @@ GONE = 200  # calls of other optimizers, after which one that used to end the st
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class StepDurations:
     """One step: from the end of the step before to its own. parts: nanoseconds by phase; what is in none is missing."""
 
     number: int
@@ -31,7 +31,7 @@ class StepTimes:
     parts: dict[str, int]
 
 
-class Listener(Protocol):
+class StepListener(Protocol):
     """Is told about steps and phases as they happen."""
 
     def step_begins(self, number: int) -> None:
@@ -43,7 +43,7 @@ class Listener(Protocol):
     def phase_ends(self) -> None:
         """The innermost phase ends."""
 
-    def step_ends(self, step: StepTimes) -> None:
+    def step_ends(self, step: StepDurations) -> None:
         """A step has ended. What the listener does here is in no step."""
 
     def restarts(self) -> None:
@@ -59,10 +59,10 @@ class _Snapshot:
 
 
 @dataclass
-class Steps:
+class StepState:
     """The state of one process. optimizers: how many optimizers the process has made so far."""
 
-    listener: Listener
+    listener: StepListener
     optimizers: Callable[[], int]
     clock: Callable[[], int] = time.perf_counter_ns
     ended_by: str | None = None  # OPTIMIZER, BACKWARD, FORWARD or CLOCK, once a step has ended
@@ -76,7 +76,7 @@ class Steps:
     _last: int | None = None  # the optimizer that ends the steps
     _known: set[int] = field(default_factory=set)
     _others: int = 0
-    _firsts: list[StepTimes] = field(default_factory=list)
+    _firsts: list[StepDurations] = field(default_factory=list)
     _first_ended: bool = False  # an optimizer ended a step for the first time, and not again since
     _pending: _Snapshot | None = None
     _in_backward: bool = False
@@ -221,7 +221,7 @@ class Steps:
             parts = {name: parts.get(name, 0) + step.parts.get(name, 0) for name in (*parts, *step.parts)}
         self.listener.restarts()
         self.listener.step_begins(0)
-        self.listener.step_ends(StepTimes(0, self._firsts[0].unix_ns, sum(step.ns for step in self._firsts), parts))
+        self.listener.step_ends(StepDurations(0, self._firsts[0].unix_ns, sum(step.ns for step in self._firsts), parts))
         self.number = 1
         self.listener.step_begins(1)
 
@@ -231,7 +231,7 @@ class Steps:
         parts = self._parts if at is None else at.parts
         rest = {} if at is None else {k: ns - parts.get(k, 0) for k, ns in self._parts.items()}
         ago_ns = self.clock() - self._begin_ns
-        step = StepTimes(self.number, time.time_ns() - ago_ns, end_ns - self._begin_ns, parts)
+        step = StepDurations(self.number, time.time_ns() - ago_ns, end_ns - self._begin_ns, parts)
         if self.number < EARLY:
             self._firsts = [*self._firsts[: self.number], step]
         self.ended_by, self._pending, self._cycle = by, None, []

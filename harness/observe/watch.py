@@ -33,7 +33,7 @@ from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
 from harness.observe.ranges import Mark, records
-from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, StepTimes
+from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations
 
 LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
 MARKS = {  # as exercise 1 writes them; {}: the step's number
@@ -118,7 +118,7 @@ class Watch:
         PROGRESS.enters(None)
         self._end_mark()
 
-    def step_ends(self, step: StepTimes) -> None:
+    def step_ends(self, step: StepDurations) -> None:
         while self._marks:
             self._end_mark()
         self.reach("updated")
@@ -129,7 +129,7 @@ class Watch:
         if self.steps_ended_by != CLOCK:
             parts = (step.parts.get(DATA, 0), step.parts.get(OPTIMIZER, 0))
             sizes = (self.samples or 0, self.tokens or 0)
-            PROGRESS.ends(heartbeat.Done(step.number, step.unix_ns, step.ns, *parts, *sizes), self.loss)
+            PROGRESS.ends(heartbeat.EndedStep(step.number, step.unix_ns, step.ns, *parts, *sizes), self.loss)
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
             self._capture.step_ends(step.number)
@@ -267,7 +267,7 @@ class Watch:
             self._writer.__exit__(type(error), error, None)
 
 
-def _step_line(window: ProfileWindow, step: StepTimes, values: dict[str, Any]) -> StepLine:
+def _step_line(window: ProfileWindow, step: StepDurations, values: dict[str, Any]) -> StepLine:
     """values: what is recorded of a step beside its times."""
     return StepLine(
         step=step.number,

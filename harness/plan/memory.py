@@ -27,13 +27,13 @@ from harness.launch.job import Job
 from harness.launch.submit import prepare
 from harness.site.site import site_names
 from harness.theory import peak as theory
-from harness.theory.devices import TABLE, Device, find_device
+from harness.theory.devices import TABLE, DevicePeaks, find_device
 from harness.theory.memory import megatron_parameters, megatron_state_bytes, state_bytes
 from harness.theory.peak import (
     Activations,
     Arithmetic,
-    Buffers,
     Peak,
+    PeakBuffers,
     ZeroBuckets,
     chunks_in_flight,
     of_megatron,
@@ -188,7 +188,7 @@ def matrix_parameters(model: ModelConfig) -> int:
     return model.parameters() - embedding - (2 * model.num_hidden_layers + 1) * model.hidden_size
 
 
-def _buffers(w: Workload, parameters: int) -> Buffers:
+def _buffers(w: Workload, parameters: int) -> PeakBuffers:
     on_gpu, largest = w.device == "cuda", largest_tensor(w)
     if w.sharding == "fsdp":
         unit = max(parameters - layers_of(w.model), layers_of(w.model) // w.model.num_hidden_layers)
@@ -262,7 +262,7 @@ def _of_this_machine(job: Job, ranks_per_node: int) -> Capacity:
     )
 
 
-def device_of(job: Job) -> Device | None:
+def device_of(job: Job) -> DevicePeaks | None:
     """The device table's entry for the job's GPUs; None: it trains on CPUs, or there is no entry."""
     return find_device(device_name(job)) if job.device == "cuda" else None
 

@@ -10,7 +10,7 @@ from math import sqrt
 from typing import Any
 
 from harness.common.paths import PROGRAM
-from harness.experiment.exercises import Own
+from harness.experiment.exercises import OwnTraining
 from harness.plan.memory import FRAMEWORK_SOURCE, Workload
 from harness.plan.plan import LaunchPlan, MemoryPlan, StepPlan
 from harness.plan.speed import NOMINAL, START_SOURCE, PlannedMessage, bubble, flops_per_step
@@ -139,7 +139,7 @@ def ranged(
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PlanSection:
     """Numbers of one subject. notes: sentences below them: what is not known, and why."""
 
     title: str
@@ -153,7 +153,7 @@ NEEDS_A_MODEL = (
 )
 
 
-def sections_of(plan: LaunchPlan) -> list[Section]:
+def sections_of(plan: LaunchPlan) -> list[PlanSection]:
     """The plan's numbers, subject by subject."""
     w, memory, step = plan.workload, plan.memory, plan.step
     if w is None or memory is None or step is None:
@@ -161,7 +161,7 @@ def sections_of(plan: LaunchPlan) -> list[Section]:
     return [_memory(w, memory), _work(w), _step(w, step), _communication(w, step), _cost(plan)]
 
 
-def _memory(w: Workload, memory: MemoryPlan) -> Section:
+def _memory(w: Workload, memory: MemoryPlan) -> PlanSection:
     parts = memory.peak.highest
     at_turn = parts is memory.peak.turn
     moment = "at the end of the forward pass" if at_turn else "in the optimizer's step"
@@ -181,7 +181,7 @@ def _memory(w: Workload, memory: MemoryPlan) -> Section:
     if memory.capacity.total_bytes is not None:
         there, source = memory.capacity.total_bytes, memory.capacity.source
         rows.append(Quantity("memory_of_rank_bytes", "available", there, "bytes", "", source))
-    return Section(f"Memory of each {_device(w)}: {memory.verdict}", rows, _memory_notes(w, memory))
+    return PlanSection(f"Memory of each {_device(w)}: {memory.verdict}", rows, _memory_notes(w, memory))
 
 
 def _at_moment(formula: str, now: float, otherwise: float) -> str:
@@ -214,7 +214,7 @@ def _memory_notes(w: Workload, memory: MemoryPlan) -> list[str]:
     return notes
 
 
-def _work(w: Workload) -> Section:
+def _work(w: Workload) -> PlanSection:
     per_token = flops_per_token(w.model, w.seq_length, w.lora)
     frozen = "4 · frozen weights that multiply a token + 6 · adapters"
     per_weight = "6 · weights that multiply a token" if w.lora is None else frozen
@@ -237,7 +237,7 @@ def _work(w: Workload) -> Section:
         v = f"{w.layout.vpp}·" if w.layout.vpp > 1 else ""
         formula = f"(p−1)/({v}m+p−1), p = {w.layout.pp}, m = {w.micro_batches}"
         rows.append(Quantity("bubble", "pipeline bubble", bubble(w), "share", formula, "Narayanan et al., SC 2021"))
-    return Section("Work", rows, [])
+    return PlanSection("Work", rows, [])
 
 
 def batch_factors(w: Workload) -> str:
@@ -264,10 +264,10 @@ def _global_batch(w: Workload) -> Iterator[Quantity]:
     yield Quantity("global_batch_tokens", "  its tokens", tokens, "tokens", formula)
 
 
-def _step(w: Workload, step: StepPlan) -> Section:
+def _step(w: Workload, step: StepPlan) -> PlanSection:
     title = "Step" if w.sharding is None or w.micro_batches == 1 else "Step (one micro-batch)"
     if isinstance(step.speed, str) or step.step_ns is None or step.compute_ns is None:
-        return Section(title, [], [f"the time of a step is not known: {step.speed}"])
+        return PlanSection(title, [], [f"the time of a step is not known: {step.speed}"])
     low, high = step.step_ns
     formula = "FLOPs / (devices · peak · MFU)"
     rows = [ranged("step_ns", "expected step", (low, high), "ns", formula=formula, source=step.speed.source)]
@@ -276,13 +276,13 @@ def _step(w: Workload, step: StepPlan) -> Section:
         rows.append(ranged("mfu", "  at an MFU of", shares, "share", source=step.speed.source))
     tokens = (1e9 * w.tokens_per_step / high, 1e9 * w.tokens_per_step / low)
     rows.append(ranged("tokens_per_s", "tokens per second", tokens, "tokens/s", formula="tokens / step"))
-    return Section(title, rows, [])
+    return PlanSection(title, rows, [])
 
 
-def _communication(w: Workload, step: StepPlan) -> Section:
+def _communication(w: Workload, step: StepPlan) -> PlanSection:
     rows, notes = [*_bytes(w, step.sent)], []
     if not step.sent:
-        return Section("Communication", [], ["a single rank sends nothing"])
+        return PlanSection("Communication", [], ["a single rank sends nothing"])
     unknown = sorted({_where(each.across) for each in step.sent if each.time_ns is None})
     if unknown:
         notes.append(
@@ -298,7 +298,7 @@ def _communication(w: Workload, step: StepPlan) -> Section:
         if any(each.traffic.hides for each in step.sent):
             hiding = "the rest overlaps with forward and backward computation; at worst all is exposed"
         rows.append(Quantity("least_exposed_ns", "  exposed at best", least, "ns", hiding))
-    return Section("Communication of one rank in a step", rows, notes)
+    return PlanSection("Communication of one rank in a step", rows, notes)
 
 
 def _where(across: bool) -> str:
@@ -329,7 +329,7 @@ def _bytes(w: Workload, sent: list[PlannedMessage]) -> Iterator[Quantity]:
             )
 
 
-def _cost(plan: LaunchPlan) -> Section:
+def _cost(plan: LaunchPlan) -> PlanSection:
     cost = plan.cost
     rows = []
     w = plan.workload
@@ -350,8 +350,8 @@ def _cost(plan: LaunchPlan) -> Section:
             Quantity("most_energy_kwh", "energy, at most", energy, "kWh", "GPUs · TDP · the longer time", source)
         )
     notes = [] if cost.gpus else ["no GPU is used: no GPU hours"]
-    notes += [NEEDS_A_MODEL] * isinstance(plan.job.experiment, Own)
-    return Section("Cost", rows, notes)
+    notes += [NEEDS_A_MODEL] * isinstance(plan.job.experiment, OwnTraining)
+    return PlanSection("Cost", rows, notes)
 
 
 def plan_document(plan: LaunchPlan) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.experiment.exercises import Experiment
 from harness.launch.job import Job
-from harness.launch.submit import Prepared
+from harness.launch.submit import PreparedLaunch
 from harness.plan.history import EarlierRun, earlier_runs, measured_links
 from harness.plan.memory import (
     FITS,
@@ -24,7 +24,7 @@ from harness.plan.memory import (
 )
 from harness.plan.speed import (
     Cost,
-    Exposed,
+    ExposedMessages,
     PlannedMessage,
     Speed,
     compute_range_ns,
@@ -66,7 +66,7 @@ class StepPlan:
     compute_ns: tuple[float, float] | None
     step_ns: tuple[float, float] | None
     sent: list[PlannedMessage]
-    exposed: Exposed | None
+    exposed: ExposedMessages | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class LaunchPlan:
     warnings: list[str] = field(default_factory=list)
 
 
-def plan_of(prepared: Prepared) -> LaunchPlan:
+def plan_of(prepared: PreparedLaunch) -> LaunchPlan:
     job = prepared.job
     w = workload_of(job)
     if w is None:
@@ -93,7 +93,7 @@ def plan_of(prepared: Prepared) -> LaunchPlan:
     return LaunchPlan(job, cost, w, memory, step, _warnings(job, memory, cost))
 
 
-def run_cost(prepared: Prepared) -> Cost:
+def run_cost(prepared: PreparedLaunch) -> Cost:
     """The cost of a launch, without the rest of its plan: a series asks for many."""
     job = prepared.job
     w = workload_of(job)

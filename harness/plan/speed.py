@@ -14,10 +14,10 @@ from harness.plan.history import EarlierRun, MeasuredLinks
 from harness.plan.memory import Workload, device_name, device_of
 from harness.site.site import Network
 from harness.theory.communication import (
-    Pieces,
-    Rates,
+    MegatronMessages,
+    NominalRates,
+    PlannedTraffic,
     StepPart,
-    Traffic,
     megatron_traffic_per_step,
     ranks_in_node,
     time_by_line_ns,
@@ -159,7 +159,7 @@ OF_A_STEP: dict[StepPart, float] = {"forward": 1 / 3, "backward": 2 / 3, "optimi
 class PlannedMessage:
     """One kind of message: the traffic of one step of the loop, whether it crosses nodes, and its time if known."""
 
-    traffic: Traffic
+    traffic: PlannedTraffic
     across: bool
     time_ns: float | None
     source: str
@@ -170,7 +170,7 @@ def sent_per_step(w: Workload, network: Network, measured: MeasuredLinks | None)
     return [_timed(w, each, network, measured) for each in traffic_of(w) if each.group_size > 1]
 
 
-def traffic_of(w: Workload) -> list[Traffic]:
+def traffic_of(w: Workload) -> list[PlannedTraffic]:
     """Per step of the loop: if gradients are accumulated, an optimizer step's messages are spread over its steps."""
     if w.sharding is None:
         return megatron_traffic_per_step(w.model, w.layout, _pieces(w))
@@ -199,32 +199,32 @@ def traffic_of(w: Workload) -> list[Traffic]:
     ]
 
 
-def _pieces(w: Workload) -> Pieces:
+def _pieces(w: Workload) -> MegatronMessages:
     stages = range(w.layout.pp)
     parameters = sum(megatron_parameters(w.model, w.layout, stage)[0] for stage in stages) / len(stages)
-    return Pieces(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)
+    return MegatronMessages(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)
 
 
-def _timed(w: Workload, traffic: Traffic, network: Network, measured: MeasuredLinks | None) -> PlannedMessage:
+def _timed(w: Workload, traffic: PlannedTraffic, network: Network, measured: MeasuredLinks | None) -> PlannedMessage:
     inside = ranks_in_node(traffic.group, w.layout, w.ranks_per_node, w.hpz)
     across = inside < traffic.group_size
     if measured is not None:
         by_line = time_by_line_ns(traffic, across, measured.lines)
         if by_line is not None:
             return PlannedMessage(traffic, across, by_line, f"α and β of {measured.job_id}, exercise 0")
-    rates = Rates(network.link_intra_gbps, network.link_inter_gbps)
+    rates = NominalRates(network.link_intra_gbps, network.link_inter_gbps)
     return PlannedMessage(traffic, across, time_by_rates_ns(traffic, across, inside, rates), NOMINAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class ExposedMessages:
     """Nanoseconds of a step in which messages travel: all of them, and what is exposed at best."""
 
     total_ns: float
     least_ns: float
 
 
-def exposed(sent: list[PlannedMessage], compute_ns: float | None) -> Exposed | None:
+def exposed(sent: list[PlannedMessage], compute_ns: float | None) -> ExposedMessages | None:
     """How long messages take, and what cannot hide; None if a time is not known, or nothing is sent.
 
     compute_ns: of one step; a third of it is the forward pass, behind which its messages can hide at best. Where it is
@@ -236,8 +236,8 @@ def exposed(sent: list[PlannedMessage], compute_ns: float | None) -> Exposed | N
     total = sum(time or 0.0 for time in times)
     least = sum(each.time_ns or 0.0 for each in sent if not each.traffic.hides)
     if compute_ns is None:
-        return Exposed(total, least)
+        return ExposedMessages(total, least)
     for part, share in OF_A_STEP.items():
         hiding = sum(e.time_ns or 0.0 for e in sent if e.traffic.hides and e.traffic.part == part)
         least += max(0.0, hiding - share * compute_ns)
-    return Exposed(total, least)
+    return ExposedMessages(total, least)

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.launch.backends.protocol import Together
-from harness.launch.submit import Prepared, Start, submit, submit_together
+from harness.launch.submit import PreparedLaunch, Start, submit, submit_together
 from harness.plan.numbers import plan_text
 from harness.plan.plan import LaunchPlan, plan_of
 from harness.run import Run
-from harness.run.record import Part
+from harness.run.record import SeriesPart
 
 
-def start_run(prepared: Prepared, command: list[str], part: Part | None = None, plan: LaunchPlan | None = None) -> Run:
+def start_run(
+    prepared: PreparedLaunch, command: list[str], part: SeriesPart | None = None, plan: LaunchPlan | None = None
+) -> Run:
     """Start a prepared launch; returns its run, which then exists on disk and keeps its plan.
 
     command: as typed. part: of which series of runs it is one. plan: if it is already made. Raises as `submit` does.

@@ -10,7 +10,7 @@ from harness.analysis.labels import field_word, recording
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.printable import printable
 from harness.explain.answer import answer
-from harness.report.elements import Table
+from harness.report.elements import PageTable
 from harness.report.tables.time import SPLIT, labelled
 
 MOST_DEVICES = 8  # more than these are shown as the busiest and the idlest
@@ -53,7 +53,7 @@ def _split(s: Summary) -> Iterable[str]:
         yield f"<p>The {half} busiest and the {half} idlest of {len(s.devices)} are shown.</p>"
 
 
-def _table(shown: Table, kept: list[int]) -> str:
+def _table(shown: PageTable, kept: list[int]) -> str:
     head = "".join(f"<th>{_text(shown.head[i])}</th>" for i in kept)
     rows = "".join("<tr>" + "".join(f"<td>{_text(row[i])}</td>" for i in kept) + "</tr>" for row in shown.rows)
     return f"<table><caption>{_text(shown.caption)}</caption><tr>{head}</tr>{rows}</table>"

@@ -36,14 +36,14 @@ class Moment(str):
         return moment
 
 
-class Command(str):
+class CommandCell(str):
     """A command in a table, or the head of a column of commands. Such a column is aligned left."""
 
     is_command = True
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Cells are text, a Link, a Moment or a Command. The first `left` columns are aligned left, the others right."""
 
     caption: str
@@ -51,13 +51,13 @@ class Table:
     rows: Sequence[Sequence[str]]
     left: int = 1
 
-    def shown(self) -> Table:
+    def shown(self) -> PageTable:
         """As a reader sees it: without rows of which the share is 0.0 %, and without columns that have no value."""
         shares = [i for i, name in enumerate(self.head) if name.startswith("share")]
         rows = [row for row in self.rows if not any(row[i] == "0.0 %" for i in shares)] or self.rows
         kept = [i for i in range(len(self.head)) if not i or not rows or any(row[i] not in ("–", "") for row in rows)]
         cells = [[row[i] for i in kept] for row in rows]
-        return Table(self.caption, [self.head[i] for i in kept], cells, sum(i < self.left for i in kept))
+        return PageTable(self.caption, [self.head[i] for i in kept], cells, sum(i < self.left for i in kept))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Figure:
     data: list[dict[str, Any]]
     layout: dict[str, Any]
     height: int = 320
-    table: Table | None = None
+    table: PageTable | None = None
     wide: bool = False  # as wide as the page, instead of beside another figure
 
     @property
@@ -120,7 +120,7 @@ class Section:
     title: str
     lead: str = ""
     figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[PageTable] = ()
     facts: Sequence[tuple[str, str]] = ()
     note: str = ""
     listings: Sequence[Listing] = ()
@@ -159,7 +159,7 @@ class Page:
     code: Mapping[str, Sequence[Code]] = field(default_factory=dict)
 
 
-class Part(NamedTuple):
+class StepBarPart(NamedTuple):
     label: str
     ns: float
     color: str
@@ -171,7 +171,7 @@ class StepBar:
 
     what: str
     whole_ns: float
-    parts: Sequence[Part]
+    parts: Sequence[StepBarPart]
 
     @property
     def told(self) -> list[str]:
@@ -186,7 +186,7 @@ class StepBar:
         return [part.ns / self.whole_ns for part in self.parts]
 
 
-def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[Table]:
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[PageTable]:
     """The table in a list; an empty list when there are no rows."""
     cells = [list(row) for row in rows]
-    return [Table(caption, head, cells, left).shown()] if cells else []
+    return [PageTable(caption, head, cells, left).shown()] if cells else []

@@ -23,7 +23,7 @@ from harness.explain.commands import asked_words, in_lines
 from harness.explain.job_time import is_large, short_words
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
-from harness.report.elements import Part, StepBar
+from harness.report.elements import StepBar, StepBarPart
 from harness.report.palette import CAUSES as IDLE_CAUSES
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY
 from harness.report.tables.table import WIDTH
@@ -65,8 +65,8 @@ def _of_replay(s: Summary) -> StepBar | None:
             losses[label] = losses.get(label, 0) + own_ns
     for label in [label for label in losses if label in times]:
         times[label] += round(losses.pop(label))
-    parts = [Part(label, ns, _COLORS[label]) for label, ns in times.items()]
-    parts += [Part(label, ns, _COST[i]) for i, (label, ns) in enumerate(losses.items())]
+    parts = [StepBarPart(label, ns, _COLORS[label]) for label, ns in times.items()]
+    parts += [StepBarPart(label, ns, _COST[i]) for i, (label, ns) in enumerate(losses.items())]
     return _bar(_unit(s), replay.step_ns, parts)
 
 
@@ -80,7 +80,7 @@ def _of_devices(s: Summary) -> StepBar | None:
     fields = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")
     shares = [sum(getattr(d, field) or 0 for d in s.devices) / window_ns for field in fields]
     labels = (_COLORS | {"idle": _COST[0]}).items()
-    parts = [Part(label, share * whole_ns, color) for (label, color), share in zip(labels, shares, strict=True)]
+    parts = [StepBarPart(label, share * whole_ns, color) for (label, color), share in zip(labels, shares, strict=True)]
     return _bar(_unit(s), whole_ns, parts)
 
 
@@ -91,13 +91,15 @@ def _of_clock(s: Summary) -> StepBar | None:
         return None
     names = {"forward": COMPUTE, "backward": COMPUTE, "optimizer": COMPUTE, "data": _COST[0]}
     times = [(name, getattr(rank, f"median_{name}_ns") or 0, color) for name, color in names.items()]
-    return _bar("a step", max(rank.median_step_ns, sum(ns for _, ns, _ in times)), [Part(*each) for each in times])
+    return _bar(
+        "a step", max(rank.median_step_ns, sum(ns for _, ns, _ in times)), [StepBarPart(*each) for each in times]
+    )
 
 
-def _bar(what: str, whole_ns: float, parts: Iterable[Part]) -> StepBar:
+def _bar(what: str, whole_ns: float, parts: Iterable[StepBarPart]) -> StepBar:
     shown = [part for part in parts if part.ns >= _LEAST * whole_ns]
     other_ns = max(whole_ns - sum(part.ns for part in shown), 0)
-    shown += [Part("other", other_ns, IDLE)] if other_ns >= _LEAST * whole_ns or not shown else []
+    shown += [StepBarPart("other", other_ns, IDLE)] if other_ns >= _LEAST * whole_ns or not shown else []
     return StepBar(what, sum(part.ns for part in shown), shown)
 
 

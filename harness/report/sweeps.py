@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from harness.common.errors import WorkError
 from harness.common.format import amount, cells, metric_axis, metric_text, percent, rate
-from harness.compare.points import FACTORS, Optimum, PointValues, Repeated, Size
+from harness.compare.points import FACTORS, Optimum, PointValues, RepeatedMean, Size
 from harness.report.compare.verdicts import verdict_words
-from harness.report.elements import Table
+from harness.report.elements import PageTable
 from harness.report.palette import of_series
 from harness.report.plots.png import DPI, INK, dress, plain
 from harness.report.tables.catalogue import labels
@@ -41,7 +41,7 @@ def label_of(metric: str) -> str:
     return found or metric.replace("_", " ")
 
 
-def text_of(metric: str, value: Repeated | None) -> str:
+def text_of(metric: str, value: RepeatedMean | None) -> str:
     """`412 ms`, with repeats `412 ms ± 14.0 ms`; a dash if it was not measured."""
     if value is None:
         return "–"
@@ -64,7 +64,7 @@ def scale_of(metric: str, largest: float) -> tuple[str, float]:
     return f"{label_of(metric)} ({unit})" if unit else label_of(metric), factor
 
 
-def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str]) -> Table:
+def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str]) -> PageTable:
     axes = list(points[0].settings) if points else []
     head = [*axes, "runs", *map(label_of, metrics)]
     rows = []
@@ -76,9 +76,9 @@ def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str
     caption = f"{title}: {INTERVALS}" if repeats else title
     judged = next((point.comparison.metric for point in points if point.comparison is not None), None)
     if judged is None:
-        return Table(caption, head, [row[:-2] for row in rows], left=len(axes))
+        return PageTable(caption, head, [row[:-2] for row in rows], left=len(axes))
     caption += f"; difference: {label_of(judged)} against the first row"
-    return Table(caption, [*head, "difference", "verdict"], rows, left=len(axes))
+    return PageTable(caption, [*head, "difference", "verdict"], rows, left=len(axes))
 
 
 def optimum_text(found: Optimum, points: Sequence[PointValues]) -> str:
@@ -200,7 +200,7 @@ def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
 
 
 def _with_bars(
-    axes: Axes, x: Sequence[float], values: Sequence[Repeated], factor: float, *, number: int = 0, name: str = ""
+    axes: Axes, x: Sequence[float], values: Sequence[RepeatedMean], factor: float, *, number: int = 0, name: str = ""
 ) -> None:
     """A line through the means, with the intervals as bars if there are some. number: of the plot's lines."""
     marker = _MARKERS[number % len(_MARKERS)]
@@ -226,7 +226,7 @@ def save(canvas: Figure, path: Path) -> None:
         raise WorkError(f"--png {path}: cannot be written ({error.strerror})") from None
 
 
-def scaling_table(title: str, sizes: Sequence[Size]) -> Table:
+def scaling_table(title: str, sizes: Sequence[Size]) -> PageTable:
     rows = []
     for size in sizes:
         speed, up, share = size.throughput, size.speed_up, size.efficiency
@@ -246,25 +246,25 @@ def scaling_table(title: str, sizes: Sequence[Size]) -> Table:
     # A narrow terminal shows the first ones.
     head = ("devices", "throughput", "speed-up", "efficiency", "verdict", "ideal", "runs", "with")
     repeats = any(len(size.runs) > 1 for size in sizes)
-    return Table(f"{title}: {INTERVALS}" if repeats else title, head, rows)
+    return PageTable(f"{title}: {INTERVALS}" if repeats else title, head, rows)
 
 
-def why_table(sizes: Sequence[Size]) -> Table:
+def why_table(sizes: Sequence[Size]) -> PageTable:
     """What explains it: a column per size."""
     names = [name for name in _EXPLAINED if any(name in size.values for size in sizes)]
     rows = [
         [_EXPLAINED[name], *(percent(size.values[name].mean) if name in size.values else "–" for size in sizes)]
         for name in names
     ]
-    return Table("What explains it, means of the runs", ("devices", *(str(size.devices) for size in sizes)), rows)
+    return PageTable("What explains it, means of the runs", ("devices", *(str(size.devices) for size in sizes)), rows)
 
 
-def _spread(value: Repeated) -> str:
+def _spread(value: RepeatedMean) -> str:
     """Half of the interval, relative to the mean; empty if one run has none."""
     return "" if value.high is None else f" ± {percent(value.high / value.mean - 1)}"
 
 
-def _between(value: Repeated, factor: float, digits: int) -> str:
+def _between(value: RepeatedMean, factor: float, digits: int) -> str:
     if value.low is None or value.high is None:
         return ""
     return f" ({factor * value.low:.{digits}f} to {factor * value.high:.{digits}f})"

@@ -16,14 +16,14 @@ _NUMBER = re.compile(r"(\d+)")
 _SESSION = re.compile(r"--session-new=harness-\d+-\d+")  # by the number of the process that started it
 
 
-class Started(NamedTuple):
+class StartedRun(NamedTuple):
     """A sentence, and below it the lines of the commands that it names, if it names any."""
 
     sentence: str
     lines: tuple[str, ...] = ()
 
 
-def commands_started(nodes: Sequence[NodeStatus]) -> list[Started]:
+def commands_started(nodes: Sequence[NodeStatus]) -> list[StartedRun]:
     """What the first node started, then whether the others started the same; empty if no node has told."""
     told = [node for node in nodes if node.commands]
     if not told:
@@ -39,17 +39,17 @@ def commands_started(nodes: Sequence[NodeStatus]) -> list[Started]:
         where = f"the other {count} nodes" if count > 1 else "the other node"
         which = where if len(same) == count else f"{len(same)} of {where}"
         but = [what for what in ("number", "name", "session of nsys") if any(what in each for each in same)]
-        found.append(Started(f"{which}: the same{f' but for {its} ' * bool(but)}{' and '.join(but)}"))
+        found.append(StartedRun(f"{which}: the same{f' but for {its} ' * bool(but)}{' and '.join(but)}"))
     found += map(_block, unlike[:_MOST_NODES])
     rest = len(unlike) - _MOST_NODES
-    return [*found, *([Started(f"{rest} more nodes started other commands")] if rest > 0 else [])]
+    return [*found, *([StartedRun(f"{rest} more nodes started other commands")] if rest > 0 else [])]
 
 
-def _block(node: NodeStatus) -> Started:
+def _block(node: NodeStatus) -> StartedRun:
     count = len(node.commands)
     several = f" {count} commands, one after the other" if count > 1 else ""
     lines = (line for words in node.commands for line in option_lines(words))
-    return Started(f"node {node.node} ({node.host}) started{several}:", tuple(lines))
+    return StartedRun(f"node {node.node} ({node.host}) started{several}:", tuple(lines))
 
 
 def differing(first: NodeStatus, other: NodeStatus) -> frozenset[str] | None:

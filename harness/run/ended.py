@@ -19,12 +19,12 @@ from harness.common.mystery import hides
 from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
 from harness.common.printable import printable
 from harness.common.programs import shell_status
-from harness.experiment.exercises import Own, Profiled
+from harness.experiment.exercises import OwnTraining, ProfiledTraining
 from harness.heartbeats.dead import LOG_BYTES, ends_of_ranks, exit_codes, first_death
 from harness.heartbeats.hang import read_hang
 from harness.run import Run, read_json_lines
 from harness.run.mystery import injected
-from harness.run.record import FINAL, NodeStatus, Record, State
+from harness.run.record import FINAL, NodeStatus, RunRecord, State
 from harness.site.site import Container
 
 STOPPED = 143  # by TERM
@@ -41,7 +41,7 @@ _NO_STEP = (
 def what_is_open(run: Run) -> str:
     """A sentence on a training that ended with status 0; empty if nothing is open, or it is an exercise's."""
     asked = run.record.experiment
-    if not isinstance(asked, Own):
+    if not isinstance(asked, OwnTraining):
         return ""
     end_s = time.monotonic() + _CLOSING_S
     while (left := list(_started_by(run))) and time.monotonic() < end_s:
@@ -226,13 +226,13 @@ def _why_not_begun(run: Run) -> str:
     return why_not_begun(run.err, failed, container, image if isinstance(image, str) else container.image)
 
 
-def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
+def why_nothing_was_recorded(record: RunRecord, missing: list[str]) -> str:
     """Why a completed run probably has no report of nsys, and what to try; empty when it has one."""
     if not any(name.startswith("nsys/") for name in missing):
         return ""
     nothing = "nsys recorded nothing (its own messages are in log.err): "
     asked = record.experiment
-    if isinstance(asked, Profiled) and asked.capture_delay is not None:
+    if isinstance(asked, ProfiledTraining) and asked.capture_delay is not None:
         return (
             f"{nothing}the training may have ended before the {asked.capture_delay} s of --capture-delay were over: "
             "use more --steps or a shorter delay"

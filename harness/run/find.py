@@ -25,7 +25,7 @@ from harness.run.run import LOCAL, Run
 from harness.site.slurm_commands import JobId, scontrol
 
 if TYPE_CHECKING:
-    from harness.run.record import Part
+    from harness.run.record import SeriesPart
 
 
 def no_runs(root: Path) -> str:
@@ -135,7 +135,7 @@ def _safe_id(run: Run) -> str | None:
     return run.known_record.job_id if run.known_record else None
 
 
-def part_of(run: Run) -> Part | None:
+def part_of(run: Run) -> SeriesPart | None:
     """Of which series a run is; None where it is of none, or its record is lost."""
     return run.known_record.part if run.known_record else None
 

@@ -18,7 +18,7 @@ from harness.experiment.training import Mystery, Training
 from harness.run.files import disk_error, read_json_lines, write_atomically
 
 
-class Answer(BaseModel):
+class MysteryAnswer(BaseModel):
     """What a student says. ranks: None: all. phase, ms, step: None: not said. ms: in a step that it hits. step: the one
     in which a rank hangs or dies."""
 
@@ -45,7 +45,7 @@ class AnswerLine(BaseModel):
     world_size: int
     mystery: Mystery
     please_do_not_look: tuple[str, ...] = ()
-    answer: Answer | None = None
+    answer: MysteryAnswer | None = None
 
 
 def answers_file(run: Path) -> Path:
@@ -87,7 +87,7 @@ def before_reveal(lines: list[AnswerLine]) -> list[AnswerLine]:
     return list(takewhile(lambda line: line.answer is not None, lines))
 
 
-class Revealed(BaseModel):
+class MysterySolution(BaseModel):
     """The file that ends a mystery."""
 
     faults: tuple[str, ...]
@@ -98,15 +98,15 @@ def revealed_file(run: Path) -> Path:
     return run / "mystery-revealed.json"
 
 
-def read_revealed(run: Path) -> Revealed | None:
+def read_revealed(run: Path) -> MysterySolution | None:
     """The end of a mystery; None before it."""
     try:
-        return Revealed.model_validate_json(read_bounded_text(revealed_file(run)))
+        return MysterySolution.model_validate_json(read_bounded_text(revealed_file(run)))
     except (OSError, ValueError):
         return None
 
 
-def write_revealed(run: Path, revealed: Revealed) -> None:
+def write_revealed(run: Path, revealed: MysterySolution) -> None:
     """End the mystery. Raises DiskError."""
     write_atomically(revealed_file(run), revealed.model_dump_json(indent=1) + "\n")
 

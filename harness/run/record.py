@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.secrets import holds_secret, masked_words
-from harness.experiment.exercises import AnyExperiment, Own, Training
+from harness.experiment.exercises import AnyExperiment, OwnTraining, Training
 from harness.site.site import Site
 
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "stuck", "unknown"]
@@ -94,7 +94,7 @@ class Status(BaseModel):
         return self.state in FINAL and (self.state in ("completed", "timeout", "stuck") or self.told_by is not None)
 
 
-class Part(BaseModel):
+class SeriesPart(BaseModel):
     """A run's place among runs that were asked for together: a sweep, a reference, the two arms of a check.
 
     series: the whole's own name, as no other has it. point: the setting, the same text for the same setting.
@@ -119,7 +119,7 @@ class Program(BaseModel):
     git: dict[str, str | bool | None]
 
 
-class Record(BaseModel):
+class RunRecord(BaseModel):
     """run.json: enough to start the run again and to explain it later."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
@@ -138,14 +138,14 @@ class Record(BaseModel):
     user: str
     submit_host: str
     created_ns: UnixNs
-    part: Part | None = None
+    part: SeriesPart | None = None
     status: Status | None = None
     nodes: list[NodeStatus] = []
     inherited: dict[str, str] = {}  # variables of the submitting shell that change how a training communicates
     for_sbatch: dict[str, str] = {}  # variables of that shell by which sbatch changed the job
     edited: str = ""  # of a script that was submitted by hand, how it differs from the request's
 
-    def with_faults(self, faults: tuple[str, ...]) -> Record:
+    def with_faults(self, faults: tuple[str, ...]) -> RunRecord:
         """The record with the faults of its mystery, if it is one."""
         experiment = self.experiment
         if not faults or not isinstance(experiment, Training) or experiment.mystery is None:
@@ -161,5 +161,5 @@ class Record(BaseModel):
     @property
     def holds_secret(self) -> bool:
         """Whether only its owner may read it."""
-        own = self.experiment.command if isinstance(self.experiment, Own) else ()
+        own = self.experiment.command if isinstance(self.experiment, OwnTraining) else ()
         return holds_secret([*self.command, *own])

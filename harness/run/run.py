@@ -19,7 +19,7 @@ from harness.run.files import SECRET_MODE, write_atomically
 if TYPE_CHECKING:  # a run's traces are found without what reads its record
     from pydantic import BaseModel
 
-    from harness.run.record import NodeStatus, Record, State, Status
+    from harness.run.record import NodeStatus, RunRecord, State, Status
 
 SUBMITTED = "submitted"
 """A word after a job's script: slurm.sh will move the run's directory into place. Without it the job makes one."""
@@ -46,18 +46,18 @@ class Run:
         return self.path.name
 
     @cached_property
-    def record(self) -> Record:
+    def record(self) -> RunRecord:
         """What run.json says. Raises WorkError: it is missing or not one of ours."""
-        from harness.run.record import Record
+        from harness.run.record import RunRecord
 
         try:
-            record = Record.model_validate_json(read_bounded_text(self.record_file))
+            record = RunRecord.model_validate_json(read_bounded_text(self.record_file))
         except (OSError, ValueError) as error:
             raise WorkError(f"{self.record_file} cannot be read: {why_invalid(error)}") from None
         return record.with_faults(hidden_faults(self.path))
 
     @property
-    def known_record(self) -> Record | None:
+    def known_record(self) -> RunRecord | None:
         """The record, or None where it is lost."""
         try:
             return self.record
@@ -172,7 +172,7 @@ class Run:
                 still=lambda: (own := self.status()) is None or not own.is_settled or own.told_by is not None,
             )
 
-    def write_record(self, record: Record) -> None:
+    def write_record(self, record: RunRecord) -> None:
         text = record.model_dump_json(indent=1) + "\n"
         write_atomically(self.record_file, text, mode=SECRET_MODE if record.holds_secret else None)
         self.__dict__.pop("record", None)

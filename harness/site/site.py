@@ -24,7 +24,7 @@ from pydantic import (
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, README_OF_IMAGES, expanded
 from harness.common.slurm_notation import seconds_of
-from harness.experiment.exercises import EXERCISES, Own
+from harness.experiment.exercises import EXERCISES, OwnTraining
 from harness.experiment.options import options_of, setting, value
 from harness.experiment.yaml_file import read_yaml
 from harness.site.alphabets import (
@@ -47,7 +47,7 @@ SITES = CONFIGS / "sites"
 
 def _known_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
     of_exercises = {name for cls in EXERCISES.values() for name in cls.model_fields}
-    fields = {*of_exercises, *Own.model_fields} - {"exercise", "command", "start_in"}
+    fields = {*of_exercises, *OwnTraining.model_fields} - {"exercise", "command", "start_in"}
     for name in defaults.keys() - fields:
         near = nearest(name, fields)
         raise ValueError(f"no exercise has a field {name}" + (f" (did you mean {near}?)" if near else ""))

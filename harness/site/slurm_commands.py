@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from harness.common.errors import WorkError
-from harness.common.programs import NOT_THERE, TOO_LATE, Answer
+from harness.common.programs import NOT_THERE, TOO_LATE, ProgramOutput
 from harness.common.programs import ask as ask_program
 from harness.common.slurm_notation import unix_ns
 
@@ -207,7 +207,7 @@ def in_queue(job: JobId) -> bool:
     return not told.replied or bool(told.text)
 
 
-def ask(*argv: str, limit_s: float = ASK_S) -> Answer:
+def ask(*argv: str, limit_s: float = ASK_S) -> ProgramOutput:
     """One of Slurm's commands as typed, for who reads its words; its status says also that it is not there."""
     # Without the variables that would change the new job, as an enclosing job's.
     kept = {k: v for k, v in os.environ.items() if k in KEPT or not (k in MISLEADING or k.startswith(LEAKING))}
@@ -221,7 +221,7 @@ def controller_answers() -> bool:
     return answer.code == 0 and "UP" in answer.out
 
 
-def _job_reply(answer: Answer | None) -> JobReply:
+def _job_reply(answer: ProgramOutput | None) -> JobReply:
     """The first line of an answer. With --clusters, the cluster's name stands above it."""
     if answer is None:
         return JobReply("", replied=False, silent=True)
@@ -231,7 +231,7 @@ def _job_reply(answer: Answer | None) -> JobReply:
     return JobReply(next((line for line in lines if line and not line.startswith("CLUSTER:")), ""))
 
 
-def _question(cluster: str | None, program: str, *words: str) -> Answer | None:
+def _question(cluster: str | None, program: str, *words: str) -> ProgramOutput | None:
     """The program's answer; None if its server did not answer, now or a moment ago."""
     server = SERVERS[program]
     if is_silent(server, cluster):

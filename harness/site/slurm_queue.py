@@ -24,7 +24,7 @@ NOT_IN_TURN = frozenset(
 )
 
 
-class _Waiting(NamedTuple):
+class _WaitingEntry(NamedTuple):
     """An entry that waits for its turn: a job, or tasks of an array (empty: it is no array)."""
 
     priority: int
@@ -58,11 +58,11 @@ def places_of(entries: Iterable[QueueEntry], numbers: Collection[str]) -> dict[s
 
     entries: those of all users. A list of tasks that squeue has cut counts as far as it is written.
     """
-    queues: dict[str, list[_Waiting]] = defaultdict(list)
+    queues: dict[str, list[_WaitingEntry]] = defaultdict(list)
     for entry in entries:
         if entry.word == "PENDING" and _in_turn(entry.reason) and entry.priority not in ("", "0"):
             priority = int(entry.priority) if entry.priority.isdecimal() else 0
-            queues[entry.partition].append(_Waiting(priority, *job_and_tasks(entry.number)))
+            queues[entry.partition].append(_WaitingEntry(priority, *job_and_tasks(entry.number)))
     wanted = _by_job(numbers)
     found: dict[str, QueuePlace] = {}
     for partition, queue in queues.items():
@@ -83,7 +83,7 @@ def _in_turn(reason: str) -> bool:
     return not NOT_IN_TURN.issuperset(reason.split(","))
 
 
-def _in(queue: list[_Waiting], wanted: dict[int, list[tuple[str, int]]]) -> Iterator[tuple[str, int]]:
+def _in(queue: list[_WaitingEntry], wanted: dict[int, list[tuple[str, int]]]) -> Iterator[tuple[str, int]]:
     """The wanted jobs of one partition, each with its place from 1."""
     before = 0
     for waiting in sorted(queue, key=lambda each: (-each.priority, each.job, each.first)):

@@ -137,7 +137,7 @@ class RelationResult(NamedTuple):
     why: str
 
 
-class FoundPair(NamedTuple):
+class LessonRuns(NamedTuple):
     """The run of each arm; None if that arm has not been run yet."""
 
     a: Run | None
@@ -190,7 +190,7 @@ def course_experiments() -> list[Experiment]:
 
 def find_pair(
     pair: ExperimentPair, runs: list[Run], plain: ExperimentPair | None = None, site: str | None = None
-) -> FoundPair:
+) -> LessonRuns:
     """The newest two runs of the pair that agree in everything the lesson leaves open, else the run of one arm.
 
     site: only runs of this one count; None: of any. A single run counts only if the other arm can be made to agree with
@@ -204,14 +204,14 @@ def find_pair(
     for b in of_b:
         for a in of_a:
             if a.record.site.name == b.record.site.name and _open_fields(a, fixed) == _open_fields(b, fixed):
-                return FoundPair(a, b)
-    arms = [FoundPair(a, None) for a in of_a] + [FoundPair(None, b) for b in of_b]
+                return LessonRuns(a, b)
+    arms = [LessonRuns(a, None) for a in of_a] + [LessonRuns(None, b) for b in of_b]
     usable = [one for one in arms if _can_be_completed(pair, one)]
     as_asked = [one for one in usable if plain is not None and _is_plain(one, plain)]
-    return next(iter(as_asked + usable), FoundPair(None, None))
+    return next(iter(as_asked + usable), LessonRuns(None, None))
 
 
-def pair_with(pair: ExperimentPair, found: FoundPair, plain: ExperimentPair) -> ExperimentPair:
+def pair_with(pair: ExperimentPair, found: LessonRuns, plain: ExperimentPair) -> ExperimentPair:
     """The experiments of both arms: those of the runs found, and for a missing arm one that agrees with the other.
     Raises RequestError: the open settings of the run found do not go with the other arm."""
     run = found.a or found.b
@@ -223,7 +223,7 @@ def pair_with(pair: ExperimentPair, found: FoundPair, plain: ExperimentPair) -> 
     return pair.model_copy(update={"a": a, "b": b})
 
 
-def _can_be_completed(pair: ExperimentPair, one: FoundPair) -> bool:
+def _can_be_completed(pair: ExperimentPair, one: LessonRuns) -> bool:
     try:
         pair_with(pair, one, pair)
     except RequestError:
@@ -231,7 +231,7 @@ def _can_be_completed(pair: ExperimentPair, one: FoundPair) -> bool:
     return True
 
 
-def _is_plain(one: FoundPair, plain: ExperimentPair) -> bool:
+def _is_plain(one: LessonRuns, plain: ExperimentPair) -> bool:
     arms = zip(one, (plain.a, plain.b), strict=True)
     return any(run is not None and run.record.experiment == asked for run, asked in arms)
 

@@ -181,7 +181,7 @@ MOST_LOOKED_AT = 500_000  # of a whole class some 20,000
 
 
 @dataclass(frozen=True)
-class Row:
+class MysteryRow:
     """One mystery of one student. mystery: the beginning of its commitment, the same for the same seed and place.
     points: None if it could not be graded; `note` says why. revealed: its end was seen."""
 
@@ -212,7 +212,7 @@ class Mistake:
 class Board:
     """rows: by student and run. mistakes: the commonest first."""
 
-    rows: list[Row]
+    rows: list[MysteryRow]
     mistakes: list[Mistake]
 
 
@@ -264,7 +264,7 @@ def _mystery_of(line: AnswerLine) -> tuple[str, str, str]:
 Wrong = tuple[str, str, str]  # student, what was said, what it was
 
 
-def _graded(lines: Sequence[AnswerLine]) -> tuple[Row, list[Wrong]]:
+def _graded(lines: Sequence[AnswerLine]) -> tuple[MysteryRow, list[Wrong]]:
     ordered = sorted(lines, key=lambda line: line.unix_ns)
     first, counted = ordered[0], before_reveal(ordered)
     answers = [line.answer for line in counted if line.answer is not None]
@@ -275,7 +275,7 @@ def _graded(lines: Sequence[AnswerLine]) -> tuple[Row, list[Wrong]]:
         found = result(faults, answers, first.world_size)
     except RequestError as error:
         note = str(error)
-    row = Row(
+    row = MysteryRow(
         student=first.student,
         run=first.run,
         exercise=first.exercise,

@@ -9,7 +9,7 @@ from harness.common.declared_faults import HANGS_TOGETHER
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.faults import FAULTS, PHASES, Fault, FaultKind
 from harness.common.paths import PROGRAM
-from harness.run.mystery import Answer
+from harness.run.mystery import MysteryAnswer
 
 # Of 100 points.
 CAUSE, PLACE, MS = 40, 30, 30
@@ -24,7 +24,7 @@ PHASE_KEY = "in"
 
 
 @dataclass(frozen=True)
-class Part:
+class GradePart:
     """What one thing earned. hint: empty if nothing is missing."""
 
     name: str
@@ -37,7 +37,7 @@ class Part:
 class Grade:
     """One answer compared with one fault."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GradePart, ...]
 
     @property
     def points(self) -> int:
@@ -46,7 +46,7 @@ class Grade:
 
 
 @dataclass(frozen=True)
-class Result:
+class MysteryResult:
     """All answers to a mystery. last: of each fault, the number and grade of the last answer meant for it."""
 
     faults: tuple[Fault, ...]
@@ -68,7 +68,7 @@ def cause_of(fault: Fault) -> str:
     return fault.values["kind"] if fault.name in ENDING_HINTS else fault.name
 
 
-def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
+def checked(answer: MysteryAnswer, faults: Sequence[Fault], world_size: int) -> MysteryAnswer:
     """The answer, if it could be right. Raises RequestError: one line for each thing that cannot be."""
     ends = next((fault.kind for fault in faults if fault.name in ENDING_HINTS), None)
     kinds = ends.key("kind") if ends else None
@@ -98,7 +98,7 @@ def checked(answer: Answer, faults: Sequence[Fault], world_size: int) -> Answer:
     return answer
 
 
-def _flags_of_another(answer: Answer, ends: FaultKind | None) -> Iterator[str]:
+def _flags_of_another(answer: MysteryAnswer, ends: FaultKind | None) -> Iterator[str]:
     """Flags that are missing, or belong to the other sort of mystery."""
     if ends is None:
         if answer.ms is None:
@@ -110,38 +110,38 @@ def _flags_of_another(answer: Answer, ends: FaultKind | None) -> Iterator[str]:
     yield from (f"{flag} is for a slow training, and this is a {ends.name}: drop it" for flag in given if given[flag])
 
 
-def grade(fault: Fault, answer: Answer, world_size: int) -> Grade:
+def grade(fault: Fault, answer: MysteryAnswer, world_size: int) -> Grade:
     if fault.name in ENDING_HINTS:
         hints = {"rank": _ending_rank(fault, answer, world_size), "step": _ending_step(fault, answer)}
-        share, ms = ENDING_PART, list[Part]()
+        share, ms = ENDING_PART, list[GradePart]()
     else:
         hints = {"ranks": _ranks(fault, answer, world_size), "steps": _every(fault, answer)}
         if fault.kind.key(PHASE_KEY) is not None:
             hints["phase"] = _phase(fault, answer)
         share, ms = PLACE // len(hints), [_ms(fault, answer)]
-    placed = [Part(name, 0 if hint else share, share, hint) for name, hint in hints.items()]
+    placed = [GradePart(name, 0 if hint else share, share, hint) for name, hint in hints.items()]
     return Grade((_cause(fault, answer), *placed, *ms))
 
 
-def result(faults: Sequence[Fault], answers: Sequence[Answer], world_size: int) -> Result:
+def result(faults: Sequence[Fault], answers: Sequence[MysteryAnswer], world_size: int) -> MysteryResult:
     """All answers graded. Each is meant for the fault with which it earns most; of equals, one without an answer."""
     last: list[tuple[int, Grade] | None] = [None] * len(faults)
     for number, answer in enumerate(answers, 1):
         grades = [grade(fault, answer, world_size) for fault in faults]
         best = max(range(len(faults)), key=lambda i: (grades[i].points, last[i] is None))
         last[best] = number, grades[best]
-    return Result(tuple(faults), tuple(last))
+    return MysteryResult(tuple(faults), tuple(last))
 
 
-def _cause(fault: Fault, answer: Answer) -> Part:
+def _cause(fault: Fault, answer: MysteryAnswer) -> GradePart:
     if answer.cause == cause_of(fault):
-        return Part("cause", CAUSE, CAUSE)
+        return GradePart("cause", CAUSE, CAUSE)
     how = fault.kind.mystery
     look = how.hint if how else ENDING_HINTS[fault.name]
-    return Part("cause", 0, CAUSE, f"it is not {answer.cause}; {look}")
+    return GradePart("cause", 0, CAUSE, f"it is not {answer.cause}; {look}")
 
 
-def _ending_rank(fault: Fault, answer: Answer, world_size: int) -> str:
+def _ending_rank(fault: Fault, answer: MysteryAnswer, world_size: int) -> str:
     if fault.values["kind"] in UNDECIDED and world_size == 2:
         return ""  # of two ranks that do not fit together, only the program says which one is wrong
     if answer.ranks == (fault.rank,):
@@ -151,7 +151,7 @@ def _ending_rank(fault: Fault, answer: Answer, world_size: int) -> str:
     return "--rank: another one; a rank that waits in a collective of the training, or loses a connection, is not it"
 
 
-def _ending_step(fault: Fault, answer: Answer) -> str:
+def _ending_step(fault: Fault, answer: MysteryAnswer) -> str:
     if answer.step == fault.step:
         return ""
     if answer.step is None:
@@ -159,7 +159,7 @@ def _ending_step(fault: Fault, answer: Answer) -> str:
     return "--step: look at the step in status, or count in the log"
 
 
-def _ranks(fault: Fault, answer: Answer, world_size: int) -> str:
+def _ranks(fault: Fault, answer: MysteryAnswer, world_size: int) -> str:
     every_rank = frozenset(range(world_size))
     true = every_rank if fault.rank is None else frozenset({fault.rank})
     said = every_rank if answer.ranks is None else frozenset(answer.ranks)
@@ -172,7 +172,7 @@ def _ranks(fault: Fault, answer: Answer, world_size: int) -> str:
     return "other ranks: the cause is on the rank that arrives last in the collectives"
 
 
-def _every(fault: Fault, answer: Answer) -> str:
+def _every(fault: Fault, answer: MysteryAnswer) -> str:
     true = int(fault.values.get("every", "1"))
     if answer.every == true:
         return ""
@@ -181,22 +181,22 @@ def _every(fault: Fault, answer: Answer) -> str:
     return "--every: count the steps from one long step to the next in the timeline"
 
 
-def _phase(fault: Fault, answer: Answer) -> str:
+def _phase(fault: Fault, answer: MysteryAnswer) -> str:
     if answer.phase == fault.values[PHASE_KEY]:
         return ""
     said = "--phase is missing" if answer.phase is None else f"--phase: not {answer.phase}"
     return f"{said}: the range that encloses the gap in the timeline has the phase's name"
 
 
-def _ms(fault: Fault, answer: Answer) -> Part:
+def _ms(fault: Fault, answer: MysteryAnswer) -> GradePart:
     true_ms, every = fault.ns() / 1e6, int(fault.values.get("every", "1"))
     said_ms = answer.ms or 0.0
     off = said_ms / true_ms - 1
     if abs(off) <= CLOSE:
-        return Part("ms", MS, MS)
+        return GradePart("ms", MS, MS)
     points = MS // 2 if abs(off) <= NEAR else 0
     if every > 1 and abs(said_ms * every / true_ms - 1) <= CLOSE:
         hint = "that is the mean over all steps: --ms is the time in an affected step"
     else:
         hint = f"too {'long' if off > 0 else 'short'}: measure it in one affected step, on one affected rank"
-    return Part("ms", points, MS, hint)
+    return GradePart("ms", points, MS, hint)

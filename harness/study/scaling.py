@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from harness.common.errors import RequestError
 from harness.common.paths import shown_file
 from harness.common.whole_number import whole_number
-from harness.experiment.exercises import Experiment, Megatron, Own, Profiled, Training
+from harness.experiment.exercises import Experiment, Megatron, OwnTraining, ProfiledTraining, Training
 from harness.experiment.parse import validate
 from harness.launch.backends.registry import backend_of
 from harness.launch.submit import prepare
@@ -49,9 +49,9 @@ def study_sweep(study: Study, site: Site) -> Sweep:
     """The study as a sweep, whose `zip` has the sizes and the fields that go with them.
     Raises RequestError: the exercise trains nothing, or the work cannot be split; one line per reason."""
     number = study.cls.model_fields["exercise"].default
-    if not issubclass(study.cls, Profiled):
+    if not issubclass(study.cls, ProfiledTraining):
         raise RequestError(f"-e {number}: it has no training: use -e 1, -e 2 or -e 3")
-    if study.cls is Own and study.mode == "strong":
+    if study.cls is OwnTraining and study.mode == "strong":
         raise RequestError(
             "--strong: which flag of your script is its batch is not known: use --weak, or a sweep whose zip has the "
             f"devices and that flag ({shown_file('docs/studies.md')})"
@@ -88,7 +88,7 @@ def threads_of(sweep: Sweep, site: Site) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(job.env["OMP_NUM_THREADS"])} if job.device == "cpu" else {}
 
 
-def _resolved(study: Study, site: Site, size: int) -> Profiled:
+def _resolved(study: Study, site: Site, size: int) -> ProfiledTraining:
     """The experiment of this size with all its fields. Raises RequestError: it cannot run there."""
     usual = {name: value for name, value in site.defaults.items() if name in study.cls.model_fields}
     # A batch that the mode will change must not be refused before it was changed.
@@ -97,12 +97,12 @@ def _resolved(study: Study, site: Site, size: int) -> Profiled:
     if asked is None:
         raise RequestError("\n".join(errors))
     resolved = prepare(asked, site).job.experiment
-    if not isinstance(resolved, Profiled):
+    if not isinstance(resolved, ProfiledTraining):
         raise TypeError(resolved)
     return resolved
 
 
-def _fields(study: Study, rows: Sequence[Profiled]) -> dict[str, list[Any]]:
+def _fields(study: Study, rows: Sequence[ProfiledTraining]) -> dict[str, list[Any]]:
     """The options that vary with the size, each with its values."""
     if isinstance(rows[0], Megatron):
         settings = _megatron(study, [row for row in rows if isinstance(row, Megatron)])

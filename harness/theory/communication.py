@@ -16,7 +16,7 @@ Group = Literal["data", "copy", "copies", "tensor", "context", "expert", "pipeli
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class PlannedTraffic:
     """The messages of one rank per optimizer step: a kind of collective in a part of the step.
 
     message_bytes: of all of them together; messages: their number, None if it is not known. group: which ranks take
@@ -42,7 +42,7 @@ def traffic_per_step(
     micro_batches: int = 1,
     hpz: int = 1,
     trained: int | None = None,
-) -> list[Traffic]:
+) -> list[PlannedTraffic]:
     """The collectives of one optimizer step of data-parallel training, `micro_batches` accumulated.
 
     element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16); of parameters only under FSDP, which
@@ -57,41 +57,43 @@ def traffic_per_step(
     if sharding == "none":
         # no_sync until the last micro-batch
         reduced = whole if trained is None else float(trained * element_bytes)
-        return [Traffic("all_reduce", "backward", ranks, reduced, hides=True)]
+        return [PlannedTraffic("all_reduce", "backward", ranks, reduced, hides=True)]
     each = whole * micro_batches  # no rank keeps whole gradients, so every micro-batch reduces its own
     if sharding in ("zero1", "zero2"):
         return [
-            Traffic("all_reduce", "backward", ranks, whole if sharding == "zero1" else each, hides=True),
-            Traffic("all_gather", "optimizer_step", ranks, whole),
+            PlannedTraffic("all_reduce", "backward", ranks, whole if sharding == "zero1" else each, hides=True),
+            PlannedTraffic("all_gather", "optimizer_step", ranks, whole),
         ]
     near = hpz > 1
     if sharding == "fsdp":
         reduced = 4.0 * (parameters if trained is None else trained) * micro_batches
         return _of_fsdp(ranks, hpz if near else ranks, each, reduced)
     return [
-        Traffic("all_gather", "forward", ranks, each, hides=True),
-        Traffic("all_gather", "backward", hpz if near else ranks, each, group="copy" if near else "data", hides=True),
-        Traffic("reduce_scatter", "backward", ranks, each, hides=True),
+        PlannedTraffic("all_gather", "forward", ranks, each, hides=True),
+        PlannedTraffic(
+            "all_gather", "backward", hpz if near else ranks, each, group="copy" if near else "data", hides=True
+        ),
+        PlannedTraffic("reduce_scatter", "backward", ranks, each, hides=True),
     ]
 
 
-def _of_fsdp(ranks: int, inside: int, gathered: float, reduced: float) -> list[Traffic]:
+def _of_fsdp(ranks: int, inside: int, gathered: float, reduced: float) -> list[PlannedTraffic]:
     """PyTorch's FSDP2 over `inside` ranks; if there are more, equal shards are then reduced between the groups.
     Source: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2."""
     group: Group = "copy" if inside < ranks else "data"
     found = [
-        Traffic("all_gather", "forward", inside, gathered, group=group, hides=True),
-        Traffic("all_gather", "backward", inside, gathered, group=group, hides=True),
-        Traffic("reduce_scatter", "backward", inside, reduced, group=group, hides=True),
+        PlannedTraffic("all_gather", "forward", inside, gathered, group=group, hides=True),
+        PlannedTraffic("all_gather", "backward", inside, gathered, group=group, hides=True),
+        PlannedTraffic("reduce_scatter", "backward", inside, reduced, group=group, hides=True),
     ]
     if inside == ranks:
         return found
     shard = reduced / inside
-    return [*found, Traffic("all_reduce", "backward", ranks // inside, shard, group="copies", hides=True)]
+    return [*found, PlannedTraffic("all_reduce", "backward", ranks // inside, shard, group="copies", hides=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class MegatronMessages:
     """What Megatron's ranks exchange per iteration depends on it. parameters: of a rank, experts left out, mean
     over the stages. micro_batch: samples. checkpointing: the forward pass of every layer runs twice."""
 
@@ -103,7 +105,7 @@ class Pieces:
     checkpointing: bool = False
 
 
-def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Pieces) -> list[Traffic]:
+def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: MegatronMessages) -> list[PlannedTraffic]:
     """The messages of one rank of exercise 3's loop per iteration, mean over the pipeline's stages.
 
     Tensor parallelism with sequence parallelism: per layer and micro-batch two all-gathers and two reduce-scatters of
@@ -136,13 +138,13 @@ def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Pieces
         ("expert", ep, "all_to_all", "backward", 2 * layers * (1 + again), routed),
     ]
     found = [
-        Traffic(kind, part, size, count * each, count, group, hides=group == "pipeline" and layout.vpp > 1)
+        PlannedTraffic(kind, part, size, count * each, count, group, hides=group == "pipeline" and layout.vpp > 1)
         for group, size, kind, part, count, each in rows
         if size > 1
     ]
     if (ranks := layout.dp * cp) > 1:
-        found.append(Traffic("reduce_scatter", "backward", ranks, 4.0 * pieces.parameters, hides=True))
-        found.append(Traffic("all_gather", "forward", ranks, float(width * pieces.parameters), hides=True))
+        found.append(PlannedTraffic("reduce_scatter", "backward", ranks, 4.0 * pieces.parameters, hides=True))
+        found.append(PlannedTraffic("all_gather", "forward", ranks, float(width * pieces.parameters), hides=True))
     return found
 
 
@@ -190,14 +192,14 @@ class MeasuredLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class NominalRates:
     """Nominal rates of one device in one direction, in Gb/s: inside its node, and its share of the network."""
 
     intra_gbps: float | None = None
     inter_gbps: float | None = None
 
 
-def time_by_line_ns(traffic: Traffic, across: bool, lines: Sequence[MeasuredLink]) -> float | None:
+def time_by_line_ns(traffic: PlannedTraffic, across: bool, lines: Sequence[MeasuredLink]) -> float | None:
     """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks. β is
     scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is
     missing and latency counts."""
@@ -210,7 +212,7 @@ def time_by_line_ns(traffic: Traffic, across: bool, lines: Sequence[MeasuredLink
     return line.alpha_ns * (traffic.messages or 0) + beta * traffic.message_bytes
 
 
-def time_by_rates_ns(traffic: Traffic, across: bool, ranks_in_node: int, rates: Rates) -> float | None:
+def time_by_rates_ns(traffic: PlannedTraffic, across: bool, ranks_in_node: int, rates: NominalRates) -> float | None:
     """Bytes that each link must carry over its rate, without latency: the least possible time.
 
     A ring over several nodes enters and leaves each through the network shares of all its ranks there, so its rate is

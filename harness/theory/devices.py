@@ -23,7 +23,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return bool(name and re.search(self.match, name, re.IGNORECASE))
 
 
-class Device(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DevicePeaks(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An entry: dense TFLOP/s by precision, memory as the driver shows it, thermal design power."""
 
     tflops: dict[str, float]
@@ -44,11 +44,11 @@ class HostLink(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Devices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    devices: tuple[Device, ...]
+    devices: tuple[DevicePeaks, ...]
     host_links: tuple[HostLink, ...]
 
 
-def find_device(name: str | None) -> Device | None:
+def find_device(name: str | None) -> DevicePeaks | None:
     """The first entry whose pattern the name has; None: there is none, or no name. Raises RequestError: the table is
     not valid."""
     return next((d for d in _table().devices if d.is_meant(name)), None)
@@ -93,7 +93,7 @@ def rates_in_16_bits(device_name: str | None) -> tuple[str, dict[str, float]]:
     return half, ratios
 
 
-def _ratio(device: Device | None, half: str, of: str) -> float | None:
+def _ratio(device: DevicePeaks | None, half: str, of: str) -> float | None:
     peaks = {} if device is None else device.tflops
     return peaks[half] / peaks[of] if half in peaks and of in peaks else None
 

@@ -128,7 +128,7 @@ SUB_GROUP = 1_000_000_000  # DeepSpeed's `sub_group_size`: so many parameters of
 
 
 @dataclass(frozen=True, slots=True)
-class Buffers:
+class PeakBuffers:
     """Bytes on one rank: always there; only in the forward and backward pass; only in the optimizer's step."""
 
     always: float = 0.0
@@ -145,21 +145,23 @@ class ZeroBuckets:
     overlap: bool = True
 
 
-def of_ddp(parameters: int, ranks: int, largest: int, *, on_gpu: bool) -> Buffers:
+def of_ddp(parameters: int, ranks: int, largest: int, *, on_gpu: bool) -> PeakBuffers:
     """DDP's buckets hold a copy of all gradients, as `gradient_as_bucket_view` is off. A single rank has none. largest:
     parameters of the largest tensor: PyTorch's AdamW makes two temporaries of it, if it is not fused."""
-    return Buffers(always=4.0 * parameters if ranks > 1 else 0.0, in_step=0.0 if on_gpu else 8.0 * largest)
+    return PeakBuffers(always=4.0 * parameters if ranks > 1 else 0.0, in_step=0.0 if on_gpu else 8.0 * largest)
 
 
-def of_zero2(parameters: int, ranks: int, buckets: ZeroBuckets, *, bf16: bool, on_gpu: bool) -> Buffers:
+def of_zero2(parameters: int, ranks: int, buckets: ZeroBuckets, *, bf16: bool, on_gpu: bool) -> PeakBuffers:
     """Stages 1 and 2: one reduction buffer, with overlap two. The step flattens the shard's gradients into float32."""
     width, shard = 2 if bf16 else 4, parameters / ranks
     gradients = (width + 4 if bf16 else width) * shard  # beside those of the state
     update = gradients if on_gpu else max(gradients, (4 + 8 - width) * shard)
-    return Buffers(in_pass=float((2 if buckets.overlap else 1) * width * buckets.reduce), in_step=update)
+    return PeakBuffers(in_pass=float((2 if buckets.overlap else 1) * width * buckets.reduce), in_step=update)
 
 
-def of_zero3(parameters: int, ranks: int, largest: int, buckets: ZeroBuckets, *, bf16: bool, on_gpu: bool) -> Buffers:
+def of_zero3(
+    parameters: int, ranks: int, largest: int, buckets: ZeroBuckets, *, bf16: bool, on_gpu: bool
+) -> PeakBuffers:
     """Stage 3: a reduction buffer, gathered layers up to `stage3_max_live_parameters` and one more matrix, and the
     reduction of a full buffer; the step copies the gradients of a sub-group into float32."""
     width = 2 if bf16 else 4
@@ -167,19 +169,21 @@ def of_zero3(parameters: int, ranks: int, largest: int, buckets: ZeroBuckets, *,
     live = min(parameters, max(buckets.live, largest))
     update = (width + 4 if bf16 else width) * group
     in_step = update if on_gpu else max(update, 12 * group)
-    return Buffers(always=float(width * buckets.reduce), in_pass=float(width * live), in_step=in_step)
+    return PeakBuffers(always=float(width * buckets.reduce), in_pass=float(width * live), in_step=in_step)
 
 
-def of_fsdp(unit: int, largest_shard: float, *, bf16: bool, on_gpu: bool) -> Buffers:
+def of_fsdp(unit: int, largest_shard: float, *, bf16: bool, on_gpu: bool) -> PeakBuffers:
     """FSDP2: two gathered units at most, that which computes and the next, and the float32 gradients of one. unit:
     parameters of the largest unit, a layer or all that is in no layer. largest_shard: of a rank's largest tensor."""
-    return Buffers(in_pass=float((2 * (2 if bf16 else 4) + 4) * unit), in_step=0.0 if on_gpu else 8.0 * largest_shard)
+    return PeakBuffers(
+        in_pass=float((2 * (2 if bf16 else 4) + 4) * unit), in_step=0.0 if on_gpu else 8.0 * largest_shard
+    )
 
 
-def buffers_of_megatron(parameters: int, shard: float, largest: int, *, on_gpu: bool) -> Buffers:
+def buffers_of_megatron(parameters: int, shard: float, largest: int, *, on_gpu: bool) -> PeakBuffers:
     """The buckets are the gradients themselves. PyTorch's AdamW takes a float32 temporary of the whole shard on a GPU
     (`foreach`), elsewhere two of its largest tensor."""
-    return Buffers(in_step=4.0 * shard if on_gpu else 8.0 * min(largest, shard))
+    return PeakBuffers(in_step=4.0 * shard if on_gpu else 8.0 * min(largest, shard))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,7 @@ class Peak:
 def peak_of(
     state: StateBytes,
     activations: Activations,
-    buffers: Buffers,
+    buffers: PeakBuffers,
     *,
     checkpointing: bool = False,
     in_flight: int = 1,

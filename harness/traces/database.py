@@ -30,7 +30,7 @@ _IDS_AT_ONCE = 500  # older SQLite takes 999 parameters
 _INSTRUCTIONS, _INSTRUCTIONS_PER_BYTE, _INSTRUCTIONS_AT_ONCE = 2_000_000, 50, 10_000
 
 
-class Growing:
+class GrowingColumn:
     """A column that is filled piece by piece, without a second copy of it.
 
     Unused room costs nothing: the system gives memory only to pages that are written to.
@@ -55,7 +55,7 @@ class Growing:
         return self._values[: self._count]
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """The words for a sort of file: `what` it should be, and how its tool makes it."""
 
     what: str  # an nsys export
@@ -63,7 +63,7 @@ class Kind(NamedTuple):
     again: str  # export it again
 
 
-NSYS = Kind("an nsys export", "as nsys exports it", "export it again")
+NSYS = FileKind("an nsys export", "as nsys exports it", "export it again")
 
 
 class Database:
@@ -71,7 +71,7 @@ class Database:
     queries that are stopped where the file's size does not explain what they give."""
 
     def __init__(
-        self, path: Path, file: Path, connection: sqlite3.Connection, progress: OnProgress, kind: Kind
+        self, path: Path, file: Path, connection: sqlite3.Connection, progress: OnProgress, kind: FileKind
     ) -> None:
         self.path = path  # whom errors name
         self._file = file
@@ -165,7 +165,7 @@ class Database:
     def _from_pages(self, table: str, wanted: list[str]) -> dict[str, I64]:
         position = self.columns(table)
         by_position = sorted(wanted, key=lambda name: position[name])
-        found = {name: Growing() for name in by_position}
+        found = {name: GrowingColumn() for name in by_position}
         pages = Pages(self._file)
         for columns in pages.columns(self.tables[table], [position[name] for name in by_position]):
             self._progress(self._done + pages.read_bytes, self._size)
@@ -235,7 +235,7 @@ def whole(value: object) -> int | None:
 
 
 @contextmanager
-def _one_sentence(path: Path, kind: Kind) -> Iterator[None]:
+def _one_sentence(path: Path, kind: FileKind) -> Iterator[None]:
     """SQLite's errors, and those of values that are not numbers, as one sentence about the file."""
     try:
         yield
@@ -244,7 +244,7 @@ def _one_sentence(path: Path, kind: Kind) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, progress: OnProgress = silent, kind: Kind = NSYS) -> Iterator[Database]:
+def opened(path: Path, progress: OnProgress = silent, kind: FileKind = NSYS) -> Iterator[Database]:
     """The database at `path`, only for reading. Raises TraceError: the file is damaged, or not a database."""
     with _with_its_log(path, kind) as file:
         _check_whole(path, file, kind)
@@ -258,7 +258,7 @@ def opened(path: Path, progress: OnProgress = silent, kind: Kind = NSYS) -> Iter
 
 
 @contextmanager
-def _with_its_log(path: Path, kind: Kind) -> Iterator[Path]:
+def _with_its_log(path: Path, kind: FileKind) -> Iterator[Path]:
     """The file, or a temporary copy into which SQLite has put what it wrote into a log beside it: the folder may be
     read-only, and the recording of somebody else. Raises TraceError: a transaction was not finished, or no room."""
     if _holds(path, "-journal"):
@@ -284,7 +284,7 @@ def _holds(path: Path, ending: str) -> bool:
     return beside.is_file() and beside.stat().st_size > 0
 
 
-def _check_whole(path: Path, of: Path, kind: Kind) -> None:
+def _check_whole(path: Path, of: Path, kind: FileKind) -> None:
     """Raises TraceError: the file is shorter than its header says."""
     with of.open("rb") as file:
         head = file.read(_HEADER_BYTES)

@@ -20,7 +20,7 @@ def silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
-class Progress:
+class ProgressLine:
     """An `OnProgress` that writes one line, rewritten in place on a terminal. Used as a context manager.
 
     `unit`: what is counted, if not bytes.
@@ -53,7 +53,7 @@ class Progress:
         self._stream.write(text)
         self._stream.flush()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -115,7 +115,7 @@ def _nearest(borders: I64, wanted: I64, low: I64, high: I64) -> I64:
     return np.where(nearer, before, np.where(has_following, following, wanted))
 
 
-class Sampled(NamedTuple):
+class SampledProcess(NamedTuple):
     """Which process a file is about."""
 
     rank: int | None
@@ -123,7 +123,7 @@ class Sampled(NamedTuple):
     pid: int | None
 
 
-class _Line(msgspec.Struct):
+class _SampledLine(msgspec.Struct):
     event: str
     unix_ns: int = -1
     since_ns: int = -1
@@ -140,7 +140,7 @@ class _Line(msgspec.Struct):
     callers: list[tuple[str, int, str]] = []
 
 
-def read_about(path: Path) -> Sampled | None:
+def read_about(path: Path) -> SampledProcess | None:
     """The process of a file, by its first line; None: the file cannot be read or begins with something else."""
     try:
         first = next(_lines(path), None)
@@ -148,7 +148,7 @@ def read_about(path: Path) -> Sampled | None:
         return None
     if first is None or first.event != "start":
         return None
-    return Sampled(first.rank, None if first.host is None else printable_name(first.host), first.pid)
+    return SampledProcess(first.rank, None if first.host is None else printable_name(first.host), first.pid)
 
 
 def read_sampled_lines(path: Path, first_ns: int, last_ns: int) -> SampledLines | None:
@@ -188,8 +188,8 @@ def _number(place: int | None) -> int:
     return place if place is not None and _is_small(place) else -1
 
 
-def _lines(path: Path) -> Iterator[_Line]:
-    decode = msgspec.json.Decoder(_Line).decode
+def _lines(path: Path) -> Iterator[_SampledLine]:
+    decode = msgspec.json.Decoder(_SampledLine).decode
     for text in islice(read_lines(path, MOST_LINE_BYTES), MOST_LINES):
         try:
             yield decode(text)
@@ -197,7 +197,7 @@ def _lines(path: Path) -> Iterator[_Line]:
             continue
 
 
-def _place(line: _Line) -> CodeLine:
+def _place(line: _SampledLine) -> CodeLine:
     source = (text.expandtabs(4)[:MOST_SOURCE] for text in line.source[:MOST_SOURCE_LINES])
     return CodeLine(
         file=printable_name(line.file),

@@ -8,13 +8,15 @@ import pytest
 from bench_bisect import FOUND, OPEN, WRONG, simulated
 
 from harness.analysis.bisect import Regression, has_it, next_runs, runs_to_tell, size
-from harness.analysis.statistics import Effect
+from harness.analysis.statistics import MeasuredEffect
 
 BISECTS = 100
 
 
-def an_effect(log_ratio: float, error: float, each: int = 4) -> Effect:
-    return Effect(log_ratio, error, 2 * each - each // 2 - 1, error * (each / 2) ** 0.5, (each, each), in_blocks=True)
+def an_effect(log_ratio: float, error: float, each: int = 4) -> MeasuredEffect:
+    return MeasuredEffect(
+        log_ratio, error, 2 * each - each // 2 - 1, error * (each / 2) ** 0.5, (each, each), in_blocks=True
+    )
 
 
 @pytest.mark.parametrize("disturbed", [0.0, 0.05])

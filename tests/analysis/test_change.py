@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.metrics import METRICS, worse_is
-from harness.analysis.statistics import Effect, Sample, effect, t_below, t_quantile
+from harness.analysis.statistics import MeasuredEffect, Sample, effect, t_below, t_quantile
 from harness.analysis.summary import RankTraining, Summary, TraceSource
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import Comparison, compare_arms
@@ -64,7 +64,7 @@ def judge(a: list[Sample], b: list[Sample], fail_above: float, *, more_is_worse:
     )
 
 
-def found(a: list[Sample], b: list[Sample]) -> Effect:
+def found(a: list[Sample], b: list[Sample]) -> MeasuredEffect:
     result = effect(a, b)
     assert result is not None
     return result

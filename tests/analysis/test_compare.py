@@ -34,7 +34,7 @@ from harness.common.errors import RequestError
 from harness.compare.comparison import bootstrap_ratio
 from harness.compare.summaries import compare, ratios
 from harness.compare.verdict import ChangeVerdict
-from harness.report.compare.page import Compared, compose_comparison
+from harness.report.compare.page import ComparedRuns, compose_comparison
 from harness.report.compare.terminal import render_comparisons
 from harness.report.tables.terminal import render
 
@@ -144,7 +144,7 @@ def test_periods_are_called_periods_and_have_no_verdict_on_steps(marked: int) ->
     text = " ".join(render_comparisons([pair], runs).split())
     assert "Period of a kernel, mean over ranks: the steps are not marked, and a period may be a layer" in text
     assert "(10 and 10 periods): cannot tell: the steps are periods of a kernel" in text
-    page = compose_comparison(Compared(NAMES, runs, [pair]))
+    page = compose_comparison(ComparedRuns(NAMES, runs, [pair]))
     assert "b: b / a is 2.000, 95 % interval 2.000 to 2.000 (10 and 10 periods)" in page.said.sentences[0]
     for words in (text, *page.said.sentences):
         assert "worse" not in words and "Step time" not in words

@@ -16,9 +16,9 @@ from harness.measure import request, slurm_array
 from harness.measure.jobs import summarise
 from harness.measure.partial_merge import read_merge, summarise_partial_merge
 from harness.measure.paths import measure_files
-from harness.measure.request import Request, measure_request
-from harness.measure.slurm_array import Array, chunk, measure_distributed, read_plan
-from harness.traces.progress import Progress
+from harness.measure.request import ReportRequest, measure_request
+from harness.measure.slurm_array import TaskArray, chunk, measure_distributed, read_plan
+from harness.traces.progress import ProgressLine
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 from tests.analysis.test_tree import dumped
 
@@ -38,7 +38,7 @@ def ranks(tmp_path: Path) -> list[Path]:
 def test_an_array_of_tasks_gives_the_summary_of_one_process(ranks: list[Path], tmp_path: Path) -> None:
     executor = submitit.LocalExecutor(folder=tmp_path / "jobs")
     executor.update_parameters(timeout_min=2)
-    merge, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, tmp_path / "partial"))
+    merge, broken = measure_distributed(ranks, Window.STEPS, TaskArray(executor, 2, tmp_path / "partial"))
     assert broken == []
     here, _, _ = measure_files(ranks, Window.STEPS)
     assert [s.model_dump_json() for s in summarise(merge.loose)] == [s.model_dump_json() for s in summarise(here)]
@@ -99,7 +99,7 @@ def test_a_lost_task_costs_its_files_and_nothing_else(
 ) -> None:
     monkeypatch.setattr(slurm_array, "GRACE_S", 0.05)
     monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
-    array = Array(Run(lost), 5, tmp_path / "partial", in_queue=lambda job: False)
+    array = TaskArray(Run(lost), 5, tmp_path / "partial", in_queue=lambda job: False)
     reported: list[tuple[int, int]] = []
     merge, broken = measure_distributed(ranks, Window.STEPS, array, lambda *counts: reported.append(counts))
     assert len(merge.loose) == 4
@@ -125,7 +125,7 @@ class Counting:
 @pytest.fixture
 def half(ranks: list[Path], tmp_path: Path) -> Path:
     """The folder of an array of five tasks that lost one."""
-    measure_distributed(ranks, Window.STEPS, Array(Run(Cancelled()), 5, tmp_path / "partial"))
+    measure_distributed(ranks, Window.STEPS, TaskArray(Run(Cancelled()), 5, tmp_path / "partial"))
     return tmp_path / "partial"
 
 
@@ -136,18 +136,18 @@ def test_an_array_that_lost_a_task_is_completed_by_that_task_alone(
     if damaged:
         (half / "merge-0-3.part").write_text('{"parts": [')
     executor = Counting()
-    merge, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, half))
+    merge, broken = measure_distributed(ranks, Window.STEPS, TaskArray(executor, 2, half))
     assert (executor.tasks, broken) == (1 + damaged, [])
     here, _, _ = measure_files(ranks, Window.STEPS)
     assert [s.model_dump_json() for s in summarise(merge.loose)] == [s.model_dump_json() for s in summarise(here)]
     again = Counting()
-    measure_distributed(ranks, Window.STEPS, Array(again, 2, half))
+    measure_distributed(ranks, Window.STEPS, TaskArray(again, 2, half))
     assert again.tasks == 0
 
 
 def test_an_array_is_not_completed_with_other_traces_or_another_window(ranks: list[Path], half: Path) -> None:
     executor = Counting()
-    array = Array(executor, 5, half)
+    array = TaskArray(executor, 5, half)
     for files, window in ((ranks[:4], Window.STEPS), (ranks, Window.GPU)):
         with pytest.raises(RequestError, match=r"--resume .*: that array measured other traces or another"):
             measure_distributed(files, window, array)
@@ -227,7 +227,7 @@ def test_a_folder_that_is_no_arrays_is_one_sentence(tmp_path: Path, text: str | 
 
 def test_waiting_for_the_array_says_how_many_tasks_are_done() -> None:
     stream = io.StringIO()
-    progress = Progress("measuring on Slurm", stream, unit="tasks done")
+    progress = ProgressLine("measuring on Slurm", stream, unit="tasks done")
     progress._next = 0
     progress(3, 16)
     assert stream.getvalue() == "measuring on Slurm: 3 of 16 tasks done\n"
@@ -235,7 +235,7 @@ def test_waiting_for_the_array_says_how_many_tasks_are_done() -> None:
 
 def test_an_array_that_slurm_refuses_is_one_sentence(ranks: list[Path], tmp_path: Path) -> None:
     with pytest.raises(WorkError, match="not submitted: Batch job submission failed"):
-        measure_distributed(ranks, Window.STEPS, Array(Refusing(), 2, tmp_path / "partial"))
+        measure_distributed(ranks, Window.STEPS, TaskArray(Refusing(), 2, tmp_path / "partial"))
 
 
 def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path: Path) -> None:
@@ -269,8 +269,8 @@ class Ended:
         self.asked.append(len(jobs))
         return self.further
 
-    def array(self, folder: Path) -> Array:
-        return Array(self.first, 5, folder, in_queue=lambda job: False, after=self.after)
+    def array(self, folder: Path) -> TaskArray:
+        return TaskArray(self.first, 5, folder, in_queue=lambda job: False, after=self.after)
 
 
 @pytest.fixture
@@ -321,16 +321,16 @@ class Lost:
 
 @pytest.mark.usefixtures("at_once")
 def test_a_join_that_is_lost_is_made_here(ranks: list[Path], tmp_path: Path) -> None:
-    array = Array(Counting(), 5, tmp_path / "tree", in_queue=lambda job: False, after=lambda jobs: Lost())
+    array = TaskArray(Counting(), 5, tmp_path / "tree", in_queue=lambda job: False, after=lambda jobs: Lost())
     merge, broken = measure_distributed(ranks, Window.STEPS, array, reduced=True)
     assert (broken, merge.files) == ([], 5)
 
 
 def test_many_traces_are_measured_as_a_tree_here(ranks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(ranks[0].parent)
-    flat = measure_request(Request([folder])).summaries
+    flat = measure_request(ReportRequest([folder])).summaries
     monkeypatch.setattr("harness.measure.request.MOST_DETAILED", 4)
     monkeypatch.setattr("harness.measure.partial_merge.AT_ONCE", 2)
-    found = measure_request(Request([folder])).summaries
+    found = measure_request(ReportRequest([folder])).summaries
     assert dumped(found) == dumped(flat)
     assert all(any(w.field == "replay" for w in s.quality.withheld) for s in found)

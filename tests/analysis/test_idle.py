@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.process.host_calls import Cause
+from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.intervals import length as length_of
 from harness.analysis.process.intervals import union
 from harness.analysis.process.kinds import load_rules
@@ -294,7 +294,7 @@ def test_a_graph_that_is_captured_keeps_the_device_idle() -> None:
     made.event(0, MS, launch_ns=0).event(9 * MS, 10 * MS, launch_ns=9 * MS - 5_000)
     made.call(7 * MS, 8 * MS, "cudaStreamEndCapture")
     idle = measured_of(made)[1].idle[0]
-    assert idle.sums()[Cause.CAPTURE] == 6 * MS
+    assert idle.sums()[HostCause.CAPTURE] == 6 * MS
 
 
 def test_a_pause_is_no_launch_though_work_that_waits_was_launched_after_it() -> None:

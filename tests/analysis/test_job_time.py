@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
-from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, imports_of, job_time, rank_line
+from harness.analysis.job_time import JobRecord, RankRecord, Stretch, TimedStep, imports_of, job_time, rank_line
 from harness.analysis.summary import CodeLocation, JobTime
 from harness.common.job_time import IMPORTS, MEETING, MODEL, PARTS
 
@@ -30,7 +30,7 @@ def record(rank: int, changes: list[tuple[float, str, int]], steps: list[float],
             Stretch(round(at * S), round(stop * S), part, place(line))
             for (at, part, line), stop in zip(changes, ends, strict=True)
         ],
-        steps=[Step(round(at * S), round(more.get("step", 1.0) * S), 0) for at in steps],
+        steps=[TimedStep(round(at * S), round(more.get("step", 1.0) * S), 0) for at in steps],
         end_ns=round(end * S),
     )
 
@@ -84,7 +84,7 @@ def test_a_rank_that_ends_late_is_the_tail_with_its_line() -> None:
 
 
 def test_what_the_first_step_takes_longer_is_a_part_and_its_first_batch_another() -> None:
-    steps = [Step(10 * S, 7 * S, 3 * S), *(Step(at * S, S, 0) for at in (17, 18, 19))]
+    steps = [TimedStep(10 * S, 7 * S, 3 * S), *(TimedStep(at * S, S, 0) for at in (17, 18, 19))]
     rank = record(0, [(2, MODEL, 3)], [])
     rank = RankRecord(rank.rank, rank.node, rank.began_ns, rank.begun_ns, rank.changes, steps, 20 * S)
     found = seconds(job_time(JOB, [rank]))

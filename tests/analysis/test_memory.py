@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.metrics import metrics_by_name
-from harness.analysis.summary import Memory, Predicted, Summary
+from harness.analysis.summary import Memory, PredictedNumber, Summary
 from harness.analysis.summary.problem_texts import RAN_OUT
 from harness.common.memory_snapshot import CATEGORIES, VERSION
 from harness.measure.memory import Category, read_memory, why_out_of_memory
@@ -77,7 +77,9 @@ def test_metrics_are_counted_as_the_plan_counts(tmp_path: Path, where: str, acti
 
 
 def test_the_page_has_the_plan_beside_the_peak_and_a_stack_of_categories(tmp_path: Path) -> None:
-    row = Predicted(name="weights_bytes", label="weights", unit="bytes", predicted=8 * MB, measured=10 * MB, ratio=1.25)
+    row = PredictedNumber(
+        name="weights_bytes", label="weights", unit="bytes", predicted=8 * MB, measured=10 * MB, ratio=1.25
+    )
     section = memory_section(Summary(memory=read(tmp_path, memory_snapshot(0)), predictions=[row]), Inputs())
     beside = next(table for table in section.tables if table.caption.startswith("Beside the plan"))
     assert [list(r) for r in beside.rows] == [["weights", "8.00 MB", "10.0 MB", "1.25"]]

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
 
-from harness.analysis.pace import WAITING, Change, changes, own_parts
+from harness.analysis.pace import WAITING, DetectedChange, changes, own_parts
 from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase
 from harness.analysis.slowest_rank import Slowest, slowest
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
@@ -27,7 +27,7 @@ def own_of(step: F64, phases: Mapping[str, F64], waiting: Sequence[str] = WAITIN
     return np.asarray(sum(own_parts(step, phases, waiting, on_host=on_host).values()))
 
 
-def _found(series: Series) -> list[Change]:
+def _found(series: Series) -> list[DetectedChange]:
     return changes(series.step, own_of(series.step, series.phases))
 
 

@@ -13,7 +13,7 @@ from harness.analysis.summary import PaceChange, Summary
 from harness.common.metrics_lines import metrics_file
 from harness.measure.jobs import summarise
 from harness.measure.run_files import read_training
-from harness.measure.step_times import StepTimes, pace_of
+from harness.measure.step_times import RankStepTimes, pace_of
 from harness.report.page.inputs import gather
 from harness.report.page.steps import steps_section
 from harness.report.tables.terminal import render
@@ -66,8 +66,8 @@ def _steady() -> Series:
     return simulated(4, STEPS, QUIET, None, np.random.default_rng(0))
 
 
-def _times(run: Path) -> StepTimes:
-    times = StepTimes()
+def _times(run: Path) -> RankStepTimes:
+    times = RankStepTimes()
     read_training(Run(run).metrics(), times)
     return times
 

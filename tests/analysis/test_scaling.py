@@ -10,7 +10,7 @@ from harness.analysis.job.pop import Times, from_times
 from harness.analysis.scaling import how_it_scales, scaling
 from harness.analysis.summary import RankTraining, Summary
 from harness.compare.summaries import compare_series
-from harness.report.compare.page import Compared, compose_comparison
+from harness.report.compare.page import ComparedRuns, compose_comparison
 from harness.report.compare.terminal import render_comparisons, render_series
 
 STEPS = 5
@@ -95,7 +95,7 @@ def test_every_pair_of_a_comparison_knows_its_place_in_the_whole_series() -> Non
 def test_terminal_page_and_report_show_the_series_side_by_side() -> None:
     runs = run(1, 900, 64), run(4, 250, 64)
     pairs = compare_series(list(zip("ab", runs, strict=True)))
-    (section,) = [x for x in compose_comparison(Compared(("a", "b"), runs, pairs)).before if x.id == "efficiency"]
+    (section,) = [x for x in compose_comparison(ComparedRuns(("a", "b"), runs, pairs)).before if x.id == "efficiency"]
     (table,) = section.tables
     shown = {row[0]: list(row[1:]) for row in table.rows}
     assert shown["devices"] == ["1", "4"] and shown["tokens per step"] == ["64", "64"]

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness.common.errors import TrainingNeeded
+from harness.common.errors import TrainingMissing
 from tests.bootstrap.bootstrap_checkout import Checkout
 
 ARGUMENTS = ["-e", "1", "--train", "two words", "*"]
@@ -24,12 +24,12 @@ def test_a_command_that_needs_it_is_started_again_with_the_same_arguments(checko
 
 
 def test_the_stand_in_answers_as_the_harness_does(warm: Checkout) -> None:
-    assert f"sys.exit({TrainingNeeded.exit_code})" in (warm.root / "harness" / "__main__.py").read_text()
+    assert f"sys.exit({TrainingMissing.exit_code})" in (warm.root / "harness" / "__main__.py").read_text()
 
 
 def test_a_command_that_still_needs_it_is_not_started_again_and_again(checkout: Checkout) -> None:
     answer = checkout.run("--never")
-    assert answer.code == TrainingNeeded.exit_code
+    assert answer.code == TrainingMissing.exit_code
     assert answer.stderr.count("this needs the training packages") == 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.common.errors import RequestError
-from harness.common.faults import CPU_AND_GPU, FAULTS, Fault, Key, Setup, misfits, parse_fault, wrong_device
+from harness.common.faults import CPU_AND_GPU, FAULTS, Fault, FaultKey, Setup, misfits, parse_fault, wrong_device
 
 TWO_RANKS = Setup(exercise=1, world_size=2, mixed_precision=True, micro_batch_size=2)
 
@@ -14,7 +14,7 @@ def refusals(*texts: str, setup: Setup = TWO_RANKS) -> list[str]:
     return list(misfits(map(parse_fault, texts), setup))
 
 
-def an_example(key: Key) -> str:
+def an_example(key: FaultKey) -> str:
     """A value that the key takes."""
     return key.default or (key.words[0] if key.words else f"{max(key.least, 2):g}")
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from harness.doctor.checks import examine
-from harness.doctor.surroundings import CheckLine, Course, Level, Place, Surroundings, look_around
+from harness.doctor.surroundings import CheckLine, CourseSize, Level, Place, Surroundings, look_around
 from harness.site.site import load_site
 
 PARTITION = "PartitionName=gpu Default=YES MaxTime=1-00:00:00 TotalNodes=4 State=UP"
@@ -100,7 +100,7 @@ class Cluster:
     folder: Path
     patch: pytest.MonkeyPatch
     site: dict[str, Any] = field(default_factory=dict)
-    course: Course = field(default_factory=Course)
+    course: CourseSize = field(default_factory=CourseSize)
 
     def build(self) -> Cluster:
         """Everything that a healthy cluster has."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.doctor.surroundings import Course, Level
+from harness.doctor.surroundings import CourseSize, Level
 from tests.doctor.healthy import INSIDE, NSYS_FLAGS, PARTITION, RESERVATION, Cluster, faulty, inside, nsys, scontrol
 
 
@@ -197,7 +197,7 @@ FAULTS = [
           "unset SBATCH_EXCLUSIVE"),
     Fault("runs where nobody may write", variable(HARNESS_RUNS="/proc/runs"), "runs folder", PROBLEM,
           "cannot be written", "HARNESS_RUNS="),
-    Fault("a disk that the course fills", lambda c: setattr(c, "course", Course(10_000_000, 16)), "disk", PROBLEM,
+    Fault("a disk that the course fills", lambda c: setattr(c, "course", CourseSize(10_000_000, 16)), "disk", PROBLEM,
           "10000000 students × 16 runs", "du "),
     Fault("a full quota", says("quota", "echo ' / 999 0 1000 - 5 0 0 -'"), "quota", PROBLEM, "too little", "du "),
     Fault("a quota of files", says("quota", "echo ' / 9 0 0 - 99 0 100 -'"), "quota", PROBLEM, "99 files of 100",

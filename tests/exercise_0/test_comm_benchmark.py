@@ -14,7 +14,7 @@ from commtests.benchmark import bounds, document, marks_and_lines, table
 from commtests.measure import (
     CollectiveResult,
     LinkRates,
-    Member,
+    RingMember,
     SizeResult,
     bus_bound,
     prepare,
@@ -105,7 +105,7 @@ def test_scopes_are_nodes_lanes_and_world() -> None:
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_check_knows_what_must_come_out_and_refuses_anything_else(collective: str, ranks: int) -> None:
-    members = [Member(None, r, ranks, (r - 1) % ranks, (r + 1) % ranks, 0) for r in range(ranks)]
+    members = [RingMember(None, r, ranks, (r - 1) % ranks, (r + 1) % ranks, 0) for r in range(ranks)]
     buffers = [prepare(collective, 4096, member, torch.device("cpu")) for member in members]
     sent = [b.source.clone() for b in buffers]
     share = rounded_bytes(4096, ranks) // 4 // ranks

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from commtests.health_answer import Answer, Place, health_answer, ring
+from commtests.health_answer import HealthAnswer, RankPlace, health_answer, ring
 from commtests.verdict import LinkFinding, judge_probe, number
 
 from tests.exercise_0.conftest import EXERCISE
@@ -43,7 +43,7 @@ def equal(count: int, slow: Mapping[int, float] | None = None) -> dict[str, floa
 
 
 def pairs(count: int, slow: Callable[[int, int], bool]) -> dict[str, float]:
-    labels = [pair for phase in ring([Place(n, 0, "h") for n in range(count)]) for pair in phase]
+    labels = [pair for phase in ring([RankPlace(n, 0, "h") for n in range(count)]) for pair in phase]
     return {pair.label: 10.0 if slow(pair.one, pair.other) else 20.0 for pair in labels}
 
 
@@ -129,7 +129,7 @@ def test_one_process_has_nobody_to_be_compared_with() -> None:
 
 def test_a_problem_of_the_nodes_own_tests_fails_too() -> None:
     port = LinkFinding("problem", "infiniband", "node 0 (host0): mlx5_1 port 1 is Down")
-    found: Answer = health_answer(a_job(1, 2, probe("GEMM", "rank", equal(2))), [port])
+    found: HealthAnswer = health_answer(a_job(1, 2, probe("GEMM", "rank", equal(2))), [port])
     assert found.verdict == "HEALTH: fail: node 0 (host0): mlx5_1 port 1 is Down. Rates are medians."
 
 
@@ -138,7 +138,7 @@ def test_a_problem_of_the_nodes_own_tests_fails_too() -> None:
     (4, 2, [["0-1", "2-3"], ["1-2", "3-0"]]),
 ])  # fmt: skip
 def test_nobody_is_in_two_pairs_at_once(nodes: int, local: int, phases: list[list[str]]) -> None:
-    found = ring([Place(n, k, "h") for n in range(nodes) for k in range(local)])
+    found = ring([RankPlace(n, k, "h") for n in range(nodes) for k in range(local)])
     assert [[pair.label for pair in phase] for phase in found] == phases
     if nodes == 4:
         assert found[1][1].lanes == [(6, 0), (7, 1)]

@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.summary import Summary
 from harness.report.exercise_0 import ring_or_tree
-from harness.report.exercise_0.results import Fit, Point, Result, render_comm
+from harness.report.exercise_0.results import Fit, MeasuredCollective, MessagePoint, render_comm
 from harness.report.page import steps
 from harness.report.page.inputs import Inputs
 from harness.theory.ring_or_tree import Hop, hop_of_ring
@@ -17,13 +17,13 @@ from tests.exercise_0.test_comm_report import a_run
 HOP = Hop(alpha_ns=1000.0, beta_ns_per_byte=0.01)
 
 
-def a_result(ranks: int, scope: str = "intra", alpha_ns: float = 6000.0, beta: float = 0.015) -> Result:
+def a_result(ranks: int, scope: str = "intra", alpha_ns: float = 6000.0, beta: float = 0.015) -> MeasuredCollective:
     points = [
-        Point(message_bytes=size, time_ns=alpha_ns + beta * size, busbw_gbytes_per_s=1.0, correct=True)
+        MessagePoint(message_bytes=size, time_ns=alpha_ns + beta * size, busbw_gbytes_per_s=1.0, correct=True)
         for size in (1024, 65536, 1 << 20, 1 << 24)
     ]
     fit = Fit(alpha_ns=alpha_ns, beta_ns_per_byte=beta)
-    return Result(collective="all_reduce", scope=scope, ranks=ranks, points=points, fit=fit)
+    return MeasuredCollective(collective="all_reduce", scope=scope, ranks=ranks, points=points, fit=fit)
 
 
 @pytest.mark.parametrize("ranks", range(2, 70))

@@ -9,7 +9,7 @@ import pytest
 
 from harness.experiment.exercises import Megatron
 from harness.experiment.model import find_model
-from harness.launch.exercises.base import Chosen
+from harness.launch.exercises.base import TrainedModel
 from harness.launch.exercises.megatron import pretrain_gpt_argv
 from harness.launch.job import Machine, resolve_defaults
 from harness.site.site import load_site
@@ -26,7 +26,7 @@ def argv(
     """The experiment as resolved on Leonardo, with four GPUs per node."""
     sizes, _, _ = find_model(model)
     asked = Megatron.model_validate({"engine": "megatron-lm"} | (fields or {}))
-    fitted = resolve_defaults(asked, load_site("leonardo"), LOGIN, "cuda", Chosen(sizes))
+    fitted = resolve_defaults(asked, load_site("leonardo"), LOGIN, "cuda", TrainedModel(sizes))
     assert isinstance(fitted, Megatron)
     return pretrain_gpt_argv(fitted, sizes, profile=profile, mock_data=mock_data)
 

@@ -11,7 +11,7 @@ import pytest
 
 from exercises.exercise_1_DDP.check_ranges import main
 from harness.run import Run, Stage
-from harness.run.record import Record, State, Status
+from harness.run.record import RunRecord, State, Status
 from tests.synthetic import kineto as synthetic
 from tests.synthetic.nsys import Nsys
 
@@ -114,7 +114,7 @@ def a_run(root: Path, state: State, missing: list[str], profiler: str = "torch")
         "user": "x", "submit_host": "x", "created_ns": 1,
     }  # fmt: skip
     status = Status(state=state, missing=missing)
-    made = Record.model_validate(record).model_copy(update={"status": status})
+    made = RunRecord.model_validate(record).model_copy(update={"status": status})
     with Stage(root / "exercise_1_DDP") as stage:
         Run(stage.path).write_record(made)
         run = stage.publish("run-local-1", "local-1")

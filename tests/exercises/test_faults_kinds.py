@@ -30,7 +30,7 @@ from exercises.utils.data import IGNORED
 from exercises.utils.faults import settings, slow
 from exercises.utils.faults.inject import injected
 from exercises.utils.faults.moments import Moments
-from exercises.utils.faults.target import Target
+from exercises.utils.faults.target import FaultTarget
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
 from harness.observe.metrics import SCHEDULER, JsonLines
@@ -53,10 +53,10 @@ def group(two_ranks: None) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def target(folder: Path, model: Any, until: ExitStack) -> Target:
+def target(folder: Path, model: Any, until: ExitStack) -> FaultTarget:
     """What an injector gets, where a training on this machine would refuse the fault."""
     lines = JsonLines(folder / "lines.jsonl")
-    return Target(0, torch.device("cpu"), folder, [model], Moments(), lines, until)
+    return FaultTarget(0, torch.device("cpu"), folder, [model], Moments(), lines, until)
 
 
 def test_a_checkpoint_is_whole_is_replaced_and_is_gone_afterwards(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.experiment.exercises import Experiment, Megatron, Own
+from harness.experiment.exercises import Experiment, Megatron, OwnTraining
 from harness.launch.argv import shown
 from harness.launch.job import Machine, resolve
 from harness.site.site import load_site
@@ -12,7 +12,7 @@ from harness.site.site import load_site
 MACHINE = Machine(0, 2, True, "python", "/runs")
 ASKED: dict[str, Experiment] = {
     "exercise 3": Megatron(nodes=2, tp=4),
-    "an own training": Own(nodes=2, command=("train.py",), start_in="/home/u"),
+    "an own training": OwnTraining(nodes=2, command=("train.py",), start_in="/home/u"),
 }
 
 

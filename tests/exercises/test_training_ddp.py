@@ -16,7 +16,7 @@ import pytest
 from harness.common.job_time import job_time_file
 from harness.common.memory_snapshot import memory_file
 from harness.measure.job_time import rank_record
-from harness.measure.request import Request, measure_request
+from harness.measure.request import ReportRequest, measure_request
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
 from tests.exercises.student_script import filled
 
@@ -78,7 +78,7 @@ def test_the_learning_rate_warms_up(default: Finished) -> None:
 
 
 def test_a_report_compares_the_profiled_steps_with_the_others(default: Finished) -> None:
-    (summary,) = measure_request(Request([str(default.folder)])).summaries
+    (summary,) = measure_request(ReportRequest([str(default.folder)])).summaries
     cost = summary.profiler_cost
     assert cost is not None
     times = {True: list[float](), False: list[float]()}
@@ -147,7 +147,7 @@ def test_the_students_version_with_the_pages_solution_trains_and_is_recorded_as_
     assert run.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
     checked = subprocess.run([sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
-    summaries = [measure_request(Request([str(each.folder)])).summaries[0] for each in (run, default)]
+    summaries = [measure_request(ReportRequest([str(each.folder)])).summaries[0] for each in (run, default)]
     # on a busy machine the first steps may be so long that they are warm-up
     found = [s.steps.counted + s.steps.excluded_warmup for s in summaries]
     counted = [

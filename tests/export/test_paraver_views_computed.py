@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.summary import Device, Summary
-from harness.export.objects import Task, build_object_model
+from harness.export.objects import ParaverTask, build_object_model
 from harness.export.paraver import write_paraver
 from harness.export.prv_labels import EventType, clean
 from harness.measure.paths import measure_one
@@ -39,7 +39,7 @@ class Job:
     summary: Summary
 
     @property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[ParaverTask]:
         return build_object_model(self.traces).tasks
 
     def cells(self, view: str, statistic: str) -> Iterator[tuple[dict[float, float], Device]]:

@@ -14,7 +14,7 @@ import pytest
 
 from harness.common.errors import WorkError
 from harness.export.perfetto import write_perfetto
-from harness.monitor.samples import Recording, Series
+from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Trace
 from tests.real_traces import real_trace
@@ -167,11 +167,11 @@ def test_hostile_names_stay_json(tmp_path: Path) -> None:
     assert found["name"] == name
 
 
-def monitor(start_ns: int) -> Recording:
+def monitor(start_ns: int) -> NodeSamples:
     times = [start_ns - 10**10, start_ns, start_ns + 5, start_ns + 10**10]
     columns = {"power_w": [1.0, 250.5, float("nan"), 3.0]}
-    device = Series(0, "A100", None, times, columns)
-    return Recording(Path("x"), "lrdn1", "nvml", 100, (device,), {}, 0)
+    device = DeviceSeries(0, "A100", None, times, columns)
+    return NodeSamples(Path("x"), "lrdn1", "nvml", 100, (device,), {}, 0)
 
 
 def test_the_monitors_samples_of_the_time_are_counters(tmp_path: Path) -> None:

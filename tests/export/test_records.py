@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.export.prv_blocks import Block, digits, lines
+from harness.export.prv_blocks import RecordBlock, digits, lines
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 2**60)), min_size=1, max_size=30)
 
@@ -25,8 +25,8 @@ def test_blocks_of_different_shapes_are_merged_in_time_order(left: list[int], ri
     left, right = [value >> 5 for value in left], [value >> 5 for value in right]
     a, b = np.array(left, np.int64), np.array(right, np.int64)
     blocks = [
-        Block(a, np.full(len(a), 3), [b"2:", a, b"\n"]),
-        Block(b, np.full(len(b), 0), [b"1:", b, b":end:", b * 2, b"\n"]),
+        RecordBlock(a, np.full(len(a), 3), [b"2:", a, b"\n"]),
+        RecordBlock(b, np.full(len(b), 0), [b"1:", b, b":end:", b * 2, b"\n"]),
     ]
     wanted = sorted(
         [(value, 3, 0, i, f"2:{value}\n") for i, value in enumerate(left)]
@@ -36,6 +36,6 @@ def test_blocks_of_different_shapes_are_merged_in_time_order(left: list[int], ri
     assert got == "".join(line for *_, line in wanted)
 
 
-@pytest.mark.parametrize("blocks", [[], [Block(np.array([], np.int64), np.array([], np.int64), [b"x"])]])
-def test_nothing_gives_no_text(blocks: list[Block]) -> None:
+@pytest.mark.parametrize("blocks", [[], [RecordBlock(np.array([], np.int64), np.array([], np.int64), [b"x"])]])
+def test_nothing_gives_no_text(blocks: list[RecordBlock]) -> None:
     assert b"".join(lines(blocks)) == b""

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-from harness.common.metrics_lines import EndLine, Process, StartLine, StepLine, metrics_file
+from harness.common.metrics_lines import EndLine, RankProcess, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
 
 __all__ = ["at", "hold", "hold_for_go", "hold_until_stopped", "main"]
@@ -110,7 +110,7 @@ def _start_line(rank: int, world: int, steps: int) -> dict[str, object]:
     start = StartLine(
         rank, world, 0, "gloo", "cpu", "tiny-llama", 1000, "random", "float32", 64, 1, 1, None, None, window, None
     )
-    process = Process(0, platform.node(), os.getpid(), "cpu", "cpu", "process", {})
+    process = RankProcess(0, platform.node(), os.getpid(), "cpu", "cpu", "process", {})
     return {"event": "start", **asdict(start), **asdict(process)}
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from typer.models import OptionInfo
 
-from harness.cli.command_line import BEHAVIOUR, Declared, declared
+from harness.cli.command_line import BEHAVIOUR, DeclaredParameter, declared
 from harness.cli.commands import COMMANDS
 from harness.cli.export import export
 from harness.cli.launch.run import rerun
@@ -96,11 +96,11 @@ def tables() -> tuple[Table, ...]:
     return tuple(found)
 
 
-def _once(all_of: Any) -> list[Declared]:
+def _once(all_of: Any) -> list[DeclaredParameter]:
     return list({each.names: each for each in (*all_of, *BEHAVIOUR)}.values())
 
 
-def _of_declared(each: Declared) -> Choice:
+def _of_declared(each: DeclaredParameter) -> Choice:
     return Choice(each.names, each.takes_value, _good(each.names))
 
 

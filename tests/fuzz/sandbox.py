@@ -13,7 +13,7 @@ from harness.experiment.exercises import DDP
 from harness.experiment.model import MODELS
 from harness.launch.submit import prepare
 from harness.run import Run
-from harness.run.record import NodeStatus, Record, Status
+from harness.run.record import NodeStatus, RunRecord, Status
 from harness.site.site import load_site
 from tests.fuzz.box import Box
 from tests.fuzz.fence import ended, fenced
@@ -54,7 +54,7 @@ def _a_run(profiler: Path, job_id: str, backend: str) -> None:
     """A run that completed, with everything that a real one leaves."""
     site = load_site("slurm" if backend == "slurm" else "local")
     prepared = prepare(DDP(nodes=1, gpus_per_node=2, model="tiny-llama"), site)
-    record = Record(
+    record = RunRecord(
         job_id=job_id, backend=backend, experiment=prepared.asked,  # type: ignore[arg-type]  # as in `submit`
         site=site, job=prepared.job.as_json(),
         command=["slurm.sh", "-e", "1", "-g", "2"], git={"commit": "0" * 40, "branch": "main", "dirty": False},

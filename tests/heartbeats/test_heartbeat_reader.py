@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.common.heartbeats import encode, live_folder
-from harness.heartbeats.lines import Place
+from harness.heartbeats.lines import ProgramLine
 from harness.heartbeats.model import MOST, History, Live
 from harness.heartbeats.read import Reader
 from tests.heartbeats.written import START_NS, NodeWriter, S, beat
@@ -52,7 +52,7 @@ def test_ranks_of_two_nodes_with_their_steps_places_and_rates(tmp_path: Path, re
     rank = live.ranks[3]
     assert (rank.node, rank.host, rank.pid) == ("n1", "host-n1", 1003)
     assert (rank.step, rank.steps, rank.phase) == (80, 1000, "forward")
-    assert rank.place == Place("/home/ada/train.py", 42, "forward")
+    assert rank.place == ProgramLine("/home/ada/train.py", 42, "forward")
     assert rank.history.steps.tolist() == list(range(80))
     assert np.allclose(rank.history.us, 500_000, rtol=0.003)
     progress = live.progress()
@@ -113,7 +113,7 @@ def test_of_a_long_file_the_beginning_and_the_end_are_read(tmp_path: Path, reade
     assert node.path.stat().st_size > 500_000
     live = reader.read()
     assert [rank.pid for rank in live.training] == [1000, 1001, 1002, 1003]
-    assert live.ranks[2].place == Place("/home/ada/train.py", 42, "forward")
+    assert live.ranks[2].place == ProgramLine("/home/ada/train.py", 42, "forward")
     steps = live.ranks[2].history.steps
     assert 100 < len(steps) < 1000
     assert steps.tolist() == list(range(step - len(steps), step))

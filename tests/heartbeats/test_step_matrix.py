@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from harness.common.heartbeats import encode
-from harness.heartbeats.model import History, Rank, aligned
+from harness.heartbeats.model import History, RankHistory, aligned
 from tests.heartbeats.written import beat
 
 
-def rank(number: int, *entries: tuple[int, int, list[float]]) -> Rank:
+def rank(number: int, *entries: tuple[int, int, list[float]]) -> RankHistory:
     """A rank with entries: the first step, how many steps are one entry, and milliseconds."""
     history = History()
     for first, per, ms in entries:
         text = encode([each * 1e3 for each in ms])
         own = encode([each * 500 for each in ms])
         history.take([beat(number, 0)._replace(first=first, per=per, steps=text, own=own)])
-    return Rank(number, "n0", history=history)
+    return RankHistory(number, "n0", history=history)
 
 
 def ms(matrix: np.ndarray) -> list[list[float | None]]:
@@ -24,7 +24,7 @@ def ms(matrix: np.ndarray) -> list[list[float | None]]:
 
 
 def test_columns_are_steps_and_a_mean_stands_for_each_of_its_steps() -> None:
-    found = aligned([rank(0, (0, 1, [10, 11, 12, 13, 14, 15])), rank(3, (2, 2, [20, 30])), Rank(4, "n0")])
+    found = aligned([rank(0, (0, 1, [10, 11, 12, 13, 14, 15])), rank(3, (2, 2, [20, 30])), RankHistory(4, "n0")])
     assert (found.ranks, found.first) == ((0, 3), 0)
     assert ms(found.us) == [[10, 11, 12, 13, 14, 15], [None, None, 20, 20, 30, 30]]
     assert ms(found.own_us)[1] == [None, None, 10, 10, 15, 15]
@@ -42,4 +42,4 @@ def test_steps_that_were_not_recorded_and_steps_that_are_counted_anew() -> None:
 
 
 def test_no_step_is_known() -> None:
-    assert aligned([Rank(0, "n0")]) is None
+    assert aligned([RankHistory(0, "n0")]) is None

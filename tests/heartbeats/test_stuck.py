@@ -8,8 +8,8 @@ import pytest
 
 from harness.common.heartbeats import Evidence
 from harness.heartbeats.hang import Hang
-from harness.heartbeats.silent_nodes import Silent
-from harness.heartbeats.stuck import ADVICE, Nodes, judge
+from harness.heartbeats.silent_nodes import SilentNode
+from harness.heartbeats.stuck import ADVICE, NodeEvidence, judge
 from tests.heartbeats.evidences import ALL_REDUCE, DATA, ENGINE, LOADER, NOW_NS, TRAIN, S, rank, waiting
 
 OTHERS = "ranks 0, 2 and 3 wait in all_reduce (train.py:88)"
@@ -17,7 +17,7 @@ OTHERS = "ranks 0, 2 and 3 wait in all_reduce (train.py:88)"
 
 def judged(*ranks: Evidence, **known: Any) -> Hang | None:
     seen = {"world": len(ranks), "gone": {}, "silent": [], "alive": False, **known}
-    return judge(Nodes(NOW_NS, ranks=ranks, **seen))
+    return judge(NodeEvidence(NOW_NS, ranks=ranks, **seen))
 
 
 def with_rank_1(**known: Any) -> Hang | None:
@@ -116,7 +116,7 @@ def test_ranks_that_are_not_there_come_first() -> None:
     gone = judged(waiting(0, 2), gone={1: False}, world=2)
     left = judged(waiting(0, 2), gone={1: True}, world=2)
     ended = judged(waiting(0, 2), rank(1, ended=True, threads={"main": []}))
-    silent = judged(waiting(0), waiting(1), silent=[Silent("node2", (2, 3), NOW_NS - 25 * S)], world=4)
+    silent = judged(waiting(0), waiting(1), silent=[SilentNode("node2", (2, 3), NOW_NS - 25 * S)], world=4)
     assert [(f.kind, f.ranks) for f in (gone, left, ended, silent) if f] == [
         ("gone", (1,)),
         ("left early", (1,)),

@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.experiment.exercises import DDP, Experiment
 from harness.launch.exercises.base import launch_of
 from harness.run import Run, Stage
-from harness.run.record import Record
+from harness.run.record import RunRecord
 from harness.site.site import load_site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ def with_whole_paths(asked: Experiment) -> Experiment:
 def a_run(root: Path, job_id: str, expects: list[str] | None = None, nodes: int = 1) -> Run:
     """A run that was published and never started."""
     asked = DDP(nodes=nodes, gpus_per_node=1)
-    record = Record(
+    record = RunRecord(
         job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
         job={"experiment": asked.model_dump(), "expects": expects or []}, command=["slurm.sh"],
         git={}, versions={}, user="someone", submit_host=socket.gethostname(), created_ns=time.time_ns(),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.experiment.exercises import Own
+from harness.experiment.exercises import OwnTraining
 from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site
 
@@ -20,12 +20,12 @@ HERE = Site(name="here", description="x", device="cpu", profiler="torch")
 FROM_THE_SHELL = ("VIRTUAL_ENV", "CONDA_PREFIX", "HARNESS_RUNS")
 
 
-def own(*command: str, **fields: object) -> Own:
+def own(*command: str, **fields: object) -> OwnTraining:
     """The request, typed in /home/u."""
-    return Own.model_validate({"command": command, "start_in": "/home/u", **fields})
+    return OwnTraining.model_validate({"command": command, "start_in": "/home/u", **fields})
 
 
-def job_of(asked: Own, site: Site = HERE, machine: Machine = LAPTOP) -> Job:
+def job_of(asked: OwnTraining, site: Site = HERE, machine: Machine = LAPTOP) -> Job:
     return resolve(asked, site, machine)
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.cli.launch.explain import SENTENCES, Explained, groups, name_of, sections
+from harness.cli.launch.explain import SENTENCES, ScriptLine, groups, name_of, sections
 from harness.cli.pages import our_options, slides_options
-from harness.experiment.exercises import EXERCISES, Experiment, Own
+from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining
 from harness.experiment.model import Model
 from harness.experiment.nsys_sets import OPTION_SETS
 from harness.experiment.options import options_of
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import SITES, Harness, site_file
 
-EXPERIMENTS: list[type[Experiment]] = [*EXERCISES.values(), Own]
+EXPERIMENTS: list[type[Experiment]] = [*EXERCISES.values(), OwnTraining]
 SCRIPTS = {
     "exercise 0": "-e 0 -n 2 --site leonardo",
     "exercise 1": "-e 1 --site leonardo",
@@ -37,15 +37,15 @@ SCRIPTS = {
 }
 
 
-def rows_of(harness: Harness, line: str, **environment: str) -> list[Explained]:
+def rows_of(harness: Harness, line: str, **environment: str) -> list[ScriptLine]:
     words = shlex.split(line)
     command, words = words[: words[0] == "run"], words[words[0] == "run" :]
     done = harness(*command, "--dry-run", "--explain", "--json", *words, **environment)
     assert done.returncode == 0, done.stderr
-    return [Explained(**row) for row in json.loads(done.stdout)]
+    return [ScriptLine(**row) for row in json.loads(done.stdout)]
 
 
-def row_of(rows: list[Explained], part: str, name: str) -> Explained:
+def row_of(rows: list[ScriptLine], part: str, name: str) -> ScriptLine:
     """The row of an option, by its name without dashes, or the beginning of a line."""
     (found,) = (
         row for row in rows if row.part == part and (name_of(row.option) == name or row.option.startswith(name))

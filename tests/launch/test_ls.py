@@ -25,7 +25,7 @@ from harness.analysis.summary import (
 )
 from harness.cli.main import main
 from harness.common.heartbeats import node_file
-from harness.experiment.exercises import DDP, Experiment, Own
+from harness.experiment.exercises import DDP, Experiment, OwnTraining
 from harness.experiment.training import Mystery
 from harness.replay.attribute.causes import CAUSES
 from harness.run import Run, folder_bytes
@@ -190,7 +190,7 @@ def test_a_mystery_that_crashed_does_not_say_which_rank_was_the_first(
 def test_what_was_asked_are_the_flags_that_differ_from_the_default(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = Own(command=("gpt.py", "--hf-token", "hf_abcdefghijklmnop"), start_in="/")
+    own = OwnTraining(command=("gpt.py", "--hf-token", "hf_abcdefghijklmnop"), start_in="/")
     mystery = Mystery(level=1, commitment="c")
     asked = [DDP(), DDP(nodes=2, slow_dataloading=True), own, DDP(mystery=mystery)]
     made = [completed(runs, f"local-{n}", each) for n, each in enumerate(asked, 1)]

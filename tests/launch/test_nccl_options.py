@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from harness.cli.launch.untrusted import Source, find_untrusted
+from harness.cli.launch.untrusted import RequestOrigin, find_untrusted
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
@@ -166,6 +166,6 @@ def test_an_untrusted_run_shows_the_variables_that_it_brings(tmp_path: Path) -> 
     """NCCL loads the library that NCCL_NET_PLUGIN names."""
     file = tmp_path / "run.json"
     file.touch()
-    untrusted = find_untrusted(Source(file), [DDP(nccl_settings=("NET_PLUGIN=/x/evil.so",))])
+    untrusted = find_untrusted(RequestOrigin(file), [DDP(nccl_settings=("NET_PLUGIN=/x/evil.so",))])
     assert untrusted.lines == ["--nccl NET_PLUGIN=/x/evil.so"]
     assert len(untrusted.why) == 1

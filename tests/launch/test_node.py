@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.launch.node import Part, commands_of
+from harness.launch.node import CommandParts, commands_of
 from tests.launch.launch_shared import ROOT
 
 # Fails the first times as nsys 2022.4 does, then starts the program; where it is told so, its report then fails.
@@ -160,10 +160,10 @@ def test_asked_to_stop_it_waits_for_nsys_and_starts_none_again(nsys: Path, numbe
 
 def test_the_words_are_split_into_commands_and_their_parts() -> None:
     nsys, box, train = ["nsys", "profile", "-t", "cuda"], ["apptainer", "exec", "x.sif"], ["accelerate", "launch"]
-    assert commands_of([*nsys, "::", *box, "::", *train]) == [Part(nsys, box, train)]
-    assert commands_of(["a", ":then:", *box, "::", "b"]) == [Part([], [], ["a"]), Part([], box, ["b"])]
+    assert commands_of([*nsys, "::", *box, "::", *train]) == [CommandParts(nsys, box, train)]
+    assert commands_of(["a", ":then:", *box, "::", "b"]) == [CommandParts([], [], ["a"]), CommandParts([], box, ["b"])]
     inside = ["srun", "--x", "::", "python3", "nsys.py", *nsys, "::", *train]
-    assert commands_of(inside) == [Part([], ["srun", "--x", "python3", "nsys.py", *nsys], train)]
+    assert commands_of(inside) == [CommandParts([], ["srun", "--x", "python3", "nsys.py", *nsys], train)]
 
 
 def test_a_node_writes_the_words_that_it_started_and_what_was_left_out(nsys: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.nsys_sets import load_options, profile_words
-from harness.launch.profilers.nsys import Nsys, Recording, prepare
+from harness.launch.profilers.nsys import Nsys, NsysWords, prepare
 from harness.traces import open_trace
 from tests.real_nsys import EACH_NSYS
 
@@ -33,7 +33,7 @@ def with_path(patch: pytest.MonkeyPatch, nsys_folder: Path) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", said)[:2]))
 
 
-def asked(options: str, *changes: str, has_gpu: bool = False) -> tuple[Nsys, Recording]:
+def asked(options: str, *changes: str, has_gpu: bool = False) -> tuple[Nsys, NsysWords]:
     return prepare(profile_words(load_options(options), changes, has_gpu=has_gpu))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli.command_line import declared, read_launch, split_line
 from harness.cli.launch.launch import request_of
-from harness.experiment.exercises import Own
+from harness.experiment.exercises import OwnTraining
 from harness.experiment.parse import command_of
 from harness.launch.argv import quote_all, shown
 from harness.launch.exercises.own import OBSERVER
@@ -29,13 +29,13 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
     return Typed(tmp_path, capsys)
 
 
-def asked_by(*words: str) -> Own:
+def asked_by(*words: str) -> OwnTraining:
     experiment, _ = request_of(read_launch(["--site", "local", *words], declared(), is_run=True))
-    assert isinstance(experiment, Own)
+    assert isinstance(experiment, OwnTraining)
     return experiment
 
 
-def argv_of(asked: Own, **site: object) -> list[str]:
+def argv_of(asked: OwnTraining, **site: object) -> list[str]:
     (command,) = job_of(asked, HERE.model_copy(update=site)).commands
     return [shown(word) for word in command.argv]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiment.exercises import DDP, CommTests, DeepSpeed, Experiment, Megatron, Own
+from harness.experiment.exercises import DDP, CommTests, DeepSpeed, Experiment, Megatron, OwnTraining
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import REQUEST, Machine, resolve
@@ -73,13 +73,13 @@ FOR_NSYS: dict[str, Experiment] = {
 
 
 OWN: dict[str, Experiment] = {
-    "a script": Own(nodes=2, command=("train.py", "--name", "it's"), start_in="/home/u", nsys2prv=True),
-    "a module, by accelerate": Own(command=("-m", "pkg.train"), start_in="/home/u", launcher="accelerate"),
-    "a script, by deepspeed": Own(nodes=2, command=("a b/train.py",), start_in="/home/u", launcher="deepspeed"),
-    "a script with a Python of its own and one nsys for each rank": Own(
+    "a script": OwnTraining(nodes=2, command=("train.py", "--name", "it's"), start_in="/home/u", nsys2prv=True),
+    "a module, by accelerate": OwnTraining(command=("-m", "pkg.train"), start_in="/home/u", launcher="accelerate"),
+    "a script, by deepspeed": OwnTraining(nodes=2, command=("a b/train.py",), start_in="/home/u", launcher="deepspeed"),
+    "a script with a Python of its own and one nsys for each rank": OwnTraining(
         command=("train.py",), start_in="/home/u", python="/venv/bin/python", profiler="nsys", nsys_per="rank"
     ),
-    "a command": Own(nodes=2, command=("mpirun", "x"), start_in="/home/u"),
+    "a command": OwnTraining(nodes=2, command=("mpirun", "x"), start_in="/home/u"),
 }
 
 

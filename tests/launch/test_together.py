@@ -17,7 +17,7 @@ from harness.launch.backends import slurm
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import Start, go_together, prepare, submit_together
 from harness.run import Run
-from harness.run.record import FINAL, Part, State, Status
+from harness.run.record import FINAL, SeriesPart, State, Status
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import site_file
 
@@ -53,7 +53,7 @@ def site(tmp_path: Path) -> Site:
 
 def starts(site: Site, *nodes: int) -> list[Start]:
     return [
-        Start(prepare(DDP(nodes=n, seed=k), site), ["slurm.sh"], Part(series="s", point=str(k)))
+        Start(prepare(DDP(nodes=n, seed=k), site), ["slurm.sh"], SeriesPart(series="s", point=str(k)))
         for k, n in enumerate(nodes)
     ]
 
@@ -206,7 +206,7 @@ def test_what_is_said_while_a_run_starts_reaches_it(
 
     handlers = {each: signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
     try:
-        series = supervise.Series(60, 10)
+        series = supervise.SupervisedSeries(60, 10)
         monkeypatch.setattr("harness.launch.supervise.subprocess.Popen", Started)
         assert series.one(tmp_path, "4711-0") == 0
     finally:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.common.errors import TrainingNeeded, WorkError
+from harness.common.errors import TrainingMissing, WorkError
 from harness.launch import job
 from harness.launch.backends import local
 
-NEEDED = TrainingNeeded.exit_code
+NEEDED = TrainingMissing.exit_code
 
 
 @pytest.fixture(autouse=True)

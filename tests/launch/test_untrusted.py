@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from harness.cli.launch.untrusted import Source, find_untrusted
+from harness.cli.launch.untrusted import RequestOrigin, find_untrusted
 from harness.common.printable import escaped
 from harness.common.users import this_user
 from harness.experiment.exercises import DDP
 from harness.run import Run
-from harness.run.record import Record
+from harness.run.record import RunRecord
 from harness.site.site import Container, load_site
 from tests.launch.launch_shared import Harness, a_run, site_file
 
@@ -143,7 +143,7 @@ def test_a_record_from_elsewhere_that_names_files_asks(
 
 
 def rewritten_file(file: Path, **changes: Any) -> Path:
-    record = Record.model_validate_json(file.read_text()).model_copy(update=changes)
+    record = RunRecord.model_validate_json(file.read_text()).model_copy(update=changes)
     file.write_text(record.model_dump_json())
     return file
 
@@ -168,7 +168,7 @@ def test_a_site_file_that_another_user_may_have_put_there_is_not_known_by_its_ow
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = site_file(tmp_path, setup=[EVIL])
-    source = Source(tmp_path, command=["slurm.sh", f"--site={path}"])
+    source = RequestOrigin(tmp_path, command=["slurm.sh", f"--site={path}"])
     assert find_untrusted(source, [], load_site(path), {}).why == []
     monkeypatch.setattr("harness.cli.launch.untrusted._is_trusted", lambda _path: False)
     assert find_untrusted(source, [], load_site(path), {}).why
@@ -212,12 +212,12 @@ def test_a_series_that_somebody_began_asks_before_it_goes_on(
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     from harness.study.sweeps.axes import read_sweep, shipped_sweep
-    from harness.study.sweeps.stored import Stored, request_file, store_request
+    from harness.study.sweeps.stored import StoredSweep, request_file, store_request
 
     shipped = shipped_sweep("gas")
     assert shipped is not None
     site = LOCAL.model_copy(update={"setup": [EVIL]})
-    store_request("gas", Stored(sweep=read_sweep(shipped), site=site))
+    store_request("gas", StoredSweep(sweep=read_sweep(shipped), site=site))
     for words in (["--dry-run"], []):
         said = harness("sweep", "gas", *words).stderr
         assert f"{request_file('gas')} would run or use:\n" in said

@@ -13,7 +13,7 @@ from harness.experiment.exercises import DDP
 from harness.launch.from_shell import shell_variables
 from harness.launch.job import Machine, resolve
 from harness.run import Run
-from harness.run.record import NodeStatus, Record
+from harness.run.record import NodeStatus, RunRecord
 from harness.site.site import load_site
 from tests.launch.launch_shared import Harness, a_run
 
@@ -138,6 +138,6 @@ def test_a_record_from_before_is_read(harness: Harness, tmp_path: Path) -> None:
     old = json.loads(run.record_file.read_text())
     del old["inherited"], old["edited"]
     run.record_file.write_text(json.dumps(old))
-    assert Record.model_validate(old).edited == ""
+    assert RunRecord.model_validate(old).edited == ""
     assert harness("status", "local-1").returncode == 0
     assert harness("ls").stdout.splitlines()[1].endswith("B")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.process.view import View, views
+from harness.analysis.process.view import ProcessView, views
 from harness.analysis.summary import TimeLost
 from harness.measure.paths import lines_of, measure_one
 from tests.lines.planted import Plant, record
@@ -65,13 +65,13 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def seen(views_: Sequence[View]) -> Iterator[int | None]:
+def seen(views_: Sequence[ProcessView]) -> Iterator[int | None]:
     for view in views_:
         found = lines_of(view)
         yield found.places[0].line if found else None
 
 
-def of_trace(run: Path, folder: str = "torch", **identity: Any) -> list[View]:
+def of_trace(run: Path, folder: str = "torch", **identity: Any) -> list[ProcessView]:
     trace = CpuJob(Costs(steps=4)).traces()[1]
     known: dict[str, Any] = {"path": str(run / folder / "rank1.json.gz"), "clock": "unix"} | identity
     return views(replace(trace, identity=replace(trace.identity, **known)))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.live.screen import Shown, as_json, as_line, screen
-from harness.live.view import Watched
+from harness.live.screen import ScreenOptions, as_json, as_line, screen
+from harness.live.view import WatchedRun
 from harness.run.state import RunState
 from tests.heartbeats.written import S
 from tests.live.watched_run import Growing, slurm_run
@@ -23,14 +23,14 @@ def test_a_wrong_file_of_heartbeats_leaves_the_other_nodes(tmp_path: Path, kind:
     run = slurm_run(tmp_path)
     growing = Growing(run)
     growing.grow(10)
-    before, after = Watched(run), Watched(run)
+    before, after = WatchedRun(run), WatchedRun(run)
     assert len(before.look(RUNNING).live.ranks) == 8
     KINDS[kind](growing.nodes[0].path)
     for watched in (before, after):
         view = watched.look(RUNNING)
         assert set(view.live.ranks) >= {4, 5, 6, 7}
         assert view.live.ranks[5].step == 40
-        assert screen(view, 80, 24, Shown())
+        assert screen(view, 80, 24, ScreenOptions())
         assert as_line(view)
         json.loads(as_json([view]))
     growing.nodes[1].run(1, first=40)
@@ -44,6 +44,6 @@ def test_wrong_metrics_of_a_run_without_heartbeats(tmp_path: Path, kind: str) ->
     metrics.parent.mkdir()
     metrics.write_text(json.dumps({"event": "step", "step": 7, "unix_ns": 5, "step_ns": 9}))
     KINDS[kind](metrics)
-    view = Watched(run).look(RUNNING)
+    view = WatchedRun(run).look(RUNNING)
     assert view.missing.startswith("This run has no heartbeats")
-    assert screen(view, 80, 24, Shown())
+    assert screen(view, 80, 24, ScreenOptions())

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from harness.live.screen import Shown, as_line, screen
+from harness.live.screen import ScreenOptions, as_line, screen
 from harness.live.several import several
-from harness.live.view import View, Watched
+from harness.live.view import RunView, WatchedRun
 from harness.run.state import RunState
 from tests.heartbeats.written import NodeWriter, S, beat
 from tests.live.watched_run import Growing, slurm_run
@@ -22,22 +22,22 @@ RUNNING = RunState("running", began_ns=NOW_NS - 75 * S, deadline_ns=NOW_NS + 180
 SIZES = [(60, 24), (80, 24), (120, 40), (40, 10), (20, 5)]
 
 
-def lines(view: View, width: int = 100, height: int = 40, **shown: object) -> list[str]:
-    found = screen(view, width, height, Shown(**shown), colour=False)  # type: ignore[arg-type]
+def lines(view: RunView, width: int = 100, height: int = 40, **shown: object) -> list[str]:
+    found = screen(view, width, height, ScreenOptions(**shown), colour=False)  # type: ignore[arg-type]
     assert max(map(cell_len, found)) <= width
     assert len(found) <= height
     return found
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> Watched:
+def trained(tmp_path: Path) -> WatchedRun:
     run = slurm_run(tmp_path)
     Growing(run).grow(29)
-    return Watched(run)
+    return WatchedRun(run)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_the_screen_fits(trained: Watched, width: int, height: int) -> None:
+def test_the_screen_fits(trained: WatchedRun, width: int, height: int) -> None:
     found = lines(trained.look(RUNNING), width, height)
     assert found[-1].startswith("c capture"[:width])
     if height >= 10:
@@ -48,7 +48,7 @@ def test_the_screen_fits(trained: Watched, width: int, height: int) -> None:
         assert len(ranks) == 8 or height <= 24, "findings need lines, too"
 
 
-def test_header_progress_findings_and_ranks(trained: Watched) -> None:
+def test_header_progress_findings_and_ranks(trained: WatchedRun) -> None:
     text = "\n".join(lines(trained.look(RUNNING), 120))
     for fact in (
         "tiny-llama-4711-n2-g4-bf16  running", "4711 · ada · 2 nodes · 8 ranks · runs for", "to the time limit",
@@ -58,7 +58,7 @@ def test_header_progress_findings_and_ranks(trained: Watched) -> None:
         assert fact in text, fact
 
 
-def test_the_wait_for_data_is_a_column_where_there_is_room(trained: Watched) -> None:
+def test_the_wait_for_data_is_a_column_where_there_is_room(trained: WatchedRun) -> None:
     assert not any("data wait" in line for line in lines(trained.look(RUNNING), 100))
     found = lines(trained.look(RUNNING), 110)
     assert any(line.split()[:1] == ["rank"] and "step time  data wait  phase" in line for line in found)
@@ -72,7 +72,7 @@ def test_a_wait_for_data_that_is_not_known(tmp_path: Path) -> None:
     node = NodeWriter(run.path, "n0", range(1))
     node.now_ns = time.time_ns() - 6 * S
     node.run(3)
-    (row,) = [line for line in lines(Watched(run).look(RUNNING), 120) if line.split()[:1] == ["0"]]
+    (row,) = [line for line in lines(WatchedRun(run).look(RUNNING), 120) if line.split()[:1] == ["0"]]
     assert row.split()[2:9] == ["12", "499", "ms", "499", "ms", "–", "forward"]
 
 
@@ -82,17 +82,19 @@ def test_an_old_number_is_grey_with_its_age(tmp_path: Path, monkeypatch: pytest.
     node.now_ns = time.time_ns() - 14 * S
     node.run(1)
     node.run(6, own_ms=[0.0] * 4, first=4)
-    view = Watched(run).look(RUNNING)
+    view = WatchedRun(run).look(RUNNING)
     (row,) = [line for line in lines(view, 120) if line.split()[:1] == ["0"]]
     assert row.rstrip().endswith("told 12 s ago"), "its own time is not told any more"
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[90m  499 ms\x1b" in (drawn := "\n".join(screen(view, 120, 40, Shown())))
+    assert "\x1b[90m  499 ms\x1b" in (drawn := "\n".join(screen(view, 120, 40, ScreenOptions())))
     assert drawn.count("\x1b[90m") == 1, "the step time is new"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[90m" not in "\n".join(screen(view, 120, 40, Shown()))
+    assert "\x1b[90m" not in "\n".join(screen(view, 120, 40, ScreenOptions()))
     monkeypatch.delenv("NO_COLOR")
     silent = view._replace(live=replace(view.live, now_ns=view.now_ns + 20 * S))
-    speeds, row = (line for line in screen(silent, 120, 40, Shown()) if "samples/s" in line or "no report" in line)
+    speeds, row = (
+        line for line in screen(silent, 120, 40, ScreenOptions()) if "samples/s" in line or "no report" in line
+    )
     assert "\x1b[90m499 ms a step" in speeds
     assert "20 s ago" in speeds
     assert row.startswith("\x1b[90m")
@@ -105,7 +107,7 @@ def test_more_ranks_than_lines(tmp_path: Path) -> None:
         node = NodeWriter(run.path, f"n{number}", range(40 * number, 40 * number + 40))
         node.now_ns = time.time_ns() - 6 * S
         node.run(3)
-    found = lines(Watched(run).look(RUNNING), 80, 24)
+    found = lines(WatchedRun(run).look(RUNNING), 80, 24)
     assert len(found) == 24
     shown = sum("train.py" in line for line in found)
     assert found[-2] == f"and {200 - shown} more"
@@ -118,7 +120,7 @@ def test_gone_and_quiet_ranks_come_first(tmp_path: Path) -> None:
     node.run(3)
     node.beats(*(beat(rank, 13, quiet_ms=12_000 * (rank == 2)) for rank in range(4)))
     node.line(event="gone", rank=3, unix_ns=node.now_ns, ended=False, oom=None)
-    found = [line for line in lines(Watched(run).look(RUNNING)) if "train.py" in line and "next" not in line]
+    found = [line for line in lines(WatchedRun(run).look(RUNNING)) if "train.py" in line and "next" not in line]
     table = [line.split() for line in found if line.split()[0].isdigit()]
     assert [row[0] for row in table[:2]] == ["3", "2"]
     assert "gone" in table[0]
@@ -127,7 +129,7 @@ def test_gone_and_quiet_ranks_come_first(tmp_path: Path) -> None:
 
 def test_a_run_that_waits_says_why_and_until_when(tmp_path: Path) -> None:
     told = RunState("queued", "Priority", starts_ns=time.time_ns() + 2 * 3600 * S)
-    text = "\n".join(lines(Watched(slurm_run(tmp_path)).look(told)))
+    text = "\n".join(lines(WatchedRun(slurm_run(tmp_path)).look(told)))
     assert "queued" in text
     assert "Priority" in text
     assert "in 2 h" in text
@@ -137,12 +139,12 @@ def test_a_run_that_waits_says_why_and_until_when(tmp_path: Path) -> None:
 
 def test_the_place_in_the_queue(tmp_path: Path) -> None:
     told = RunState("queued", "Priority", partition="boost", queue_place=7, queue_length=1023)
-    view = Watched(slurm_run(tmp_path)).look(told)
+    view = WatchedRun(slurm_run(tmp_path)).look(told)
     for width in (100, 60):
         assert any("7th of 1,023 in the queue of partition boost" in line for line in lines(view, width))
     assert "4711  queued  7th of 1,023 in the queue of partition boost  Priority" in as_line(view)
     for width, state in ((80, "queued (Priority, 7th of 1,023)"), (79, "queued (Priority)  ")):
-        assert state in "\n".join(several([view, view], width, 24, Shown(), colour=False))
+        assert state in "\n".join(several([view, view], width, 24, ScreenOptions(), colour=False))
 
 
 def test_a_run_without_heartbeats_says_so_and_what_rank_0_wrote_down(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_a_run_without_heartbeats_says_so_and_what_rank_0_wrote_down(tmp_path: P
     (run.path / "metrics").mkdir()
     step = {"event": "step", "step": 41, "unix_ns": time.time_ns() - 12 * S, "step_ns": 5}
     (run.path / "metrics" / "rank0.jsonl").write_text(json.dumps(step) + '\n{"event": "st')
-    text = " ".join(lines(Watched(run).look(RUNNING), 80))
+    text = " ".join(lines(WatchedRun(run).look(RUNNING), 80))
     assert "has no heartbeats" in text
     assert "last wrote down step 41, 12 s ago" in text
 
@@ -162,13 +164,13 @@ def test_what_files_say_steers_no_terminal(tmp_path: Path) -> None:
     node.now_ns = time.time_ns() - 6 * S
     node.run(3, quiet_ms=20_000)
     for width in (60, 80, 120):
-        text = "\n".join(lines(Watched(run).look(RUNNING), width, 24))
+        text = "\n".join(lines(WatchedRun(run).look(RUNNING), width, 24))
         assert "\x1b" not in text
         assert "\x07" not in text
     assert "[2J [b]x.py:3 f" in text
 
 
-def test_logs_take_the_place_of_the_ranks_and_a_message_the_last_line(trained: Watched) -> None:
+def test_logs_take_the_place_of_the_ranks_and_a_message_the_last_line(trained: WatchedRun) -> None:
     found = lines(trained.look(RUNNING), logs=[f"line {n}" for n in range(99)], message="Cancel 4711 (y/n)?")
     assert found[-3:-1] == ["line 98", "Cancel 4711 (y/n)?"]
     assert not any("train.py" in line for line in found)
@@ -181,8 +183,8 @@ def test_several_runs_have_a_line_each(tmp_path: Path, width: int, height: int) 
         run = slurm_run(tmp_path, f"47{number}", user=f"student{number:02}")
         if number % 2:
             Growing(run).grow(5)
-        views.append(Watched(run).look(RUNNING if number % 2 else RunState("queued", "Priority")))
-    found = several(views, width, height, Shown(), colour=False)
+        views.append(WatchedRun(run).look(RUNNING if number % 2 else RunState("queued", "Priority")))
+    found = several(views, width, height, ScreenOptions(), colour=False)
     assert max(map(cell_len, found)) <= width
     assert len(found) <= height
     if width >= 60:

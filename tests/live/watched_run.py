@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.common.heartbeats import Beat
 from harness.experiment.exercises import DDP
 from harness.run import Run, Stage
-from harness.run.record import Record, Status
+from harness.run.record import RunRecord, Status
 from harness.site.site import load_site
 from tests.heartbeats.written import NodeWriter, S, beat
 
@@ -26,7 +26,7 @@ from tests.heartbeats.written import NodeWriter, S, beat
 def slurm_run(root: Path, job_id: str = "4711", user: str = "ada", began_ns: int | None = None) -> Run:
     """A run of two nodes that was submitted to Slurm; it has begun if `began_ns` is given."""
     asked = DDP(nodes=2, gpus_per_node=4)
-    record = Record(
+    record = RunRecord(
         job_id=job_id, backend="slurm", experiment=asked, site=load_site("slurm"),
         job={"experiment": asked.model_dump(), "expects": []}, command=["slurm.sh"], git={}, versions={}, user=user,
         submit_host=socket.gethostname(), created_ns=time.time_ns(),

@@ -12,7 +12,7 @@ from harness.analysis.network import node_network, placed, traffic_of_monitor
 from harness.analysis.summary import NetworkOverTime, Summary
 from harness.analysis.summary.machine import MOST_COLUMNS
 from harness.measure.run_files import read_traffic
-from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, Network, read_network
+from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, NodePorts, read_network
 from harness.monitor.record import SampleFile
 from harness.monitor.source import MonitorError
 from harness.report.compare.tables import network_section
@@ -57,22 +57,22 @@ def machine(root: Path, interfaces: dict[str, tuple[int, int]], real: tuple[str,
 def test_ports_with_a_device_count_and_loopback_only_where_it_is_alone(
     tmp_path: Path, interfaces: tuple[str, ...], real: tuple[str, ...], names: list[str]
 ) -> None:
-    network = Network(machine(tmp_path, dict.fromkeys(interfaces, (7, 9)), real))
+    network = NodePorts(machine(tmp_path, dict.fromkeys(interfaces, (7, 9)), real))
     assert [nic.name for nic in network.nics] == names
     assert network.sample() == [(7, 9)] * len(names)
 
 
 def test_an_infiniband_port_counts_words_of_four_bytes_and_ip_over_it_not_twice(tmp_path: Path) -> None:
     found = {"lo": (1, 1), "eth0": (3, 4), "ib0": (5, 6)}
-    network = Network(machine(tmp_path, found, ("eth0", "ib0"), "4: ACTIVE\n"))
+    network = NodePorts(machine(tmp_path, found, ("eth0", "ib0"), "4: ACTIVE\n"))
     assert [(nic.name, nic.gbps) for nic in network.nics] == [("mlx5_0:1", 200.0), ("eth0", 100.0)]
     assert network.sample() == [(100, 200), (3, 4)]
 
 
 def test_a_port_that_is_down_is_left_out_and_a_machine_without_proc_has_none(tmp_path: Path) -> None:
-    down = Network(machine(tmp_path / "a", {"eth0": (1, 2)}, ("eth0",), "1: DOWN\n"))
+    down = NodePorts(machine(tmp_path / "a", {"eth0": (1, 2)}, ("eth0",), "1: DOWN\n"))
     assert [nic.name for nic in down.nics] == ["eth0"]
-    assert Network(tmp_path / "none").nics == []
+    assert NodePorts(tmp_path / "none").nics == []
 
 
 def recorded(folder: Path, counters: list[tuple[int, int]], nic: dict[str, object] = IB, node: str = "node1") -> Path:

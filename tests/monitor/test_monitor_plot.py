@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from harness.monitor import plot as plots
 from harness.monitor.plot import Panel, format_energy, plot, thinned
-from harness.monitor.samples import Series, read
+from harness.monitor.samples import DeviceSeries, read
 from harness.monitor.summary import summarize
 
 Write = Callable[..., Path]
@@ -105,7 +105,9 @@ def test_long_recordings_are_thinned_and_say_so(write_samples: Write) -> None:
 
 
 def test_thinning_for_memory_keeps_the_peak() -> None:
-    device = Series(0, "gpu", None, list(range(1000)), {"memory": [float(second == 501) for second in range(1000)]})
+    device = DeviceSeries(
+        0, "gpu", None, list(range(1000)), {"memory": [float(second == 501) for second in range(1000)]}
+    )
     assert max(value for _, value in thinned(device, "memory", max)) == 1.0
 
 

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.common.processes import TICK_NS, Process, Resident, process_of, since_boot_s
+from harness.common.processes import TICK_NS, Resident, RunningProcess, process_of, since_boot_s
 from harness.monitor import processes
 from harness.monitor import record as recorder
 from harness.monitor.amd import AmdSource
-from harness.monitor.network import Network
+from harness.monitor.network import NodePorts
 from harness.monitor.nvml import NvmlSource
 from harness.monitor.record import SampleFile
-from harness.monitor.samples import COLUMNS, LEADING_COLUMNS, Recording, read
+from harness.monitor.samples import COLUMNS, LEADING_COLUMNS, NodeSamples, read
 from harness.monitor.source import MonitorError
 from harness.monitor.summary import summarize
 
@@ -49,7 +49,7 @@ def start_workload(start: Start, code: str = WORKLOAD) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def recording(tmp_path: Path, start: Start) -> Recording:
+def recording(tmp_path: Path, start: Start) -> NodeSamples:
     """A busy process and its 64 MiB sibling, watched from their parent, until TERM."""
     workloads = [start_workload(start), start_workload(start, BUSY)]
     monitor = start("record", "--out", tmp_path / "m", "--hz", "10", "--name", "node7")
@@ -60,7 +60,7 @@ def recording(tmp_path: Path, start: Start) -> Recording:
     return read(tmp_path / "m")
 
 
-def test_sees_memory_and_cpu_of_the_parents_other_descendants(recording: Recording) -> None:
+def test_sees_memory_and_cpu_of_the_parents_other_descendants(recording: NodeSamples) -> None:
     assert (recording.source, recording.host) == ("processes", "node7")
     numbers = summarize(recording).devices[0]
     assert numbers.peak_memory_bytes and numbers.peak_memory_bytes > 64 * 2**20
@@ -90,7 +90,7 @@ class ScanClock:
     def process_time(self) -> float:
         return self.cpu_s
 
-    def scan(self) -> set[Process]:
+    def scan(self) -> set[RunningProcess]:
         self.scans_s.append(self.now_s)
         self.cpu_s += self.cost_s
         self.now_s += 10 * self.cost_s
@@ -113,7 +113,7 @@ def test_the_dearer_a_look_for_new_processes_the_rarer_and_load_does_not_count(
     assert min(gaps) >= between_s / 2
 
 
-def test_utilization_is_unknown_in_the_first_sample_rather_than_zero(recording: Recording) -> None:
+def test_utilization_is_unknown_in_the_first_sample_rather_than_zero(recording: NodeSamples) -> None:
     device = recording.devices[0]
     assert len(device.points("utilization_percent")) == len(device.unix_ns) - 1
 
@@ -201,11 +201,11 @@ class Numbered(NamedTuple):
     pid: int
 
 
-def worked(monkeypatch: pytest.MonkeyPatch, cpu_s: Callable[[], float], age_s: float) -> Process:
+def worked(monkeypatch: pytest.MonkeyPatch, cpu_s: Callable[[], float], age_s: float) -> RunningProcess:
     """A process of this age, which has used this CPU time."""
     use = lambda _process: processes.ProcessUse(cpu_s(), Resident(1, 0))  # noqa: E731
     monkeypatch.setattr(processes, "use_of", use)
-    return Process(-1, round((since_boot_s() - age_s) * 1e9 / TICK_NS))
+    return RunningProcess(-1, round((since_boot_s() - age_s) * 1e9 / TICK_NS))
 
 
 @pytest.mark.parametrize(("age_s", "spent_s"), [(0.0, 5.0), (3600.0, 0.0)])
@@ -285,7 +285,7 @@ def test_looking_for_processes_takes_time_that_counts(monkeypatch: pytest.Monkey
 
     busy = worked(monkeypatch, lambda: now_s[0], 3600.0)  # all the time
 
-    def members() -> set[Process]:
+    def members() -> set[RunningProcess]:
         now_s[0] += searching_s
         return {busy}
 
@@ -370,5 +370,5 @@ def test_recording_loads_nothing_heavy_and_nothing_of_the_rest_of_the_project() 
 
 
 def test_every_column_of_the_files_is_defined_and_no_definition_outlives_its_column() -> None:
-    sources = (NvmlSource.columns, AmdSource.columns, processes.ProcessSource.columns, Network.columns)
+    sources = (NvmlSource.columns, AmdSource.columns, processes.ProcessSource.columns, NodePorts.columns)
     assert {*LEADING_COLUMNS, *(name for columns in sources for name in columns)} == {*COLUMNS}

@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.process.phases import Phase
 from harness.common.heartbeats import PHASES
-from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, Steps, StepTimes
+from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations, StepState
 
 MS = 1_000_000
 
@@ -17,7 +17,7 @@ MS = 1_000_000
 class Told:
     """What a listener was told."""
 
-    steps: list[StepTimes] = field(default_factory=list)
+    steps: list[StepDurations] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
 
     def step_begins(self, number: int) -> None:
@@ -29,7 +29,7 @@ class Told:
     def phase_ends(self) -> None:
         self.marks.append("end")
 
-    def step_ends(self, step: StepTimes) -> None:
+    def step_ends(self, step: StepDurations) -> None:
         self.steps.append(step)
 
     def restarts(self) -> None:
@@ -44,14 +44,14 @@ class Script:
     def __init__(self, optimizers: int) -> None:
         self.now = 0
         self.told = Told()
-        self.steps = Steps(self.told, lambda: optimizers, lambda: self.now)
+        self.steps = StepState(self.told, lambda: optimizers, lambda: self.now)
 
-    def run(self, calls: str) -> list[StepTimes]:
+    def run(self, calls: str) -> list[StepDurations]:
         for call in calls.replace(" ", ""):
             getattr(self, f"_{call}")()
         return self.told.steps
 
-    def whole(self, calls: str) -> list[StepTimes]:
+    def whole(self, calls: str) -> list[StepDurations]:
         self.run(calls)
         self.steps.close()
         return self.told.steps

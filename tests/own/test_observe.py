@@ -320,15 +320,15 @@ def test_old_folders_in_the_nodes_memory_are_removed(join: Join) -> None:
     young.rmdir()
 
 
-Join = Callable[..., job_folder.Joined]
+Join = Callable[..., job_folder.JoinedProcess]
 
 
 @pytest.fixture
 def join(tmp_path: Path) -> Iterator[Join]:
     """Join a run as a process with these variables; what that leaves in the node's memory is removed."""
-    made: list[job_folder.Joined] = []
+    made: list[job_folder.JoinedProcess] = []
 
-    def joined(**variables: str) -> job_folder.Joined:
+    def joined(**variables: str) -> job_folder.JoinedProcess:
         made.append(job_folder.join({"HARNESS_RUNS": str(tmp_path), **variables}, "train.py", str(tmp_path)))
         return made[-1]
 

@@ -11,7 +11,7 @@ from own_trainings import SCRIPTS, TRAININGS
 from harness.analysis.summary import PaceChange
 from harness.common.metrics_lines import metrics_file
 from harness.measure.run_files import read_training
-from harness.measure.step_times import StepTimes, pace_of
+from harness.measure.step_times import RankStepTimes, pace_of
 from tests.own.observed_trainings import start
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
@@ -31,7 +31,7 @@ def change_of(folder: Path) -> PaceChange | None:
     script.write_text(script.read_text(encoding="utf-8").replace(LINE, LINE + more), encoding="utf-8")
     asked = {"profiler": "none"}
     start(TRAINING, folder, ["--steps", str(STEPS)], asked=asked, scripts=folder / "scripts", first=True).ended()
-    times = StepTimes()
+    times = RankStepTimes()
     read_training([metrics_file(folder, rank) for rank in range(TRAINING.ranks)], times)
     found = [change for change in pace_of(times)[0] if abs(change.step - STEP) <= 3]
     return found[0] if found else None

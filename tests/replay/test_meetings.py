@@ -5,15 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.replay.graph.collectives import CollectiveSync, Nodes, Shared, done_after, ended_together
+from harness.replay.graph.collectives import (
+    CollectiveNodes,
+    CollectiveSync,
+    MatchedCollectives,
+    done_after,
+    ended_together,
+)
 from harness.replay.graph.graph import Call
 
 MS = 1_000_000
 ROWS = np.arange(20)
 
 
-def nodes(name: str, first: int) -> Nodes:
-    return Nodes((name, None), first + ROWS, first + len(ROWS) + ROWS)
+def nodes(name: str, first: int) -> CollectiveNodes:
+    return CollectiveNodes((name, None), first + ROWS, first + len(ROWS) + ROWS)
 
 
 @pytest.mark.parametrize(("begin_ms", "after_ns"), [(0, 2 * MS), (1, 2 * MS), (5, 1 * MS), (9, None)], ids=str)
@@ -43,7 +49,7 @@ def test_a_process_that_goes_on_just_before_the_last_one_arrived_has_waited_for_
     meetings = CollectiveSync()
     meetings.add_nodes(time.astype(np.int64))
     one = np.zeros(1, np.int64)
-    shared = Shared([0, 1], np.zeros((2, 1), np.int64), one, [Call("all_reduce", 0)])
+    shared = MatchedCollectives([0, 1], np.zeros((2, 1), np.int64), one, [Call("all_reduce", 0)])
     meetings.join(shared, np.array([[0], [1]]), np.array([[2], [3]]))
     assert meetings.messages().ns.tolist() == joined_ns
     assert meetings.alone_count == 2 - len(joined_ns)
@@ -57,6 +63,9 @@ def test_collectives_without_a_group_belong_together_where_they_end_together() -
     time = np.concatenate([ends - waited, ends, later - MS // 10, later])
     rows = np.arange(4)
     found = ended_together(
-        time, [Nodes(("a", None), rows, rows + 4), Nodes(("b", None), rows + 8, rows + 12)], rows, rows
+        time,
+        [CollectiveNodes(("a", None), rows, rows + 4), CollectiveNodes(("b", None), rows + 8, rows + 12)],
+        rows,
+        rows,
     )
     assert [each.tolist() for each in found] == [[0, 1], [0, 1]]

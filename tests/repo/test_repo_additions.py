@@ -63,7 +63,7 @@ CAUSE = """_ENTRIES = (
         "coffee",
         "waiting for coffee",
         "drink tea",
-        without=Without("no coffee"),
+        without=WithoutCause("no coffee"),
     ),
 """
 

@@ -16,7 +16,7 @@ import pytest
 
 from harness.experiment.exercises import DDP
 from harness.run import Run, Stage
-from harness.run.record import Record
+from harness.run.record import RunRecord
 from harness.site.site import load_site
 from tests.synthetic.one_gpu import Event, document, event, launched
 
@@ -39,7 +39,7 @@ def a_trace(steps: int) -> dict[str, Any]:
 @pytest.fixture
 def last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    record = Record(
+    record = RunRecord(
         job_id="1", backend="local", experiment=DDP(), site=load_site("local"), job={}, command=[], git={},
         versions={}, user="x", submit_host="x", created_ns=time.time_ns(),
     )  # fmt: skip

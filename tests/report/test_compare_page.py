@@ -15,7 +15,7 @@ from harness.analysis.summary.problem_texts import CROWDED
 from harness.cli.main import main
 from harness.compare.summaries import compare
 from harness.report.compare.breakdown import explained, is_per_token, split_section, steps_in_parts, steps_section
-from harness.report.compare.page import Compared, compose_comparison, timelines
+from harness.report.compare.page import ComparedRuns, compose_comparison, timelines
 from harness.report.compare.tables import collectives_section, kernels_section, kinds_section
 from harness.report.page.compose import figures, render_page
 from tests.report.conftest import Made
@@ -161,25 +161,25 @@ def test_of_three_runs_those_with_traces_are_drawn(made: Made) -> None:
 
 
 @pytest.fixture
-def compared(made: Made) -> Compared:
+def compared(made: Made) -> ComparedRuns:
     """A base, a run half as slow again, and one that is the same."""
     a, b, c = made.summary, changed(made.summary, 1.5), changed(made.summary, 1.0)
     names = ("base", "slow", "same")
-    return Compared(names, (a, b, c), [compare(a, x, ("base", n)) for n, x in (("slow", b), ("same", c))])
+    return ComparedRuns(names, (a, b, c), [compare(a, x, ("base", n)) for n, x in (("slow", b), ("same", c))])
 
 
-def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: Compared) -> None:
+def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: ComparedRuns) -> None:
     first, second = compose_comparison(compared).said.sentences
     assert first.startswith("b: worse, +50.") and "; b / a is 1.50" in first
     assert second.startswith("c: same (within 5 %), ")
 
 
-def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(compared: Compared) -> None:
+def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(compared: ComparedRuns) -> None:
     finding = Problem(severity=RecordingVerdict.DOUBTFUL, what=CROWDED, evidence="n0: 4 ranks on 2 cores")
     a, b, c = compared.summaries
     crowded = c.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     pairs = [compared.pairs[0], compare(a, crowded, ("base", "same"))]
-    page = compose_comparison(Compared(compared.names, (a, b, crowded), pairs))
+    page = compose_comparison(ComparedRuns(compared.names, (a, b, crowded), pairs))
     (steps,) = [section for section in page.before if section.id == "steps"]
     assert steps.lead.count("interval is of one run each") == 1
     assert f"Doubtful: c: {CROWDED}: n0: 4 ranks on 2 cores." in steps.lead
@@ -188,7 +188,7 @@ def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_d
     assert re.match(r"c: same \(within 5 %\), \+0\.0 % ± \S+ %, doubtful;", second), second
 
 
-def test_parts_of_a_step_stand_on_one_scale_in_milliseconds(compared: Compared) -> None:
+def test_parts_of_a_step_stand_on_one_scale_in_milliseconds(compared: ComparedRuns) -> None:
     (split,) = [f for f in figures(compose_comparison(compared)) if f.id == "time-split"]
     totals = [sum(trace["x"][run] for trace in split.data) for run in range(3)]
     assert totals == pytest.approx([1.0, 1.5, 1.0], rel=0.01)
@@ -208,11 +208,11 @@ def test_two_runs_stand_one_above_the_other_from_the_same_moment(pages: dict[str
 
 def test_jobs_are_called_by_their_ids(made: Made) -> None:
     a, b = (made.summary.model_copy(update={"run": {"job_id": job}}) for job in ("local-1", "local-2"))
-    page = compose_comparison(Compared(("x", "y"), (a, b), [compare(a, b, ("x", "y"))]))
+    page = compose_comparison(ComparedRuns(("x", "y"), (a, b), [compare(a, b, ("x", "y"))]))
     assert page.title == "Comparison of a · local-1 and b · local-2"
 
 
-def test_the_results_are_a_table_too(compared: Compared) -> None:
+def test_the_results_are_a_table_too(compared: ComparedRuns) -> None:
     tree = parse(render_page(compose_comparison(compared)))
     results = next(e for e in all_of(tree, "section") if e.get("id") == "results")
     cells = ["".join(cell.itertext()) for cell in results.iter(NAMESPACE + "th")]

@@ -19,7 +19,7 @@ from harness.cli.main import main
 from harness.common.printable import printable
 from harness.compare.summaries import compare
 from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
-from harness.measure.nccl_log import MOST_DIFFERENT, Process, read_nccl_logs
+from harness.measure.nccl_log import MOST_DIFFERENT, LoggedProcess, read_nccl_logs
 from harness.report.tables import catalogue
 from harness.report.tables.catalogue import write_tables
 from harness.report.tables.terminal import render_section
@@ -35,8 +35,8 @@ def logs(name: str) -> Nccl:
     return nccl
 
 
-def read(*lines: str) -> Process:
-    process = Process()
+def read(*lines: str) -> LoggedProcess:
+    process = LoggedProcess()
     for line in lines:
         process.read(line)
     return process
@@ -124,7 +124,7 @@ RCCL_HEAD = "nid1:50:70 [0] NCCL INFO "
 RCCL_MADE = "comm 0xa rank 0 nranks 8 cudaDev 0 busId c1000 commId 0x7 localSize 4 used 43 bytes - Init COMPLETE"
 
 
-def rccl(*lines: str) -> Process:
+def rccl(*lines: str) -> LoggedProcess:
     """The log of a process of eight, of a group of four at 0xb of which it makes the end later."""
     small = RCCL_MADE.replace("0xa", "0xb").replace("nranks 8", "nranks 4").replace("0x7", "0x8")
     return read(*(RCCL_HEAD + line for line in (RCCL_MADE, small, *lines)))

@@ -15,7 +15,7 @@ from harness.analysis.summary import Summary, SummaryPart
 from harness.cli.pages import names
 from harness.common.format import duration
 from harness.compare.summaries import compare, ratios
-from harness.report.compare.page import Compared, compose_comparison
+from harness.report.compare.page import ComparedRuns, compose_comparison
 from harness.report.compare.terminal import render_comparisons
 from harness.report.page.compose import compose, figures
 from harness.report.page.inputs import Inputs
@@ -90,7 +90,7 @@ def test_compare_knows_a_number_that_a_table_declares(made: Made) -> None:
     pair = compare(a, b, ("a", "b"), more=catalogue.table_metrics())
     assert ratios(pair)["latest_wakeup_ns"] == 3.0
     line = next(x for x in render_comparisons([pair]).splitlines() if "latest wake-up" in x)
-    page = compose_comparison(Compared(("a", "b"), (a, b), (pair,)))
+    page = compose_comparison(ComparedRuns(("a", "b"), (a, b), (pair,)))
     (results,) = [section for section in page.before if section.id == "results"]
     row = next(row for row in results.tables[0].rows if row[0] == "latest wake-up")
     assert list(row) == ["latest wake-up", "1.00 µs", "3.00 µs", "3×"] and all(x in line for x in row)

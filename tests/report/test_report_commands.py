@@ -24,7 +24,7 @@ from harness.report.page.compose import compose, read_inputs, render_page
 from harness.report.tables.terminal import render
 from harness.run import Run
 from harness.run.commands import commands_started, left_out
-from harness.run.record import NodeStatus, Record, Status
+from harness.run.record import NodeStatus, RunRecord, Status
 from tests.launch.launch_shared import a_run
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
@@ -193,7 +193,7 @@ def test_a_run_from_before_has_neither(tmp_path: Path) -> None:
     old = json.loads(run.record_file.read_text())
     del old["inherited"], old["edited"]
     run.record_file.write_text(json.dumps(old))
-    assert Record.model_validate(old).inherited == {}
+    assert RunRecord.model_validate(old).inherited == {}
     summary = summary_of(run)
     facts = summary.run or {}
     assert (facts["inherited"], facts["edited"]) == ({}, None)

@@ -18,7 +18,7 @@ from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import NodeNetwork, Summary
 from harness.measure.paths import measure_one
 from harness.monitor.network import Nic, NicSeries
-from harness.monitor.samples import Recording, Series
+from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
 from harness.report.plots.counters import counter_figures, monitor_figure, port_figure
@@ -160,12 +160,12 @@ def test_of_many_nodes_only_sums_are_kept(summary: Summary) -> None:
     assert {len(each.ports_over_time) for each in many} == {0}
 
 
-def a_node(host: str, values: list[float], period_ms: int = 1000) -> Recording:
+def a_node(host: str, values: list[float], period_ms: int = 1000) -> NodeSamples:
     at = [EPOCH_NS + i * period_ms * MS for i in range(len(values))]
     gpus = tuple(
-        Series(i, "H100", None, at, {"utilization_percent": [v / (i + 1) for v in values]}) for i in range(2)
+        DeviceSeries(i, "H100", None, at, {"utilization_percent": [v / (i + 1) for v in values]}) for i in range(2)
     )  # fmt: skip
-    return Recording(Path(host), host, "nvml", period_ms * MS, gpus, {}, 0)
+    return NodeSamples(Path(host), host, "nvml", period_ms * MS, gpus, {}, 0)
 
 
 def test_without_nsys_counters_the_monitor_draws_its_own_at_its_own_resolution() -> None:
@@ -176,13 +176,15 @@ def test_without_nsys_counters_the_monitor_draws_its_own_at_its_own_resolution()
     assert figure.data[0]["z"][0] == [0.0, 100.0, 100.0, 40.0, None, 0.0]
     assert "by the monitor, 1 s a column" in figure.caption
     single = a_node("n1", values)
-    assert monitor_figure([Recording(Path(), "n1", "nvml", MS, single.devices[:1], {}, 0)], []) is None
+    assert monitor_figure([NodeSamples(Path(), "n1", "nvml", MS, single.devices[:1], {}, 0)], []) is None
 
 
 def test_without_nsys_the_monitors_counters_of_each_port_are_drawn() -> None:
     at = [EPOCH_NS + i * 1000 * MS for i in range(5)]
     counters = {"sent_bytes": [0.0, 2e9, 4e9, 4e9, 10e9], "received_bytes": [0.0, 1e9, 2e9, 3e9, 4e9]}
-    nics = [NicSeries(Nic(f"mlx5_{i}:1", "infiniband", 200.0), Series(i, "", None, at, counters)) for i in range(2)]
+    nics = [
+        NicSeries(Nic(f"mlx5_{i}:1", "infiniband", 200.0), DeviceSeries(i, "", None, at, counters)) for i in range(2)
+    ]
     node = node_network("n1", "monitor", traffic_of_monitor(nics))
     assert node is not None
     figure = port_figure(Summary(network=[node]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.job_time import JobRecord, RankRecord, Step, Stretch, job_time
+from harness.analysis.job_time import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.analysis.metric_values import Facts
 from harness.analysis.summary import CodeLocation, JobTime, Summary
 from harness.explain.job_time import facts, sentence, short_words
@@ -23,7 +23,7 @@ def found(imports_s: int, steps: int = 20) -> JobTime:
     """A job of one rank that imports transformers, and then takes as many steps of a second."""
     begin = 3 + imports_s
     changes = [Stretch(2 * S, begin * S, "imports", WHERE, ("transformers",))]
-    taken = [Step((begin + i) * S, S, 0) for i in range(steps)]
+    taken = [TimedStep((begin + i) * S, S, 0) for i in range(steps)]
     end = begin + steps
     record = RankRecord(0, 0, 2 * S, 2 * S, changes, taken, end * S)
     made = job_time(JobRecord(0, end * S, -5 * S, {0: (1 * S, end * S)}, 1), [record])

@@ -16,13 +16,13 @@ from harness.report.page.inputs import Inputs
 from harness.report.page.run import quality_section
 from harness.report.page.steps import communication_section
 from harness.run import Run
-from harness.run.record import Record
+from harness.run.record import RunRecord
 from harness.site.site import load_site
 
 
-def a_record(name: str, created_ns: int) -> Record:
+def a_record(name: str, created_ns: int) -> RunRecord:
     """Of a run on the local site."""
-    return Record(
+    return RunRecord(
         job_id=name, backend="local", experiment=CommTests(), site=load_site("local"), job={}, command=[], git={},
         versions={}, user="x", submit_host="x", created_ns=created_ns,
     )  # fmt: skip

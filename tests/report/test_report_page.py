@@ -18,7 +18,7 @@ import pytest
 from harness.analysis.summary import Collective, Efficiency, Problem, Quality, RankTraining, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.explain.answer import Diagnosis
-from harness.monitor.samples import Recording, Series
+from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.report.elements import Figure
 from harness.report.exercise_0.links import links_of_run, links_of_site
 from harness.report.page import compose as page_module
@@ -361,11 +361,11 @@ def test_a_page_whose_traces_are_gone_keeps_its_numbers(made: Made, tmp_path: Pa
 
 
 def test_energy_is_that_of_the_profiled_stretch_alone() -> None:
-    power = Series(0, "GPU", None, [0, 10**9, 2 * 10**9], {"power_watts": [100.0, 100.0, 300.0]})
+    power = DeviceSeries(0, "GPU", None, [0, 10**9, 2 * 10**9], {"power_watts": [100.0, 100.0, 300.0]})
     assert energy_within(power, 0, 10**9) == pytest.approx(100)
     assert energy_within(power, 5 * 10**8, 15 * 10**8) == pytest.approx(50 + 75)
     assert energy_within(power, 0, 3 * 10**9) is None
-    counter = Series(0, "GPU", None, [0, 10**9], {"energy_joules": [5.0, 25.0], "power_watts": [1.0, 1.0]})
+    counter = DeviceSeries(0, "GPU", None, [0, 10**9], {"energy_joules": [5.0, 25.0], "power_watts": [1.0, 1.0]})
     assert energy_within(counter, 0, 5 * 10**8) == pytest.approx(10)
 
 
@@ -385,14 +385,14 @@ def test_energy_of_the_profiled_stretch_is_not_made_up_for_a_gap(
     columns: dict[str, list[float]], start_s: int, end_s: int, joules: float | None
 ) -> None:
     at = [0, 10**9, 4 * 10**9, 5 * 10**9]
-    device = Series(0, "GPU", None, at, columns, gaps=((10**9, 4 * 10**9),))
+    device = DeviceSeries(0, "GPU", None, at, columns, gaps=((10**9, 4 * 10**9),))
     assert energy_within(device, start_s * 10**9, end_s * 10**9) == joules
 
 
 def test_no_line_of_the_monitor_bridges_a_gap() -> None:
     at = [second * 10**9 for second in (0, 1, 8, 9)]
-    device = Series(0, "GPU", None, at, {"power_watts": [1.0, 2.0, 3.0, 4.0]}, gaps=((10**9, 8 * 10**9),))
-    recording = Recording(Path("node1"), "node1", "nvml", 10**9, (device,), {}, 0, device.gaps)
+    device = DeviceSeries(0, "GPU", None, at, {"power_watts": [1.0, 2.0, 3.0, 4.0]}, gaps=((10**9, 8 * 10**9),))
+    recording = NodeSamples(Path("node1"), "node1", "nvml", 10**9, (device,), {}, 0, device.gaps)
     (figure,) = machine_section(Summary(), Inputs(monitors=[recording])).figures
     assert figure.data[0]["y"] == [1.0, 2.0, None, 3.0, 4.0]
     assert figure.caption.endswith("from 1 to 4.")
@@ -400,5 +400,5 @@ def test_no_line_of_the_monitor_bridges_a_gap() -> None:
 
 def test_a_counter_that_runs_backwards_is_not_used_within_the_profiled_stretch_either() -> None:
     columns = {"energy_joules": [5000.0, 20.0, 120.0], "power_watts": [100.0, 100.0, 100.0]}
-    device = Series(0, "GPU", None, [0, 10**9, 2 * 10**9], columns)
+    device = DeviceSeries(0, "GPU", None, [0, 10**9, 2 * 10**9], columns)
     assert energy_within(device, 0, 2 * 10**9) == pytest.approx(200)

@@ -29,7 +29,7 @@ from harness.common.format import short
 from harness.compare.summaries import compare
 from harness.measure.page_data import KINDS as DRAWN
 from harness.report.compare.tables import collective_table
-from harness.report.elements import Page, Table
+from harness.report.elements import Page, PageTable
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from harness.report.page.steps import communication_section
@@ -41,7 +41,7 @@ from harness.report.tables.terminal import render
 from tests.report.conftest import Made
 
 
-def tables_of(page: Page) -> list[Table]:
+def tables_of(page: Page) -> list[PageTable]:
     sections = (*page.before, *page.after)
     drawn = [f.table for section in sections for f in section.figures if f.table is not None]
     return [*drawn, *(table for section in sections for table in section.tables)]
@@ -155,11 +155,11 @@ def test_the_lead_above_the_bars_says_what_green_is(made: Made) -> None:
 
 
 def test_columns_without_a_value_and_rows_of_no_share_are_left_out() -> None:
-    table = Table(
+    table = PageTable(
         "c", ["kind", "where", "share", "exposed"], [["gemm", "–", "99.9 %", "–"], ["copy", "", "0.0 %", "1"]], 2
     )
-    assert table.shown() == Table("c", ["kind", "share"], [["gemm", "99.9 %"]], 1)
-    assert Table("c", ["kind", "share"], [["gemm", "0.0 %"]]).shown().rows == [["gemm", "0.0 %"]], (
+    assert table.shown() == PageTable("c", ["kind", "share"], [["gemm", "99.9 %"]], 1)
+    assert PageTable("c", ["kind", "share"], [["gemm", "0.0 %"]]).shown().rows == [["gemm", "0.0 %"]], (
         "or there is no table"
     )
 

@@ -25,7 +25,7 @@ from harness.analysis.summary import (
     WhatIf,
 )
 from harness.cli.main import main
-from harness.report.elements import Table
+from harness.report.elements import PageTable
 from harness.report.first_screen import first_screen
 from harness.report.tables.table import NAME, facts, fitted, table
 from harness.report.tables.terminal import render
@@ -213,9 +213,9 @@ def test_the_page_is_pointed_to_only_where_one_was_written(
 
 
 def test_spare_columns_go_before_the_right_end_and_names_are_cut_last() -> None:
-    shown = Table("c", ["name", "a", "spare", "last"], [[WIDE, "1", "2", "3"]])
+    shown = PageTable("c", ["name", "a", "spare", "last"], [[WIDE, "1", "2", "3"]])
     natural = len(table(shown.head, shown.rows)[1])
-    assert fitted(shown, natural) == Table("c", list(shown.head), [list(shown.rows[0])], 1)
+    assert fitted(shown, natural) == PageTable("c", list(shown.head), [list(shown.rows[0])], 1)
     least = natural - len(WIDE) + NAME
     cut = fitted(shown, least, ["spare"])
     assert list(cut.head) == list(shown.head) and len(cut.rows[0][0]) == NAME and "…" in cut.rows[0][0]
@@ -224,7 +224,7 @@ def test_spare_columns_go_before_the_right_end_and_names_are_cut_last() -> None:
 
 
 def test_names_get_the_room_that_the_numbers_leave() -> None:
-    wide = fitted(Table("c", ["name", "a"], [[WIDE, "1"]]), 50)
+    wide = fitted(PageTable("c", ["name", "a"], [[WIDE, "1"]]), 50)
     assert len(table(wide.head, wide.rows)[1]) == 50
 
 

@@ -17,7 +17,7 @@ from harness.analysis.process.view import views
 from harness.analysis.summary import Device, RankSteps, Steps, Summary, TraceSource, Window
 from harness.cli.main import main
 from harness.measure.page_data import BINS, KINDS, MOST_TRACKS, ProcessTrack, page_data_of_trace, process_track
-from harness.measure.request import Request, measure_request
+from harness.measure.request import ReportRequest, measure_request
 from harness.report.plots.plots import heat_figure
 from harness.report.timeline.encode import pack, pack_to_fit
 from harness.report.timeline.timeline_model import MOST_EVENTS, ShownRanks, TimelineModel, choose, draw
@@ -208,7 +208,7 @@ def test_of_many_ranks_only_those_that_the_timeline_shows_are_read_again(
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_kept_while_measuring_draws_as_what_is_read_again(workers: int, tmp_path: Path) -> None:
     write_traces(tmp_path)
-    request = Request([str(tmp_path)], workers=workers, page=True)
+    request = ReportRequest([str(tmp_path)], workers=workers, page=True)
     (summary,), page_data = measure_request(request)
     kept, again = (draw(summary, choose(summary), given) for given in (page_data, ()))
     assert len(page_data) == 2 and pack(kept.tracks, {}) == pack(again.tracks, {})

@@ -11,7 +11,7 @@ from draw_collectives import COLLECTIVES, FOLDER, drawing
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
 from harness.explain.answer import Diagnosis
-from harness.report.elements import Page, Section, Table
+from harness.report.elements import Page, PageTable, Section
 from harness.report.page.compose import render_page
 from harness.report.tables import catalogue
 from harness.report.words import GROUPS, PageWords, finder, load_words
@@ -124,7 +124,7 @@ def a_page(*sections: Section) -> str:
 
 
 def test_a_page_carries_the_words_that_occur_on_it_and_no_other() -> None:
-    table = Table("Time", ("rank", "bus GB/s"), [["0", "straggler"]])
+    table = PageTable("Time", ("rank", "bus GB/s"), [["0", "straggler"]])
     page = a_page(Section("x", "Overlap", "A lead on `bubble` and the window.", tables=[table]))
     carried = re.findall(r'<div id="word-([\w-]+)"><dt>', page)
     assert carried == ["window", "bus-bandwidth", "rank", "overlap", "idle"], "no word of a cell or a command"
@@ -133,7 +133,7 @@ def test_a_page_carries_the_words_that_occur_on_it_and_no_other() -> None:
 
 def test_the_words_of_every_table_are_few_kilobytes() -> None:
     tables = [table.of([], Summary()) for table in catalogue.TABLES]
-    page = a_page(Section("x", "All", tables=[Table(t.caption, t.head, [[""]]) for t in tables]))
+    page = a_page(Section("x", "All", tables=[PageTable(t.caption, t.head, [[""]]) for t in tables]))
     part = page[page.index('<section id="words">') : page.index("<noscript>")]
     marks = sum(len(mark) for mark in re.findall(r'<a class="word"[^>]*>|</a>', page))
     assert len(part.encode()) + marks < MOST_BYTES

@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis.summary.replay import Remainder
 from harness.cli.main import main
-from harness.experiment.exercises import DDP, Own
+from harness.experiment.exercises import DDP, OwnTraining
 from harness.replay.attribute.causes import CAUSES
 from harness.run import Run
 from harness.run.record import Status
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     slow(root, "local-9", 200, 50).page.write_text("a page")
     hostile = slow(root, "local-10", 100, 50)
-    asked = Own(command=("train.py", HOSTILE, "</script><script>window.hacked=1</script>"), start_in="/")
+    asked = OwnTraining(command=("train.py", HOSTILE, "</script><script>window.hacked=1</script>"), start_in="/")
     hostile.write_record(hostile.record.model_copy(update={"experiment": asked}))
     slow(root, "local-11", 80, 40, quality=quality(withheld="findings"))
     completed(root, "local-12", DDP(nodes=2)).summary.write_text("half a summ")

@@ -24,13 +24,13 @@ import pytest
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.cli.watch.follow import Tail
-from harness.common.printable import MOST_NAME, Guarded, printable, printable_name
-from harness.compare.points import PointValues, Repeated
+from harness.common.printable import MOST_NAME, GuardedStream, printable, printable_name
+from harness.compare.points import PointValues, RepeatedMean
 from harness.monitor.plot import plot as plot_monitor
 from harness.report.elements import Figure
 from harness.report.plots.png import write_pngs
 from harness.report.sweeps import plot_series, shown_table, write_csv
-from harness.report.tables.table import Screen
+from harness.report.tables.table import TableScreen
 from harness.run import Run
 from harness.run.record import NodeStatus
 from tests.launch.launch_shared import a_run
@@ -219,7 +219,8 @@ def test_pictures_draw_a_dollar_sign(hostile: Hostile, tmp_path: Path) -> None:
     assert write_pngs([figure], tmp_path)
     settings = [{"a": bad, bad: value} for value in ("1", bad)]
     points = [
-        PointValues(point=str(s), settings=s, runs=["r"], values={"step_ns": Repeated(mean=5, n=1)}) for s in settings
+        PointValues(point=str(s), settings=s, runs=["r"], values={"step_ns": RepeatedMean(mean=5, n=1)})
+        for s in settings
     ]
     plot_series(bad, points, "step_ns", "a", tmp_path / "sweep.png")
     assert (tmp_path / "sweep.png").stat().st_size > 1000
@@ -227,8 +228,8 @@ def test_pictures_draw_a_dollar_sign(hostile: Hostile, tmp_path: Path) -> None:
 
 def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:
     settings = {"=axis": UNTRUSTED["screen"] + UNTRUSTED["lines"], "b": "-1.5"}
-    point = PointValues(point="p", settings=settings, runs=["=run"], values={"step_ns": Repeated(mean=-2.5, n=1)})
-    shown = Screen(200).block(shown_table("title", [point], ["step_ns"]))
+    point = PointValues(point="p", settings=settings, runs=["=run"], values={"step_ns": RepeatedMean(mean=-2.5, n=1)})
+    shown = TableScreen(200).block(shown_table("title", [point], ["step_ns"]))
     assert not any(map(steering, shown)) and not any("\n" in line for line in shown)
     write_csv([point], tmp_path / "s.csv")
     head, row = csv.reader(io.StringIO((tmp_path / "s.csv").read_text()))
@@ -265,7 +266,7 @@ def test_a_log_goes_into_a_pipe_as_it_is(tmp_path: Path) -> None:
 def test_no_character_stops_a_command(encoding: str) -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    print("é – \ud800\x1b[2J", file=Guarded(stream))
+    print("é – \ud800\x1b[2J", file=GuardedStream(stream))
     assert b"[2J\n" in raw.getvalue() and b"\x1b" not in raw.getvalue()
 
 

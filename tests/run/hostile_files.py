@@ -17,8 +17,8 @@ from harness.experiment.comm_tests import CommTests
 from harness.experiment.exercises import DDP
 from harness.experiment.training import Mystery
 from harness.run import Run, Stage
-from harness.run.mystery import Answer, AnswerLine, Revealed
-from harness.run.record import NodeStatus, Record, Status
+from harness.run.mystery import AnswerLine, MysteryAnswer, MysterySolution
+from harness.run.record import NodeStatus, RunRecord, Status
 from harness.site.site import load_site
 from tests.analysis.memory_files import memory_snapshot
 from tests.study.check_shared import write_metrics
@@ -100,7 +100,7 @@ HIDDEN = ("pause,ms=5",)
 ANSWER = AnswerLine(
     unix_ns=10**18, student="someone", run="x", exercise=1, world_size=2,
     mystery=Mystery(level=1, commitment=checksum(HIDDEN)), please_do_not_look=HIDDEN,
-    answer=Answer(cause="pause", ms=5.0),
+    answer=MysteryAnswer(cause="pause", ms=5.0),
 )  # fmt: skip
 RESULTS = {
     "world_size": 2, "backend": "gloo", "device_name": "a CPU", "hosts": ["node0"],
@@ -118,7 +118,7 @@ _OF_TRAINING = {
     "memory/rank0.json": json.dumps(memory_snapshot(0)),
     "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(indent=1),
     HIDDEN_FILE: hidden_text(HIDDEN),
-    "mystery-revealed.json": Revealed(faults=HIDDEN).model_dump_json(indent=1),
+    "mystery-revealed.json": MysterySolution(faults=HIDDEN).model_dump_json(indent=1),
     "mystery-answers.jsonl": ANSWER.model_dump_json() + "\n",
     "torch/rank0.json.gz": json.dumps(training()),
 }
@@ -127,7 +127,7 @@ _OF_TRAINING = {
 def whole_run(root: Path, job_id: str, *, tests: bool = False) -> Run:
     """A completed training of two ranks with every file that one leaves, or `tests`: a run of exercise 0."""
     asked = CommTests(nodes=1, gpus_per_node=2) if tests else DDP(nodes=1, gpus_per_node=2)
-    record = Record(
+    record = RunRecord(
         job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
         job={"experiment": asked.model_dump(), "expects": []}, command=["slurm.sh", "-e", "1"],
         git={"commit": "0" * 40}, versions={"python": "3.11.7"}, user="someone", submit_host=socket.gethostname(),

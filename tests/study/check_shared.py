@@ -11,9 +11,9 @@ import pytest
 from harness.common.metrics_lines import metrics_file
 from harness.launch.backends import local
 from harness.run import Run
-from harness.run.record import Part, Status
+from harness.run.record import SeriesPart, Status
 
-Ms = Callable[[Part], float | None]
+Ms = Callable[[SeriesPart], float | None]
 """A run's place in its series → its step in milliseconds; None: it fails."""
 STEPS = 6
 
@@ -35,11 +35,11 @@ class Killed(BaseException):
     """The command ends as if it had been killed."""
 
 
-def stand_in_for_training(patch: pytest.MonkeyPatch, ms_of: Ms, killed_after: int | None = None) -> list[Part]:
+def stand_in_for_training(patch: pytest.MonkeyPatch, ms_of: Ms, killed_after: int | None = None) -> list[SeriesPart]:
     """From now on, a local run ends at once, with steps as `ms_of` says; returns the runs' places as they are made.
 
     killed_after: so many runs; then Killed is raised."""
-    made: list[Part] = []
+    made: list[SeriesPart] = []
 
     def start(script: Path, _job_id: str, _folder: Path, **_: object) -> None:
         run = Run(script.parent)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.site.site import Site, load_site
-from harness.study.reference.record import Recording, StoredReference, keep, plan_recording
+from harness.study.reference.record import ReferencePlan, StoredReference, keep, plan_recording
 from harness.study.reference.variants import series_of
 from tests.study.reference_runs import made_run
 
@@ -31,11 +31,11 @@ def two(folder: Path) -> str:
 
 def plan(
     root: Path, name: str = "ref", repeats: int = 4, only: tuple[str, ...] = (), site: Site | None = None
-) -> Recording:
+) -> ReferencePlan:
     return plan_recording(name, two(root), only, repeats, site or load_site("local"))
 
 
-def run_all(root: Path, recording: Recording, factor: float = 1.0, **more: Any) -> None:
+def run_all(root: Path, recording: ReferencePlan, factor: float = 1.0, **more: Any) -> None:
     """Every run of a recording that is not made; `more` as in `summary_of`."""
     for task in recording.tasks:
         point = task.point

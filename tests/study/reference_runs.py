@@ -23,7 +23,7 @@ from harness.analysis.summary import (
 )
 from harness.experiment.exercises import Experiment, Training
 from harness.run import Run, Stage
-from harness.run.record import Part, Record, Status
+from harness.run.record import RunRecord, SeriesPart, Status
 from harness.site.site import load_site
 
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0+cpu", "deepspeed": "0.19.8"}
@@ -90,12 +90,12 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
     )  # fmt: skip
 
 
-def made_run(root: Path, experiment: Experiment, step_ms: float, part: Part | None = None, **more: Any) -> Run:
+def made_run(root: Path, experiment: Experiment, step_ms: float, part: SeriesPart | None = None, **more: Any) -> Run:
     """A completed run of the local site with a summary and two traces; `more` as in `summary_of`."""
     job_id = f"local-{len(list(root.glob('exercise_*/profiler/*'))) + 1}"
     site = load_site(more.get("site", "local"))
     summary = summary_of(experiment, step_ms, **more)
-    record = Record.model_validate(
+    record = RunRecord.model_validate(
         {
             "job_id": job_id, "backend": site.scheduler, "experiment": experiment.model_dump(),
             "site": site.model_dump(), "job": {"experiment": (summary.run or {})["resolved"]}, "command": [],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment.exercises import Own
+from harness.experiment.exercises import OwnTraining
 from harness.launch.backends import local
 from harness.run import Run
 from harness.run.record import Status
@@ -88,7 +88,7 @@ def stand_in_by_file(patch: pytest.MonkeyPatch, before: Callable[[Run], None] = 
 def folder_of(run: Run) -> Path:
     """Where the run's training started."""
     asked = run.record.experiment
-    assert isinstance(asked, Own)
+    assert isinstance(asked, OwnTraining)
     return Path(asked.start_in)
 
 

@@ -19,9 +19,9 @@ import pytest
 from harness.experiment.exercises import DDP
 from harness.launch.backends import local
 from harness.run import Run, Stage
-from harness.run.record import NodeStatus, Part, Record, State, Status
+from harness.run.record import NodeStatus, RunRecord, SeriesPart, State, Status
 from harness.site.site import Site, load_site, override
-from harness.study.series.points import Point, Task, prepared
+from harness.study.series.points import SeriesPoint, SeriesTask, prepared
 
 SECOND_NS = 1_000_000_000
 
@@ -43,20 +43,22 @@ def site(time_limit: str = "00:10:00") -> Site:
     return override(load_site("local").model_copy(update={"device": "cpu"}), {"time": time_limit})
 
 
-def point(size: int, repeat: int = 0, time_limit: str = "00:10:00", ranks: int = 1) -> Point:
+def point(size: int, repeat: int = 0, time_limit: str = "00:10:00", ranks: int = 1) -> SeriesPoint:
     asked = DDP(gpus_per_node=ranks, micro_batch_size=size, profiler="none")
-    return Point(f"micro_batch_size={size}", asked, site(time_limit), repeat, ["slurm.sh", "-e", "1"])
+    return SeriesPoint(f"micro_batch_size={size}", asked, site(time_limit), repeat, ["slurm.sh", "-e", "1"])
 
 
-def tasks(count: int, time_limit: str = "00:10:00", ranks: int = 1) -> list[Task]:
+def tasks(count: int, time_limit: str = "00:10:00", ranks: int = 1) -> list[SeriesTask]:
     return prepared([point(size, time_limit=time_limit, ranks=ranks) for size in range(1, count + 1)])
 
 
-def a_run(root: Path, task: Task, state: State | None, *, number: int, took_s: float = 60.0, series: str = "s") -> Run:
+def a_run(
+    root: Path, task: SeriesTask, state: State | None, *, number: int, took_s: float = 60.0, series: str = "s"
+) -> Run:
     """A run of the point as it lies on disk after this end; None: it never began."""
     now = time.time_ns() - 3600 * SECOND_NS
     experiment: Any = task.prepared.asked
-    record = Record(
+    record = RunRecord(
         job_id=f"local-{number}", backend="local", experiment=experiment, site=task.point.site,
         job=task.prepared.job.as_json(), command=[], git={}, versions={}, user="someone",
         submit_host=socket.gethostname(), created_ns=now + number, part=task.point.part(series),
@@ -86,6 +88,6 @@ def quick_runs(patch: pytest.MonkeyPatch, seconds: float) -> None:
     os.environ.setdefault("HARNESS_SITE", "local")
 
 
-def part_of(run: Run) -> Part:
+def part_of(run: Run) -> SeriesPart:
     assert run.record.part is not None
     return run.record.part

@@ -17,9 +17,9 @@ from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP
 from harness.launch.submit import Start
 from harness.run import Run, all_runs
-from harness.run.record import Part
+from harness.run.record import SeriesPart
 from harness.site.site import load_site
-from harness.study.check.series import Launch, arms_of_runs, block_of, slots, submitter_of, tasks_of
+from harness.study.check.series import ArmLaunch, arms_of_runs, block_of, slots, submitter_of, tasks_of
 from tests.study.check_shared import Killed, stand_in_for_training, write_metrics
 from tests.study.test_lessons import completed
 
@@ -161,7 +161,7 @@ def test_runs_that_did_not_complete_are_left_out_and_named(runs: Path, capsys: p
 
 def in_series(root: Path, number: int, point: str, series: str = "sweep-1") -> Run:
     run = completed(root, f"local-{number}", DDP())
-    run.write_record(run.record.model_copy(update={"part": Part(series=series, point=point, repeat=number)}))
+    run.write_record(run.record.model_copy(update={"part": SeriesPart(series=series, point=point, repeat=number)}))
     write_metrics(run.path, 100 + number / 10)
     return run
 
@@ -325,7 +325,7 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
         monkeypatch.setattr("harness.study.series.runner.start_together", start)
 
     monkeypatch.setattr("harness.study.series.runner.start_run", lambda *_: alone())
-    launch = Launch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))
+    launch = ArmLaunch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))
     tasks = tasks_of({"a": launch, "b": launch}, 3)
     for most, expected in ((6, ["abbaba"]), (4, ["abbaba", "abba"]), (1, ["abbaba", "abba", "alone"])):
         submitter = submitter_of(tasks)

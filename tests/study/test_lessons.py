@@ -25,7 +25,7 @@ from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, T
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.report.tables.catalogue import table_metrics
 from harness.run import Run, Stage
-from harness.run.record import Record, Status
+from harness.run.record import RunRecord, Status
 from harness.site.site import Site, load_site
 from harness.study.lessons import (
     ExperimentPair,
@@ -75,7 +75,7 @@ def metrics_of(experiment: Experiment) -> Metrics:
 
 
 def completed(root: Path, job_id: str, experiment: Experiment) -> Run:
-    record = Record.model_validate(
+    record = RunRecord.model_validate(
         {
             "job_id": job_id, "backend": "local", "experiment": experiment.model_dump(),
             "site": load_site("local").model_dump(), "job": {}, "command": [], "git": {}, "versions": {},

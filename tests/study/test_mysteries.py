@@ -21,9 +21,9 @@ from harness.explain.answer import answer as said_of
 from harness.measure.jobs import without_diagnosis
 from harness.run import Run
 from harness.run.mystery import (
-    Answer,
     AnswerLine,
-    Revealed,
+    MysteryAnswer,
+    MysterySolution,
     add_answer,
     answers_file,
     read_answers,
@@ -175,7 +175,7 @@ def test_a_file_with_the_faults_ends_it_and_no_other(tmp_path: Path) -> None:
     assert without_diagnosis(summary, tmp_path).findings == []
     revealed_file(tmp_path).write_text("{}")
     assert without_diagnosis(summary, tmp_path).findings == []
-    write_revealed(tmp_path, Revealed(faults=("data-stall,ms=60",)))
+    write_revealed(tmp_path, MysterySolution(faults=("data-stall,ms=60",)))
     assert without_diagnosis(summary, tmp_path) == summary
 
 
@@ -228,7 +228,7 @@ def test_a_mystery_is_launched_again_only_where_its_faults_are(
 # ---- grading
 
 STALL = parse_fault("host-stall,ms=60,in=backward,rank=1,every=3")
-RIGHT = Answer(cause="host-stall", ms=60, ranks=(1,), phase="backward", every=3)
+RIGHT = MysteryAnswer(cause="host-stall", ms=60, ranks=(1,), phase="backward", every=3)
 
 
 @pytest.mark.parametrize(
@@ -260,15 +260,15 @@ def test_each_miss_costs_its_points_and_gets_a_hint(change: dict[str, object], p
 
 def test_all_ranks_may_be_said_by_name_or_number() -> None:
     fault = parse_fault("data-stall,ms=60")
-    answers = [Answer(cause="data-stall", ms=60, ranks=ranks) for ranks in (None, (0, 1))]
+    answers = [MysteryAnswer(cause="data-stall", ms=60, ranks=ranks) for ranks in (None, (0, 1))]
     assert [grade(fault, answer, 2).points for answer in answers] == [100, 100]
-    few = grade(fault, Answer(cause="data-stall", ms=60, ranks=(0,)), 2)
+    few = grade(fault, MysteryAnswer(cause="data-stall", ms=60, ranks=(0,)), 2)
     assert [part.hint[:10] for part in few.parts if part.hint] == ["more ranks"]
 
 
 def test_of_two_causes_each_answer_counts_for_the_one_that_it_fits() -> None:
     faults = [parse_fault("data-stall,ms=60"), parse_fault("pause,ms=40,rank=1")]
-    stall, pause = Answer(cause="data-stall", ms=60), Answer(cause="pause", ms=40, ranks=(1,))
+    stall, pause = MysteryAnswer(cause="data-stall", ms=60), MysteryAnswer(cause="pause", ms=40, ranks=(1,))
     one = result(faults, [pause], 2)
     assert (one.points, one.missing) == (50, 1)
     assert result(faults, [pause, stall], 2).points == 100
@@ -394,7 +394,7 @@ def test_a_job_s_script_does_not_tell(exercise: str, capsys: pytest.CaptureFixtu
 
 
 def line_of(
-    student: str, faults: tuple[str, ...], answer: Answer | None, run: str = "r", level: Level = 1
+    student: str, faults: tuple[str, ...], answer: MysteryAnswer | None, run: str = "r", level: Level = 1
 ) -> AnswerLine:
     return AnswerLine(
         unix_ns=time.time_ns(), student=student, run=run, exercise=1, world_size=2,
@@ -404,7 +404,7 @@ def line_of(
 
 def test_the_board_grades_anew_and_counts_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secret = ("data-stall,ms=60",)
-    right, wrong = Answer(cause="data-stall", ms=60), Answer(cause="pause", ms=60)
+    right, wrong = MysteryAnswer(cause="data-stall", ms=60), MysteryAnswer(cause="pause", ms=60)
     said = {"ann": [wrong, right], "bo": [wrong, wrong, None, right], "cy": [right]}
     for student, answers in said.items():
         for answer in answers:
@@ -427,7 +427,7 @@ def test_the_board_grades_anew_and_counts_mistakes(tmp_path: Path, capsys: pytes
     ("faults", "note"), [(("pause,ms=5",), "its faults were changed"), ((), "an earlier version sealed its faults")]
 )
 def test_the_board_gives_no_points_for_other_faults(tmp_path: Path, faults: tuple[str, ...], note: str) -> None:
-    line = line_of("ann", ("data-stall,ms=60",), Answer(cause="pause", ms=5))
+    line = line_of("ann", ("data-stall,ms=60",), MysteryAnswer(cause="pause", ms=5))
     add_answer(tmp_path, line.model_copy(update={"please_do_not_look": faults}))
     (row,) = read_board(answer_files([tmp_path])).rows
     assert row.points is None

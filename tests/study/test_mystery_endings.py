@@ -21,13 +21,13 @@ from harness.experiment.exercises import DDP
 from harness.explain.answer import answer as said_of
 from harness.heartbeats.dead import ends_of_ranks
 from harness.heartbeats.hang import Hang, hang_file, read_hang, reveal_hang, write_hang
-from harness.heartbeats.lines import Place
+from harness.heartbeats.lines import ProgramLine
 from harness.heartbeats.read import Reader
 from harness.live.notes import failed
 from harness.measure.jobs import without_diagnosis
 from harness.run import Run, find_run
 from harness.run.ended import why_it_ended
-from harness.run.mystery import Answer, Revealed, write_revealed
+from harness.run.mystery import MysteryAnswer, MysterySolution, write_revealed
 from harness.study.mysteries import ENDINGS, Level, MysteryPlace, Subject, draw_ending, with_mystery
 from harness.study.mystery_grades import checked, grade
 from tests.study.test_lesson_endings import died
@@ -38,7 +38,7 @@ TWO = MysteryPlace(Setup(1, 2, False, 2, steps=36), "cpu", 100.0)
 SUBJECTS: tuple[Subject, ...] = ("hang", "crash")
 LEVELS: tuple[Level, ...] = (1, 2)
 SEEDS = range(60)
-PLACE = Place("/home/ann/train.py", 3, "step")
+PLACE = ProgramLine("/home/ann/train.py", 3, "step")
 PLACES = ("rank 0: waits in all_reduce (train.py:4)", "rank 1: waiting for a lock (train.py:3)")
 LOCK = Hang("lock", (1,), (0,), 7, 1, PLACE, "in step 7: rank 1 waits for a lock", "look", PLACES, found_ns=2)
 
@@ -129,7 +129,7 @@ def test_a_death_has_the_end_of_each_rank_by_rank(tmp_path: Path, left: bool) ->
     assert (note.ranks, note.sentence) == ((), f"A rank ended: {ends}.")
     asked = run.record.experiment
     assert isinstance(asked, DDP)
-    write_revealed(run.path, Revealed(faults=asked.mystery.faults))
+    write_revealed(run.path, MysterySolution(faults=asked.mystery.faults))
     (note,) = failed(Reader(run.path).read())
     assert note.ranks == (1,)
 
@@ -145,7 +145,7 @@ def test_the_report_asks_for_kind_rank_and_step(tmp_path: Path, fault: str) -> N
 # ---- grading
 
 HANG = parse_fault("hang,kind=lock,step=7,rank=1")
-RIGHT = Answer(cause="lock", ranks=(1,), step=7)
+RIGHT = MysteryAnswer(cause="lock", ranks=(1,), step=7)
 
 
 @pytest.mark.parametrize(

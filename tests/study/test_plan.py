@@ -12,7 +12,7 @@ import pytest
 from harness.cli.launch.plan import short_form
 from harness.cli.main import main
 from harness.experiment.exercises import Experiment
-from harness.launch.submit import Prepared, prepare
+from harness.launch.submit import PreparedLaunch, prepare
 from harness.plan.numbers import plan_document
 from harness.plan.plan import LaunchPlan, plan_of
 from harness.run import Run
@@ -31,7 +31,7 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def prepared(*words: str) -> Prepared:
+def prepared(*words: str) -> PreparedLaunch:
     from harness.cli.command_line import declared, read_line
     from harness.cli.launch.launch import request_of
 

@@ -16,7 +16,7 @@ from harness.compare.comparison import compare_arms, samples
 from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import DDP
 from harness.measure.references import read_reference, variant_file
-from harness.study.reference.check import ReferenceChecked, VariantOutcome
+from harness.study.reference.check import ReferenceCheck, VariantOutcome
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons
 from tests.study.recorded_reference import recorded
 from tests.study.reference_runs import VERSIONS, alone, made_run
@@ -30,7 +30,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return alone(tmp_path, monkeypatch)
 
 
-def outcomes(found: ReferenceChecked) -> dict[str, VariantOutcome]:
+def outcomes(found: ReferenceCheck) -> dict[str, VariantOutcome]:
     return {each.variant: each.outcome for each in found.variants}
 
 

@@ -13,7 +13,7 @@ from harness.analysis.job.pop import Times, from_times
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.cli.main import main
 from harness.common.errors import RequestError
-from harness.compare.points import Repeated, Size, limits, what_limits
+from harness.compare.points import RepeatedMean, Size, limits, what_limits
 from harness.experiment.exercises import EXERCISES
 from harness.run import all_runs
 from harness.site.site import load_site
@@ -90,8 +90,8 @@ def test_sizes_are_numbers_and_at_least_two(text: str, sentence: str) -> None:
         sizes_of("--nodes", text)
 
 
-def mean(value: float) -> Repeated:
-    return Repeated(mean=value, n=1)
+def mean(value: float) -> RepeatedMean:
+    return RepeatedMean(mean=value, n=1)
 
 
 def a_size(devices: int, efficiency: float, **values: float) -> Size:

@@ -20,7 +20,7 @@ from harness.study.series.points import (
     GIVES_UP_NS,
     HOUR_NS,
     ObservedRun,
-    Task,
+    SeriesTask,
     affordable,
     cost_ns,
     observed,
@@ -30,7 +30,7 @@ from harness.study.series.points import (
     task_statuses,
     why_too_much,
 )
-from harness.study.series.runner import Change, Limits, Submitter, carry_out, submitter_for, survey
+from harness.study.series.runner import Limits, SeriesProgress, Submitter, carry_out, submitter_for, survey
 from tests.study.series_shared import SECOND_NS, a_run, part_of, point, tasks
 
 
@@ -40,7 +40,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def statuses(wanted: Sequence[Task], found: Sequence[Run]) -> list[str]:
+def statuses(wanted: Sequence[SeriesTask], found: Sequence[Run]) -> list[str]:
     return [place.status for place in task_statuses(wanted, [observed(run) for run in found])]
 
 
@@ -143,7 +143,7 @@ def test_what_may_start_never_passes_the_cap_and_leaves_out_nothing_that_fits(
     assert affordable(queue, committed, None, most) == queue[: max(0, most)]
 
 
-def _with_limit(task: Task, seconds: int) -> Task:
+def _with_limit(task: SeriesTask, seconds: int) -> SeriesTask:
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     site = task.point.site.model_copy(update={"time": clock})
     return task._replace(point=task.point._replace(site=site))
@@ -192,10 +192,10 @@ class Cluster(Submitter):
     def room(self, active: int) -> int:
         return self.most - active
 
-    def together(self, ready: Sequence[Task]) -> int:
+    def together(self, ready: Sequence[SeriesTask]) -> int:
         return 1
 
-    def start(self, series: str, ready: Sequence[Task]) -> list[Run]:
+    def start(self, series: str, ready: Sequence[SeriesTask]) -> list[Run]:
         end = self.ends.pop(0)
         if isinstance(end, HarnessError):
             raise end
@@ -221,9 +221,9 @@ class Cluster(Submitter):
 
 
 def told(
-    root: Path, wanted: Sequence[Task], cluster: Cluster, limits: Limits
-) -> tuple[list[Change], runner.SeriesOutcome]:
-    said = list[Change]()
+    root: Path, wanted: Sequence[SeriesTask], cluster: Cluster, limits: Limits
+) -> tuple[list[SeriesProgress], runner.SeriesOutcome]:
+    said = list[SeriesProgress]()
     return said, carry_out("s", wanted, limits, said.append, cluster)
 
 

@@ -23,7 +23,7 @@ from harness.study.series.cost import (
     elapsed_ns,
     series_cost,
 )
-from harness.study.series.points import HOUR_NS, Point, Task, observed, prepared
+from harness.study.series.points import HOUR_NS, SeriesPoint, SeriesTask, observed, prepared
 from tests.study.series_shared import SECOND_NS, a_run, point, tasks
 
 LEONARDO = load_site("leonardo")
@@ -35,11 +35,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def at_leonardo(*asked: Experiment) -> list[Task]:
-    return prepared([Point(str(number), one, LEONARDO, 0, []) for number, one in enumerate(asked)])
+def at_leonardo(*asked: Experiment) -> list[SeriesTask]:
+    return prepared([SeriesPoint(str(number), one, LEONARDO, 0, []) for number, one in enumerate(asked)])
 
 
-def measured(root: Path, task: Task, *, number: int, took_s: float, steps: int, step_s: float) -> None:
+def measured(root: Path, task: SeriesTask, *, number: int, took_s: float, steps: int, step_s: float) -> None:
     """A completed run whose summary has the speed of such steps."""
     run = a_run(root, task, "completed", number=number, took_s=took_s)
     summary = {

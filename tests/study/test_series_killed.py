@@ -19,8 +19,8 @@ from harness.common.errors import WorkError
 from harness.launch.backends import local
 from harness.run import Run, Stage
 from harness.study.series.folder import driving, runs_of
-from harness.study.series.points import HOUR_NS, Task, cost_ns, observed, slot_of
-from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out
+from harness.study.series.points import HOUR_NS, SeriesTask, cost_ns, observed, slot_of
+from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, carry_out
 from tests.study.series_shared import SECOND_NS, part_of, quick_runs, tasks
 
 FORK = multiprocessing.get_context("fork")  # a driver that has imported everything is killed early and late alike
@@ -33,11 +33,11 @@ def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick_runs(monkeypatch, 0.1)
 
 
-def runner(all_tasks: Sequence[Task], limits: Limits) -> SeriesOutcome:
+def runner(all_tasks: Sequence[SeriesTask], limits: Limits) -> SeriesOutcome:
     return carry_out(SERIES, all_tasks, limits, lambda _: None)
 
 
-def driver(all_tasks: Sequence[Task], limits: Limits) -> ForkProcess:
+def driver(all_tasks: Sequence[SeriesTask], limits: Limits) -> ForkProcess:
     process = FORK.Process(target=runner, args=(all_tasks, limits))
     process.start()
     return process
@@ -155,7 +155,7 @@ def test_a_run_that_goes_on_while_its_driver_is_dead_is_waited_for(monkeypatch: 
 def test_ctrl_c_stops_the_run_on_this_machine_and_the_next_drive_makes_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     quick_runs(monkeypatch, 60)
 
-    def interrupt(change: Change) -> None:
+    def interrupt(change: SeriesProgress) -> None:
         said.append(change.what)
         if change.what == "started":
             while change.run.status() is None:

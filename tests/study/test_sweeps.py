@@ -21,7 +21,7 @@ from harness.site.site import load_site
 from harness.study.series.points import TaskStatus
 from harness.study.series.runner import SeriesOutcome, to_make
 from harness.study.sweeps.axes import Sweep, read_sweep, shipped_sweep, sweep_names
-from harness.study.sweeps.expand import Expanded, expand
+from harness.study.sweeps.expand import SweepPoints, expand
 from harness.study.sweeps.stored import all_series, stored_request
 from tests.study.series_shared import a_run, quick_runs, site
 
@@ -42,7 +42,7 @@ def wrong(**fields: Any) -> str:
     return str(refused.value)
 
 
-def slots(found: Expanded) -> list[tuple[str, int]]:
+def slots(found: SweepPoints) -> list[tuple[str, int]]:
     return [(task.point.key, task.point.repeat) for task in found.tasks]
 
 

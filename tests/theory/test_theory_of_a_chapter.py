@@ -11,7 +11,7 @@ import pytest
 from harness.common.alpha_beta import bus_factor
 from harness.common.model_config import Sharding
 from harness.experiment.model import find_model
-from harness.theory.communication import Rates, Traffic, time_by_rates_ns, traffic_per_step
+from harness.theory.communication import NominalRates, PlannedTraffic, time_by_rates_ns, traffic_per_step
 from harness.theory.devices import find_device
 from harness.theory.flops import flops_per_token
 from harness.theory.memory import state_bytes
@@ -55,8 +55,8 @@ def test_overlap_and_a_straggler() -> None:
 
 
 def test_the_buckets_of_the_chapters_model() -> None:
-    traffic = Traffic("all_reduce", "backward", 8, MLP_BYTES)
-    least = time_by_rates_ns(traffic, False, 8, Rates(intra_gbps=NVLINK_GBPS))
+    traffic = PlannedTraffic("all_reduce", "backward", 8, MLP_BYTES)
+    least = time_by_rates_ns(traffic, False, 8, NominalRates(intra_gbps=NVLINK_GBPS))
     assert least is not None
     says(f"{MLP_BYTES / 1e9:.2f} GB of gradients take at least {least / 1e6:.1f} ms")
     assert 4096 * 4096 * 4 == 64 * 2**20

@@ -11,9 +11,9 @@ from harness.experiment.model import find_model
 from harness.plan.speed import Cost
 from harness.theory.communication import (
     MeasuredLink,
-    Pieces,
-    Rates,
-    Traffic,
+    MegatronMessages,
+    NominalRates,
+    PlannedTraffic,
     megatron_traffic_per_step,
     ranks_in_node,
     time_by_line_ns,
@@ -28,7 +28,7 @@ def counted(layout: Layout, **changes: object) -> Counter[tuple[str, str, str]]:
     """(group, collective, part) -> messages."""
     pieces = {"parameters": 1000, "micro_batch": 2, "seq_length": 128, "micro_batches": 8, "bf16": False} | changes
     found: Counter[tuple[str, str, str]] = Counter()
-    for each in megatron_traffic_per_step(TINY, layout, Pieces(**pieces)):  # type: ignore[arg-type]
+    for each in megatron_traffic_per_step(TINY, layout, MegatronMessages(**pieces)):  # type: ignore[arg-type]
         found[each.group, each.kind, each.part] += each.messages or 1  # type: ignore[assignment]
     return found
 
@@ -76,17 +76,17 @@ def test_megatrons_order_of_ranks_says_which_groups_leave_a_node(group: str, lay
 
 
 def test_without_a_measurement_the_slowest_link_of_the_ring_says_the_time() -> None:
-    whole = Traffic("all_gather", "forward", 8, 8e9)
+    whole = PlannedTraffic("all_gather", "forward", 8, 8e9)
     carried = 7e9 * 8  # bits of (n−1)/n of the message
-    assert time_by_rates_ns(whole, True, 4, Rates(2400, 200)) == pytest.approx(carried / (4 * 200))
-    assert time_by_rates_ns(whole, True, 4, Rates(400, 200)) == pytest.approx(carried / 400)
-    assert time_by_rates_ns(whole, True, 4, Rates(2400, None)) is None
-    assert time_by_rates_ns(whole, False, 8, Rates(None, 200)) is None
+    assert time_by_rates_ns(whole, True, 4, NominalRates(2400, 200)) == pytest.approx(carried / (4 * 200))
+    assert time_by_rates_ns(whole, True, 4, NominalRates(400, 200)) == pytest.approx(carried / 400)
+    assert time_by_rates_ns(whole, True, 4, NominalRates(2400, None)) is None
+    assert time_by_rates_ns(whole, False, 8, NominalRates(None, 200)) is None
 
 
 def test_a_measured_line_gives_latency_per_message_and_bytes_for_this_many_ranks() -> None:
     lines = [MeasuredLink("all_reduce", 2, False, 1000.0, 1.0), MeasuredLink("all_reduce", 8, True, 5000.0, 3.0)]
-    message = Traffic("all_reduce", "backward", 4, 1e6, messages=10)
+    message = PlannedTraffic("all_reduce", "backward", 4, 1e6, messages=10)
     assert time_by_line_ns(message, False, lines) == pytest.approx(10 * 1000 + 1e6 * 1.5)
     assert time_by_line_ns(message, True, lines[:1]) is None
 

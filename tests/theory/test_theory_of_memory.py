@@ -11,7 +11,7 @@ from harness.experiment.model import find_model, model_names
 from harness.theory.devices import find_device
 from harness.theory.flops import flops_per_token
 from harness.theory.memory import megatron_parameters, megatron_state_bytes, state_bytes
-from harness.theory.peak import Buffers, chunks_in_flight, of_megatron, of_transformers, peak_of
+from harness.theory.peak import PeakBuffers, chunks_in_flight, of_megatron, of_transformers, peak_of
 
 MISTRAL = find_model("mistral-7b")[0]
 GB = 1e9
@@ -81,10 +81,10 @@ def test_tensor_and_context_parallel_ranks_share_the_activations() -> None:
 def test_a_peak_is_at_the_turn_or_in_the_step() -> None:
     state = state_bytes(1000, 1)
     few, many = (of_transformers(MISTRAL, tokens, arithmetic="fp32") for tokens in (1, 10**4))
-    assert peak_of(state, many, Buffers()).highest.gradients == 0
+    assert peak_of(state, many, PeakBuffers()).highest.gradients == 0
     small = of_transformers(find_model("tiny-llama")[0], 1, arithmetic="fp32")
-    assert peak_of(state_bytes(10**9, 1), small, Buffers()).highest.gradients == 4e9
-    assert peak_of(state, few, Buffers(), gradients_stay=True).turn.gradients == 4000
+    assert peak_of(state_bytes(10**9, 1), small, PeakBuffers()).highest.gradients == 4e9
+    assert peak_of(state, few, PeakBuffers(), gradients_stay=True).turn.gradients == 4000
 
 
 def test_a_device_is_known_by_its_whole_name_or_not_at_all() -> None:

@@ -16,7 +16,7 @@ import pytest
 from harness.traces import Trace, TraceError, find_traces, many, map_traces
 from harness.traces.many import memory_bytes, worker_count
 from harness.traces.pool import process_pool
-from harness.traces.progress import Progress
+from harness.traces.progress import ProgressLine
 from tests.synthetic import kineto
 
 
@@ -144,7 +144,7 @@ def test_progress_is_silent_for_a_second_and_then_not(monkeypatch: pytest.Monkey
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     out = io.StringIO()
-    with Progress("reading", out) as progress:
+    with ProgressLine("reading", out) as progress:
         progress(10_000_000, 500_000_000)
         assert out.getvalue() == ""
         now += 1.5

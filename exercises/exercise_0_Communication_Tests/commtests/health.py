@@ -21,7 +21,7 @@ import torch.distributed as dist
 from harness.common.alpha_beta import bus_factor
 
 from . import write_json
-from .health_answer import Pair, Place, nodes_of, ring, turns
+from .health_answer import Pair, RankPlace, nodes_of, ring, turns
 from .measure import ITEM_BYTES, LinkRates, agree_max, bus_bound, send_and_receive
 from .probes import MIB, Probe, about, calls_for, of_device, processes, time_calls
 
@@ -40,7 +40,7 @@ Seconds = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Series:
+class ProbeSeries:
     """One probe in all rounds.
 
     by: what a label names: rank, node, job, or a pair of nodes or ranks.
@@ -71,11 +71,11 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Job:
+class ProbedJob:
     """All ranks, and this one among them. slowed: it plays a slow rank."""
 
     device: torch.device
-    places: Sequence[Place]
+    places: Sequence[RankPlace]
     links: LinkRates
     slowed: bool
 
@@ -93,7 +93,7 @@ def run(options: Namespace) -> int:
     with processes(options, TIMEOUT) as device:
         facts = about(device)
         links = LinkRates(options.link_gbps_intra, options.link_gbps_inter, facts["ranks_per_node"])
-        job = Job(device, _places(), links, options.slow_rank == dist.get_rank())
+        job = ProbedJob(device, _places(), links, options.slow_rank == dist.get_rank())
         found = [*_alone(job), *_inside_nodes(job), *_over_all(job), *_pairs(job)]
         _rounds(found, device)
         if dist.get_rank() == 0:
@@ -104,14 +104,14 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _places() -> list[Place]:
-    mine = Place(int(os.environ.get("GROUP_RANK", "0")), int(os.environ["LOCAL_RANK"]), socket.gethostname())
+def _places() -> list[RankPlace]:
+    mine = RankPlace(int(os.environ.get("GROUP_RANK", "0")), int(os.environ["LOCAL_RANK"]), socket.gethostname())
     places = [mine] * dist.get_world_size()
     dist.all_gather_object(places, mine)
     return places
 
 
-def _rounds(found: Sequence[Series], device: torch.device) -> None:
+def _rounds(found: Sequence[ProbeSeries], device: torch.device) -> None:
     begin = time.monotonic()
     for series in found:
         series.measure(device)  # warms up: the first message sets up its connection
@@ -123,17 +123,17 @@ def _rounds(found: Sequence[Series], device: torch.device) -> None:
             series.measure(device)
 
 
-def _alone(job: Job) -> Iterator[Series]:
+def _alone(job: ProbedJob) -> Iterator[ProbeSeries]:
     """What each rank does alone. Processes of one host take turns with its cores; GPUs work at once, as in a training,
     which also shows a power supply that is too weak for all."""
     everybody = list(range(len(job.places)))
     order = turns(job.places) if job.device.type == "cpu" else [everybody]
     for probe in of_device(job.device):
         labels = [*map(str, everybody)]
-        yield Series(probe.name, probe.unit, "rank", probe.per_call, labels, _in_turn(job, probe, order))
+        yield ProbeSeries(probe.name, probe.unit, "rank", probe.per_call, labels, _in_turn(job, probe, order))
 
 
-def _in_turn(job: Job, probe: Probe, order: Sequence[Sequence[int]]) -> Callable[[], Seconds]:
+def _in_turn(job: ProbedJob, probe: Probe, order: Sequence[Sequence[int]]) -> Callable[[], Seconds]:
     calls = 0
 
     def seconds() -> Seconds:
@@ -149,7 +149,7 @@ def _in_turn(job: Job, probe: Probe, order: Sequence[Sequence[int]]) -> Callable
     return seconds
 
 
-def _inside_nodes(job: Job) -> Iterator[Series]:
+def _inside_nodes(job: ProbedJob) -> Iterator[ProbeSeries]:
     """An all-reduce inside each node, all nodes at once."""
     nodes = {node: ranks for node, ranks in nodes_of(job.places).items() if len(ranks) > 1}
     made = {node: dist.new_group(ranks) for node, ranks in nodes.items()}
@@ -160,7 +160,7 @@ def _inside_nodes(job: Job) -> Iterator[Series]:
         yield _all_reduce(job, "all-reduce in node", "node", labels, largest, scope="intra", mine=mine)
 
 
-def _over_all(job: Job) -> Iterator[Series]:
+def _over_all(job: ProbedJob) -> Iterator[ProbeSeries]:
     """An all-reduce over all nodes, and the time of a small one over all ranks."""
     ranks, nodes = len(job.places), len(nodes_of(job.places))
     if nodes > 1:
@@ -173,12 +173,12 @@ def _over_all(job: Job) -> Iterator[Series]:
             agree_max(0.0, job.device)
             return {"all": job.timed(lambda: dist.all_reduce(small), SMALL_MESSAGES)}
 
-        yield Series("small all-reduce", "µs", "job", None, ["all"], seconds)
+        yield ProbeSeries("small all-reduce", "µs", "job", None, ["all"], seconds)
 
 
 def _all_reduce(
-    job: Job, name: str, by: str, labels: Sequence[str], ranks: int, *, scope: str, mine: tuple[str, Any]
-) -> Series:
+    job: ProbedJob, name: str, by: str, labels: Sequence[str], ranks: int, *, scope: str, mine: tuple[str, Any]
+) -> ProbeSeries:
     """Bus bandwidth of a large message in each of some disjoint groups of `ranks` ranks. mine: the label and the group
     of this rank; no group where it is alone."""
     size = MESSAGE_BYTES[job.device.type]
@@ -192,10 +192,10 @@ def _all_reduce(
     per_call = size * bus_factor("all_reduce", ranks) / 1e9
     gbps = bus_bound("all_reduce", scope, ranks, job.links).gbps
     bound = None if gbps is None else gbps / BITS_PER_BYTE
-    return Series(name, "GB/s", by, per_call, labels, seconds, bound)
+    return ProbeSeries(name, "GB/s", by, per_call, labels, seconds, bound)
 
 
-def _pairs(job: Job) -> Iterator[Series]:
+def _pairs(job: ProbedJob) -> Iterator[ProbeSeries]:
     """Messages both ways between neighbours of a ring: a slow node is in two slow pairs, a slow link is one."""
     phases = ring(job.places)
     if not phases:
@@ -216,7 +216,7 @@ def _pairs(job: Job) -> Iterator[Series]:
     labels = [pair.label for phase in phases for pair in phase]
     bound = job.links.inter_gbps / BITS_PER_BYTE if several and job.links.inter_gbps else None
     by = "node pair" if several else "rank pair"
-    yield Series("neighbours", "GB/s", by, size / 1e9, labels, seconds, bound)
+    yield ProbeSeries("neighbours", "GB/s", by, size / 1e9, labels, seconds, bound)
 
 
 def _partners(phase: Sequence[Pair], rank: int) -> Iterator[tuple[str, int]]:

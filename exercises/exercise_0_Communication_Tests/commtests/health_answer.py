@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 from harness.common.format import aligned
 
-from .verdict import LIMIT, LinkFinding, Slow, judge_probe, number
+from .verdict import LIMIT, LinkFinding, SlowPlaces, judge_probe, number
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     node: int
     local_rank: int
     host: str
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
         return f"{self.one}-{self.other}"
 
 
-def turns(places: Sequence[Place]) -> list[list[int]]:
+def turns(places: Sequence[RankPlace]) -> list[list[int]]:
     """Ranks that may work at the same time without a common core: one of each host.
 
     >>> turns([Place(0, 0, "a"), Place(0, 1, "a"), Place(1, 0, "b"), Place(1, 1, "b")])
@@ -43,7 +43,7 @@ def turns(places: Sequence[Place]) -> list[list[int]]:
     return [[ranks[k] for ranks in by_host.values() if k < len(ranks)] for k in range(longest)]
 
 
-def nodes_of(places: Sequence[Place]) -> dict[int, list[int]]:
+def nodes_of(places: Sequence[RankPlace]) -> dict[int, list[int]]:
     """Node → its ranks."""
     found: dict[int, list[int]] = {}
     for rank, place in enumerate(places):
@@ -51,7 +51,7 @@ def nodes_of(places: Sequence[Place]) -> dict[int, list[int]]:
     return found
 
 
-def ring(places: Sequence[Place]) -> list[list[Pair]]:
+def ring(places: Sequence[RankPlace]) -> list[list[Pair]]:
     """The ring of neighbouring nodes, of one node the ring of its ranks, in phases: in each, no member is in two pairs.
 
     Empty if a slow pair would say nothing: two ranks of one node, which its all-reduce has as well.
@@ -78,7 +78,7 @@ NAMED = 3  # places in the sentence
 
 
 @dataclass(frozen=True)
-class Answer:
+class HealthAnswer:
     """What is printed and kept. Only `fail` is a failure of the run."""
 
     status: Literal["pass", "fail", "cannot tell"]
@@ -87,12 +87,12 @@ class Answer:
     problems: list[str]
 
 
-class Job:
+class MeasuredJob:
     """What was measured, and the names of its places: nodes where there are several, else ranks."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
-        self.places = [Place(**place) for place in data["ranks"]]
+        self.places = [RankPlace(**place) for place in data["ranks"]]
         self.nodes = nodes_of(self.places)
         self.several = len(self.nodes) > 1
         self.probes: Sequence[Mapping[str, Any]] = data["probes"]
@@ -118,9 +118,9 @@ class Job:
         return [label] if self.several and by == "node" else []
 
 
-def health_answer(data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) -> Answer:
+def health_answer(data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) -> HealthAnswer:
     """The answer for health.json. links: the problems of the nodes' own tests."""
-    job = Job(data)
+    job = MeasuredJob(data)
     judged = [judge_probe(probe, job.limit) for probe in job.probes]
     slow = [slow for each in judged for slow in each.slow]
     blamed = _blamed(job, slow)
@@ -133,13 +133,15 @@ def health_answer(data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) ->
     table = _table(job, set(blamed))
     if problems:
         more = f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
-        return Answer("fail", f"HEALTH: fail: {'; '.join(problems[:NAMED])}{more}. Rates are medians.", table, problems)
+        return HealthAnswer(
+            "fail", f"HEALTH: fail: {'; '.join(problems[:NAMED])}{more}. Rates are medians.", table, problems
+        )
     if why := _why_not(job, unsteady):
-        return Answer("cannot tell", f"HEALTH: cannot tell: {why}.", table, [])
-    return Answer("pass", _passed(job), table, [])
+        return HealthAnswer("cannot tell", f"HEALTH: cannot tell: {why}.", table, [])
+    return HealthAnswer("pass", _passed(job), table, [])
 
 
-def _why_not(job: Job, unsteady: Sequence[tuple[str, float]]) -> str:
+def _why_not(job: MeasuredJob, unsteady: Sequence[tuple[str, float]]) -> str:
     """Why nothing can be said although nothing was found; empty if it can."""
     if len(job.places) == 1:
         return "one process has no others to be compared with (-g 2 starts two)"
@@ -152,7 +154,7 @@ def _why_not(job: Job, unsteady: Sequence[tuple[str, float]]) -> str:
     )
 
 
-def _passed(job: Job) -> str:
+def _passed(job: MeasuredJob) -> str:
     where = f"{_ranks(job)} on {len(job.nodes)} node{'s' if job.several else ''}"
     rates = ", ".join(_usual(probe) for probe in job.probes)
     bounds = [probe for probe in job.probes if probe["bound"] is not None]
@@ -163,7 +165,7 @@ def _passed(job: Job) -> str:
     )
 
 
-def _ranks(job: Job) -> str:
+def _ranks(job: MeasuredJob) -> str:
     return f"{len(job.places)} rank{'' if len(job.places) == 1 else 's'}"
 
 
@@ -171,10 +173,10 @@ def _usual(probe: Mapping[str, Any]) -> str:
     return f"{probe['name']} {number(median(map(median, probe['values'].values())))} {probe['unit']}"
 
 
-def _blamed(job: Job, slow: Sequence[Slow]) -> dict[str, list[Slow]]:
+def _blamed(job: MeasuredJob, slow: Sequence[SlowPlaces]) -> dict[str, list[SlowPlaces]]:
     """Place → what is slow there. A slow pair counts for a place that is slow with each of its two neighbours."""
     culprits = _culprits(job, [each for each in slow if each.is_pair])
-    found: dict[str, list[Slow]] = {}
+    found: dict[str, list[SlowPlaces]] = {}
     for each in slow:
         for unit in job.units_with(each.label, str(each.probe["by"])):
             if not each.is_pair or unit in culprits:
@@ -182,7 +184,7 @@ def _blamed(job: Job, slow: Sequence[Slow]) -> dict[str, list[Slow]]:
     return dict(sorted(found.items(), key=lambda item: int(item[0])))
 
 
-def _places(job: Job, blamed: Mapping[str, Sequence[Slow]]) -> Iterator[str]:
+def _places(job: MeasuredJob, blamed: Mapping[str, Sequence[SlowPlaces]]) -> Iterator[str]:
     """A text for each place with all that is slow there."""
     for unit, found in blamed.items():
         names = dict.fromkeys(str(each.probe["name"]) for each in found)
@@ -190,7 +192,7 @@ def _places(job: Job, blamed: Mapping[str, Sequence[Slow]]) -> Iterator[str]:
         yield f"{job.name(unit)}: {', '.join(texts)}"
 
 
-def _between(job: Job, slow: Sequence[Slow], blamed: Mapping[str, Sequence[Slow]]) -> Iterator[str]:
+def _between(job: MeasuredJob, slow: Sequence[SlowPlaces], blamed: Mapping[str, Sequence[SlowPlaces]]) -> Iterator[str]:
     """A text for each slow link between places that are not to blame, and for what is slow over all."""
     for each in slow:
         units = job.units_with(each.label, str(each.probe["by"]))
@@ -200,7 +202,7 @@ def _between(job: Job, slow: Sequence[Slow], blamed: Mapping[str, Sequence[Slow]
             yield f"all ranks: {each.text()}"
 
 
-def _worst(job: Job, found: Sequence[Slow]) -> str:
+def _worst(job: MeasuredJob, found: Sequence[SlowPlaces]) -> str:
     """The slowest of one probe at one place, and of how many it is."""
     worst = min(found, key=lambda each: each.value)
     if worst.probe["by"] != "rank" or not job.several:
@@ -208,7 +210,7 @@ def _worst(job: Job, found: Sequence[Slow]) -> str:
     return worst.text(f" of rank {worst.label}" if len(found) == 1 else f" of {len(found)} ranks")
 
 
-def _culprits(job: Job, slow: Sequence[Slow]) -> set[str]:
+def _culprits(job: MeasuredJob, slow: Sequence[SlowPlaces]) -> set[str]:
     """The places that are in a slow pair with each of two neighbours."""
     labels = {each.label for each in slow}
     all_pairs = [label for probe in job.probes if str(probe["by"]).endswith("pair") for label in probe["values"]]
@@ -220,7 +222,7 @@ def _culprits(job: Job, slow: Sequence[Slow]) -> set[str]:
     return found
 
 
-def _table(job: Job, slow: set[str]) -> list[str]:
+def _table(job: MeasuredJob, slow: set[str]) -> list[str]:
     """A row per node, or per rank of one node: the lowest of its medians for each probe that tells places apart."""
     probes = [probe for probe in job.probes if probe["by"] != "job" and (job.several or probe["by"] != "node")]
     head = ["place", *(f"{probe['name']} {probe['unit']}" for probe in probes)]
@@ -233,6 +235,6 @@ def _table(job: Job, slow: set[str]) -> list[str]:
     return [about, *(f"  {line}" for line in lines), *([f"  {', '.join(others)}"] if others else [])]
 
 
-def _cell(job: Job, probe: Mapping[str, Any], unit: str) -> str:
+def _cell(job: MeasuredJob, probe: Mapping[str, Any], unit: str) -> str:
     mine = [median(row) for label, row in probe["values"].items() if unit in job.units_with(label, str(probe["by"]))]
     return number(min(mine)) if mine else "–"

@@ -24,7 +24,7 @@ _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dis
 
 
 @dataclass
-class Buffers:
+class MessageBuffers:
     """A prepared message. For a collective in place, `output is work`; `source` refills it before each call."""
 
     source: torch.Tensor
@@ -42,7 +42,7 @@ class Buffers:
 
 
 @dataclass(frozen=True)
-class Member:
+class RingMember:
     """This process in one process group: its rank there, and the ring's neighbours as global ranks."""
 
     group: dist.ProcessGroup
@@ -58,7 +58,7 @@ def rounded_bytes(message_bytes: int, ranks: int) -> int:
     return max(1, message_bytes // ITEM_BYTES // ranks) * ranks * ITEM_BYTES
 
 
-def prepare(collective: str, message_bytes: int, member: Member, device: torch.device) -> Buffers:
+def prepare(collective: str, message_bytes: int, member: RingMember, device: torch.device) -> MessageBuffers:
     """Buffers of one message of `rounded_bytes(message_bytes, …)`.
 
     The message is the larger of input and output of a rank, as nccl-tests counts it.
@@ -86,10 +86,10 @@ def prepare(collective: str, message_bytes: int, member: Member, device: torch.d
     count = share if collective == "reduce_scatter" else total
     output = torch.zeros(count, device=device, dtype=torch.float32)
     work = output if collective in ("all_reduce", "broadcast") else source
-    return Buffers(source, work, output, expected[collective])
+    return MessageBuffers(source, work, output, expected[collective])
 
 
-Call = Callable[[Buffers, Member], object]
+Call = Callable[[MessageBuffers, RingMember], object]
 CALLS: dict[str, Call] = {
     "all_reduce": lambda b, m: dist.all_reduce(b.work, group=m.group),
     "broadcast": lambda b, m: dist.broadcast(b.work, src=m.root, group=m.group),
@@ -171,7 +171,7 @@ class Scope:
 
     name: str
     groups: dict[str, list[int]]
-    member: Member
+    member: RingMember
 
     @property
     def ranks(self) -> int:
@@ -233,7 +233,9 @@ def _scope(name: str, groups: dict[str, list[int]]) -> Scope:
     made = [(dist.new_group(ranks), ranks) for ranks in groups.values()]
     group, ranks = next(each for each in made if dist.get_rank() in each[1])
     mine, size = ranks.index(dist.get_rank()), len(ranks)
-    return Scope(name, groups, Member(group, mine, size, ranks[(mine - 1) % size], ranks[(mine + 1) % size], ranks[0]))
+    return Scope(
+        name, groups, RingMember(group, mine, size, ranks[(mine - 1) % size], ranks[(mine + 1) % size], ranks[0])
+    )
 
 
 def measure(collectives: Sequence[str], scopes: Sequence[Scope], settings: Settings) -> Iterator[CollectiveResult]:
@@ -306,7 +308,9 @@ def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, 
     )
 
 
-def _time_calls(collective: str, buffers: Buffers, member: Member, count: int, device: torch.device) -> list[float]:
+def _time_calls(
+    collective: str, buffers: MessageBuffers, member: RingMember, count: int, device: torch.device
+) -> list[float]:
     """Nanoseconds of each of `count` calls on this rank, without the time to refill the input."""
     call = CALLS[collective]
     if device.type == "cuda":
@@ -321,7 +325,7 @@ def _time_calls(collective: str, buffers: Buffers, member: Member, count: int, d
     return times
 
 
-def _time_calls_cuda(call: Call, buffers: Buffers, member: Member, count: int) -> list[float]:
+def _time_calls_cuda(call: Call, buffers: MessageBuffers, member: RingMember, count: int) -> list[float]:
     begins = [cuda_event() for _ in range(count)]
     ends = [cuda_event() for _ in range(count)]
     # On an idle stream the time between two events would be what Python takes to launch the call. So the device is

@@ -31,7 +31,7 @@ WARM_UP = 3
 
 
 @dataclass(frozen=True)
-class Span:
+class OverlapSpan:
     """Seconds from the common start to the end of computation and to that of communication; 0 for what was not run."""
 
     compute_s: float
@@ -39,7 +39,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Work:
+class OverlapWork:
     """What one rank runs: matrix products, and messages to all ranks."""
 
     product: Probe
@@ -70,24 +70,24 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _calibrated(device: torch.device) -> Work:
+def _calibrated(device: torch.device) -> OverlapWork:
     """As many messages as take `SPAN_S`, and as many matrix products as take as long as these."""
     product, message = gemm(device), torch.zeros(MESSAGE_BYTES[device.type] // ITEM_BYTES, device=device)
-    one = Work(product, TRIED_PRODUCTS, (message,), device)
+    one = OverlapWork(product, TRIED_PRODUCTS, (message,), device)
     messages = max(1, round(SPAN_S / _usual(one, communicate=True).communication_s))
-    several = Work(product, TRIED_PRODUCTS, tuple(message.clone() for _ in range(messages)), device)
+    several = OverlapWork(product, TRIED_PRODUCTS, tuple(message.clone() for _ in range(messages)), device)
     per_product_s = _usual(several, compute=True).compute_s / TRIED_PRODUCTS
     products = max(1, round(_usual(several, communicate=True).communication_s / per_product_s))
-    return Work(product, products, several.messages, device)
+    return OverlapWork(product, products, several.messages, device)
 
 
-def _usual(work: Work, compute: bool = False, communicate: bool = False) -> Span:
+def _usual(work: OverlapWork, compute: bool = False, communicate: bool = False) -> OverlapSpan:
     """The median of a few runs, after the first ones."""
     spans = [_run(work, compute, communicate) for _ in range(2 * WARM_UP)][WARM_UP:]
-    return Span(median(s.compute_s for s in spans), median(s.communication_s for s in spans))
+    return OverlapSpan(median(s.compute_s for s in spans), median(s.communication_s for s in spans))
 
 
-def _measured(work: Work) -> dict[str, list[float]]:
+def _measured(work: OverlapWork) -> dict[str, list[float]]:
     """Milliseconds of each repetition, of the slowest rank. The three take turns, so that what disturbs the machine
     for a while disturbs all of them."""
     rows = []
@@ -101,16 +101,16 @@ def _measured(work: Work) -> dict[str, list[float]]:
     return {name: [s * 1e3 for s in column] for name, column in zip(TIMES, columns, strict=True)}
 
 
-def _run(work: Work, compute: bool = False, communicate: bool = False) -> Span:
+def _run(work: OverlapWork, compute: bool = False, communicate: bool = False) -> OverlapSpan:
     """Start the messages, then the matrix products, and wait for both; each time is the slowest rank's."""
     agree_max(0.0, work.device)  # all ranks begin together
     synchronize(work.device)
     mine = (_run_on_gpu if work.device.type == "cuda" else _run_on_cpu)(work, compute, communicate)
     slowest = gather([mine.compute_s, mine.communication_s], work.device).max(axis=0)
-    return Span(float(slowest[0]), float(slowest[1]))
+    return OverlapSpan(float(slowest[0]), float(slowest[1]))
 
 
-def _run_on_cpu(work: Work, compute: bool, communicate: bool) -> Span:
+def _run_on_cpu(work: OverlapWork, compute: bool, communicate: bool) -> OverlapSpan:
     begin = time.perf_counter()
     ended = [begin]
     requests = _start(work) if communicate else []
@@ -129,10 +129,10 @@ def _run_on_cpu(work: Work, compute: bool, communicate: bool) -> Span:
         computed = time.perf_counter()
     if communicate:
         waiting.join()
-    return Span(computed - begin, ended[0] - begin)
+    return OverlapSpan(computed - begin, ended[0] - begin)
 
 
-def _run_on_gpu(work: Work, compute: bool, communicate: bool) -> Span:
+def _run_on_gpu(work: OverlapWork, compute: bool, communicate: bool) -> OverlapSpan:
     begin, computed, ended = cuda_event(), cuda_event(), cuda_event()
     begin.record()
     requests = _start(work) if communicate else []
@@ -148,13 +148,13 @@ def _run_on_gpu(work: Work, compute: bool, communicate: bool) -> Span:
         ended.record()
     synchronize(work.device)
     spans = begin.elapsed_time(computed) / 1e3, begin.elapsed_time(ended) / 1e3
-    return Span(spans[0] if compute else 0.0, spans[1] if communicate else 0.0)
+    return OverlapSpan(spans[0] if compute else 0.0, spans[1] if communicate else 0.0)
 
 
-def _start(work: Work) -> list[Any]:
+def _start(work: OverlapWork) -> list[Any]:
     return [dist.all_reduce(message, async_op=True) for message in work.messages]
 
 
-def _compute(work: Work) -> None:
+def _compute(work: OverlapWork) -> None:
     for _ in range(work.products):
         work.product.work()

@@ -17,7 +17,7 @@ UNSTEADY = 0.5  # so far apart, the quartiles of the share allow no sentence
 
 
 @dataclass(frozen=True)
-class Spread:
+class QuartileSpread:
     """The median of all repetitions, and their quartiles."""
 
     median: float
@@ -30,11 +30,11 @@ class Overlap:
     """The test's numbers. share: (compute + communication - together) / min(compute, communication), from the medians
     and not clipped: below 0 both took longer together than one after the other. shares: clipped, of each repetition."""
 
-    compute_ms: Spread
-    communication_ms: Spread
-    together_ms: Spread
+    compute_ms: QuartileSpread
+    communication_ms: QuartileSpread
+    together_ms: QuartileSpread
     share: float
-    shares: Spread
+    shares: QuartileSpread
     compute_slowdown: float
     communication_slowdown: float
 
@@ -53,10 +53,10 @@ class Overlap:
         return self.compute_ms.median + self.communication_ms.median
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float]) -> QuartileSpread:
     """Median and quartiles of two values or more."""
     low, _, high = quantiles(values, n=4, method="inclusive")
-    return Spread(median(values), low, high)
+    return QuartileSpread(median(values), low, high)
 
 
 def overlap_of(ms: Mapping[str, Sequence[float]]) -> Overlap:
@@ -113,7 +113,7 @@ def overlap_lines(data: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def _row(name: str, each: Spread) -> str:
+def _row(name: str, each: QuartileSpread) -> str:
     return f"  {name:<34}{each.median:>12.1f}   {each.low:.1f} to {each.high:.1f}"
 
 
@@ -156,7 +156,7 @@ def _hidden(found: Overlap) -> str:
     return f"{found.hidden:.0%} of the shorter one was hidden ({_quartiles(found.shares)})"
 
 
-def _quartiles(each: Spread) -> str:
+def _quartiles(each: QuartileSpread) -> str:
     return f"{each.low:.0%} to {each.high:.0%}"
 
 

@@ -240,7 +240,7 @@ SMALL_RING = 4  # up to so many pairs, a slow node is in half of them or more
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowPlaces:
     """A label of a probe that fails, and what it is compared with: `value` and `other` in the probe's unit."""
 
     probe: Mapping[str, Any]
@@ -265,20 +265,20 @@ def number(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ProbeVerdict:
     """One probe: what is slow, and how much its repetitions spread where that is too much to see anything slow."""
 
-    slow: list[Slow]
+    slow: list[SlowPlaces]
     unsteady: float | None = None
 
 
-def judge_probe(probe: Mapping[str, Any], limit: float) -> Judged:
+def judge_probe(probe: Mapping[str, Any], limit: float) -> ProbeVerdict:
     """A label is slow when, against its peers in the same round, its median is below by more than `limit` and by more
     than the repetitions usually spread, and three quarters of the rounds agree."""
     values: Mapping[str, Sequence[float]] = probe["values"]
     nominal = list(_below_nominal(probe))
     if len(values) < 2 or (probe["bound"] is None and probe["by"] == "job"):
-        return Judged(nominal)
+        return ProbeVerdict(nominal)
     usual = max if probe["by"].endswith("pair") and len(values) <= SMALL_RING else median
     ratios, spreads = {}, {}
     for label, rates in values.items():
@@ -288,17 +288,17 @@ def judge_probe(probe: Mapping[str, Any], limit: float) -> Judged:
     noise = median(high - low for low, _, high in spreads.values())
     medians = {label: median(rates) for label, rates in values.items()}
     slow = [
-        Slow(probe, label, medians[label], median(medians[other] for other in values if other != label), "others")
+        SlowPlaces(probe, label, medians[label], median(medians[other] for other in values if other != label), "others")
         for label, each in ratios.items()
         if 1 - median(each) > max(limit, CLEARLY * noise) and spreads[label][2] < 1 - limit / 2
     ]
     named = {each.label for each in slow}
     found = [*slow, *(each for each in nominal if each.label not in named)]
-    return Judged(found, noise if noise > limit and not found else None)
+    return ProbeVerdict(found, noise if noise > limit and not found else None)
 
 
-def _below_nominal(probe: Mapping[str, Any]) -> Iterator[Slow]:
+def _below_nominal(probe: Mapping[str, Any]) -> Iterator[SlowPlaces]:
     bound = probe["bound"]
     for label, row in probe["values"].items():
         if bound is not None and median(row) < LEAST_OF_NOMINAL * bound:
-            yield Slow(probe, label, median(row), bound, "links")
+            yield SlowPlaces(probe, label, median(row), bound, "links")

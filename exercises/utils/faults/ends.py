@@ -22,13 +22,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from exercises.utils.faults.machine import SideProcess
 from exercises.utils.faults.moments import at_next_call
-from exercises.utils.faults.target import Target
+from exercises.utils.faults.target import FaultTarget
 from harness.common.faults import Fault
 
 EXIT_STATUS = 3
 
 
-def crash(fault: Fault, target: Target) -> None:
+def crash(fault: Fault, target: FaultTarget) -> None:
     """End in forward."""
     end = _KINDS[fault.values["kind"]]
     target.once("forward", fault, lambda: at_next_call(end))
@@ -66,7 +66,7 @@ HEADROOM = 2**28  # bytes: the other threads of the process allocate, too
 CHUNK = 2**24
 
 
-def run_out_of_memory(fault: Fault, target: Target) -> None:
+def run_out_of_memory(fault: Fault, target: FaultTarget) -> None:
     """Allocate in forward."""
     allocate = _on_gpu if fault.values["kind"] == "cuda" else _on_host
     target.once("forward", fault, lambda: at_next_call(allocate))
@@ -95,7 +95,7 @@ def _on_gpu() -> None:
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
-def break_loss(fault: Fault, target: Target) -> None:
+def break_loss(fault: Fault, target: FaultTarget) -> None:
     """Multiply by NaN what the model returns, or the gradient that comes back to it."""
     first, change = fault.count("step"), _IN[fault.values["in"]]
 
@@ -147,7 +147,7 @@ TAG = 2**20  # no other message has it
 class _Here:
     """This rank. faulty: it has the fault, where all ranks act. groups: two process groups of all ranks."""
 
-    target: Target
+    target: FaultTarget
     faulty: bool
     groups: Sequence[dist.ProcessGroup]
 
@@ -160,7 +160,7 @@ class _Here:
         return (self.target.rank + 1) % dist.get_world_size()
 
 
-def hang(fault: Fault, target: Target) -> None:
+def hang(fault: Fault, target: FaultTarget) -> None:
     """Hang in forward, or where the training waits for its batch."""
     kind = fault.values["kind"]
     groups = [dist.new_group() for _ in range(2)] if kind == "order" else []

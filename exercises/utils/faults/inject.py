@@ -15,12 +15,12 @@ import torch
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.faults import ends, machine, slow, startup
 from exercises.utils.faults.moments import Moments, WatchedLoader, watch_model, watch_update
-from exercises.utils.faults.target import Target, lines_of
+from exercises.utils.faults.target import FaultTarget, lines_of
 from harness.common.faults import Fault, parse_fault
 from harness.observe.metrics import rank_of_process
 
 
-class Training(Protocol):
+class LoaderTraining(Protocol):
     """What the trainings with a data loader share."""
 
     @property
@@ -30,7 +30,7 @@ class Training(Protocol):
     def loader(self) -> Any: ...
 
 
-Trained = TypeVar("Trained", bound=Training)
+Trained = TypeVar("Trained", bound=LoaderTraining)
 
 
 @contextmanager
@@ -55,20 +55,22 @@ def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments
     startup.first_step_begins()
     device = torch.device("cpu" if arguments.on_cpu else "cuda")
     lines = lines_of(arguments.run_dir, rank_of_process()[0], until)
-    _start(arguments.faults, Target(rank_of_process()[0], device, arguments.run_dir, models, moments, lines, until))
+    _start(
+        arguments.faults, FaultTarget(rank_of_process()[0], device, arguments.run_dir, models, moments, lines, until)
+    )
 
 
-def _start(faults: Iterable[Fault], target: Target) -> None:
+def _start(faults: Iterable[Fault], target: FaultTarget) -> None:
     for fault in faults:
         if fault.starts_on(target.rank):
             INJECTORS[fault.name](fault, target)
 
 
-def _built_in(fault: Fault, target: Target) -> None:
+def _built_in(fault: Fault, target: FaultTarget) -> None:
     """Nothing: the training asks `settings` for the fault when it is built, or `startup` has begun it."""
 
 
-INJECTORS: dict[str, Callable[[Fault, Target], None]] = {
+INJECTORS: dict[str, Callable[[Fault, FaultTarget], None]] = {
     "checkpoint": slow.write_checkpoints,
     "cold-cache": _built_in,
     "crash": ends.crash,
@@ -107,6 +109,6 @@ def begin(run_dir: Path, rank: int, model: Any, texts: Sequence[str]) -> Moments
     lines = lines_of(run_dir, rank, until)
     device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
     models = [] if model is None else [model]
-    _start(map(parse_fault, texts), Target(rank, device, run_dir, models, moments, lines, until))
+    _start(map(parse_fault, texts), FaultTarget(rank, device, run_dir, models, moments, lines, until))
     atexit.register(until.close)
     return moments

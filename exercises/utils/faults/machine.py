@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from exercises.utils.faults.target import Target
+from exercises.utils.faults.target import FaultTarget
 from harness.common.faults import Fault
 from harness.observe.metrics import waited_ns
 
@@ -88,7 +88,7 @@ class SideProcess:
         self._process.wait()
 
 
-def record_waiting(fault: Fault, target: Target) -> None:
+def record_waiting(fault: Fault, target: FaultTarget) -> None:
     """Record from each step's begin to the next one's the time for which the training thread waited for a core."""
     if waited_ns() is None:  # Linux may not count it, and then nothing is recorded
         return
@@ -106,14 +106,14 @@ def record_waiting(fault: Fault, target: Target) -> None:
     target.until.callback(step_ends)
 
 
-def start_neighbour(fault: Fault, target: Target) -> None:
+def start_neighbour(fault: Fault, target: FaultTarget) -> None:
     """Start them on the cores on which this process may run, at its priority; they end with it."""
     for _ in range(fault.count("procs")):
         target.until.callback(SideProcess("burner").kill)
     record_waiting(fault, target)
 
 
-def pin_together(fault: Fault, target: Target) -> None:
+def pin_together(fault: Fault, target: FaultTarget) -> None:
     """Bind every thread of this process to the node's common core; those that start later inherit it."""
     core = _common_core()
     for thread in Path("/proc/self/task").iterdir():
@@ -144,7 +144,7 @@ def _common_core() -> int:
 GOLDEN = 0.6180339887  # its multiples, without their whole parts, visit every part of a step
 
 
-def pause(fault: Fault, target: Target) -> None:
+def pause(fault: Fault, target: FaultTarget) -> None:
     """Let a side process stop this one in each step that is due."""
     pauses = _Pauses(fault, target)
     target.moments.at_begin(pauses.step_begins)
@@ -154,7 +154,7 @@ def pause(fault: Fault, target: Target) -> None:
 class _Pauses:
     """Asks the side process for pauses, and records those that it reports."""
 
-    def __init__(self, fault: Fault, target: Target) -> None:
+    def __init__(self, fault: Fault, target: FaultTarget) -> None:
         self._fault, self._target = fault, target
         self._stopper = SideProcess("stopper", os.getpid())
         self._begins_ns: list[int] = []  # of the steps, by the monotonic clock that all processes share

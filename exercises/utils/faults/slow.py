@@ -26,18 +26,18 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exercises.utils.faults.moments import Moment, wrap
 from exercises.utils.faults.startup import write_line
-from exercises.utils.faults.target import PerStep, Target
+from exercises.utils.faults.target import FaultTarget, PerStep
 from harness.common.faults import Fault, FaultLine
 
 
-def write_checkpoints(fault: Fault, target: Target) -> None:
+def write_checkpoints(fault: Fault, target: FaultTarget) -> None:
     """Write after the update of the parameters; the file is removed when the training ends."""
     path = target.run_dir / f"checkpoint-rank{target.rank}.pt"
     target.until.callback(path.unlink, missing_ok=True)
     target.when_due("updated", fault, lambda: _write(path, target))
 
 
-def _write(path: Path, target: Target) -> None:
+def _write(path: Path, target: FaultTarget) -> None:
     unfinished = path.with_suffix(".unfinished")
     # Under ZeRO-3 a parameter is empty between its uses, and its shard is what this rank has.
     parameters = [parameter for model in target.models for parameter in model.parameters()]
@@ -45,17 +45,17 @@ def _write(path: Path, target: Target) -> None:
     unfinished.replace(path)
 
 
-def stall_data(fault: Fault, target: Target) -> None:
+def stall_data(fault: Fault, target: FaultTarget) -> None:
     """Sleep where the training waits for its batch."""
     target.when_due("load", fault, lambda: time.sleep(fault.ns() / 1e9))
 
 
-def stall_host(fault: Fault, target: Target) -> None:
+def stall_host(fault: Fault, target: FaultTarget) -> None:
     """Sleep at the start of the phase."""
     target.when_due(cast(Moment, fault.values["in"]), fault, lambda: time.sleep(fault.ns() / 1e9))
 
 
-def collect_garbage(fault: Fault, target: Target) -> None:
+def collect_garbage(fault: Fault, target: FaultTarget) -> None:
     """Make the heap, and collect in forward: nothing is found, and every object is looked at."""
     gc.unfreeze()  # also the objects of PyTorch, as in a training that does not freeze them
     target.until.callback(gc.freeze)
@@ -64,7 +64,7 @@ def collect_garbage(fault: Fault, target: Target) -> None:
     target.when_due("forward", fault, gc.collect)
 
 
-def synchronise(fault: Fault, target: Target) -> None:
+def synchronise(fault: Fault, target: FaultTarget) -> None:
     """Synchronise after the forward of each layer."""
     waiting = PerStep(fault, target)
 
@@ -84,7 +84,7 @@ def layers_of(model: nn.Module) -> Iterator[nn.Module]:
             yield from module
 
 
-def lengthen_sequences(fault: Fault, target: Target) -> None:
+def lengthen_sequences(fault: Fault, target: FaultTarget) -> None:
     """Repeat each sample, with its labels, behind itself."""
     times = fault.count("times")
 
@@ -94,7 +94,7 @@ def lengthen_sequences(fault: Fault, target: Target) -> None:
     target.moments.change_batches(longer)
 
 
-def split_kernels(fault: Fault, target: Target) -> None:
+def split_kernels(fault: Fault, target: FaultTarget) -> None:
     """Let the model's forward, inside of what data parallelism puts around it, go through the samples."""
     for model in target.models:
         wrap(getattr(model, "module", model), "forward", _by_sample, target.until)
@@ -138,7 +138,7 @@ SENDING = {
 }
 
 
-def slow_link(fault: Fault, target: Target) -> None:
+def slow_link(fault: Fault, target: FaultTarget) -> None:
     """Sleep before each message, in the thread that sends it: of another thread a trace shows no operators."""
     delay = PerStep(fault, target)
 
@@ -178,7 +178,7 @@ SIZE = {"cpu": 192, "cuda": 2048}
 CALIBRATED_WITH = 50  # products
 
 
-def compute_more(fault: Fault, target: Target) -> None:
+def compute_more(fault: Fault, target: FaultTarget) -> None:
     """Multiply in the step's first forward: on the CPU until the time is over, on a GPU a number of times."""
     multiply = _products(target.device)
     if target.device.type == "cuda":
@@ -194,7 +194,7 @@ def compute_more(fault: Fault, target: Target) -> None:
     target.when_due("forward", fault, compute)
 
 
-def _queue(multiply: Callable[[int], None], fault: Fault, target: Target) -> None:
+def _queue(multiply: Callable[[int], None], fault: Fault, target: FaultTarget) -> None:
     """Products that a GPU does later than they are launched: their time is read when a later step begins."""
     running: list[tuple[int, int, torch.cuda.Event, torch.cuda.Event]] = []
 
@@ -255,7 +255,7 @@ def fused_{number}(left, right, scale):
 """
 
 
-def compile_long(fault: Fault, target: Target) -> None:
+def compile_long(fault: Fault, target: FaultTarget) -> None:
     """Compile in the first forward until the time is over."""
     done: list[int] = []
 
@@ -283,7 +283,7 @@ WRITERS = (
 )
 
 
-def write_checkpoints_slowly(fault: Fault, target: Target) -> None:
+def write_checkpoints_slowly(fault: Fault, target: FaultTarget) -> None:
     """Sleep where PyTorch or safetensors writes a file in this process, as while a slow disk takes it."""
     rank_pid = os.getpid()  # Megatron also writes in processes beside each other: their delays would not add up
 
@@ -306,7 +306,7 @@ def write_checkpoints_slowly(fault: Fault, target: Target) -> None:
 WRITE_S = 0.05  # until a line is on the slow disk
 
 
-def end_late(fault: Fault, target: Target) -> None:
+def end_late(fault: Fault, target: FaultTarget) -> None:
     """Write results, line by line, when the script has ended."""
     path = target.run_dir / f"results-rank{target.rank}.txt"
 

@@ -24,7 +24,7 @@ def lines_of(run_dir: Path, rank: int, until: ExitStack) -> JsonLines:
 
 
 @dataclass(frozen=True)
-class Target:
+class FaultTarget:
     """A training on one rank. models: its modules, one per chunk of a pipeline. until: closed when the training
     ends."""
 
@@ -66,7 +66,7 @@ class Target:
 class PerStep:
     """The sum of a step, which ends with its update. What comes between steps, such as a check, belongs to none."""
 
-    def __init__(self, fault: Fault, target: Target) -> None:
+    def __init__(self, fault: Fault, target: FaultTarget) -> None:
         self._fault, self._target = fault, target
         self._sum_ns = 0
         self._open: tuple[int, int] | None = None  # the step and when it began

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.collective_rows import I8, CollectiveRows, Key
+from harness.analysis.process.collective_rows import I8, CollectiveKey, CollectiveRows
 from harness.analysis.process.part import RankPart, collectives_of
 from harness.traces.trace import I32, I64
 
@@ -19,13 +19,13 @@ _TABLES = ("bytes", "start_ns", "end_ns")
 
 
 @dataclass(frozen=True)
-class Block:
+class CollectiveBlock:
     """n collectives of r ranks in start order: `key` (n,) indexes `keys`; `rank` (r,) says which part each line is of.
 
     The other tables are (r, n); bytes and peer are -1 where not recorded.
     """
 
-    keys: list[Key]
+    keys: list[CollectiveKey]
     key: I32
     phase: I8  # (n,)
     row: I64  # (n,) the number among all of a rank's collectives
@@ -39,12 +39,12 @@ class Block:
         """What the ranks of a block share."""
         return tuple(self.keys), self.key.tobytes(), self.phase.tobytes()
 
-    def columns(self, chosen: Chosen) -> Block:
+    def columns(self, chosen: Chosen) -> CollectiveBlock:
         """The chosen collectives of every rank, by slice, mask or index."""
         found: dict[str, Any] = {name: getattr(self, name)[chosen] for name in ("key", "phase", "row")}
         return replace(self, **found, **{name: getattr(self, name)[:, chosen] for name in _TABLES})
 
-    def ranks(self, chosen: Chosen) -> Block:
+    def ranks(self, chosen: Chosen) -> CollectiveBlock:
         """Every collective of the chosen lines."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in ("rank", *_TABLES)})
 
@@ -56,13 +56,13 @@ class Block:
         return within
 
 
-def blocks_of(parts: Sequence[RankPart]) -> list[Block]:
+def blocks_of(parts: Sequence[RankPart]) -> list[CollectiveBlock]:
     """The collectives of parts, which are numbered by their place."""
     return joined(_alone(number, collectives_of(part)) for number, part in enumerate(parts))
 
 
-def _alone(number: int, rows: CollectiveRows) -> Block:
-    return Block(
+def _alone(number: int, rows: CollectiveRows) -> CollectiveBlock:
+    return CollectiveBlock(
         keys=rows.keys,
         key=rows.key,
         phase=rows.phase,
@@ -74,15 +74,15 @@ def _alone(number: int, rows: CollectiveRows) -> Block:
     )
 
 
-def joined(blocks: Iterable[Block]) -> list[Block]:
+def joined(blocks: Iterable[CollectiveBlock]) -> list[CollectiveBlock]:
     """One block of those whose ranks did the same, in the order of their first rank. Associative."""
-    same: dict[Any, list[Block]] = {}
+    same: dict[Any, list[CollectiveBlock]] = {}
     for block in blocks:
         same.setdefault(block.shape, []).append(block)
     return sorted((_stacked(each) for each in same.values()), key=lambda block: int(block.rank[0]))
 
 
-def _stacked(blocks: Sequence[Block]) -> Block:
+def _stacked(blocks: Sequence[CollectiveBlock]) -> CollectiveBlock:
     """The ranks of several blocks of one shape, in order."""
     found: dict[str, Any] = {
         name: np.concatenate([getattr(block, name) for block in blocks]) for name in ("rank", *_TABLES)
@@ -91,6 +91,6 @@ def _stacked(blocks: Sequence[Block]) -> Block:
     return whole if (np.diff(whole.rank) > 0).all() else whole.ranks(np.argsort(whole.rank, kind="stable"))
 
 
-def renumbered(blocks: Iterable[Block], place: I64) -> list[Block]:
+def renumbered(blocks: Iterable[CollectiveBlock], place: I64) -> list[CollectiveBlock]:
     """The blocks after their parts have moved: part i is now part place[i]."""
     return joined(replace(block, rank=place[block.rank]) for block in blocks)

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.job.blocks import Block
+from harness.analysis.job.blocks import CollectiveBlock
 from harness.analysis.job.matching import JobCollectives, MatchedGroup
-from harness.analysis.process.collective_rows import Key
+from harness.analysis.process.collective_rows import CollectiveKey
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import (
@@ -60,7 +60,7 @@ class _Sums:
 
 def tabulate(job: JobCollectives, clocks: dict[str, Clock]) -> list[Collective]:
     """One row per kind, group, size and element type, most time first."""
-    sums: dict[Key, _Sums] = {}
+    sums: dict[CollectiveKey, _Sums] = {}
     for matched in job.matched:
         for i, key in enumerate(matched.keys):
             chosen = np.flatnonzero((matched.key == i) & matched.inside)
@@ -77,7 +77,7 @@ def tabulate(job: JobCollectives, clocks: dict[str, Clock]) -> list[Collective]:
     return sorted(table, key=lambda c: (-c.duration_ns, c.kind, c.group or "", c.dtype or ""))
 
 
-def _with_size(key: Key, m: MatchedGroup) -> Key:
+def _with_size(key: CollectiveKey, m: MatchedGroup) -> CollectiveKey:
     """The key with the size of its group; it is the world size where no group was recorded."""
     if key.group_size is not None or not m.complete or len(m.parts) < 2:
         return key
@@ -122,7 +122,7 @@ def _aligned_starts(m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> I
     return aligned
 
 
-def _add_unmatched(s: _Sums, parts: Sequence[RankPart], rows: Block, chosen: NDArray[np.bool_]) -> None:
+def _add_unmatched(s: _Sums, parts: Sequence[RankPart], rows: CollectiveBlock, chosen: NDArray[np.bool_]) -> None:
     """chosen: (r, n)."""
     duration = rows.end_ns - rows.start_ns
     s.bytes_known &= bool((rows.bytes[chosen] >= 0).all())
@@ -148,7 +148,7 @@ def _with_unmatched(kind: str, s: _Sums) -> _Sums:
     return replace(s, count=s.count + count, bytes=s.bytes + size, transfer_time_ns=s.transfer_time_ns + ns)
 
 
-def _row(key: Key, s: _Sums) -> Collective:
+def _row(key: CollectiveKey, s: _Sums) -> Collective:
     known = s.bytes_known and s.bytes > 0 and s.transfer_time_ns > 0
     algorithm = s.bytes / s.transfer_time_ns if known else None
     factor = bus_factor(key.kind, key.group_size)
@@ -207,7 +207,9 @@ def message_sizes(job: JobCollectives) -> list[MessageSize]:
     return sorted(table, key=lambda t: (t.kind, t.group_size or 0, t.bytes, t.includes_waiting))
 
 
-def _collect(times: dict[_Message, list[I64]], keys: list[Key], columns: tuple[I32, I64, I64], *, waits: bool) -> None:
+def _collect(
+    times: dict[_Message, list[I64]], keys: list[CollectiveKey], columns: tuple[I32, I64, I64], *, waits: bool
+) -> None:
     key, size, duration = columns
     for i, k in enumerate(keys):
         for b in np.unique(size[(key == i) & (size > 0)]).tolist():

@@ -14,8 +14,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.job.blocks import Block, blocks_of
-from harness.analysis.process.collective_rows import Key
+from harness.analysis.job.blocks import CollectiveBlock, blocks_of
+from harness.analysis.process.collective_rows import CollectiveKey
 from harness.analysis.process.part import RankPart
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
@@ -49,7 +49,7 @@ class MatchedGroup:
 
     group: Group
     parts: list[RankPart]
-    keys: list[Key]
+    keys: list[CollectiveKey]
     key: NDArray[np.int32]  # (n,) of the first rank
     bytes: I64  # (n,) the largest any rank recorded, -1 unknown
     start_ns: I64
@@ -84,7 +84,7 @@ class JobCollectives:
 
     parts: Sequence[RankPart] = ()
     matched: list[MatchedGroup] = field(default_factory=list)
-    unmatched: list[Block] = field(default_factory=list)
+    unmatched: list[CollectiveBlock] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     # (kind, phase, number) -> sum over the ranks with counted steps; without such ranks, over all ranks
     phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)
@@ -107,7 +107,7 @@ class JobCollectives:
 
 
 def match_collectives(
-    parts: Sequence[RankPart], world_size: int | None, blocks: Sequence[Block] | None = None
+    parts: Sequence[RankPart], world_size: int | None, blocks: Sequence[CollectiveBlock] | None = None
 ) -> JobCollectives:
     """Match the collectives of a job's ranks, group by group. blocks: the parts' collectives, where they were unpacked
     already."""
@@ -116,7 +116,7 @@ def match_collectives(
     stepped = np.array([bool(part.steps.durations_ns) for part in parts], np.bool_)
     if not stepped.any():
         stepped[:] = True
-    groups: dict[Group, list[Block]] = {}
+    groups: dict[Group, list[CollectiveBlock]] = {}
     for block in blocks:
         _add_phases(result.phases, block.ranks(stepped[block.rank]), result.window_ns)
         for group, own in _by_group(block):
@@ -138,7 +138,7 @@ def match_collectives(
     return result
 
 
-def _add_phases(sums: Counter[tuple[str, int, str]], block: Block, window_ns: I64) -> None:
+def _add_phases(sums: Counter[tuple[str, int, str]], block: CollectiveBlock, window_ns: I64) -> None:
     """Count, bytes and time of these ranks' collectives inside their windows, per kind and phase."""
     inside = block.inside(window_ns)
     for i, key in enumerate(block.keys):
@@ -159,7 +159,7 @@ def _differ(group: Group) -> str:
     return f"group {group.name}: the ranks' sequences of collectives differ"
 
 
-def _by_group(block: Block) -> Iterable[tuple[Group, Block]]:
+def _by_group(block: CollectiveBlock) -> Iterable[tuple[Group, CollectiveBlock]]:
     """A block's rows per group. Sends and receives are groups of their own; so is each kind without a group's name."""
     of_key = [_group(key) for key in block.keys]
     for group in dict.fromkeys(of_key):
@@ -168,13 +168,13 @@ def _by_group(block: Block) -> Iterable[tuple[Group, Block]]:
             yield group, block.columns(chosen)
 
 
-def _group(key: Key) -> Group:
+def _group(key: CollectiveKey) -> Group:
     if key.kind in POINT_TO_POINT or (key.group is None and key.ranks is None):
         return Group(key.group, key.ranks, (key.kind, key.dtype, key.group_size))
     return Group(key.group, key.ranks)
 
 
-def _obstacle(group: Group, members: list[Block], world_size: int | None) -> str | None:
+def _obstacle(group: Group, members: list[CollectiveBlock], world_size: int | None) -> str | None:
     """Why a group cannot be matched at all; None where it is worth trying."""
     if group.only is not None and group.only[0] in POINT_TO_POINT:
         return "point-to-point transfers have no common instance"
@@ -191,10 +191,10 @@ def _obstacle(group: Group, members: list[Block], world_size: int | None) -> str
 
 
 # Members, and where in the longest one's sequence their first collective stands (negative: before it).
-_Placed = tuple[Block, int]
+_Placed = tuple[CollectiveBlock, int]
 
 
-def _align_sequences(members: list[Block], job: JobCollectives) -> list[_Placed] | None:
+def _align_sequences(members: list[CollectiveBlock], job: JobCollectives) -> list[_Placed] | None:
     """Every member at its place; None without a match.
 
     Two sequences match where kinds, element types and sizes agree in the stretch that they share. Neighbours that began
@@ -215,7 +215,7 @@ def _align_sequences(members: list[Block], job: JobCollectives) -> list[_Placed]
     return placed
 
 
-def _alike(own: Block, codes: I64) -> Iterable[tuple[Block, I64]]:
+def _alike(own: CollectiveBlock, codes: I64) -> Iterable[tuple[CollectiveBlock, I64]]:
     """A block, split into ranks with one sequence of codes, and that sequence. codes: (r, n)."""
     if (codes == codes[0]).all():
         yield own, codes[0]
@@ -226,8 +226,8 @@ def _alike(own: Block, codes: I64) -> Iterable[tuple[Block, I64]]:
 
 
 def _places(
-    lead: Block, reference: I64, own: Block, code: I64, job: JobCollectives
-) -> Iterable[tuple[Block, int | None]]:
+    lead: CollectiveBlock, reference: I64, own: CollectiveBlock, code: I64, job: JobCollectives
+) -> Iterable[tuple[CollectiveBlock, int | None]]:
     """The ranks of a block by their place in the reference. Ranks on the lead's clock are looked at one by one."""
     one_clock = job.clock[own.rank] == job.clock[lead.rank[0]]
     if not one_clock.all():
@@ -242,7 +242,7 @@ def _places(
         yield alone, _only_place(reference, code, partly=False) if place is None else place
 
 
-def _in_order(rows: Block, reference: I64, own: I64, shift: int) -> Block:
+def _in_order(rows: CollectiveBlock, reference: I64, own: I64, shift: int) -> CollectiveBlock:
     """The rows with neighbours put back that had changed places."""
     theirs, ours = _shared(len(reference), len(own), shift)
     order = np.arange(len(own))
@@ -276,7 +276,7 @@ def _agreement(reference: I64, own: I64) -> I64 | None:
     return order if np.array_equal(reference, own[order]) else None
 
 
-def _codes(members: Sequence[Block]) -> list[I64]:
+def _codes(members: Sequence[CollectiveBlock]) -> list[I64]:
     """A number per collective of each member, (r, n); collectives that may be the same have the same number. Sizes and
     types count where every member recorded them, and sizes only for kinds in which all ranks have the same size."""
     typed = all(k.dtype is not None for own in members for k in own.keys)
@@ -290,7 +290,7 @@ def _codes(members: Sequence[Block]) -> list[I64]:
     return [kind + size * len(index) for kind, size in columns]
 
 
-def _place_by_ends(codes: tuple[I64, I64], lead: Block, own: Block, ahead_ns: int) -> int | None:
+def _place_by_ends(codes: tuple[I64, I64], lead: CollectiveBlock, own: CollectiveBlock, ahead_ns: int) -> int | None:
     """Of the places where codes agree and spans meet, the place with the nearest ends; None without such a place. Only
     places with a nearby end are tried. lead, own: of one rank each."""
     lead_start, lead_end = lead.start_ns[0], lead.end_ns[0]

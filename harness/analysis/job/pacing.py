@@ -200,7 +200,7 @@ MANY_NODES = 8  # of fewer nodes the ranks are judged too, and are the places
 
 
 @dataclass(frozen=True)
-class _Group:
+class _RankGroup:
     """Ranks by place. of (r,): each rank's place. nodes, switches: of each place; ranks: as in the table."""
 
     of: I64
@@ -241,14 +241,14 @@ def pacing(
     )
 
 
-def _by(table: PaceTable, switch: Sequence[str | None], key: Sequence[object]) -> _Group:
+def _by(table: PaceTable, switch: Sequence[str | None], key: Sequence[object]) -> _RankGroup:
     """The ranks by the key, in the order of switch, node and rank."""
     order = sorted(range(len(key)), key=lambda i: (natural(switch[i]), natural(table.node[i]), int(table.rank[i]), i))
     first = {key[i]: i for i in reversed(order)}
     found = [i for i in order if first[key[i]] == i]
     number = {key[i]: n for n, i in enumerate(found)}
     of = np.array([number[each] for each in key], np.int64)
-    return _Group(of, [table.node[i] for i in found], [switch[i] for i in found])
+    return _RankGroup(of, [table.node[i] for i in found], [switch[i] for i in found])
 
 
 def natural(name: str | None) -> list[tuple[int, int, str]]:
@@ -263,7 +263,7 @@ def _recentred(share: F64) -> F64:
     return (1 + share) / (1 + middle(share)) - 1
 
 
-def _outliers(table: PaceTable, nodes: _Group, ranks: _Group, shares: tuple[F64, F64]) -> list[PaceOutlier]:
+def _outliers(table: PaceTable, nodes: _RankGroup, ranks: _RankGroup, shares: tuple[F64, F64]) -> list[PaceOutlier]:
     """The nodes that are behind; of few nodes also the ranks that are, on nodes that are not. The farthest first."""
     of_nodes = _outlying(table, nodes, "node", shares) if len(nodes) > 1 else []
     if len(nodes) >= MANY_NODES:
@@ -273,7 +273,7 @@ def _outliers(table: PaceTable, nodes: _Group, ranks: _Group, shares: tuple[F64,
     return sorted([*of_nodes, *of_ranks], key=lambda outlier: -outlier.behind_share)
 
 
-def _outlying(table: PaceTable, places: _Group, place: str, shares: tuple[F64, F64]) -> list[PaceOutlier]:
+def _outlying(table: PaceTable, places: _RankGroup, place: str, shares: tuple[F64, F64]) -> list[PaceOutlier]:
     """Those of either measure, the farthest first; a place once, by its step where that is behind."""
     found: dict[int, PaceOutlier] = {}
     for measure, share in zip(("step", "own work"), shares, strict=True):
@@ -301,7 +301,7 @@ def _slowest(table: PaceTable, share: F64, rows: NDArray[np.bool_]) -> int | Non
     return None if rank < 0 else rank
 
 
-def _places(table: PaceTable, places: _Group, shares: tuple[F64, F64]) -> list[PacePlace]:
+def _places(table: PaceTable, places: _RankGroup, shares: tuple[F64, F64]) -> list[PacePlace]:
     judged = [_recentred(largest(share, places.of, len(places))) for share in shares]
     lag = _lags(table)
     variation = _variation(table.step_ns)
@@ -346,7 +346,7 @@ def _variation(step_ns: F64) -> F64:
     return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan)
 
 
-def _heat(table: PaceTable, nodes: _Group, ranks: _Group, shares: tuple[F64, F64]) -> PaceHeat:
+def _heat(table: PaceTable, nodes: _RankGroup, ranks: _RankGroup, shares: tuple[F64, F64]) -> PaceHeat:
     rows, what, labels = _rows(table, nodes, ranks)
     each = -(-len(table.steps) // MOST_COLUMNS)
     count = len(rows)
@@ -379,7 +379,7 @@ def _cells(layer: F64, row: int, digits: int) -> list[float | None]:
     return [None if np.isnan(x) else round(x, digits) for x in layer[row].tolist()]
 
 
-def _rows(table: PaceTable, nodes: _Group, ranks: _Group) -> tuple[_Group, str, list[str]]:
+def _rows(table: PaceTable, nodes: _RankGroup, ranks: _RankGroup) -> tuple[_RankGroup, str, list[str]]:
     """Ranks, or nodes, or neighbouring nodes of one switch, as few together as fit; what a row is; labels."""
     if len(ranks) <= MOST_ROWS:
         place = np.argsort(ranks.of, kind="stable")
@@ -391,7 +391,7 @@ def _rows(table: PaceTable, nodes: _Group, ranks: _Group) -> tuple[_Group, str, 
     return (nodes, "node", names) if len(nodes) <= MOST_ROWS else _joined(nodes, names, "nodes")
 
 
-def _joined(places: _Group, names: Sequence[str], word: str) -> tuple[_Group, str, list[str]]:
+def _joined(places: _RankGroup, names: Sequence[str], word: str) -> tuple[_RankGroup, str, list[str]]:
     """Neighbours of one switch as one row each, of as few places as fit; of more switches than rows, of any."""
     runs = [len(list(run)) for _, run in groupby(places.switches)]
     if len(runs) > MOST_ROWS:
@@ -401,7 +401,7 @@ def _joined(places: _Group, names: Sequence[str], word: str) -> tuple[_Group, st
     row = np.searchsorted(first, np.arange(len(places)), side="right") - 1
     last = [*(at - 1 for at in first[1:]), len(places) - 1]
     labels = [names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in zip(first, last, strict=True)]
-    group = _Group(row[places.of], [places.nodes[a] for a in first], [places.switches[a] for a in first])
+    group = _RankGroup(row[places.of], [places.nodes[a] for a in first], [places.switches[a] for a in first])
     return group, f"{each} {word}", labels
 
 

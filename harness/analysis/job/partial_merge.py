@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 from msgspec.structs import fields
 
-from harness.analysis.job.blocks import Block, blocks_of, renumbered
+from harness.analysis.job.blocks import CollectiveBlock, blocks_of, renumbered
 from harness.analysis.job.pop import Sums, added, sums_of
 from harness.analysis.process.part import Compressible, RankPart
 from harness.analysis.summary import Device, Withheld
@@ -36,7 +36,7 @@ class JobMerge:
 
     ranks: list[RankPart]
     sums: Sums
-    blocks: list[Block]
+    blocks: list[CollectiveBlock]
 
 
 def merge_parts(parts: Sequence[RankPart]) -> JobMerge:

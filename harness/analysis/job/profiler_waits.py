@@ -31,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class _Spread:
+class _ArrivalSpread:
     """How far the n instances of one matched group are apart on aligned clocks. Arrays of length n."""
 
     group: MatchedGroup
@@ -97,11 +97,11 @@ def _is_comparable(m: MatchedGroup, clocks: dict[str, Clock]) -> bool:
     return marked and len(m.parts) > 1 and m.complete and all(clock in clocks for clock in m.clocks)
 
 
-def _spread(m: MatchedGroup, clocks: dict[str, Clock]) -> _Spread:
+def _spread(m: MatchedGroup, clocks: dict[str, Clock]) -> _ArrivalSpread:
     offset = np.array([clocks[clock].offset_ns for clock in m.clocks])[:, None]
     begun = np.array([part.window_start_ns + (part.epoch_ns or 0) for part in m.parts])[:, None] - offset
     start, took = m.start_ns - offset, m.end_ns - m.start_ns
-    return _Spread(
+    return _ArrivalSpread(
         group=m,
         starts_apart_ns=np.ptp(start, axis=0),
         ends_apart_ns=np.ptp(m.end_ns - offset, axis=0),
@@ -112,7 +112,7 @@ def _spread(m: MatchedGroup, clocks: dict[str, Clock]) -> _Spread:
     )
 
 
-def _with_last(spreads: Sequence[_Spread]) -> list[_Spread]:
+def _with_last(spreads: Sequence[_ArrivalSpread]) -> list[_ArrivalSpread]:
     """With the job's last recorded instance marked, where other steps show how it is without a profiler. Before a later
     one, outside the window, no profiler would be stopping yet."""
     found = list(spreads)
@@ -126,7 +126,7 @@ def _with_last(spreads: Sequence[_Spread]) -> list[_Spread]:
     return found
 
 
-def _evidence(s: _Spread, at: int, usual_ns: int, recorded_ns: int) -> str:
+def _evidence(s: _ArrivalSpread, at: int, usual_ns: int, recorded_ns: int) -> str:
     m, waiting_ns = s.group, int(s.waiting_ns[at])
     starts, ends = (_ms(int(apart[at])) for apart in (s.starts_apart_ns, s.ends_apart_ns))
     windows = f", as the windows' are ({_ms(s.windows_apart_ns)})" if s.leading[at] else ""

@@ -42,7 +42,7 @@ _NAMED: tuple[tuple[str, re.Pattern[str]], ...] = (
 )  # fmt: skip
 
 
-class _Part(NamedTuple):
+class _PartStretches(NamedTuple):
     """Stretches of one part, and the name of each."""
 
     part: str
@@ -126,34 +126,34 @@ def _parts(m: MeasuredProcess, begin: int, end: int) -> dict[str, Any]:
     return {f"{part}_ns": ns for part, ns in spent.items()} | {"largest": largest}
 
 
-def _stretches(m: MeasuredProcess, end: int) -> Iterator[_Part]:
+def _stretches(m: MeasuredProcess, end: int) -> Iterator[_PartStretches]:
     """The parts, the most certain first."""
     view, names = m.view, m.view.names
     calls, events = view.calls, view.events
     copied = np.flatnonzero((events.activity == Activity.MEMCPY) & (events.copy_kind == CopyKind.H2D))
     launch_ns = events.launch_ns[copied]
     copying = np.flatnonzero(np.isin(calls.start_ns, launch_ns[launch_ns >= 0]))
-    yield _Part(
+    yield _PartStretches(
         "copies",
         np.concatenate([events.start_ns[copied], calls.start_ns[copying]]),
         np.concatenate([events.end_ns[copied], calls.end_ns[copying]]),
         np.concatenate([events.name[copied], calls.name[copying]]).astype(np.int64),
     )
     first, last = captures(calls, names)
-    yield _Part("capture", calls.start_ns[first], calls.end_ns[last], calls.name[first].astype(np.int64))
-    spans = _Spans.of(m, end)
+    yield _PartStretches("capture", calls.start_ns[first], calls.end_ns[last], calls.name[first].astype(np.int64))
+    spans = _NamedSpans.of(m, end)
     yield spans.named("compile", compiles)
     yield spans.named("meeting", _MEETS.search)
     long = (calls.end_ns - calls.start_ns >= LONG_CALL_NS) & ~matching(calls.name, names, NEVER.search)
-    yield _Part("first_use", calls.start_ns[long], calls.end_ns[long], calls.name[long].astype(np.int64))
+    yield _PartStretches("first_use", calls.start_ns[long], calls.end_ns[long], calls.name[long].astype(np.int64))
     yield spans.named("data", loads_data)
     for part, pattern in _NAMED:
         yield spans.named(part, pattern.search)
     work = events.activity != Activity.CPU_COLLECTIVE
-    yield _Part("device", events.start_ns[work], events.end_ns[work], events.name[work].astype(np.int64))
+    yield _PartStretches("device", events.start_ns[work], events.end_ns[work], events.name[work].astype(np.int64))
 
 
-class _Spans(NamedTuple):
+class _NamedSpans(NamedTuple):
     """What has a name on the host: ranges, spans of the threads that work, and on a CPU the operators."""
 
     names: list[str]
@@ -162,7 +162,7 @@ class _Spans(NamedTuple):
     end_ns: I64
 
     @staticmethod
-    def of(m: MeasuredProcess, end: int) -> _Spans:
+    def of(m: MeasuredProcess, end: int) -> _NamedSpans:
         view = m.view
         events = view.events
         operators = np.flatnonzero((events.activity == Activity.CPU_OP) & (events.start_ns < end))
@@ -171,11 +171,11 @@ class _Spans(NamedTuple):
         columns = (
             np.concatenate([getattr(of, field)[rows] for of, rows in parts]) for field in ("name", "start_ns", "end_ns")
         )
-        return _Spans(view.names, *(each.astype(np.int64) for each in columns))
+        return _NamedSpans(view.names, *(each.astype(np.int64) for each in columns))
 
-    def named(self, part: str, wanted: Any) -> _Part:
+    def named(self, part: str, wanted: Any) -> _PartStretches:
         rows = np.flatnonzero(matching(self.name.astype(np.int32), self.names, wanted))
-        return _Part(part, self.start_ns[rows], self.end_ns[rows], self.name[rows])
+        return _PartStretches(part, self.start_ns[rows], self.end_ns[rows], self.name[rows])
 
 
 def _largest(m: MeasuredProcess, own: Intervals, start_ns: I64, end_ns: I64, name: I64) -> str:

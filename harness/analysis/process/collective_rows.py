@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.idle import COMMUNICATION
-from harness.analysis.process.intervals import EMPTY, Intervals, Nesting
+from harness.analysis.process.intervals import EMPTY, Intervals, RangeTree
 from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.phases import phase_of_moments, phases
-from harness.analysis.process.view import View
+from harness.analysis.process.view import ProcessView
 from harness.traces.columns import distinct_columns
 from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import collective_kind
@@ -20,7 +20,7 @@ I8 = NDArray[np.int8]
 
 
 @dataclass(frozen=True)
-class Key:
+class CollectiveKey:
     """What makes two collectives comparable."""
 
     kind: str
@@ -35,7 +35,7 @@ class CollectiveRows:
     """n collectives of one rank in start order: `key` indexes `keys`; bytes and the peer of a send or receive are -1
     where not recorded."""
 
-    keys: list[Key]
+    keys: list[CollectiveKey]
     key: I32
     bytes: I64
     start_ns: I64
@@ -52,7 +52,7 @@ class CollectiveRows:
 
 
 def rows(
-    view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None, between: Intervals = EMPTY
+    view: ProcessView, kinds: Kinds, ranges: tuple[RangeTree, I64] | None = None, between: Intervals = EMPTY
 ) -> CollectiveRows:
     """All collectives of a process: collectives with arguments, and device spans of communication without arguments.
 
@@ -60,7 +60,7 @@ def rows(
     `between`: the time between the marks of the steps."""
     recorded, events = view.collectives, view.events
     bare_at = _without_arguments(view, kinds)
-    keys: dict[Key, int] = {}
+    keys: dict[CollectiveKey, int] = {}
     key = np.concatenate([_recorded_keys(view, keys), _bare_keys(view, bare_at, keys)]).astype(np.int32)
     size, peer = (
         np.concatenate([column, np.full(len(bare_at), -1, column.dtype)]) for column in (recorded.bytes, recorded.peer)
@@ -79,7 +79,7 @@ def rows(
     return CollectiveRows(list(keys), key[order], size[order], start[order], end[order], phase, row, peer[order])
 
 
-def row_events(view: View, kinds: Kinds) -> I64:
+def row_events(view: ProcessView, kinds: Kinds) -> I64:
     """The event of each row of `rows`, in its order; -1: the device side was not recorded."""
     bare_at = _without_arguments(view, kinds)
     start = np.concatenate([view.collectives.start_ns, view.events.start_ns[bare_at]])
@@ -87,7 +87,7 @@ def row_events(view: View, kinds: Kinds) -> I64:
     return event[np.argsort(start, kind="stable")]
 
 
-def launchers(nesting: Nesting, owner: I64, event: I64, start_ns: I64) -> I64:
+def launchers(nesting: RangeTree, owner: I64, event: I64, start_ns: I64) -> I64:
     """The range that launched each collective, which is this event and began then; without a recorded launch, the main
     thread's range at its begin; -1 without a range. owner: of each event."""
     by_launch = np.where(event >= 0, np.append(owner, -1)[event], -1)
@@ -96,7 +96,7 @@ def launchers(nesting: Nesting, owner: I64, event: I64, start_ns: I64) -> I64:
     return by_launch
 
 
-def _without_arguments(view: View, kinds: Kinds) -> I64:
+def _without_arguments(view: ProcessView, kinds: Kinds) -> I64:
     """Events that communicate and have no message of their own."""
     recorded = view.collectives
     bare = kinds.event_class == COMMUNICATION  # a new array: safe to change
@@ -104,7 +104,7 @@ def _without_arguments(view: View, kinds: Kinds) -> I64:
     return np.flatnonzero(bare)
 
 
-def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:
+def _recorded_keys(view: ProcessView, keys: dict[CollectiveKey, int]) -> I64:
     recorded, names = view.collectives, view.names
     found, which = distinct_columns((recorded.kind, recorded.group, recorded.group_size, recorded.dtype))
     code = np.empty(found.shape[1], np.int64)
@@ -112,7 +112,7 @@ def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:
         name = names[group] if group >= 0 else None
         members = view.trace.groups.get(name) if name is not None else None
         known_size = size if size > 0 else len(members) if members else None
-        key = Key(
+        key = CollectiveKey(
             names[kind] if kind >= 0 else "unknown",
             name,
             known_size,
@@ -123,11 +123,11 @@ def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:
     return code[which]
 
 
-def _bare_keys(view: View, at: I64, keys: dict[Key, int]) -> I64:
+def _bare_keys(view: ProcessView, at: I64, keys: dict[CollectiveKey, int]) -> I64:
     name = view.events.name[at]
     distinct, inverse = np.unique(name, return_inverse=True)
     code = np.empty(len(distinct), np.int64)
     for i, n in enumerate(distinct.tolist()):
         kind = collective_kind(view.names[n]) or "unknown"
-        code[i] = keys.setdefault(Key(kind, None, None, None), len(keys))
+        code[i] = keys.setdefault(CollectiveKey(kind, None, None, None), len(keys))
     return code[inverse]

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.analysis.process import counters
 from harness.analysis.process.host_activities import what_of, where_of
-from harness.analysis.process.host_calls import CAUSES, Cause
+from harness.analysis.process.host_calls import CAUSES, HostCause
 from harness.analysis.process.idle import Busy, cause_table, split_window, split_windows
 from harness.analysis.process.intervals import Intervals, clip, complement, difference, length, merge, union
 from harness.analysis.process.prepared import MeasuredProcess
@@ -60,7 +60,7 @@ def communicating_alone(m: MeasuredProcess, device: int) -> Intervals:
     communication, and the idle time whose cause is communication."""
     sets = m.busy[device]
     exposed = clip(difference(sets.communication, sets.compute), *m.windows[device])
-    return merge(exposed, m.idle[device].of_cause(Cause.COMMUNICATION))
+    return merge(exposed, m.idle[device].of_cause(HostCause.COMMUNICATION))
 
 
 def _kernels(m: MeasuredProcess, device: int) -> int:

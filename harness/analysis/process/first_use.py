@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.intervals import lengths_within, union
-from harness.analysis.process.view import View
+from harness.analysis.process.view import ProcessView
 from harness.traces.trace import I32, I64, Activity, Events, HostKind, RangeKind
 
 LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
@@ -41,7 +41,7 @@ def compiles(name: str) -> bool:
     return _COMPILES.search(name) is not None
 
 
-def first_uses(view: View, feeding: I64) -> NDArray[np.bool_]:
+def first_uses(view: ProcessView, feeding: I64) -> NDArray[np.bool_]:
     """Which calls on the threads that feed a device take long for something that is used for the first time."""
     calls, names = view.calls, view.names
     first = loading_launches(view)
@@ -80,7 +80,7 @@ def _not_again(
     return early & (idle >= _LONGER * usual)
 
 
-def loading_launches(view: View) -> NDArray[np.bool_]:
+def loading_launches(view: ProcessView) -> NDArray[np.bool_]:
     """Launches that take very long and are the first of their kernel in the recording."""
     calls, events = view.calls, view.events
     found = matching(calls.name, view.names, _LAUNCH.search)
@@ -109,7 +109,7 @@ class _Launches:
         self._settled_ns, self._by_thread = settled_ns, by_thread
 
     @staticmethod
-    def of(view: View) -> _Launches:
+    def of(view: ProcessView) -> _Launches:
         events = view.events
         rows = np.flatnonzero((events.activity == Activity.KERNEL) & (events.launch_ns >= 0))
         rows = rows[np.argsort(events.launch_ns[rows], kind="stable")]
@@ -134,7 +134,7 @@ class _Launches:
         return found
 
 
-def _settled_ns(view: View, launch_ns: I64, name: NDArray[np.int32]) -> int:
+def _settled_ns(view: ProcessView, launch_ns: I64, name: NDArray[np.int32]) -> int:
     """When the first pass is over: with the first of several marked steps; else when nearly all kernels have been
     launched."""
     ranges = view.ranges
@@ -145,7 +145,7 @@ def _settled_ns(view: View, launch_ns: I64, name: NDArray[np.int32]) -> int:
     return int(firsts[min(int(_SETTLED * len(firsts)), len(firsts) - 1)]) + 1
 
 
-def preparing_operators(view: View, feeding: I64, first: NDArray[np.bool_]) -> I64:
+def preparing_operators(view: ProcessView, feeding: I64, first: NDArray[np.bool_]) -> I64:
     """The rows of operators that are mostly such calls: what else they do is part of it. A library is loaded, and a
     kernel chosen, between the calls."""
     host, calls = view.host, view.calls
@@ -162,7 +162,7 @@ def preparing_operators(view: View, feeding: I64, first: NDArray[np.bool_]) -> I
     return np.concatenate(found)
 
 
-def compiling_spans(view: View, names_of: I32, start_ns: I64, end_ns: I64, thread: I64) -> NDArray[np.bool_]:
+def compiling_spans(view: ProcessView, names_of: I32, start_ns: I64, end_ns: I64, thread: I64) -> NDArray[np.bool_]:
     """Which of some named spans compile what runs later: those of a program that compiles again and again do not."""
     found = matching(names_of, view.names, compiles)
     if not found.any():

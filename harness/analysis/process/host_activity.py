@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_calls import (
     CAUSES,
-    Cause,
-    Source,
-    Told,
+    HostCause,
+    HostSource,
+    HostStretches,
     awaits_communication,
     feeding_threads,
     told_on_cpu,
@@ -25,18 +25,18 @@ from harness.analysis.process.idle import (
     CHUNK,
     COMMUNICATION,
     NOT_WORK,
-    Launching,
+    LaunchLatency,
     NextEvent,
     pieces_on_cpu,
     pieces_on_gpu,
     usual_latency,
 )
-from harness.analysis.process.intervals import Intervals, Nesting, complement, overlaps, union
+from harness.analysis.process.intervals import Intervals, RangeTree, complement, overlaps, union
 from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.phases import PHASES, phase_of_moments, phases
 from harness.analysis.process.ranges import first_labels
 from harness.analysis.process.steps import ProcessSteps, counts_steps
-from harness.analysis.process.view import View
+from harness.analysis.process.view import ProcessView
 from harness.traces.columns import distinct_columns
 from harness.traces.trace import I32, I64, U8, HostKind, RangeKind
 
@@ -78,7 +78,7 @@ class IdleTime:
     row: I32
     activities: Activities
 
-    def of_cause(self, cause: Cause) -> Intervals:
+    def of_cause(self, cause: HostCause) -> Intervals:
         """The pieces of one cause, as a set."""
         chosen = self.cause == cause
         return union(self.start_ns[chosen], self.end_ns[chosen])
@@ -120,7 +120,7 @@ class IdleTime:
 class HostWatch:
     """What a process's host did, asked for the gaps of one device at a time."""
 
-    def __init__(self, view: View, kinds: Kinds, nesting: Nesting, owner: I64, steps: ProcessSteps) -> None:
+    def __init__(self, view: ProcessView, kinds: Kinds, nesting: RangeTree, owner: I64, steps: ProcessSteps) -> None:
         self._view, self._kinds, self._nesting, self._owner = view, kinds, nesting, owner
         self._between = steps.between
         feeding = feeding_threads(view, nesting)
@@ -140,14 +140,14 @@ class HostWatch:
     def idle_time(self, gaps: Intervals, rows: slice) -> IdleTime:
         """The gaps of the device whose events are `rows`, cut by cause and activity."""
         following = self._following(gaps, rows)
-        launching = Launching(self._view.events, usual_latency(gaps, following))
+        launching = LaunchLatency(self._view.events, usual_latency(gaps, following))
         parts = [self._pieces(gaps, following, at, launching) for at in range(0, len(gaps.start), CHUNK)]
         if not parts:
             none = np.empty(0, np.int64)
             parts = [_Rows(none, none, none.astype(np.uint8), none.astype(np.int32), none)]
         return self._named(_joined(parts))
 
-    def _told_of_host(self, feeding: I64) -> Told:
+    def _told_of_host(self, feeding: I64) -> HostStretches:
         view = self._view
         if not view.on_cpu:
             return told_on_gpu(view, self._nesting, feeding, self._operators_of_calls)
@@ -174,7 +174,7 @@ class HostWatch:
             np.where(exists, at, -1),
         )
 
-    def _pieces(self, gaps: Intervals, following: NextEvent, begin: int, launching: Launching) -> _Rows:
+    def _pieces(self, gaps: Intervals, following: NextEvent, begin: int, launching: LaunchLatency) -> _Rows:
         some = slice(begin, begin + CHUNK)
         gaps = Intervals(gaps.start[some], gaps.end[some])
         if self._view.on_cpu:
@@ -188,13 +188,13 @@ class HostWatch:
         on_cpu = self._view.on_cpu
         if not on_cpu:
             rows = self._cut_by_operators(rows)
-        named = rows.cause < Cause.COMMUNICATION
+        named = rows.cause < HostCause.COMMUNICATION
         if on_cpu:
-            between = (rows.cause == Cause.LAUNCH) | (rows.cause == Cause.OTHER)
+            between = (rows.cause == HostCause.LAUNCH) | (rows.cause == HostCause.OTHER)
             named = np.where(between, rows.end - rows.start >= NAMED_NS, named)
         else:
-            named &= rows.cause != Cause.LAUNCH
-        at, plain = np.flatnonzero(named), np.flatnonzero((rows.cause == Cause.LAUNCH) & ~named)
+            named &= rows.cause != HostCause.LAUNCH
+        at, plain = np.flatnonzero(named), np.flatnonzero((rows.cause == HostCause.LAUNCH) & ~named)
         columns = self._names_of(rows.at(at))
         if not on_cpu:
             rows.cause[at] = columns[0]
@@ -205,7 +205,7 @@ class HostWatch:
         row[at] = code
         row[plain] = (distinct.shape[1] + np.searchsorted(occurring, np.arange(len(PHASES))))[phase]
         launches = np.full((len(columns), len(occurring)), -1)
-        launches[0], launches[1], launches[-1] = Cause.LAUNCH, NOTHING, occurring
+        launches[0], launches[1], launches[-1] = HostCause.LAUNCH, NOTHING, occurring
         distinct = np.concatenate([distinct, launches], axis=1)
         return IdleTime(rows.start, rows.end, rows.cause, row, Activities(*distinct))
 
@@ -214,7 +214,7 @@ class HostWatch:
         operators = self.stacks.operators
         if not len(operators.start_ns):
             return rows
-        host = np.flatnonzero((rows.cause == Cause.HOST) & (rows.told < 0))
+        host = np.flatnonzero((rows.cause == HostCause.HOST) & (rows.told < 0))
         with_python = [thread for thread in self._threads if self.stacks.has_python(thread)]
         host = host[~np.isin(self._threads_of(rows.at(host)), with_python)]
         if not len(host):
@@ -235,7 +235,7 @@ class HostWatch:
         """The thread whose activity counts: of the call, or of the launch of the gap's next event."""
         thread = np.append(self._view.events.launch_thread, -1)[rows.following]
         calls = np.flatnonzero(rows.told >= 0)
-        calls = calls[self._told.source[rows.told[calls]] == Source.CALL]
+        calls = calls[self._told.source[rows.told[calls]] == HostSource.CALL]
         thread[calls] = self._view.calls.thread[self._told.row[rows.told[calls]]]
         return np.where(thread < 0, self._main, thread)
 
@@ -279,14 +279,14 @@ class HostWatch:
             kind[now], what[now] = code, name[now]
             unnamed &= ~now
         cause = rows.cause.astype(np.int64)
-        cause[unnamed & (cause == Cause.HOST)] = Cause.NOT_RECORDED
+        cause[unnamed & (cause == HostCause.HOST)] = HostCause.NOT_RECORDED
         return [cause, kind, what, call, operator, function, where, label, phase.astype(np.int64)]
 
     def _stretches(self, rows: _Rows) -> Intervals:
         """Each piece; of a call, also for what follows it, the call."""
         start, end = rows.start.copy(), rows.end.copy()
         called = np.flatnonzero(rows.told >= 0)
-        called = called[self._told.source[rows.told[called]] == Source.CALL]
+        called = called[self._told.source[rows.told[called]] == HostSource.CALL]
         start[called] = self._told.start_ns[rows.told[called]]
         end[called] = self._told.end_ns[rows.told[called]]
         return Intervals(start, end)
@@ -299,15 +299,15 @@ class HostWatch:
         known = np.flatnonzero(rows.told >= 0)
         source, row = told.source[rows.told[known]], told.row[rows.told[known]]
         for of, name, code in (
-            (Source.CALL, view.calls.name, CALL),
-            (Source.RANGE, self._label, RANGE),
-            (Source.SPAN, view.host.name, -1),
+            (HostSource.CALL, view.calls.name, CALL),
+            (HostSource.RANGE, self._label, RANGE),
+            (HostSource.SPAN, view.host.name, -1),
         ):
             mine = np.flatnonzero(source == of)
             what[known[mine]], kind[known[mine]] = name[row[mine]], code
-            if of is Source.SPAN:
+            if of is HostSource.SPAN:
                 kind[known[mine]] = _KIND_OF_SPAN[view.host.kind[row[mine]]]
-            if of is Source.CALL:
+            if of is HostSource.CALL:
                 call[known[mine]] = name[row[mine]]
         return kind, what, call
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.first_use import LONG_CALL_NS, compiling_spans, first_uses, preparing_operators
-from harness.analysis.process.intervals import EMPTY, Intervals, Nesting, complement, contains, merge, overlaps, union
-from harness.analysis.process.view import View
+from harness.analysis.process.intervals import EMPTY, Intervals, RangeTree, complement, contains, merge, overlaps, union
+from harness.analysis.process.view import ProcessView
 from harness.traces.columns import distinct
 from harness.traces.trace import I64, U8, Activity, Calls, HostKind
 from harness.traces.vocabulary import launches_work
@@ -23,7 +23,7 @@ from harness.traces.vocabulary import launches_work
 KNOWN = 0.9  # of the work has a launch: else it is not known which launches have none
 
 
-class Cause(IntEnum):
+class HostCause(IntEnum):
     """Index into CAUSES, with the cause's name."""
 
     label: str
@@ -42,13 +42,13 @@ class Cause(IntEnum):
     COMMUNICATION = 11, "communication"
     OTHER = 12, "other"
 
-    def __new__(cls, number: int, label: str) -> Cause:
+    def __new__(cls, number: int, label: str) -> HostCause:
         cause = int.__new__(cls, number)
         cause._value_, cause.label = number, label
         return cause
 
 
-CAUSES = tuple(cause.label for cause in Cause)
+CAUSES = tuple(cause.label for cause in HostCause)
 _FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device
 _DATA = re.compile(
     r"data[ _]?load|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter", re.IGNORECASE
@@ -66,21 +66,21 @@ _LOADS = re.compile(
 )
 _DRIVER_LOADS = re.compile(r"(?:lazy|module|function).*loading|compiler", re.IGNORECASE)  # of CUPTI's overheads
 # What a call does to the host, by its name; the first that fits. An asynchronous copy counts if it is long.
-_BLOCKING: tuple[tuple[Cause, re.Pattern[str]], ...] = (
-    (Cause.SYNCHRONISATION, re.compile(r"Synchronize|EventQuery.*wait")),
-    (Cause.ALLOCATION, re.compile(
+_BLOCKING: tuple[tuple[HostCause, re.Pattern[str]], ...] = (
+    (HostCause.SYNCHRONISATION, re.compile(r"Synchronize|EventQuery.*wait")),
+    (HostCause.ALLOCATION, re.compile(
         r"(cuda|hip)\w*(Free|Malloc)(?!\w*Async)|HostAlloc|Host(Un)?[Rr]egister|"
         r"cuMem(Create|Map|Unmap|Release|SetAccess|Address|Alloc|Free)(?!\w*Async)|hipMem(Create|Map|Unmap|Address)"
     )),
-    (Cause.COPY, re.compile(r"Memcpy(?!\w*Async)")),
+    (HostCause.COPY, re.compile(r"Memcpy(?!\w*Async)")),
 )  # fmt: skip
-_IF_LONG: tuple[tuple[Cause, re.Pattern[str]], ...] = (
-    (Cause.COPY, re.compile(r"Memcpy")),
-    (Cause.ALLOCATION, re.compile(r"Malloc|Free|MemPool|MemAlloc")),
-    (Cause.CAPTURE, _CAPTURE),
-    (Cause.FIRST_USE, _LOADS),
+_IF_LONG: tuple[tuple[HostCause, re.Pattern[str]], ...] = (
+    (HostCause.COPY, re.compile(r"Memcpy")),
+    (HostCause.ALLOCATION, re.compile(r"Malloc|Free|MemPool|MemAlloc")),
+    (HostCause.CAPTURE, _CAPTURE),
+    (HostCause.FIRST_USE, _LOADS),
 )
-_HOLDING = (Cause.SYNCHRONISATION, Cause.COPY, Cause.ALLOCATION)  # a device runs dry after them
+_HOLDING = (HostCause.SYNCHRONISATION, HostCause.COPY, HostCause.ALLOCATION)  # a device runs dry after them
 
 
 def blocks(call: str) -> bool:
@@ -90,7 +90,7 @@ def blocks(call: str) -> bool:
 
 def only_waits(call: str) -> bool:
     """Whether a call does nothing but wait for the device."""
-    return _by_name(call, _BLOCKING, -1) == Cause.SYNCHRONISATION
+    return _by_name(call, _BLOCKING, -1) == HostCause.SYNCHRONISATION
 
 
 def loads_data(name: str) -> object:
@@ -103,7 +103,7 @@ def awaits_communication(name: str) -> bool:
     return _COMMUNICATION_CALL.search(name) is not None
 
 
-class Source(IntEnum):
+class HostSource(IntEnum):
     """What tells of a stretch: the columns that `row` points into."""
 
     NOTHING = 0
@@ -113,7 +113,7 @@ class Source(IntEnum):
 
 
 @dataclass(frozen=True)
-class Told:
+class HostStretches:
     """n disjoint stretches in order in which something recorded tells what the host did.
 
     long_start_ns, long_end_ns: the long calls that launch work, in order; an event cannot start before they end."""
@@ -154,11 +154,11 @@ class _Layer(NamedTuple):
     start_ns: I64
     end_ns: I64
     cause: U8
-    source: Source
+    source: HostSource
     row: I64
 
 
-def feeding_threads(view: View, nesting: Nesting) -> I64:
+def feeding_threads(view: ProcessView, nesting: RangeTree) -> I64:
     """The threads that launch a tenth of the work or more, the one with most first, and the main thread, unless it
     launches nothing beside others of which more than calls is recorded; empty where neither is known."""
     known = view.events.launch_thread[view.events.launch_thread >= 0]
@@ -172,21 +172,21 @@ def feeding_threads(view: View, nesting: Nesting) -> I64:
     return np.append(fed, main)
 
 
-def told_on_gpu(view: View, nesting: Nesting, feeding: I64, operators: Callable[[I64], I64]) -> Told:
+def told_on_gpu(view: ProcessView, nesting: RangeTree, feeding: I64, operators: Callable[[I64], I64]) -> HostStretches:
     """What is told of the host beside a GPU. `operators`: the outermost operator's name around the middle of each of
     some rows of calls, -1: none. A copy that blocks inside data loading is a copy, not waiting for data."""
     first = first_uses(view, feeding)
     calls = _calls(view, feeding, operators, first)
-    of = calls.cause == Cause.COPY
+    of = calls.cause == HostCause.COPY
     copies = _Layer(calls.start_ns[of], calls.end_ns[of], calls.cause[of], calls.source, calls.row[of])
     begin, end = captures(view.calls, view.names)
-    captured = _layer(view.calls.start_ns[begin], view.calls.end_ns[end], Cause.CAPTURE, Source.CALL, begin)
+    captured = _layer(view.calls.start_ns[begin], view.calls.end_ns[end], HostCause.CAPTURE, HostSource.CALL, begin)
     layers = [copies, *_spans(view, nesting, feeding), captured, calls, *_preparing(view, feeding, first)]
     long = np.flatnonzero(view.calls.end_ns - view.calls.start_ns >= LONG_CALL_NS)
     return _layered(layers, view.calls.start_ns[long], view.calls.end_ns[long])
 
 
-def _preparing(view: View, feeding: I64, first: NDArray[np.bool_]) -> list[_Layer]:
+def _preparing(view: ProcessView, feeding: I64, first: NDArray[np.bool_]) -> list[_Layer]:
     """What belongs to a first use and is no call: operators that are mostly such calls, and compilers."""
     host, ranges = view.host, view.ranges
     rows = preparing_operators(view, feeding, first)
@@ -195,52 +195,56 @@ def _preparing(view: View, feeding: I64, first: NDArray[np.bool_]) -> list[_Laye
     rows = np.union1d(rows, compiled)
     named = np.flatnonzero(compiling_spans(view, ranges.name, ranges.start_ns, ranges.end_ns, ranges.thread))
     return [
-        _layer(host.start_ns[rows], host.end_ns[rows], Cause.FIRST_USE, Source.SPAN, rows),
-        _layer(ranges.start_ns[named], ranges.end_ns[named], Cause.FIRST_USE, Source.RANGE, named),
+        _layer(host.start_ns[rows], host.end_ns[rows], HostCause.FIRST_USE, HostSource.SPAN, rows),
+        _layer(ranges.start_ns[named], ranges.end_ns[named], HostCause.FIRST_USE, HostSource.RANGE, named),
     ]
 
 
-def told_on_cpu(view: View, nesting: Nesting, feeding: I64, dispatch: Intervals) -> Told:
+def told_on_cpu(view: ProcessView, nesting: RangeTree, feeding: I64, dispatch: Intervals) -> HostStretches:
     """What is told of the host where operators are the work. `dispatch`: those that start or await communication."""
     ranges = view.ranges
     layers = _spans(view, nesting, feeding)
     waiting = matching(ranges.name, view.names, _WAIT.search) & _on_main(ranges.thread, nesting)
     held = np.flatnonzero(waiting)
-    layers.insert(1, _layer(dispatch.start, dispatch.end, Cause.COMMUNICATION))
-    layers.insert(1, _layer(ranges.start_ns[held], ranges.end_ns[held], Cause.COMMUNICATION, Source.RANGE, held))
+    layers.insert(1, _layer(dispatch.start, dispatch.end, HostCause.COMMUNICATION))
+    layers.insert(
+        1, _layer(ranges.start_ns[held], ranges.end_ns[held], HostCause.COMMUNICATION, HostSource.RANGE, held)
+    )
     annotated = union(ranges.start_ns, ranges.end_ns)
-    return _layered([*layers, _layer(annotated.start, annotated.end, Cause.LAUNCH)])
+    return _layered([*layers, _layer(annotated.start, annotated.end, HostCause.LAUNCH)])
 
 
-def _on_main(thread: I64, nesting: Nesting) -> NDArray[np.bool_]:
+def _on_main(thread: I64, nesting: RangeTree) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = thread == (-2 if nesting.main_thread is None else nesting.main_thread)
     return found
 
 
-def _layer(start: I64, end: I64, cause: Cause | U8, source: Source = Source.NOTHING, row: I64 | None = None) -> _Layer:
+def _layer(
+    start: I64, end: I64, cause: HostCause | U8, source: HostSource = HostSource.NOTHING, row: I64 | None = None
+) -> _Layer:
     causes = np.broadcast_to(np.asarray(cause, np.uint8), start.shape)
     return _Layer(start, end, causes, source, np.full(len(start), -1) if row is None else row)
 
 
-def _spans(view: View, nesting: Nesting, feeding: I64) -> list[_Layer]:
+def _spans(view: ProcessView, nesting: RangeTree, feeding: I64) -> list[_Layer]:
     """Data loading of the main thread, without workers that prefetch; the collector, which holds every thread of
     Python; the profiler; the driver, which loads code."""
     ranges, host, names = view.ranges, view.host, view.names
     loads = matching(ranges.name, names, loads_data)
     data = np.flatnonzero(loads & _on_main(ranges.thread, nesting))
-    layers = [_layer(ranges.start_ns[data], ranges.end_ns[data], Cause.DATA, Source.RANGE, data)]
+    layers = [_layer(ranges.start_ns[data], ranges.end_ns[data], HostCause.DATA, HostSource.RANGE, data)]
     if not len(host):
         return layers
     mine = np.isin(host.thread, feeding)
     code = np.isin(host.kind, (HostKind.OPERATOR, HostKind.PYTHON))
     for cause, chosen in (
-        (Cause.DATA, mine & code & matching(host.name, names, _DATA_CODE.search)),
-        (Cause.COLLECTOR, (mine | (host.thread < 0)) & (host.kind == HostKind.COLLECTOR)),
-        (Cause.PROFILER, host.kind == HostKind.PROFILER),
-        (Cause.FIRST_USE, (host.kind == HostKind.OS_CALL) & matching(host.name, names, _DRIVER_LOADS.search)),
+        (HostCause.DATA, mine & code & matching(host.name, names, _DATA_CODE.search)),
+        (HostCause.COLLECTOR, (mine | (host.thread < 0)) & (host.kind == HostKind.COLLECTOR)),
+        (HostCause.PROFILER, host.kind == HostKind.PROFILER),
+        (HostCause.FIRST_USE, (host.kind == HostKind.OS_CALL) & matching(host.name, names, _DRIVER_LOADS.search)),
     ):
         rows = np.flatnonzero(chosen)
-        layers.append(_layer(host.start_ns[rows], host.end_ns[rows], cause, Source.SPAN, rows))
+        layers.append(_layer(host.start_ns[rows], host.end_ns[rows], cause, HostSource.SPAN, rows))
     return layers
 
 
@@ -258,7 +262,7 @@ def captures(calls: Calls, names: list[str]) -> tuple[I64, I64]:
     return first[same], last[same]
 
 
-class Launches(NamedTuple):
+class LaunchTimes(NamedTuple):
     """When each launch was made, up to the last one with work and outside of a graph's capture, and whether its work is
     missing; nothing where launches and work cannot be told to belong together. captured: the captures of graphs."""
 
@@ -267,7 +271,7 @@ class Launches(NamedTuple):
     captured: Intervals
 
 
-def launches_of(view: View) -> Launches:
+def launches_of(view: ProcessView) -> LaunchTimes:
     """Whole recordings have up to three launches without work, none of them before the first launch with work; those
     after the last one may run after the recording's end."""
     events, calls = view.events, view.calls
@@ -275,14 +279,14 @@ def launches_of(view: View) -> Launches:
     captured = union(calls.start_ns[begin], calls.end_ns[end])
     launched = events.launch_ns[events.launch_ns >= 0]
     if len(launched) < max(KNOWN * np.count_nonzero(events.activity <= Activity.MEMSET), 1):
-        return Launches(EMPTY.start, np.empty(0, np.bool_), captured)
+        return LaunchTimes(EMPTY.start, np.empty(0, np.bool_), captured)
     rows = np.flatnonzero(matching(calls.name, view.names, launches_work))
     start = calls.start_ns[rows]
     rows = rows[(start <= launched.max()) & (calls.correlation[rows] >= 0) & ~contains(captured, start)]
-    return Launches(calls.start_ns[rows], ~np.isin(calls.correlation[rows], events.correlation), captured)
+    return LaunchTimes(calls.start_ns[rows], ~np.isin(calls.correlation[rows], events.correlation), captured)
 
 
-def _calls(view: View, feeding: I64, operators: Callable[[I64], I64], first: NDArray[np.bool_]) -> _Layer:
+def _calls(view: ProcessView, feeding: I64, operators: Callable[[I64], I64], first: NDArray[np.bool_]) -> _Layer:
     """Blocking calls, and long ones, of the main thread and of threads that launch: a watchdog that waits for an event
     holds up no thread that works. first: the calls that are a first use."""
     calls, names = view.calls, view.names
@@ -290,24 +294,24 @@ def _calls(view: View, feeding: I64, operators: Callable[[I64], I64], first: NDA
     if_long = cause.copy()
     for i in used(calls.name):
         cause[i] = _by_name(names[i], _BLOCKING, len(CAUSES))
-        if_long[i] = _by_name(names[i], _IF_LONG, Cause.HOST)
+        if_long[i] = _by_name(names[i], _IF_LONG, HostCause.HOST)
     long = calls.end_ns - calls.start_ns >= LONG_CALL_NS
     rows = np.flatnonzero((cause[calls.name] < len(CAUSES)) | long)
     rows = rows[np.isin(calls.thread[rows], feeding)] if len(feeding) else rows
     of = np.where(cause[calls.name[rows]] < len(CAUSES), cause[calls.name[rows]], if_long[calls.name[rows]])
-    of[first[rows]] = Cause.FIRST_USE
-    copies = np.flatnonzero(of == Cause.COPY)
+    of[first[rows]] = HostCause.FIRST_USE
+    copies = np.flatnonzero(of == HostCause.COPY)
     operator = operators(rows[copies])
     item = (operator >= 0) & matching(np.maximum(operator, 0).astype(np.int32), names, _ITEM.search)
-    of[copies[item]] = Cause.SYNCHRONISATION
-    return _layer(calls.start_ns[rows], calls.end_ns[rows], of.astype(np.uint8), Source.CALL, rows)
+    of[copies[item]] = HostCause.SYNCHRONISATION
+    return _layer(calls.start_ns[rows], calls.end_ns[rows], of.astype(np.uint8), HostSource.CALL, rows)
 
 
-def _by_name(name: str, table: tuple[tuple[Cause, re.Pattern[str]], ...], default: int) -> int:
+def _by_name(name: str, table: tuple[tuple[HostCause, re.Pattern[str]], ...], default: int) -> int:
     return next((cause for cause, pattern in table if pattern.search(name)), default)
 
 
-def _layered(layers: list[_Layer], long_start: I64 = EMPTY.start, long_end: I64 = EMPTY.end) -> Told:
+def _layered(layers: list[_Layer], long_start: I64 = EMPTY.start, long_end: I64 = EMPTY.end) -> HostStretches:
     """The layers as disjoint stretches."""
     taken = EMPTY
     parts = []
@@ -326,4 +330,4 @@ def _layered(layers: list[_Layer], long_start: I64 = EMPTY.start, long_end: I64 
     columns: list[Any] = [np.concatenate(c) for c in zip(*parts, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     start, end, cause, source, row = (c[order] for c in columns)
-    return Told(start, end, cause, source, row, long_start, long_end)
+    return HostStretches(start, end, cause, source, row, long_start, long_end)

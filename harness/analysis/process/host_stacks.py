@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
-from harness.analysis.process.intervals import Intervals, Nesting, Owners, containing, lengths_within, overlaps
-from harness.analysis.process.view import View
+from harness.analysis.process.intervals import Intervals, Owners, RangeTree, containing, lengths_within, overlaps
+from harness.analysis.process.view import ProcessView
 from harness.analysis.summary import CodeLocation
 from harness.traces.python_functions import Owner, python_function
 from harness.traces.trace import I64, HostKind
@@ -29,7 +29,7 @@ def code_location(name: str) -> CodeLocation:
 class HostStacks:
     """The spans of the threads that feed a process's devices."""
 
-    def __init__(self, view: View, nesting: Nesting, feeding: I64) -> None:
+    def __init__(self, view: ProcessView, nesting: RangeTree, feeding: I64) -> None:
         self._host, self._names, self._nesting = view.host, view.names, nesting
         self._ranges = view.ranges
         self._threads: list[int] = feeding.tolist()

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.host_calls import Cause, Told
+from harness.analysis.process.host_calls import HostCause, HostStretches
 from harness.analysis.process.intervals import Intervals, complement, intersection, lengths_within, overlaps, union
 from harness.analysis.summary import IdleCause, TimeSplit
 from harness.traces.trace import I32, I64, U8, Events
@@ -85,8 +85,8 @@ _SAMPLE = 1 << 18  # launches and gaps from which the usual is taken
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """n pieces of gaps, in order: the cause, the gap, the stretch of `Told` that it lies in (-1: none)."""
+class IdlePieces:
+    """n pieces of gaps, in order: the cause, the gap, the stretch of `HostStretches` that it lies in (-1: none)."""
 
     start_ns: I64
     end_ns: I64
@@ -110,7 +110,7 @@ class NextEvent:
 
 
 @dataclass(frozen=True)
-class Launching:
+class LaunchLatency:
     """How a process launches its work: how long a launch usually takes to reach an idle device, and the longest
     distance between launches that follow one another."""
 
@@ -144,7 +144,7 @@ def usual_latency(gaps: Intervals, following: NextEvent) -> int:
     return min(int(np.quantile(waited, 0.9)), MOST_LATENCY_NS) if len(waited) else 0
 
 
-def pieces_on_gpu(gaps: Intervals, following: NextEvent, told: Told, launching: Launching) -> Pieces:
+def pieces_on_gpu(gaps: Intervals, following: NextEvent, told: HostStretches, launching: LaunchLatency) -> IdlePieces:
     """The pieces of gaps of one device, which sum to the gaps exactly."""
     follows, known = following.row >= 0, following.launch_ns >= 0
     launched = np.where(follows, following.launch_ns, gaps.end)
@@ -158,10 +158,10 @@ def pieces_on_gpu(gaps: Intervals, following: NextEvent, told: Told, launching: 
     rest = _apart_at_launches(rest, launched[inside[rest.of]], launching)
     gap = inside[rest.of]
     cause, after = _untold(rest, gap, launched, told, launching)
-    cause[follows[gap] & ~known[gap]] = Cause.OTHER
-    after[cause == Cause.OTHER] = -1
+    cause[follows[gap] & ~known[gap]] = HostCause.OTHER
+    after[cause == HostCause.OTHER] = -1
     queued = np.flatnonzero(free < gaps.end)
-    waiting = np.where(following.is_communication[queued], Cause.COMMUNICATION, Cause.OTHER).astype(np.uint8)
+    waiting = np.where(following.is_communication[queued], HostCause.COMMUNICATION, HostCause.OTHER).astype(np.uint8)
     return _joined(
         (by_told.start, by_told.end, told.cause[by_told.by], inside[by_told.of], by_told.by),
         (rest.start, rest.end, cause, gap, after),
@@ -186,7 +186,7 @@ def _cut(a: Intervals, b: Intervals) -> _Cut:
     return _Cut(np.maximum(a.start[of], b.start[by]), np.minimum(a.end[of], b.end[by]), of, by)
 
 
-def _apart_at_launches(rest: _Cut, launched: I64, launching: Launching) -> _Cut:
+def _apart_at_launches(rest: _Cut, launched: I64, launching: LaunchLatency) -> _Cut:
     """The pieces, where they are long cut at the launches in them before the one that ended the gap: a host that
     launched nothing, and then work for a stream that had to wait, was not launching all the while."""
     until = np.minimum(rest.end, launched)
@@ -210,7 +210,7 @@ def _hull(gaps: Intervals) -> tuple[int, int]:
     return (int(gaps.start[0]), int(gaps.end[-1])) if len(gaps.start) else (0, 0)
 
 
-def _untold(rest: _Cut, gap: I64, launched: I64, told: Told, launching: Launching) -> tuple[U8, I64]:
+def _untold(rest: _Cut, gap: I64, launched: I64, told: HostStretches, launching: LaunchLatency) -> tuple[U8, I64]:
     """The causes of pieces in which nothing recorded tells what the host did, and the blocking call that they follow.
 
     The host came from its last launch, or from what is told of it before the piece, and goes on to what is told after
@@ -222,7 +222,7 @@ def _untold(rest: _Cut, gap: I64, launched: I64, told: Told, launching: Launchin
     until = np.minimum(launched[gap], np.where(after < len(told), next_told, launched[gap]))
     until = np.where(rest.end < until, rest.end, until)  # a launch is there
     soon = until - np.maximum(came, launching.before(until)) <= launching.longest_ns
-    cause = np.where(soon, Cause.LAUNCH, Cause.HOST).astype(np.uint8)
+    cause = np.where(soon, HostCause.LAUNCH, HostCause.HOST).astype(np.uint8)
     dry = soon & (before >= 0) & (came >= rest.start) if len(told) else np.zeros(len(soon), np.bool_)
     if dry.any():
         dry[dry] = told.blocks[before[dry]]
@@ -230,17 +230,17 @@ def _untold(rest: _Cut, gap: I64, launched: I64, told: Told, launching: Launchin
     return cause, np.where(dry, before, -1)
 
 
-def _joined(*parts: tuple[I64, I64, U8, I64, I64]) -> Pieces:
+def _joined(*parts: tuple[I64, I64, U8, I64, I64]) -> IdlePieces:
     start, end, cause, gap, told = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")  # runs in order are merged
-    return Pieces(start[order], end[order], cause[order].astype(np.uint8), gap[order], told[order].astype(np.int32))
+    return IdlePieces(start[order], end[order], cause[order].astype(np.uint8), gap[order], told[order].astype(np.int32))
 
 
-def pieces_on_cpu(gaps: Intervals, told: Told) -> Pieces:
+def pieces_on_cpu(gaps: Intervals, told: HostStretches) -> IdlePieces:
     """As `pieces_on_gpu` for a trace whose operators are the work: nothing is launched, the host runs it."""
     stretches = Intervals(told.start_ns, told.end_ns)
     by_told, rest = _cut(gaps, stretches), _cut(gaps, complement(stretches, *_hull(gaps)))
-    other = np.full(len(rest.of), Cause.OTHER, np.uint8)
+    other = np.full(len(rest.of), HostCause.OTHER, np.uint8)
     return _joined(
         (by_told.start, by_told.end, told.cause[by_told.by], by_told.of, by_told.by),
         (rest.start, rest.end, other, rest.of, np.full(len(rest.of), -1)),

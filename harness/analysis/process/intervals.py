@@ -178,7 +178,7 @@ class Owners:
 
 
 @dataclass(frozen=True)
-class Nesting:
+class RangeTree:
     """All ranges of a process: the owners per thread, and for each range row its parent row, -1 without a parent.
 
     `own_parent` is the parent on the range's own thread; `parent` is it too, else the main thread's range around it."""
@@ -194,7 +194,7 @@ class Nesting:
         return None if self.main_thread is None else self.threads.get(self.main_thread)
 
 
-def nest(ranges: Ranges, events: Events, marks_thread: int | None = None) -> Nesting:
+def nest(ranges: Ranges, events: Events, marks_thread: int | None = None) -> RangeTree:
     """Every thread's ranges with the ranges around them. START_END ranges need not nest and own nothing.
 
     The main thread is the thread with the step marks, `marks_thread`. Without marks it is, of the threads with ranges,
@@ -213,7 +213,7 @@ def nest(ranges: Ranges, events: Events, marks_thread: int | None = None) -> Nes
     if main is not None:
         apart = np.flatnonzero(usable & (parent < 0) & (ranges.thread != main))
         parent[apart] = threads[main].around(ranges.start_ns[apart], ranges.end_ns[apart])
-    return Nesting(threads, parent, own, main)
+    return RangeTree(threads, parent, own, main)
 
 
 def _by_thread(ranges: Ranges, usable: NDArray[np.bool_]) -> Iterator[tuple[int, I64]]:
@@ -252,7 +252,7 @@ def _busiest_thread(ranges: Ranges, usable: NDArray[np.bool_], events: Events) -
     return max(weights)[2] if weights else None
 
 
-def owners_of_events(events: Events, nesting: Nesting) -> I64:
+def owners_of_events(events: Events, nesting: RangeTree) -> I64:
     """The row of the range that launched each of n events; -1 without an open range or a recorded launch."""
     owner = np.full(len(events), -1, np.int64)
     launched = events.launch_ns >= 0

@@ -16,7 +16,7 @@ from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_s
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process, range_of_events
 from harness.analysis.process.rows import rows_of_process
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
-from harness.analysis.process.view import View, views
+from harness.analysis.process.view import ProcessView, views
 from harness.analysis.summary import Device, NodeNetwork, TraceSource, Window
 from harness.traces.trace import Trace
 
@@ -42,7 +42,7 @@ def _network(trace: Trace) -> NodeNetwork | None:
     return node_network(host or "unknown host", "nsys", traffic_of_samples(trace.nics, epoch_ns))
 
 
-def unmeasured(view: View, rules: Rules) -> RankPart:
+def unmeasured(view: ProcessView, rules: Rules) -> RankPart:
     """A part with only the collectives of the process: enough to match them, and so to compare clocks."""
     rows = collective_rows.rows(view, classify(view.events, view.names, rules))
     return RankPart(
@@ -83,7 +83,7 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
     return quality.judge_part(part, measured)
 
 
-def _source(view: View) -> TraceSource:
+def _source(view: ProcessView) -> TraceSource:
     identity = view.trace.identity
     return TraceSource(
         path=identity.path,

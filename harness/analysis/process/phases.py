@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, NOT_WORK
-from harness.analysis.process.intervals import Intervals, Nesting, contains, union
+from harness.analysis.process.intervals import Intervals, RangeTree, contains, union
 from harness.analysis.process.ranges import by_depth
-from harness.analysis.process.view import View
+from harness.analysis.process.view import ProcessView
 from harness.analysis.summary import PhaseTime
 from harness.traces.columns import sorted_spans
 from harness.traces.operators import counted, operators
@@ -84,7 +84,7 @@ def _own_phases(ranges: Ranges, names: list[str]) -> NDArray[np.int8]:
     return found
 
 
-def phases(ranges: Ranges, names: list[str], nesting: Nesting) -> NDArray[np.int8]:
+def phases(ranges: Ranges, names: list[str], nesting: RangeTree) -> NDArray[np.int8]:
     """The phase of each of n range rows: its own, else the phase of the innermost range around it that has one; all
     inside of an evaluation is a part of it."""
     phase = _own_phases(ranges, names)
@@ -153,7 +153,7 @@ class _Acts(NamedTuple):
     tail: NDArray[np.bool_]
 
 
-def with_whole_evaluations(view: View) -> View:
+def with_whole_evaluations(view: ProcessView) -> ProcessView:
     """The process with a range around each evaluation: from the data of its first forward pass to the last one's end,
     with what the program does between them, as long as it loads nothing that is trained on; and for the functions that
     evaluate, where Python's were recorded."""
@@ -184,7 +184,7 @@ def _evaluations(phase: NDArray[np.int8], start: I64, end: I64) -> I64:
     return np.stack([start[begins], end[ends]])
 
 
-def with_inferred_phases(view: View) -> View:
+def with_inferred_phases(view: ProcessView) -> ProcessView:
     """The process with ranges for its forward and backward passes and evaluations, where autograd's operators show them
     and no range does."""
     ranges, names = view.ranges, view.names
@@ -241,7 +241,7 @@ def _untrained(ranges: Ranges, of: NDArray[np.int8], acts: _Acts, begins: I64) -
     return start, end
 
 
-def _on_cpu(view: View) -> _Acts | None:
+def _on_cpu(view: ProcessView) -> _Acts | None:
     """Without a GPU autograd runs on the program's own thread, and all operators are recorded."""
     events, names = view.events, view.names
     autograd = matching(events.name, names, _AUTOGRAD.search) & (events.activity == Activity.CPU_OP)
@@ -257,7 +257,7 @@ def _on_cpu(view: View) -> _Acts | None:
     return _Acts(thread, whole.start_ns[outermost], whole.end_ns[outermost], autograd[first], tail)
 
 
-def _on_gpu(view: View) -> _Acts | None:
+def _on_gpu(view: ProcessView) -> _Acts | None:
     """With a GPU autograd has a thread of its own, from which it launches while the program's thread waits."""
     host, calls, ranges = view.host, view.calls, view.ranges
     threads = np.unique(host.thread[matching(host.name, view.names, _AUTOGRAD.search)])

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.device import communicating_alone
 from harness.analysis.process.idle import COMMUNICATION, NOT_WORK
-from harness.analysis.process.intervals import Intervals, Nesting, clip, difference, intersection, length, union
+from harness.analysis.process.intervals import Intervals, RangeTree, clip, difference, intersection, length, union
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.ranges import device_spans
 from harness.analysis.process.steps import ProcessSteps, by_periodicity
-from harness.analysis.process.view import View
+from harness.analysis.process.view import ProcessView
 from harness.analysis.summary import Pipeline, PipelineStage, SummaryPart, Withheld
 from harness.theory.flops import expected_bubble
 from harness.traces.trace import I64
@@ -105,7 +105,7 @@ def stage_of(m: MeasuredProcess, device: int) -> StagePart | None:
     )
 
 
-def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | None:
+def microbatches(view: ProcessView, nesting: RangeTree, owner: I64) -> Microbatches | None:
     """The passes that the program's ranges name; None where the ranges name no micro-batch."""
     ranges = view.ranges
     parsed = {n: m for n in used(ranges.name) if (m := _MICROBATCH.match(view.names[n]))}
@@ -127,7 +127,7 @@ def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | Non
     )
 
 
-def _transfers(view: View) -> Intervals:
+def _transfers(view: ProcessView) -> Intervals:
     """Time in sends and receives on a CPU: of the program's ranges of that name, else of the collectives.
 
     Under the interleaved schedule gloo sends messages during the work; only the time that waits for them counts."""
@@ -139,7 +139,7 @@ def _transfers(view: View) -> Intervals:
     return union(rows.start_ns[moves], rows.end_ns[moves])
 
 
-def _sends_or_receives(view: View) -> NDArray[np.bool_]:
+def _sends_or_receives(view: ProcessView) -> NDArray[np.bool_]:
     """Which events are sends or receives: by their arguments, else by their names."""
     events, rows = view.events, view.collectives
 
@@ -153,7 +153,7 @@ def _sends_or_receives(view: View) -> NDArray[np.bool_]:
     return chosen
 
 
-def _are_point_to_point(view: View) -> NDArray[np.bool_]:
+def _are_point_to_point(view: ProcessView) -> NDArray[np.bool_]:
     """Which of the recorded collectives are sends or receives."""
     kind = view.collectives.kind
     return np.isin(kind, [i for i in np.unique(kind) if i >= 0 and view.names[i] in POINT_TO_POINT])

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from harness.analysis.process import collective_rows
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.host_activity import HostWatch, IdleTime
-from harness.analysis.process.host_calls import Launches, launches_of
+from harness.analysis.process.host_calls import LaunchTimes, launches_of
 from harness.analysis.process.host_stacks import HostStacks
 from harness.analysis.process.idle import NOT_WORK, Busy, busy
-from harness.analysis.process.intervals import Nesting, complement, nest, owners_of_events
+from harness.analysis.process.intervals import RangeTree, complement, nest, owners_of_events
 from harness.analysis.process.kinds import Kinds, Rules, classify
 from harness.analysis.process.phases import with_inferred_phases, with_whole_evaluations
 from harness.analysis.process.steps import ProcessSteps, find_steps
-from harness.analysis.process.view import View
+from harness.analysis.process.view import ProcessView
 from harness.analysis.summary import Window
 from harness.traces.trace import I64, Events
 
@@ -28,13 +28,13 @@ from harness.traces.trace import I64, Events
 class MeasuredProcess:
     """One process, classified, nested, split into busy sets, with the window of each of its devices."""
 
-    view: View
+    view: ProcessView
     kinds: Kinds
     busy: dict[int, Busy]  # by device
     rows: dict[int, slice]  # events of each device
-    launches: Launches
+    launches: LaunchTimes
     steps: ProcessSteps
-    nesting: Nesting
+    nesting: RangeTree
     owner: I64
     windows: dict[int, tuple[int, int]]  # by device
     idle: dict[int, IdleTime]  # by device, inside its window
@@ -46,7 +46,7 @@ class MeasuredProcess:
         return collective_rows.rows(self.view, self.kinds, (self.nesting, self.owner), self.steps.between)
 
 
-def prepare_process(view: View, window: Window, rules: Rules, least_warmup: int = 0) -> MeasuredProcess:
+def prepare_process(view: ProcessView, window: Window, rules: Rules, least_warmup: int = 0) -> MeasuredProcess:
     """Compute what the analyses share. A device without events has no window and is left out. least_warmup: as in
     `find_steps`."""
     view = with_inferred_phases(with_whole_evaluations(view))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
-from harness.analysis.process.intervals import Intervals, Nesting, lengths_within
+from harness.analysis.process.intervals import Intervals, RangeTree, lengths_within
 from harness.analysis.summary import RangeTime
 from harness.traces.operators import counted
 from harness.traces.trace import I64, Events, Ranges
@@ -44,7 +44,7 @@ def range_label(name: str) -> str:
 def project(
     ranges: Ranges,
     names: list[str],
-    nesting: Nesting,
+    nesting: RangeTree,
     work: tuple[Events, I64, NDArray[np.bool_]],
     idle: list[Intervals],
     *,
@@ -102,7 +102,7 @@ def range_table(sums: RangeSums) -> list[RangeTime]:
     return sorted(rows, key=lambda r: (-r.kernel_ns, -r.host_ns, r.name))
 
 
-def _idle_under(nesting: Nesting, idle: list[Intervals], n: int) -> I64:
+def _idle_under(nesting: RangeTree, idle: list[Intervals], n: int) -> I64:
     """Idle time of the devices per range row, given to the innermost range of the main thread."""
     result = np.zeros(n, np.int64)
     if nesting.main is None:
@@ -113,7 +113,7 @@ def _idle_under(nesting: Nesting, idle: list[Intervals], n: int) -> I64:
     return result
 
 
-def _idle_inside(ranges: Ranges, nesting: Nesting, idle: list[Intervals]) -> I64:
+def _idle_inside(ranges: Ranges, nesting: RangeTree, idle: list[Intervals]) -> I64:
     """The devices' idle time while a range row of the main thread is open, also in ranges inside it."""
     inside = [lengths_within(device, ranges.start_ns, ranges.end_ns) for device in idle]
     return np.where(ranges.thread == nesting.main_thread, np.sum(inside, axis=0, dtype=np.int64), 0)
@@ -137,7 +137,7 @@ def _labels(ranges: Ranges, names: list[str]) -> tuple[list[str], NDArray[np.int
 
 
 @dataclass(frozen=True)
-class _Spans:
+class _RangeSpans:
     own_ns: I64
     kernel_ns: I64
     kernels: I64
@@ -145,7 +145,7 @@ class _Spans:
     last_ns: I64
 
 
-def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -> _Spans:
+def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -> _RangeSpans:
     """Per range row, its own and its descendants' kernels: summed, counted, first start, last end."""
     n = len(parent)
     chosen = np.flatnonzero(inside & (owner >= 0))
@@ -165,7 +165,7 @@ def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -
         np.minimum.at(first, up, first[rows])
         np.maximum.at(last, up, last[rows])
     worked = first <= last
-    return _Spans(own, total, count, np.where(worked, first, 0), np.where(worked, last, 0))
+    return _RangeSpans(own, total, count, np.where(worked, first, 0), np.where(worked, last, 0))
 
 
 def device_spans(events: Events, owner: I64, parent: I64, rows: NDArray[np.intp]) -> tuple[I64, I64]:

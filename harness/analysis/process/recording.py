@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.device import idle_of
 from harness.analysis.process.first_use import loading_launches
-from harness.analysis.process.host_calls import Cause
+from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.intervals import Intervals, clip, difference, length, lengths_within, merge
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
@@ -38,7 +38,7 @@ OF_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_
 _NO_IDLE = ("idle_ns", "busy_fraction", "idle_causes")
 
 
-class Kind(NamedTuple):
+class RecordingProblem(NamedTuple):
     """What the recording is (a text of problem_texts), what was seen, and the fields that it cannot carry."""
 
     what: str
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
     withheld: tuple[str, ...] = ()
 
 
-def kinds_of(m: MeasuredProcess) -> list[Kind]:
+def kinds_of(m: MeasuredProcess) -> list[RecordingProblem]:
     """The kind of recording, if it is no plain recording of running steps; whether its file was cut off; and the first
     use of kernels in it."""
     if m.view.on_cpu:
@@ -56,13 +56,13 @@ def kinds_of(m: MeasuredProcess) -> list[Kind]:
     return [*_cut_off(m), *(kind for kind in (first, used) if kind is not None)]
 
 
-def _cut_off(m: MeasuredProcess) -> list[Kind]:
+def _cut_off(m: MeasuredProcess) -> list[RecordingProblem]:
     """The reader counts no step whose work may be missing (steps.py); quality.py withholds what holes make unknown."""
     if m.view.trace.complete_until_ns is None:
         return []
     found, counted = len(m.steps.names), int(m.steps.counted.sum())
     seen = f"{counted} of {_counted(found, 'step')} can be counted" if found else "no step was found in it"
-    return [Kind(problem_texts.CUT_OFF, f"{seen}; {_counted(len(m.view.events), 'event')} of work")]
+    return [RecordingProblem(problem_texts.CUT_OFF, f"{seen}; {_counted(len(m.view.events), 'event')} of work")]
 
 
 def _launches(m: MeasuredProcess) -> NDArray[np.intp]:
@@ -78,16 +78,16 @@ def _window(m: MeasuredProcess) -> tuple[int, int]:
     return (int(calls.start_ns.min()), int(calls.end_ns.max())) if len(calls) else (0, 0)
 
 
-def _device_missing(m: MeasuredProcess, _: Intervals) -> Kind | None:
+def _device_missing(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
     """Launches, and nothing that a device did."""
     launches = len(_launches(m))
     if m.windows or not launches:
         return None
     seen = f"{_counted(launches, 'call')} put work on a device, and no kernel, copy or set is in the file"
-    return Kind(problem_texts.DEVICE_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
+    return RecordingProblem(problem_texts.DEVICE_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
 
 
-def _capture(m: MeasuredProcess, captured: Intervals) -> Kind | None:
+def _capture(m: MeasuredProcess, captured: Intervals) -> RecordingProblem | None:
     """Most of the window, or of its launches, lies inside of captures: kernels are written down there and do not run.
 
     A training that captures at its start launches what it captured, and more often than it captures."""
@@ -102,13 +102,13 @@ def _capture(m: MeasuredProcess, captured: Intervals) -> Kind | None:
         return None
     count = _counted(len(captured.start), "capture")
     seen = f"{count}, {share:.0%} of the window, with {written} of {len(launches)} launches"
-    return Kind(problem_texts.GRAPH_CAPTURE, seen, ("idle_causes", *NO_FINDING))
+    return RecordingProblem(problem_texts.GRAPH_CAPTURE, seen, ("idle_causes", *NO_FINDING))
 
 
-def _sample(m: MeasuredProcess, _: Intervals) -> Kind | None:
+def _sample(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
     """Events are missing at random: calls of which nearly all numbers are absent, or broken pairs both ways."""
     seen = _absent_numbers(m) or _broken_pairs(m)
-    return Kind(problem_texts.SAMPLED, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING)) if seen else None
+    return RecordingProblem(problem_texts.SAMPLED, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING)) if seen else None
 
 
 def _absent_numbers(m: MeasuredProcess) -> str:
@@ -149,7 +149,7 @@ def _comes_in_stretches(start_ns: I64, broken: NDArray[np.bool_]) -> bool:
     return bool(min(shares) < UNMATCHED or np.count_nonzero(np.diff(broken)) < MIXED * len(broken))
 
 
-def _part(m: MeasuredProcess, _: Intervals) -> Kind | None:
+def _part(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
     """Work that was launched waits, and nothing that was recorded runs: what it waits for is not in the recording.
 
     The launch is over, and the work is no collective, whose other ranks may be late."""
@@ -162,16 +162,16 @@ def _part(m: MeasuredProcess, _: Intervals) -> Kind | None:
         f"{waited_ns / 1e6:.1f} ms of {(end - start) / 1e6:.1f} ms, in {stretches}, launched kernels wait and nothing "
         "that was recorded runs"
     )
-    return Kind(problem_texts.WORK_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
+    return RecordingProblem(problem_texts.WORK_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
 
 
-def _lost(m: MeasuredProcess, _: Intervals) -> Kind | None:
+def _lost(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
     """So many launches without their work that the device's time is not known."""
     lost, launches = int(m.launches.lost.sum()), len(m.launches.lost)
     if m.steps.left_out or lost < max(LOST_MANY * launches, LOST_LEAST):
         return None
     seen = f"{lost} of {_counted(launches, 'launch', 'launches')} have no kernel, copy or set in the file"
-    return Kind(problem_texts.WORK_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
+    return RecordingProblem(problem_texts.WORK_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
 
 
 def _waits(m: MeasuredProcess, device: int) -> Intervals:
@@ -202,7 +202,7 @@ def _ends_of_launches(numbers: I64, end_ns: I64, wanted: I64) -> I64:
     return np.where(numbers[rows][at] == wanted, end_ns[rows][at], -1)
 
 
-def _device_only(m: MeasuredProcess, _: Intervals) -> Kind | None:
+def _device_only(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
     """Nearly no call, and nothing else of the host."""
     events = m.view.events
     kernels = events.activity == Activity.KERNEL
@@ -211,12 +211,12 @@ def _device_only(m: MeasuredProcess, _: Intervals) -> Kind | None:
     if known >= least or len(m.view.calls) >= least or len(m.view.host) or least < 1:
         return None
     seen = f"{count} kernels, {known} of them with a known launch"
-    return Kind(problem_texts.DEVICE_ONLY, seen, ("findings.host", "replay.what_ifs"))
+    return RecordingProblem(problem_texts.DEVICE_ONLY, seen, ("findings.host", "replay.what_ifs"))
 
 
-def _first_use(m: MeasuredProcess, captured: Intervals) -> Kind | None:
+def _first_use(m: MeasuredProcess, captured: Intervals) -> RecordingProblem | None:
     """Idle time in which libraries, memory, kernels or graphs are made ready for the first time."""
-    lost = [(int(m.idle[d].sums()[[Cause.FIRST_USE, Cause.CAPTURE]].sum()), m.windows[d]) for d in m.rows]
+    lost = [(int(m.idle[d].sums()[[HostCause.FIRST_USE, HostCause.CAPTURE]].sum()), m.windows[d]) for d in m.rows]
     lost_ns, (start, end) = max(lost, default=(0, (0, 1)))
     if not lost_ns or lost_ns < FIRST_USE_SHARE * (end - start):
         return None
@@ -226,14 +226,14 @@ def _first_use(m: MeasuredProcess, captured: Intervals) -> Kind | None:
     counts = ((within, "kernel"), (len(inner.start), "CUDA graph"))
     causes = " and ".join(_counted(n, noun) for n, noun in counts if n) or "libraries or memory"
     seen = f"{lost_ns / 1e6:.1f} ms of {(end - start) / 1e6:.1f} ms, {causes}"
-    return Kind(problem_texts.FIRST_USE, seen)
+    return RecordingProblem(problem_texts.FIRST_USE, seen)
 
 
 def _counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
-_RULES: tuple[Callable[[MeasuredProcess, Intervals], Kind | None], ...] = (
+_RULES: tuple[Callable[[MeasuredProcess, Intervals], RecordingProblem | None], ...] = (
     _capture,
     _device_missing,
     _sample,

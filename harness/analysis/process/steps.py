@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
-from harness.analysis.process.host_calls import Launches
+from harness.analysis.process.host_calls import LaunchTimes
 from harness.analysis.process.idle import Busy
 from harness.analysis.process.intervals import EMPTY, Intervals, lengths_within
 from harness.analysis.process.optimizer_steps import optimizer_steps
@@ -148,7 +148,7 @@ def find_steps(
     events: Events,
     names: list[str],
     busy: list[Busy],
-    launches: Launches,
+    launches: LaunchTimes,
     *,
     until_ns: int | None,
     least_warmup: int = 0,
@@ -275,7 +275,7 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
     return replace(steps, counted=complete & worked, cut_off=int((~complete).sum()), empty_rows=empty)
 
 
-def _whole(steps: ProcessSteps, launches: Launches) -> ProcessSteps:
+def _whole(steps: ProcessSteps, launches: LaunchTimes) -> ProcessSteps:
     """The longest row of steps that have all their work, where some have not, and at least two have."""
     if not are_lost(launches):
         return steps
@@ -293,7 +293,7 @@ def _whole(steps: ProcessSteps, launches: Launches) -> ProcessSteps:
     return replace(steps, counted=counted, left_out=int(steps.counted.sum() - counted.sum()))
 
 
-def are_lost(launches: Launches) -> bool:
+def are_lost(launches: LaunchTimes) -> bool:
     """Whether so many launches have no work that it is not in the file."""
     lost = int(launches.lost.sum())
     return LOST_SOME * len(launches.lost) <= lost and lost >= LOST_FEWEST

@@ -21,7 +21,7 @@ RowIndex = slice | NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class View:
+class ProcessView:
     """The rows of one process. `epoch_ns` is added to its times for unix time; None where it is not recorded."""
 
     trace: Trace
@@ -50,7 +50,7 @@ class View:
         return identity.path if self.epoch_ns is None else identity.host or "unknown host"
 
 
-def views(trace: Trace) -> list[View]:
+def views(trace: Trace) -> list[ProcessView]:
     """One view per process that did something on a device, else per process with ranges; in the order of their pids."""
     pids = _working(trace)
     # Others may have left ranges or calls beside the one that worked, as a data loader's workers do.
@@ -60,7 +60,7 @@ def views(trace: Trace) -> list[View]:
     pid = trace.identity.pid if not pids or pids[0] < 0 else pids[0]
     everything = (trace.events, trace.calls, trace.ranges, trace.collectives, trace.host)
     rank = process_rank(trace, *(pids or [-1]))
-    return [View(trace, *everything, rank=rank, pid=pid, epoch_ns=_epoch(trace))]
+    return [ProcessView(trace, *everything, rank=rank, pid=pid, epoch_ns=_epoch(trace))]
 
 
 def processes(trace: Trace) -> list[int]:
@@ -86,10 +86,10 @@ def _working(trace: Trace) -> list[int]:
     return distinct(trace.events.process) or distinct(trace.ranges.process)
 
 
-def view_of(trace: Trace, pid: int) -> View:
+def view_of(trace: Trace, pid: int) -> ProcessView:
     """One process alone."""
     mine = rows_of(trace.events.process == pid)
-    return View(
+    return ProcessView(
         trace,
         select_rows(trace.events, mine),
         select_rows(trace.calls, rows_of(trace.calls.process == pid)),

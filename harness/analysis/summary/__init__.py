@@ -67,7 +67,7 @@ from harness.analysis.summary.replay import MemoryMoment as MemoryMoment
 from harness.analysis.summary.replay import MemoryRank as MemoryRank
 from harness.analysis.summary.replay import MemoryTimeline as MemoryTimeline
 from harness.analysis.summary.replay import PopEfficiency as PopEfficiency
-from harness.analysis.summary.replay import Predicted as Predicted
+from harness.analysis.summary.replay import PredictedNumber as PredictedNumber
 from harness.analysis.summary.replay import ReferenceStep as ReferenceStep
 from harness.analysis.summary.replay import Remainder as Remainder
 from harness.analysis.summary.replay import Replay as Replay
@@ -207,7 +207,7 @@ class Summary(SummaryPart, kw_only=True):
     reference: ReferenceStep | None = None
     """The stored reference with this run's settings, on the same kind of device. Null if there is none, and for a
     run with a fault or a mystery."""
-    predictions: list[Predicted] = []
+    predictions: list[PredictedNumber] = []
     """What the run's plan predicted, beside what was measured. Empty without a plan that can be read."""
 
     def __post_init__(self) -> None:

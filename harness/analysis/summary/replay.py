@@ -180,7 +180,7 @@ class Replay(SummaryPart, kw_only=True):
     """The step with one thing changed, best first. Empty if `error` is above 2 %."""
 
 
-class Predicted(SummaryPart, kw_only=True):
+class PredictedNumber(SummaryPart, kw_only=True):
     """One number of the run's `plan.json` ([theory.md](theory.md)) that the run also measured: as a
     [metric](#metrics-by-name) of the same name, or for `job_s` as the time from the job's own start to its end. Numbers
     that were not measured, or measured as 0, are left out."""

@@ -20,12 +20,12 @@ from harness.cli.rooms import COURSE_EXPERIMENTS, of_room
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError
 from harness.common.printable import printable
-from harness.experiment.exercises import Own
+from harness.experiment.exercises import OwnTraining
 from harness.site.site import override
 
 if TYPE_CHECKING:
     from harness.doctor.surroundings import CheckLine
-    from harness.experiment.own import Own
+    from harness.experiment.own import OwnTraining
     from harness.site.detection import SiteChoice
 
 WIDTH = 120  # without a terminal
@@ -104,7 +104,7 @@ def command(
 ) -> int:
     from harness.doctor.checks import examine
     from harness.doctor.in_job import NodeRequest, look_after, nodes_for
-    from harness.doctor.surroundings import NOT_FROM_LOGIN, Course, Level, look_around, paths_of, worst
+    from harness.doctor.surroundings import NOT_FROM_LOGIN, CourseSize, Level, look_around, paths_of, worst
     from harness.site.detection import choose_site
 
     if nodes is not None and not in_job:
@@ -117,7 +117,7 @@ def command(
     place = override(choice.site, {name: value for name, value in given.items() if value is not None})
     print(f"site: {place.name} ({choice.reason})", file=sys.stderr)
     course_experiments = of_room(COURSE_EXPERIMENTS)
-    course = Course(students) if course_experiments is None else Course(students, len(course_experiments()))
+    course = CourseSize(students) if course_experiments is None else CourseSize(students, len(course_experiments()))
     paths = paths_of(own) if own is not None else []
     around = look_around(place, course=course, nodes=nodes or (own.nodes if own else 1), own=own, paths=paths)
     lines: list[CheckLine] = []
@@ -144,7 +144,7 @@ def command(
 command.__doc__ = HELP
 
 
-def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
+def _own_launch(words: list[str], site: str | None) -> tuple[OwnTraining, SiteChoice]:
     """The training behind the doctor's flags, and its site. Raises RequestError: it is none of the user's own."""
     from harness.cli.launch.launch import request_of
     from harness.launch.exercises.base import launch_of
@@ -157,7 +157,7 @@ def _own_launch(words: list[str], site: str | None) -> tuple[Own, SiteChoice]:
         )
     experiment, choice = request_of(line)
     whole = launch_of(experiment).with_whole_paths(experiment)
-    if not isinstance(whole, Own):
+    if not isinstance(whole, OwnTraining):
         raise RequestError("doctor: the exercises are looked at without `run`")
     return whole, choice
 

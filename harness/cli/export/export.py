@@ -24,13 +24,13 @@ from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, r
 from harness.export.paraver import compress as compress_paraver
 from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
-from harness.monitor.samples import Recording, find, read
+from harness.monitor.samples import NodeSamples, find, read
 from harness.monitor.source import MonitorError
 from harness.run import Run, find_run, naming_flag, read_json_lines, write_atomically
 from harness.run.record import FINAL
 from harness.traces.find import search
 from harness.traces.many import map_traces
-from harness.traces.progress import Progress
+from harness.traces.progress import ProgressLine
 
 if TYPE_CHECKING:
     from harness.launch.argv import Word
@@ -49,7 +49,7 @@ ParaverEngine = Literal["auto", "nsys2prv", "own"]
 
 
 @dataclass(frozen=True)
-class Sources:
+class ExportSources:
     """What to export: trace files, their run where they are of one run, and the nsys reports or exports among them."""
 
     traces: list[Path]
@@ -71,7 +71,7 @@ class Sources:
 
     def open(self) -> list[Trace]:
         """All traces, read. Raises TraceError: for the first that cannot be read."""
-        with Progress("reading traces") as progress:
+        with ProgressLine("reading traces") as progress:
             # Here, not in worker processes: a whole trace would travel back from them.
             read = map_traces(self.traces, lambda trace: trace, workers=1, progress=progress)
         for failed in (each for each in read if isinstance(each, HarnessError)):
@@ -87,7 +87,7 @@ def _lines_of(metrics: Path) -> list[dict[str, Any]]:
         return []
 
 
-def sources(tokens: list[str]) -> Sources:
+def sources(tokens: list[str]) -> ExportSources:
     """The traces that the command line names. Raises RequestError: a token names nothing, or there is no trace."""
     run: Run | None = None
     places: list[Path] = []
@@ -99,14 +99,14 @@ def sources(tokens: list[str]) -> Sources:
             run = find_run(token)
             kept = run.traces()
             places += [path for path in kept if path.suffix == ".gz"] or sorted({path.parent for path in kept})
-    with Progress("looking for traces") as progress:
+    with ProgressLine("looking for traces") as progress:
         traces, left_out, archives = search(places, progress.say)
     for note in (*(f"this folder was not searched for traces: {each}" for each in left_out), *archives):
         print(f"{PROGRAM}: {note}", file=sys.stderr)
     if not traces:
         raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it")
     reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
-    return Sources(traces, run if len(tokens) == 1 else None, reports)
+    return ExportSources(traces, run if len(tokens) == 1 else None, reports)
 
 
 def paraver(
@@ -172,7 +172,9 @@ def paraver(
     return _print(as_json, made, notes + done.notes, compress)
 
 
-def _chosen(engine: ParaverEngine, found: Sources, image: tuple[str, Path] | None, of_nsys2prv: Sequence[str]) -> bool:
+def _chosen(
+    engine: ParaverEngine, found: ExportSources, image: tuple[str, Path] | None, of_nsys2prv: Sequence[str]
+) -> bool:
     """Whether `auto` means nsys2prv here. of_nsys2prv: the flags that only it knows."""
     only_nsys = len(found.reports) == len(found.traces)
     if engine == "nsys2prv" and not only_nsys:
@@ -221,7 +223,7 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
     found = sources(tokens)
     prefix, notes = prefix_for(out, found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
-    recordings: list[Recording] = []
+    recordings: list[NodeSamples] = []
     for folder in (folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)):
         try:
             recordings.append(read(folder))
@@ -287,14 +289,14 @@ def numbers(
 ) -> None:
     """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, all numbers as
     JSON, or the events as a Paraver or Perfetto trace."""
-    from harness.measure.request import Request, measure_request
+    from harness.measure.request import ReportRequest, measure_request
     from harness.report.page.write import run_among, write_pictures
     from harness.report.tables.catalogue import check_parquet, write_tables
 
     if kind == "parquet":
         check_parquet()
     slurm = report.of_sbatch(slurm_option or [], resume, executor)
-    request = Request(paths, window=window, workers=workers, slurm=slurm, resume=resume, page=kind == "png")
+    request = ReportRequest(paths, window=window, workers=workers, slurm=slurm, resume=resume, page=kind == "png")
     measured = measure_request(request)
     run = run_among(paths)
     place = out or (run.path if run else Path()) / {"json": "report.json", "png": "plots"}.get(kind, kind)

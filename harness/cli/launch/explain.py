@@ -9,15 +9,15 @@ from pathlib import PurePosixPath
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from harness.cli.launch.sources import DEFAULT, TYPED, Sources, joined
+from harness.cli.launch.sources import DEFAULT, TYPED, ValueSources, joined
 from harness.cli.terminal import columns
 from harness.common.paths import CONFIGS
 from harness.common.printable import printable
-from harness.experiment.exercises import CommTests, Own
+from harness.experiment.exercises import CommTests, OwnTraining
 from harness.experiment.options import Option
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Word, quote, quote_all, shown
-from harness.launch.exercises.base import MODULES, TORCHRUN_JSC, Command
+from harness.launch.exercises.base import MODULES, TORCHRUN_JSC, LaunchCommand
 from harness.launch.job import Job
 
 SENTENCES = CONFIGS / "explain.yaml"
@@ -26,7 +26,7 @@ _LAUNCHERS = {name: name for name in ("accelerate", "torchrun", "deepspeed")}
 _LAUNCHERS |= {module: name for name, module in MODULES.items()} | {TORCHRUN_JSC: "torchrun"}
 
 
-class Explained(NamedTuple):
+class ScriptLine(NamedTuple):
     """One line or option of the script. slide: the words of the course's slide; empty: it has none."""
 
     part: str
@@ -36,7 +36,7 @@ class Explained(NamedTuple):
     slide: str = ""
 
 
-class Entry(NamedTuple):
+class OptionText(NamedTuple):
     """What the file of sentences says of an option. of: the fields from which its value comes."""
 
     says: str
@@ -44,34 +44,36 @@ class Entry(NamedTuple):
     slide: str = ""
 
 
-class Section(NamedTuple):
+class ScriptSection(NamedTuple):
     """A part of the script. other: of an option that the section does not have."""
 
     title: str
-    other: Entry
-    options: dict[str, Entry]
+    other: OptionText
+    options: dict[str, OptionText]
 
 
-def sections() -> dict[str, Section]:
+def sections() -> dict[str, ScriptSection]:
     read = read_yaml(SENTENCES, "sentences")
     return {
-        name: Section(told["title"], Entry(told["other"]), {key: _entry(each) for key, each in told["options"].items()})
+        name: ScriptSection(
+            told["title"], OptionText(told["other"]), {key: _entry(each) for key, each in told["options"].items()}
+        )
         for name, told in read.items()
     }
 
 
-def _entry(told: Any) -> Entry:
+def _entry(told: Any) -> OptionText:
     if isinstance(told, str):
-        return Entry(told)
+        return OptionText(told)
     of = told.get("of", ())
-    return Entry(told["says"], (of,) if isinstance(of, str) else tuple(of), told.get("slide", ""))
+    return OptionText(told["says"], (of,) if isinstance(of, str) else tuple(of), told.get("slide", ""))
 
 
-def explained(job: Job, script: str, command: Sequence[str]) -> list[Explained]:
-    return list(_Explaining(job, script, Sources(job, command)).all())
+def explained(job: Job, script: str, command: Sequence[str]) -> list[ScriptLine]:
+    return list(_Explainer(job, script, ValueSources(job, command)).all())
 
 
-def as_text(rows: Iterable[Explained]) -> str:
+def as_text(rows: Iterable[ScriptLine]) -> str:
     """The rows for people, in lines as wide as the terminal; only an option is never wrapped."""
     titles = {name: section.title for name, section in sections().items()}
     width, lines, part = columns(WIDTH), list[str](), ""
@@ -101,12 +103,12 @@ def name_of(text: str) -> str:
     return re.split("[= ]", text.lstrip("-"), maxsplit=1)[0]
 
 
-class _Explaining:
-    def __init__(self, job: Job, script: str, sources: Sources) -> None:
+class _Explainer:
+    def __init__(self, job: Job, script: str, sources: ValueSources) -> None:
         self.job, self.sources, self.sections = job, sources, sections()
         self.lines = script.splitlines()
 
-    def all(self) -> Iterator[Explained]:
+    def all(self) -> Iterator[ScriptLine]:
         yield from self._directives()
         yield from self._script_lines()
         yield from self._environment()
@@ -122,9 +124,9 @@ class _Explaining:
             entry = self.sections["after"].options.get(command.title, self.sections["after"].other)
             yield self._row("after", quote_all(command.argv), entry)
 
-    def _row(self, part: str, text: str, entry: Entry, source: str = "") -> Explained:
+    def _row(self, part: str, text: str, entry: OptionText, source: str = "") -> ScriptLine:
         of_fields = joined(map(self._source, entry.of)) if not source else ""
-        return Explained(part, text, entry.says, source or of_fields or DEFAULT, entry.slide)
+        return ScriptLine(part, text, entry.says, source or of_fields or DEFAULT, entry.slide)
 
     def _source(self, field: str) -> str:
         no_field = {"runs": self.sources.runs, "run name": self.sources.run_name, "python": self.sources.python}
@@ -133,20 +135,22 @@ class _Explaining:
         head, dot, rest = field.partition(".")
         if dot:
             return self.sources.site(rest) if head == "site" else self.sources.of_model(rest)
-        return TYPED if field == "exercise" and isinstance(self.job.experiment, Own) else self.sources.field(field)
+        return (
+            TYPED if field == "exercise" and isinstance(self.job.experiment, OwnTraining) else self.sources.field(field)
+        )
 
-    def _entry(self, part: str, name: str) -> Entry:
+    def _entry(self, part: str, name: str) -> OptionText:
         section = self.sections[part]
         return section.options.get(name, section.other)
 
     def _options(
         self, part: str, words: Sequence[Word], sources: Mapping[str, Callable[[], str]] | None = None
-    ) -> Iterator[Explained]:
+    ) -> Iterator[ScriptLine]:
         for group in groups(words):
             name = name_of(shown(group[0]))
             yield self._row(part, quote_all(group), self._entry(part, name), (sources or {}).get(name, str)())
 
-    def _directives(self) -> Iterator[Explained]:
+    def _directives(self) -> Iterator[ScriptLine]:
         job, written = self.job, [line for line in self.lines if line.startswith("#SBATCH ")]
         of_site = {"sbatch": job.site.sbatch, "nsys_sbatch": job.site.nsys_sbatch * (job.profiler == "nsys")}
         ours = len(written) - sum(map(len, of_site.values()))
@@ -157,7 +161,7 @@ class _Explaining:
             source = self.sources.site(field) if field else self.sources.cpus() if name == "cpus-per-task" else ""
             yield self._row("sbatch", text, self._entry("sbatch", name), source)
 
-    def _script_lines(self) -> Iterator[Explained]:
+    def _script_lines(self) -> Iterator[ScriptLine]:
         """The lines before the arrays, without comments and the variables of the training."""
         options = self.sections["script"].options
         for line in self.lines:
@@ -169,14 +173,14 @@ class _Explaining:
             elif known:
                 yield self._row("script", re.sub(r" # .*", "", line), options[known])
 
-    def _environment(self) -> Iterator[Explained]:
+    def _environment(self) -> Iterator[ScriptLine]:
         asked, options = self.job.experiment, self.sources.options.values()
         for name, word in self.job.env.items():
             option = next((o for o in options if name in o.environment(getattr(asked, o.field))), None)
-            entry = self._entry("environment", name) if option is None else Entry(_sentence(option.meaning))
+            entry = self._entry("environment", name) if option is None else OptionText(_sentence(option.meaning))
             yield self._row("environment", f"{name}={quote(word)}", entry, self.sources.variable(name))
 
-    def _nsys(self, words: Sequence[Word]) -> Iterator[Explained]:
+    def _nsys(self, words: Sequence[Word]) -> Iterator[ScriptLine]:
         begin = len(words) - len(self.job.nsys)
         if begin:
             entry = self.sections["nsys"].options["program inside"]
@@ -187,7 +191,7 @@ class _Explaining:
             source = self.sources.nsys(name, text.partition("=")[2])
             yield self._row("nsys", quote_all(group), self._entry("nsys", name), source)
 
-    def _container(self, words: Sequence[Word]) -> Iterator[Explained]:
+    def _container(self, words: Sequence[Word]) -> Iterator[ScriptLine]:
         container, sources = self.job.site.container, self.sources
         in_srun = container is not None and container.in_srun
         arguments = set(container.arguments) if container else set[str]()
@@ -212,19 +216,19 @@ class _Explaining:
         if not in_srun:
             yield self._row("container", quote(words[-1]), self.sections["container"].options["image"], sources.image())
 
-    def _command(self, command: Command) -> Iterator[Explained]:
+    def _command(self, command: LaunchCommand) -> Iterator[ScriptLine]:
         at = self._script_at(command.argv)
         yield from self._launcher(command.argv[:at])
         yield from self._arguments(command.argv[at:])
 
     def _script_at(self, argv: Sequence[Word]) -> int:
         """The index of the training's script, or of the user's own words."""
-        if isinstance(self.job.experiment, Own):
+        if isinstance(self.job.experiment, OwnTraining):
             return len(argv) - len(self.job.experiment.command)
         scripts = [index for index, word in enumerate(argv) if shown(word).endswith(".py")]
         return next((at for at in scripts if not shown(argv[at]).endswith("/rank.py")), len(argv))
 
-    def _launcher(self, words: Sequence[Word]) -> Iterator[Explained]:
+    def _launcher(self, words: Sequence[Word]) -> Iterator[ScriptLine]:
         """The words before the script: a launcher with its options, or only a Python."""
         ranks = next((at for at, word in enumerate(words) if shown(word).endswith("/rank.py")), len(words))
         head = next((at for at, word in enumerate(words[:ranks]) if shown(word).startswith("--")), ranks)
@@ -245,9 +249,9 @@ class _Explaining:
             entry = self._entry("training", "rank.py")
             yield self._row("training", quote_all(words[ranks:]), entry, self._source("nsys_per"))
 
-    def _arguments(self, words: Sequence[Word]) -> Iterator[Explained]:
+    def _arguments(self, words: Sequence[Word]) -> Iterator[ScriptLine]:
         asked, sources = self.job.experiment, self.sources
-        if isinstance(asked, Own):
+        if isinstance(asked, OwnTraining):
             at = 2 if shown(words[0]) in ("-m", "--module") else 1
             yield self._row("own", quote_all(words[:at]), self._entry("own", "program"), TYPED)
             for group in groups(words[at:]):
@@ -266,7 +270,7 @@ class _Explaining:
             if option is None:
                 yield from self._options(part, group, known)
             else:
-                entry = Entry(_sentence(option.meaning), (option.field,))
+                entry = OptionText(_sentence(option.meaning), (option.field,))
                 yield self._row(part, quote_all(group), entry)
 
     def _trained(self, flag: str) -> Option | None:
@@ -274,7 +278,7 @@ class _Explaining:
         options = self.sources.options.values()
         return next((o for o in options if flag in (o.flag.train, o.flag.train_off)), None)
 
-    def _nodes(self) -> Iterator[Explained]:
+    def _nodes(self) -> Iterator[ScriptLine]:
         """srun, and the program of each node with the parts that it runs."""
         program, *options = re.split(" (?=--)", next((line for line in self.lines if line.startswith("srun ")), ""))
         for text in [program, *options] if program else ():

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from harness.cli.page import Page
+from harness.cli.page import HelpPage
 from harness.common import job_folder
 from harness.common.errors import RequestError, WorkError, given_twice, nearest, nearest_or_list
-from harness.common.job_folder import Request
+from harness.common.job_folder import RunRequest
 from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.printable import printable
 
@@ -27,7 +27,7 @@ _OF_DEEPSPEED = re.compile(r"--local[_-]rank=\d+")  # its launcher puts this wor
 _VALUES = {"--profiler": PROFILERS, "--on-hang": ON_HANG, "--env": SHELLS, "--steps": None, "--summary": None}
 _ALONE = ("--no-report",)
 
-page = Page(
+page = HelpPage(
     usage=["observe [FLAGS] -- COMMAND…", "observe --env [sh|lua|tcl]", "observe --summary JOBID"],
     about="One word before a command of yours, in your own sbatch script, in salloc, in a container or on a "
     "workstation: it starts as it is and ends as it ends. Its trainings in Python become runs: where the time goes, at "
@@ -80,7 +80,7 @@ def become_command(argv: Sequence[str]) -> NoReturn:
         raise RequestError("observe: --steps is for --profiler torch or nsys: add one, or leave it out")
     from harness.launch.observed import run
 
-    request = Request(
+    request = RunRequest(
         command=command,
         typed=[PROGRAM, OBSERVE, *words],
         start_in=_folder(),
@@ -177,7 +177,7 @@ def summary_lines(job_id: str) -> list[str]:
     RequestError: the job has no run. WorkError: its runs tell nothing."""
     from harness.common.errors import HarnessError
     from harness.explain.answer import answer
-    from harness.measure.request import Request as Measuring
+    from harness.measure.request import ReportRequest as Measuring
     from harness.measure.request import measure_request
     from harness.report.first_screen import heading
     from harness.run import find_run

@@ -12,13 +12,13 @@ from harness.common.format import aligned, amount, duration, duration_range, qua
 from harness.common.paths import shown_file
 
 if TYPE_CHECKING:
-    from harness.launch.submit import Prepared
-    from harness.plan.numbers import Quantity, Section
+    from harness.launch.submit import PreparedLaunch
+    from harness.plan.numbers import PlanSection, Quantity
     from harness.plan.plan import LaunchPlan
     from harness.run import Run
 
 
-def show_plan(prepared: Prepared, as_json: bool) -> list[str]:
+def show_plan(prepared: PreparedLaunch, as_json: bool) -> list[str]:
     """Print what the launch will need, take and cost; returns its warnings, which JSON holds."""
     from harness.launch.job import warnings_of
     from harness.plan.numbers import plan_document
@@ -31,7 +31,7 @@ def show_plan(prepared: Prepared, as_json: bool) -> list[str]:
     return warnings
 
 
-def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
+def announced(prepared: PreparedLaunch, quiet: bool = False) -> LaunchPlan:
     """The plan of a launch. What the shell brings is printed, and, unless `quiet`, the plan's short form."""
     from harness.launch.from_shell import what_the_shell_brings
     from harness.plan.plan import plan_of
@@ -42,7 +42,7 @@ def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
     return plan
 
 
-def start_announced(prepared: Prepared, typed: str) -> Run:
+def start_announced(prepared: PreparedLaunch, typed: str) -> Run:
     """Start a launch, with its command and its plan printed. typed: the command."""
     from harness.plan.start import start_run
 
@@ -132,7 +132,7 @@ def _whole_form(found: LaunchPlan) -> list[str]:
     return [*lines[1:], *(["", title] if listed else []), *listed]
 
 
-def _rows(section: Section, sources: dict[str, int]) -> list[str]:
+def _rows(section: PlanSection, sources: dict[str, int]) -> list[str]:
     marks = [f"[{sources.setdefault(row.source, len(sources) + 1)}]" if row.source else "" for row in section.rows]
     texts = [(row.label, shown(row), mark, row.formula) for row, mark in zip(section.rows, marks, strict=True)]
     return [f"  {line}" for line in aligned(texts, {0, 2, 3})]

@@ -19,7 +19,7 @@ from harness.common.paths import PROGRAM
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import command_of
 from harness.run import find_run
-from harness.run.record import Record
+from harness.run.record import RunRecord
 from harness.site.detection import SiteChoice
 
 __all__ = ["again", "page", "rerun", "run"]
@@ -63,7 +63,7 @@ def rerun(
     return go(record.experiment, choice, behaviour, again(record))
 
 
-def again(record: Record) -> list[str]:
+def again(record: RunRecord) -> list[str]:
     """The command that asks for the same run: as it was typed, unless a lesson, a program or `run RUN` started it."""
     first = "".join(record.command[1:2])
     typed = first.startswith("-") or (first == RUN and "--" in record.command)

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.cli.command_line import declared, read_line, split_line
 from harness.experiment.deepspeed import DeepSpeed
-from harness.experiment.exercises import Experiment, Megatron, Own, Profiled, Training
+from harness.experiment.exercises import Experiment, Megatron, OwnTraining, ProfiledTraining, Training
 from harness.experiment.nsys_sets import load_options, trace_list
 from harness.experiment.options import Option, for_nsys, options_of
 from harness.launch.argv import Word, from_site, parent, shown
@@ -42,7 +42,7 @@ def joined(sources: Iterable[str]) -> str:
     )
 
 
-class Sources:
+class ValueSources:
     """The sources of one job's values. command: as it was typed, the program first."""
 
     def __init__(self, job: Job, command: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class Sources:
         if name in self._file.defaults and str(self._file.defaults[name]) == str(asked):
             return f"site {self._file.name} (defaults.{name})"
         if asked is not None and asked != usual:
-            return TYPED if isinstance(self.asked, Own) else "the request"
+            return TYPED if isinstance(self.asked, OwnTraining) else "the request"
         if asked is None and value is not None:
             return self._resolved(name, value)
         return DEFAULT
@@ -149,7 +149,7 @@ class Sources:
         return self.site("job_python") if self.job.site.job_python else "this installation"
 
     def training_python(self) -> str:
-        if isinstance(self.asked, Own) and self.asked.python is not None:
+        if isinstance(self.asked, OwnTraining) and self.asked.python is not None:
             flag = self.field("python")
             return "the active environment" if flag == TYPED else flag
         return self.python() if self.job.site.container is None else self.site("container.python")
@@ -171,7 +171,7 @@ class Sources:
 
     def _option_set(self, name: str) -> str:
         text = f"option set {name}" if "/" in name else f"option set {name} (configs/nsys/{name}.json)"
-        if isinstance(self.asked, Profiled) and self.asked.nsys_options == name:
+        if isinstance(self.asked, ProfiledTraining) and self.asked.nsys_options == name:
             return f"{text}, of {self.field('nsys_options')}"
         return f"{text}, of {self.site('nsys')}" if self.job.site.nsys == name != "default" else text
 
@@ -206,7 +206,7 @@ class Sources:
     def _folders(self) -> Iterator[tuple[Word, str]]:
         """Folders of the command that the container sees, and what names them."""
         asked, job = self.asked, self.job
-        if isinstance(asked, Own):
+        if isinstance(asked, OwnTraining):
             yield str((Path(asked.start_in) / asked.program).parent), "the folder of your program"
             yield asked.start_in, "the folder where you typed the command"
         if script := getattr(asked, "script", None):
@@ -246,7 +246,7 @@ class Sources:
     def profiler(self) -> str:
         """The source of the profiler: `auto` leaves it to others."""
         asked, job = self.asked, self.job
-        if not isinstance(asked, Profiled) or asked.profiler != "auto":
+        if not isinstance(asked, ProfiledTraining) or asked.profiler != "auto":
             return self.field("profiler")
         flags = [self.field(name) for name in for_nsys(asked)] if job.profiler == "nsys" else []
         if flags or job.site.profiler != job.profiler:
@@ -255,7 +255,7 @@ class Sources:
 
     def accelerate_config(self) -> str:
         """The source of accelerate's settings: the base whose settings the run has, and its flags."""
-        if isinstance(self.asked, Own) and (users := self.asked.accelerate_config) is not None:
+        if isinstance(self.asked, OwnTraining) and (users := self.asked.accelerate_config) is not None:
             return self.changed(users, partial(accelerate_files, base="ddp", users=users))
         for base in sorted(path.stem for path in ACCELERATE.glob("*.yaml")):
             make = partial(accelerate_files, base=base)

@@ -19,7 +19,7 @@ from harness.common.paths import CONFIGS, ROOT, expanded
 from harness.common.printable import escaped
 from harness.common.secrets import masked_words
 from harness.common.users import owner_of, this_user
-from harness.experiment.exercises import Experiment, Own
+from harness.experiment.exercises import Experiment, OwnTraining
 from harness.experiment.model import model_names
 from harness.experiment.nsys_sets import is_trace_list
 from harness.experiment.options import VALUE, options_of
@@ -29,7 +29,7 @@ from harness.site.site import SITES, Site, load_site, site_names
 
 if TYPE_CHECKING:
     from harness.run import Run
-    from harness.run.record import Record
+    from harness.run.record import RunRecord
 
 # What a flag of a launch changes: no site file has to agree in it.
 _FLAGGED = {option.field for option in options_of(Site)} | {"max_nodes"}
@@ -43,7 +43,7 @@ _HARMLESS = {
 _THREADS = "OMP_NUM_THREADS"  # a scaling study on CPUs sets it, at any site
 
 
-class Source(NamedTuple):
+class RequestOrigin(NamedTuple):
     """The file that a request was read from. user: who it says made it; command: the words that it says were typed."""
 
     file: Path
@@ -60,21 +60,24 @@ class UntrustedRequest(NamedTuple):
 
 
 def find_untrusted(
-    source: Source, experiments: Sequence[Experiment], site: Site | None = None, environ: Mapping[str, str] = os.environ
+    source: RequestOrigin,
+    experiments: Sequence[Experiment],
+    site: Site | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> UntrustedRequest:
     """What a launch of the experiments at the site takes from the file. site: None, if the user chose it."""
     known, unknown = (None, "") if site is None else _compared(site, source, environ)
     own = list(dict.fromkeys(line for each in experiments for line in _own_lines(each)))
     why = [*_not_ours(source), *filter(None, [unknown])]
     # Of own trainings also where the file itself says that it was typed.
-    ours = [runs_root(), *(Path(each.start_in, "runs") for each in experiments if isinstance(each, Own))]
+    ours = [runs_root(), *(Path(each.start_in, "runs") for each in experiments if isinstance(each, OwnTraining))]
     if own and not why and not any(source.file.resolve().is_relative_to(place.resolve()) for place in ours):
         why = [f"it is not one of your runs in {runs_root()}, and names files to run or to read"]
     lines = [] if site is None else _site_lines(site, known)
     return UntrustedRequest(source.file, [escaped(each) for each in why], [escaped(each) for each in [*lines, *own]])
 
 
-def _not_ours(source: Source) -> Iterator[str]:
+def _not_ours(source: RequestOrigin) -> Iterator[str]:
     try:
         owner = owner_of(source.file)
     except OSError as error:
@@ -93,7 +96,7 @@ def _canonical(site: Site) -> dict[str, Any]:
     return found
 
 
-def _compared(site: Site, source: Source, environ: Mapping[str, str]) -> tuple[str | None, str]:
+def _compared(site: Site, source: RequestOrigin, environ: Mapping[str, str]) -> tuple[str | None, str]:
     """The site file of this user or of the harness that says the same, as people find it; else why there is none."""
     there, differs = _canonical(site), ""
     for name, candidate in _candidates(site, source.command, environ):
@@ -172,7 +175,7 @@ def _field_lines(name: str, value: object) -> Iterator[str]:
 
 def _own_lines(asked: Experiment) -> Iterator[str]:
     """The experiment's own files, and each variable that it sets, as one may name a library to load."""
-    if isinstance(asked, Own):
+    if isinstance(asked, OwnTraining):
         yield f"-- {shlex.join(masked_words(asked.command))} (in {asked.start_in})"
     for option in options_of(type(asked)):
         value = getattr(asked, option.field)
@@ -190,11 +193,11 @@ ASKED = "run somebody else's commands without asking"
 YesOption = Annotated[bool, typer.Option("--yes", help=ASKED)]
 
 
-def source_of(run: Run, record: Record) -> Source:
-    return Source(run.record_file, record.user, record.command)
+def source_of(run: Run, record: RunRecord) -> RequestOrigin:
+    return RequestOrigin(run.record_file, record.user, record.command)
 
 
-def show_request(source: Source, experiments: Sequence[Experiment], site: Site | None) -> None:
+def show_request(source: RequestOrigin, experiments: Sequence[Experiment], site: Site | None) -> None:
     _show(find_untrusted(source, experiments, site))
 
 
@@ -205,7 +208,7 @@ def _show(untrusted: UntrustedRequest) -> None:
     print("".join(f"{each}\n" for each in reasons), end="", file=sys.stderr)
 
 
-def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | None, *, yes: bool) -> bool:
+def may_launch(source: RequestOrigin, experiments: Sequence[Experiment], site: Site | None, *, yes: bool) -> bool:
     """Whether to go on: nothing is untrusted, or the user agrees. site: None, where the user chose it."""
     found = find_untrusted(source, experiments, site)
     if not found.why or (site is None and not found.lines):

@@ -42,9 +42,9 @@ def watch(
     terminal it prints a line every 30 s until the run has ended; with --json an object with everything, a line each.
     """
     from harness.cli.watch.status import States
-    from harness.live.watching import Watching, has_screen, print_screen, watch_lines, watch_screen
+    from harness.live.watching import WatchedRuns, has_screen, print_screen, watch_lines, watch_screen
 
-    watching = Watching(_chosen(runs or [], all_), States().look)
+    watching = WatchedRuns(_chosen(runs or [], all_), States().look)
     if not watching.runs:
         print("no run is unfinished")
         return 0

@@ -65,13 +65,13 @@ def report(
 ) -> None:
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
     none."""
-    from harness.measure.request import Request, measure_request
+    from harness.measure.request import ReportRequest, measure_request
     from harness.report.page.write import check_pages, run_among
 
     # A run has a page only of the window that its summary is about.
     wanted = html is not None or (window == "steps" and not no_html)
     shown = _ranks(ranks)
-    request = Request(
+    request = ReportRequest(
         tokens=paths,
         window=window,
         workers=workers,

@@ -19,8 +19,8 @@ from harness.run import Run
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
-    from harness.report.tables.replay import Changed
-    from harness.report.tables.table import Screen
+    from harness.report.tables.replay import WhatIfRow
+    from harness.report.tables.table import TableScreen
 
 MOST_RUNS = 20
 CANNOT_TELL = 3  # a recording that --verify compares is not good
@@ -67,14 +67,14 @@ def whatif(
 
 def _jobs(paths: list[str]) -> list[Summary]:
     """The stored summary of a run, where it has a replay; anything else is measured."""
-    from harness.measure.request import Request, load_summary, measure_request, resolve_path
+    from harness.measure.request import ReportRequest, load_summary, measure_request, resolve_path
 
     stored = [resolve_path(token) for token in paths]
     if len(stored) == 1 and (stored[0].suffix == ".json" or Run(stored[0]).summary.is_file()):
         summary = load_summary(paths[0])[1]
         if summary.replay is not None or stored[0].is_file():
             return [summary]
-    return measure_request(Request(tokens=paths)).summaries
+    return measure_request(ReportRequest(tokens=paths)).summaries
 
 
 def _lines(s: Summary) -> Iterator[str]:
@@ -82,10 +82,10 @@ def _lines(s: Summary) -> Iterator[str]:
     from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
     from harness.report.first_screen import place_of
     from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
-    from harness.report.tables.table import WIDTH, Screen
+    from harness.report.tables.table import WIDTH, TableScreen
 
     yield place_of(s)
-    screen, refusal, replay = Screen(columns(WIDTH)), why_no_answer(s), s.replay
+    screen, refusal, replay = TableScreen(columns(WIDTH)), why_no_answer(s), s.replay
     if replay is None or refusal is not None:
         yield from screen.wrapped(refusal or "")
         return
@@ -102,14 +102,14 @@ def _lines(s: Summary) -> Iterator[str]:
     yield from _table(s, rows, screen)
 
 
-def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
+def _table(s: Summary, rows: Any, screen: TableScreen) -> Iterator[str]:
     from harness.explain.commands import in_lines
     from harness.report.tables.replay import WHAT_IFS
 
     narrow = replace(WHAT_IFS, columns=WHAT_IFS.columns[:-1])  # a command has a line of its own
     lines = screen.block(narrow.of(rows, s, on_page=False))
     yield from lines[: -len(rows)]
-    changed: Changed
+    changed: WhatIfRow
     for line, changed in zip(lines[-len(rows) :], rows, strict=True):
         yield screen.cut(line)
         if changed.command is not None:

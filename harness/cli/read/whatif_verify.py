@@ -17,8 +17,8 @@ from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
 from harness.common.format import duration, duration_range, percent, takes
 from harness.common.paths import COMMAND
-from harness.experiment.exercises import Experiment, Own
-from harness.explain.predictions import Trial, Verified, verify
+from harness.experiment.exercises import Experiment, OwnTraining
+from harness.explain.predictions import Trial, VerifiedPrediction, verify
 from harness.launch.check import require_training
 from harness.launch.submit import prepare
 from harness.measure.request import load_summary
@@ -26,13 +26,13 @@ from harness.report.compare.verdicts import verdict_table
 from harness.report.tables.table import table
 from harness.run import Run, all_runs, find_run
 from harness.run.files import read_json_lines, write_atomically
-from harness.run.record import Record
+from harness.run.record import RunRecord
 from harness.site.site import Site
 
 _NOTICEABLE = 0.02
 
 
-class Made(NamedTuple):
+class WhatIfRuns(NamedTuple):
     """The runs as it was, made again, and the runs with the change."""
 
     unchanged: list[Run]
@@ -51,9 +51,9 @@ def may_make(run: Run, planned: Sequence[Trial], yes: bool) -> bool:
     return may_launch(source, experiments, run.record.site, yes=yes)
 
 
-def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
+def make_runs(record: RunRecord, trial: Trial, times: int, quiet: bool) -> WhatIfRuns:
     """Start each so many times in turn, and wait for their ends. Raises WorkError: a run did not complete."""
-    made = Made([], [])
+    made = WhatIfRuns([], [])
     for _ in range(times):
         made.unchanged.append(_made(record.experiment, record.site, again(record), quiet))
         changed = _with_secrets(record, trial)
@@ -61,10 +61,10 @@ def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
     return made
 
 
-def _with_secrets(record: Record, trial: Trial) -> Experiment:
+def _with_secrets(record: RunRecord, trial: Trial) -> Experiment:
     """The change of the run's own request: in the summary, words of a script that look like secrets are masked."""
     own = record.experiment
-    return trial.changed.model_copy(update={"command": own.command}) if isinstance(own, Own) else trial.changed
+    return trial.changed.model_copy(update={"command": own.command}) if isinstance(own, OwnTraining) else trial.changed
 
 
 def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:
@@ -75,7 +75,7 @@ def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -
     return run
 
 
-def _outcome(s: Summary, trial: Trial, made: Made) -> Verified:
+def _outcome(s: Summary, trial: Trial, made: WhatIfRuns) -> VerifiedPrediction:
     unchanged, changed = ([load_summary(str(run.path))[1] for run in runs] for runs in made)
     return verify(s, trial.what_if, unchanged, changed)
 
@@ -84,7 +84,7 @@ def _names(runs: list[Run]) -> str:
     return f"mean of {', '.join(run.job_id for run in runs)}" if len(runs) > 1 else runs[0].job_id
 
 
-def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
+def lines_of(s: Summary, trial: Trial, made: WhatIfRuns) -> Iterator[str]:
     """The prediction, its interval, and the measured step, in words."""
     found = _outcome(s, trial, made)
     yield f"\nverified: {trial.what_if.meaning}"
@@ -99,7 +99,7 @@ def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
     yield f"  {_judgement(found)}"
 
 
-def _judgement(found: Verified) -> str:
+def _judgement(found: VerifiedPrediction) -> str:
     """Whether the interval held; what one that did not hold shows: how far such a prediction may be off."""
     low, high = found.step.a.low, found.step.a.high
     if found.held is None:
@@ -116,7 +116,7 @@ def _judgement(found: Verified) -> str:
 VERIFIED = "verified.json"  # in the folder of the last run with the change
 
 
-def keep(made: Made, row: dict[str, Any]) -> None:
+def keep(made: WhatIfRuns, row: dict[str, Any]) -> None:
     """Store the outcome beside the run that it ended with."""
     write_atomically(made.changed[-1].path / VERIFIED, json.dumps(row) + "\n")
 
@@ -143,7 +143,7 @@ def _judged(file: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def row_of(s: Summary, trial: Trial, made: Made) -> dict[str, Any]:
+def row_of(s: Summary, trial: Trial, made: WhatIfRuns) -> dict[str, Any]:
     """The same as JSON has it."""
     found = _outcome(s, trial, made)
     runs = {f"{which}_runs": [run.job_id for run in of] for which, of in made._asdict().items()}

@@ -27,13 +27,13 @@ from harness.cli.study.check_runs import (
     words_of,
 )
 from harness.cli.terminal import columns
-from harness.common.errors import HarnessError, RequestError, TrainingNeeded, WorkError
+from harness.common.errors import HarnessError, RequestError, TrainingMissing, WorkError
 from harness.common.format import metric_text, percent
 from harness.common.paths import PROGRAM, expanded
 from harness.compare.comparison import MOST_RUNS, USUAL_RUNS, Difference
 from harness.compare.verdict import SAME_SHARE, ChangeVerdict
 from harness.report.compare.verdicts import metric_words, verdict_table
-from harness.report.tables.table import WIDTH, Screen, setting, table
+from harness.report.tables.table import WIDTH, TableScreen, setting, table
 from harness.run import naming_flag, write_atomically
 from harness.study.check import series
 from harness.study.check.bisect import STOP, USUAL_MOST
@@ -79,7 +79,7 @@ def _stopping_git(arguments: list[str]) -> int:
     """A step of `git bisect run`, for which each exit code from 1 to 127 but 125 blames the commit."""
     try:
         code = run_command("check", command, _as_arguments(arguments))
-    except TrainingNeeded:  # slurm.sh installs it and starts us again
+    except TrainingMissing:  # slurm.sh installs it and starts us again
         raise
     except HarnessError as error:
         error.exit_code = STOP
@@ -299,7 +299,7 @@ def _numbers(checked: Checked, width: int) -> Iterator[str]:
     if checked.ratio is None:
         return
     shown = verdict_table([(metric_words(checked.metric), checked)], ("A", "B"), "Geometric means of the runs")
-    yield from Screen(width).block(shown)
+    yield from TableScreen(width).block(shown)
     if checked.smallest_seen is not None:
         text = (
             f"runs differ by {percent(checked.run_deviation)}, so {checked.a.n} and {checked.b.n} runs show a change "

@@ -24,7 +24,7 @@ from harness.launch.exercises.base import launch_of
 from harness.launch.from_shell import what_the_shell_brings
 from harness.run import Run
 from harness.study.check import series
-from harness.study.check.bisect import USUAL_MOST, Bisected, Step, bisect_of, series_name
+from harness.study.check.bisect import USUAL_MOST, BisectAnswer, BisectStep, bisect_of, series_name
 from harness.study.check.result import Checked, Question, check_arms
 from harness.study.check.revisions import (
     Repository,
@@ -40,8 +40,8 @@ from harness.study.check.revisions import (
 )
 from harness.study.series.cost import SeriesCost, cost_lines, series_cost
 from harness.study.series.folder import runs_of
-from harness.study.series.points import Task, observed, task_statuses
-from harness.study.series.runner import Change, SeriesOutcome, to_make
+from harness.study.series.points import SeriesTask, observed, task_statuses
+from harness.study.series.runner import SeriesOutcome, SeriesProgress, to_make
 
 _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 Arms = tuple[series.CheckArm, series.CheckArm]
@@ -63,7 +63,7 @@ def launches_of(arguments: Sequence[Sequence[str]]) -> series.Launches:
     return {arm: launch(each, f"{arm.upper()}: ") for arm, each in zip(series.ARMS, arguments, strict=True)}
 
 
-def launch(arguments: Sequence[str], which: str = "") -> series.Launch:
+def launch(arguments: Sequence[str], which: str = "") -> series.ArmLaunch:
     """One launch, program name first. which: the first words of a sentence on what is wrong with it."""
     argv = list(arguments[arguments.index(PROGRAM) + 1 :])
     is_run = argv[:1] == [RUN]
@@ -75,10 +75,10 @@ def launch(arguments: Sequence[str], which: str = "") -> series.Launch:
         launch_of(experiment).refuse_ambiguous(experiment, line.given)
     except RequestError as error:
         raise RequestError("\n".join(f"{which}{each}" for each in str(error).splitlines())) from None
-    return series.Launch(argv, experiment, choice.site)
+    return series.ArmLaunch(argv, experiment, choice.site)
 
 
-def words_of(launch: series.Launch) -> str:
+def words_of(launch: series.ArmLaunch) -> str:
     """The launch as it was typed, without its secrets."""
     return shlex.join(masked_words(launch.arguments))
 
@@ -102,7 +102,7 @@ def arms_of(words: Sequence[str], outcome: SeriesOutcome, again: str) -> Arms:
         raise series.ArmFailed(failed.arm, f"{failed}; continue with: {again}") from None
 
 
-def checked_tasks(launches: series.Launches, each: int) -> list[Task]:
+def checked_tasks(launches: series.Launches, each: int) -> list[SeriesTask]:
     """The runs of both arms. Raises TrainingNeeded: this machine trains, and only the training packages are missing."""
     tasks = series.tasks_of(launches, each)
     for task in tasks[: len(series.ARMS)]:
@@ -110,7 +110,7 @@ def checked_tasks(launches: series.Launches, each: int) -> list[Task]:
     return tasks
 
 
-def announce(name: str, tasks: Sequence[Task], each: int) -> None:
+def announce(name: str, tasks: Sequence[SeriesTask], each: int) -> None:
     """How many runs there are, what they should cost, and what the shell brings."""
     order = " ".join(slot.key.upper() for slot in series.slots(each))
     lines = [f"{name}: {len(tasks)} runs, alternating {order}", *cost_lines(cost_of(name, tasks))]
@@ -118,12 +118,12 @@ def announce(name: str, tasks: Sequence[Task], each: int) -> None:
     print("\n  ".join(lines), file=sys.stderr)
 
 
-def cost_of(name: str, tasks: Sequence[Task]) -> SeriesCost:
+def cost_of(name: str, tasks: Sequence[SeriesTask]) -> SeriesCost:
     runs = [observed(run) for run in runs_of(name)]
     return series_cost(tasks, to_make(task_statuses(tasks, runs), retry_failed=True), runs)
 
 
-def made(name: str, tasks: list[Task], again: str) -> SeriesOutcome:
+def made(name: str, tasks: list[SeriesTask], again: str) -> SeriesOutcome:
     """The runs of the series. again: the command that continues it, if it is interrupted or fails."""
     try:
         return series.make_runs(name, tasks, lambda change: _tell(change, len(tasks)))
@@ -133,7 +133,7 @@ def made(name: str, tasks: list[Task], again: str) -> SeriesOutcome:
         raise
 
 
-def _tell(change: Change, of: int) -> None:
+def _tell(change: SeriesProgress, of: int) -> None:
     run = f": {change.run.job_id}" if change.run else ""
     note = f" ({change.note})" if change.note else ""
     place = f"{change.slot.key.upper()}{change.slot.repeat + 1}"
@@ -178,7 +178,7 @@ def check_revisions(names: tuple[str, str], words: Sequence[str], asked: CheckRe
     return RevisionArms(checked.model_copy(update={"a": of_a, "b": of_b, "why": why}), name, launches)
 
 
-def _launches(base: series.Launch, trees: Worktrees, revisions: Pair) -> series.Launches:
+def _launches(base: series.ArmLaunch, trees: Worktrees, revisions: Pair) -> series.Launches:
     return {arm: in_folder(base, trees.start_in(each)) for arm, each in zip(series.ARMS, revisions, strict=True)}
 
 
@@ -188,7 +188,7 @@ def _say_uncommitted(repository: Repository) -> None:
         print(f"not measured: {files} from the last commit in {repository.top}", file=sys.stderr)
 
 
-def _measured(trees: Worktrees, revisions: Pair, name: str, tasks: list[Task], again: str) -> Arms:
+def _measured(trees: Worktrees, revisions: Pair, name: str, tasks: list[SeriesTask], again: str) -> Arms:
     """The runs of both revisions, of which only those that miss runs are built.
     Raises WorkError: one cannot be built, its runs fail, or they executed other code."""
     of_arm = dict(zip(series.ARMS, revisions, strict=True))
@@ -212,7 +212,7 @@ def _runs(outcome: SeriesOutcome, arm: str) -> list[Run]:
     return [place.run for place in outcome.places if place.task.point.slot.key == arm and place.run is not None]
 
 
-def bisect_step(words: Sequence[str], asked: CheckRequest) -> Bisected:
+def bisect_step(words: Sequence[str], asked: CheckRequest) -> BisectAnswer:
     """The commit that `git bisect run` checked out, judged. Raises HarnessError: no commit can be judged."""
     base = launch(words)
     repository = repository_of(Path.cwd())
@@ -228,10 +228,10 @@ def bisect_step(words: Sequence[str], asked: CheckRequest) -> Bisected:
             print(f"{part}: A {revisions[0]}, B {revisions[1]}, {each} runs of each{made_before}", file=sys.stderr)
             return _measured(trees, revisions, part, tasks, "git bisect run …")
 
-        return Step(bisect, name, measure, asked.question, asked.runs or USUAL_MOST).judged()
+        return BisectStep(bisect, name, measure, asked.question, asked.runs or USUAL_MOST).judged()
 
 
-def bisect_lines(told: Bisected, width: int) -> Iterator[str]:
+def bisect_lines(told: BisectAnswer, width: int) -> Iterator[str]:
     """The verdict and its reason first, then what it rests on."""
     yield from wrap(f"{told.verdict}: {printable(f'{told.commit}: {told.why}')}", width)
     details = []

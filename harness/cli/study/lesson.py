@@ -14,7 +14,7 @@ from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_o
 from harness.cli.options import JsonOption
 from harness.cli.page import as_text, of_function
 from harness.cli.study import mystery
-from harness.common.errors import RequestError, TrainingNeeded
+from harness.common.errors import RequestError, TrainingMissing
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import site_lacks_training
@@ -40,7 +40,7 @@ class LessonAtSite(NamedTuple):
         typed = lessons.shell_command(experiment, self.site_given, self.site.defaults)
         return typed or f"{lessons.lesson_command(self.lesson.name, self.site_given)} --run"
 
-    def arms(self, found: lessons.FoundPair) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
+    def arms(self, found: lessons.LessonRuns) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
         return (self.pair.a, found.a), (self.pair.b, found.b)
 
 
@@ -108,7 +108,7 @@ def command(
         raise RequestError(_needs_gpus(chosen, here))
     run = False if lacks_gpus else run
     if missing and site_lacks_training(here) and wants_runs(again or run, reading, here):
-        raise TrainingNeeded  # before the question: slurm.sh installs the packages and starts the lesson again
+        raise TrainingMissing  # before the question: slurm.sh installs the packages and starts the lesson again
     if not (answer or as_json):
         _question(asked, found)
         for number, text in enumerate(hints[:hint], 1):
@@ -116,7 +116,7 @@ def command(
     made = [each for each in found if each is not None]
     earlier = found
     if again:
-        found = lessons.FoundPair(None, None)
+        found = lessons.LessonRuns(None, None)
     if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
@@ -154,7 +154,7 @@ def _next_hint(hints: int, given: int) -> str:
     return " ".join(["--hint"] * (given + 1)) if given < hints else ""
 
 
-def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lessons.ExperimentPair, lessons.FoundPair]:
+def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lessons.ExperimentPair, lessons.LessonRuns]:
     """The experiments of both arms, and the runs found of them; a missing arm gets the settings of the other."""
     cpu = runs_on_cpu(here)
     pair, usual = lesson.pair(cpu), dict(here.defaults)
@@ -165,14 +165,14 @@ def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lesson
     return lessons.pair_with(pair, found, plain), found
 
 
-def _elsewhere(lesson: lessons.Lesson, runs: list[Run], here: Site) -> lessons.FoundPair:
+def _elsewhere(lesson: lessons.Lesson, runs: list[Run], here: Site) -> lessons.LessonRuns:
     """Two runs of another site, of which an answer is better than none."""
     others = [run for run in runs if run.record.site.name != here.name]
     for cpu in (runs_on_cpu(here), not runs_on_cpu(here)):
         found = lessons.find_pair(lesson.pair(cpu), others)
         if found.a is not None and found.b is not None:
             return found
-    return lessons.FoundPair(None, None)
+    return lessons.LessonRuns(None, None)
 
 
 def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
@@ -196,7 +196,7 @@ def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bo
     rows: list[dict[str, object]] = []
     refused: dict[str, str] = {}
     for each in every:
-        found = lessons.FoundPair(None, None)
+        found = lessons.LessonRuns(None, None)
         try:
             found = _paired(each, runs[each.ends], here)[1]
         except RequestError as error:  # the site's defaults do not go with this lesson
@@ -209,7 +209,7 @@ def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bo
     for row, each in sorted(zip(rows, every, strict=True), key=lambda pair: pair[1].further):
         done = sum(row[arm] is not None for arm in ("a", "b"))
         state = {0: "not started", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
-        if done < len(lessons.FoundPair._fields) and _lacks_gpus(each, here):
+        if done < len(lessons.LessonRuns._fields) and _lacks_gpus(each, here):
             state = "needs GPUs"
         state = f"not at this site: {refused[each.name]}" if each.name in refused else state
         print(f"{row['name']:<4} {row['title']:<{width}} {state}{', beyond the workshop' * each.further}")
@@ -217,12 +217,12 @@ def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bo
     return 0
 
 
-def _row(lesson: lessons.Lesson, found: lessons.FoundPair) -> dict[str, object]:
+def _row(lesson: lessons.Lesson, found: lessons.LessonRuns) -> dict[str, object]:
     runs = {arm: run.job_id if run else None for arm, run in found._asdict().items()}
     return {"name": lesson.name, "title": lesson.title, "needs": "gpu" if lesson.needs_gpus else None, **runs}
 
 
-def _question(asked: LessonAtSite, found: lessons.FoundPair) -> None:
+def _question(asked: LessonAtSite, found: lessons.LessonRuns) -> None:
     lesson = asked.lesson.here(runs_on_cpu(asked.site))
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     if _lacks_gpus(asked.lesson, asked.site):
@@ -248,13 +248,13 @@ def _warnings(experiment: Experiment, site: Site) -> list[str]:
         return str(error).splitlines()
 
 
-def _may_start(asked: LessonAtSite, found: lessons.FoundPair, made: list[Run], yes: bool) -> bool:
+def _may_start(asked: LessonAtSite, found: lessons.LessonRuns, made: list[Run], yes: bool) -> bool:
     """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
     missing = [experiment for experiment, run in asked.arms(found) if run is None]
     return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
-def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> lessons.FoundPair:
+def _run_missing(asked: LessonAtSite, found: lessons.LessonRuns, quiet: bool) -> lessons.LessonRuns:
     """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
     from harness.cli.watch.follow import complete
     from harness.launch.submit import prepare
@@ -273,10 +273,10 @@ def _run_missing(asked: LessonAtSite, found: lessons.FoundPair, quiet: bool) -> 
         runs.append(run)
     for run in unfinished:
         complete(run, quiet, asked.lesson.ends)
-    return lessons.FoundPair(*runs)
+    return lessons.LessonRuns(*runs)
 
 
-def _answer(asked: LessonAtSite, found: lessons.FoundPair, as_json: bool, earlier: lessons.FoundPair) -> int:
+def _answer(asked: LessonAtSite, found: lessons.LessonRuns, as_json: bool, earlier: lessons.LessonRuns) -> int:
     """earlier: the pair before that of `--again`, else the same pair."""
     from harness.cli.study.lesson_answer import give_answer
 

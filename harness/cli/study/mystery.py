@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from harness.cli.all_flags import behaviour_rows
-from harness.cli.command_line import Declared, LaunchLine, declared, read_line
+from harness.cli.command_line import DeclaredParameter, LaunchLine, declared, read_line
 from harness.cli.commands import run_command
-from harness.cli.page import Page, as_text, of_function
+from harness.cli.page import HelpPage, as_text, of_function
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Megatron, Training
 from harness.run import Run, find_run
-from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
+from harness.run.mystery import AnswerLine, MysteryAnswer, answers_file, before_reveal, read_answers
 from harness.study import mysteries
-from harness.study.mystery_grades import Result, result
+from harness.study.mystery_grades import MysteryResult, result
 
 if TYPE_CHECKING:
     from harness.common.faults import Fault
@@ -37,7 +37,11 @@ _DOCS = "docs/faults.md"
 LEVEL = "1: the cause is on all ranks; 2: on one rank or in every k-th step [1]"
 SEED = "the same number draws the same mystery; default: random"
 KIND = "what it is: slow, hang or crash [slow]"
-OWN = (Declared(("--kind",), True, KIND), Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
+OWN = (
+    DeclaredParameter(("--kind",), True, KIND),
+    DeclaredParameter(("--level",), True, LEVEL),
+    DeclaredParameter(("--seed",), True, SEED),
+)
 NEXT = f"{COMMAND} lesson mystery answer RUN --cause … --ms … · {COMMAND} lesson mystery reveal RUN"
 SUBJECTS = ("slow", "hang", "crash")
 MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
@@ -80,7 +84,7 @@ def page(arguments: list[str]) -> str:
     parts = [f"lesson mystery {name} {text}" for name, (_, text) in PARTS.items()]
     flags = [("--kind slow|hang|crash", KIND), ("--level 1|2", LEVEL), ("--seed N", SEED), *behaviour_rows(("-h",))]
     return as_text(
-        Page(
+        HelpPage(
             usage=[
                 "lesson mystery -e EXERCISE [--kind K] [--level 1|2] [--seed N] [FLAGS OF A LAUNCH]",
                 *parts,
@@ -183,7 +187,7 @@ class GradedMystery(NamedTuple):
     world_size: int
 
     @property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[MysteryAnswer]:
         lines = before_reveal(read_answers(answers_file(self.run.path)))
         return [line.answer for line in lines if line.answer is not None]
 
@@ -192,7 +196,7 @@ class GradedMystery(NamedTuple):
         return mysteries.subject_of(self.faults) != "slow"
 
     @property
-    def result(self) -> Result:
+    def result(self) -> MysteryResult:
         return result(self.faults, self.answers, self.world_size)
 
     def answer_lines(self) -> Iterator[str]:
@@ -205,7 +209,7 @@ class GradedMystery(NamedTuple):
             words += [f"--phase {said.phase}"] if said.phase else []
             yield f"  answer {number}: {said.cause} {' '.join(words)}"
 
-    def line(self, answer: Answer | None) -> AnswerLine:
+    def line(self, answer: MysteryAnswer | None) -> AnswerLine:
         return AnswerLine(
             unix_ns=time.time_ns(),
             student=self.run.record.user,

@@ -17,7 +17,7 @@ from harness.cli.launch.untrusted import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.cli.study.mystery import GradedMystery, RunArgument, RunFlag, asked_of
 from harness.cli.watch.follow import complete, write_report
-from harness.common.errors import RequestError, TrainingNeeded
+from harness.common.errors import RequestError, TrainingMissing
 from harness.common.format import aligned
 from harness.common.paths import COMMAND, PROGRAM, expanded
 from harness.experiment.parse import command_of
@@ -26,17 +26,25 @@ from harness.launch.check import site_lacks_training
 from harness.launch.poll import state_of
 from harness.launch.submit import prepare
 from harness.run import Run
-from harness.run.mystery import Answer, Revealed, add_answer, injected, read_revealed, show_records, write_revealed
+from harness.run.mystery import (
+    MysteryAnswer,
+    MysterySolution,
+    add_answer,
+    injected,
+    read_revealed,
+    show_records,
+    write_revealed,
+)
 from harness.run.record import FINAL
-from harness.study.mysteries import Board, Row, answer_files, read_board
-from harness.study.mystery_grades import Grade, Result, checked
+from harness.study.mysteries import Board, MysteryRow, answer_files, read_board
+from harness.study.mystery_grades import Grade, MysteryResult, checked
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary, TimeLost
     from harness.common.faults import Fault
 
 
-class Without(NamedTuple):
+class HealthyRun(NamedTuple):
     """The step without the faults: by the replay of the run with them (None: it found none of them), and measured.
     Nanoseconds, mean over the counted steps; None: not measured."""
 
@@ -82,7 +90,7 @@ def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool =
 def _end(asked: GradedMystery) -> None:
     if read_revealed(asked.run.path) is None:
         add_answer(asked.run.path, asked.line(None))
-        write_revealed(asked.run.path, Revealed(faults=asked.mystery.faults))
+        write_revealed(asked.run.path, MysterySolution(faults=asked.mystery.faults))
     show_records(asked.run.path)
     reveal_hang(asked.run.path)
 
@@ -100,15 +108,15 @@ def _is_same(found: TimeLost, fault: Fault) -> bool:
     return found.cause == fault.name and (fault.rank is None or fault.rank in found.ranks)
 
 
-def _without(summary: Summary | None, found: list[TimeLost]) -> Without:
+def _without(summary: Summary | None, found: list[TimeLost]) -> HealthyRun:
     """The step minus what the replay says is lost by the causes that it found."""
     if summary is None or summary.replay is None:
-        return Without(None, None, None, None)
+        return HealthyRun(None, None, None, None)
     step = summary.replay.step_ns
     if not found:
-        return Without(step, None, None, None)
+        return HealthyRun(step, None, None, None)
     lost, low, high = (sum(getattr(f, field) for f in found) for field in ("lost_ns", "low_ns", "high_ns"))
-    return Without(step, step - lost, step - high, step - low)
+    return HealthyRun(step, step - lost, step - high, step - low)
 
 
 def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -> Run | None:
@@ -122,7 +130,7 @@ def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -
     if not wants_runs(start, False, site):
         return None
     if site_lacks_training(site):
-        raise TrainingNeeded
+        raise TrainingMissing
     plain = asked.experiment.model_copy(update={"mystery": None})
     if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
         return None
@@ -163,7 +171,7 @@ def _diagnosis(unnamed: list[Fault], found: list[TimeLost]) -> Iterator[str]:
         )
 
 
-def _prediction(step: Without, unnamed: list[Fault]) -> Iterator[str]:
+def _prediction(step: HealthyRun, unnamed: list[Fault]) -> Iterator[str]:
     if step.step_ns is not None:
         yield f"step with the faults: {step.step_ns / 1e6:.1f} ms"
     if step.predicted_ns is not None and step.low_ns is not None and step.high_ns is not None:
@@ -172,7 +180,7 @@ def _prediction(step: Without, unnamed: list[Fault]) -> Iterator[str]:
         yield f"step without {what}, by the replay: {step.predicted_ns / 1e6:.1f} ms ({low:.1f} to {high:.1f})"
 
 
-def _comparison(step: Without, healthy: Run) -> str:
+def _comparison(step: HealthyRun, healthy: Run) -> str:
     if step.measured_ns is None:
         return f"{healthy.job_id} left no trace to measure the step by"
     measured = f"step without the faults, measured: {step.measured_ns / 1e6:.1f} ms ({healthy.job_id})"
@@ -216,7 +224,7 @@ def answer_command(
     asked = asked_of(run)
     if read_revealed(asked.run.path) is not None:
         raise RequestError(f"RUN: {asked.run.job_id} was revealed, so no further answer counts")
-    said = Answer(cause=cause, ms=ms, ranks=_ranks(rank), phase=phase, every=every, step=step)
+    said = MysteryAnswer(cause=cause, ms=ms, ranks=_ranks(rank), phase=phase, every=every, step=step)
     answer = checked(said, asked.faults, asked.world_size)
     add_answer(asked.run.path, asked.line(answer))
     found, number = asked.result, len(asked.answers)
@@ -239,7 +247,7 @@ def _ranks(text: str) -> tuple[int, ...] | None:
         raise RequestError(f"--rank takes all, or ranks as in 0,3, not {text!r}") from None
 
 
-def _lines(asked: GradedMystery, number: int, latest: Grade, found: Result) -> list[str]:
+def _lines(asked: GradedMystery, number: int, latest: Grade, found: MysteryResult) -> list[str]:
     lines = [f"answer {number} to {asked.run.job_id}: {latest.points} of 100"]
     for part in latest.parts:
         mark = "✗" if part.hint else "✓"
@@ -250,7 +258,7 @@ def _lines(asked: GradedMystery, number: int, latest: Grade, found: Result) -> l
     return [*lines, f"next: {COMMAND} lesson mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
 
 
-def _answer_as_data(asked: GradedMystery, number: int, latest: Grade, found: Result) -> dict[str, object]:
+def _answer_as_data(asked: GradedMystery, number: int, latest: Grade, found: MysteryResult) -> dict[str, object]:
     parts = [{"name": p.name, "points": p.points, "of": p.of, "hint": p.hint or None} for p in latest.parts]
     data = {"run": asked.run.job_id, "answer": number, "points": latest.points, "parts": parts}
     return {**data, "total": found.points, "not_answered": found.missing}
@@ -281,7 +289,7 @@ def _class_lines(board: Board) -> Iterator[str]:
         yield f"  {mistake.said} instead of {mistake.instead_of}: {mistake.times} × by {who}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: MysteryRow) -> tuple[str, ...]:
     points = "–" if row.points is None else str(row.points)
     causes = f"{row.causes_right} of {row.causes}" if row.causes else "–"
     note = row.note or ("revealed" if row.revealed else "")

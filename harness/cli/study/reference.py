@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import typer
 
-from harness.cli.command_line import Declared
+from harness.cli.command_line import DeclaredParameter
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
-from harness.cli.page import Page, as_text, of_function
+from harness.cli.page import HelpPage, as_text, of_function
 from harness.cli.study import series
 from harness.cli.watch.follow import write_report
 from harness.common.errors import RequestError, nearest_or_list
@@ -29,7 +29,7 @@ from harness.study.series.cost import cost_document
 
 if TYPE_CHECKING:
     from harness.study.reference.package import Package
-    from harness.study.reference.record import Recording, StoredReference
+    from harness.study.reference.record import ReferencePlan, StoredReference
     from harness.study.series.runner import SeriesOutcome
 
 _DOCS = "docs/studies.md"
@@ -69,7 +69,7 @@ def page(arguments: list[str]) -> str:
     if part and not part.startswith("-"):
         raise RequestError(_no_part(part))
     return as_text(
-        Page(
+        HelpPage(
             usage=[
                 *(f"reference {name} {text}" for name, (_, text) in PARTS.items()),
                 "lesson 2a --reference NAME: the answer of a lesson from the runs of a reference",
@@ -90,10 +90,10 @@ def _no_part(word: str) -> str:
 
 
 FURTHER = (
-    Declared(("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"),
-    Declared(("--only",), True, "only this variant; several: --only again, or NAME,NAME…", repeats=True),
-    Declared(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
-    Declared(("--no-traces",), False, "keep only numbers: no checksums and no copies of traces"),
+    DeclaredParameter(("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"),
+    DeclaredParameter(("--only",), True, "only this variant; several: --only again, or NAME,NAME…", repeats=True),
+    DeclaredParameter(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
+    DeclaredParameter(("--no-traces",), False, "keep only numbers: no checksums and no copies of traces"),
 )
 CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
 _NOT_HERE = {"csv": "--csv", "png": "--png"}
@@ -122,7 +122,7 @@ def record(arguments: list[str]) -> int:
     return _keep(recording, outcome, asked)
 
 
-_RECORD_PAGE = Page(
+_RECORD_PAGE = HelpPage(
     usage=["reference record [FLAGS]"],
     about="Run a whole list of variants and store the result. The same command again continues: a run that is done is "
     "not repeated.",
@@ -132,7 +132,7 @@ _RECORD_PAGE = Page(
 )
 
 
-def _recording(asked: series.Arguments) -> Recording:
+def _recording(asked: series.Arguments) -> ReferencePlan:
     from harness.study.reference.record import plan_recording
     from harness.study.reference.variants import device_of
 
@@ -161,7 +161,7 @@ def _site(asked: series.Arguments) -> Site:
     return override(choose_site(asked.wanted.site).site, changes)
 
 
-def _show(recording: Recording, plan: series.SeriesPlan, wanted: series.Wanted) -> int:
+def _show(recording: ReferencePlan, plan: series.SeriesPlan, wanted: series.SeriesOptions) -> int:
     if wanted.json:
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
         told = {"runs": series.state_rows(plan.places), "cost": cost_document(plan.cost)}
@@ -175,11 +175,11 @@ def _show(recording: Recording, plan: series.SeriesPlan, wanted: series.Wanted) 
     return 0
 
 
-def _keep(recording: Recording, outcome: SeriesOutcome, asked: series.Arguments) -> int:
+def _keep(recording: ReferencePlan, outcome: SeriesOutcome, asked: series.Arguments) -> int:
     from harness.study.reference.record import keep
-    from harness.traces.progress import Progress
+    from harness.traces.progress import ProgressLine
 
-    with Progress("keeping", unit="runs") as progress:
+    with ProgressLine("keeping", unit="runs") as progress:
         kept = keep(recording, "--no-traces" not in asked.further, progress)
     found = kept.reference
     if asked.wanted.json:
@@ -191,7 +191,7 @@ def _keep(recording: Recording, outcome: SeriesOutcome, asked: series.Arguments)
     return 0 if outcome.complete else 1
 
 
-def _kept_lines(recording: Recording, kept: StoredReference) -> list[str]:
+def _kept_lines(recording: ReferencePlan, kept: StoredReference) -> list[str]:
     found = kept.reference
     runs = sum(each.runs for each in found.variants)
     what = f"{how_many(runs, 'run')} of {how_many(len(found.variants), 'variant')}"
@@ -202,7 +202,7 @@ def _kept_lines(recording: Recording, kept: StoredReference) -> list[str]:
     return [*lines, f"next: {show} · {package} -o {found.name}.tar.gz"]
 
 
-def _again(recording: Recording, only_chosen: bool = False) -> str:
+def _again(recording: ReferencePlan, only_chosen: bool = False) -> str:
     """The command that makes what is missing: of the whole list, or of its chosen variants."""
     arguments = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
     arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
@@ -219,14 +219,14 @@ def package_command(
     """Make the archive that students copy: numbers, reports, traces, and a page of all its runs."""
     from harness.measure.references import reference_folder
     from harness.study.reference.package import plan_package, refuse_output, write_package
-    from harness.traces.progress import Progress
+    from harness.traces.progress import ProgressLine
 
     file = expanded(str(output))
     refuse_output(file)
     folder = reference_folder(name)
     _write_missing_pages(folder)
     package = _with_runs_page(plan_package(folder, with_traces=not no_traces))
-    with Progress("packing") as progress:
+    with ProgressLine("packing") as progress:
         write_package(package, file, progress)
     if as_json:
         entries = {entry.path: entry.size_bytes for entry in package.entries}

@@ -17,17 +17,17 @@ from harness.common.paths import PROGRAM
 from harness.compare.verdict import ChangeVerdict
 from harness.measure import references
 from harness.report.compare.verdicts import verdict_table, verdict_words
-from harness.report.elements import Table
-from harness.report.tables.table import WHOLE, WIDTH, Screen
+from harness.report.elements import PageTable
+from harness.report.tables.table import WHOLE, WIDTH, TableScreen
 from harness.run import when
 from harness.study.reference.check import (
-    ReferenceChecked,
-    VariantChecked,
+    ReferenceCheck,
+    VariantCheck,
     VariantOutcome,
     arm_of_reference,
     with_first_variants,
 )
-from harness.study.reference.collect import Row, rows
+from harness.study.reference.collect import VariantRow, rows
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons, reference_named
 
 if TYPE_CHECKING:
@@ -86,15 +86,15 @@ def _list(as_json: bool) -> int:
 
 
 def _shown(
-    found: references.Reference, folder: Path, table: list[Row], compared: Mapping[str, Comparison]
+    found: references.Reference, folder: Path, table: list[VariantRow], compared: Mapping[str, Comparison]
 ) -> list[str]:
-    shown = Table("", HEAD, [_cells(row, compared.get(row.variant)) for row in table])
+    shown = PageTable("", HEAD, [_cells(row, compared.get(row.variant)) for row in table])
     lines = [
         f"{found.name}: {found.variants_from}, recorded {when(found.created_ns)} on {found.site}",
         f"  {folder}",
         *(f"  {_made_with(each)}" for each in found.environments),
         "",
-        *Screen(columns(WHOLE)).block(shown, ("tokens/s", "memory", "exposed")),
+        *TableScreen(columns(WHOLE)).block(shown, ("tokens/s", "memory", "exposed")),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
         "difference: of the mean step to the first variant of the same exercise; not comparable if hardware, software, "
@@ -116,7 +116,7 @@ def _made_with(each: references.Environment) -> str:
     return f"{hardware.device}{cores}; {versions}{container}{commit}"
 
 
-def _cells(row: Row, compared: Comparison | None) -> tuple[str, ...]:
+def _cells(row: VariantRow, compared: Comparison | None) -> tuple[str, ...]:
     return (
         row.variant,
         str(row.runs),
@@ -156,14 +156,14 @@ def check_command(
 MOST_CHANGED = 6  # metrics in words; --json has all
 
 
-def lines_of(found: ReferenceChecked, reasons: list[str], width: int) -> Iterator[str]:
+def lines_of(found: ReferenceCheck, reasons: list[str], width: int) -> Iterator[str]:
     """The verdict first, then each variant, then what likely moved them."""
     yield from wrap(f"{found.outcome.value}: {_heading(found)}", width)
     yield ""
     ordered = sorted(found.variants, key=lambda v: -list(VariantOutcome).index(v.outcome))
     times = [(_name(each), each.time) for each in ordered if each.time is not None]
     shown = verdict_table(times, (found.reference, found.new), "Mean step, geometric mean of the runs", "variant")
-    yield from Screen(width).block(shown)
+    yield from TableScreen(width).block(shown)
     yield from [""] * bool(times)
     for each in ordered:
         yield from _variant(each, width)
@@ -182,7 +182,7 @@ def lines_of(found: ReferenceChecked, reasons: list[str], width: int) -> Iterato
     yield from _next(found)
 
 
-def _heading(found: ReferenceChecked) -> str:
+def _heading(found: ReferenceCheck) -> str:
     if not found.new:
         return f"{found.reference} as it was recorded; there is no other reference of its site to compare it with"
     if not found.variants:
@@ -192,17 +192,17 @@ def _heading(found: ReferenceChecked) -> str:
     return f"{found.new} compared with the reference {found.reference} ({said})"
 
 
-def _name(each: VariantChecked) -> str:
+def _name(each: VariantCheck) -> str:
     return each.variant if each.new == each.variant else f"{each.new} ({each.variant})"
 
 
-def _variant(each: VariantChecked, width: int) -> Iterator[str]:
+def _variant(each: VariantCheck, width: int) -> Iterator[str]:
     parts = [*each.problems, *_time(each), *_changed(each)]
     text = "; ".join(parts) or ("nothing moved" if each.runs[1] else "as recorded")
     yield from wrap(f"{each.outcome.value}: {_name(each)}: {text}", width, subsequent_indent="  ")
 
 
-def _time(each: VariantChecked) -> Iterator[str]:
+def _time(each: VariantCheck) -> Iterator[str]:
     """Why the step is not judged, or which part of it changed."""
     if each.time is None:
         return
@@ -213,7 +213,7 @@ def _time(each: VariantChecked) -> Iterator[str]:
         yield f"a step is {each.time.verdict.value}, mostly {part}, {'+' if ns > 0 else '−'}{duration(abs(ns))} a step"
 
 
-def _changed(each: VariantChecked) -> Iterator[str]:
+def _changed(each: VariantCheck) -> Iterator[str]:
     for change in each.changed[:MOST_CHANGED]:
         stored, new = (
             "none" if value is None else metric_text(f"a.{change.name}", value) for value in (change.a, change.b)
@@ -225,7 +225,7 @@ def _changed(each: VariantChecked) -> Iterator[str]:
         yield "counts and bytes are the same"
 
 
-def _next(found: ReferenceChecked) -> Iterator[str]:
+def _next(found: ReferenceCheck) -> Iterator[str]:
     if found.outcome is not VariantOutcome.UNKNOWN or found.key or not found.variants:
         return
     yield ""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.cli.command_line import Declared
+from harness.cli.command_line import DeclaredParameter
 from harness.cli.launch.launch import own_fields
-from harness.cli.page import Page, as_text
+from harness.cli.page import HelpPage, as_text
 from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of
-from harness.cli.study.sweep import Series, checked_series, parted, print_json, run_series, site_of, write_files
+from harness.cli.study.sweep import SweepSeries, checked_series, parted, print_json, run_series, site_of, write_files
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import COMMAND, PROGRAM
-from harness.experiment.exercises import EXERCISES, Own, listing
+from harness.experiment.exercises import EXERCISES, OwnTraining, listing
 from harness.experiment.parse import flags_as_fields
 from harness.site.site import override
 from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from harness.study.sweeps.axes import Sweep
 
 FURTHER = (
-    Declared(("--gpus",), True, "GPUs of one node (without GPUs: processes), as in 1,2,4, instead of --nodes"),
-    Declared(("--strong",), False, "strong scaling: the same global batch, split over more devices"),
-    Declared(("--weak",), False, "weak scaling: the same batch per device [default]"),
-    Declared(("--repeats",), True, "runs per size, for the intervals [3]"),
+    DeclaredParameter(("--gpus",), True, "GPUs of one node (without GPUs: processes), as in 1,2,4, instead of --nodes"),
+    DeclaredParameter(("--strong",), False, "strong scaling: the same global batch, split over more devices"),
+    DeclaredParameter(("--weak",), False, "weak scaling: the same batch per device [default]"),
+    DeclaredParameter(("--repeats",), True, "runs per size, for the intervals [3]"),
 )
 REPEATS = 3
 
@@ -51,7 +51,7 @@ def scaling(arguments: list[str]) -> int:
     return run_series(series, read, lambda outcome: _answer(series, outcome, read))
 
 
-PAGE = Page(
+PAGE = HelpPage(
     usage=[
         "sweep scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
         "sweep scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
@@ -103,7 +103,7 @@ def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes
     own = _own(arguments.script) if arguments.script is not None else {}
     if not own and number not in map(str, EXERCISES):
         raise RequestError(f"-e/--exercise: got {number!r}, there are {listing()}, or a training of your own after --")
-    cls = Own if own else EXERCISES[int(number)]
+    cls = OwnTraining if own else EXERCISES[int(number)]
     given, wrong = flags_as_fields(cls, flags)
     modes = [mode for mode in ("strong", "weak") if f"--{mode}" in arguments.further]
     if len(modes) > 1:
@@ -119,7 +119,7 @@ def _own(script: tuple[str, ...]) -> dict[str, Any]:
     return given | {"command": list(script)}
 
 
-def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments) -> int:
+def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -> int:
     from harness.compare.points import what_limits
     from harness.report.sweeps import plot_scaling, write_scaling_csv
     from harness.study.sweeps.results import measured_runs, sizes
@@ -136,11 +136,11 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments) -> int
     return close(outcome, series.again, lacking, written)
 
 
-def _print(series: Series, found: list[Size], said: str) -> None:
+def _print(series: SweepSeries, found: list[Size], said: str) -> None:
     from harness.report.sweeps import scaling_table, why_table
-    from harness.report.tables.table import WIDTH, Screen
+    from harness.report.tables.table import WIDTH, TableScreen
 
-    screen = Screen(columns(WIDTH))
+    screen = TableScreen(columns(WIDTH))
     title = series.found.sweep.title
     print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], found))))
     print("\n".join(["", *screen.block(why_table(found)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))

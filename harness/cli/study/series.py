@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from harness.cli.all_flags import behaviour_rows
-from harness.cli.command_line import Declared, LaunchLine, declared, read_launch
+from harness.cli.command_line import DeclaredParameter, LaunchLine, declared, read_launch
 from harness.cli.launch.untrusted import confirmed
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
@@ -20,18 +20,18 @@ from harness.launch.backends.registry import backend_of
 from harness.launch.check import require_training
 from harness.launch.from_shell import what_the_shell_brings
 from harness.study.series.cost import SeriesCost, cost_lines, series_cost
-from harness.study.series.points import Task, TaskStatus, counts, hours
-from harness.study.series.runner import Change, Limits, SeriesOutcome, carry_out, survey, to_make
+from harness.study.series.points import SeriesTask, TaskStatus, counts, hours
+from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, carry_out, survey, to_make
 
 OWN = (
-    Declared(("--name",), True, "name of the series (default: from the request)"),
-    Declared(("--yes",), False, "start without asking"),
-    Declared(("--max-gpu-hours",), True, "start no run that could exceed this; without GPUs: process hours"),
-    Declared(("--max-parallel",), True, "runs at once [1 on this machine, 4 in a queue]"),
-    Declared(("--retry-failed",), False, "make the failed runs again; they are kept"),
-    Declared(("--status",), False, "only print the state of each point"),
-    Declared(("--csv",), True, "write every measured value of every point"),
-    Declared(("--png",), True, "write a plot with intervals"),
+    DeclaredParameter(("--name",), True, "name of the series (default: from the request)"),
+    DeclaredParameter(("--yes",), False, "start without asking"),
+    DeclaredParameter(("--max-gpu-hours",), True, "start no run that could exceed this; without GPUs: process hours"),
+    DeclaredParameter(("--max-parallel",), True, "runs at once [1 on this machine, 4 in a queue]"),
+    DeclaredParameter(("--retry-failed",), False, "make the failed runs again; they are kept"),
+    DeclaredParameter(("--status",), False, "only print the state of each point"),
+    DeclaredParameter(("--csv",), True, "write every measured value of every point"),
+    DeclaredParameter(("--png",), True, "write a plot with intervals"),
 )  # fmt: skip
 _UNUSED = ("--plan", "--explain", "--wait", "--follow", "--strict")
 _DRY_RUN = "print the plan and each run's command, start nothing"
@@ -42,7 +42,7 @@ IN_QUEUE = 4
 MOST_REPEATS = 1000
 
 
-class Wanted(NamedTuple):
+class SeriesOptions(NamedTuple):
     site: str | None = None
     dry_run: bool = False
     json: bool = False
@@ -59,13 +59,13 @@ class Wanted(NamedTuple):
 class Arguments(NamedTuple):
     """A command line, read: the command's own flags, its further ones, and those of a launch by their last spelling."""
 
-    wanted: Wanted
+    wanted: SeriesOptions
     further: dict[str, str]
     launch: dict[str, Any]
     script: tuple[str, ...] | None = None  # the words of the user's own training
 
 
-def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Declared] = ()) -> Arguments:
+def read_arguments(arguments: Sequence[str], command: str, further: Sequence[DeclaredParameter] = ()) -> Arguments:
     """The arguments after the command's name. Raises RequestError: a flag is unknown or lacks its value."""
     own = {name: each for each in (*OWN, *further) for name in each.names}
     known = {name: each for name, each in declared().items() if name not in _UNUSED} | own
@@ -74,22 +74,22 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
     if errors:
         raise RequestError("\n".join(errors))
     given = dict(line.given)
-    ours = {name: given.pop(flag) for name in Wanted._fields if (flag := f"--{name.replace('_', '-')}") in given}
+    ours = {name: given.pop(flag) for name in SeriesOptions._fields if (flag := f"--{name.replace('_', '-')}") in given}
     theirs = {each.names[-1]: _joined(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
-    return Arguments(Wanted(**ours), theirs, given, line.script)  # type: ignore[arg-type]  # a switch is True, a value its word
+    return Arguments(SeriesOptions(**ours), theirs, given, line.script)  # type: ignore[arg-type]  # a switch is True, a value its word
 
 
 def _joined(value: str | tuple[str, ...] | bool) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
+def _unknown(word: str, known: dict[str, DeclaredParameter], command: str) -> str:
     what, near = ("unknown flag", known) if word.startswith("-") else ("unexpected word", ())
     where = f"{PROGRAM} help {command} lists all flags"
     return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], near, where)
 
 
-def flag_rows(further: Sequence[Declared] = ()) -> list[tuple[str, str]]:
+def flag_rows(further: Sequence[DeclaredParameter] = ()) -> list[tuple[str, str]]:
     values = {each: f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else "" for each in (*OWN, *further)}
     shared = behaviour_rows((*_UNUSED, "-h"))
     return [
@@ -98,14 +98,14 @@ def flag_rows(further: Sequence[Declared] = ()) -> list[tuple[str, str]]:
     ]
 
 
-def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:
+def limits_of(wanted: SeriesOptions, tasks: Sequence[SeriesTask]) -> Limits:
     """The limits that the flags ask for. Raises RequestError: one is not a number above zero."""
     at_once = _positive("--max-parallel", wanted.max_parallel, whole=True)
     hours = _positive("--max-gpu-hours", wanted.max_gpu_hours, whole=False)
     return Limits(int(at_once or (1 if _here(tasks) else IN_QUEUE)), hours, wanted.retry_failed)
 
 
-def _here(tasks: Sequence[Task]) -> bool:
+def _here(tasks: Sequence[SeriesTask]) -> bool:
     return any(backend_of(task.prepared.job.site).HELD for task in tasks)
 
 
@@ -123,14 +123,14 @@ def _positive(flag: str, word: str | None, whole: bool) -> float | None:
 
 class SeriesPlan(NamedTuple):
     series: str
-    tasks: Sequence[Task]
+    tasks: Sequence[SeriesTask]
     places: Sequence[TaskStatus]
     limits: Limits
-    to_make: list[Task]
+    to_make: list[SeriesTask]
     cost: SeriesCost
 
 
-def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> SeriesPlan:
+def plan_of(series: str, tasks: Sequence[SeriesTask], limits: Limits) -> SeriesPlan:
     """The present state of the series. Raises RequestError: it was made with other settings."""
     places, runs = survey(series, tasks)
     missing = to_make(places, limits.retry_failed)
@@ -157,7 +157,7 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
 
 def carried_out(
     plan: SeriesPlan,
-    wanted: Wanted,
+    wanted: SeriesOptions,
     again: str,
     allowed: Callable[[], bool] = lambda: True,
     begin: Callable[[], None] = lambda: None,
@@ -181,7 +181,7 @@ def carried_out(
         raise
 
 
-def _tell(change: Change) -> None:
+def _tell(change: SeriesProgress) -> None:
     run = f": {change.run.job_id}" if change.run is not None else ""
     note = f": {change.note}" if change.note else ""
     print(f"[{count_text(change.counts)}] {change.what}: {change.slot}{run}{note}", file=sys.stderr, flush=True)

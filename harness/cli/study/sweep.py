@@ -10,13 +10,13 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.cli.command_line import Declared
-from harness.cli.launch.untrusted import Source, may_launch, show_request
-from harness.cli.page import Page, as_text
+from harness.cli.command_line import DeclaredParameter
+from harness.cli.launch.untrusted import RequestOrigin, may_launch, show_request
+from harness.cli.page import HelpPage, as_text
 from harness.cli.study.series import (
     Arguments,
+    SeriesOptions,
     SeriesPlan,
-    Wanted,
     carried_out,
     close,
     flag_rows,
@@ -41,7 +41,7 @@ from harness.study.series.cost import cost_document
 from harness.study.series.folder import refuse_name
 from harness.study.sweeps import stored
 from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sweep, sweep_names
-from harness.study.sweeps.expand import Expanded, expand
+from harness.study.sweeps.expand import SweepPoints, expand
 
 if TYPE_CHECKING:
     from harness.compare.points import PointValues
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 _SCALING = "harness.cli.study.scaling"
 _NAMED = 3  # points that a line names
 FURTHER = (
-    Declared(("--repeats",), True, "runs per point; default: the file's"),
-    Declared(("--plot",), True, "the measured value that --png shows [the first of the file's show]"),
-    Declared(("--against",), True, "the option on the plot's horizontal axis [the first that varies]"),
+    DeclaredParameter(("--repeats",), True, "runs per point; default: the file's"),
+    DeclaredParameter(("--plot",), True, "the measured value that --png shows [the first of the file's show]"),
+    DeclaredParameter(("--against",), True, "the option on the plot's horizontal axis [the first that varies]"),
 )
 
 
@@ -70,7 +70,7 @@ def page(words: list[str]) -> str:
     return as_text(resolve_name(f"{_SCALING}:PAGE") if words[1:2] == ["scaling"] else PAGE)
 
 
-PAGE = Page(
+PAGE = HelpPage(
     usage=[
         "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
         f"sweep scaling …: one training on more and more devices ({PROGRAM} help sweep scaling)",
@@ -130,7 +130,7 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
     return sweep.model_copy(update={"base": {**sweep.base, **given}}) if given else sweep
 
 
-def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, against: str) -> int:
+def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments, against: str) -> int:
     from harness.report.tables.catalogue import table_metrics
     from harness.study.sweeps.results import results
 
@@ -150,18 +150,18 @@ def _answer(series: Series, outcome: SeriesOutcome, arguments: Arguments, agains
     return close(outcome, series.again, told.unmeasured, written)
 
 
-def _print_table(found: Expanded, told: Results, metrics: list[str]) -> None:
+def _print_table(found: SweepPoints, told: Results, metrics: list[str]) -> None:
     from harness.report.sweeps import optimum_text, shown_table
-    from harness.report.tables.table import WIDTH, Screen
+    from harness.report.tables.table import WIDTH, TableScreen
 
-    title, screen = found.sweep.title or found.sweep.name, Screen(columns(WIDTH))
+    title, screen = found.sweep.title or found.sweep.name, TableScreen(columns(WIDTH))
     print("\n".join(screen.block(shown_table(title[0].upper() + title[1:], told.points, metrics))))
     if told.optimum is not None:
         print("\n" + "\n".join(screen.wrapped(optimum_text(told.optimum, told.points), "")))
 
 
 def _write_files(
-    found: Expanded, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
+    found: SweepPoints, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
 ) -> list[str]:
     from harness.report.sweeps import plot_series, write_csv
     from harness.study.sweeps.results import refuse_unmeasured
@@ -174,12 +174,12 @@ def _write_files(
     return write_files(arguments.wanted, partial(write_csv, points), plot)
 
 
-def print_json(series: Series, outcome: SeriesOutcome, **data: object) -> None:
+def print_json(series: SweepSeries, outcome: SeriesOutcome, **data: object) -> None:
     states = {"states": state_rows(outcome.places), "stopped": outcome.stopped or None}
     print(json.dumps({"series": series.name, **data, **states}, indent=1))
 
 
-def write_files(wanted: Wanted, csv: Callable[[Path], None], png: Callable[[Path], None]) -> list[str]:
+def write_files(wanted: SeriesOptions, csv: Callable[[Path], None], png: Callable[[Path], None]) -> list[str]:
     """Write the table and the plot that are wanted; returns a line for each."""
     files = [("table", wanted.csv, csv), ("plot", wanted.png, png)]
     for _, path, write in files:
@@ -188,7 +188,7 @@ def write_files(wanted: Wanted, csv: Callable[[Path], None], png: Callable[[Path
     return [f"the {what}: {path}" for what, path, _ in files if path is not None]
 
 
-def _against(found: Expanded, word: str | None) -> str:
+def _against(found: SweepPoints, word: str | None) -> str:
     axes = found.sweep.axes
     if not axes:
         raise RequestError("--png: nothing varies in this sweep, so there is no horizontal axis")
@@ -200,12 +200,12 @@ def _against(found: Expanded, word: str | None) -> str:
     raise RequestError(f"--against: {name} does not vary in this sweep{there}")
 
 
-class Series(NamedTuple):
+class SweepSeries(NamedTuple):
     """What is asked for. request: its sweep, site and kind, as they are stored. again: the command that continues."""
 
     name: str
-    request: stored.Stored
-    found: Expanded
+    request: stored.StoredSweep
+    found: SweepPoints
     again: str
 
 
@@ -216,7 +216,7 @@ def parted(arguments: Arguments) -> tuple[dict[str, Any], list[tuple[str, Any]]]
     return of_site, [(name, value) for name, value in arguments.launch.items() if name not in fields]
 
 
-def site_of(arguments: Arguments, before: stored.Stored | None) -> tuple[SiteChoice, str | None]:
+def site_of(arguments: Arguments, before: stored.StoredSweep | None) -> tuple[SiteChoice, str | None]:
     """The site where the series began, else the chosen one; and the word for it after --site."""
     word = arguments.wanted.site
     if before is not None and word is None:
@@ -224,7 +224,9 @@ def site_of(arguments: Arguments, before: stored.Stored | None) -> tuple[SiteCho
     return choose_site(word), word
 
 
-def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, kind: stored.Kind = "sweep") -> Series:
+def checked_series(
+    name: str, sweep: Sweep, arguments: Arguments, again: str, kind: stored.Kind = "sweep"
+) -> SweepSeries:
     """The series at its site. Raises RequestError: a point is invalid, or the series began with other settings."""
     refuse_name(name, "--name")
     before = stored.stored_request(name)
@@ -234,8 +236,8 @@ def checked_series(name: str, sweep: Sweep, arguments: Arguments, again: str, ki
     for flag, path in (("--csv", arguments.wanted.csv), ("--png", arguments.wanted.png)):
         if path is not None:
             _check_target(expanded(path), flag)
-    request = stored.Stored(sweep=sweep, site=found.site, site_word=word, kind=kind)
-    return Series(name, request, found, again)
+    request = stored.StoredSweep(sweep=sweep, site=found.site, site_word=word, kind=kind)
+    return SweepSeries(name, request, found, again)
 
 
 def _with_threads(site: Site, sweep: Sweep, kind: stored.Kind) -> Site:
@@ -252,7 +254,7 @@ def _check_target(path: Path, flag: str) -> None:
         raise RequestError(f"{flag} {path}: {why}: name a file")
 
 
-def _print_plan(series: Series, plan: SeriesPlan) -> None:
+def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:
     found = series.found
     title = f": {found.sweep.title}" if found.sweep.title else ""
     points = f"{len(found.settings)} points" + (f" × {found.repeats} runs" if found.repeats > 1 else "")
@@ -269,17 +271,17 @@ def _print_plan(series: Series, plan: SeriesPlan) -> None:
     print("\n".join([*lines, *plan_lines(plan)]), file=sys.stderr)
 
 
-def _request(series: Series, arguments: Arguments) -> tuple[Source, list[Experiment], Site | None] | None:
+def _request(series: SweepSeries, arguments: Arguments) -> tuple[RequestOrigin, list[Experiment], Site | None] | None:
     """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
     file, word = stored.request_file(series.name), series.request.site_word
     if not file.is_file():
         return None
     asked = [task.prepared.asked for task in series.found.tasks]
     site = series.found.site if arguments.wanted.site is None else None
-    return Source(file, command=["--site", word] if word else []), asked, site
+    return RequestOrigin(file, command=["--site", word] if word else []), asked, site
 
 
-def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
+def _show_state(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> int:
     found = series.found
     if arguments.wanted.json:
         data = {"series": plan.series, "site": found.site.name, "points": state_rows(plan.places)}
@@ -299,7 +301,7 @@ def _show_state(series: Series, plan: SeriesPlan, arguments: Arguments) -> int:
     return 0
 
 
-def run_series(series: Series, arguments: Arguments, answer: Callable[[SeriesOutcome], int]) -> int:
+def run_series(series: SweepSeries, arguments: Arguments, answer: Callable[[SeriesOutcome], int]) -> int:
     """Plan the series, then show it or run it, as the flags say, and answer; returns the exit code."""
     plan = plan_of(series.name, series.found.tasks, limits_of(arguments.wanted, series.found.tasks))
     if not arguments.wanted.json:

@@ -15,7 +15,7 @@ from harness.common import captures
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
-from harness.experiment.exercises import Own, Profiled, read_experiment
+from harness.experiment.exercises import OwnTraining, ProfiledTraining, read_experiment
 from harness.launch.exercises.base import reports_of
 from harness.launch.poll import look_at
 from harness.run import Run, find_run, write_atomically
@@ -68,7 +68,7 @@ def _refuse(run: Run) -> None:
     if state != "running":
         raise RequestError(f"capture: only a running training can be recorded; the state of {run.job_id} is {state}")
     asked = run.record.experiment
-    if not isinstance(asked, Profiled):
+    if not isinstance(asked, ProfiledTraining):
         raise RequestError("capture: this exercise has no training steps to record")
     if _reports(run) and asked.recorded_by_time:
         raise RequestError(
@@ -87,7 +87,9 @@ def _reports(run: Run) -> list[str]:
     if run.record.job.get("profiler") != "nsys":
         return []
     asked = read_experiment(run.record.job["experiment"])
-    own = reports_of(asked, "nsys") if isinstance(asked, Own) else []  # not expected: it may end before its window
+    own = (
+        reports_of(asked, "nsys") if isinstance(asked, OwnTraining) else []
+    )  # not expected: it may end before its window
     return [Path(path).stem for path in run.record.job["expects"] or own]
 
 

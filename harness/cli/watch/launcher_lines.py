@@ -15,7 +15,7 @@ _MOST_ATOMS = 40  # by which a line's beginning is told
 Pattern = re.Pattern[bytes]
 
 
-class Kind(NamedTuple):
+class LineKind(NamedTuple):
     """Lines of one sort. begins: how they begin. after: how the lines below them begin that belong to them; ends: the
     same of the last of these."""
 
@@ -33,15 +33,15 @@ _BEFORE_2_3 = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] torch\.distributed\.[\
 _PATH = rb"[^]\s:]{1,300}"
 _BARRIER = rb"Error waiting on exit barrier\. "
 _KINDS = (
-    Kind((rb"\[[WI]" + _OF_CPP, rb"\[E" + _OF_CPP + rb"[^\n]{0,200}exit barrier")),
-    Kind((b"W" + _OF_LAUNCHER, _BEFORE_2_3 + rb"\[WARNING\]")),
-    Kind((b"E" + _OF_LAUNCHER + b" " + _BARRIER,), (b"E" + _OF_LAUNCHER,)),
-    Kind(
+    LineKind((rb"\[[WI]" + _OF_CPP, rb"\[E" + _OF_CPP + rb"[^\n]{0,200}exit barrier")),
+    LineKind((b"W" + _OF_LAUNCHER, _BEFORE_2_3 + rb"\[WARNING\]")),
+    LineKind((b"E" + _OF_LAUNCHER + b" " + _BARRIER,), (b"E" + _OF_LAUNCHER,)),
+    LineKind(
         (_BEFORE_2_3 + rb"\[ERROR\] " + _BARRIER, rb"ERROR:torch\.distributed\.[\w.]+:" + _BARRIER, _BARRIER),
         (_BEFORE_2_3 + rb"\[ERROR\]", rb"Traceback \(most recent call last\):", b"  "),
         (rb"[\w.]+: ",),
     ),
-    Kind(
+    LineKind(
         (
             rb"Exception raised from [^]\n]{1,999} \(most recent call first\):",
             rb"frame #\d{1,4}: ",
@@ -49,7 +49,7 @@ _KINDS = (
         ),
         ends=(rb"\n",),
     ),
-    Kind(
+    LineKind(
         tuple(
             b"/" + _PATH + b"-packages/" + package + b"/" + _PATH + rb"\.py:\d+: " + category + b"Warning: "
             for package in (b"torch", b"accelerate", b"deepspeed")
@@ -57,8 +57,12 @@ _KINDS = (
         ),
         ends=(rb"  \S",),
     ),
-    Kind((b"The following values were not passed to `accelerate launch` and had defaults used instead:",), (rb"\t",)),
-    Kind((b"To avoid this warning pass in values for each of the problematic parameters or run `accelerate config`",)),
+    LineKind(
+        (b"The following values were not passed to `accelerate launch` and had defaults used instead:",), (rb"\t",)
+    ),
+    LineKind(
+        (b"To avoid this warning pass in values for each of the problematic parameters or run `accelerate config`",)
+    ),
 )
 _STARS = b"*" * 41 + b"\n"
 _BANNER_BEGINS = _STARS + b"Setting OMP_NUM_THREADS "
@@ -116,12 +120,12 @@ def _heads() -> Beginnings:
 
 
 @cache
-def _below(kind: Kind) -> Beginnings | None:
+def _below(kind: LineKind) -> Beginnings | None:
     """Of the lines below one of this kind; the second group is the last of them. None: there are none."""
     return _beginnings([kind.after or (rb"[^\s\S]",), kind.ends or (rb"[^\s\S]",)]) if kind.after or kind.ends else None
 
 
-class _Part(NamedTuple):
+class _TextPart(NamedTuple):
     """own: until where the text is the program's. end: until where what follows is not, None: it is not known yet."""
 
     own: int
@@ -135,7 +139,7 @@ class LauncherLines:
         self.count = 0
         self.last: deque[bytes] = deque(maxlen=MOST_LINES)
         self._before, self._rest = b"\n", b""
-        self._kind: Kind | None = None  # of the line before, if it was taken out
+        self._kind: LineKind | None = None  # of the line before, if it was taken out
 
     def without(self, new: bytes, last: bool = False) -> bytes:
         """The program's own part of the log's next text; `last`: no more text follows."""
@@ -157,7 +161,7 @@ class LauncherLines:
         self._before = text[len(text) - len(self._rest) - 1 :][:1]
         return b"".join(shown)
 
-    def _part(self, text: bytes, at: int, begins_line: bool, last: bool) -> _Part:
+    def _part(self, text: bytes, at: int, begins_line: bool, last: bool) -> _TextPart:
         found = self._banner(text, at, last) if begins_line else None
         end = text.find(b"\n", at) + 1
         is_whole, end = bool(end) or last, end or len(text)
@@ -166,31 +170,31 @@ class LauncherLines:
             head = _heads().whole.search(text, at, end)
             if head and is_whole:
                 self._kind = next(kind for kind, group in zip(_KINDS, head.groups(), strict=True) if group is not None)
-                return _Part(head.start(), end)
+                return _TextPart(head.start(), end)
             begun = head or (None if is_whole else _heads().begun.search(text, at))
             if begun is None:
                 self._kind = None
-                return _Part(end, end)
-            found = _Part(begun.start(), None)
+                return _TextPart(end, end)
+            found = _TextPart(begun.start(), None)
         is_too_long = found.end is None and len(text) - found.own > _LONGEST
-        return _Part(end, end) if is_too_long else found
+        return _TextPart(end, end) if is_too_long else found
 
-    def _banner(self, text: bytes, at: int, last: bool) -> _Part | None:
+    def _banner(self, text: bytes, at: int, last: bool) -> _TextPart | None:
         """torchrun's lines on the number of threads, between two of stars, where nobody puts a time before them."""
         if found := _BANNER.match(text, at):
-            return _Part(at, found.end())
+            return _TextPart(at, found.end())
         begins = text[at : at + len(_BANNER_BEGINS) + 1].removeprefix(b"\n")[: len(_BANNER_BEGINS)]
-        return _Part(at, None) if _BANNER_BEGINS.startswith(begins) and not last else None
+        return _TextPart(at, None) if _BANNER_BEGINS.startswith(begins) and not last else None
 
-    def _line_below(self, text: bytes, at: int, end: int, is_whole: bool) -> _Part | None:
+    def _line_below(self, text: bytes, at: int, end: int, is_whole: bool) -> _TextPart | None:
         below = _below(self._kind) if self._kind else None
         if below is None:
             return None
         found = below.whole.match(text, at, end)
         if found and is_whole:
             self._kind = None if found[2] is not None else self._kind
-            return _Part(at, end)
-        return _Part(at, None) if not is_whole and (found or below.begun.match(text, at)) else None
+            return _TextPart(at, end)
+        return _TextPart(at, None) if not is_whole and (found or below.begun.match(text, at)) else None
 
     def _keep(self, text: bytes) -> None:
         lines = [line for line in text.split(b"\n") if line]

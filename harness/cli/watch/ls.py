@@ -28,7 +28,7 @@ from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
 from harness.run import Run, all_runs, closed, folder_bytes, no_runs, runs_root, when
 from harness.run.files import naming_flag, write_atomically
-from harness.run.record import Record
+from harness.run.record import RunRecord
 
 if TYPE_CHECKING:
     from harness.report.elements import StepBar
@@ -159,7 +159,7 @@ def _row(run: Run, name_site: bool) -> Row:
     }
 
 
-def _asked(record: Record, name_site: bool) -> str:
+def _asked(record: RunRecord, name_site: bool) -> str:
     site = record.site
     return asked_text(record.experiment, record.command[1:], site.name if name_site else None, site.defaults)
 

@@ -27,7 +27,7 @@ class _Rank(msgspec.Struct):
     median_step_ns: float | None = None
 
 
-class _Finding(msgspec.Struct):
+class _StoredFinding(msgspec.Struct):
     cause: str
     share: float
 
@@ -52,25 +52,25 @@ class _JobTime(msgspec.Struct):
 class _Summary(msgspec.Struct):
     steps: _Steps | None = None
     training: list[_Rank] = []
-    findings: list[_Finding] = []
+    findings: list[_StoredFinding] = []
     quality: _Quality = msgspec.field(default_factory=_Quality)
     replay: _Replay | None = None
     job_time: _JobTime | None = None
 
 
-class StepTime(NamedTuple):
+class MedianStep(NamedTuple):
     """A median. `traced`: measured from the trace; else by the training's own clock."""
 
     ns: float
     traced: bool
 
 
-class Result(NamedTuple):
+class RunResult(NamedTuple):
     """step: None: no file has it. verdict: the largest loss, or why the run failed; empty: not known, or hidden as that
     of a mystery. doubtful: the verdict is of a recording with problems. useful: the steps' share of the job's time;
     None: no summary has it."""
 
-    step: StepTime | None
+    step: MedianStep | None
     verdict: str
     doubtful: bool
     useful: float | None
@@ -79,7 +79,7 @@ class Result(NamedTuple):
 _decoder = msgspec.json.Decoder(_Summary)
 
 
-def result_of(run: Run, polled: PolledState) -> Result:
+def result_of(run: Run, polled: PolledState) -> RunResult:
     try:
         found = _decoder.decode(read_bounded(run.summary))
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
@@ -87,7 +87,7 @@ def result_of(run: Run, polled: PolledState) -> Result:
     loss = _loss(found) if polled.state == "completed" else ""
     doubtful = bool(loss) and found.quality.verdict != "good"
     useful = found.job_time.useful_share if found.job_time else None
-    return Result(_step(found) or _of_metrics(run), loss or _why(run, polled), doubtful, useful)
+    return RunResult(_step(found) or _of_metrics(run), loss or _why(run, polled), doubtful, useful)
 
 
 def _loss(found: _Summary) -> str:
@@ -117,13 +117,13 @@ def _why(run: Run, polled: PolledState) -> str:
     return why
 
 
-def _step(found: _Summary) -> StepTime | None:
+def _step(found: _Summary) -> MedianStep | None:
     if found.steps and found.steps.duration:
-        return StepTime(found.steps.duration.median_ns, traced=True)
+        return MedianStep(found.steps.duration.median_ns, traced=True)
     return _slowest(rank.median_step_ns for rank in found.training)
 
 
-def _of_metrics(run: Run) -> StepTime | None:
+def _of_metrics(run: Run) -> MedianStep | None:
     """Of the first rank only: a run without a summary may have hundreds of ranks."""
     for path in run.metrics()[:1]:
         try:
@@ -136,6 +136,6 @@ def _of_metrics(run: Run) -> StepTime | None:
     return None
 
 
-def _slowest(times: Iterable[float | None]) -> StepTime | None:
+def _slowest(times: Iterable[float | None]) -> MedianStep | None:
     known = [ns for ns in times if ns]
-    return StepTime(max(known), traced=False) if known else None
+    return MedianStep(max(known), traced=False) if known else None

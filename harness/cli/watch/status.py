@@ -29,7 +29,7 @@ from harness.heartbeats.read import Reader
 from harness.heartbeats.time_limit import Note, time_limit
 from harness.launch.backends.protocol import Backend, Listed, PolledState
 from harness.launch.backends.registry import BACKENDS, backend_of_run
-from harness.launch.cancel import Cancelled
+from harness.launch.cancel import Cancellation
 from harness.launch.cancel import cancel as cancel_run
 from harness.launch.poll import look_at, state_of
 from harness.run import Run, find_run
@@ -343,7 +343,7 @@ def _end_of(run: Run) -> PolledState:
         pause_s = min(1.5 * pause_s, max(backend.POLL_S, 0.3))
 
 
-def _sentence(run: Run, met: Cancelled, after: PolledState) -> str:
+def _sentence(run: Run, met: Cancellation, after: PolledState) -> str:
     others = f", and with it {_names(met.others)} of the same allocation" * bool(met.others)
     again = f"{PROGRAM} status {run.job_id}"
     if met.before.state in FINAL:

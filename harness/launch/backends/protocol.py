@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.run import Run, Stage
-from harness.run.record import Record, State
+from harness.run.record import RunRecord, State
 from harness.site.site import Site
 from harness.site.slurm_queue import QueuePlace
 
@@ -25,7 +25,7 @@ class Submission(NamedTuple):
     """A run whose files are staged, and what its backend needs to start it."""
 
     stage: Stage
-    record: Record  # without its job id, which the backend gives
+    record: RunRecord  # without its job id, which the backend gives
     name_for: Callable[[str], str]  # job id to the name of the run
     directives: list[str]
     cpus_per_task: int | None

@@ -14,7 +14,7 @@ from harness.common.paths import ROOT, expanded
 from harness.experiment.base import Experiment
 from harness.experiment.model import Model
 from harness.experiment.options import options_of
-from harness.experiment.training import Profiled
+from harness.experiment.training import ProfiledTraining
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, Word, concatenated, join, parent
 from harness.site.site import Site
 
@@ -23,7 +23,7 @@ DeviceKind = Literal["cuda", "cpu"]
 
 
 @dataclass(frozen=True)
-class Command:
+class LaunchCommand:
     title: str
     argv: list[Word]
     observed: bool = False  # run under the profiler
@@ -53,8 +53,8 @@ class CommandPlace(NamedTuple):
 class ExercisePlan:
     """What an exercise runs, and what it needs for that."""
 
-    commands: list[Command]  # on every node
-    after: list[Command] = field(default_factory=list)  # then on the first
+    commands: list[LaunchCommand]  # on every node
+    after: list[LaunchCommand] = field(default_factory=list)  # then on the first
     files: dict[str, str] = field(default_factory=dict)  # small files of the run
     folders: list[Word] = field(default_factory=list)  # a container must see them
     environment: dict[str, Word] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class ExercisePlan:
     expects: list[str] | None = None  # reports that must be there afterwards; None: the profiler's
 
 
-class Chosen(NamedTuple):
+class TrainedModel(NamedTuple):
     """The model to train: its sizes, its file if it is one of ours, and the checkpoint's folder if one was named."""
 
     model: Model | None = None
@@ -73,7 +73,7 @@ class Chosen(NamedTuple):
     checkpoint: str | None = None
 
 
-class Target(NamedTuple):
+class LaunchTarget(NamedTuple):
     """Where an experiment is resolved: the site, and what is known of it so far."""
 
     site: Site
@@ -111,11 +111,11 @@ class Launch(Generic[Requested]):
         """Processes on a machine without GPU; usual: their number for other exercises."""
         return usual
 
-    def defaults(self, asked: Requested, target: Target) -> dict[str, Any]:
+    def defaults(self, asked: Requested, target: LaunchTarget) -> dict[str, Any]:
         """The fields that depend on the site, the device or the model."""
         return {}
 
-    def misfits(self, asked: Requested, resolved: Requested | None, target: Target) -> Iterator[str]:
+    def misfits(self, asked: Requested, resolved: Requested | None, target: LaunchTarget) -> Iterator[str]:
         """Why the request cannot run there, one sentence each. resolved: None if its own rules are broken."""
         yield from ()
 
@@ -176,7 +176,7 @@ def reports_of(asked: Experiment, profiler: str) -> list[str]:
     if profiler != "nsys":
         return []
     nodes = [f"nsys/profile_node{node}" for node in range(asked.nodes)]
-    if isinstance(asked, Profiled) and asked.nsys_per == "rank":
+    if isinstance(asked, ProfiledTraining) and asked.nsys_per == "rank":
         ranks, per_node = range(asked.world_size or 1), asked.gpus_per_node or 1
         return [f"{nodes[rank // per_node]}_rank{rank}.nsys-rep" for rank in ranks]
     return [f"{node}.nsys-rep" for node in nodes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, join
-from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, script_path, torchrun
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, Launch, LaunchCommand, script_path, torchrun
 
 
 class CommTestsLaunch(Launch[CommTests]):
@@ -17,9 +17,9 @@ class CommTestsLaunch(Launch[CommTests]):
         return ExercisePlan(
             commands=[
                 *_topology(asked, place),
-                Command(_TITLES[measured], _measurement(asked, place, measured), name="TEST"),
+                LaunchCommand(_TITLES[measured], _measurement(asked, place, measured), name="TEST"),
             ],
-            after=[Command("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
+            after=[LaunchCommand("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
             expects=[f"comm/{measured}.json"],
         )
 
@@ -27,13 +27,13 @@ class CommTestsLaunch(Launch[CommTests]):
 _TITLES = {"collectives": "collective benchmark", "overlap": "overlap test", "health": "health check"}
 
 
-def _topology(asked: CommTests, place: CommandPlace) -> list[Command]:
+def _topology(asked: CommTests, place: CommandPlace) -> list[LaunchCommand]:
     """Outside of the container: ibstat is the node's."""
     if asked.only == "overlap":
         return []
     quiet = ["--quiet"] if asked.only else []
     words = [*_part(asked, "topology"), "--node", NODE, *_port_rate(place), *quiet]
-    return [Command("node topology", [place.launcher_python, *words], contained=False, name="TOPOLOGY")]
+    return [LaunchCommand("node topology", [place.launcher_python, *words], contained=False, name="TOPOLOGY")]
 
 
 def _verdict(asked: CommTests, place: CommandPlace) -> list[Word]:

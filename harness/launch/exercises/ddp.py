@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.experiment.ddp import DDP
-from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path
 from harness.launch.exercises.training import TrainingLaunch, accelerated_plan
 from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
@@ -28,7 +28,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
         plan.folders.extend([str(script.parent)] * own)  # with the modules beside it
         return plan
 
-    def misfits(self, asked: DDP, resolved: DDP | None, target: Target) -> Iterator[str]:
+    def misfits(self, asked: DDP, resolved: DDP | None, target: LaunchTarget) -> Iterator[str]:
         yield from super().misfits(asked, resolved, target)
         model = target.model
         if asked.lora is not None and model is not None and model.num_local_experts > 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.argv import RUN_DIR, join
-from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path
 from harness.launch.exercises.training import TrainingLaunch, accelerated_plan
 
 # How much is communicated at once, in parameters (not bytes), by DeepSpeed's names; of the workshop. Without overlap
@@ -80,7 +80,7 @@ def as_json(config: Mapping[str, Any]) -> str:
 class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
     """accelerate starts the exercise's script with DeepSpeed's plugin."""
 
-    def defaults(self, asked: DeepSpeed, target: Target) -> dict[str, Any]:
+    def defaults(self, asked: DeepSpeed, target: LaunchTarget) -> dict[str, Any]:
         hpz = asked.hpz_partition or (target.gpus_per_node if asked.zero_stage == 3 else None)
         return super().defaults(asked, target) | {"hpz_partition": hpz}
 

@@ -14,7 +14,7 @@ from harness.common.paths import README_OF_IMAGES
 from harness.experiment.exercises import Megatron
 from harness.experiment.model import Model
 from harness.launch.argv import Word, from_site
-from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path, torchrun
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path, torchrun
 from harness.launch.exercises.training import TrainingLaunch, around_each_rank, training_argv, training_plan
 from harness.launch.lookup import why_missing
 from harness.site.site import Site
@@ -145,7 +145,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         needed = -(-asked.model_ranks // asked.nodes)
         return max(usual, needed) if max(usual, needed) % needed == 0 else needed
 
-    def defaults(self, asked: Megatron, target: Target) -> dict[str, Any]:
+    def defaults(self, asked: Megatron, target: LaunchTarget) -> dict[str, Any]:
         """The largest tensor-parallel size that a node allows, and a usual global batch in whole micro-batches."""
         usual = super().defaults(asked, target)
         gpus, on_gpu = target.gpus_per_node, target.device == "cuda"
@@ -161,7 +161,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         precision = on_gpu if asked.mixed_precision is None else asked.mixed_precision
         return usual | {"mixed_precision": precision, "tp": tp, "global_batch_size": asked.global_batch_size or whole}
 
-    def misfits(self, asked: Megatron, resolved: Megatron | None, target: Target) -> Iterator[str]:
+    def misfits(self, asked: Megatron, resolved: Megatron | None, target: LaunchTarget) -> Iterator[str]:
         yield from super().misfits(asked, resolved, target)
         if target.checkpoint is not None and not asked.random_weights:
             yield (
@@ -218,7 +218,7 @@ def _stages_without_layers(asked: Megatron, layers: int) -> Iterator[str]:
                 yield str(error)
 
 
-def _megatron_lm_rules(asked: Megatron, target: Target) -> Iterator[str]:
+def _megatron_lm_rules(asked: Megatron, target: LaunchTarget) -> Iterator[str]:
     name, site = "--engine megatron-lm", target.site
     if target.device == "cpu":
         yield f"{name} trains on GPUs only: use --engine megatron-core"

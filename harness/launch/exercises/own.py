@@ -19,19 +19,19 @@ from harness.common.faults import parse_fault, wrong_device
 from harness.common.paths import ROOT, expanded
 from harness.common.printable import printable
 from harness.common.training_python import TrainingPython, ask_python
-from harness.experiment.own import Own
+from harness.experiment.own import OwnTraining
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises import accelerate_settings
 from harness.launch.exercises.base import (
     MODULES,
     TORCHRUN_JSC,
-    Command,
     CommandPlace,
     DeviceKind,
     ExercisePlan,
     Launch,
-    Target,
+    LaunchCommand,
+    LaunchTarget,
     program,
     torchrun,
     torchrun_options,
@@ -49,7 +49,7 @@ from harness.site.site import Site
 _SHELL_NAMES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")
 
 
-def program_missing(asked: Own, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+def program_missing(asked: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the words after `--`."""
     folder = Path(asked.start_in)
     if not folder.is_dir():
@@ -97,7 +97,7 @@ def _names(folder: Path, fits: Callable[[Path], bool] = _is_python) -> list[str]
         return []
 
 
-def _wrong_module(folder: Path, asked: Own) -> Iterator[str]:
+def _wrong_module(folder: Path, asked: OwnTraining) -> Iterator[str]:
     """A module whose first package lies in the folder must be there; any other may be installed."""
     parts = asked.program.split(".")
     if not all(part.isidentifier() for part in parts):
@@ -159,7 +159,7 @@ def _near_on_path(name: str, environ: Mapping[str, str]) -> str:
     return f": did you mean {printable(near)}?" if near else ""
 
 
-def python_missing(asked: Own, site: Site) -> Iterator[str]:
+def python_missing(asked: OwnTraining, site: Site) -> Iterator[str]:
     """What is wrong with the Python that trains, and what its launcher needs of it."""
     if asked.python is None:
         yield from _lacking_ours(asked, site)
@@ -171,7 +171,7 @@ def python_missing(asked: Own, site: Site) -> Iterator[str]:
         yield from _lacking(asked, found)
 
 
-def _lacking(asked: Own, found: TrainingPython) -> Iterator[str]:
+def _lacking(asked: OwnTraining, found: TrainingPython) -> Iterator[str]:
     needed = ["torch"] if asked.launcher != "python" else []
     needed += [asked.launcher] if asked.launcher in ("accelerate", "deepspeed") else []
     for name in needed:
@@ -184,7 +184,7 @@ def _lacking(asked: Own, found: TrainingPython) -> Iterator[str]:
             return
 
 
-def _lacking_ours(asked: Own, site: Site) -> Iterator[str]:
+def _lacking_ours(asked: OwnTraining, site: Site) -> Iterator[str]:
     """Our own Python trains on this machine: it has what the training extra brings."""
     launcher = asked.launcher
     if launcher not in ("accelerate", "deepspeed") or site.container is not None or site.job_python:
@@ -200,34 +200,34 @@ OBSERVER = f"{ROOT}/harness/observe/site"
 OBSERVE_FILE = "observe.json"
 
 
-class OwnLaunch(Launch[Own]):
+class OwnLaunch(Launch[OwnTraining]):
     """A launcher on each node, or the user's command as it is."""
 
     takes_weights = False
     usual_cpu_ranks = 1
 
-    def site_for(self, asked: Own, site: Site) -> Site:
+    def site_for(self, asked: OwnTraining, site: Site) -> Site:
         return site if asked.python is None else site.model_copy(update={"container": None})
 
-    def python(self, asked: Own) -> str | None:
+    def python(self, asked: OwnTraining) -> str | None:
         return asked.python
 
-    def uses_our_python(self, asked: Own) -> bool:
+    def uses_our_python(self, asked: OwnTraining) -> bool:
         return asked.python is None and asked.form != "command"
 
-    def defaults(self, asked: Own, target: Target) -> dict[str, Any]:
+    def defaults(self, asked: OwnTraining, target: LaunchTarget) -> dict[str, Any]:
         if asked.form == "command":
             return {}
         ranks = asked.nodes * target.gpus_per_node
         return {"launcher": asked.launcher or ("torchrun" if ranks > 1 else "python")}
 
-    def misfits(self, asked: Own, resolved: Own | None, target: Target) -> Iterator[str]:
+    def misfits(self, asked: OwnTraining, resolved: OwnTraining | None, target: LaunchTarget) -> Iterator[str]:
         for word in ("::", ":then:"):
             if word in asked.command:
                 yield f"{word} cannot be a word of your program: in the job's script it separates parts of a command"
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
-    def warnings(self, asked: Own, site: Site) -> Iterator[str]:
+    def warnings(self, asked: OwnTraining, site: Site) -> Iterator[str]:
         python = asked.python if asked.launcher == "python" else None
         if asked.form == "command":
             python = shutil.which(asked.program) if re.fullmatch(r"python[\d.]*", asked.label) else None
@@ -241,7 +241,7 @@ class OwnLaunch(Launch[Own]):
                 "or activate the environment that has it"
             )
 
-    def notes(self, asked: Own, device: DeviceKind) -> Iterator[str]:
+    def notes(self, asked: OwnTraining, device: DeviceKind) -> Iterator[str]:
         if asked.accelerate_config is not None:
             yield from accelerate_settings.notes(asked, asked.accelerate_config, device == "cuda")
         if asked.launcher == "deepspeed":
@@ -249,12 +249,12 @@ class OwnLaunch(Launch[Own]):
             for path in filter(Path.is_file, files):
                 yield f"deepspeed does not read {path}: -n and -g say where the ranks run, with this shell's variables"
 
-    def missing(self, asked: Own, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+    def missing(self, asked: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         yield from program_missing(asked, site, environ)
         yield from python_missing(asked, site)
         yield from wrong_trace_list(asked)
 
-    def with_whole_paths(self, asked: Own) -> Own:
+    def with_whole_paths(self, asked: OwnTraining) -> OwnTraining:
         python = asked.python
         if python is not None and "/" not in python and not Path(python).exists():
             python = shutil.which(python) or python
@@ -265,10 +265,10 @@ class OwnLaunch(Launch[Own]):
         whole = super().with_whole_paths(asked.model_copy(update=changes))
         return whole.model_copy(update=whole_nsys_files(asked))
 
-    def plan(self, asked: Own, place: CommandPlace) -> ExercisePlan:
+    def plan(self, asked: OwnTraining, place: CommandPlace) -> ExercisePlan:
         why = "" if asked.launcher in (None, "python") else ranks_of(asked)
         observed = place.profiler == "nsys"
-        training = Command("training", _argv(asked, place), observed, folder=asked.start_in, why=why)
+        training = LaunchCommand("training", _argv(asked, place), observed, folder=asked.start_in, why=why)
         told: dict[str, object] = {"profiler": place.profiler, "launcher": asked.launcher}
         told |= {"window": asdict(asked.window), "profile_memory": False}
         told |= {"module_ranges": asked.module_ranges} if asked.module_ranges else {}
@@ -293,7 +293,7 @@ class OwnLaunch(Launch[Own]):
         )
 
 
-def _argv(asked: Own, place: CommandPlace) -> list[Word]:
+def _argv(asked: OwnTraining, place: CommandPlace) -> list[Word]:
     node: list[Word] = [f"NNODES={asked.nodes}", f"NODE_RANK={NODE}"]
     if asked.form == "command":
         name = asked.program  # as `env` finds it: one that only lies in the folder gets its path
@@ -310,7 +310,7 @@ def _argv(asked: Own, place: CommandPlace) -> list[Word]:
     return [*words, *module, *ranks, *program]
 
 
-def _launcher(asked: Own, place: CommandPlace, name: str) -> list[Word]:
+def _launcher(asked: OwnTraining, place: CommandPlace, name: str) -> list[Word]:
     if name == "torchrun" and place.site.network.torchrun == TORCHRUN_JSC:
         return torchrun(asked, place)
     found = program(place.python, name)
@@ -327,7 +327,7 @@ def deepspeed_files(environ: Mapping[str, str], folder: str) -> list[Path]:
     return list(dict.fromkeys([Path.home() / name, Path(folder) / name]))
 
 
-def _deepspeed(asked: Own) -> list[Word]:
+def _deepspeed(asked: OwnTraining) -> list[Word]:
     """Its launcher on each node, which logs in nowhere."""
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
     return [join("--hostfile=", RUN_DIR, f"/{HOSTS_FILE}"), "--no_ssh", f"--node_rank={NODE}", *meeting]

@@ -19,26 +19,34 @@ from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
 from harness.experiment.nsys_sets import check_trace_list, is_option_set, is_trace_list, trace_list
 from harness.experiment.options import options_of
-from harness.experiment.training import Profiled, Training
+from harness.experiment.training import ProfiledTraining, Training
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join, parent
 from harness.launch.exercises.accelerate_settings import accelerate_files
-from harness.launch.exercises.base import Command, CommandPlace, DeviceKind, ExercisePlan, Launch, Target, program
+from harness.launch.exercises.base import (
+    CommandPlace,
+    DeviceKind,
+    ExercisePlan,
+    Launch,
+    LaunchCommand,
+    LaunchTarget,
+    program,
+)
 from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
-from harness.theory.devices import Device, find_device
+from harness.theory.devices import DevicePeaks, find_device
 
 
-class Need(NamedTuple):
+class GpuNeed(NamedTuple):
     """Something that a flag asks of a GPU. met: by a device of the table. who: devices that can, for people. instead:
     what works on this one."""
 
     flag: str
-    met: Callable[[Device], bool]
+    met: Callable[[DevicePeaks], bool]
     who: str
-    instead: Callable[[Device], str]
+    instead: Callable[[DevicePeaks], str]
 
 
-def device_misfits(asked: Training, target: Target) -> Iterator[str]:
+def device_misfits(asked: Training, target: LaunchTarget) -> Iterator[str]:
     """Why the site's devices cannot do it, one sentence each; none if the table does not have them."""
     site, found = target.site, find_device(target.site.gpus.name)
     if target.device == "cpu":
@@ -67,18 +75,20 @@ def device_doubts(asked: Experiment, site: Site, device: DeviceKind) -> Iterator
             )
 
 
-def _needs(asked: Training) -> Iterator[Need]:
+def _needs(asked: Training) -> Iterator[GpuNeed]:
     if asked.precision == "tf32":
         who = "GPUs from Ampere on (A100, H100 and newer)"
-        yield Need("--mixed-precision tf32", lambda d: "tf32" in d.tflops, who, lambda d: "use --mixed-precision fp32")
+        yield GpuNeed(
+            "--mixed-precision tf32", lambda d: "tf32" in d.tflops, who, lambda d: "use --mixed-precision fp32"
+        )
     if asked.precision == "fp8":
         who = "GPUs from Hopper on (H100, H200, GH200 and newer)"
-        yield Need("--mixed-precision fp8", lambda d: "fp8" in d.tflops, who, _nearest_to_fp8)
+        yield GpuNeed("--mixed-precision fp8", lambda d: "fp8" in d.tflops, who, _nearest_to_fp8)
     if getattr(asked, "unified_memory", False):
-        yield Need("--unified-memory", lambda d: "GH200" in d.match, "GH200", lambda d: "leave it out")
+        yield GpuNeed("--unified-memory", lambda d: "GH200" in d.match, "GH200", lambda d: "leave it out")
 
 
-def _nearest_to_fp8(device: Device) -> str:
+def _nearest_to_fp8(device: DevicePeaks) -> str:
     return f"use --mixed-precision {'bf16' if 'bf16' in device.tflops else 'fp32'}"
 
 
@@ -88,7 +98,7 @@ Trained = TypeVar("Trained", bound=Training)
 class TrainingLaunch(Launch[Trained]):
     """One training, with or without a profiler; then a conversion for Paraver where the request has it."""
 
-    def defaults(self, asked: Trained, target: Target) -> dict[str, Any]:
+    def defaults(self, asked: Trained, target: LaunchTarget) -> dict[str, Any]:
         if target.model is None:
             return {}
         usual = target.model.defaults
@@ -97,7 +107,7 @@ class TrainingLaunch(Launch[Trained]):
             "micro_batch_size": asked.micro_batch_size or usual.micro_batch(asked.in_bf16),
         }
 
-    def misfits(self, asked: Trained, resolved: Trained | None, target: Target) -> Iterator[str]:
+    def misfits(self, asked: Trained, resolved: Trained | None, target: LaunchTarget) -> Iterator[str]:
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
         yield from device_misfits(asked, target)
 
@@ -129,7 +139,7 @@ class TrainingLaunch(Launch[Trained]):
         yield from wrong_trace_list(asked)
 
 
-def whole_nsys_files(asked: Profiled) -> dict[str, str | None]:
+def whole_nsys_files(asked: ProfiledTraining) -> dict[str, str | None]:
     """The fields that name a file for nsys; a file of the user's with its whole path."""
     known = {"python_trace": is_trace_list, "nsys_options": is_option_set}
     return {field: _whole(getattr(asked, field), is_ours) for field, is_ours in known.items()}
@@ -141,7 +151,7 @@ def _whole(name: str | None, is_ours: Callable[[str | None], bool]) -> str | Non
     return str(expanded(name).absolute())
 
 
-def wrong_trace_list(asked: Profiled) -> Iterator[str]:
+def wrong_trace_list(asked: ProfiledTraining) -> Iterator[str]:
     if asked.python_trace is not None:
         try:
             check_trace_list(trace_list(asked.python_trace))
@@ -160,7 +170,7 @@ def training_plan(asked: Training, place: CommandPlace, argv: list[Word], files:
             raise RequestError(f"run: it is a mystery, and its faults are not in its run.json: {again}")
         files[HIDDEN_FILE] = hidden_text(asked.mystery.faults)
     after = [paraver_command(place, asked)] if asked.nsys2prv else []
-    training = Command("training", argv, observed=place.profiler == "nsys", why=ranks_of(asked))
+    training = LaunchCommand("training", argv, observed=place.profiler == "nsys", why=ranks_of(asked))
     return ExercisePlan([training], after, files, _folders(asked, place))
 
 
@@ -170,12 +180,12 @@ def ranks_of(asked: Experiment) -> str:
     return f"starts {many} ranks on each node" if many > 1 else "starts one rank on each node"
 
 
-def paraver_command(place: CommandPlace, asked: Profiled) -> Command:
+def paraver_command(place: CommandPlace, asked: ProfiledTraining) -> LaunchCommand:
     """The conversion of the run's traces, by the harness on the first node."""
     own = ["-u", "PYTHONHOME", f"PYTHONPATH={ROOT}"]  # whatever the training's are
     ours: list[Word] = ["env", *own, place.launcher_python, "-m", "harness", "export", "paraver"]
     convert = [*ours, join(RUN_DIR), *["--compress"] * (asked.nsys2prv == "compress")]
-    return Command("Paraver trace (nsys2prv)", convert, contained=False, decisive=False)
+    return LaunchCommand("Paraver trace (nsys2prv)", convert, contained=False, decisive=False)
 
 
 def _folders(asked: Training, place: CommandPlace) -> list[Word]:
@@ -187,7 +197,7 @@ def _folders(asked: Training, place: CommandPlace) -> list[Word]:
     return [path for path in (place.checkpoint, place.data, prefix, *files) if path]
 
 
-def around_each_rank(asked: Profiled, place: CommandPlace) -> list[Word]:
+def around_each_rank(asked: ProfiledTraining, place: CommandPlace) -> list[Word]:
     """The words between the launcher and the training script: what the launcher starts in its place, if anything."""
     if place.profiler != "nsys" or asked.nsys_per == "node":
         return []

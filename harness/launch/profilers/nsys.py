@@ -73,14 +73,14 @@ def _words_about(flag: str, help_text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z][a-z0-9-]+", block[1])) if block else frozenset()
 
 
-class Recording(NamedTuple):
+class NsysWords(NamedTuple):
     """Words before the program to record, and a sentence for each that was left out."""
 
     words: list[str]
     left_out: list[str]
 
 
-def adapted(words: Sequence[str], nsys: Nsys) -> Recording:
+def adapted(words: Sequence[str], nsys: Nsys) -> NsysWords:
     """`nsys profile …` in the words of an installed nsys: names that it has, without what it does not know."""
     kept, said, follows = list(words[:2]), [], False
     blind = nsys.no_metrics != "" and any(_name(word) in METRICS for word in words)
@@ -98,7 +98,7 @@ def adapted(words: Sequence[str], nsys: Nsys) -> Recording:
         values, dropped = _known_values(flag, text.split(","), nsys)
         said += [f"this nsys ({nsys.dotted}) cannot trace {value}: left out" for value in dropped if equal]
         kept.append(f"--{flag}={values}" if equal else word)
-    return Recording(kept, said)
+    return NsysWords(kept, said)
 
 
 def _name(word: str) -> str:
@@ -175,7 +175,7 @@ def _output(*argv: str) -> str:
     return done.stdout + done.stderr
 
 
-def prepare(words: Sequence[str], inside: bool = False) -> tuple[Nsys, Recording]:
+def prepare(words: Sequence[str], inside: bool = False) -> tuple[Nsys, NsysWords]:
     """The nsys on PATH, and the words for it. inside: in a container. Raises WorkError: nsys is not on PATH, or does
     not answer."""
     nsys = ask_installed(inside)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.analysis import device_time
-from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
 from harness.replay.attribute import device_causes as device
@@ -21,7 +21,7 @@ Rule = Callable[[ReplayContext], Iterator[Suspect]]
 
 
 @dataclass(frozen=True)
-class Without:
+class WithoutCause:
     """The change "no-NAME" of a cause: the job without all that its rule suspects. meaning: in words; the others as in
     WhatIfKind."""
 
@@ -67,7 +67,7 @@ class CauseOfLoss:
     categories: tuple[TimeCategory, ...] | None = None
     of_messages: bool = False
     beyond: tuple[Cause, ...] | None = None
-    without: Without | None = None
+    without: WithoutCause | None = None
 
 
 _ENTRIES = (
@@ -118,7 +118,7 @@ _ENTRIES = (
         on_gpus=True,
         short="stopped",
         categories=(),
-        without=Without("no process that is stopped or falls behind", operators=True),
+        without=WithoutCause("no process that is stopped or falls behind", operators=True),
     ),
     CauseOfLoss(
         Cause.INTERRUPTED,
@@ -224,7 +224,7 @@ _ENTRIES = (
         f"test the links of {{who}}: {PROGRAM} -e 0",
         purpose="communication",
         of_messages=True,
-        without=Without("messages sent at once"),
+        without=WithoutCause("messages sent at once"),
     ),
     CauseOfLoss(
         Cause.NOISY_NEIGHBOUR,
@@ -237,7 +237,9 @@ _ENTRIES = (
         own_cores=True,
         short="cores shared",
         categories=(),
-        without=Without("a core for every process that is ready to run", bound=True, same_work=False, operators=True),
+        without=WithoutCause(
+            "a core for every process that is ready to run", bound=True, same_work=False, operators=True
+        ),
     ),
     CauseOfLoss(
         Cause.PINNED_TOGETHER,

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.analysis import device_time
 from harness.analysis.metric_values import waiting_share
-from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.kinds import LAYOUT
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Pipeline, PipelineStage, RankTraining, Summary

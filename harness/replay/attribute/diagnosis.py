@@ -23,7 +23,7 @@ from harness.replay.graph.collectives import EARLY, WAITED_NS
 from harness.replay.graph.graph import DEVICE_COMPUTES, WORK_TIME, JobGraph, NoOrderError, TimeCategory, graph_of, slots
 from harness.replay.graph.job import join_job
 from harness.replay.measure.context import ReplayContext
-from harness.replay.remove.edits import Edited, ideal
+from harness.replay.remove.edits import EditedLengths, ideal
 from harness.replay.remove.gain import NORMAL, Gain, gains, work_left
 from harness.traces.python_functions import Owner, owner_of
 
@@ -96,8 +96,8 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         return replayed, _at_lines(context, suspected, by_share(context.summary))
     kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(context)) is not None]
     edits = [
-        Edited(ideal(context.job)),
-        *(Edited(job.lengths if s.lengths is None else s.lengths) for s in suspected),
+        EditedLengths(ideal(context.job)),
+        *(EditedLengths(job.lengths if s.lengths is None else s.lengths) for s in suspected),
         *(edited for _, edited in kinds),
     ]
     free, *rest = gains(context, edits)
@@ -130,7 +130,7 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     if suspect.lengths is None or context.on_cpu:
         return gain
     changes = changes_work(context, suspect)
-    left_ns = work_left(context, Edited(suspect.lengths), suspect.lengths, operators=False, changes=changes)
+    left_ns = work_left(context, EditedLengths(suspect.lengths), suspect.lengths, operators=False, changes=changes)
     return gain.at_most(context.step_ns - left_ns)
 
 
@@ -165,7 +165,7 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
     if not specific:
         return None
     least, with_it = context.job.least(specific), context.job.least([*specific, suspect.lengths])
-    without, both = gains(context, [Edited(least), Edited(with_it)])
+    without, both = gains(context, [EditedLengths(least), EditedLengths(with_it)])
     return _limited(context, suspect, Gain(without.after, both.after))
 
 
@@ -177,10 +177,13 @@ def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float
     most = sum(gain.mean_ns for _, gain in told)
     if lengths is None:
         return min(others, most)
-    gain, changes = gains(context, [Edited(lengths)])[0].mean_ns, any(changes_work(context, own) for own, _ in told)
+    gain, changes = (
+        gains(context, [EditedLengths(lengths)])[0].mean_ns,
+        any(changes_work(context, own) for own, _ in told),
+    )
     left_ns = 0.0
     if not context.on_cpu:
-        left_ns = work_left(context, Edited(lengths), lengths, operators=False, changes=changes)
+        left_ns = work_left(context, EditedLengths(lengths), lengths, operators=False, changes=changes)
     return min(gain + others, most, max(context.step_ns - left_ns, 0.0))
 
 
@@ -230,7 +233,7 @@ def _with_cores_ns(context: ReplayContext) -> float:
     return max(context.step_ns - waited, _HALF * context.step_ns)
 
 
-def _what_if(context: ReplayContext, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
+def _what_if(context: ReplayContext, kind: WhatIfKind, edited: EditedLengths, gain: Gain) -> WhatIf:
     left = partial(work_left, context, edited, operators=kind.operators)
     gain = gain.at_most(context.step_ns - left(edited.lengths))
     step_ns, margin, on_cpu = context.step_ns - gain.mean_ns, gain.margin(), context.on_cpu

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.host_calls import CAUSES as IDLE_CAUSES
-from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import INFERRED, PHASES, Phase
 from harness.analysis.summary import HostActivity
 from harness.common.format import percent

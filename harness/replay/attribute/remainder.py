@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.summary import Remainder
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.suspect import Cause, Suspect, without_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.replay.attribute.causes import CAUSES, Rule
 from harness.replay.attribute.host_causes import STALLED
@@ -14,7 +14,7 @@ from harness.replay.graph.graph import TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove import changes
 from harness.replay.remove.changes import Edit, without
-from harness.replay.remove.edits import Edited, larger_buckets, rows_of, without_activities
+from harness.replay.remove.edits import EditedLengths, larger_buckets, rows_of, without_activities
 
 _STALLS = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label, IdleTime.ALLOCATION.label, IdleTime.COLLECTOR.label)
 
@@ -38,11 +38,11 @@ class WhatIfKind:
 def _without_stalls(*phases: Phase) -> Edit:
     """On a GPU what the host did while the devices had no work; else what is longer than usual."""
 
-    def edit(context: ReplayContext) -> Edited | None:
+    def edit(context: ReplayContext) -> EditedLengths | None:
         if context.on_cpu:
             return without(context, [each for phase in phases for each in slots(STALLED, phase)])
         rows = rows_of(context.job, _STALLS, phases)
-        return Edited(without_activities(context.job, rows)) if rows else None
+        return EditedLengths(without_activities(context.job, rows)) if rows else None
 
     return edit
 
@@ -50,14 +50,14 @@ def _without_stalls(*phases: Phase) -> Edit:
 def _without_found(rule: Rule) -> Edit:
     """The job without any of what a rule suspects."""
 
-    def edit(context: ReplayContext) -> Edited | None:
+    def edit(context: ReplayContext) -> EditedLengths | None:
         found = [own.lengths for own in rule(context) if own.lengths is not None]
-        return Edited(context.job.least(found)) if found else None
+        return EditedLengths(context.job.least(found)) if found else None
 
     return edit
 
 
-def _no_gaps(context: ReplayContext) -> Edited | None:
+def _no_gaps(context: ReplayContext) -> EditedLengths | None:
     if not context.on_cpu:
         return without(context, slots((TimeCategory.HOST_GAP, TimeCategory.HOST_WORK)))
     gaps = (TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)

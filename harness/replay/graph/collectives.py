@@ -30,7 +30,7 @@ WAITED_NS = 300_000  # a shorter collective may be one process's own
 Process = tuple[str, int | None]  # its trace and its pid
 
 
-class Nodes(NamedTuple):
+class CollectiveNodes(NamedTuple):
     """A process and the nodes where each row of its collectives arrives and is done, -1: not in its graph."""
 
     process: Process
@@ -38,7 +38,7 @@ class Nodes(NamedTuple):
     done: I64
 
 
-class Shared(NamedTuple):
+class MatchedCollectives(NamedTuple):
     """n collectives of r ranks: their places among the processes, each one's rows (r, n), the sizes and calls (n).
     whole: no other rank takes part."""
 
@@ -66,7 +66,7 @@ class CollectiveSync(Builder):
         """Every moment of the processes, when all of them are there and nothing is joined."""
         return self.time_ns
 
-    def join(self, shared: Shared, arrive: I64, done: I64) -> None:
+    def join(self, shared: MatchedCollectives, arrive: I64, done: I64) -> None:
         """Collectives with nodes (r, n) of r processes. One that lies outside a rank's window is not joined."""
         places = shared.places
         whole = (arrive >= 0).all(axis=0)
@@ -123,7 +123,7 @@ class CollectiveSync(Builder):
 
 
 def join_messages(
-    sync: CollectiveSync, nodes: Sequence[Nodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
+    sync: CollectiveSync, nodes: Sequence[CollectiveNodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
 ) -> None:
     """All that these processes wait for each other, added to `sync`, which has their graphs."""
     time = sync.time
@@ -139,16 +139,18 @@ def join_messages(
         sync.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
 
 
-def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[Shared]:
+def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[MatchedCollectives]:
     """Groups whose ranks all have a graph."""
     for m in matched:
         members = [place.get((part.source.path, part.source.pid), -1) for part in m.parts]
         if min(members) >= 0:
             kinds = [m.keys[key].kind for key in m.key]
-            yield Shared(members, m.row, m.bytes, list(map(Call, kinds, m.phase.tolist())), m.complete)
+            yield MatchedCollectives(members, m.row, m.bytes, list(map(Call, kinds, m.phase.tolist())), m.complete)
 
 
-def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[Shared]:
+def _pairs(
+    time: I64, nodes: Sequence[CollectiveNodes], parts: Sequence[RankPart], place: dict[Process, int]
+) -> Iterator[MatchedCollectives]:
     """Sends and receives: the k-th send of one process to another is the k-th receive of that one. Of two processes it
     is known who that is. Of more it is one that both name; where they do not, which may be since their group counts its
     ranks anew, it is the one whose receives do not end before the sends begin, and end soonest after both began."""
@@ -170,10 +172,12 @@ def _pairs(time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: 
         n = min(len(a.rows) - first, len(b.rows) - other)
         own = slice(first, first + n)
         rows = np.stack([a.rows[own], b.rows[other : other + n]])
-        yield Shared([a.place, b.place], rows, a.bytes[own], _calls("send", a.phase[own]))
+        yield MatchedCollectives([a.place, b.place], rows, a.bytes[own], _calls("send", a.phase[own]))
 
 
-def _fitting(time: I64, of: tuple[Nodes, Nodes], sends: I64, receives: I64, two: bool) -> tuple[float, int, int] | None:
+def _fitting(
+    time: I64, of: tuple[CollectiveNodes, CollectiveNodes], sends: I64, receives: I64, two: bool
+) -> tuple[float, int, int] | None:
     """How long after both began receives usually end, and the first row of both: the k-th send is the k-th receive,
     unless the recordings of both processes began around the first one. None: they are not of each other."""
     possible = []
@@ -196,7 +200,7 @@ def _calls(kind: str, phase: NDArray[np.int8]) -> list[Call]:
 
 
 def _partners(
-    sends: Sequence[_Line], receives: Sequence[_Line], after: Callable[[int, int], float | None]
+    sends: Sequence[_PeerMessages], receives: Sequence[_PeerMessages], after: Callable[[int, int], float | None]
 ) -> dict[int, int]:
     """For each line of sends that of its receives, by index: first those that name each other, then the only ones of a
     group, then the others by time."""
@@ -220,7 +224,7 @@ def _partners(
     return found
 
 
-def _of_two(sends: Sequence[_Line], receives: Sequence[_Line]) -> Iterator[list[tuple[int, int]]]:
+def _of_two(sends: Sequence[_PeerMessages], receives: Sequence[_PeerMessages]) -> Iterator[list[tuple[int, int]]]:
     """For each group of two processes the pairs of its lines: what one sends the other one receives."""
     lines: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
     for way, of_way in enumerate((sends, receives)):
@@ -232,7 +236,7 @@ def _of_two(sends: Sequence[_Line], receives: Sequence[_Line]) -> Iterator[list[
             yield [(i, j) for a, i in sending.items() for b, j in receiving.items() if a != b]
 
 
-class _Line(NamedTuple):
+class _PeerMessages(NamedTuple):
     """The sends, or the receives, of a process with one other: its place, its rank and the peer's, their group, rows,
     sizes and phases."""
 
@@ -245,7 +249,7 @@ class _Line(NamedTuple):
     phase: NDArray[np.int8]
 
 
-def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Line]:
+def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_PeerMessages]:
     """Of one kind, one for each peer in each group."""
     rows = collectives_of(part)
     groups = [key.group for key in rows.keys]
@@ -255,10 +259,12 @@ def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Li
     mine = np.flatnonzero(of_kind)
     for number, peer in np.unique(np.stack([group[mine], rows.peer[mine]]), axis=1).T.tolist():
         own = mine[(group[mine] == number) & (rows.peer[mine] == peer)]
-        yield _Line(place[_process(part)], part.source.rank, peer, names[number], own, rows.bytes[own], rows.phase[own])
+        yield _PeerMessages(
+            place[_process(part)], part.source.rank, peer, names[number], own, rows.bytes[own], rows.phase[own]
+        )
 
 
-def done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -> float | None:
+def done_after(time: I64, own: CollectiveNodes, sends: I64, other: CollectiveNodes, receives: I64) -> float | None:
     """How long after both began receives usually end, in ns; None where too many end before their send begins."""
     inside = (own.arrive[sends] >= 0) & (other.arrive[receives] >= 0)
     begin, meant = time[own.arrive[sends[inside]]], time[other.arrive[receives[inside]]]
@@ -270,11 +276,11 @@ def done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -
 
 def _by_ends(
     time: I64,
-    nodes: Sequence[Nodes],
+    nodes: Sequence[CollectiveNodes],
     parts: Sequence[RankPart],
     place: dict[Process, int],
     free: Sequence[NDArray[np.bool_]],
-) -> Iterator[Shared]:
+) -> Iterator[MatchedCollectives]:
     """What is left of two processes and was waited for: collectives of one kind and size that ended together. The
     record has no group for them, and other groups' collectives of the same kind lie between."""
     tables = {place[key]: collectives_of(p) for p in parts if (key := _process(p)) in place}
@@ -289,10 +295,10 @@ def _by_ends(
         if len(own):
             rows = tables[0]
             kind = rows.keys[int(rows.key[own[0]])].kind
-            yield Shared([0, 1], np.stack([own, other]), rows.bytes[own], _calls(kind, rows.phase[own]))
+            yield MatchedCollectives([0, 1], np.stack([own, other]), rows.bytes[own], _calls(kind, rows.phase[own]))
 
 
-def ended_together(time: I64, nodes: Sequence[Nodes], own: I64, other: I64) -> tuple[I64, I64]:
+def ended_together(time: I64, nodes: Sequence[CollectiveNodes], own: I64, other: I64) -> tuple[I64, I64]:
     """The rows of two processes that were waited for, and whose ends are next to each other; the longer the waiting,
     the further apart, since a record may be late."""
     ends, others = time[nodes[0].done[own]], time[nodes[1].done[other]]

@@ -11,7 +11,7 @@ from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
 from harness.replay.graph.builder import column
-from harness.replay.graph.collectives import EARLY, CollectiveSync, Nodes, join_messages
+from harness.replay.graph.collectives import EARLY, CollectiveNodes, CollectiveSync, join_messages
 from harness.replay.graph.graph import JobGraph, ProcessGraph
 from harness.replay.graph.host import least_stall
 from harness.traces.trace import I64
@@ -34,7 +34,7 @@ def join_job(
     begin, end, last = [], [], []
     for place, (own, time) in enumerate(zip(graphs, times, strict=True)):
         node = sync.nodes
-        nodes.append(Nodes((own.path, own.pid), _moved(own.arrive, node), _moved(own.done, node)))
+        nodes.append(CollectiveNodes((own.path, own.pid), _moved(own.arrive, node), _moved(own.done, node)))
         begin.append(own.step_begin[:steps] + node)
         end.append(own.step_end[:steps] + node)
         last.append(own.last[0] + node if len(own.last) else -1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.before_steps import END, first_step
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
-from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.host_calls import blocks
 from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.phases import Phase
@@ -38,7 +38,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
     lines: where its main thread was, on its clock."""
     if not m.windows or first_step(m)[1] == END:
         return None
-    span = Span.of(m)
+    span = ReplaySpan.of(m)
     idle = of_device(m, _main_device(m))
     which = np.where(_after_calls(m, idle), idle.which + np.int32(len(idle.rows)), idle.which)
     segments = _activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
@@ -171,7 +171,7 @@ def _called(segments: HostSegments, steps: HostSteps) -> I64:
     ) // 2
 
 
-def _by_step(idle: IdleActivities, span: Span) -> I64:
+def _by_step(idle: IdleActivities, span: ReplaySpan) -> I64:
     """Nanoseconds of each activity in each step."""
     rows = [np.flatnonzero(idle.which == row) for row in range(len(idle.rows))]
     sets = (Intervals(idle.start_ns[own], idle.end_ns[own]) for own in rows)
@@ -180,7 +180,7 @@ def _by_step(idle: IdleActivities, span: Span) -> I64:
 
 
 @dataclass(frozen=True)
-class Span:
+class ReplaySpan:
     """The stretch to replay: n counted steps, or the devices' windows from the first step on as one (not `marked`).
     mark_ns: where the steps begin on the host. first_event: if they are on the device, the rows of the events that they
     begin with; last_event: the row with which the last one ends."""
@@ -199,18 +199,18 @@ class Span:
         return bool(len(self.last_event))
 
     @staticmethod
-    def of(m: MeasuredProcess) -> Span:
+    def of(m: MeasuredProcess) -> ReplaySpan:
         steps, none = m.steps, np.empty(0, np.int64)
         if steps.window is None or steps.thread is None:
             first, last = extent_of(m.windows)
             work, _ = first_step(m)  # what comes before it is no part of a step
             first = work if first + LEAST_BEFORE * (last - first) <= work < last else first
             begin = np.array([first])
-            return Span((first, last), begin, np.array([last]), False, begin, none, none)
+            return ReplaySpan((first, last), begin, np.array([last]), False, begin, none, none)
         rows = np.flatnonzero(steps.counted)
         begin, end = steps.start_ns[rows], steps.end_ns[rows]
         if not steps.on_device:
-            return Span(steps.window, begin, end, True, begin, none, none)
+            return ReplaySpan(steps.window, begin, end, True, begin, none, none)
         window = min(steps.window[0], int(steps.mark_start_ns[rows[0]])), steps.window[1]
         ends = np.array([steps.last_event])
-        return Span(window, begin, end, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)
+        return ReplaySpan(window, begin, end, True, steps.mark_start_ns[rows], steps.first_event[rows], ends)

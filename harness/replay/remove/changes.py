@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from harness.analysis.process.copies import TO_DEVICE
-from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Summary
 from harness.common.alpha_beta import fit_alpha_beta
 from harness.experiment.base import Experiment
 from harness.replay.graph.graph import DEVICE_COMPUTES, HOST_TIME, N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
-from harness.replay.remove.edits import TF32_CAREFUL, Edited, ideal, with_transfers
+from harness.replay.remove.edits import TF32_CAREFUL, EditedLengths, ideal, with_transfers
 from harness.theory.devices import rates_in_16_bits
 
 _DEVICE = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY)
@@ -25,23 +25,23 @@ READY_NS = 1_500_000  # to take a batch that a worker has loaded: 1.4 to 2.4 ms 
 FIRST_READ_GB_PER_S = 4
 _16_BITS = ("bf16", "fp16", "fp8", "fp4", "int8")
 _FULL = ("fp32", "tf32")
-Edit = Callable[[ReplayContext], Edited | None]
+Edit = Callable[[ReplayContext], EditedLengths | None]
 
 
-def without(context: ReplayContext, chosen: list[int]) -> Edited | None:
+def without(context: ReplayContext, chosen: list[int]) -> EditedLengths | None:
     """The job without the time in these slots; None where there is none."""
     if not context.time_ns[:, :, chosen].any():
         return None
     factors = context.job.unchanged()
     factors[:, chosen] = 0
-    return Edited(context.job.scaled(factors))
+    return EditedLengths(context.job.scaled(factors))
 
 
 def accumulated(k: int) -> Edit:
     """Gradients reduced, and parameters updated, in every k-th step only. For all-reduces of the backward pass alone:
     what sharded parameters and optimizers send does not depend on it in the same way."""
 
-    def edit(context: ReplayContext) -> Edited | None:
+    def edit(context: ReplayContext) -> EditedLengths | None:
         job = context.job
         steps = job.step_begin.shape[1]
         reduces = {(call.kind, call.phase) for call in job.calls}
@@ -56,12 +56,12 @@ def accumulated(k: int) -> Edit:
         unsent = np.append(quiet, False)[job.step[job.messages.arc]]
         lengths[job.messages.arc[unsent]], lengths[job.messages.own[unsent]] = NEVER, 0
         of_batches = context.shares_of_batches
-        return Edited(lengths, counted, work=of_batches + (1 - of_batches) / k)
+        return EditedLengths(lengths, counted, work=of_batches + (1 - of_batches) / k)
 
     return edit
 
 
-def larger(context: ReplayContext) -> Edited | None:
+def larger(context: ReplayContext) -> EditedLengths | None:
     """All work but the optimizer's twice, between the same gaps; one optimizer step and its messages for both. As much
     is evaluated for the same samples. Twice the data is loaded: what the host waits for it, in data loading and between
     the marked steps, doubles, too. For marked steps with work alone: what happens once, as the first use of kernels,
@@ -79,10 +79,10 @@ def larger(context: ReplayContext) -> Edited | None:
     factors[:, [s for phase in (Phase.DATA, Phase.BETWEEN, Phase.EVALUATION) for s in slots(HOST_TIME, phase)]] = 2
     factors[:, slots(_DEVICE)] = 1 + context.shares_of_passes[:, None]
     factors[:, slots((TimeCategory.DEVICE_EVALUATION,))] = 2
-    return Edited(context.job.scaled(factors), per=2, work=1 + context.shares_of_batches)
+    return EditedLengths(context.job.scaled(factors), per=2, work=1 + context.shares_of_batches)
 
 
-def loaded_ahead(context: ReplayContext) -> Edited | None:
+def loaded_ahead(context: ReplayContext) -> EditedLengths | None:
     """Batches that workers have loaded before they are needed: what is left is to take and to read each of them."""
     chosen = slots((TimeCategory.HOST_GAP, TimeCategory.HOST_STALL, TimeCategory.HOST_HELD), Phase.DATA)
     waits = context.time_ns[:, :, chosen].sum(axis=2).mean(axis=1)
@@ -92,10 +92,10 @@ def loaded_ahead(context: ReplayContext) -> Edited | None:
         return None
     factors = context.job.unchanged()
     factors[:, chosen] = np.minimum(left_ns / np.maximum(waits, 1), 1)[:, None]
-    return Edited(context.job.scaled(factors))
+    return EditedLengths(context.job.scaled(factors))
 
 
-def in_16_bits(context: ReplayContext) -> Edited | None:
+def in_16_bits(context: ReplayContext) -> EditedLengths | None:
     """Products and attention in bf16 (fp16, where a device has no bf16), by the precision that they have now. Careful:
     fp32 twice as fast, tf32 1.5 times. At best: by the device's peaks (configs/devices.yaml), since no kernel exceeds
     them; and everything else twice as fast, which is limited by bytes, of which there are half. Not for a job that
@@ -117,7 +117,7 @@ def in_16_bits(context: ReplayContext) -> Edited | None:
         for name, low, there in zip(("fp32", "tf32"), (2, 1.5), present.values(), strict=True)
         if there
     )
-    return Edited(lengths, best=job.scaled(best), meaning=f"products in {half} ({said} times as fast)")
+    return EditedLengths(lengths, best=job.scaled(best), meaning=f"products in {half} ({said} times as fast)")
 
 
 def computes_in_16_bits(s: Summary) -> bool:
@@ -128,7 +128,7 @@ def computes_in_16_bits(s: Summary) -> bool:
     return half > full
 
 
-def more_in_pipeline(context: ReplayContext) -> Edited | None:
+def more_in_pipeline(context: ReplayContext) -> EditedLengths | None:
     """As many micro-batches again, each for as long as the busiest stage takes for one. Source of the schedule:
     Narayanan et al., Efficient large-scale language model training on GPU clusters using Megatron-LM, 2021, section
     2.2."""
@@ -140,17 +140,17 @@ def more_in_pipeline(context: ReplayContext) -> Edited | None:
         )
     else:
         busy = context.of(WORK_TIME).mean(axis=1) * context.shares_of_passes
-    return Edited(context.job.lengths, per=2, extra_ns=float(np.max(busy)))
+    return EditedLengths(context.job.lengths, per=2, extra_ns=float(np.max(busy)))
 
 
-def free(context: ReplayContext) -> Edited | None:
-    return Edited(ideal(context.job)) if len(context.job.messages.arc) else None
+def free(context: ReplayContext) -> EditedLengths | None:
+    return EditedLengths(ideal(context.job)) if len(context.job.messages.arc) else None
 
 
 def changed(latency: float, inverse_bandwidth: float) -> Edit:
     """Messages by the job's own α and β, with each multiplied."""
 
-    def edit(context: ReplayContext) -> Edited | None:
+    def edit(context: ReplayContext) -> EditedLengths | None:
         messages = context.job.messages
         sizes = np.unique(messages.bytes[messages.bytes > 0])
         times = [float(np.median(messages.ns[messages.bytes == size])) for size in sizes]
@@ -159,6 +159,6 @@ def changed(latency: float, inverse_bandwidth: float) -> Edit:
             return None
         alpha, beta = line.alpha_ns, line.beta_ns_per_byte * messages.bytes
         ratio = (latency * alpha + inverse_bandwidth * beta) / np.maximum(alpha + beta, 1)
-        return Edited(with_transfers(context.job, np.where(messages.bytes > 0, ratio, 1)))
+        return EditedLengths(with_transfers(context.job, np.where(messages.bytes > 0, ratio, 1)))
 
     return edit

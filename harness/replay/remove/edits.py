@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.host_calls import Cause as IdleTime
+from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.replay.graph.graph import NEVER, JobGraph, TimeCategory, slots
 from harness.traces.trace import F64, I64
@@ -23,7 +23,7 @@ _WAITING_FOR = (IdleTime.SYNCHRONISATION.label, IdleTime.ALLOCATION.label, IdleT
 
 
 @dataclass(frozen=True)
-class Edited:
+class EditedLengths:
     """Every arc's length after the change. counted: the steps to look at, None: all that have settled. per: by how many
     of today's micro-batches the changed step is larger. extra_ns: what a step takes beyond the replayed arcs. best: the
     lengths at best, where `lengths` are careful; meaning: the change in words, where it depends on the job. work: by
@@ -84,7 +84,7 @@ def small_buckets(job: JobGraph) -> NDArray[np.bool_] | None:
     return reduces
 
 
-def larger_buckets(job: JobGraph) -> Edited | None:
+def larger_buckets(job: JobGraph) -> EditedLengths | None:
     """Gradients in as few messages as buckets of 25 MB need, each with the latency of one of today's."""
     reduces = small_buckets(job)
     if reduces is None:
@@ -92,7 +92,7 @@ def larger_buckets(job: JobGraph) -> Edited | None:
     messages = job.messages
     now = np.count_nonzero(reduces) / job.measured.size
     then = max(-(-int(messages.bytes[reduces].sum() / job.measured.size) // BUCKET), 1)
-    return Edited(with_transfers(job, np.where(reduces, then / now, 1.0)))
+    return EditedLengths(with_transfers(job, np.where(reduces, then / now, 1.0)))
 
 
 def with_transfers(job: JobGraph, ratio: NDArray[np.float64]) -> I64:

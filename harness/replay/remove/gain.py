@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from harness.replay.graph.graph import DEVICE_COMPUTES, HOST_TIME, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.measure.hits import FEWEST
-from harness.replay.remove.edits import Edited
+from harness.replay.remove.edits import EditedLengths
 from harness.traces.trace import F64, I64
 
 RESAMPLES = 400
@@ -64,7 +64,7 @@ def _means(by_step: F64) -> F64:
     return means
 
 
-def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
+def gains(context: ReplayContext, edits: list[EditedLengths]) -> list[Gain]:
     """What a step gains by each change, for the micro-batches that it has now."""
     job = context.job
     bests = [edited.best for edited in edits if edited.best is not None]
@@ -81,7 +81,9 @@ def gains(context: ReplayContext, edits: list[Edited]) -> list[Gain]:
     return found
 
 
-def work_left(context: ReplayContext, edited: Edited, lengths: I64, *, operators: bool, changes: bool = False) -> float:
+def work_left(
+    context: ReplayContext, edited: EditedLengths, lengths: I64, *, operators: bool, changes: bool = False
+) -> float:
     """The device work that a step still has after a change, in nanoseconds: of the device with most, mean over the
     counted steps, for the micro-batches of today. No change makes a step shorter than this. lengths: the change's own,
     or its best. operators: whether it also changes what takes the place of kernels on a CPU. changes: it makes work

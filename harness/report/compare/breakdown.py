@@ -19,7 +19,7 @@ from harness.compare.summaries import SummaryDifferences
 from harness.compare.verdict import Interval
 from harness.report.compare.tables import ONE_RUN_EACH, doubts, letter, others
 from harness.report.compare.verdicts import verdict_table, verdict_words
-from harness.report.elements import Figure, Section, Table
+from harness.report.elements import Figure, PageTable, Section
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json
 from harness.report.tables.efficiency import METRICS, efficiency_label
@@ -147,7 +147,7 @@ def _difference(run: StepParts, base: StepParts, name: str) -> str:
     return "–" if name in run.withheld | base.withheld else signed(run.parts[name] - base.parts[name])
 
 
-def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Table:
+def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> PageTable:
     compared, cpu = [run for run in found[1:] if found[0].index == 0], all(run.cpu for run in found)
     rows = []
     for name in shown:
@@ -157,7 +157,7 @@ def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Tab
     rows.append(["step", *(rate(run.whole) for run in found), *differences])
     names = (letter(run.index) for run in found)
     head = ("", *names, *(f"{letter(run.index)} − a" for run in compared))
-    return Table(f"Parts of the median step, {unit}", head, rows)
+    return PageTable(f"Parts of the median step, {unit}", head, rows)
 
 
 def rows_of(pairs: Sequence[SummaryDifferences]) -> list[Scaling]:
@@ -165,7 +165,7 @@ def rows_of(pairs: Sequence[SummaryDifferences]) -> list[Scaling]:
     return [pairs[0].scaling[0], *(pair.scaling[1] for pair in pairs)]
 
 
-def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> Table:
+def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> PageTable:
     """A column per run. With `rows` also its devices and work, and what follows from the smallest run's compute."""
     of_runs: list[tuple[str, list[str]]] = [
         (efficiency_label(field, "· "), [_or_unknown(getattr(s.pop, field, None), percent) for s in summaries])
@@ -180,7 +180,7 @@ def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Seque
             ("· computation scalability", [_or_unknown(row.computation_scalability, percent) for row in rows]),
             *((f"· {label}", cells) for label, cells in of_runs),
         ]
-    return Table(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])
+    return PageTable(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])
 
 
 def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:

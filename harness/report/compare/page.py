@@ -13,7 +13,7 @@ from harness.explain.answer import Diagnosis
 from harness.measure.page_data import ProcessTrack
 from harness.report.compare import breakdown, tables
 from harness.report.compare.verdicts import interval_text, verdict_text
-from harness.report.elements import Page, Section, Table, table
+from harness.report.elements import Page, PageTable, Section, table
 from harness.report.page.compose import docs_from, render_page
 from harness.report.timeline.encode import pack_to_fit
 from harness.report.timeline.timeline_model import ShownRanks, choose, draw
@@ -106,7 +106,7 @@ def _from_zero(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int]) ->
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRuns:
     """The compared runs; `pairs` hold the comparison of each other run with the first, in order."""
 
     names: Sequence[str]
@@ -122,13 +122,13 @@ class Compared:
         ]
 
 
-def write_comparison(compared: Compared, path: Path, progress: OnProgress = silent) -> None:
+def write_comparison(compared: ComparedRuns, path: Path, progress: OnProgress = silent) -> None:
     """Write the page. Raises WorkError: it cannot be written."""
     drawn = timelines(compared.labels, compared.summaries, progress)
     write_atomically(path, render_page(compose_comparison(compared, drawn), docs_from(path.parent)))
 
 
-def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> Page:
+def compose_comparison(compared: ComparedRuns, drawn: Timelines = NO_TIMELINES) -> Page:
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
     found, per_token = breakdown.steps_in_parts(labels, summaries, pairs), breakdown.is_per_token(summaries, pairs)
     differing = _with_rows(tables.configuration_table(pairs))
@@ -174,7 +174,7 @@ def _sentence(letter: str, pair: SummaryDifferences, why: str) -> str:
     return f"{text} {why}".rstrip() if step.excludes_no_change else text
 
 
-def _quality(compared: Compared, undrawn: str) -> Section:
+def _quality(compared: ComparedRuns, undrawn: str) -> Section:
     """Each run's recording, and the limits of the comparison. undrawn: why there are no timelines."""
     rows = []
     for letter, name, s in zip(tables.letters(compared.pairs), compared.names, compared.summaries, strict=True):
@@ -187,11 +187,11 @@ def _quality(compared: Compared, undrawn: str) -> Section:
     return Section("quality", "Comparability", how, tables=runs, note=" ".join(notes))
 
 
-def _with_rows(shown: Table) -> list[Table]:
+def _with_rows(shown: PageTable) -> list[PageTable]:
     return [shown] if shown.rows else []
 
 
-def _efficiency(compared: Compared) -> Section:
+def _efficiency(compared: ComparedRuns) -> Section:
     """The efficiencies of a series on unlike numbers of devices; empty for other runs."""
     title, pairs = "Efficiency over the series", compared.pairs
     if not pairs[0].scaling:

@@ -14,7 +14,7 @@ from harness.common.format import duration, metric_text, per_step, percent, rate
 from harness.common.paths import PROGRAM
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences
-from harness.report.elements import Figure, Section, Table, table
+from harness.report.elements import Figure, PageTable, Section, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json, plots
 from harness.report.tables.catalogue import labels
@@ -56,17 +56,17 @@ def others(pairs: Pairs) -> list[tuple[str, SummaryDifferences]]:
     return list(zip(letters(pairs)[1:], pairs, strict=True))
 
 
-def configuration_table(pairs: Pairs) -> Table:
+def configuration_table(pairs: Pairs) -> PageTable:
     """The recorded settings that differ between runs."""
     differing = [{d.name: d for d in pair.configuration} for pair in pairs]
     rows = []
     for name in dict.fromkeys(name for found in differing for name in found):
         base = next(found[name].a for found in differing if name in found)
         rows.append((name, *map(setting, (base, *(found[name].b if name in found else base for found in differing)))))
-    return Table("Settings that differ", ("", *letters(pairs)), rows, left=len(pairs) + 2)
+    return PageTable("Settings that differ", ("", *letters(pairs)), rows, left=len(pairs) + 2)
 
 
-def result_table(pairs: Pairs) -> Table:
+def result_table(pairs: Pairs) -> PageTable:
     """The numbers with a label, per run, and each run's over the base's."""
     names = _names(pairs)
     rows = [
@@ -75,7 +75,7 @@ def result_table(pairs: Pairs) -> Table:
         if name in names and not set(cells := list(_cells(pairs, name))) <= {"0.0 %", "–"}
     ]
     head = ("", *letters(pairs), *(f"{x} / a" for x, _ in others(pairs)))
-    return Table("Numbers of each run, and their ratio to the base's", head, rows)
+    return PageTable("Numbers of each run, and their ratio to the base's", head, rows)
 
 
 def _label(pairs: Pairs, label: str) -> str:
@@ -84,14 +84,14 @@ def _label(pairs: Pairs, label: str) -> str:
     return label if cause == label else IDLE_LABEL + cause_word(cause, all(pair.on_cpu for pair in pairs))
 
 
-def collective_table(pairs: Pairs) -> Table:
+def collective_table(pairs: Pairs) -> PageTable:
     """Per kind and run: calls, MB and milliseconds of one rank in one step."""
     rows = []
     for kind in collective_kinds(pairs):
         calls = map(per_step, in_every_run(pairs, f"{kind}_count"))
         rows.append((kind, *calls, *_sizes(pairs, kind), *_millions(pairs, f"{kind}_ns")))
     head = ("", *(f"{what} {x}" for what in ("calls", "MB", "ms") for x in letters(pairs)))
-    return Table("Collectives, per rank and step", head, rows)
+    return PageTable("Collectives, per rank and step", head, rows)
 
 
 def _millions(pairs: Pairs, name: str) -> list[str]:
@@ -117,11 +117,11 @@ def kernel_rows(comparison: SummaryDifferences, other: str, most: int, width: in
     ]
 
 
-def precision_table(comparison: SummaryDifferences, other: str) -> Table:
+def precision_table(comparison: SummaryDifferences, other: str) -> PageTable:
     """Kinds of work whose precision differs between the two runs."""
     rows = [(p.kind, p.precision, percent(p.share_a), percent(p.share_b)) for p in comparison.precisions]
     caption = f"Precision that changed from a to {other}, share of the kind's time"
-    return Table(caption, ("kind", "precision", "a", other), rows, left=2)
+    return PageTable(caption, ("kind", "precision", "a", other), rows, left=2)
 
 
 def remarks(pairs: Pairs) -> list[str]:
@@ -178,7 +178,7 @@ def moved_section(pairs: Sequence[SummaryDifferences]) -> Section:
     return Section("moved", "Largest changes", lead, tables=tables)
 
 
-def _tables(pair: SummaryDifferences, other: str) -> list[Table]:
+def _tables(pair: SummaryDifferences, other: str) -> list[PageTable]:
     found = []
     for what, caption, calls in _KINDS:
         rows = [x for x in pair.moved if x.what == what]
@@ -189,7 +189,7 @@ def _tables(pair: SummaryDifferences, other: str) -> list[Table]:
                 head = (*head, "exposed a", f"exposed {other}")
                 exposed = ((duration(x.a_exposed_ns), duration(x.b_exposed_ns)) for x in rows)
                 cells = [(*cell, *more) for cell, more in zip(cells, exposed, strict=True)]
-            found.append(Table(f"{caption}, {other} against a", head, cells))
+            found.append(PageTable(f"{caption}, {other} against a", head, cells))
     return found
 
 
@@ -210,10 +210,10 @@ def signed(ns: float) -> str:
     return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
-def moved_in_short(pair: SummaryDifferences, other: str) -> Table:
+def moved_in_short(pair: SummaryDifferences, other: str) -> PageTable:
     rows = sorted((x for x in pair.moved if x.what != "node"), key=lambda x: -abs(x.by_ns))[:_IN_TERMINAL]
     cells = [(x.what, *row[:4]) for x, row in zip(rows, _rows(rows, 60), strict=True)]
-    return Table("", ("", "", "a", other, f"{other} − a"), cells)
+    return PageTable("", ("", "", "a", other, f"{other} − a"), cells)
 
 
 def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
@@ -260,7 +260,7 @@ def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
     values = [(i, label, [known.get(kind, 0.0) for kind in kinds]) for i, label, known in times]
     words = "Time per kind of work in one step of one rank, a bar per run. Kernels that overlap both count."
     rows = [[kind, *(rate(known.get(kind, 0.0)) for *_, known in times)] for kind in kinds]
-    numbers = Table("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
+    numbers = PageTable("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
     figure = replace(_grouped("kinds", words, kinds, values), table=numbers)
     precisions = (precision_table(pair, other) for other, pair in others(pairs))
     return Section("kinds", title, figures=[figure], tables=[shown for shown in precisions if shown.rows])

@@ -13,9 +13,9 @@ from harness.compare.summaries import SummaryDifferences
 from harness.compare.verdict import ChangeVerdict
 from harness.report.compare import breakdown, tables
 from harness.report.compare.verdicts import interval_text, verdict_table
-from harness.report.elements import Table
+from harness.report.elements import PageTable
 from harness.report.first_screen import place_of
-from harness.report.tables.table import WHOLE, WIDTH, Screen, fitted, table
+from harness.report.tables.table import WHOLE, WIDTH, TableScreen, fitted, table
 
 _KERNEL_WIDTH = 70
 _SAME_SETTINGS = "Configuration: all recorded settings are the same"
@@ -24,7 +24,7 @@ _MOVED = "Ranges and kernels with the largest change from a to {}, per rank and 
 
 def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = (), width: int = WHOLE) -> str:
     """A column for each run against a. With the runs' summaries also the part of the step that makes the difference."""
-    known, names, screen = tables.others(pairs), [pairs[0].a, *(pair.b for pair in pairs)], Screen(width)
+    known, names, screen = tables.others(pairs), [pairs[0].a, *(pair.b for pair in pairs)], TableScreen(width)
     whys = _whys(pairs, summaries, screen)
     blocks = [
         "\n".join(f"{x}: {name}" for x, name in zip(tables.letters(pairs), names, strict=True)),
@@ -47,7 +47,7 @@ def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
     known = [s for s in summaries if s.pop is not None]
     if len(known) < 2:
         return ""
-    places, screen = [place_of(s) for s in known], Screen(width)
+    places, screen = [place_of(s) for s in known], TableScreen(width)
     short = [tables.letter(i) for i in range(len(known))]
     rows = scaling(short, known)
     notes = [line for note in breakdown.series_notes(short, known, rows) for line in screen.wrapped(f"  {note}", "  ")]
@@ -55,12 +55,12 @@ def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
     return "\n".join([*legend, *screen.block(breakdown.series_table(short, known, rows)), *notes]) + "\n"
 
 
-def _precisions(pair: SummaryDifferences, other: str, screen: Screen) -> str:
+def _precisions(pair: SummaryDifferences, other: str, screen: TableScreen) -> str:
     shown = replace(tables.precision_table(pair, other), head=("", "", "a", other))
     return _titled("Precision that changed, share of the kind's time", shown, screen)
 
 
-def _step_times(known: Sequence[tuple[str, SummaryDifferences]], whys: Sequence[str], screen: Screen) -> str:
+def _step_times(known: Sequence[tuple[str, SummaryDifferences]], whys: Sequence[str], screen: TableScreen) -> str:
     """A table for the runs that are compared in the same way, and below it a line for each."""
     of_title: dict[str, list[tuple[str, Comparison]]] = {}
     lines: dict[str, list[str]] = {}
@@ -87,20 +87,20 @@ def _step_title(pair: SummaryDifferences, other: str) -> str:
     return f"{name}, mean over ranks, {pair.normalisation} ({pair.why_normalised})"
 
 
-def _interval(pair: SummaryDifferences, step: Comparison, other: str, screen: Screen) -> str:
+def _interval(pair: SummaryDifferences, step: Comparison, other: str, screen: TableScreen) -> str:
     """The ratio and its interval; why there is no verdict, and whether the recordings put it in doubt."""
     why = f": {step.verdict.value}: {step.why}" if step.verdict is ChangeVerdict.UNKNOWN else ""
     text = f"{other} / a {interval_text(step, 'periods' if pair.periods else 'steps')}{why}"
     return _indented(f"{text}{', doubtful' * bool(pair.doubts)}", screen)
 
 
-def _how_sure(pairs: tables.Pairs, screen: Screen) -> str:
+def _how_sure(pairs: tables.Pairs, screen: TableScreen) -> str:
     """The limits of the intervals, once, and the reasons to doubt a run's times."""
     texts = [tables.ONE_RUN_EACH] if any(pair.step_time and not pair.periods for pair in pairs) else []
     return "".join(_indented(x, screen) for x in [*texts, *(f"doubtful: {doubt}" for doubt in tables.doubts(pairs))])
 
 
-def _whys(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Screen) -> list[str]:
+def _whys(pairs: tables.Pairs, summaries: Sequence[Summary], screen: TableScreen) -> list[str]:
     """For each pair the sentence about the part that makes the difference; empty if no part is clear."""
     if not summaries:
         return [""] * len(pairs)
@@ -113,11 +113,11 @@ def _whys(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Screen) -> 
     return [_indented(text, screen) for text in texts]
 
 
-def _indented(text: str, screen: Screen) -> str:
+def _indented(text: str, screen: TableScreen) -> str:
     return "".join(f"\n  {line}" for line in wrap(text, min(screen.width, WIDTH) - 2))
 
 
-def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Screen) -> str:
+def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary], screen: TableScreen) -> str:
     """The efficiencies of a series on unlike numbers of devices; empty for other runs."""
     if not pairs[0].scaling:
         return ""
@@ -126,14 +126,14 @@ def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Scree
     return _titled(breakdown.CAPTION, breakdown.series_table(*runs), screen) + notes
 
 
-def _kernels(comparison: SummaryDifferences, other: str, screen: Screen) -> str:
+def _kernels(comparison: SummaryDifferences, other: str, screen: TableScreen) -> str:
     rows = tables.kernel_rows(comparison, other, tables.SHOWN_KERNELS, _KERNEL_WIDTH)
     more = len(comparison.kernels) - len(rows)
     title = f"Kernels that appeared or vanished, {other} against a"
-    return _titled(title, Table("", ("",) * 4, rows), screen) + (f"\n  and {more} more" if more else "")
+    return _titled(title, PageTable("", ("",) * 4, rows), screen) + (f"\n  and {more} more" if more else "")
 
 
-def _titled(title: str, shown: Table, screen: Screen) -> str:
+def _titled(title: str, shown: PageTable, screen: TableScreen) -> str:
     """The table under a title of the terminal, all columns aligned left; empty without rows."""
     if not shown.rows:
         return ""

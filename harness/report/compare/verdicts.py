@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from harness.common.format import metric_text
 from harness.compare.comparison import ArmValue, Comparison
 from harness.compare.verdict import ChangeVerdict
-from harness.report.elements import Table
+from harness.report.elements import PageTable
 from harness.report.tables.table import Column
 
 Row = tuple[str, Comparison]
@@ -46,7 +46,7 @@ def interval_text(found: Comparison, counted: str = "steps") -> str:
     return f"{found.ratio:.3f}{ends} ({n[0]} and {n[1]} {counted})"
 
 
-def verdict_table(rows: Sequence[Row], names: tuple[str, str], caption: str = "", label: str = "") -> Table:
+def verdict_table(rows: Sequence[Row], names: tuple[str, str], caption: str = "", label: str = "") -> PageTable:
     """A row for each comparison. names: of the arms. label: the head of the first column."""
     a, b = names
     columns: tuple[Column[Row], ...] = (
@@ -57,7 +57,7 @@ def verdict_table(rows: Sequence[Row], names: tuple[str, str], caption: str = ""
         Column("verdict", lambda row: verdict_words(row[1])),
     )
     cells = [column.cells(rows, on_page=False) for column in columns]
-    return Table(caption, [str(column.head) for column in columns], list(zip(*cells, strict=True)))
+    return PageTable(caption, [str(column.head) for column in columns], list(zip(*cells, strict=True)))
 
 
 def _value(found: Comparison, arm: ArmValue) -> str:

@@ -12,20 +12,26 @@ from harness.analysis.summary import Summary
 from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
 from harness.common.paths import COMMAND
-from harness.report.exercise_0.results import CollectiveResults, LinkVerdict, Result, read_results, read_verdict
+from harness.report.exercise_0.results import (
+    CollectiveResults,
+    LinkVerdict,
+    MeasuredCollective,
+    read_results,
+    read_verdict,
+)
 from harness.run import Run, all_runs
-from harness.run.record import Record
+from harness.run.record import RunRecord
 
 _PLACES = {"intra": "inside a node", "inter": "one per node", "world": "over all nodes"}
 _File = TypeVar("_File")
-_Found = dict[tuple[str, int], list[Result]]  # by scope and ranks
+_Found = dict[tuple[str, int], list[MeasuredCollective]]  # by scope and ranks
 
 
 @dataclass(frozen=True)
 class LinkResults:
     """The results, a sentence for every damaged file that was skipped, and a note why some results are missing."""
 
-    fits: Sequence[Result] = ()
+    fits: Sequence[MeasuredCollective] = ()
     left_out: Sequence[str] = ()
     note: str = ""
     verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
@@ -58,7 +64,7 @@ class NodeLayout:
         return f"{COMMAND} -e 0 -n {nodes} -g {per_node}"
 
 
-def links_of_site(record: Record | None, summary: Summary) -> LinkResults:
+def links_of_site(record: RunRecord | None, summary: Summary) -> LinkResults:
     """For each group of this run the fits of the newest run of exercise 0 on as many ranks, scope, site and backend."""
     layout = _layout(summary)
     if record is None or layout is None:
@@ -75,7 +81,7 @@ def links_of_site(record: Record | None, summary: Summary) -> LinkResults:
     return LinkResults(fits, left_out, _note(layout, _missing(wanted, found)) if found else "")
 
 
-def _by_place(results: Sequence[Result]) -> _Found:
+def _by_place(results: Sequence[MeasuredCollective]) -> _Found:
     found: _Found = {}
     for result in results:
         if result.fit is not None:
@@ -145,6 +151,6 @@ def _unless_damaged(read: Callable[[Path], _File | None], run: Path, left_out: l
         return None
 
 
-def _results(run: Run, measured: CollectiveResults) -> list[Result]:
+def _results(run: Run, measured: CollectiveResults) -> list[MeasuredCollective]:
     """The collectives that were measured, each with the run's job id."""
     return [r.model_copy(update={"run": run.job_id}) for r in measured.results if r.points]

@@ -38,7 +38,7 @@ class _FilePart(BaseModel):
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
-class Point(_FilePart):
+class MessagePoint(_FilePart):
     """One message size."""
 
     message_bytes: _Count
@@ -68,13 +68,13 @@ class Fit(_FilePart):
         return self.alpha_ns / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
 
 
-class Result(_FilePart):
+class MeasuredCollective(_FilePart):
     """One collective in one scope. reason: why points are missing. fit: None for too few message sizes."""
 
     collective: str
     scope: str  # intra | inter | world
     ranks: _Count
-    points: list[Point] = []
+    points: list[MessagePoint] = []
     fit: Fit | None = None
     reason: str | None = None
     run: str = ""  # the job id of the run that measured it; not in the file
@@ -87,10 +87,10 @@ class CollectiveResults(_FilePart):
     backend: str | None = None
     device_name: str | None = None
     reason: str | None = None  # why nothing was measured
-    results: list[Result]
+    results: list[MeasuredCollective]
 
 
-class Problem(_FilePart):
+class VerdictProblem(_FilePart):
     """One problem or remark of the verdict."""
 
     level: str
@@ -101,7 +101,7 @@ class LinkVerdict(_FilePart):
     """verdict.json."""
 
     verdict: str
-    findings: list[Problem]
+    findings: list[VerdictProblem]
     lines: list[str] = []  # of a test other than the collectives: its table
 
 
@@ -179,14 +179,14 @@ def _collectives(run_dir: Path) -> list[str]:
     return [f"Collectives: {where}", *(f"  {line}" for line in lines), *_ring_or_tree(measured.results)]
 
 
-def _ring_or_tree(results: Sequence[Result]) -> list[str]:
+def _ring_or_tree(results: Sequence[MeasuredCollective]) -> list[str]:
     shown = ring_or_tree.rows(results)
     said = (f"  {line}" for line in wrap(ring_or_tree.answers(results), WIDTH - 2))
     lines = [*columns_of(ring_or_tree.HEAD, shown), *said]
     return ["", ring_or_tree.TITLE, *lines] if shown else []
 
 
-def _row(result: Result) -> str:
+def _row(result: MeasuredCollective) -> str:
     place = (result.collective, result.scope, str(result.ranks))
     if not result.points:
         return _columns(place) + "  " + (result.reason or "not measured")

@@ -9,7 +9,7 @@ from harness.common.format import amount, binary_size, duration
 from harness.theory.ring_or_tree import Hop, hop_of_ring
 
 if TYPE_CHECKING:
-    from harness.report.exercise_0.results import Result
+    from harness.report.exercise_0.results import MeasuredCollective
 
 HEAD = ("scope", "ranks", "message", "ring", "tree", "measured", "faster")
 TITLE = "All-reduce as a ring and as a tree"
@@ -20,18 +20,18 @@ _NOTE = (
 _SHOWN = 3  # sizes of each scope: the smallest, one between, the largest
 
 
-def _modelled(results: Sequence[Result]) -> list[tuple[Result, Hop]]:
+def _modelled(results: Sequence[MeasuredCollective]) -> list[tuple[MeasuredCollective, Hop]]:
     """The all-reduces with a line among several ranks, each with the hop that its line gives if it is a ring."""
     found = [(r, r.fit) for r in results if r.collective == "all_reduce" and r.ranks > 1 and r.points]
     return [(r, hop_of_ring(f.alpha_ns, f.beta_ns_per_byte, r.ranks)) for r, f in found if f]
 
 
-def rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
+def rows(results: Sequence[MeasuredCollective]) -> list[tuple[str, ...]]:
     """Per scope some of the measured sizes: the model's times, the measured one, and which of the two is faster."""
     return [row for result, hop in _modelled(results) for row in _rows(result, hop)]
 
 
-def _rows(result: Result, hop: Hop) -> Iterator[tuple[str, ...]]:
+def _rows(result: MeasuredCollective, hop: Hop) -> Iterator[tuple[str, ...]]:
     points, ranks = result.points, result.ranks
     for at in sorted({i * (len(points) - 1) // (_SHOWN - 1) for i in range(_SHOWN)}):
         size = points[at].message_bytes
@@ -41,7 +41,7 @@ def _rows(result: Result, hop: Hop) -> Iterator[tuple[str, ...]]:
         yield result.scope, str(ranks), binary_size(size), *times, faster
 
 
-def answers(results: Sequence[Result]) -> str:
+def answers(results: Sequence[MeasuredCollective]) -> str:
     """At which size the two cross in each scope, in words; empty without an all-reduce that has a line."""
     said = [f"{r.scope}, {r.ranks} ranks: {_preferred(hop.tree_up_to_bytes(r.ranks))}" for r, hop in _modelled(results)]
     return f"Ring or tree, by the α-β model: {'; '.join(said)}. {_NOTE}" if said else ""

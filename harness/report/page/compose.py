@@ -194,13 +194,13 @@ def packed(content: bytes) -> str:
     return base64.b64encode(igzip.compress(content, 3, mtime=0)).decode("ascii")
 
 
-class Packed(NamedTuple):
+class PackedPage(NamedTuple):
     text: str
     packed: str
 
 
 @cache
-def _plotly() -> Packed:
+def _plotly() -> PackedPage:
     """Plotly's own script. The package is not imported: that takes half a second."""
     spec = find_spec("plotly")
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
@@ -208,7 +208,9 @@ def _plotly() -> Packed:
     if script is None or not script.is_file():
         raise WorkError("the page needs plotly's script: pip install plotly")
     content = script.read_bytes()
-    return Packed(content.decode("utf-8-sig"), packed(content))  # a browser's decoder leaves a mark of order out too
+    return PackedPage(
+        content.decode("utf-8-sig"), packed(content)
+    )  # a browser's decoder leaves a mark of order out too
 
 
 @cache

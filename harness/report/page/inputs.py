@@ -13,12 +13,12 @@ from harness.heartbeats.bad_loss import BadLoss, first_bad_loss
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.read import stuck_to_its_end
 from harness.measure.run_files import read_events
-from harness.monitor.samples import Recording, read
+from harness.monitor.samples import NodeSamples, read
 from harness.monitor.source import MonitorError
 from harness.report.elements import Figure
-from harness.report.exercise_0.results import LinkVerdict, Result
+from harness.report.exercise_0.results import LinkVerdict, MeasuredCollective
 from harness.run import Run
-from harness.run.record import NodeStatus, Record, Status
+from harness.run.record import NodeStatus, RunRecord, Status
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Inputs:
     """All fields are optional: a Summary alone makes a page. `steps` by rank."""
 
     run: Run | None = None
-    record: Record | None = None
+    record: RunRecord | None = None
     status: Status | None = None
     nodes: Sequence[NodeStatus] = ()  # that have ended
     started: Sequence[NodeStatus] = ()  # also those that still run
@@ -45,10 +45,10 @@ class Inputs:
     stuck: Hang | None = None  # to the end
     bad_loss: BadLoss | None = None
     steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
-    monitors: Sequence[Recording] = ()
-    links: Sequence[Result] = ()  # of other runs on the same site, each with its line
+    monitors: Sequence[NodeSamples] = ()
+    links: Sequence[MeasuredCollective] = ()  # of other runs on the same site, each with its line
     links_note: str = ""  # why a group of this run has no line
-    tested: Sequence[Result] = ()  # of this run, when it is exercise 0
+    tested: Sequence[MeasuredCollective] = ()  # of this run, when it is exercise 0
     verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
     left_out: Sequence[str] = ()  # a sentence for every damaged file that no finding names
     heat: Figure | None = None
@@ -101,7 +101,7 @@ def _step(event: dict[str, Any]) -> StepRecord:
     return StepRecord(event["step"], phase, event["unix_ns"], event["step_ns"], tokens)
 
 
-def _monitors(folders: Sequence[Path]) -> Iterator[Recording]:
+def _monitors(folders: Sequence[Path]) -> Iterator[NodeSamples]:
     for folder in folders:
         try:
             yield read(folder)

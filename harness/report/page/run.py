@@ -19,10 +19,10 @@ from harness.common.submission import edit_of, variables_in_words
 from harness.experiment.base import Experiment
 from harness.explain.commands import asked_words
 from harness.explain.findings import why_no_answer
-from harness.monitor.samples import Recording, Series
+from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.monitor.source import pieces
 from harness.monitor.summary import counted, integrate
-from harness.report.elements import Figure, Link, Listing, Section, Table, table
+from harness.report.elements import Figure, Link, Listing, PageTable, Section, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import COMPUTE, IDLE, of_series
 from harness.report.plots import plotly_json
@@ -163,14 +163,14 @@ def _versions(s: Summary, inputs: Inputs) -> str:
     return ", ".join([*(f"{k} {v}" for k, v in versions.items()), *(tools if versions else [])])
 
 
-def _nodes(inputs: Inputs) -> list[Table]:
+def _nodes(inputs: Inputs) -> list[PageTable]:
     rows = [
         [str(n.node), n.host, f"exit code {n.exit}" if n.exit else "ok", duration(n.elapsed_ns)] for n in inputs.nodes
     ]
     return table("Nodes", ("node", "host", "status", "ran"), rows, left=3)
 
 
-def _files(run: Path) -> list[Table]:
+def _files(run: Path) -> list[PageTable]:
     known = (
         ("nsys/*.nsys-rep", "nsys-ui {}"),
         ("**/*.prv*", "wxparaver {}, then a view from configs/paraver"),
@@ -190,7 +190,7 @@ def _files(run: Path) -> list[Table]:
     return table("Files beside this page, and how to open them", ("file", "open it with"), rows, left=2)
 
 
-def _sources(s: Summary) -> list[Table]:
+def _sources(s: Summary) -> list[PageTable]:
     rows = [
         [
             x.path,
@@ -225,7 +225,7 @@ def _of_gpus(s: Summary, inputs: Inputs) -> list[Figure | None]:
     return [monitor_figure(inputs.monitors, _window(first, inputs))]
 
 
-def _node(recording: Recording, inputs: Inputs) -> Iterable[Figure]:
+def _node(recording: NodeSamples, inputs: Inputs) -> Iterable[Figure]:
     for column, title, scale in _PLOTS:
         data = [x for d in recording.devices if (x := _line(recording, d, column, scale)) is not None]
         if not data:
@@ -239,7 +239,7 @@ def _node(recording: Recording, inputs: Inputs) -> Iterable[Figure]:
         yield Figure(f"monitor-{column}-{recording.folder.name}", words, data, axes, 260)
 
 
-def _line(recording: Recording, device: Series, column: str, scale: float) -> dict[str, Any] | None:
+def _line(recording: NodeSamples, device: DeviceSeries, column: str, scale: float) -> dict[str, Any] | None:
     points = _thinned(device, column)
     if not points:
         return None
@@ -249,14 +249,14 @@ def _line(recording: Recording, device: Series, column: str, scale: float) -> di
     return plotly_json.line(name, x, y, of_series(device.index))
 
 
-def _whole_machine(recording: Recording, column: str, scale: float) -> list[dict[str, Any]]:
+def _whole_machine(recording: NodeSamples, column: str, scale: float) -> list[dict[str, Any]]:
     """A dashed line for the whole machine, if the source also measures the job's processes alone."""
     lines = (_line(recording, d, f"machine_{column}", scale) for d in recording.devices)
     style = {"name": "whole machine", "mode": "lines", "line": {"color": IDLE, "dash": "dash", "width": 1.3}}
     return [line | style for line in lines if line is not None]
 
 
-def _thinned(device: Series, column: str) -> list[tuple[int, float | None]]:
+def _thinned(device: DeviceSeries, column: str) -> list[tuple[int, float | None]]:
     """At most about _MOST_POINTS: the means of neighbours; in each gap one without a value, which ends the line."""
     points = device.points(column)
     size = max(1, -(-len(points) // _MOST_POINTS))
@@ -268,7 +268,7 @@ def _thinned(device: Series, column: str) -> list[tuple[int, float | None]]:
     return found
 
 
-def _window(recording: Recording, inputs: Inputs) -> list[dict[str, Any]]:
+def _window(recording: NodeSamples, inputs: Inputs) -> list[dict[str, Any]]:
     steps = _profiled(inputs)
     if not steps:
         return []
@@ -285,7 +285,7 @@ def _span(steps: Sequence[StepRecord]) -> tuple[int, int]:
     return min(x.unix_ns for x in steps), max(x.unix_ns + x.step_ns for x in steps)
 
 
-def _energy(inputs: Inputs) -> list[Table]:
+def _energy(inputs: Inputs) -> list[PageTable]:
     steps = _profiled(inputs)
     parts = [energy_within(d, *_span(steps)) for r in inputs.monitors for d in r.devices] if steps else []
     known = [x for x in parts if x is not None]
@@ -298,7 +298,7 @@ def _energy(inputs: Inputs) -> list[Table]:
     return table("Energy of the counted steps", ("energy", "tokens", "per 1 000 tokens"), rows)
 
 
-def energy_within(device: Series, start_ns: int, end_ns: int) -> float | None:
+def energy_within(device: DeviceSeries, start_ns: int, end_ns: int) -> float | None:
     """Joules between two moments: differences of the device's counter, else power integrated by trapezoids. None when
     the samples do not cover the time: over a gap, only a counter that ran on is known, when the gap is over."""
     if any(before < moment < after for before, after in device.gaps for moment in (start_ns, end_ns)):

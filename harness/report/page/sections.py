@@ -13,7 +13,7 @@ from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
 from harness.explain.job_time import facts, sentence, time_words
-from harness.report.elements import Code, Figure, Section, Table, table
+from harness.report.elements import Code, Figure, PageTable, Section, table
 from harness.report.page.inputs import Inputs
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, JOB_PARTS, MEMORY_OF, of_kind
 from harness.report.plots import plotly_json
@@ -134,7 +134,7 @@ def _products(s: Summary) -> str:
     return f"Matrix products (GEMM) take {of(whole, total)} of the time without communication, {alone}."
 
 
-def _overlap(inputs: Inputs) -> list[Table]:
+def _overlap(inputs: Inputs) -> list[PageTable]:
     rows = [[kind, duration(whole), duration(part), of(part, whole)] for kind, whole, part in inputs.hidden]
     head = ("kind", "time", "during communication", "share")
     return table("Work that runs at the same time as communication, and hides it", head, rows)

@@ -11,9 +11,9 @@ from harness.analysis.labels import step_parts
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Collective, MessageSize, PaceChange, Summary
 from harness.common.format import amount, binary_size, duration, percent, rate
-from harness.report.elements import Figure, Section, Table, table
+from harness.report.elements import Figure, PageTable, Section, table
 from harness.report.exercise_0 import ring_or_tree
-from harness.report.exercise_0.results import Fit, Result
+from harness.report.exercise_0.results import Fit, MeasuredCollective
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.plots import plotly_json
@@ -154,13 +154,13 @@ def _onsets(changes: Sequence[PaceChange]) -> tuple[list[dict[str, Any]], list[d
     return shapes, [entry | {"line": shape["line"]} for shape in shapes[:1]]
 
 
-def _phase_table(recorded: dict[str, list[StepRecord]], phases: Mapping[str, str]) -> Table:
+def _phase_table(recorded: dict[str, list[StepRecord]], phases: Mapping[str, str]) -> PageTable:
     rows = []
     for rank, steps in recorded.items():
         for phase in dict.fromkeys(x.phase for x in steps):
             ns = [x.step_ns for x in steps if x.phase == phase]
             rows.append([rank, phases.get(phase, phase), str(len(ns)), *map(duration, (median(ns), min(ns), max(ns)))])
-    return Table("Step time by phase", ("rank", "phase", "steps", "median", "fastest", "slowest"), rows, 2)
+    return PageTable("Step time by phase", ("rank", "phase", "steps", "median", "fastest", "slowest"), rows, 2)
 
 
 def _distribution(by_rank: dict[str, list[float]]) -> Figure:
@@ -261,7 +261,7 @@ def _bucket(size: int) -> int:
     return max(size, 1).bit_length() - 1
 
 
-def _times(sizes: Sequence[MessageSize], links: Sequence[Result]) -> Figure:
+def _times(sizes: Sequence[MessageSize], links: Sequence[MeasuredCollective]) -> Figure:
     """Transfer time against size, log-log, beside the lines that exercise 0 measured here."""
     data: list[dict[str, Any]] = []
     for i, kind in enumerate(dict.fromkeys(m.kind for m in sizes)):
@@ -289,7 +289,7 @@ def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
     return "time", some
 
 
-def _fit_line(result: Result, fit: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
+def _fit_line(result: MeasuredCollective, fit: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
     low, high = max(min(m.bytes for m in sizes), 1), max(m.bytes for m in sizes)
     if high <= low:  # a single size gives a line without length
         low, high = max(low // _AROUND, 1), low * _AROUND
@@ -299,7 +299,7 @@ def _fit_line(result: Result, fit: Fit, sizes: Sequence[MessageSize], color: str
     return plotly_json.line(f"{result.collective} {result.scope}, exercise 0", xs, ys, color) | style
 
 
-def _fits(links: Sequence[Result]) -> list[Table]:
+def _fits(links: Sequence[MeasuredCollective]) -> list[PageTable]:
     rows = [
         [r.collective, r.scope, str(r.ranks), duration(r.fit.alpha_ns), inverse(r.fit.beta_ns_per_byte), r.run]
         for r in links
@@ -340,7 +340,7 @@ def answer_sentences(inputs: Inputs) -> list[str]:
     return sentences + [f"An all-reduce {group} {_speed(t)}." for group, t in zip(groups, reduced, strict=True)]
 
 
-def _speed(t: Result) -> str:
+def _speed(t: MeasuredCollective) -> str:
     best = f"reaches {rate(_best(t))} GB/s of bus bandwidth"
     if t.fit is None:
         return f"{best}; α is not known, because too few message sizes were measured"
@@ -350,18 +350,18 @@ def _speed(t: Result) -> str:
     )
 
 
-def _best(t: Result) -> float:
+def _best(t: MeasuredCollective) -> float:
     return max(p.busbw_gbytes_per_s for p in t.points)
 
 
-def _fit_cells(t: Result) -> tuple[str, str, str]:
+def _fit_cells(t: MeasuredCollective) -> tuple[str, str, str]:
     if t.fit is None:
         return "–", "–", "–"
     bus = t.fit.endless_bus_gb_per_s(t.collective, t.ranks)
     return duration(t.fit.alpha_ns), rate(t.fit.endless_gb_per_s()), rate(bus)
 
 
-def _scope(scope: str, tested: Sequence[Result]) -> list[Figure]:
+def _scope(scope: str, tested: Sequence[MeasuredCollective]) -> list[Figure]:
     size, where = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI"), _WORDS.get(scope, scope)
     bandwidth, time = [], []
     for i, t in enumerate(tested):

@@ -11,7 +11,7 @@ from harness.measure.page_data import PageData
 from harness.measure.paths import is_run
 from harness.measure.request import Measurement, resolve_path
 from harness.run import Run
-from harness.traces.progress import Progress
+from harness.traces.progress import ProgressLine
 
 
 def run_among(tokens: Sequence[str]) -> Run | None:
@@ -53,7 +53,7 @@ def _write(
 ) -> Path:
     from harness.report.page.compose import write_page  # jinja2: not for a report without a page
 
-    with Progress("drawing the page") as progress:
+    with ProgressLine("drawing the page") as progress:
         write_page(run, summary, path, ranks, page_data, progress=progress)
     return path
 

@@ -13,7 +13,7 @@ from harness.analysis.network import binned, rates_over_time
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, Summary
 from harness.common.format import amount, percent
-from harness.monitor.samples import Recording, Series
+from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION, COMPUTE, MEMORY
 from harness.report.plots import plotly_json
@@ -118,7 +118,7 @@ def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked:
     )
 
 
-def monitor_figure(recordings: Sequence[Recording], bands: Sequence[dict[str, Any]]) -> Figure | None:
+def monitor_figure(recordings: Sequence[NodeSamples], bands: Sequence[dict[str, Any]]) -> Figure | None:
     """Utilisation of every GPU (without GPUs of every node's CPUs) over the whole recording; None for one row, which
     its line shows. bands: what is shaded, seconds since the first sample."""
     series = [(r, d) for r in recordings for d in r.devices if d.points("utilization_percent")][:_MOST_ROWS]
@@ -142,7 +142,7 @@ def monitor_figure(recordings: Sequence[Recording], bands: Sequence[dict[str, An
     return Figure("monitor-heat", words, data, axes, height_of(len(rows)), wide=True)
 
 
-def _means(device: Series, begin_ns: int, width_ns: int, columns: int) -> list[float | None]:
+def _means(device: DeviceSeries, begin_ns: int, width_ns: int, columns: int) -> list[float | None]:
     """Of the samples in each column; None without one."""
     points = device.points("utilization_percent")
     at = np.array([(moment - begin_ns) // width_ns for moment, _ in points], np.int64)

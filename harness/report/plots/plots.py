@@ -14,7 +14,7 @@ from harness.analysis.network import binned, rates_over_time
 from harness.analysis.summary import NodeNetwork, PaceHeat, Pacing, Summary
 from harness.analysis.summary.machine import MOST_COLUMNS
 from harness.common.format import amount
-from harness.measure.page_data import BINS, Pass
+from harness.measure.page_data import BINS, PipelinePass
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP
 from harness.report.plots import plotly_json
@@ -288,7 +288,7 @@ def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
     return Figure("heatmap", words, data, axes, height_of(len(bins), pixels=12, few=64), wide=True)
 
 
-def gantt_figure(passes: Sequence[Pass]) -> Figure | None:
+def gantt_figure(passes: Sequence[PipelinePass]) -> Figure | None:
     """Forward and backward of every micro-batch of one step, a row per stage."""
     if not passes:
         return None

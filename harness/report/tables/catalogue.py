@@ -13,7 +13,7 @@ from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import cells
 from harness.common.paths import installing
-from harness.report.elements import Table
+from harness.report.elements import PageTable
 from harness.report.tables import communication, efficiency, job_time, machine, memory, modules, replay, time
 from harness.report.tables.table import File, FileRow, TableOf, file_of, file_per_device
 
@@ -62,13 +62,13 @@ def files() -> Iterator[File]:
     yield from _WITHOUT_TABLE
 
 
-def page_tables(s: Summary, section: str) -> list[Table]:
+def page_tables(s: Summary, section: str) -> list[PageTable]:
     """The tables with rows of one of the page's sections."""
     chosen = sorted((t for t in TABLES if t.section == section), key=lambda t: t.page_order)
     return [shown for shown in (t.on_page(s) for t in chosen) if shown.rows]
 
 
-def figure_table(s: Summary, figure: str) -> Table | None:
+def figure_table(s: Summary, figure: str) -> PageTable | None:
     return next((t.on_page(s) for t in TABLES if t.figure == figure), None)
 
 

@@ -10,13 +10,13 @@ from harness.analysis import summary
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.metric_values import Facts
 from harness.analysis.metrics import Metric
-from harness.analysis.pace import Change
+from harness.analysis.pace import DetectedChange
 from harness.analysis.slowest_rank import Slowest
 from harness.analysis.summary import Summary
 from harness.common.format import apart, duration, of, percent, quantity, quantity_range, short
 from harness.common.module_ranges import module_of
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
-from harness.measure.page_data import Pass
+from harness.measure.page_data import PipelinePass
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 _SHOWN = {  # field of PopEfficiency -> how far it is indented, its name, and of what it is a share
@@ -176,13 +176,13 @@ UNCLASSIFIED = TableOf[summary.KernelTime](
 )
 
 
-def _expected(row: summary.Predicted) -> str:
+def _expected(row: summary.PredictedNumber) -> str:
     if row.low is None or row.high is None:
         return quantity(row.predicted, row.unit)
     return quantity_range(row.low, row.high, row.unit)
 
 
-PREDICTIONS = TableOf[summary.Predicted](
+PREDICTIONS = TableOf[summary.PredictedNumber](
     caption="Numbers of the plan, and measured numbers",
     rows=lambda s: s.predictions,
     columns=(
@@ -196,7 +196,7 @@ PREDICTIONS = TableOf[summary.Predicted](
 )
 
 
-def stage_label(x: summary.PipelineStage | Pass) -> str:
+def stage_label(x: summary.PipelineStage | PipelinePass) -> str:
     return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
 
 
@@ -251,7 +251,7 @@ def _shown(change: summary.PaceChange) -> str:
     return f"({change.evidence[:1].upper()}{change.evidence[1:]}.)" if change.evidence else ""
 
 
-def _slowest(s: Summary, changes: Sequence[Change]) -> list[str]:
+def _slowest(s: Summary, changes: Sequence[DetectedChange]) -> list[str]:
     found = s.slowest_rank
     if found is None or found.rank is None:
         return []
@@ -259,9 +259,9 @@ def _slowest(s: Summary, changes: Sequence[Change]) -> list[str]:
     return [slowest_sentence(slowest, found.step_ns)] if worth_telling(slowest, changes) else []
 
 
-def _change(each: summary.PaceChange) -> Change:
+def _change(each: summary.PaceChange) -> DetectedChange:
     numbers = each.step, each.low_step, each.high_step, each.before_ns, each.after_ns, each.ratio
-    return Change(*numbers, tuple(each.ranks), each.named, each.last_step, gradual=each.gradual)
+    return DetectedChange(*numbers, tuple(each.ranks), each.named, each.last_step, gradual=each.gradual)
 
 
 def _who(each: summary.PaceChange) -> str:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from harness.analysis.metric_values import MEMORY_OF_PLAN
-from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, Predicted, Summary
+from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, PredictedNumber, Summary
 from harness.common.format import amount, percent
 from harness.report.tables import efficiency
 from harness.report.tables.table import Column, File, TableOf, plain
@@ -71,7 +71,7 @@ CATEGORIES = TableOf[_Row](
     section="memory",
 )
 
-BY_PLAN = TableOf[Predicted](
+BY_PLAN = TableOf[PredictedNumber](
     caption="Beside the plan, which counts temporaries as activations, and in the optimizer's step as buffers",
     rows=lambda s: [p for p in s.predictions if s.memory is not None and p.name in MEMORY_OF_PLAN],
     columns=efficiency.PREDICTIONS.columns,
@@ -104,14 +104,14 @@ HOLDERS = TableOf[MemoryHolder](
 )
 
 
-class _Spread(NamedTuple):
+class _MemorySpread(NamedTuple):
     name: str
     low: float
     middle: float
     high: float
 
 
-def _ranks(s: Summary) -> list[_Spread]:
+def _ranks(s: Summary) -> list[_MemorySpread]:
     ranks = s.memory.ranks if s.memory else []
     if len(ranks) < 2:
         return []
@@ -121,10 +121,10 @@ def _ranks(s: Summary) -> list[_Spread]:
         ("reserved, not in use", [r.fragmentation_bytes for r in ranks]),
     )
     known = [(name, [v for v in values if v is not None]) for name, values in rows]
-    return [_Spread(name, min(v), median(v), max(v)) for name, v in known if v]
+    return [_MemorySpread(name, min(v), median(v), max(v)) for name, v in known if v]
 
 
-RANKS = TableOf[_Spread](
+RANKS = TableOf[_MemorySpread](
     caption="Memory over the ranks",
     rows=_ranks,
     columns=(

@@ -10,24 +10,24 @@ from harness.analysis.summary import Summary, TimeLost, WhatIf
 from harness.common.format import duration, duration_range, percent
 from harness.explain.commands import command_of_what_if
 from harness.explain.findings import label_of, period_words
-from harness.report.elements import Command, Moment
+from harness.report.elements import CommandCell, Moment
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 LEAST_GAIN = 0.02  # of the step; page and terminal leave out smaller gains, files and JSON have them
 
 
-class Changed(NamedTuple):
+class WhatIfRow(NamedTuple):
     """A what-if, and its command, where there is one."""
 
     what_if: WhatIf
     command: str | None
 
 
-def all_changes(s: Summary) -> Sequence[Changed]:
-    return [Changed(w, command_of_what_if(s, w)) for w in (s.replay.what_ifs if s.replay else [])]
+def all_changes(s: Summary) -> Sequence[WhatIfRow]:
+    return [WhatIfRow(w, command_of_what_if(s, w)) for w in (s.replay.what_ifs if s.replay else [])]
 
 
-def worthwhile_changes(s: Summary) -> Sequence[Changed]:
+def worthwhile_changes(s: Summary) -> Sequence[WhatIfRow]:
     """The what-ifs that page and terminal show, best first: those that gain at least `LEAST_GAIN` of the step."""
     return [row for row in all_changes(s) if row.what_if.gain >= LEAST_GAIN]
 
@@ -69,7 +69,7 @@ LOST = TableOf[TimeLost](
     file=file_of("findings"),
 )
 
-WHAT_IFS = TableOf[Changed](
+WHAT_IFS = TableOf[WhatIfRow](
     caption=f"The mean step with one thing changed. Gains below {100 * LEAST_GAIN:g} % of the step are left out",
     rows=worthwhile_changes,
     columns=(
@@ -78,7 +78,7 @@ WHAT_IFS = TableOf[Changed](
         Column("95 % interval", lambda x: duration_range(x.what_if.low_ns, x.what_if.high_ns)),
         Column("gain", lambda x: percent(x.what_if.gain)),
         Column("kind", lambda x: _kind(x.what_if)),
-        Column(Command("command"), lambda x: Command(x.command or "–")),
+        Column(CommandCell("command"), lambda x: CommandCell(x.command or "–")),
     ),
     section="help",
     page_order=1,

@@ -12,7 +12,7 @@ from harness.analysis.metrics import Metric
 from harness.analysis.summary import CodeLocation, Summary, SummaryPart
 from harness.common.format import aligned, apart, cut
 from harness.common.printable import printable
-from harness.report.elements import Table
+from harness.report.elements import PageTable
 
 R = TypeVar("R")
 FileRow = dict[str, Any]
@@ -88,15 +88,15 @@ class TableOf(Generic[R]):
     file: File | None = None
     metrics: Sequence[Metric] = ()  # beside those of analysis/metrics.py
 
-    def on_page(self, s: Summary) -> Table:
+    def on_page(self, s: Summary) -> PageTable:
         """Every row, as the page shows it."""
         return self.of(self.rows(s), s)
 
-    def of(self, rows: Sequence[R], s: Summary, *, on_page: bool = True) -> Table:
+    def of(self, rows: Sequence[R], s: Summary, *, on_page: bool = True) -> PageTable:
         """Some of the table's rows as text."""
         columns = [column.cells(rows, on_page) for column in self.columns]
         heads = [_text(column.head, s) for column in self.columns]
-        return Table(_text(self.caption, s), heads, list(zip(*columns, strict=True)), self.left).shown()
+        return PageTable(_text(self.caption, s), heads, list(zip(*columns, strict=True)), self.left).shown()
 
 
 def _text(text: str | OfSummary, s: Summary) -> str:
@@ -110,7 +110,7 @@ def setting(value: object) -> str:
 
 
 @dataclass
-class Screen:
+class TableScreen:
     """A screen of this width. `narrowed`: a table lost a column to the width."""
 
     width: int = WIDTH
@@ -124,7 +124,7 @@ class Screen:
     def cut(self, line: str) -> str:
         return cut(printable(line), self.width)
 
-    def block(self, shown: Table, spare: Sequence[str] = ()) -> list[str]:
+    def block(self, shown: PageTable, spare: Sequence[str] = ()) -> list[str]:
         """A table under its caption, without the columns that do not fit; empty without rows."""
         if not shown.rows:
             return []
@@ -159,7 +159,7 @@ def facts(rows: Iterable[Sequence[str]], width: int) -> list[str]:
     ]
 
 
-def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
+def fitted(shown: PageTable, width: int, spare: Sequence[str] = ()) -> PageTable:
     """The table with lines of at most `width` characters, as far as its first two columns allow: without the columns in
     `spare`, then without those at the right end; names are shortened last, to at least `NAME` characters."""
     widths = [max(map(len, column)) for column in zip(shown.head, *shown.rows, strict=True)]
@@ -167,7 +167,7 @@ def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
     widest = _shortened({i: widths[i] for i in kept}, shown.left, width)
     cells = [[row[i] for row in shown.rows] for i in kept]
     columns = [apart(column, widest[i]) if i < shown.left else column for i, column in zip(kept, cells, strict=True)]
-    return Table(
+    return PageTable(
         shown.caption,
         [shown.head[i] for i in kept],
         [list(row) for row in zip(*columns, strict=True)],
@@ -175,7 +175,7 @@ def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
     )
 
 
-def _kept(shown: Table, least: Sequence[int], width: int, spare: Sequence[str]) -> list[int]:
+def _kept(shown: PageTable, least: Sequence[int], width: int, spare: Sequence[str]) -> list[int]:
     """The columns that fit beside each other with at least these widths."""
     kept = list(range(len(shown.head)))
     spared = [shown.head.index(name) for name in spare if name in shown.head]

@@ -16,7 +16,7 @@ from harness.report.first_screen import files_of, first_screen, place_of
 from harness.report.tables import catalogue
 from harness.report.tables.efficiency import efficiency_words, pace_change_sentences, pace_sentences
 from harness.report.tables.machine import SPEED
-from harness.report.tables.table import WIDTH, Screen, TableOf
+from harness.report.tables.table import WIDTH, TableOf, TableScreen
 from harness.report.tables.time import SPLIT, labelled
 
 _MARKS = {RecordingVerdict.GOOD: "·", RecordingVerdict.DOUBTFUL: "?", RecordingVerdict.UNUSABLE: "!"}
@@ -31,7 +31,7 @@ def render(summary: Summary, width: int = WIDTH) -> str:
 
 def render_rest(summary: Summary, width: int = WIDTH) -> str:
     """What follows the first screen: why, and every table."""
-    screen = Screen(width)
+    screen = TableScreen(width)
     blocks = [section(summary, screen) for section in (_facts, _further, _quality, _steps, _speed, _split)]
     blocks += [_table(declared, summary, screen) for declared in catalogue.TABLES]
     narrowed = f"Some columns do not fit into {width} characters: a wider terminal, the page or export csv has them."
@@ -39,12 +39,12 @@ def render_rest(summary: Summary, width: int = WIDTH) -> str:
 
 
 def render_section(summary: Summary, section: str, width: int = WIDTH) -> str:
-    screen = Screen(width)
+    screen = TableScreen(width)
     chosen = [table for table in catalogue.TABLES if table.section == section]
     return _joined([_table(declared, summary, screen) for declared in chosen], screen)
 
 
-def _table(declared: TableOf[Any], s: Summary, screen: Screen) -> list[str]:
+def _table(declared: TableOf[Any], s: Summary, screen: TableScreen) -> list[str]:
     """A table with its advice; empty where it has no rows or is not for the terminal."""
     rows = declared.rows(s) if declared.in_terminal(s) else ()
     shown = declared.of(rows[: declared.most], s, on_page=False)
@@ -56,7 +56,7 @@ def _table(declared: TableOf[Any], s: Summary, screen: Screen) -> list[str]:
     return [*screen.block(shown, declared.spare), *note, *advice]
 
 
-def _split(s: Summary, screen: Screen) -> list[str]:
+def _split(s: Summary, screen: TableScreen) -> list[str]:
     """The split of every device, or of the busiest and the idlest of many."""
     chosen = busiest_and_idlest(s.devices, *_MANY_DEVICES)
     block = screen.block(SPLIT.of(labelled(chosen, s), s, on_page=False), SPLIT.spare)
@@ -66,11 +66,11 @@ def _split(s: Summary, screen: Screen) -> list[str]:
     return block
 
 
-def _joined(blocks: Iterable[list[str]], screen: Screen) -> str:
+def _joined(blocks: Iterable[list[str]], screen: TableScreen) -> str:
     return "\n\n".join("\n".join(map(screen.cut, block)) for block in blocks if block) + "\n"
 
 
-def _facts(s: Summary, screen: Screen) -> list[str]:
+def _facts(s: Summary, screen: TableScreen) -> list[str]:
     files = files_of(s)
     size = f"world size {s.world_size}" if s.world_size else ""
     tools = ", ".join(sorted({x.tool for x in s.sources}))
@@ -82,11 +82,11 @@ def _facts(s: Summary, screen: Screen) -> list[str]:
     return [place, *screen.wrapped("  " + " · ".join(facts), "  ")]
 
 
-def _further(s: Summary, screen: Screen) -> list[str]:
+def _further(s: Summary, screen: TableScreen) -> list[str]:
     return [line for sentence in answer(s).further for line in screen.wrapped(sentence, "  ")]
 
 
-def _quality(s: Summary, screen: Screen) -> list[str]:
+def _quality(s: Summary, screen: TableScreen) -> list[str]:
     lines = [f"Recording: {recording(s)}"]
     alike: dict[tuple[RecordingVerdict, str], list[Problem]] = {}
     for problem in s.quality.problems:
@@ -107,7 +107,7 @@ def _quality(s: Summary, screen: Screen) -> list[str]:
     ]
 
 
-def _each(what: str, found: list[Problem], screen: Screen) -> list[str]:
+def _each(what: str, found: list[Problem], screen: TableScreen) -> list[str]:
     """A line for each of some files, since each lacks for another reason."""
     rest = len(found) - _MOST_FILES if len(found) > _MOST_FILES + 1 else 0
     lines = [f"{what}, {len(found)} in all:"]
@@ -115,7 +115,7 @@ def _each(what: str, found: list[Problem], screen: Screen) -> list[str]:
     return [*lines, f"    … and {rest} more: the page (--html FILE) and --json name each"] if rest > 0 else lines
 
 
-def _steps(s: Summary, screen: Screen) -> list[str]:
+def _steps(s: Summary, screen: TableScreen) -> list[str]:
     x, d = s.steps, s.steps.duration
     if d is None:
         none = f"{x.found} found, none can be counted" if x.found else "none found"
@@ -142,7 +142,7 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
     return [part for line in lines for part in screen.wrapped(line)]
 
 
-def _speed(s: Summary, screen: Screen) -> list[str]:
+def _speed(s: Summary, screen: TableScreen) -> list[str]:
     """Speed, efficiency, who is behind, when the training became slower: a sentence for each that is known."""
     speed = [
         text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(SPEED.rows(s)) if i == 0 or name == "MFU"

@@ -11,7 +11,16 @@ import numpy as np
 
 from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import Summary
-from harness.measure.page_data import BINS, MOST_TRACKS, Lane, PageData, Pass, ProcessTrack, Utilisation, read_page_data
+from harness.measure.page_data import (
+    BINS,
+    MOST_TRACKS,
+    Lane,
+    PageData,
+    PipelinePass,
+    ProcessTrack,
+    Utilisation,
+    read_page_data,
+)
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import F64
 
@@ -47,7 +56,7 @@ class TimelineModel:
 
     tracks: list[ProcessTrack] = field(default_factory=list)
     bins: list[DeviceBins] = field(default_factory=list)
-    passes: list[Pass] = field(default_factory=list)
+    passes: list[PipelinePass] = field(default_factory=list)
     hidden: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -156,7 +165,7 @@ def _bins(u: Utilisation, bin_ns: int) -> DeviceBins:
     return DeviceBins(u.rank, u.device, *shares)
 
 
-def _passes(track: ProcessTrack, choice: ShownRanks) -> list[Pass]:
+def _passes(track: ProcessTrack, choice: ShownRanks) -> list[PipelinePass]:
     """The micro-batches of the most usual of the shown steps."""
     at = choice.first_step + choice.usual
     return track.passes[at] if _is_shown(track.rank, choice) and at < len(track.passes) else []

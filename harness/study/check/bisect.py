@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from harness.analysis.bisect import Regression, has_it, least_seen, looks, next_runs, runs_to_tell, size, wrong_step
 from harness.analysis.machine import disturbances
-from harness.analysis.statistics import Effect, Sample, effect
+from harness.analysis.statistics import MeasuredEffect, Sample, effect
 from harness.common.errors import RequestError
 from harness.common.format import percent, takes
 from harness.common.paths import COMMAND
@@ -23,7 +23,7 @@ from harness.compare.arms import differences, key_of
 from harness.compare.comparison import ComparisonPart
 from harness.study.check.result import JudgedMetric, Question, choose_metric, values
 from harness.study.check.revisions import NotBuilt, Repository, Revision, git, revision_of
-from harness.study.check.series import ArmFailed, CheckArm, Launch
+from harness.study.check.series import ArmFailed, ArmLaunch, CheckArm
 
 USUAL_MOST = 32  # runs of a commit
 GOOD, BAD, SKIP, STOP = 0, 1, 125, 128  # as `git bisect run` reads an exit code; from 128 on it stops
@@ -76,14 +76,14 @@ def _of_git(repository: Repository, name: str) -> str:
         return ""
 
 
-def series_name(bisect: GitBisect, launch: Launch, build: Sequence[str], inside: Path) -> str:
+def series_name(bisect: GitBisect, launch: ArmLaunch, build: Sequence[str], inside: Path) -> str:
     """The same in all steps of a bisect, and another one for each other measurement."""
     asked = launch.experiment.model_dump_json(exclude={"start_in"})
     told = [bisect.good.commit, bisect.bad.commit, asked, launch.site.name, str(list(build)), str(inside)]
     return f"bisect-{hashlib.sha256(chr(0).join(told).encode()).hexdigest()[:10]}"
 
 
-class Bisected(ComparisonPart):
+class BisectAnswer(ComparisonPart):
     """A step's answer. size, ratio: of the bad end and of the commit, over the good end, as B / A. runs: of the good
     end and of the commit. wrong_step: the chance of a wrong answer that the number of runs is chosen for."""
 
@@ -107,7 +107,7 @@ class Bisected(ComparisonPart):
         return {"good": GOOD, "bad": BAD}.get(self.verdict, SKIP)
 
 
-class Step(NamedTuple):
+class BisectStep(NamedTuple):
     """One step. name: of the series with the runs of both ends. most: runs of a commit."""
 
     bisect: GitBisect
@@ -120,11 +120,11 @@ class Step(NamedTuple):
     def error(self) -> float:
         return wrong_step(self.bisect.commits)
 
-    def judged(self) -> Bisected:
+    def judged(self) -> BisectAnswer:
         """The commit that is checked out, judged.
         Raises WorkError: an end of the bisect cannot be built or measured, so no step can be judged."""
         good, bad, now, _ = self.bisect
-        told = Bisected(verdict="cannot tell", why="", commit=str(now), good=str(good), bad=str(bad))
+        told = BisectAnswer(verdict="cannot tell", why="", commit=str(now), good=str(good), bad=str(bad))
         if now.commit in (good.commit, bad.commit):
             return _with(told, verdict="good" if now.commit == good.commit else "bad", why="it is an end of the bisect")
         found = self._size()
@@ -168,7 +168,7 @@ class Step(NamedTuple):
                 return self._none_certain(metric, found, len(at))
         raise AssertionError("the last look decides")
 
-    def _none_certain(self, metric: JudgedMetric, found: Effect, number_of_looks: int) -> str:
+    def _none_certain(self, metric: JudgedMetric, found: MeasuredEffect, number_of_looks: int) -> str:
         return (
             f"no difference between good and bad is certain: bad, {self.bisect.bad}, "
             f"{_changed(metric, found)} than good, {self.bisect.good}, in {found.runs[1]} runs of each, which differ "
@@ -176,7 +176,7 @@ class Step(NamedTuple):
             f"{percent(least_seen(found, number_of_looks))} nine times in ten"
         )
 
-    def _effect(self, arms: Arms) -> tuple[JudgedMetric, Effect | str]:
+    def _effect(self, arms: Arms) -> tuple[JudgedMetric, MeasuredEffect | str]:
         """B against A, above zero if B is worse; or why they cannot be compared."""
         metric = choose_metric(arms, self.question.metric, self.question.more)
         found = [values(arm, metric.name, self.question.more) for arm in arms]
@@ -191,7 +191,7 @@ class Step(NamedTuple):
             return metric, f"too few runs have {metric.name}"
         return metric, seen._replace(log_ratio=_turned(seen.log_ratio, metric))
 
-    def _against_good(self, told: Bisected, regression: Regression) -> Bisected:
+    def _against_good(self, told: BisectAnswer, regression: Regression) -> BisectAnswer:
         """The commit against the good end, by as many runs as it takes."""
         series = f"{self.name}-{self.bisect.now.commit[:12]}"
         each = runs_to_tell(regression, self.error, self.most)
@@ -212,7 +212,7 @@ class Step(NamedTuple):
             each = next_runs(each, self.most)
 
 
-def _with(told: Bisected, **changes: object) -> Bisected:
+def _with(told: BisectAnswer, **changes: object) -> BisectAnswer:
     return told.model_copy(update=changes)
 
 
@@ -221,7 +221,7 @@ def _turned(log_ratio: float, metric: JudgedMetric) -> float:
     return log_ratio if metric.more_is_worse else -log_ratio
 
 
-def _changed(metric: JudgedMetric, found: Effect) -> str:
+def _changed(metric: JudgedMetric, found: MeasuredEffect) -> str:
     ratio = exp(_turned(found.log_ratio, metric))
     if "_ns" in metric.name:
         return f"takes {takes(ratio)}"

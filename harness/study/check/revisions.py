@@ -21,10 +21,10 @@ from harness.common.bounded_read import read_end, read_lines
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import COMMAND, expanded
 from harness.common.printable import printable
-from harness.common.programs import NOT_THERE, Answer, ask
-from harness.experiment.exercises import Own
+from harness.common.programs import NOT_THERE, ProgramOutput, ask
+from harness.experiment.exercises import OwnTraining
 from harness.run import Run, disk_error
-from harness.study.check.series import Launch
+from harness.study.check.series import ArmLaunch
 from harness.study.series.folder import driving, holder_is_gone, series_root
 
 _CHECKOUT_S = 3600.0  # of a large repository, on a network file system
@@ -54,7 +54,7 @@ class Revision(NamedTuple):
         return f"{self.short} ({text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…'})"
 
 
-def git(folder: Path, *arguments: str, limit_s: float = _LIMIT_S) -> Answer:
+def git(folder: Path, *arguments: str, limit_s: float = _LIMIT_S) -> ProgramOutput:
     """An answer of git about the repository of a folder, in English. No hook of the repository runs."""
     environ = without_git_place() | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
     return ask(["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *arguments], limit_s, environ)
@@ -83,7 +83,7 @@ def repository_of(folder: Path) -> Repository:
 def revision_of(repository: Repository, text: str, flag: str) -> Revision:
     """The commit that a text names: a hash, a branch, a tag, HEAD~3, ….
     Raises RequestError: it names none. flag: which gave the text."""
-    found = Answer(1, "", "") if text.startswith("-") or not text else _commit(repository, text)
+    found = ProgramOutput(1, "", "") if text.startswith("-") or not text else _commit(repository, text)
     if found.code:
         names = git(
             repository.top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags", "refs/remotes"
@@ -96,7 +96,7 @@ def revision_of(repository: Repository, text: str, flag: str) -> Revision:
     return Revision(commit, told[0], told[1] if len(told) > 1 else "")
 
 
-def _commit(repository: Repository, text: str) -> Answer:
+def _commit(repository: Repository, text: str) -> ProgramOutput:
     named = git(repository.top, "rev-parse", "--verify", "--quiet", text)
     return named if named.code else git(repository.top, "rev-parse", "--verify", f"{named.out.strip()}^{{commit}}")
 
@@ -226,11 +226,11 @@ def _ended(argv: Sequence[str], folder: Path, out: int) -> int:
             process.wait()
 
 
-def require_relative(launch: Launch, repository: Repository, flag: str) -> None:
+def require_relative(launch: ArmLaunch, repository: Repository, flag: str) -> None:
     """Raises RequestError: it is no training of the user's own, or it names its script by a path in the working tree,
     which would be the same for each revision."""
     asked = launch.experiment
-    if not isinstance(asked, Own):
+    if not isinstance(asked, OwnTraining):
         raise RequestError(f"{flag} takes a training of your own, as in 'run -g 2 -- train.py'")
     script = expanded(asked.program)
     if script.is_absolute() and script.resolve().is_relative_to(repository.top.resolve()):
@@ -241,7 +241,7 @@ def require_relative(launch: Launch, repository: Repository, flag: str) -> None:
         )
 
 
-def in_folder(launch: Launch, folder: Path) -> Launch:
+def in_folder(launch: ArmLaunch, folder: Path) -> ArmLaunch:
     """The launch of a training of the user's own, started there."""
     return launch._replace(experiment=launch.experiment.model_copy(update={"start_in": str(folder)}))
 

@@ -16,7 +16,7 @@ from harness.analysis.statistics import FEWEST_RUNS
 from harness.analysis.summary import Summary
 from harness.common.errors import HarnessError, RequestError, WorkError, nearest
 from harness.common.paths import PROGRAM, expanded
-from harness.experiment.exercises import Experiment, Profiled
+from harness.experiment.exercises import Experiment, ProfiledTraining
 from harness.explain.commands import same_command
 from harness.launch.cancel import cancel
 from harness.launch.job import Job
@@ -24,11 +24,11 @@ from harness.measure.request import load_summary, resolve_path
 from harness.run import Run, all_runs, part_of
 from harness.site.site import Site
 from harness.study.series.folder import runs_of
-from harness.study.series.points import OPEN, Point, Slot, Task, observed, prepared, refuse_other_settings
+from harness.study.series.points import OPEN, SeriesPoint, SeriesTask, Slot, observed, prepared, refuse_other_settings
 from harness.study.series.runner import (
-    Change,
     Limits,
     SeriesOutcome,
+    SeriesProgress,
     Submitter,
     carry_out,
     submitter_for,
@@ -145,7 +145,7 @@ def block_of(repeat: int) -> int:
     return repeat // OF_AN_ARM
 
 
-def submitter_of(tasks: Sequence[Task]) -> Submitter:
+def submitter_of(tasks: Sequence[SeriesTask]) -> Submitter:
     """One allocation if the backend has a queue, or one for each block; on this machine one run after the other."""
     return submitter_for(tasks, way="series", smaller=(len(BLOCKS[0]),))
 
@@ -161,7 +161,7 @@ class ArmFailed(WorkError):
 MOST_FAILED = 2  # of an arm of which none completed: the next would fail, too
 
 
-class Launch(NamedTuple):
+class ArmLaunch(NamedTuple):
     """One arm as it was asked for. arguments: as typed behind `slurm.sh`."""
 
     arguments: list[str]
@@ -169,7 +169,7 @@ class Launch(NamedTuple):
     site: Site
 
 
-Launches = Mapping[str, Launch]
+Launches = Mapping[str, ArmLaunch]
 """a and b."""
 
 
@@ -187,19 +187,19 @@ def known_series(name: str) -> str:
     raise RequestError(f"--resume {name}: there is no run of such a check{hint}")
 
 
-def tasks_of(launches: Launches, each: int) -> list[Task]:
+def tasks_of(launches: Launches, each: int) -> list[SeriesTask]:
     """The runs of both arms, `each` times each, in the order in which they are made.
     Raises RequestError: an arm cannot run at its site, or steps of the two could not be judged against each other."""
     asked = [(slot, launches[slot.key]) for slot in slots(each)]
     tasks = prepared(
-        [Point(key, one.experiment, one.site, repeat, [PROGRAM, *one.arguments]) for (key, repeat), one in asked]
+        [SeriesPoint(key, one.experiment, one.site, repeat, [PROGRAM, *one.arguments]) for (key, repeat), one in asked]
     )
     _refuse_unlike({task.point.key: task.prepared.job for task in tasks})
     return tasks
 
 
 def _refuse_unlike(jobs: Mapping[str, Job]) -> None:
-    if not all(isinstance(job.experiment, Profiled) for job in jobs.values()):
+    if not all(isinstance(job.experiment, ProfiledTraining) for job in jobs.values()):
         raise RequestError("check: only trainings have steps: use -e 1, -e 2 or -e 3, or a training of your own")
     a, b = (_sort(jobs[arm]) for arm in ARMS)
     differing = [f"{name} {of_a} and B {b[name]}" for name, of_a in a.items() if of_a != b[name]]
@@ -224,7 +224,7 @@ def _sort(job: Job) -> dict[str, str]:
 OTHER_LAUNCHES = "give A and B as before, or leave out --resume"
 
 
-def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) -> SeriesOutcome:
+def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgress], None]) -> SeriesOutcome:
     """Make the runs of the series that are not done, in order; those that failed before are made again.
 
     Raises:
@@ -235,7 +235,7 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
     refuse_other_settings(series, tasks, runs_of(series), OTHER_LAUNCHES)
     failed: Counter[str] = Counter()
 
-    def watch(change: Change) -> None:
+    def watch(change: SeriesProgress) -> None:
         tell(change)
         if change.what in _FAILED:
             failed[change.slot.key] += 1
@@ -278,7 +278,7 @@ def _arm_made(arm: str, arguments: str, outcome: SeriesOutcome) -> CheckArm:
     return made
 
 
-def missing(series: str, tasks: Sequence[Task]) -> list[Task]:
+def missing(series: str, tasks: Sequence[SeriesTask]) -> list[SeriesTask]:
     """The runs of the series that are still to make, in order. Raises RequestError: it was made of other launches."""
     refuse_other_settings(series, tasks, runs_of(series), OTHER_LAUNCHES)
     return to_make(survey(series, tasks)[0], retry_failed=True)

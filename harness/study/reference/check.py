@@ -31,7 +31,7 @@ from harness.measure.references import (
 )
 from harness.run import Run
 from harness.run.mystery import is_hidden
-from harness.study.reference.collect import Collected, collect, judged_ns
+from harness.study.reference.collect import CollectedRun, collect, judged_ns
 from harness.study.reference.differences import changed_metrics, environment_key, grown_part
 from harness.study.reference.variants import damaged_traces, run_here, traces_root
 
@@ -96,7 +96,7 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
         RequestError: a run is a mystery, or was not made by the harness.
         WorkError: nothing was measured of one.
     """
-    held: list[tuple[str, list[Collected]]] = []
+    held: list[tuple[str, list[CollectedRun]]] = []
     for run in runs:
         if is_hidden(run.path, run.record.experiment):
             raise RequestError(f"{run.job_id} is a mystery: {PROGRAM} lesson mystery reveal {run.job_id} ends it")
@@ -110,7 +110,7 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
     return ReferenceArm(", ".join(run.job_id for run in runs), variants, {}, [])
 
 
-def _of_one_variant(name: str, found: Sequence[Collected]) -> VariantRuns:
+def _of_one_variant(name: str, found: Sequence[CollectedRun]) -> VariantRuns:
     runs = [one.run for one in found]
     environments = {one.environment.model_dump_json(): one.environment for one in found}
     return VariantRuns(name, found[0].compared, runs, [*environments.values()], _broken(runs))
@@ -158,7 +158,7 @@ class VariantOutcome(str, Enum):
     DAMAGED = "damaged"
 
 
-class VariantChecked(ComparisonPart):
+class VariantCheck(ComparisonPart):
     """One variant. runs: stored and new. time: the new mean step (b) against the stored one (a). part: where the
     step's time changed most, with nanoseconds per step.
 
@@ -177,7 +177,7 @@ class VariantChecked(ComparisonPart):
     doubts: list[str] = Field(default_factory=list)
 
 
-class ReferenceChecked(ComparisonPart):
+class ReferenceCheck(ComparisonPart):
     """The whole result. key: differences of hardware and software, with which no time is judged; beside: other
     differences. unmatched: new variants that the reference does not have; missing: the other way round.
     """
@@ -186,7 +186,7 @@ class ReferenceChecked(ComparisonPart):
     reference: str
     new: str
     outcome: VariantOutcome
-    variants: list[VariantChecked]
+    variants: list[VariantCheck]
     key: list[Difference] = Field(default_factory=list)
     beside: list[Difference] = Field(default_factory=list)
     unmatched: list[str] = Field(default_factory=list)
@@ -199,14 +199,14 @@ class ReferenceChecked(ComparisonPart):
         return {VariantOutcome.SAME: 0, VariantOutcome.MOVED: 1, VariantOutcome.DAMAGED: 1}.get(self.outcome, 3)
 
 
-def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceChecked:
+def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceCheck:
     """`new` against `stored`. whole: `new` should have every variant of `stored`."""
     pairs = [(_match(each, stored.variants), each) for each in new.variants]
     both = [(before, now) for before, now in pairs if before is not None]
     variants = [_checked(before, now) for before, now in both]
     matched = {before.variant for before, _ in both}
     missing = [each.variant for each in stored.variants if each.variant not in matched] if whole else []
-    return ReferenceChecked(
+    return ReferenceCheck(
         reference=stored.name,
         new=new.name,
         outcome=_worst([each.outcome for each in variants], bool(missing)),
@@ -240,10 +240,10 @@ def _tokens(variant: VariantRuns) -> set[float | None]:
     return {run.metrics.get("tokens_per_step") for run in variant.runs}
 
 
-def check_alone(stored: ReferenceArm) -> ReferenceChecked:
+def check_alone(stored: ReferenceArm) -> ReferenceCheck:
     """Whether a reference is still what was recorded."""
     variants = [
-        VariantChecked(
+        VariantCheck(
             variant=each.variant,
             new=each.variant,
             outcome=VariantOutcome.DAMAGED if each.problems else VariantOutcome.SAME,
@@ -252,7 +252,7 @@ def check_alone(stored: ReferenceArm) -> ReferenceChecked:
         )
         for each in stored.variants
     ]
-    return ReferenceChecked(
+    return ReferenceCheck(
         reference=stored.name,
         new="",
         outcome=_worst([each.outcome for each in variants], False),
@@ -277,9 +277,9 @@ def _match(new: VariantRuns, stored: Sequence[VariantRuns]) -> VariantRuns | Non
     return None
 
 
-def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
+def _checked(stored: VariantRuns, new: VariantRuns) -> VariantCheck:
     problems = [*(f"stored: {each}" for each in stored.problems), *(f"new: {each}" for each in new.problems)]
-    found = VariantChecked(
+    found = VariantCheck(
         variant=stored.variant,
         new=new.variant,
         outcome=VariantOutcome.DAMAGED if problems else VariantOutcome.UNKNOWN,
@@ -301,7 +301,7 @@ def _checked(stored: VariantRuns, new: VariantRuns) -> VariantChecked:
     return found
 
 
-def _outcome(found: VariantChecked) -> VariantOutcome:
+def _outcome(found: VariantCheck) -> VariantOutcome:
     verdict = found.time.verdict if found.time else ChangeVerdict.SAME
     if found.changed or found.settings_differ or verdict.is_change:
         return VariantOutcome.MOVED

@@ -32,7 +32,7 @@ from harness.measure.references import (
     file_digest,
     read_runs,
 )
-from harness.measure.request import Request, load_summary, measure_request
+from harness.measure.request import ReportRequest, load_summary, measure_request
 from harness.monitor.samples import read as read_monitor
 from harness.monitor.source import MonitorError
 from harness.run import Run
@@ -70,7 +70,7 @@ def _results(run: Run) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-class Row(NamedTuple):
+class VariantRow(NamedTuple):
     """A variant in a table. Times in nanoseconds per step, memory in bytes; None: not measured."""
 
     variant: str
@@ -100,11 +100,11 @@ def medians(runs: Sequence[StoredRun]) -> Metrics:
     return {name: median(run.metrics[name] for run in runs) for name in shared}
 
 
-def rows(folder: Path, reference: Reference) -> list[Row]:
+def rows(folder: Path, reference: Reference) -> list[VariantRow]:
     """A row for each variant, in the list's order. Raises WorkError: a file is damaged."""
     measured = [(variant, medians(read_runs(folder, variant).runs)) for variant in reference.variants]
     return [
-        Row(
+        VariantRow(
             variant=variant.name,
             command=variant.command,
             runs=variant.runs,
@@ -124,7 +124,7 @@ _DIGITS = 7  # of a metric: more would be noise in a file that people compare
 _MACHINE_DIGITS = 12
 
 
-class Collected(NamedTuple):
+class CollectedRun(NamedTuple):
     """A run as a reference keeps it, and what it asked."""
 
     run: StoredRun
@@ -133,7 +133,7 @@ class Collected(NamedTuple):
     compared: Settings
 
 
-def collect(run: Run, container: str | None = None, traces: bool = True) -> Collected:
+def collect(run: Run, container: str | None = None, traces: bool = True) -> CollectedRun:
     """What a reference keeps of a completed run.
 
     container: sha256 of the image that it ran in, if it is known. traces: keep their sizes and checksums.
@@ -154,14 +154,16 @@ def collect(run: Run, container: str | None = None, traces: bool = True) -> Coll
         doubts=_doubts(summary),
         traces=tuple(_stored_traces(run)) if traces else (),
     )
-    return Collected(stored, environment_of(run, summary, container), run.record.experiment, compared_settings(summary))
+    return CollectedRun(
+        stored, environment_of(run, summary, container), run.record.experiment, compared_settings(summary)
+    )
 
 
 def _summary(run: Run) -> Summary:
     """The run's stored summary; measured again if a trace was changed after it."""
     written = run.summary.stat().st_mtime_ns if run.summary.is_file() else 0
     if any(trace.stat().st_mtime_ns > written for trace in run.traces()):
-        return measure_request(Request(tokens=[str(run.path)])).summaries[0]
+        return measure_request(ReportRequest(tokens=[str(run.path)])).summaries[0]
     return load_summary(str(run.path))[1]
 
 

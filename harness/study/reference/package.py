@@ -24,7 +24,7 @@ _PARAVER = (".prv", ".pcf", ".row")
 _PRIVATE = ("user", "submit_host")  # of a summary's run
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     """A file of the archive: its path inside, and its content, or the file that has it."""
 
     path: str
@@ -48,13 +48,13 @@ class Package(NamedTuple):
     """What an archive will hold. without_report: variants of which a run has no page, or is not on this machine."""
 
     reference: Reference
-    entries: list[Entry]
+    entries: list[ArchiveEntry]
     runs: list[PackedRun]
     without_report: list[str]
 
     def with_page(self, name: str, text: str) -> Package:
         """The archive with a page at its top."""
-        entries = sorted([*self.entries, Entry(name, text.encode())], key=lambda entry: entry.path)
+        entries = sorted([*self.entries, ArchiveEntry(name, text.encode())], key=lambda entry: entry.path)
         return self._replace(entries=entries)
 
 
@@ -74,8 +74,8 @@ def runs_of(folder: Path, with_traces: bool = False) -> dict[str, list[Run | Non
 def plan_package(folder: Path, with_traces: bool) -> Package:
     """Every file of the archive of a reference. Raises WorkError: a file of the reference is damaged."""
     reference = read_reference(folder)
-    entries = [Entry(INDEX, folder / INDEX)]
-    entries += [Entry(f"variants/{v.name}.json", variant_file(folder, v.name)) for v in reference.variants]
+    entries = [ArchiveEntry(INDEX, folder / INDEX)]
+    entries += [ArchiveEntry(f"variants/{v.name}.json", variant_file(folder, v.name)) for v in reference.variants]
     packed: list[PackedRun] = []
     without: list[str] = []
     for variant, runs in runs_of(folder, with_traces).items():
@@ -89,15 +89,15 @@ def plan_package(folder: Path, with_traces: bool) -> Package:
     return Package(reference, sorted(entries, key=lambda entry: entry.path), packed, without)
 
 
-def _files(run: Run, inside: str, with_traces: bool) -> Iterator[Entry]:
+def _files(run: Run, inside: str, with_traces: bool) -> Iterator[ArchiveEntry]:
     if run.page.is_file():
-        yield Entry(f"{inside}/{run.page.name}", run.page)
+        yield ArchiveEntry(f"{inside}/{run.page.name}", run.page)
     with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
-        yield Entry(f"{inside}/{run.summary.name}", _without_names(run.summary))
+        yield ArchiveEntry(f"{inside}/{run.summary.name}", _without_names(run.summary))
     if with_traces:
         converted = [path for path in Walk(run.path).files() if path.suffix in _PARAVER and path.is_file()]
         for path in [*filter(Path.is_file, run.traces()), *sorted(converted)]:
-            yield Entry(f"{inside}/{path.relative_to(run.path)}", path)
+            yield ArchiveEntry(f"{inside}/{path.relative_to(run.path)}", path)
 
 
 def _without_names(summary: Path) -> bytes:

@@ -30,7 +30,7 @@ from harness.measure.references import (
 )
 from harness.run import disk_error
 from harness.site.site import Site
-from harness.study.reference.collect import Collected, shown_ns
+from harness.study.reference.collect import CollectedRun, shown_ns
 from harness.study.reference.variants import (
     Variant,
     VariantList,
@@ -46,10 +46,10 @@ from harness.study.reference.variants import (
     series_of,
 )
 from harness.study.series.folder import refuse_name
-from harness.study.series.points import Point, Task, prepared
+from harness.study.series.points import SeriesPoint, SeriesTask, prepared
 from harness.traces.progress import OnProgress, silent
 
-ByVariant = Mapping[str, Sequence[Collected]]
+ByVariant = Mapping[str, Sequence[CollectedRun]]
 
 
 def refuse_taken(name: str) -> None:
@@ -148,13 +148,13 @@ def assemble(
     return head, runs
 
 
-def _numbered(one: Collected, environments: list[Environment]) -> StoredRun:
+def _numbered(one: CollectedRun, environments: list[Environment]) -> StoredRun:
     if one.environment not in environments:
         environments.append(one.environment)
     return one.run.model_copy(update={"environment": environments.index(one.environment)})
 
 
-def _entry(variant: Variant, found: Sequence[Collected], stored: Sequence[StoredRun]) -> StoredVariant:
+def _entry(variant: Variant, found: Sequence[CollectedRun], stored: Sequence[StoredRun]) -> StoredVariant:
     first = found[0]
     steps = [ns for run in stored if (ns := shown_ns(run)) is not None]
     return StoredVariant(
@@ -169,7 +169,7 @@ def _entry(variant: Variant, found: Sequence[Collected], stored: Sequence[Stored
     )
 
 
-class Recording(NamedTuple):
+class ReferencePlan(NamedTuple):
     """What is recorded. list_given: the list's name or file; chosen: those of its variants that are run."""
 
     name: str
@@ -178,7 +178,7 @@ class Recording(NamedTuple):
     chosen: VariantList
     site: Site
     repeats: int
-    tasks: list[Task]
+    tasks: list[SeriesTask]
 
     @property
     def series(self) -> str:
@@ -194,7 +194,7 @@ class StoredReference(NamedTuple):
     reference: Reference
 
 
-def plan_recording(name: str | None, list_given: str, only: Sequence[str], repeats: int, site: Site) -> Recording:
+def plan_recording(name: str | None, list_given: str, only: Sequence[str], repeats: int, site: Site) -> ReferencePlan:
     """The runs of a recording, in turn: every variant once, then every variant again.
 
     name: None: the list's and the site's. list_given: a list's name or file. only: these variants alone, if any.
@@ -209,11 +209,11 @@ def plan_recording(name: str | None, list_given: str, only: Sequence[str], repea
     same_kind(whole, device_of(site))
     asked = [(variant.name, _at_site(variant.name, variant.asks, site)) for variant in chosen.variants]
     points = [
-        Point(key, experiment, site, repeat, [PROGRAM, *(command_of(experiment) or [])])
+        SeriesPoint(key, experiment, site, repeat, [PROGRAM, *(command_of(experiment) or [])])
         for repeat in range(repeats)
         for key, experiment in asked
     ]
-    return Recording(given, list_given, whole, chosen, site, repeats, prepared(points))
+    return ReferencePlan(given, list_given, whole, chosen, site, repeats, prepared(points))
 
 
 def _at_site(name: str, asks: Experiment, site: Site) -> Experiment:
@@ -223,7 +223,7 @@ def _at_site(name: str, asks: Experiment, site: Site) -> Experiment:
         raise RequestError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from None
 
 
-def keep(recording: Recording, traces: bool = True, progress: OnProgress = silent) -> StoredReference:
+def keep(recording: ReferencePlan, traces: bool = True, progress: OnProgress = silent) -> StoredReference:
     """Store what was run so far; a reference with less is replaced.
 
     traces: also the traces' checksums, and copies of the runs if the site names a folder for them. progress: called

@@ -21,7 +21,7 @@ from harness.measure.references import (
 )
 from harness.run import find_run
 from harness.study.reference.check import (
-    ReferenceChecked,
+    ReferenceCheck,
     VariantOutcome,
     arm_of_reference,
     arm_of_runs,
@@ -35,7 +35,7 @@ _WORDS = {"machine": "another machine", "container": "another container image", 
 _COMMIT_DIGITS = 12
 
 
-def likely_reasons(checked: ReferenceChecked) -> list[str]:
+def likely_reasons(checked: ReferenceCheck) -> list[str]:
     """The reasons; or that no recorded difference explains a change."""
     found = list(dict.fromkeys(_reasons(checked)))
     if found or checked.outcome is not VariantOutcome.MOVED:
@@ -43,7 +43,7 @@ def likely_reasons(checked: ReferenceChecked) -> list[str]:
     return ["no recorded difference: hardware, software, the harness and the settings are the same"]
 
 
-def _reasons(checked: ReferenceChecked) -> Iterator[str]:
+def _reasons(checked: ReferenceCheck) -> Iterator[str]:
     for each in checked.variants:
         for setting in each.settings_differ:
             yield f"{each.new} has {setting.name} {_text(setting.b)}, the reference {_text(setting.a)}"
@@ -76,7 +76,7 @@ def reference_named(word: str) -> Path | None:
     return named or (given if (given / INDEX).is_file() else None)
 
 
-def checked_reference(folder: Path, against: str | None, whole: bool) -> ReferenceChecked:
+def checked_reference(folder: Path, against: str | None, whole: bool) -> ReferenceCheck:
     """A reference against another: that of `against`, else the newest other one of its site; without any, alone.
 
     Raises:
@@ -93,7 +93,7 @@ def checked_reference(folder: Path, against: str | None, whole: bool) -> Referen
     return check_alone(own) if other is None else check(arm_of_reference(other, whole), own, whole=True)
 
 
-def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceChecked:
+def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceCheck:
     """Runs against the reference `against`, else the newest that has a variant like the first of them.
 
     Raises:

@@ -34,7 +34,7 @@ from harness.run import Run, disk_error, part_of, runs_root, why_invalid
 from harness.site.detection import runs_on_cpu
 from harness.site.site import Site
 from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
-from harness.study.reference.collect import Collected, collect
+from harness.study.reference.collect import CollectedRun, collect
 from harness.study.series.folder import NAME, runs_of
 from harness.traces.progress import OnProgress, silent
 
@@ -170,10 +170,10 @@ def recorded_runs(name: str) -> dict[str, list[Run]]:
 
 def collect_all(
     runs: dict[str, list[Run]], container: str | None, traces: bool = True, progress: OnProgress = silent
-) -> dict[str, list[Collected]]:
+) -> dict[str, list[CollectedRun]]:
     """What a reference keeps of each run. container, traces: as in `collect`."""
     every = [(variant, run) for variant, of_variant in runs.items() for run in of_variant]
-    found: dict[str, list[Collected]] = defaultdict(list)
+    found: dict[str, list[CollectedRun]] = defaultdict(list)
     for done, (variant, run) in enumerate(every, 1):
         found[variant].append(collect(run, container, traces))
         progress(done, len(every))

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 from harness.common.format import quantity, quantity_range
 from harness.launch.backends.registry import backend_of
-from harness.launch.submit import Prepared
+from harness.launch.submit import PreparedLaunch
 from harness.plan.history import elapsed_of_same
 from harness.plan.numbers import Quantity, ranged
 from harness.plan.plan import run_cost
 from harness.plan.speed import AROUND_ONE_RUN
-from harness.study.series.points import HOUR_NS, OPEN, ObservedRun, Task, cost_ns, devices_of, hours
+from harness.study.series.points import HOUR_NS, OPEN, ObservedRun, SeriesTask, cost_ns, devices_of, hours
 
 LIMIT = "the time limit"
 MINUTE_NS = 60e9
@@ -29,7 +29,7 @@ class Estimate(NamedTuple):
     with_start: bool
 
 
-def estimate(prepared: Prepared) -> Estimate | None:
+def estimate(prepared: PreparedLaunch) -> Estimate | None:
     """The time of a run; None: nothing is known. A start is included only if earlier runs measured one."""
     limit_ns = prepared.job.site.time_s * 1e9
     if same := elapsed_of_same(prepared.job):
@@ -80,7 +80,7 @@ class SeriesCost(NamedTuple):
     spent: list[Use]
     running: list[Use]
     worst: list[Use]
-    to_make: Sequence[Task]
+    to_make: Sequence[SeriesTask]
     estimates: list[Estimate | None]  # of those to make
 
     @property
@@ -113,7 +113,9 @@ class SeriesCost(NamedTuple):
         )
 
 
-def series_cost(tasks: Sequence[Task], to_make: Sequence[Task], runs: Sequence[ObservedRun] = ()) -> SeriesCost:
+def series_cost(
+    tasks: Sequence[SeriesTask], to_make: Sequence[SeriesTask], runs: Sequence[ObservedRun] = ()
+) -> SeriesCost:
     """tasks, runs: all of the series. Tasks of one key have one estimate: they are repeats of each other."""
     by_key: dict[str, Estimate | None] = {}
     for task in to_make:

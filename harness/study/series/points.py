@@ -15,9 +15,9 @@ from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.experiment.exercises import Experiment
 from harness.launch.poll import state_of
-from harness.launch.submit import Prepared, prepare
+from harness.launch.submit import PreparedLaunch, prepare
 from harness.run import Run, write_atomically
-from harness.run.record import FINAL, Part, State
+from harness.run.record import FINAL, SeriesPart, State
 from harness.site.site import Site
 
 HOUR_NS = 3_600_000_000_000
@@ -33,7 +33,7 @@ class Slot(NamedTuple):
         return f"{self.key} (repeat {self.repeat + 1})" if self.repeat else self.key
 
 
-class Point(NamedTuple):
+class SeriesPoint(NamedTuple):
     """One run to make. key: the same text for the same setting. repeat: from 0. command: the words to record."""
 
     key: str
@@ -46,16 +46,16 @@ class Point(NamedTuple):
     def slot(self) -> Slot:
         return Slot(self.key, self.repeat)
 
-    def part(self, series: str) -> Part:
+    def part(self, series: str) -> SeriesPart:
         """What its run's record says of it."""
-        return Part(series=series, point=self.key, repeat=self.repeat)
+        return SeriesPart(series=series, point=self.key, repeat=self.repeat)
 
 
-class Task(NamedTuple):
+class SeriesTask(NamedTuple):
     """A point, resolved for this machine and its site."""
 
-    point: Point
-    prepared: Prepared
+    point: SeriesPoint
+    prepared: PreparedLaunch
 
     @property
     def devices(self) -> int:
@@ -68,14 +68,14 @@ class Task(NamedTuple):
         return self.devices * self.point.site.time_s * 1_000_000_000
 
 
-def prepared(points: Sequence[Point]) -> list[Task]:
+def prepared(points: Sequence[SeriesPoint]) -> list[SeriesTask]:
     """Every point resolved.
     Raises RequestError: a point cannot run at its site, or two fill one slot; one line per reason."""
-    tasks: list[Task] = []
+    tasks: list[SeriesTask] = []
     wrong: list[str] = []
     for point in points:
         try:
-            tasks.append(Task(point, prepare(point.experiment, point.site)))
+            tasks.append(SeriesTask(point, prepare(point.experiment, point.site)))
         except RequestError as error:
             wrong += [f"{point.key}: {line}" for line in str(error).splitlines()]
     slots = [point.slot for point in points]
@@ -101,7 +101,7 @@ class ObservedRun(NamedTuple):
 class TaskStatus(NamedTuple):
     """A task's place, and the run that decides it. kept: earlier runs of it that do not count."""
 
-    task: Task
+    task: SeriesTask
     status: TaskState
     run: Run | None = None
     state: State | None = None
@@ -138,7 +138,7 @@ def observed(run: Run) -> ObservedRun:
     return ObservedRun(run, state, began(run))
 
 
-def task_statuses(tasks: Sequence[Task], runs: Sequence[ObservedRun]) -> list[TaskStatus]:
+def task_statuses(tasks: Sequence[SeriesTask], runs: Sequence[ObservedRun]) -> list[TaskStatus]:
     """Each task's place. runs: of the whole series, oldest first.
 
     A completed run makes it done; a run that waits or runs, or may (unknown), is waited for. A run that never began, as
@@ -150,7 +150,7 @@ def task_statuses(tasks: Sequence[Task], runs: Sequence[ObservedRun]) -> list[Ta
     return [_task_status(task, own[task.point.slot]) for task in tasks]
 
 
-def _task_status(task: Task, runs: list[ObservedRun]) -> TaskStatus:
+def _task_status(task: SeriesTask, runs: list[ObservedRun]) -> TaskStatus:
     for status, states in (("done", {"completed"}), ("running", OPEN)):
         for each in runs:
             if each.state in states:
@@ -162,7 +162,10 @@ def _task_status(task: Task, runs: list[ObservedRun]) -> TaskStatus:
 
 
 def refuse_other_settings(
-    series: str, tasks: Iterable[Task], runs: Iterable[Run], advice: str = "give the new one another name with --name"
+    series: str,
+    tasks: Iterable[SeriesTask],
+    runs: Iterable[Run],
+    advice: str = "give the new one another name with --name",
 ) -> None:
     """Raises RequestError: a run of the series was made with other settings for one of these points."""
     asked = {task.point.key: task for task in tasks}
@@ -176,7 +179,7 @@ def refuse_other_settings(
             )
 
 
-def _difference(run: Run, task: Task) -> str:
+def _difference(run: Run, task: SeriesTask) -> str:
     before, now = run.record.experiment.model_dump(), task.prepared.asked.model_dump()
     changed = [f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value]
     site = run.record.site.name
@@ -207,9 +210,9 @@ def hours(device_ns: float) -> str:
     return f"{value:.2f}" if value >= 1 else f"{value:.2g}" if value else "0"
 
 
-def affordable(tasks: Sequence[Task], committed_ns: int, cap_ns: int | None, most: int) -> list[Task]:
+def affordable(tasks: Sequence[SeriesTask], committed_ns: int, cap_ns: int | None, most: int) -> list[SeriesTask]:
     """The first tasks, at most `most`, that cannot pass the cap together with what is committed."""
-    found: list[Task] = []
+    found: list[SeriesTask] = []
     for task in tasks[: max(0, most)]:
         committed_ns += task.worst_ns
         if cap_ns is not None and committed_ns > cap_ns:
@@ -218,7 +221,7 @@ def affordable(tasks: Sequence[Task], committed_ns: int, cap_ns: int | None, mos
     return found
 
 
-def why_too_much(task: Task, spent_ns: int, cap_ns: int) -> str:
+def why_too_much(task: SeriesTask, spent_ns: int, cap_ns: int) -> str:
     """The sentence of a series that stops before its cap."""
     each = f"{task.devices} × {task.point.site.time} = {hours(task.worst_ns)}"
     return (
@@ -232,7 +235,7 @@ _PENDING = "submitting-*.json"
 
 
 @contextmanager
-def submitting(folder: Path, tasks: Sequence[Task], runs_here: bool) -> Iterator[None]:
+def submitting(folder: Path, tasks: Sequence[SeriesTask], runs_here: bool) -> Iterator[None]:
     """Note a submission to a queue while it is under way. On this machine there is no job without a run."""
     if runs_here:
         yield

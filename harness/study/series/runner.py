@@ -28,8 +28,8 @@ from harness.study.series.points import (
     HOUR_NS,
     OPEN,
     ObservedRun,
+    SeriesTask,
     Slot,
-    Task,
     TaskStatus,
     affordable,
     began,
@@ -60,7 +60,7 @@ class Limits(NamedTuple):
         return None if self.max_device_hours is None else round(self.max_device_hours * HOUR_NS)
 
 
-class Change(NamedTuple):
+class SeriesProgress(NamedTuple):
     """A line of progress. what: started, adopted, a state, refused, not measured. counts: of the tasks, by status."""
 
     what: str
@@ -85,7 +85,7 @@ class SeriesOutcome(NamedTuple):
         return all(place.status == "done" for place in self.places)
 
 
-def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[ObservedRun]]:
+def survey(series: str, tasks: Sequence[SeriesTask]) -> tuple[list[TaskStatus], list[ObservedRun]]:
     """Where each task stands, and all runs of the series, now. Reads only.
     Raises RequestError: its runs were made with other settings."""
     runs = [observed(run) for run in runs_of(series)]
@@ -93,7 +93,7 @@ def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[O
     return task_statuses(tasks, runs), runs
 
 
-def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[Task]:
+def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[SeriesTask]:
     """The tasks that a call starts, in order. On this machine each point runs once, then each again: if the machine
     changes meanwhile, the repeats differ, and not the points."""
     wanted = ("to do", "failed") if retry_failed else ("to do",)
@@ -105,9 +105,9 @@ def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[Task]:
 
 def carry_out(
     series: str,
-    tasks: Sequence[Task],
+    tasks: Sequence[SeriesTask],
     limits: Limits,
-    tell: Callable[[Change], None],
+    tell: Callable[[SeriesProgress], None],
     submitter: Submitter | None = None,
 ) -> SeriesOutcome:
     """Make all runs of the series that are not done; returns the state of each task.
@@ -137,7 +137,7 @@ class Submitter:
     """
 
     def __init__(
-        self, tasks: Sequence[Task], at_once: int, way: Together = "array", sizes: Sequence[int] = (1,)
+        self, tasks: Sequence[SeriesTask], at_once: int, way: Together = "array", sizes: Sequence[int] = (1,)
     ) -> None:
         backends = [backend_of(task.prepared.job.site) for task in tasks]
         self.runs_here = any(backend.HELD for backend in backends)
@@ -153,12 +153,12 @@ class Submitter:
             return self._at_once - active
         return 0 if active else self._most
 
-    def together(self, tasks: Sequence[Task]) -> int:
+    def together(self, tasks: Sequence[SeriesTask]) -> int:
         """How many of the first of these tasks, at least one, go into one submission."""
         jobs = [task.prepared.job for task in tasks[: self._most]]
         return sum(1 for _ in takewhile(lambda job: go_together([jobs[0], job]), jobs))
 
-    def start(self, series: str, tasks: Sequence[Task]) -> list[Run]:
+    def start(self, series: str, tasks: Sequence[SeriesTask]) -> list[Run]:
         """Start tasks that go together, or the first ones of them; returns their runs in order.
         Raises RequestError, WorkError: nothing was started."""
         if len(tasks) == 1:
@@ -180,7 +180,7 @@ class Submitter:
 
 
 def submitter_for(
-    tasks: Sequence[Task], at_once: int = 1, way: Together = "array", smaller: Sequence[int] = ()
+    tasks: Sequence[SeriesTask], at_once: int = 1, way: Together = "array", smaller: Sequence[int] = ()
 ) -> Submitter:
     """Several tasks in a submission where the backend has that way, else one after the other. smaller: the sizes to try
     after a refusal, the largest first."""
@@ -192,7 +192,12 @@ def submitter_for(
 
 class _Runner:
     def __init__(
-        self, folder: Path, tasks: Sequence[Task], limits: Limits, tell: Callable[[Change], None], submitter: Submitter
+        self,
+        folder: Path,
+        tasks: Sequence[SeriesTask],
+        limits: Limits,
+        tell: Callable[[SeriesProgress], None],
+        submitter: Submitter,
     ) -> None:
         self.series, self.folder = folder.name, folder
         self.limits, self.tell, self.submitter = limits, tell, submitter
@@ -286,7 +291,7 @@ class _Runner:
                 return stopped
         return ""
 
-    def _submit(self, ready: Sequence[Task]) -> str:
+    def _submit(self, ready: Sequence[SeriesTask]) -> str:
         ready = ready[: self.submitter.together(ready)]
         try:
             with submitting(self.folder, ready, self.submitter.runs_here):
@@ -320,4 +325,4 @@ class _Runner:
             self._say("not measured", slot, run, reason)
 
     def _say(self, what: str, slot: Slot, run: Run | None, note: str = "") -> None:
-        self.tell(Change(what, slot, run, note, counts(self.places.values())))
+        self.tell(SeriesProgress(what, slot, run, note, counts(self.places.values())))

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import CONFIGS, PROGRAM, expanded
-from harness.experiment.exercises import EXERCISES, Experiment, Own, listing
+from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, listing
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import values_of
@@ -25,7 +25,7 @@ EXAMPLE = 'command: "train.py --lr 1e-4"'
 
 def is_script_flag(cls: type[Experiment], name: str) -> bool:
     """Whether an axis is a flag of the user's script: `--lr`, or `optim.lr=` where the value is joined."""
-    return cls is Own and (name.startswith("-") or name.endswith("="))
+    return cls is OwnTraining and (name.startswith("-") or name.endswith("="))
 
 
 def command_words(text: object) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ PLACED = ("command", "start_in")  # of a training of the user's own: no flag set
 SITE_FIELDS = [option.field for option in options_of(Site)]
 
 
-class Varying(NamedTuple):
+class VaryingOptions(NamedTuple):
     """What varies, as the options' own values."""
 
     matrix: dict[str, list[Any]]
@@ -187,7 +187,7 @@ def exercise_of(sweep: Sweep) -> type[Experiment]:
     """The class that the sweep's base names. Raises RequestError: it names none."""
     number = sweep.base.get("exercise")
     if number == OWN:
-        return Own
+        return OwnTraining
     if isinstance(number, int) and number in EXERCISES:
         return EXERCISES[number]
     what = "is missing" if number is None else f"is {number!r}"
@@ -199,10 +199,10 @@ def fields_of(cls: type[Experiment]) -> list[str]:
     return [option.field for option in options_of(cls) if option.field != "exercise"]
 
 
-def varying(sweep: Sweep, cls: type[Experiment]) -> tuple[Varying, list[str]]:
+def varying(sweep: Sweep, cls: type[Experiment]) -> tuple[VaryingOptions, list[str]]:
     """What varies, and a sentence for everything wrong with the file's names and values."""
     values = _Values(cls)
-    found = Varying(
+    found = VaryingOptions(
         {name: [values.own("matrix", name, v) for v in listed] for name, listed in sweep.matrix.items()},
         {name: [values.own("zip", name, v) for v in listed] for name, listed in sweep.zip.items()},
         [{name: values.own("exclude", name, v) for name, v in rule.items()} for rule in sweep.exclude],
@@ -210,7 +210,7 @@ def varying(sweep: Sweep, cls: type[Experiment]) -> tuple[Varying, list[str]]:
     )
     base = {name: value for name, value in sweep.base.items() if name in fields_of(cls)}
     wrong = [f"base: {line}" for line in values_of(cls, base)[1]]
-    if cls is Own:
+    if cls is OwnTraining:
         try:
             command_words(sweep.base.get("command"))
         except RequestError as error:
@@ -218,7 +218,7 @@ def varying(sweep: Sweep, cls: type[Experiment]) -> tuple[Varying, list[str]]:
     return found, [*_wrong_names(sweep, cls), *wrong, *values.wrong, *_twice(found)]
 
 
-def _twice(found: Varying) -> Iterator[str]:
+def _twice(found: VaryingOptions) -> Iterator[str]:
     """The values that would give one point twice."""
     rows = [dict(zip(found.zip, row, strict=False)) for row in zip(*found.zip.values(), strict=False)]
     axes = [*([{name: value} for value in values] for name, values in found.matrix.items()), rows]
@@ -257,7 +257,7 @@ def _seeds(sweep: Sweep, values: _Values) -> list[int] | None:
 def _wrong_names(sweep: Sweep, cls: type[Experiment]) -> Iterator[str]:
     own = fields_of(cls)
     for name in sweep.base:
-        if name not in (*own, *SITE_FIELDS, "exercise", *(PLACED if cls is Own else ())):
+        if name not in (*own, *SITE_FIELDS, "exercise", *(PLACED if cls is OwnTraining else ())):
             yield f"base: {_no_option(cls, name, [*own, *SITE_FIELDS])}"
     for part, names in (("matrix", sweep.matrix), ("zip", sweep.zip)):
         unknown = [name for name in names if name not in own and not is_script_flag(cls, name)]
@@ -284,6 +284,6 @@ def _no_option(cls: type[Experiment], name: str, known: Sequence[str]) -> str:
         return f"{name} belongs to the site and is the same for all points: move it to base"
     near = nearest(name.lstrip("-").replace("-", "_"), known)
     hint = f": did you mean {near}?" if near else f" ({PROGRAM} --help --all; a field has _ where its flag has -)"
-    if cls is Own:
+    if cls is OwnTraining:
         return f"your own training has no option {name}{hint}; a flag of the script begins with a dash, or ends with ="
     return f"exercise {number} ({cls.title}) has no option {name}{hint}"

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
-from harness.experiment.exercises import Experiment, Own
+from harness.experiment.exercises import Experiment, OwnTraining
 from harness.experiment.options import VALUE, options_of
 from harness.experiment.parse import command_of, validate
-from harness.launch.submit import Prepared, prepare
+from harness.launch.submit import PreparedLaunch, prepare
 from harness.site.detection import runs_on_cpu
 from harness.site.site import Site, override
-from harness.study.series.points import Point, Task
+from harness.study.series.points import SeriesPoint, SeriesTask
 from harness.study.sweeps.axes import (
     SITE_FIELDS,
     Settings,
@@ -32,21 +32,21 @@ from harness.study.sweeps.axes import (
 _NAMED = 3  # points that a message names
 
 
-class LeftOut(NamedTuple):
+class LeftOutPoint(NamedTuple):
     """A combination that is no point, and why."""
 
     key: str
     why: str
 
 
-class Expanded(NamedTuple):
+class SweepPoints(NamedTuple):
     """A sweep's points at a site. settings: by key, the value of each option that varies. repeats: of each point."""
 
     sweep: Sweep
     site: Site
-    tasks: list[Task]
+    tasks: list[SeriesTask]
     settings: dict[str, Settings]
-    left_out: list[LeftOut]
+    left_out: list[LeftOutPoint]
     repeats: int
 
 
@@ -63,7 +63,7 @@ class _Common(NamedTuple):
 
 def expand(
     sweep: Sweep, site: Site, site_word: str | None = None, changes: Mapping[str, Any] | None = None
-) -> Expanded:
+) -> SweepPoints:
     """The points of the sweep at the site.
 
     site_word: as given to --site. changes: the site's options from the command line, which stand above the file's.
@@ -82,10 +82,10 @@ def expand(
         raise _refusal(sweep, wrong)
     own = fields_of(cls)
     given = {name: value for name, value in {**here.defaults, **sweep.base}.items() if name in own}
-    if cls is Own:
+    if cls is OwnTraining:
         given |= {"command": command_words(sweep.base["command"]), "start_in": sweep.base["start_in"]}
     common = _Common(cls, here, given, varies.seeds or [None], sweep.repeats, _place(site_word, site, here))
-    found = Expanded(sweep, here, [], {}, [], sweep.repeats * len(common.seeds))
+    found = SweepPoints(sweep, here, [], {}, [], sweep.repeats * len(common.seeds))
     refused: dict[str, list[str]] = {}
     for settings in varies.combinations():
         for line in _add(found, common, settings, varies.exclude):
@@ -119,24 +119,24 @@ def _with_points(line: str, keys: Sequence[str]) -> str:
     return f"{line} (at {'; '.join(keys[:_NAMED])}{more}; exclude it, or say skip_invalid: true)"
 
 
-def _add(found: Expanded, common: _Common, settings: Settings, exclude: Sequence[Settings]) -> list[str]:
+def _add(found: SweepPoints, common: _Common, settings: Settings, exclude: Sequence[Settings]) -> list[str]:
     """Add a combination to what was found; returns why it is none, if that is an error."""
     key = key_of(settings)
     if any(all(settings[name] == value for name, value in rule.items()) for rule in exclude):
-        found.left_out.append(LeftOut(key, "excluded"))
+        found.left_out.append(LeftOutPoint(key, "excluded"))
         return []
     tasks, errors = _tasks(common, settings, key)
     if errors and found.sweep.skip_invalid:
-        found.left_out.append(LeftOut(key, " · ".join(errors)))
+        found.left_out.append(LeftOutPoint(key, " · ".join(errors)))
         return []
     found.settings[key] = settings
     found.tasks.extend(tasks)
     return errors
 
 
-def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], list[str]]:
+def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[SeriesTask], list[str]]:
     """A combination's runs: one per seed and repeat; or why it cannot run."""
-    tasks: list[Task] = []
+    tasks: list[SeriesTask] = []
     flags = {name: value for name, value in settings.items() if is_script_flag(common.cls, name)}
     given = common.given | {name: value for name, value in settings.items() if name not in flags}
     if flags:  # of a user's own script: they are in its command
@@ -154,11 +154,11 @@ def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], l
     return sorted(tasks, key=lambda task: task.point.repeat), []
 
 
-def _task(common: _Common, ready: Prepared, key: str, repeat: int) -> Task:
+def _task(common: _Common, ready: PreparedLaunch, key: str, repeat: int) -> SeriesTask:
     arguments = command_of(ready.asked, None, common.site.defaults) or []
     where = arguments.index("--") if "--" in arguments else len(arguments)
     command = [PROGRAM, *arguments[:where], *common.place, *arguments[where:]]
-    return Task(Point(key, ready.asked, common.site, repeat, command), ready)
+    return SeriesTask(SeriesPoint(key, ready.asked, common.site, repeat, command), ready)
 
 
 def _place(site_word: str | None, site: Site, here: Site) -> list[str]:

@@ -16,14 +16,14 @@ from harness.compare.points import (
     FACTORS,
     Optimum,
     PointValues,
-    Repeated,
+    RepeatedMean,
     Size,
     optimum,
     over_runs,
     repeated,
     with_first,
 )
-from harness.experiment.exercises import Own
+from harness.experiment.exercises import OwnTraining
 from harness.measure.request import load_summary
 from harness.run import Run
 from harness.study.series.points import TaskStatus
@@ -33,7 +33,7 @@ from harness.study.sweeps.expand import value_text
 RANK_STEPS = "rank steps/s"  # of weak scaling, where each rank does the same in a step
 
 
-class Measured(NamedTuple):
+class SweepRun(NamedTuple):
     run: Run
     summary: Summary
     metrics: Metrics
@@ -50,9 +50,9 @@ class Results(NamedTuple):
 
 def measured_runs(
     places: Sequence[TaskStatus], more: Sequence[Metric] = ()
-) -> tuple[dict[str, list[Measured]], list[str]]:
+) -> tuple[dict[str, list[SweepRun]], list[str]]:
     """The measured runs of each key, and a sentence for each completed run without numbers."""
-    found: dict[str, list[Measured]] = {}
+    found: dict[str, list[SweepRun]] = {}
     lacking: list[str] = []
     for place in places:
         if place.status != "done" or place.run is None:
@@ -62,7 +62,7 @@ def measured_runs(
         except HarnessError as error:
             lacking.append(f"{place.task.point.slot}: {place.run.job_id} has no numbers: {error}")
             continue
-        one = Measured(place.run, summary, metrics_by_name(summary, more))
+        one = SweepRun(place.run, summary, metrics_by_name(summary, more))
         found.setdefault(place.task.point.key, []).append(one)
     return found, lacking
 
@@ -108,7 +108,7 @@ def refuse_unmeasured(metric: str, points: Sequence[PointValues]) -> None:
         raise RequestError(f"--plot: no run of this series measured {metric!r}{hint}")
 
 
-def sizes(found: Mapping[str, Sequence[Measured]], settings: Mapping[str, Settings]) -> list[Size]:
+def sizes(found: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Settings]) -> list[Size]:
     """Each measured size, the smallest first. found: by key. settings: by key, in the order of the sizes."""
     measured = [(key, list(found[key])) for key in settings if key in found]
     unit = _unit([one for _, runs in measured for one in runs])
@@ -123,7 +123,7 @@ def sizes(found: Mapping[str, Sequence[Measured]], settings: Mapping[str, Settin
         throughput = repeated(speeds[key])
         efficiency = _ratio(compared.get(key))
         if not rows and throughput is not None:
-            efficiency = Repeated(mean=1.0, n=throughput.n)  # itself: exact
+            efficiency = RepeatedMean(mean=1.0, n=throughput.n)  # itself: exact
         rows.append(
             Size(
                 point=key,
@@ -141,26 +141,26 @@ def sizes(found: Mapping[str, Sequence[Measured]], settings: Mapping[str, Settin
     return rows
 
 
-def _ratio(found: Comparison | None) -> Repeated | None:
+def _ratio(found: Comparison | None) -> RepeatedMean | None:
     if found is None or found.ratio is None:
         return None
-    return Repeated(mean=found.ratio, n=min(found.a.n, found.b.n), low=found.low, high=found.high)
+    return RepeatedMean(mean=found.ratio, n=min(found.a.n, found.b.n), low=found.low, high=found.high)
 
 
-def _times(value: Repeated, factor: float) -> Repeated:
+def _times(value: RepeatedMean, factor: float) -> RepeatedMean:
     low, high = (None if end is None else factor * end for end in (value.low, value.high))
-    return Repeated(mean=factor * value.mean, n=value.n, low=low, high=high)
+    return RepeatedMean(mean=factor * value.mean, n=value.n, low=low, high=high)
 
 
-def _unit(runs: Sequence[Measured]) -> str:
+def _unit(runs: Sequence[SweepRun]) -> str:
     if all("tokens_per_s" in one.metrics for one in runs):
         return "tokens/s"
     samples = all(one.summary.efficiency and one.summary.efficiency.samples_per_s for one in runs)
-    are_own = all(isinstance(one.summary.experiment, Own) for one in runs)
+    are_own = all(isinstance(one.summary.experiment, OwnTraining) for one in runs)
     return "samples/s" if samples or not are_own else RANK_STEPS
 
 
-def _speed(one: Measured, unit: str) -> float | None:
+def _speed(one: SweepRun, unit: str) -> float | None:
     if unit == "tokens/s":
         return one.metrics.get("tokens_per_s")
     found = one.summary.efficiency
@@ -169,7 +169,7 @@ def _speed(one: Measured, unit: str) -> float | None:
     return found.samples_per_s if found else None
 
 
-def _factors(one: Measured) -> dict[str, float]:
+def _factors(one: SweepRun) -> dict[str, float]:
     """The shares and efficiencies that explain a run, of those that are known."""
     pop = one.summary.pop
     known = {name: getattr(pop, name) for name in FACTORS if pop is not None and hasattr(pop, name)}
@@ -178,7 +178,7 @@ def _factors(one: Measured) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _scaled(measured: Sequence[tuple[str, Sequence[Measured]]]) -> dict[str, dict[str, Repeated]]:
+def _scaled(measured: Sequence[tuple[str, Sequence[SweepRun]]]) -> dict[str, dict[str, RepeatedMean]]:
     """Computation scalability and global efficiency of each size: each repeat's against the smallest size's."""
     values: dict[str, dict[str, list[float]]] = {}
     for number in range(min((len(runs) for _, runs in measured), default=0)):

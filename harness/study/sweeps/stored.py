@@ -22,7 +22,7 @@ _MAY_CHANGE = ("title", "show", "name", "repeats")  # other runs are not asked f
 Kind = Literal["sweep", "scaling"]
 
 
-class Stored(BaseModel):
+class StoredSweep(BaseModel):
     """request.json of a series' folder. site_word: as given to --site."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -38,27 +38,27 @@ class SweepRequest(NamedTuple):
 
     series: str
     sweep: Sweep
-    stored: Stored | None
+    stored: StoredSweep | None
 
 
 def request_file(series: str) -> Path:
     return series_folder(series) / "request.json"
 
 
-def stored_request(series: str) -> Stored | None:
+def stored_request(series: str) -> StoredSweep | None:
     """The request of a series; None if it has none. Raises WorkError: the file cannot be read."""
     path = request_file(series)
     if not NAME.fullmatch(series):  # none that a series can have
         return None
     try:
-        return Stored.model_validate_json(read_bounded_text(path))
+        return StoredSweep.model_validate_json(read_bounded_text(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise WorkError(f"{path} cannot be read: {why_invalid(error)}") from None
 
 
-def store_request(series: str, request: Stored) -> None:
+def store_request(series: str, request: StoredSweep) -> None:
     """Keep the request. Raises DiskError."""
     folder = request_file(series).parent
     try:
@@ -106,7 +106,7 @@ def started_here(sweep: Sweep) -> Sweep:
     return sweep.model_copy(update={"base": usual | sweep.base})
 
 
-def refuse_another(series: str, stored: Stored | None, sweep: Sweep, site: Site) -> None:
+def refuse_another(series: str, stored: StoredSweep | None, sweep: Sweep, site: Site) -> None:
     """Raises RequestError: the series began with another request or at another site."""
     if stored is None:
         return

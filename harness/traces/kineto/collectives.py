@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harness.traces.columns import constant, launches, unknown
 from harness.traces.kineto.framing import plainly
-from harness.traces.kineto.gather import Gathered, HostMessage
+from harness.traces.kineto.gather import HostMessage, KeptRecords
 from harness.traces.kineto.pick import MESSAGE_OPERATOR
 from harness.traces.kineto.records import MessageArgs, integer
 from harness.traces.nccl_calls import Message, communication_kernels, completed
@@ -103,7 +103,7 @@ _Running = tuple[int, int, int]  # an operator that has begun: its number, start
 _ISSUES = (MESSAGE_OPERATOR, "c10d::", "_c10d_functional::")  # operators that enqueue or wait and do not compute
 
 
-def host_events(gathered: Gathered, spans: list[HostMessage], issued: list[tuple[int, int]]) -> Events:
+def host_events(gathered: KeptRecords, spans: list[HostMessage], issued: list[tuple[int, int]]) -> Events:
     """Operators' own time, then the collectives' spans in their order, as events.
 
     `issued` is the start and thread of the operator behind each span, -1 where it is not known.
@@ -197,7 +197,7 @@ _DIRECTIONS = (("HtoD", CopyKind.H2D), ("DtoH", CopyKind.D2H), ("DtoD", CopyKind
 _MEMORY = (("Pageable", HostMemory.PAGEABLE), ("Pinned", HostMemory.PINNED), ("Managed", HostMemory.MANAGED))
 
 
-def device_events(gathered: Gathered, columns: dict[str, NDArray[Any]], process: I64, calls: Calls) -> Events:
+def device_events(gathered: KeptRecords, columns: dict[str, NDArray[Any]], process: I64, calls: Calls) -> Events:
     """All work on GPUs, in the file's order."""
     name, activity = columns["name"], columns["activity"]
     launch_ns, launch_thread = launches(columns["correlation"], process, calls)
@@ -238,7 +238,7 @@ _Waiting = defaultdict[tuple[str | None, int], deque[int]]  # rows of spans by k
 _DEEPEST_NESTING = 4  # spans that may lie between a launch and the span with its message
 
 
-def kernel_messages(gathered: Gathered, events: Events) -> dict[int, Message]:
+def kernel_messages(gathered: KeptRecords, events: Events) -> dict[int, Message]:
     """The message of each communication kernel, by its row in `events` (in the file's order)."""
     texts = gathered.names.texts
     rows = communication_kernels(texts, events)
@@ -274,7 +274,7 @@ def _on_host(threads: dict[int, list[HostMessage]], thread: int, launch_ns: int)
     return best
 
 
-def span_messages(gathered: Gathered) -> tuple[list[HostMessage], dict[int, Message], list[tuple[int, int]]]:
+def span_messages(gathered: KeptRecords) -> tuple[list[HostMessage], dict[int, Message], list[tuple[int, int]]]:
     """gloo's spans in order of start, their messages, and start and thread of the operators behind them.
 
     gloo runs a reduce-scatter as an all-reduce; only the operator has the collective and its number of ranks.

@@ -12,7 +12,7 @@ from harness.common.ranks import rank_in_file
 from harness.traces.errors import TraceError
 from harness.traces.kineto.chrome_events import ReadingPlan
 from harness.traces.kineto.framing import Blocks, NotJson, Records, decoded
-from harness.traces.kineto.gather import Gathered, Unbelievable
+from harness.traces.kineto.gather import KeptRecords, Unbelievable
 from harness.traces.kineto.pick import RecordBatch, batch_of, picked
 from harness.traces.progress import OnProgress
 from harness.traces.trace import Identity
@@ -20,16 +20,16 @@ from harness.traces.trace import Identity
 _UNIX_NS = 10**18  # a clock that counts from 1970 has a later time since 2001
 
 
-class _Group(msgspec.Struct):
+class _ProcessGroup(msgspec.Struct):
     pg_name: str | int = ""
     ranks: list[int] | str | None = None
 
 
-class _Distributed(msgspec.Struct):
+class _DistributedInfo(msgspec.Struct):
     backend: str | None = None
     rank: int | None = None
     world_size: int | None = None
-    pg_config: list[_Group] = []
+    pg_config: list[_ProcessGroup] = []
 
 
 class _DeviceProperties(msgspec.Struct):
@@ -41,7 +41,7 @@ class About(msgspec.Struct):
     """The keys of a trace file besides its events, as far as they matter."""
 
     devices: list[_DeviceProperties] | None = msgspec.field(name="deviceProperties", default=None)
-    distributed: _Distributed = msgspec.field(name="distributedInfo", default_factory=_Distributed)
+    distributed: _DistributedInfo = msgspec.field(name="distributedInfo", default_factory=_DistributedInfo)
     base_ns: int | None = msgspec.field(name="baseTimeNanoseconds", default=None)
     host: str | None = msgspec.field(name="host_name", default=None)
     whole: bool = True  # False: some of it could not be read
@@ -98,7 +98,7 @@ _RECORDS_AT_ONCE = 1024
 
 def gathered_from(
     path: Path, progress: OnProgress, *, operators: bool, plan: ReadingPlan | None = None
-) -> tuple[Gathered, Records, About]:
+) -> tuple[KeptRecords, Records, About]:
     """The records' content, of all that are wanted or as a plan says. Raises TraceError: the file is not a trace."""
     try:
         gathered, records = (
@@ -119,7 +119,7 @@ def names_no_gpu(path: Path) -> bool:
     return read_about(Records(Blocks(path)).header, b"").devices == []
 
 
-def _by_plan(path: Path, progress: OnProgress, operators: bool, plan: ReadingPlan) -> tuple[Gathered, Records]:
+def _by_plan(path: Path, progress: OnProgress, operators: bool, plan: ReadingPlan) -> tuple[KeptRecords, Records]:
     """The records that a plan gives; where one of them cannot be read, all that are wanted, without a plan."""
     records = salvaged(path, progress)
     try:
@@ -128,7 +128,7 @@ def _by_plan(path: Path, progress: OnProgress, operators: bool, plan: ReadingPla
         return _all_gathered(path, progress, operators)
 
 
-def _all_gathered(path: Path, progress: OnProgress, operators: bool) -> tuple[Gathered, Records]:
+def _all_gathered(path: Path, progress: OnProgress, operators: bool) -> tuple[KeptRecords, Records]:
     """Without the records that cannot be read; where some are not even JSON, each is looked for by itself.
 
     Raises TraceError, msgspec.DecodeError: no record can be read."""
@@ -143,9 +143,9 @@ def _all_gathered(path: Path, progress: OnProgress, operators: bool) -> tuple[Ga
         return gathered, records
 
 
-def _gathered(batches: Iterator[RecordBatch]) -> Gathered:
+def _gathered(batches: Iterator[RecordBatch]) -> KeptRecords:
     """Batches joined to a thousand records or more, which spreads the cost of a batch over them."""
-    gathered, joined = Gathered(), RecordBatch()
+    gathered, joined = KeptRecords(), RecordBatch()
     for batch in batches:
         joined.extend(batch)
         if len(joined) >= _RECORDS_AT_ONCE:

@@ -21,13 +21,13 @@ from harness.traces.kineto.records import (
     OLD_OPERATOR,
     OPERATORS,
     SETS,
+    DeviceRecord,
     HostRecord,
     MemoryRecord,
     MessageArgs,
     MessageRecord,
     OperatorRecord,
     RecordKind,
-    Work,
     WorkArgs,
     carries_message,
     integer,
@@ -38,14 +38,14 @@ from harness.traces.kineto.records import (
 from harness.traces.trace import I64, SHORTEST_HOST_NS, Activity, HostKind
 from harness.traces.vocabulary import dtype_name, overhead_kind
 
-_work = msgspec.json.Decoder(list[Work])
+_work = msgspec.json.Decoder(list[DeviceRecord])
 _operator = msgspec.json.Decoder(list[OperatorRecord])
 _host = msgspec.json.Decoder(list[HostRecord])
 _memory = msgspec.json.Decoder(list[MemoryRecord])
 _message = msgspec.json.Decoder(MessageRecord)
 
 Item = TypeVar("Item")
-AnyRecord = TypeVar("AnyRecord", Work, OperatorRecord, HostRecord, MemoryRecord)
+AnyRecord = TypeVar("AnyRecord", DeviceRecord, OperatorRecord, HostRecord, MemoryRecord)
 
 _MOST_UNREADABLE = 1000  # records, each left out; with more of them the whole file is unreliable
 _NO_ARGS = WorkArgs()
@@ -116,7 +116,7 @@ class HostMessage:
     process: int = -1
 
 
-class _Timed(Protocol):
+class _TimedRecord(Protocol):
     ts: msgspec.Raw
     dur: msgspec.Raw
 
@@ -125,7 +125,7 @@ _SPAN, _ON = ("start_ns", "end_ns", "name"), ("thread", "process")
 
 
 @dataclass(slots=True)
-class Gathered:
+class KeptRecords:
     """Everything kept of the records, still in the file's order."""
 
     names: NameTable = field(default_factory=NameTable)
@@ -186,7 +186,7 @@ class Gathered:
         else:
             self._add_spans(texts, kind)
 
-    def _add_work(self, records: list[Work], texts: list[bytes]) -> None:
+    def _add_work(self, records: list[DeviceRecord], texts: list[bytes]) -> None:
         """Work on a GPU; `texts` are those of the records."""
         message_texts = [text for text, record in zip(texts, records, strict=True) if carries_message(record)]
         if any(record.cat == MTIA for record in records):
@@ -214,7 +214,7 @@ class Gathered:
         self.device_messages |= zip(places, messages, strict=True)
         self._rows += len(records)
 
-    def _add_calls(self, records: list[Work]) -> None:
+    def _add_calls(self, records: list[DeviceRecord]) -> None:
         rows, start, end = self._timed(records)
         self._note_processes(RecordKind.CALL, (r.pid for r in records))
         records = _only(rows, records)
@@ -266,7 +266,9 @@ class Gathered:
             )
             self.host_messages.append(span)
 
-    def _on_thread(self, records: Sequence[Work | OperatorRecord | HostRecord], start: I64, end: I64) -> dict[str, Any]:
+    def _on_thread(
+        self, records: Sequence[DeviceRecord | OperatorRecord | HostRecord], start: I64, end: I64
+    ) -> dict[str, Any]:
         name = self.names.indices([r.name for r in records])
         on = {"thread": integers([r.tid for r in records]), "process": _processes([r.pid for r in records])}
         return {"start_ns": start, "end_ns": end, "name": name, **on}
@@ -283,7 +285,7 @@ class Gathered:
                 device = args.device if args.device_type == _GPU and args.device is not None else -1
                 peak[device] = max(peak.get(device, 0), args.total)
 
-    def _timed(self, records: Sequence[_Timed]) -> tuple[Sequence[int], I64, I64]:
+    def _timed(self, records: Sequence[_TimedRecord]) -> tuple[Sequence[int], I64, I64]:
         """The places of the records that have a time, and their starts and ends."""
         try:
             start, length = _times(records)
@@ -326,13 +328,13 @@ def _only(rows: Sequence[int], items: list[Item]) -> list[Item]:
     return items if len(rows) == len(items) else [items[row] for row in rows]
 
 
-def _times(records: Sequence[_Timed]) -> tuple[I64, I64]:
+def _times(records: Sequence[_TimedRecord]) -> tuple[I64, I64]:
     """Start and duration of each record. Raises ValueError: a record has none."""
     times = nanoseconds([r.ts for r in records] + [r.dur for r in records])
     return times[: len(records)], times[len(records) :]
 
 
-def _own_times(record: _Timed) -> NDArray[np.int64]:
+def _own_times(record: _TimedRecord) -> NDArray[np.int64]:
     """Start and duration of one record, (0, -1) where it has none."""
     try:
         return np.array(_times([record]), np.int64)

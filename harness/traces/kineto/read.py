@@ -29,7 +29,7 @@ from harness.traces.kineto.chrome_events import DEVICES_APART, ReadingPlan, cens
 from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_events, kernel_messages, span_messages
 from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu, salvaged
 from harness.traces.kineto.framing import Records
-from harness.traces.kineto.gather import Gathered
+from harness.traces.kineto.gather import KeptRecords
 from harness.traces.kineto.records import IGNORED, KIND_OF_CATEGORY, MessageArgs, integer
 from harness.traces.nccl_calls import Message, collectives
 from harness.traces.progress import OnProgress
@@ -121,7 +121,7 @@ def read_kineto(path: Path, progress: OnProgress) -> Trace:
     )
 
 
-def _needs_census(gathered: Gathered) -> bool:
+def _needs_census(gathered: KeptRecords) -> bool:
     """Whether the file is no plain one of Kineto: nothing of it is known, or some of it is not; or its processes have
     names, or numbers in common, so that it may be several ranks'."""
     columns = (gathered.device, gathered.calls, gathered.ranges, gathered.operators, gathered.host)
@@ -146,13 +146,13 @@ def _launching(name: NDArray[np.integer[Any]], names: list[str]) -> list[int]:
     return [number for number in np.flatnonzero(np.bincount(name)).tolist() if launches_work(names[number])]
 
 
-def _accelerators(gathered: Gathered, events: Events) -> dict[int, str]:
+def _accelerators(gathered: KeptRecords, events: Events) -> dict[int, str]:
     """The names of devices that are no GPUs, by number."""
     kind = gathered.accelerator
     return dict.fromkeys(np.unique(events.device).tolist(), kind) if kind else {}
 
 
-def _of_process(rows: _Rows, gathered: Gathered, merged: MergedRanks | None) -> _Rows:
+def _of_process(rows: _Rows, gathered: KeptRecords, merged: MergedRanks | None) -> _Rows:
     """Rows of the host with their own processes, if these are ranks; else all are one process."""
     return rows if merged is not None else replace(rows, process=constant(gathered.pid, len(rows.process)))
 
@@ -166,7 +166,7 @@ def _identity(found: Identity, merged: MergedRanks | None) -> Identity:
 
 
 def _notes(
-    records: Records, about: About, gathered: Gathered, host_only: bool, merged: MergedRanks | None
+    records: Records, about: About, gathered: KeptRecords, host_only: bool, merged: MergedRanks | None
 ) -> Iterator[str]:
     """What was salvaged or is missing."""
     if records.truncated:
@@ -190,7 +190,7 @@ def _notes(
         yield f"{_left_out(gathered.unreadable, 'not readable')} (the first: {gathered.why_unreadable})"
 
 
-def _processes(gathered: Gathered) -> int:
+def _processes(gathered: KeptRecords) -> int:
     numbers = gathered.accelerator_numbers  # a runtime's calls may have them
     return max((len(pids - numbers) for pids in gathered.pids.values()), default=0)
 
@@ -199,7 +199,7 @@ def _left_out(count: int, why: str) -> str:
     return f"1 record was left out: {why}" if count == 1 else f"{count:,} records were left out: {why}"
 
 
-def _ranges(gathered: Gathered) -> Ranges:
+def _ranges(gathered: KeptRecords) -> Ranges:
     columns = gathered.ranges.joined()
     texts = [gathered.names.texts[name] for name in columns["name"].tolist()]
     n = len(texts)
@@ -214,7 +214,7 @@ def _ranges(gathered: Gathered) -> Ranges:
     return sorted_spans(take(ranges, np.flatnonzero(~message)))
 
 
-def _host(gathered: Gathered, host_only: bool) -> HostSpans:
+def _host(gathered: KeptRecords, host_only: bool) -> HostSpans:
     """The long spans; operators that were gathered whole are among them where they are not the events."""
     columns = gathered.host.joined()
     if not host_only:
@@ -225,7 +225,7 @@ def _host(gathered: Gathered, host_only: bool) -> HostSpans:
     return sorted_spans(HostSpans(**columns))
 
 
-def _host_parts(gathered: Gathered, about: About) -> tuple[Events, Collectives]:
+def _host_parts(gathered: KeptRecords, about: About) -> tuple[Events, Collectives]:
     spans, messages, issued = span_messages(gathered)
     events = host_events(gathered, spans, issued)
     first = len(events) - len(spans)
@@ -233,7 +233,7 @@ def _host_parts(gathered: Gathered, about: About) -> tuple[Events, Collectives]:
 
 
 def _in_order(
-    events: Events, messages: dict[int, Message], gathered: Gathered, about: About
+    events: Events, messages: dict[int, Message], gathered: KeptRecords, about: About
 ) -> tuple[Events, Collectives]:
     """Events in the contract's order, and the collectives that point at them; `messages` are by unsorted row."""
     rows = np.array(list(messages), np.int64)
@@ -246,7 +246,7 @@ def _in_order(
     return events, collectives(rows, found, which, events, names=gathered.names, groups=about.groups())
 
 
-def _peak_memory(gathered: Gathered, host_only: bool) -> dict[int, int]:
+def _peak_memory(gathered: KeptRecords, host_only: bool) -> dict[int, int]:
     peak = gathered.peak_memory_bytes
     if host_only:
         return {0: peak[-1]} if -1 in peak else {}
@@ -285,7 +285,7 @@ def of_plan(plan: ReadingPlan, device: Mapping[str, NDArray[Any]]) -> MergedRank
     return MergedRanks(process, dict(zip(plan.pids, plan.ranks, strict=True)))
 
 
-def merged_ranks(gathered: Gathered, device: Mapping[str, NDArray[Any]], calls: Calls) -> MergedRanks | None:
+def merged_ranks(gathered: KeptRecords, device: Mapping[str, NDArray[Any]], calls: Calls) -> MergedRanks | None:
     """The ranks of a file with as many processes that launch work as devices, which share no thread; None: it is no
     such file, or its work cannot be told apart. device: the columns of the devices' work."""
     pids, devices = distinct(calls.process), distinct(device["device"])

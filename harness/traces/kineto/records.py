@@ -79,7 +79,7 @@ class WorkArgs(msgspec.Struct, gc=False):
     collective: str | None = msgspec.field(name="Collective name", default=None)
 
 
-class Work(msgspec.Struct, gc=False):
+class DeviceRecord(msgspec.Struct, gc=False):
     """A kernel, a copy, a set, or the call behind it. Any other record can be decoded as one, with empty fields."""
 
     cat: str = ""
@@ -96,12 +96,12 @@ _MTIA_WAITS = ("event_record", "event_wait")  # of a stream: no work of the devi
 _MTIA_DIRECTIONS = {"HOST_TO_DEVICE": CopyKind.H2D, "DEVICE_TO_HOST": CopyKind.D2H, "DEVICE_TO_DEVICE": CopyKind.D2D}
 
 
-def works_alike(records: Sequence[Work]) -> list[Work]:
+def works_alike(records: Sequence[DeviceRecord]) -> list[DeviceRecord]:
     """Work as Kineto writes that of a GPU: MTIA's copies as copies, and without the waits of its streams."""
     return [_of_mtia(r) if r.cat == MTIA else r for r in records if r.cat != MTIA or r.name not in _MTIA_WAITS]
 
 
-def _of_mtia(record: Work) -> Work:
+def _of_mtia(record: DeviceRecord) -> DeviceRecord:
     args = record.args or WorkArgs()
     if args.stream == WorkArgs().stream:
         args.stream = record.tid
@@ -112,7 +112,7 @@ def _of_mtia(record: Work) -> Work:
     return record
 
 
-def carries_message(record: Work) -> bool:
+def carries_message(record: DeviceRecord) -> bool:
     """Whether a record says which collective it carries out."""
     return record.args is not None and record.args.collective is not None
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.traces.columns import AnyColumn, Columns, NameTable, device_numbers, distinct, joined, sorted_events, work
-from harness.traces.database import Database, Kind, opened, whole
+from harness.traces.database import Database, FileKind, opened, whole
 from harness.traces.errors import TraceError
 from harness.traces.nccl_calls import OF_ONE_RANK, Message, MessageOf, collectives_of_calls, communication_kernels
 from harness.traces.progress import OnProgress
@@ -18,8 +18,8 @@ from harness.traces.rocpd.tables import (
     RCCL,
     RCCL_DOMAIN,
     Agents,
-    Recording,
     Regions,
+    SuffixedTables,
     hip_calls,
     host_ranges,
     identity,
@@ -96,13 +96,13 @@ _OBJECT = re.compile(r"( \[clone)? ?\.kd\]?$")  # of a kernel's descriptor, whos
 _UNNAMED = "[unnamed kernel]"
 
 
-def device_events(recorded: list[tuple[Recording, Agents]], names: NameTable, calls: Calls) -> Events:
+def device_events(recorded: list[tuple[SuffixedTables, Agents]], names: NameTable, calls: Calls) -> Events:
     """All work on GPUs, sorted as `Events` requires."""
     parts = [part(recording, agents, names) for recording, agents in recorded for part in (_kernels, _copies)]
     return sorted_events(joined(parts), calls)
 
 
-def _kernels(recording: Recording, agents: Agents, names: NameTable) -> Columns:
+def _kernels(recording: SuffixedTables, agents: Agents, names: NameTable) -> Columns:
     raw = recording.integers(KERNELS, *_COMMON, "agent_id", "kernel_id")
     symbol = raw["kernel_id"]
     texts = recording.texts(symbol, "info_kernel_symbol", "kernel_name")
@@ -111,7 +111,7 @@ def _kernels(recording: Recording, agents: Agents, names: NameTable) -> Columns:
     return _part(recording, raw, Activity.KERNEL, name, device=looked_up(raw["agent_id"], agents.number))
 
 
-def _copies(recording: Recording, agents: Agents, names: NameTable) -> Columns:
+def _copies(recording: SuffixedTables, agents: Agents, names: NameTable) -> Columns:
     """Copies from or to a GPU; what the host copies within its own memory is no device's work."""
     raw = recording.integers(COPIES, *_COMMON, "src_agent_id", "dst_agent_id", "size")
     gpus = list(agents.number)
@@ -128,7 +128,7 @@ def _copies(recording: Recording, agents: Agents, names: NameTable) -> Columns:
 
 
 def _part(
-    recording: Recording, raw: dict[str, I64], activity: Activity, name: I32, device: I64, **more: AnyColumn
+    recording: SuffixedTables, raw: dict[str, I64], activity: Activity, name: I32, device: I64, **more: AnyColumn
 ) -> Columns:
     call = recording.events.of(raw["event_id"], "stack_id")
     has_streams = (raw["stream_id"] > 0).any()  # others than the default one; else the hardware's queues count
@@ -145,7 +145,7 @@ def _part(
     )
 
 
-_KIND = Kind("a database of rocprofv3", "as rocprofv3 writes it", "record it again")
+_KIND = FileKind("a database of rocprofv3", "as rocprofv3 writes it", "record it again")
 _MOST_RECORDINGS = 256  # of one node
 _NEEDED = {
     KERNELS: ("start", "end", "agent_id", "kernel_id", "event_id"),
@@ -185,7 +185,7 @@ def _trace(path: Path, database: Database) -> Trace:
     )
 
 
-def _check(path: Path, recorded: list[Recording]) -> None:
+def _check(path: Path, recorded: list[SuffixedTables]) -> None:
     if not recorded:
         raise TraceError(path, "is an SQLite database, but not one of rocprofv3: it has no rocpd_metadata table")
     if len(recorded) > _MOST_RECORDINGS:

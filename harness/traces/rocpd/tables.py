@@ -20,7 +20,7 @@ from harness.traces.trace import I32, I64, Calls, Identity, RangeKind, Ranges
 _METADATA = re.compile(r"rocpd_metadata(_\w{1,64})?", re.ASCII)
 
 
-class Recording:
+class SuffixedTables:
     """The tables whose names end with `suffix`."""
 
     def __init__(self, database: Database, suffix: str) -> None:
@@ -45,9 +45,9 @@ class Recording:
         return self.database.texts(present.tolist(), self.table(table), column)
 
     @cached_property
-    def events(self) -> Joined:
+    def events(self) -> JoinedColumns:
         """What all kinds of rows share: the category, and the number of the call that they belong to."""
-        return Joined(self.integers("event", "id", "category_id", "stack_id"))
+        return JoinedColumns(self.integers("event", "id", "category_id", "stack_id"))
 
     @cached_property
     def _pids(self) -> dict[int, int]:
@@ -70,7 +70,7 @@ class Recording:
         return looked_up(ids, self._tids)
 
 
-class Joined:
+class JoinedColumns:
     """Columns of a table that others refer to by its ids."""
 
     def __init__(self, columns: dict[str, I64]) -> None:
@@ -102,10 +102,10 @@ def named(ids: I64, texts: dict[int, str], names: NameTable, default: str) -> I3
     return index
 
 
-def recordings(database: Database) -> list[Recording]:
+def recordings(database: Database) -> list[SuffixedTables]:
     """The recordings in a database, by the names of its tables."""
     found = map(_METADATA.fullmatch, database.tables)
-    return [Recording(database, suffix) for suffix in sorted(match[1] or "" for match in found if match)]
+    return [SuffixedTables(database, suffix) for suffix in sorted(match[1] or "" for match in found if match)]
 
 
 class Agents(NamedTuple):
@@ -115,7 +115,7 @@ class Agents(NamedTuple):
     names: dict[int, str]
 
 
-def read_agents(recording: Recording) -> Agents:
+def read_agents(recording: SuffixedTables) -> Agents:
     """The GPUs. `type_index` counts them as the machine has them, whichever of them the process may use."""
     table = recording.table("info_agent")
     wanted = ("id", "type", "type_index", "absolute_index", "product_name", "model_name", "name")
@@ -132,7 +132,7 @@ def read_agents(recording: Recording) -> Agents:
 _MOST_DIGITS = 9  # no rank has ten
 
 
-def identity(path: Path, recorded: list[Recording], device_names: dict[int, str], backend: str | None) -> Identity:
+def identity(path: Path, recorded: list[SuffixedTables], device_names: dict[int, str], backend: str | None) -> Identity:
     """The identity of all recordings in a file. Ranks are those of the processes' environment (RANK, WORLD_SIZE),
     of which nothing else is read: it may hold secrets. Raises TraceError: the recordings are of several machines, whose
     clocks have nothing in common."""
@@ -155,7 +155,7 @@ def identity(path: Path, recorded: list[Recording], device_names: dict[int, str]
     )
 
 
-def _hosts(path: Path, recorded: list[Recording]) -> list[str]:
+def _hosts(path: Path, recorded: list[SuffixedTables]) -> list[str]:
     rows = [row for each in recorded for row in each.database.rows(each.table("info_node"), "machine_id", "hostname")]
     if len({machine for machine, _ in rows}) > 1:
         raise TraceError(
@@ -164,7 +164,7 @@ def _hosts(path: Path, recorded: list[Recording]) -> list[str]:
     return [str(host) for _, host in rows if host]
 
 
-def _schema(recorded: list[Recording]) -> str | None:
+def _schema(recorded: list[SuffixedTables]) -> str | None:
     found = (
         value for each in recorded for tag, value in each.database.rows(each.table("metadata"), "tag", "value")
         if tag == "schema_version"
@@ -173,7 +173,7 @@ def _schema(recorded: list[Recording]) -> str | None:
     return None if version is None else f"rocpd {version}"
 
 
-def _environments(recording: Recording) -> Iterable[tuple[int, tuple[int | None, int | None]]]:
+def _environments(recording: SuffixedTables) -> Iterable[tuple[int, tuple[int | None, int | None]]]:
     """Rank and world size by pid."""
     for pid, text in recording.database.rows(recording.table("info_process"), "pid", "environment"):
         if whole(pid) is not None:
@@ -198,7 +198,7 @@ _RANGES = {
 class Regions:
     """The stretches of host time of one recording."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: SuffixedTables) -> None:
         self.recording = recording
         self._raw = recording.integers("region", "start", "end", "pid", "tid", "name_id", "event_id")
         category = recording.events.of(self._raw["event_id"], "category_id")
@@ -269,7 +269,7 @@ def _markers(regions: Regions, names: NameTable) -> dict[str, Any]:
     return _ranges(raw, name, kind, -1)
 
 
-def _messages(recording: Recording, events: I64) -> dict[int, str]:
+def _messages(recording: SuffixedTables, events: I64) -> dict[int, str]:
     """The texts that the program gave, by event."""
     found = {
         event: json_object(text).get("message") for event, text in recording.texts(events, "event", "extdata").items()
