@@ -113,7 +113,7 @@ def simulated_found(
     """What is found in one simulated training. starts: the starts of its collectives are known."""
     series = simulated(ranks, steps, drawn_noise(dice), planted, dice)
     waiting = WAITING if ranks > 1 else ()
-    parts = own_parts(series.step, series.phases, waiting, own=series.own if starts else None)
+    parts = own_parts(series.step, series.phases, waiting, own_time=series.own if starts else None)
     left = [name for name in waiting if name not in parts]
     return changes(series.step, parts, waiting={name: series.phases[name] for name in left})
 

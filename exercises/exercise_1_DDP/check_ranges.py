@@ -165,22 +165,22 @@ def check(ranges: Sequence[Range]) -> list[tuple[bool, str]]:
     return [_judge(expected, matching(expected.pattern), steps) for expected in EXPECTED]
 
 
-def _judge(expected: ExpectedRange, found: Sequence[Range], steps: Sequence[Range]) -> tuple[bool, str]:
+def _judge(expected: ExpectedRange, host_ranges: Sequence[Range], step_ranges: Sequence[Range]) -> tuple[bool, str]:
     name = expected.label
-    outside = [r for r in found if not any(_inside(r, step) for step in steps)]
-    if not found:
+    outside = [r for r in host_ranges if not any(_inside(r, step) for step in step_ranges)]
+    if not host_ranges:
         return False, f"{name}: not in the trace: {expected.advice}"
-    if expected.every_step and len(found) < len(steps):
-        return False, f"{name}: {len(found)} times in {len(steps)} steps: {expected.advice}"
-    if steps and not all(_cut_off(r, steps) for r in outside):
-        return False, f"{name}: {len(outside)} of {len(found)} lie outside every {STEP.label}"
-    return True, f"{name}: {len(found)} times"
+    if expected.every_step and len(host_ranges) < len(step_ranges):
+        return False, f"{name}: {len(host_ranges)} times in {len(step_ranges)} steps: {expected.advice}"
+    if step_ranges and not all(_cut_off(r, step_ranges) for r in outside):
+        return False, f"{name}: {len(outside)} of {len(host_ranges)} lie outside every {STEP.label}"
+    return True, f"{name}: {len(host_ranges)} times"
 
 
-def _cut_off(part: Range, steps: Sequence[Range]) -> bool:
+def _cut_off(range: Range, ranges: Sequence[Range]) -> bool:
     """True for a part of a step in which recording began or ended: the step's own range is not in the trace."""
-    own = [step for step in steps if step.thread == part.thread]
-    return all(part.end <= step.start for step in own) or all(part.start >= step.end for step in own)
+    own = [step for step in ranges if step.thread == range.thread]
+    return all(range.end <= step.start for step in own) or all(range.start >= step.end for step in own)
 
 
 def _inside(inner: Range, outer: Range) -> bool:

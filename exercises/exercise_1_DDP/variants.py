@@ -68,13 +68,13 @@ def shard(model: Any, way: Way, device: torch.device, bf16: bool) -> None:
     model.to(device)  # its buffers
 
 
-def _mesh(way: Way, device: str) -> DeviceMesh:
+def _mesh(way: Way, device_type: str) -> DeviceMesh:
     """All ranks in one group; or a row of them per node."""
     world = dist.get_world_size()
     if way == "full":
-        return init_device_mesh(device, (world,))
+        return init_device_mesh(device_type, (world,))
     inside = int(os.environ.get("LOCAL_WORLD_SIZE", world))
-    return init_device_mesh(device, (world // inside, inside), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh(device_type, (world // inside, inside), mesh_dim_names=("replicate", "shard"))
 
 
 def with_lora(model: Any, rank: int, recomputes: bool) -> Any:
@@ -107,14 +107,14 @@ class HostCopy(NamedTuple):
 
 
 @contextmanager
-def offload_activations(model: Any, wanted: bool) -> Iterator[None]:
+def offload_activations(model: Any, enabled: bool) -> Iterator[None]:
     """Inside, activations that autograd saves are copied to pinned host memory, and back when the backward pass asks.
 
     Weights stay: they are on the device anyway. Autocast's bfloat16 copies of them go, since autograd saves those. Each
     copy is waited for, which shows its cost; it is a range `offload_activation` or `fetch_activation`. Without GPU the
     copies go from memory to memory and save nothing.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}

@@ -224,17 +224,17 @@ Function = Callable[..., Any]
 
 
 @contextmanager
-def injected(arguments: MegatronArguments, training: Engine, samples: Samples) -> Iterator[None]:
+def injected(arguments: MegatronArguments, engine: Engine, samples: Samples) -> Iterator[None]:
     """The faults that were asked for, in the training inside; without `--fault` nothing is touched."""
     with ExitStack() as until:
         if arguments.faults:
             moments = Moments()
-            _watch(training, samples, moments, until)
-            inject_all(arguments, list(training.chunks), moments, until)
+            _watch(engine, samples, moments, until)
+            inject_all(arguments, list(engine.chunks), moments, until)
         yield
 
 
-def _watch(training: Engine, samples: Samples, moments: Moments, until: ExitStack) -> None:
+def _watch(engine: Engine, samples: Samples, moments: Moments, until: ExitStack) -> None:
     def after(announce: Callable[[], None]) -> Callable[[Function], Function]:
         def wrapper(function: Function) -> Function:
             def announced(*args: Any, **kwargs: Any) -> Any:
@@ -258,8 +258,8 @@ def _watch(training: Engine, samples: Samples, moments: Moments, until: ExitStac
         return announced
 
     # An iteration begins with forgetting the last one's gradients.
-    wrap(training.optimizer, "zero_grad", after(moments.begin), until)
+    wrap(engine.optimizer, "zero_grad", after(moments.begin), until)
     wrap(samples, "micro_batches", loading_slowly, until)
     wrap(schedules, "forward_step", after(lambda: moments.reach("forward")), until)
     wrap(schedules, "backward_step", after(lambda: moments.reach("backward")), until)
-    watch_update(training.optimizer, moments, until)
+    watch_update(engine.optimizer, moments, until)

@@ -25,27 +25,27 @@ def main() -> int:
     return run_training(train)
 
 
-def train(training: MegatronState, writer: MetricsWriter, capture: Capture) -> None:
+def train(megatron_state: MegatronState, writer: MetricsWriter, capture: Capture) -> None:
     """One iteration after the other, until the last one or until SIGTERM."""
-    for iteration in range(training.arguments.total_steps):
-        if training.stop.before(iteration):
+    for iteration in range(megatron_state.arguments.total_steps):
+        if megatron_state.stop.before(iteration):
             writer.stopped("SIGTERM")
             break
         capture.step_begins(iteration)
-        timer, lr = training.marks.new_timer(), training.engine.learning_rate
+        timer, lr = megatron_state.marks.new_timer(), megatron_state.engine.learning_rate
         with timer.part("iteration"), annotate(f"iteration_{iteration}"):
-            loss = train_iteration(training, iteration, timer)
+            loss = train_iteration(megatron_state, iteration, timer)
         capture.step_ends(iteration)
-        line = training.step_line(iteration, timer, loss=loss, lr=lr)
+        line = megatron_state.step_line(iteration, timer, loss=loss, lr=lr)
         writer.step(line)
-        training.save_if_due(iteration)
-        if training.rank == 0:
-            print(f"iteration {iteration + 1}/{training.arguments.total_steps}  {line.summary()}", flush=True)
+        megatron_state.save_if_due(iteration)
+        if megatron_state.rank == 0:
+            print(f"iteration {iteration + 1}/{megatron_state.arguments.total_steps}  {line.summary()}", flush=True)
 
 
-def train_iteration(training: MegatronState, iteration: int, timer: StepTimer) -> float:
+def train_iteration(megatron_state: MegatronState, iteration: int, timer: StepTimer) -> float:
     """Forward and backward over all micro-batches, then one optimizer step. Returns the global batch's loss."""
-    engine, samples = training.engine, training.samples
+    engine, samples = megatron_state.engine, megatron_state.samples
 
     def loading(number: int) -> AbstractContextManager[object]:
         marks = ExitStack()

@@ -87,7 +87,7 @@ def of_all_layers(module: str) -> str:
 
 
 def moment(
-    blocks: Sequence[MemoryBlock], at_ns: int, start_ns: int, where: BlockOwner, step: int | None
+    blocks: Sequence[MemoryBlock], at_ns: int, start_ns: int, block_owner: BlockOwner, step: int | None
 ) -> dict[str, Any]:
     """Who held what at a moment, as the file has it. where: what the training did then."""
     held = [block for block in blocks if block.born_ns <= at_ns < block.died_ns]
@@ -104,7 +104,7 @@ def moment(
         for (category, who), sizes in largest
     ]
     return {
-        "time_ns": max(at_ns - start_ns, 0), "step": step, **where._asdict(),
+        "time_ns": max(at_ns - start_ns, 0), "step": step, **block_owner._asdict(),
         "bytes": by_category, "holders": holders, "blocks": len(held),
     }  # fmt: skip
 

@@ -44,14 +44,14 @@ _ELSEWHERE = BlockOwner("made elsewhere", "", "")
 class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch has no types for it
     """Inside, `blocks` grows with every tensor on `device`. failed: called when an allocation fails, at that moment."""
 
-    def __init__(self, device: str, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, device_type: str, failed: Callable[[BaseException], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.blocks: list[MemoryBlock] = []
         self.step: int | None = None
         self._first_step: int | None = None
         self.start_ns = time.perf_counter_ns()
         self.on = True
-        self._device, self._failed = device, failed
+        self._device, self._failed = device_type, failed
         self._live: dict[int, tuple[MemoryBlock, object]] = {}  # by the address of the storage
         self._ranges: list[tuple[str, MemoryPhase | None]] = [("", None)]  # and those that are open, the innermost last
         self._modules: list[str] = []
@@ -262,10 +262,10 @@ class Snapshot:
     """As a context manager it sees every tensor; `finish`, the end and a failed allocation write the file.
     in_profiled_steps: steps are recorded whose times count."""
 
-    def __init__(self, run_dir: Path, rank: int, device: str, in_profiled_steps: bool = False) -> None:
+    def __init__(self, run_dir: Path, rank: int, device_type: str, in_profiled_steps: bool = False) -> None:
         self._path = memory_file(run_dir, rank)
-        self._rank, self._device, self._in_profiled_steps = rank, device, in_profiled_steps
-        self._tracker = MemoryTracker(device, self._failed)
+        self._rank, self._device, self._in_profiled_steps = rank, device_type, in_profiled_steps
+        self._tracker = MemoryTracker(device_type, self._failed)
         self._steps: list[tuple[int, int]] = []
         self._failure: dict[str, Any] | None = None
         self._allocator: dict[str, int] | None = None

@@ -112,13 +112,13 @@ class ProfilerCalls:
             self._odd_stops += 1
         return 0
 
-    def phase(self, step: StepLine) -> str:
+    def phase(self, step_line: StepLine) -> str:
         """`skip` before the recording, `active` or `after`; where nsys records by the clock, what that says."""
         if isinstance(self._window, ClockWindow):
-            return step.phase
-        if self._started_ns is None or step.unix_ns < self._started_ns:
+            return step_line.phase
+        if self._started_ns is None or step_line.unix_ns < self._started_ns:
             return "skip"
-        return "active" if self._stopped_ns is None or step.unix_ns < self._stopped_ns else "after"
+        return "active" if self._stopped_ns is None or step_line.unix_ns < self._stopped_ns else "after"
 
     def problems(self) -> list[str]:
         """A sentence, without its full stop, for each call that is missing or wrong."""

@@ -47,20 +47,20 @@ def looks(most: int) -> list[int]:
     return [*doubled, most]
 
 
-def size(found: MeasuredEffect, limit: float, number_of_looks: int) -> Size:
+def size(effect: MeasuredEffect, limit: float, number_of_looks: int) -> Size:
     """The regression that runs of both ends show. found: bad against good, above zero if bad is worse. limit: a share;
     a smaller regression is not looked for."""
-    certain = t_quantile(1 - FALSE_ALARM / number_of_looks, found.df)
-    if found.log_ratio > certain * found.error:
-        return Regression(found.log_ratio, found.error, max(found.deviation, _LEAST_DEVIATION), found.df)
-    most = found.log_ratio + t_quantile(1 - MISSED, found.df) * found.error
+    certain = t_quantile(1 - FALSE_ALARM / number_of_looks, effect.df)
+    if effect.log_ratio > certain * effect.error:
+        return Regression(effect.log_ratio, effect.error, max(effect.deviation, _LEAST_DEVIATION), effect.df)
+    most = effect.log_ratio + t_quantile(1 - MISSED, effect.df) * effect.error
     return "none" if most < log1p(limit) else "more runs"
 
 
-def least_seen(found: MeasuredEffect, number_of_looks: int) -> float:
+def least_seen(effect: MeasuredEffect, number_of_looks: int) -> float:
     """The smallest regression, as a share, that is certain in nine of ten such sets of runs (Bloom 1995)."""
-    sure, usual = t_quantile(1 - FALSE_ALARM / number_of_looks, found.df), t_quantile(0.9, found.df)
-    return exp((sure + usual) * found.error) - 1
+    sure, usual = t_quantile(1 - FALSE_ALARM / number_of_looks, effect.df), t_quantile(0.9, effect.df)
+    return exp((sure + usual) * effect.error) - 1
 
 
 def wrong_step(commits: int) -> float:
@@ -86,13 +86,13 @@ def next_runs(each: int, most: int) -> int:
     return min(most, each + 2 * max(1, each // 4))
 
 
-def has_it(found: MeasuredEffect, regression: Regression, error: float) -> bool | None:
+def has_it(effect: MeasuredEffect, regression: Regression, error: float) -> bool | None:
     """Whether the commit has the regression; None: these runs do not tell. found: the commit against the good end,
     above zero if the commit is worse."""
-    df = regression.df + found.df
-    pooled = sqrt((regression.df * regression.deviation**2 + found.df * found.deviation**2) / df)
-    noise = max(pooled, found.deviation) if found.df >= _OWN_DF else pooled
-    odds = _log_odds(found.log_ratio, regression, _error(noise, *found.runs), df)
+    df = regression.df + effect.df
+    pooled = sqrt((regression.df * regression.deviation**2 + effect.df * effect.deviation**2) / df)
+    noise = max(pooled, effect.deviation) if effect.df >= _OWN_DF else pooled
+    odds = _log_odds(effect.log_ratio, regression, _error(noise, *effect.runs), df)
     return odds > 0 if abs(odds) >= _bound(error) else None
 
 

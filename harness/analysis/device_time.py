@@ -36,9 +36,9 @@ def by_idleness(devices: Sequence[Device]) -> list[Device]:
     return [*measured[:half], *(d for d in devices if d.idle_ns is None), *measured[half:]]
 
 
-def busiest_and_idlest(devices: Sequence[Device], most: int, shown: int) -> Sequence[Device]:
-    """All devices; of more than `most` devices only `shown`: half of them the busiest, half the idlest."""
+def busiest_and_idlest(devices: Sequence[Device], most: int, most_shown: int) -> Sequence[Device]:
+    """All devices; of more than `most` devices only `most_shown`: half of them the busiest, half the idlest."""
     if len(devices) <= most:
         return devices
-    ordered, half = by_idleness(devices), shown // 2
+    ordered, half = by_idleness(devices), most_shown // 2
     return [*ordered[:half], *ordered[-half:]]

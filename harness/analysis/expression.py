@@ -38,7 +38,7 @@ class Unanswerable(Exception):
     """The expression is valid, but these numbers do not answer it; the message says why, as a clause."""
 
 
-def evaluate(text: str, names: Variables) -> Scalar:
+def evaluate(text: str, variables: Variables) -> Scalar:
     """The value of an expression.
 
     Args:
@@ -51,7 +51,7 @@ def evaluate(text: str, names: Variables) -> Scalar:
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
-        return _value(tree.body, names, text)
+        return _value(tree.body, variables, text)
     except ZeroDivisionError:
         raise Unanswerable("it divides by zero") from None
     except (RecursionError, MemoryError):
@@ -66,40 +66,40 @@ def _begin(text: str) -> str:
     return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…")
 
 
-def _value(node: ast.expr, names: Variables, text: str) -> Scalar:  # noqa: PLR0911 - one return per kind of node
-    match node:
+def _value(expr: ast.expr, variables: Variables, text: str) -> Scalar:  # noqa: PLR0911 - one return per kind of node
+    match expr:
         case ast.Constant(value=bool() | int() | float() as number):
             return number
         case ast.Name() | ast.Attribute():
-            return _metric(node, names, text)
+            return _metric(expr, variables, text)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, names, text)
+            return -_value(operand, variables, text)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _value(operand, names, text)
+            return not _value(operand, variables, text)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
-            return ARITHMETIC[type(op)](_value(left, names, text), _value(right, names, text))
+            return ARITHMETIC[type(op)](_value(left, variables, text), _value(right, variables, text))
         case ast.BoolOp(op=op, values=values):
             join = all if isinstance(op, ast.And) else any
-            return join([bool(_value(v, names, text)) for v in values])
+            return join([bool(_value(v, variables, text)) for v in values])
         case ast.Compare(left=left, ops=ops, comparators=others) if all(type(o) in COMPARISON for o in ops):
-            sides = [_value(v, names, text) for v in (left, *others)]
+            sides = [_value(v, variables, text) for v in (left, *others)]
             return all(COMPARISON[type(o)](sides[i], sides[i + 1]) for i, o in enumerate(ops))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if _is_call(name, len(args)):
-            return FUNCTIONS[name](*(_value(a, names, text) for a in args))
+            return FUNCTIONS[name](*(_value(a, variables, text) for a in args))
     raise RequestError(
-        f"{text!r}: {ast.unparse(node)} is not allowed here; allowed are numbers, metrics, + - * /, comparisons, "
+        f"{text!r}: {ast.unparse(expr)} is not allowed here; allowed are numbers, metrics, + - * /, comparisons, "
         f"and, or, not, {', '.join(FUNCTIONS)}"
     )
 
 
-def _is_call(name: str, arguments: int) -> bool:
+def _is_call(name: str, count: int) -> bool:
     """abs takes one number, min and max two or more."""
-    return name in FUNCTIONS and (arguments == 1 if name == "abs" else arguments >= 2)
+    return name in FUNCTIONS and (count == 1 if name == "abs" else count >= 2)
 
 
-def _metric(node: ast.Name | ast.Attribute, names: Variables, text: str) -> float:
-    found: Any = names
-    path = ast.unparse(node).split(".")
+def _metric(expression: ast.Name | ast.Attribute, variables: Variables, text: str) -> float:
+    found: Any = variables
+    path = ast.unparse(expression).split(".")
     for depth, part in enumerate(path):
         if not isinstance(found, Mapping):
             raise RequestError(f"{text!r}: {'.'.join(path[:depth])} is a number and has no {part}")

@@ -123,10 +123,10 @@ def rank_line(record: RankRecord, begin_ns: int, end_ns: int) -> RankTimeLine:
     return RankTimeLine(record.rank, [each for each in line if each.ns > 0], first, last)
 
 
-def _renamed(each: Stretch, unknown: str) -> Stretch:
+def _renamed(stretch: Stretch, unknown: str) -> Stretch:
     """With the part that a stretch of no known part has here. After the steps only some parts are told apart."""
-    kept = each.part in (_BESIDE_STEPS if unknown == TAIL else (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, TRACES))
-    return Stretch(each.begin_ns, each.end_ns, each.part if kept else unknown, each.where, each.packages)
+    kept = stretch.part in (_BESIDE_STEPS if unknown == TAIL else (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, TRACES))
+    return Stretch(stretch.begin_ns, stretch.end_ns, stretch.part if kept else unknown, stretch.where, stretch.packages)
 
 
 def _clipped(changes: Sequence[Stretch], begin_ns: int, end_ns: int) -> list[Stretch]:
@@ -179,11 +179,11 @@ def _own(step: TimedStep, beside: Sequence[Stretch]) -> int:
 
 
 def _first(
-    line: list[Stretch], ns: int, part: str, where: CodeLocation | None, what: tuple[str, ...] = ()
+    stretches: list[Stretch], ns: int, part: str, where: CodeLocation | None, what: tuple[str, ...] = ()
 ) -> list[Stretch]:
     """The line with the first nanoseconds of its steps in another part."""
     found: list[Stretch] = []
-    for each in line:
+    for each in stretches:
         if each.part != STEPS or ns <= 0:
             found.append(each)
             continue
@@ -210,26 +210,36 @@ def _most(stretches: Iterable[Stretch]) -> CodeLocation | None:
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
+def job_time(job_record: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
     """Where the job's elapsed time went; None: neither the job nor a rank says when it began and ended."""
     unknown = []
-    begin = job.begin_ns if job.begin_ns is not None else min((each.began_ns for each in records), default=None)
-    end = job.end_ns if job.end_ns is not None else max((each.end_ns or 0 for each in records), default=None)
+    begin = (
+        job_record.begin_ns
+        if job_record.begin_ns is not None
+        else min((each.began_ns for each in records), default=None)
+    )
+    end = (
+        job_record.end_ns
+        if job_record.end_ns is not None
+        else max((each.end_ns or 0 for each in records), default=None)
+    )
     if begin is None or not end or end <= begin:
         return None
-    if job.begin_ns is None:
+    if job_record.begin_ns is None:
         unknown.append("queue and launch: they cannot be known, because the job was not started by this kit")
-    elif job.submitted_ns is None:
+    elif job_record.submitted_ns is None:
         unknown.append("queue: it cannot be known, because the job was not submitted by this kit")
-    lines = [rank_line(each, *_node_span(job, each, begin, end)) for each in records]
+    lines = [rank_line(each, *_node_span(job_record, each, begin, end)) for each in records]
     if not lines:
         unknown.append("what passed in the job: no rank recorded it")
-    elif job.asked_ranks and len(lines) < job.asked_ranks:
-        unknown.append(f"where {job.asked_ranks - len(lines)} of {job.asked_ranks} ranks were: they recorded nothing")
-    spent, late = _partition(job, lines, begin, end)
+    elif job_record.asked_ranks and len(lines) < job_record.asked_ranks:
+        unknown.append(
+            f"where {job_record.asked_ranks - len(lines)} of {job_record.asked_ranks} ranks were: they recorded nothing"
+        )
+    spent, late = _partition(job_record, lines, begin, end)
     own = {line.rank: _sums(line.stretches) for line in lines}
     late = _only_late(spent, late, own)
-    if (prolog := _prolog_ns(job, begin)) >= _SLURMS_CLOCK_NS:
+    if (prolog := _prolog_ns(job_record, begin)) >= _SLURMS_CLOCK_NS:
         spent[PROLOG] = prolog
         begin -= prolog
     elapsed = end - begin
@@ -237,7 +247,7 @@ def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
     parts = [_part(part, spent[part], whole) for part in PARTS if spent.get(part)]
     return JobTime(
         elapsed_ns=elapsed,
-        queue_ns=None if job.submitted_ns is None else max(begin - job.submitted_ns, 0),
+        queue_ns=None if job_record.submitted_ns is None else max(begin - job_record.submitted_ns, 0),
         useful_share=spent.get(STEPS, 0) / elapsed,
         parts=parts,
         imports=imports_of(lines),
@@ -246,16 +256,16 @@ def job_time(job: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
     )
 
 
-def _prolog_ns(job: JobRecord, begin_ns: int) -> int:
+def _prolog_ns(job_record: JobRecord, begin_ns: int) -> int:
     """From the allocation of the nodes, after the submission, to the job's script; 0: not known."""
-    if job.allocated_ns is None or (job.submitted_ns or 0) > job.allocated_ns + _SLURMS_CLOCK_NS:
+    if job_record.allocated_ns is None or (job_record.submitted_ns or 0) > job_record.allocated_ns + _SLURMS_CLOCK_NS:
         return 0
-    return max(begin_ns - max(job.allocated_ns, job.submitted_ns or 0), 0)
+    return max(begin_ns - max(job_record.allocated_ns, job_record.submitted_ns or 0), 0)
 
 
-def _node_span(job: JobRecord, record: RankRecord, begin_ns: int, end_ns: int) -> tuple[int, int]:
+def _node_span(job_record: JobRecord, record: RankRecord, begin_ns: int, end_ns: int) -> tuple[int, int]:
     """When a rank's node began and ended, inside of the job."""
-    began, ended = job.nodes.get(record.node, (begin_ns, None))
+    began, ended = job_record.nodes.get(record.node, (begin_ns, None))
     began = min(max(began, begin_ns), end_ns)
     return min(began, max(record.begun_ns, begin_ns)), min(max(ended or end_ns, began), end_ns)
 
@@ -268,21 +278,21 @@ def _sums(stretches: Iterable[Stretch]) -> dict[str, int]:
 
 
 def _partition(
-    job: JobRecord, lines: Sequence[RankTimeLine], begin_ns: int, end_ns: int
+    job_record: JobRecord, lines: Sequence[RankTimeLine], begin_ns: int, end_ns: int
 ) -> tuple[dict[str, int], dict[int, int]]:
     """Nanoseconds of the job by part, which add up; and for how long each rank was the one that others waited for
     before it met them."""
     spent: dict[str, int] = defaultdict(int)
     late: dict[int, int] = defaultdict(int)
     ends = [at for line in lines for each in line.stretches for at in (each.begin_ns, each.end_ns)]
-    ends += [at for span in job.nodes.values() for at in span if at is not None]
+    ends += [at for span in job_record.nodes.values() for at in span if at is not None]
     borders = np.unique([begin_ns, end_ns, *ends])
     borders = borders[(borders >= begin_ns) & (borders <= end_ns)]
     moments, lengths = borders[:-1], np.diff(borders)
-    first_node = min((span[0] for span in job.nodes.values()), default=begin_ns)
+    first_node = min((span[0] for span in job_record.nodes.values()), default=begin_ns)
     keys = np.full((len(lines) + 1, len(moments)), _ENDED * 100, np.int64)
     keys[-1] = np.where(moments < first_node, -1, _ENDED * 100 - 1)  # the job itself: before and after its ranks
-    last_node = max((span[1] or end_ns for span in job.nodes.values()), default=end_ns)
+    last_node = max((span[1] or end_ns for span in job_record.nodes.values()), default=end_ns)
     waits = np.zeros(len(moments), bool)
     for row, line in enumerate(lines):
         own = _keys(line, moments)
@@ -303,13 +313,13 @@ def _partition(
     return spent, late
 
 
-def _only_late(spent: dict[str, int], late: dict[int, int], own: dict[int, dict[str, int]]) -> dict[int, int]:
+def _only_late(spent: dict[str, int], late: dict[int, int], sums_by_rank: dict[int, dict[str, int]]) -> dict[int, int]:
     """How long others waited for a rank because of what it alone did: what all ranks do is other code, also where one
     of them does it later."""
-    usual = min((sums.get(OTHER, 0) for sums in own.values()), default=0)
+    usual = min((sums.get(OTHER, 0) for sums in sums_by_rank.values()), default=0)
     found = {}
     for rank, ns in late.items():
-        found[rank] = min(ns, own[rank].get(OTHER, 0) - usual)
+        found[rank] = min(ns, sums_by_rank[rank].get(OTHER, 0) - usual)
         spent[MEETING] -= ns - found[rank]
         spent[OTHER] += ns - found[rank]
     return found

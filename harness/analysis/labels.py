@@ -23,19 +23,19 @@ def cause_word(cause: str, cpu: bool) -> str:
     return "between operators" if cpu and cause == "launch-bound" else cause
 
 
-def code_place(place: CodeLocation) -> str:
+def code_place(code_location: CodeLocation) -> str:
     """A place in a program as one text.
 
     >>> code_place(CodeLocation(file="/home/me/train.py", line=12, function="main"))
     'main (/home/me/train.py:12)'
     """
-    file = place.file if place.line is None else f"{place.file}:{place.line}"
-    return f"{place.function} ({file})" if file else place.function
+    file = code_location.file if code_location.line is None else f"{code_location.file}:{code_location.line}"
+    return f"{code_location.function} ({file})" if file else code_location.function
 
 
-def short_place(place: CodeLocation) -> str:
+def short_place(code_location: CodeLocation) -> str:
     """As `code_place`, with the last folder and the name of the file alone."""
-    return code_place(place.model_copy(update={"file": "/".join(place.file.split("/")[-2:])}))
+    return code_place(code_location.model_copy(update={"file": "/".join(code_location.file.split("/")[-2:])}))
 
 
 def is_cpu(device: Device) -> bool:

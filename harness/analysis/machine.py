@@ -113,10 +113,10 @@ def _count(recording: NodeSamples, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _is_on(rank: RankTraining, recording: NodeSamples) -> bool:
+def _is_on(rank_training: RankTraining, recording: NodeSamples) -> bool:
     """Whether this monitor watched the rank's node. A machine that stands for several nodes numbers them."""
-    host = (rank.host or "").split(".")[0]
-    return recording.host in (rank.host, host, f"{host}-{rank.node}")
+    host = (rank_training.host or "").split(".")[0]
+    return recording.host in (rank_training.host, host, f"{host}-{rank_training.node}")
 
 
 def _covers(recording: NodeSamples, span: Span) -> bool:
@@ -250,8 +250,8 @@ def _covered(recording: NodeSamples) -> str:
     return f"{100 * (1 - missing / max(1, end_ns - start_ns)):.1f} %"
 
 
-def _energy(node: NodeSummary) -> str:
-    known = [device for device in node.devices if device.energy_joules is not None]
+def _energy(node_summary: NodeSummary) -> str:
+    known = [device for device in node_summary.devices if device.energy_joules is not None]
     if any(device.energy_lacks_ns for device in known):
         return "; the energy is not given"
     return "; the energy covers all of it, because the device's counter continued" if known else ""

@@ -175,13 +175,15 @@ def mfu(facts: Facts) -> float | None:
     return facts.summary.efficiency.mfu if facts.summary.efficiency is not None else None
 
 
-def sum_bytes(rows: Sequence[CollectivePhase], steps: int) -> float | None:
-    return None if any(c.bytes is None for c in rows) else _total(c.bytes for c in rows) / steps
+def sum_bytes(collective_phases: Sequence[CollectivePhase], steps: int) -> float | None:
+    return (
+        None if any(c.bytes is None for c in collective_phases) else _total(c.bytes for c in collective_phases) / steps
+    )
 
 
-def least_bytes(rows: Sequence[CollectivePhase], steps: int) -> float | None:
-    least = sum(c.least_bytes if c.bytes is None else c.bytes for c in rows)
-    return least / steps if least and any(c.bytes is None for c in rows) else None
+def least_bytes(collective_phases: Sequence[CollectivePhase], steps: int) -> float | None:
+    least = sum(c.least_bytes if c.bytes is None else c.bytes for c in collective_phases)
+    return least / steps if least and any(c.bytes is None for c in collective_phases) else None
 
 
 def step_durations_ns(summary: Summary) -> list[float]:

@@ -94,10 +94,12 @@ def node_network(node: str, by: str, traffic: NodeTraffic) -> NodeNetwork | None
     return found if link is None else _linked(found, link / 8, "kernel")
 
 
-def placed(found: NodeNetwork, switch: str | None, beside: NodeNetwork | None, site_gbps: float | None) -> NodeNetwork:
+def placed(
+    node_network: NodeNetwork, switch: str | None, beside: NodeNetwork | None, site_gbps: float | None
+) -> NodeNetwork:
     """The numbers with the node's switch, and its link where that is not known yet: of what another source says of the
     same node, else `site_gbps`, the node's share of the network as the site has it."""
-    node = found.model_copy(update={"switch": switch})
+    node = node_network.model_copy(update={"switch": switch})
     if node.link_gb_per_s is not None:
         return node
     if beside is not None and beside.link_gb_per_s is not None:
@@ -105,13 +107,13 @@ def placed(found: NodeNetwork, switch: str | None, beside: NodeNetwork | None, s
     return node if site_gbps is None else _linked(node, site_gbps / 8, "site")
 
 
-def _linked(node: NodeNetwork, gb_per_s: float, origin: str | None) -> NodeNetwork:
-    share = node.peak_gb_per_s / gb_per_s
-    return node.model_copy(update={"link_gb_per_s": gb_per_s, "link_from": origin, "peak_share": share})
+def _linked(node_network: NodeNetwork, gb_per_s: float, origin: str | None) -> NodeNetwork:
+    share = node_network.peak_gb_per_s / gb_per_s
+    return node_network.model_copy(update={"link_gb_per_s": gb_per_s, "link_from": origin, "peak_share": share})
 
 
-def _rates(rows: Iterable[tuple[int, int, float]]) -> MeasuredRates:
-    table = list(rows)
+def _rates(samples: Iterable[tuple[int, int, float]]) -> MeasuredRates:
+    table = list(samples)
     times = np.array([row[:2] for row in table], np.int64).reshape(-1, 2)
     return MeasuredRates(times[:, 0], times[:, 1], np.array([row[2] for row in table], np.float64))
 
@@ -168,11 +170,11 @@ def _listed(gb_per_s: F64) -> list[float | None]:
     return [None if np.isnan(x) else float(f"{x:.4g}") for x in gb_per_s.tolist()]
 
 
-def rates_over_time(found: NetworkOverTime, gb_per_s: Sequence[float | None]) -> MeasuredRates:
+def rates_over_time(network_over_time: NetworkOverTime, gb_per_s: Sequence[float | None]) -> MeasuredRates:
     """The stretches that have a rate, of one direction."""
     known = [(i, x) for i, x in enumerate(gb_per_s) if x is not None]
-    begins = (found.start_ns + i * found.column_ns for i, _ in known)
-    return _rates((t, t + found.column_ns, x * 1e9) for t, (_, x) in zip(begins, known, strict=True))
+    begins = (network_over_time.start_ns + i * network_over_time.column_ns for i, _ in known)
+    return _rates((t, t + network_over_time.column_ns, x * 1e9) for t, (_, x) in zip(begins, known, strict=True))
 
 
 def binned(rates: MeasuredRates, begin_ns: int, width_ns: int, columns: int) -> F64:

@@ -32,10 +32,12 @@ def job_step(steps: F64) -> F64:
     return job
 
 
-def warm_up(job: F64) -> int:
+def warm_up(step_times: F64) -> int:
     """How many leading steps are warm-up: each much longer than the median of the next ones."""
     n = 0
-    while n < min(WARM_UP, len(job) - 1) and job[n] > _FACTOR * np.median(job[n + 1 : n + 1 + 2 * WARM_UP]):
+    while n < min(WARM_UP, len(step_times) - 1) and step_times[n] > _FACTOR * np.median(
+        step_times[n + 1 : n + 1 + 2 * WARM_UP]
+    ):
         n += 1
     return n
 

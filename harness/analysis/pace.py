@@ -31,7 +31,7 @@ def own_parts(
     phases: Mapping[str, F64],
     waiting: Collection[str] = WAITING,
     *,
-    own: F64 | None = None,
+    own_time: F64 | None = None,
     on_host: bool = True,
 ) -> dict[str, F64]:
     """The parts of each step in which a rank did not wait for other ranks, as far as phases tell.
@@ -46,19 +46,19 @@ def own_parts(
     if not on_host:
         return parts
     parts[REST] = step - sum(np.nan_to_num(values) for values in phases.values())
-    if own is not None and tuple(waiting) == WAITING:
-        inside = _before_waiting(step, phases[WAITING[0]], own)
+    if own_time is not None and tuple(waiting) == WAITING:
+        inside = _before_waiting(step, phases[WAITING[0]], own_time)
         parts |= {} if inside is None else {WAITING[0]: inside}
     return parts
 
 
-def _before_waiting(step: F64, backward: F64, own: F64) -> F64 | None:
+def _before_waiting(step: F64, backward: F64, own_time: F64) -> F64 | None:
     """The part of backward before the wait for other ranks, if each rank's own time is known in most of its steps.
 
     step, backward, own: (ranks, steps), NaN where not known. A step whose own time is not known, as the last ones of a
     training, gets the median of the nearest ones that are.
     """
-    found = np.clip(backward - (step - own), 0, None)
+    found = np.clip(backward - (step - own_time), 0, None)
     wanted, lacking = ~np.isnan(backward), np.isnan(found)
     if not wanted.any() or np.any((wanted & lacking).mean(axis=1) > _MOST_LACKING):
         return None
@@ -153,10 +153,10 @@ def culprits(parts: Mapping[str, F64], sides: tuple[Ints, Ints], turn: int, leas
     return Culprits(tuple(range(len(most))) if everyone else tuple(map(int, ranks)), best)
 
 
-def _grew(own: F64, sides: tuple[Ints, Ints], turn: int, sign: float) -> F64:
+def _grew(own_time: F64, sides: tuple[Ints, Ints], turn: int, sign: float) -> F64:
     """By how much the median of each rank changed; -inf where that is not certain."""
-    grew = np.full(len(own), -np.inf)
-    before, after = (in_turns(own[:, side], turn) for side in sides)
+    grew = np.full(len(own_time), -np.inf)
+    before, after = (in_turns(own_time[:, side], turn) for side in sides)
     there = ~(np.isnan(before).any(axis=1) | np.isnan(after).any(axis=1))
     if there.any() and before.shape[1] and after.shape[1]:
         before, after = before[there], after[there]
@@ -208,7 +208,7 @@ class DetectedChange(NamedTuple):
 
 def changes(
     steps: F64,
-    own: F64 | Mapping[str, F64] | None = None,
+    own_time: F64 | Mapping[str, F64] | None = None,
     core_wait: F64 | None = None,
     waiting: Mapping[str, F64] | None = None,
 ) -> list[DetectedChange]:
@@ -224,7 +224,7 @@ def changes(
     that come in a period, and slow steps at the start are no change. Steps that become longer little by little, from
     quarter to quarter, by 15 % and more, are one gradual change.
     """
-    parts = own if isinstance(own, Mapping) else {OWN: own} if own is not None else {}
+    parts = own_time if isinstance(own_time, Mapping) else {OWN: own_time} if own_time is not None else {}
     job = job_step(steps) if steps.size else np.empty(0)
     known = np.flatnonzero(job > 0)
     if not len(known):
@@ -291,12 +291,12 @@ class _Series(NamedTuple):
             return False
         return not self._explained(self.parts[who.part][ranks], ranks, (before, after), spot.jump)
 
-    def _explained(self, own: F64, ranks: Ints | None, sides: tuple[Ints, Ints], jump: float) -> bool:
+    def _explained(self, own_time: F64, ranks: Ints | None, sides: tuple[Ints, Ints], jump: float) -> bool:
         """Whether waiting for a core may be all of a jump of own time: the shortest steps then stay as they were, and
         these ranks (None: all) waited longer than the others."""
         if self.core_wait is None or np.isnan(self.core_wait).all():
             return False
-        low, high = (own[:, side] for side in (sides if jump > 0 else sides[::-1]))
+        low, high = (own_time[:, side] for side in (sides if jump > 0 else sides[::-1]))
         of_shortest = np.quantile(high, _RARE, axis=1) - np.quantile(low, _RARE, axis=1)
         if np.all(of_shortest > _WAITED * abs(jump)):
             return False

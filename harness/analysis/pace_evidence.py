@@ -34,7 +34,7 @@ def grown_phase(change: DetectedChange, phases: Mapping[str, F64]) -> str | None
 
 def evidence(
     change: DetectedChange,
-    own: F64 | None,
+    own_time: F64 | None,
     phases: Mapping[str, F64],
     numbers: Sequence[int] | None = None,
     *,
@@ -45,9 +45,9 @@ def evidence(
     numbers: the rank of each row, if that is not its index.
     """
     texts = []
-    if change.named and own is not None and len(change.ranks) < len(own):
+    if change.named and own_time is not None and len(change.ranks) < len(own_time):
         ranks = change.ranks if numbers is None else [numbers[row] for row in change.ranks]
-        texts.append(_own_times(change, own, ranks, unit_ns))
+        texts.append(_own_times(change, own_time, ranks, unit_ns))
     waited = waited_for_cores(change, phases)
     if waited:
         longer = f"{duration(abs(waited) * unit_ns)} {'longer' if waited > 0 else 'shorter'}"
@@ -76,9 +76,9 @@ def waited_for_cores(change: DetectedChange, phases: Mapping[str, F64]) -> float
     return waited if waited / (change.after - change.before) > _MOST_OF_IT else 0.0
 
 
-def _own_times(change: DetectedChange, own: F64, ranks: Sequence[int], unit_ns: float) -> str:
-    before, after = _medians(change, own)
-    changed = np.isin(np.arange(len(own)), change.ranks)
+def _own_times(change: DetectedChange, own_time: F64, ranks: Sequence[int], unit_ns: float) -> str:
+    before, after = _medians(change, own_time)
+    changed = np.isin(np.arange(len(own_time)), change.ranks)
     others = ~changed & np.isfinite(before) & np.isfinite(after)
     means = [(float(np.mean(before[rows])), float(np.mean(after[rows]))) for rows in (changed, others) if rows.any()]
     texts = [f"{duration(low * unit_ns)} before, {duration(high * unit_ns)} after" for low, high in means]

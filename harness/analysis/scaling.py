@@ -58,17 +58,17 @@ def scaling(names: Sequence[str], summaries: Sequence[Summary]) -> list[Scaling]
     return [_scaled(row, pop, costs[reference], cost) for row, pop, cost in zip(rows, pops, costs, strict=True)]
 
 
-def how_it_scales(rows: Sequence[Scaling]) -> str:
+def how_it_scales(scalings: Sequence[Scaling]) -> str:
     """Whether the series is strong or weak scaling, in words; empty if the work is not known."""
-    known = [(row.devices, row.work_per_step) for row in rows if row.devices and row.work_per_step]
-    if len(known) < len(rows) or not rows:
+    known = [(row.devices, row.work_per_step) for row in scalings if row.devices and row.work_per_step]
+    if len(known) < len(scalings) or not scalings:
         return ""
     of_all, of_one = ([work for _, work in known], [work / devices for devices, work in known])
     if _alike(of_all):
         return "strong scaling: a step is the same work in every run"
     if _alike(of_one):
         return "weak scaling: a step is the same work for each device in every run"
-    return f"neither strong nor weak scaling: compute is counted per {(rows[0].unit or '').removesuffix('s')}"
+    return f"neither strong nor weak scaling: compute is counted per {(scalings[0].unit or '').removesuffix('s')}"
 
 
 def _alike(values: Sequence[float]) -> bool:
@@ -99,9 +99,9 @@ def _obstacle(names: Sequence[str], summaries: Sequence[Summary], unit: Unit | N
     return ""
 
 
-def _scaled(row: Scaling, pop: PopEfficiency | None, reference: float | None, cost: float | None) -> Scaling:
+def _scaled(scaling: Scaling, pop: PopEfficiency | None, reference: float | None, cost: float | None) -> Scaling:
     if pop is None or reference is None or cost is None:
         reason = "its efficiencies are not known" if pop is None else "the window is not one of counted steps"
-        return row.model_copy(update={"unknown": reason})
+        return scaling.model_copy(update={"unknown": reason})
     found = reference / cost
-    return row.model_copy(update={"computation_scalability": found, "global_efficiency": found * pop.parallel})
+    return scaling.model_copy(update={"computation_scalability": found, "global_efficiency": found * pop.parallel})

@@ -35,13 +35,13 @@ class Slowest(NamedTuple):
     chance: float
 
 
-def slowest(own: F64, step: float) -> Slowest:
+def slowest(own_time: F64, step: float) -> Slowest:
     """The rank that is the slowest.
 
     own: (ranks, steps), durations without waiting for other ranks, NaN where not known. step: the job's median step.
     Steps in which the own time of a rank is not known are left out.
     """
-    known = own[:, ~np.isnan(own).any(axis=0)]
+    known = own_time[:, ~np.isnan(own_time).any(axis=0)]
     ranks, count = known.shape
     if ranks < 2 or count < FEWEST or step <= 0:
         return Slowest("never", None, 0.0, 0.0, 1.0)

@@ -107,24 +107,24 @@ def effect(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect | None:
     return _within_blocks(a, b) if in_blocks else _welch(a, b)
 
 
-def best_point(points: Sequence[Sequence[float]], more_is_worse: bool) -> BestPoint | None:
+def best_point(samples: Sequence[Sequence[float]], more_is_worse: bool) -> BestPoint | None:
     """The best of several points, each with its runs' numbers, which are > 0, by its geometric mean; None of fewer than
     two points, or if no point has two runs. A point with one run is not told from the best.
 
     The truly best point is among `alike` in at least 95 % of such sets of runs: selection of a subset (Gupta 1965,
     Technometrics 7) by Welch's t of the logarithms, with the error of 5 % split over the comparisons (Bonferroni).
     """
-    if len(points) < 2 or max(map(len, points)) < FEWEST_RUNS:
+    if len(samples) < 2 or max(map(len, samples)) < FEWEST_RUNS:
         return None
-    costs = [fmean(map(log, runs)) * (1 if more_is_worse else -1) for runs in points]
+    costs = [fmean(map(log, runs)) * (1 if more_is_worse else -1) for runs in samples]
     best = costs.index(min(costs))
-    confidence = 1 - (1 - CONFIDENCE) / (len(points) - 1)
+    confidence = 1 - (1 - CONFIDENCE) / (len(samples) - 1)
 
-    def is_worse(place: int) -> bool:
-        found = effect(*(list(map(Sample, points[each])) for each in (best, place)))
+    def is_worse(index: int) -> bool:
+        found = effect(*(list(map(Sample, samples[each])) for each in (best, index)))
         return found is not None and abs(found.log_ratio) > t_quantile(confidence, found.df) * found.error
 
-    return BestPoint(best, [place for place in range(len(points)) if place == best or not is_worse(place)])
+    return BestPoint(best, [place for place in range(len(samples)) if place == best or not is_worse(place)])
 
 
 def _welch(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect:
@@ -166,8 +166,8 @@ def _within_blocks(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect |
     return MeasuredEffect(ratio, deviation / sqrt(weight), df, deviation, (len(a), len(b)), in_blocks=True)
 
 
-def _without_means(rows: Iterable[tuple[int | None, float]]) -> list[float]:
-    found = list(rows)
+def _without_means(samples: Iterable[tuple[int | None, float]]) -> list[float]:
+    found = list(samples)
     blocks: dict[int | None, list[float]] = defaultdict(list)
     for block, value in found:
         blocks[block].append(value)
@@ -175,12 +175,12 @@ def _without_means(rows: Iterable[tuple[int | None, float]]) -> list[float]:
     return [value - means[block] for block, value in found]
 
 
-def with_runs(found: MeasuredEffect, each: int, block_runs: int) -> MeasuredEffect:
+def with_runs(effect: MeasuredEffect, each: int, block_runs: int) -> MeasuredEffect:
     """The same ratio and spread if each arm had `each` runs in blocks of `block_runs`."""
-    blocks = -(-2 * each // block_runs) if found.in_blocks else 1
+    blocks = -(-2 * each // block_runs) if effect.in_blocks else 1
     df = 2 * each - blocks - 1
-    error = found.deviation * sqrt(2 / each) if df > 0 else inf  # of a difference of two means
-    return found._replace(error=error, df=max(df, 1), runs=(each, each))
+    error = effect.deviation * sqrt(2 / each) if df > 0 else inf  # of a difference of two means
+    return effect._replace(error=error, df=max(df, 1), runs=(each, each))
 
 
 @cache

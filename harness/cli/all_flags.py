@@ -51,8 +51,8 @@ def behaviour_rows(left_out: Iterable[str] = ()) -> Rows:
     return [("/".join(each.names) + takes.get(each.names[0], ""), each.help) for each in shown]
 
 
-def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(section(title, list(rows), MOST_LEFT))
+def _section(title: str, flags: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(section(title, list(flags), MOST_LEFT))
 
 
 def _where(site: Site, whole: bool) -> Iterable[tuple[str, str]]:

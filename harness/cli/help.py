@@ -170,8 +170,8 @@ def _with_hyphens(word: str) -> str:
     return _FLAG.sub(_hyphens, word) if is_launch or is_flag else word
 
 
-def _hyphens(found: re.Match[str]) -> str:
-    name, equals, value = found["name"].partition("=")
+def _hyphens(match: re.Match[str]) -> str:
+    name, equals, value = match["name"].partition("=")
     name = re.sub(_DASH, "-", name)
     is_short = len(name) == 1 or (len(name) > 1 and not name[1].isalpha())  # -e, -n2, a negative number
-    return found["before"] + ("-" if is_short else "--") + name + equals + value
+    return match["before"] + ("-" if is_short else "--") + name + equals + value

@@ -67,11 +67,11 @@ def cells(row: MethodRow) -> list[str]:
     return [row.name, row.shards, *(_sent(row.sent, part) or "–" for part in _PARTS), amount(row.state_bytes)]
 
 
-def _sent(sent: Sequence[PlannedTraffic], part: StepPart) -> str:
+def _sent(traffic: Sequence[PlannedTraffic], part: StepPart) -> str:
     named = {"copy": ", in a node"}
     return ", ".join(
         f"{t.kind.replace('_', '/' if t.kind == 'send_recv' else '-')} {amount(t.message_bytes)}"
         f"{named.get(t.group, '')}"
-        for t in sent
+        for t in traffic
         if t.part == part
     )

@@ -52,17 +52,19 @@ def sections() -> str:
     return "\n\n".join(filter(None, map(_section, parts_of(Summary))))
 
 
-def _section(part: type[SummaryPart]) -> str:
-    about = inspect.getdoc(part) or ""
+def _section(part_class: type[SummaryPart]) -> str:
+    about = inspect.getdoc(part_class) or ""
     fields = [
-        f"- `{name}`: {text}" for name, text in field_texts(part).items() if len(text) > _LONG or _FORMULA.search(text)
+        f"- `{name}`: {text}"
+        for name, text in field_texts(part_class).items()
+        if len(text) > _LONG or _FORMULA.search(text)
     ]
     if not fields and len(about) <= 2 * _LONG:
         return ""
     one_line = re.sub(r"\n(?!\n|- )\s*", " ", about)
-    bases = [f"Also the fields of [{base.__name__}](#{base.__name__.lower()})." for base in part.__bases__[:1]]
-    also = bases if part.__bases__[0] is not SummaryPart else []
-    head = f"{'##' if part is Summary else '###'} {part.__name__}"
+    bases = [f"Also the fields of [{base.__name__}](#{base.__name__.lower()})." for base in part_class.__bases__[:1]]
+    also = bases if part_class.__bases__[0] is not SummaryPart else []
+    head = f"{'##' if part_class is Summary else '###'} {part_class.__name__}"
     return "\n".join([head, "", " ".join([one_line, *also]), *([""] if fields else []), *fields])
 
 
@@ -192,8 +194,8 @@ def renewed(text: str) -> str:
     return _WRITTEN.sub(_renewed_part, text)
 
 
-def _renewed_part(part: re.Match[str]) -> str:
-    return f"{part[1]}{part[2]}\n{PARTS[part[1]]()}\n\n" if part[1] in PARTS else part[0]
+def _renewed_part(match: re.Match[str]) -> str:
+    return f"{match[1]}{match[2]}\n{PARTS[match[1]]()}\n\n" if match[1] in PARTS else match[0]
 
 
 if __name__ == "__main__":

@@ -52,14 +52,14 @@ def answer_file(run: Path, number: int, report: str, what: Literal["busy", "read
     return run / FOLDER / f"{number}.{report}.{what}"
 
 
-def is_ready(run: Path, asked: CaptureRequest) -> bool:
+def is_ready(run: Path, request: CaptureRequest) -> bool:
     """Whether the recording may begin: every nsys waits for it."""
-    return len(list((run / FOLDER).glob(f"{asked.number}.*.ready"))) >= asked.reports
+    return len(list((run / FOLDER).glob(f"{request.number}.*.ready"))) >= request.reports
 
 
-def as_text(asked: CaptureRequest) -> str:
+def as_text(request: CaptureRequest) -> str:
     """The request file's content."""
-    return json.dumps(asdict(asked))
+    return json.dumps(asdict(request))
 
 
 def read_request(run: Path) -> CaptureRequest | None:

@@ -110,13 +110,13 @@ def _repeated(faults: Iterable[Fault]) -> Iterator[str]:
     yield from (f"--fault {text} is given {times} times: drop one" for text, times in keys.items() if times > 1)
 
 
-def wrong_device(faults: Iterable[Fault], device: str) -> Iterator[str]:
-    """A sentence for each fault that cannot work on `device` (cpu or cuda)."""
+def wrong_device(faults: Iterable[Fault], device_type: str) -> Iterator[str]:
+    """A sentence for each fault that cannot work on `device_type` (cpu or cuda)."""
     for fault in faults:
-        if device not in fault.devices:
+        if device_type not in fault.devices:
             asked = fault.name if fault.devices == fault.kind.devices else str(fault)
-            others = [name for name, kind in FAULTS.items() if device in kind.devices]
-            here = {"cpu": "the CPU", "cuda": "GPUs"}[device]
+            others = [name for name, kind in FAULTS.items() if device_type in kind.devices]
+            here = {"cpu": "the CPU", "cuda": "GPUs"}[device_type]
             yield (
                 f"--fault {asked} has no effect on {here}, where this training runs: drop it; those that work "
                 f"there are {', '.join(others)}"
@@ -151,7 +151,7 @@ class FaultLine:
     unix_ns: int
 
 
-def faults_file(run: Path, rank: int | str) -> Path:
+def faults_file(run: Path, rank_or_star: int | str) -> Path:
     """Where a rank writes what was injected; with "*" as the rank, the pattern of all ranks' files."""
     folder = hidden_folder(run) if is_mystery(run) else run / "faults"
-    return folder / f"rank{rank}.jsonl"
+    return folder / f"rank{rank_or_star}.jsonl"

@@ -208,9 +208,9 @@ def per_step(calls: float | None) -> str:
     return f"{share.numerator} in {share.denominator} steps" if share else rate(calls)
 
 
-def of(part: float | None, whole: float) -> str:
+def of(numerator: float | None, whole: float) -> str:
     """A part as a percentage of a whole; a dash when either is not known."""
-    return "–" if part is None or not whole else percent(part / whole)
+    return "–" if numerator is None or not whole else percent(numerator / whole)
 
 
 class _Unit(NamedTuple):
@@ -315,17 +315,17 @@ def _spans(name: str, spans: list[tuple[int, int]]) -> str:
     return text
 
 
-def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
+def aligned(cells: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
     """Lines of columns with two blanks between them, the columns in `left` aligned left, the others right.
 
     >>> aligned([("run", "steps"), ("local-1", "9")], [0])
     ['run      steps', 'local-1      9']
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     sides = ["<" if i in left else ">" for i in range(len(widths))]
     return [
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
-        for row in rows
+        for row in cells
     ]
 
 

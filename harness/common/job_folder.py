@@ -220,9 +220,9 @@ def _memory(name: str) -> tuple[Path | None, bool]:
     return None, True
 
 
-def _forget_old(place: Path) -> None:
+def _forget_old(parent: Path) -> None:
     """Remove this user's folders of jobs that were killed: a rank that lives writes into its own twice a second."""
-    for folder in place.glob(f"harness-{os.getuid()}-*"):
+    for folder in parent.glob(f"harness-{os.getuid()}-*"):
         with suppress(OSError):
             newest_s = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
             if time.time() - newest_s > _OLD_S:

@@ -46,6 +46,6 @@ PARTS = (
 FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, "")
 
 
-def job_time_file(run: Path, rank: int | str) -> Path:
+def job_time_file(run: Path, rank_or_star: int | str) -> Path:
     """Where a rank records where its time goes; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "job-time" / f"rank{rank}.jsonl"
+    return run / "job-time" / f"rank{rank_or_star}.jsonl"

@@ -90,15 +90,15 @@ def usual_global_batch(micro_size: int, dp: int, *, on_cpu: bool) -> int:
     return together * (CPU_MICRO_BATCHES if on_cpu else -(-GLOBAL_BATCH_SIZE // together))
 
 
-def layout_misfits(layout: Layout, batch: BatchSizes | None, place: str = "") -> Iterator[Misfit]:
-    """Every broken rule that needs no model. `place`: where the world comes from, for the sentence."""
+def layout_misfits(layout: Layout, batch: BatchSizes | None, origin: str = "") -> Iterator[Misfit]:
+    """Every broken rule that needs no model. `origin`: where the world comes from, for the sentence."""
     if layout.vpp > 1 and layout.pp == 1:
         yield Misfit(("vpp", "pp"), f"--vpp {layout.vpp} interleaves pipeline stages and --pp is 1: raise --pp")
     if layout.world % layout.model_ranks:
         yield Misfit(
             ("tp", "pp", "cp", "world"),
             f"--tp {layout.tp} × --pp {layout.pp} × --cp {layout.cp} = {layout.model_ranks} does not divide the world "
-            f"size {layout.world}{place}: make it one of {divisors(layout.world)}",
+            f"size {layout.world}{origin}: make it one of {divisors(layout.world)}",
         )
         return  # without whole replicas there is nothing to divide a batch or experts over
     together = batch.micro_size * layout.dp if batch else 1

@@ -14,6 +14,6 @@ MOST_HOLDERS = 40  # lines of who held most; the rest is summed up
 MOST_STEPS = 10_000
 
 
-def memory_file(run_dir: Path, rank: int | str) -> Path:
+def memory_file(run_dir: Path, rank_or_star: int | str) -> Path:
     """The file of one rank; with `*` a pattern for those of all ranks."""
-    return run_dir / FOLDER / f"rank{rank}.json"
+    return run_dir / FOLDER / f"rank{rank_or_star}.json"

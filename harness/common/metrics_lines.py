@@ -113,13 +113,13 @@ def as_ranges(numbers: Iterable[int]) -> str:
     return ",".join("-".join(map(str, run)) for run in runs)
 
 
-def how_many(ranges: str) -> int:
+def how_many(text: str) -> int:
     """How many numbers `as_ranges` wrote.
 
     >>> how_many("0-2,8")
     4
     """
-    ends = [[int(number) for number in run.split("-")] for run in ranges.split(",")]
+    ends = [[int(number) for number in run.split("-")] for run in text.split(",")]
     return sum(run[-1] - run[0] + 1 for run in ends)
 
 
@@ -148,11 +148,11 @@ STEP_COUNTS = tuple(f.name for line in (StepLine, StepCounters) for f in fields(
 START_FIELDS = tuple(field.name for line in (StartLine, RankProcess) for field in fields(line))
 
 
-def lines_file(run: Path, rank: int | str) -> Path:
+def lines_file(run: Path, rank_or_star: int | str) -> Path:
     """Where a rank writes its samples; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "lines" / f"rank{rank}.jsonl"
+    return run / "lines" / f"rank{rank_or_star}.jsonl"
 
 
-def metrics_file(run: Path, rank: int | str) -> Path:
+def metrics_file(run: Path, rank_or_star: int | str) -> Path:
     """Where a rank writes its lines; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "metrics" / f"rank{rank}.jsonl"
+    return run / "metrics" / f"rank{rank_or_star}.jsonl"

@@ -135,11 +135,11 @@ def everyone() -> dict[int, Stat]:
     return {pid: now for pid in pids() if (now := stat_of(pid)) is not None}
 
 
-def descendants(pid: int, known: dict[int, Stat] | None = None) -> list[int]:
+def descendants(pid: int, stats: dict[int, Stat] | None = None) -> list[int]:
     """As `below`, by everyone's parent: the list of a process's children may miss one while processes come and go.
     known: of `everyone`, if that is already read."""
     children: dict[int, list[int]] = {}
-    for each, now in (everyone() if known is None else known).items():
+    for each, now in (everyone() if stats is None else stats).items():
         children.setdefault(now.parent, []).append(each)
     found_below = [pid]
     for parent in found_below:  # grows as it is read
@@ -304,9 +304,9 @@ def waits_in(pid: int, tid: int | None = None) -> str:
     return f"{name} {_file(pid, value)}"
 
 
-def _kernel_function(thread: Path) -> str:
+def _kernel_function(folder: Path) -> str:
     with suppress(OSError):
-        name = (thread / "wchan").read_text().strip("\0\n ")
+        name = (folder / "wchan").read_text().strip("\0\n ")
         return "" if name in ("", "0") else f"the kernel's {name}"
     return ""
 

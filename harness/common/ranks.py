@@ -58,9 +58,9 @@ def counts_up_once(numbers: Sequence[int]) -> bool:
 Form = tuple[str, str]  # what stands before and after a number
 
 
-def _form(name: str, found: re.Match[str]) -> Form:
+def _form(name: str, match: re.Match[str]) -> Form:
     """The name without its number, and without those that differ between the files of a job anyway."""
-    return _LONG.sub("#", name[: found.start(1)]), _LONG.sub("#", name[found.end(1) :])
+    return _LONG.sub("#", name[: match.start(1)]), _LONG.sub("#", name[match.end(1) :])
 
 
 def _numbers(folder: Path) -> tuple[dict[Form, list[int]], dict[str, list[int]]]:

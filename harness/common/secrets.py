@@ -49,9 +49,9 @@ def masked_text(text: str) -> str:
     return _TOKEN.sub(MASK, _ASSIGNED.sub(_without_value, text))
 
 
-def _without_value(found: re.Match[str]) -> str:
-    is_short = len(found[3]) < _SHORTEST and not re.search("pass|secret", found[1], re.IGNORECASE)
-    return found[0] if is_short or not found[3] else found[1] + MASK + found[4]
+def _without_value(match: re.Match[str]) -> str:
+    is_short = len(match[3]) < _SHORTEST and not re.search("pass|secret", match[1], re.IGNORECASE)
+    return match[0] if is_short or not match[3] else match[1] + MASK + match[4]
 
 
 # The special tokens of a text, which are no secrets.

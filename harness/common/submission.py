@@ -28,14 +28,14 @@ _OF_BACKEND = "CUDA_VISIBLE_DEVICES"
 _MOST_SHOWN = 60  # characters of a value
 
 
-def passed_on(environ: Mapping[str, str], own: Container[str]) -> dict[str, str]:
+def passed_on(environ: Mapping[str, str], set_by_job: Container[str]) -> dict[str, str]:
     """Those of an environment, by name, without secrets. own: what the job sets itself.
 
     >>> passed_on({"NCCL_P2P_LEVEL": "LOC", "NCCL_DEBUG": "INFO", "CUDA_HOME": "/usr", "HOME": "/"}, ["NCCL_DEBUG"])
     {'NCCL_P2P_LEVEL': 'LOC'}
     """
     names = [name for name in sorted(environ) if _CHANGES.fullmatch(name) and not _WHERE.search(name)]
-    kept = [name for name in names if name != _OF_BACKEND and name not in own]
+    kept = [name for name in names if name != _OF_BACKEND and name not in set_by_job]
     return {name: environ[name] for name in kept if not _is_secret(name, environ[name])}
 
 

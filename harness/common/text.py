@@ -61,13 +61,13 @@ def ranks_named(ranks: Iterable[int]) -> str:
     return f"ranks {text}" if len(text) <= 24 else f"{len(numbers)} ranks, as {', '.join(map(str, numbers[:3]))}"
 
 
-def where(place: tuple[str, int, str] | None) -> str:
+def where(code_line: tuple[str, int, str] | None) -> str:
     """A line of a program, short.
 
     >>> where(("/home/ann/train.py", 88, "main"))
     'train.py:88'
     """
-    return "" if place is None else f"{PurePath(place[0]).name}:{place[1]}"
+    return "" if code_line is None else f"{PurePath(code_line[0]).name}:{code_line[1]}"
 
 
 def how_many(count: int, noun: str) -> str:

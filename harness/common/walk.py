@@ -48,8 +48,8 @@ class Walk:
                 self.left_out.append(f"{folder}: {error.strerror}")
 
 
-def _links_to_folder(entry: os.DirEntry[str]) -> bool:
+def _links_to_folder(dir_entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.is_symlink() and entry.is_dir()
+        return dir_entry.is_symlink() and dir_entry.is_dir()
     except OSError:  # a link to itself
         return False

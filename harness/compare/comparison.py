@@ -151,13 +151,13 @@ def compare_steps(a: tuple[str, Sequence[Sequence[float]]], b: tuple[str, Sequen
     return compare_arms("step_ns", arm_a, arm_b)
 
 
-def without_verdict(found: Comparison, verdict: ChangeVerdict, why: str) -> Comparison:
+def without_verdict(comparison: Comparison, verdict: ChangeVerdict, why: str) -> Comparison:
     """The same numbers, where something other than they forbids a verdict."""
-    return _with(found, verdict=verdict, why=why, needed_runs=None)
+    return _with(comparison, verdict=verdict, why=why, needed_runs=None)
 
 
-def _with(found: Comparison, **changes: object) -> Comparison:
-    return found.model_copy(update=changes)
+def _with(comparison: Comparison, **changes: object) -> Comparison:
+    return comparison.model_copy(update=changes)
 
 
 def _value(arm: Arm) -> ArmValue:
@@ -180,24 +180,24 @@ def _lacking(metric: str, *arms: Arm) -> str:
     return ""
 
 
-def _of_prediction(found: Comparison, more_is_worse: bool) -> Comparison:
+def _of_prediction(comparison: Comparison, more_is_worse: bool) -> Comparison:
     """The interval of a prediction holds the measured number or it does not: no threshold widens it."""
-    a, b = found.a, found.b.value or 0.0
+    a, b = comparison.a, comparison.b.value or 0.0
     if a.low is None and a.high is None:
-        return _with(found, why="the prediction has no interval")
+        return _with(comparison, why="the prediction has no interval")
     low, high = b / (a.high or inf), b / a.low if a.low else inf
     verdict, why = ChangeVerdict.SAME, "it lies in the interval of the prediction"
     if low > 1 or high < 1:
         verdict = ChangeVerdict.WORSE if (low > 1) is more_is_worse else ChangeVerdict.BETTER
         why = "it lies outside of the interval of the prediction"
     ends = {"low": low if a.high is not None else None, "high": high if a.low is not None else None}
-    return _with(found, **ends, noise="prediction", threshold=0.0, verdict=verdict, why=why)
+    return _with(comparison, **ends, noise="prediction", threshold=0.0, verdict=verdict, why=why)
 
 
-def _of_runs(found: Comparison, seen: MeasuredEffect, threshold: Threshold, more_is_worse: bool) -> Comparison:
+def _of_runs(comparison: Comparison, seen: MeasuredEffect, threshold: Threshold, more_is_worse: bool) -> Comparison:
     verdict, why = decide(_cost(seen, more_is_worse), threshold)
     return _with(
-        found,
+        comparison,
         ratio=seen.ratio,
         low=seen.interval[0],
         high=seen.interval[1],
@@ -225,9 +225,9 @@ def _needed(seen: MeasuredEffect, threshold: Threshold, more_is_worse: bool) -> 
     return None
 
 
-def _of_steps(found: Comparison, a: Arm, b: Arm, threshold: Threshold, more_is_worse: bool) -> Comparison:
+def _of_steps(comparison: Comparison, a: Arm, b: Arm, threshold: Threshold, more_is_worse: bool) -> Comparison:
     low, high = bootstrap_ratio(a.steps, b.steps)
-    known = _with(found, low=low, high=high, noise="steps")
+    known = _with(comparison, low=low, high=high, noise="steps")
     if min(len(a.steps), len(b.steps)) < FEWEST_STEPS:
         return _with(known, why=TOO_FEW_STEPS)
     interval = Interval(known.ratio or 1.0, low, high)
@@ -235,8 +235,8 @@ def _of_steps(found: Comparison, a: Arm, b: Arm, threshold: Threshold, more_is_w
     return _with(known, verdict=verdict, why=why)
 
 
-def _too_few(found: Comparison) -> str:
-    if max(found.a.n, found.b.n) < FEWEST_RUNS:
+def _too_few(comparison: Comparison) -> str:
+    if max(comparison.a.n, comparison.b.n) < FEWEST_RUNS:
         return "one run of each does not show how much runs vary"
     return "no block of runs has both A and B, or there are too few runs to know how much runs vary"
 

@@ -54,9 +54,12 @@ def moved(a: Summary, b: Summary) -> list[MovedStatistic]:
     ]
 
 
-def _with_exposed(rows: Sequence[MovedStatistic], a: Summary, b: Summary) -> list[MovedStatistic]:
+def _with_exposed(moved_statistics: Sequence[MovedStatistic], a: Summary, b: Summary) -> list[MovedStatistic]:
     of_a, of_b = map(_exposed, (a, b))
-    return [x.model_copy(update={"a_exposed_ns": of_a.get(x.name), "b_exposed_ns": of_b.get(x.name)}) for x in rows]
+    return [
+        x.model_copy(update={"a_exposed_ns": of_a.get(x.name), "b_exposed_ns": of_b.get(x.name)})
+        for x in moved_statistics
+    ]
 
 
 def _exposed(s: Summary) -> dict[str, float]:

@@ -90,20 +90,20 @@ class SummaryDifferences(ComparisonPart):
 
 
 def compare_series(
-    runs: Sequence[tuple[str, Summary]], force: bool = False, more: Sequence[Metric] = ()
+    named_runs: Sequence[tuple[str, Summary]], force: bool = False, more: Sequence[Metric] = ()
 ) -> list[SummaryDifferences]:
     """Every run but the first against the first, with their places in the series of all. Raises RequestError as
     `compare` does."""
-    (base, a), others = runs[0], runs[1:]
+    (base, a), others = named_runs[0], named_runs[1:]
     pairs = [compare(a, b, (base, name), force, more) for name, b in others]
-    rows = scaling([name for name, _ in runs], [s for _, s in runs])
+    rows = scaling([name for name, _ in named_runs], [s for _, s in named_runs])
     if not rows:
         return pairs
     return [pair.model_copy(update={"scaling": [rows[0], row]}) for pair, row in zip(pairs, rows[1:], strict=True)]
 
 
 def compare(
-    a: Summary, b: Summary, names: tuple[str, str], force: bool = False, more: Sequence[Metric] = ()
+    a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool = False, more: Sequence[Metric] = ()
 ) -> SummaryDifferences:
     """What differs between two runs; `more` are compared beside the metrics of metrics.py. Raises RequestError: they
     train another model or sequence length and `force` is not set."""
@@ -111,15 +111,17 @@ def compare(
     obstacles = [d for d in configuration if d.name in INCOMPARABLE and d.a is not None and d.b is not None]
     if obstacles and not force:
         which = "; ".join(f"{d.name} {d.a} against {d.b}" for d in obstacles)
-        raise RequestError(f"{names[0]} and {names[1]} are not comparable: {which} (--force compares them per token)")
+        raise RequestError(
+            f"{names_of_runs[0]} and {names_of_runs[1]} are not comparable: {which} (--force compares them per token)"
+        )
     normalisation, why, scale = _normalisation(a, b)
     return SummaryDifferences(
-        a=names[0],
-        b=names[1],
+        a=names_of_runs[0],
+        b=names_of_runs[1],
         normalisation=normalisation,
         why_normalised=why,
         configuration=configuration,
-        step_time=_step_time(a, b, names, scale),
+        step_time=_step_time(a, b, names_of_runs, scale),
         changes=_changes(metrics_by_name(a, more), metrics_by_name(b, more)),
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
@@ -159,12 +161,12 @@ def _of_script(summary: Summary) -> dict[str, str]:
     return {SCRIPT: edit.setting, EDITS: edit.checksum} if edit else {SCRIPT: AS_REQUESTED}
 
 
-def _of_own(asked: OwnTraining, summary: Summary) -> dict[str, Any]:
+def _of_own(experiment: OwnTraining, summary: Summary) -> dict[str, Any]:
     """The fields of a user's own training, with its command in one line and the state of its code."""
     git = ((summary.run or {}).get("program") or {}).get("git") or {}
     changes = f" with changes {git['differences']}" if git.get("differences") else ""
     code = f"{str(git['commit'])[:12]}{changes}" if git.get("commit") else None
-    found = asked.model_dump(exclude={"start_in"}) | {"command": shlex.join(asked.command)}
+    found = experiment.model_dump(exclude={"start_in"}) | {"command": shlex.join(experiment.command)}
     return found | ({"code": code} if code else {})
 
 
@@ -236,11 +238,11 @@ def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
     return sorted(found, key=lambda k: -k.share)
 
 
-def _unlisted(mine: Summary, other: Summary) -> list[KernelTime]:
+def _unlisted(mine: Summary, summary: Summary) -> list[KernelTime]:
     """Kernels of one run that the other did not launch. Where the other's table was cut, only kernels with a share that
     would be high in it: the others may lie below the cut."""
-    listed = {k.name for k in other.kernels}
-    least = ABOVE_THE_CUT * min(k.share for k in other.kernels) if _is_cut(other) else 0.0
+    listed = {k.name for k in summary.kernels}
+    least = ABOVE_THE_CUT * min(k.share for k in summary.kernels) if _is_cut(summary) else 0.0
     return [k for k in mine.kernels if k.name not in listed and k.share >= least]
 
 

@@ -66,10 +66,10 @@ class Interval(NamedTuple):
         return self.low > 1 or self.high < 1
 
 
-def decide(found: Interval, threshold: Threshold) -> tuple[ChangeVerdict, str]:
+def decide(interval: Interval, threshold: Threshold) -> tuple[ChangeVerdict, str]:
     """The verdict on a ratio of which more is worse, with its reason as a clause."""
     limit, allowed = log1p(threshold.share), threshold.text
-    ratio, low, high = (log(max(each, _TINY)) for each in found)
+    ratio, low, high = (log(max(each, _TINY)) for each in interval)
     larger = f"the interval excludes no change, and the change is larger than {allowed}"
     rules = (
         (low > 0 and ratio > limit, ChangeVerdict.WORSE, larger),

@@ -95,14 +95,14 @@ def packages(around: Surroundings) -> Iterator[CheckResult]:
         yield from _usable(around, job, needed)
 
 
-def _needed(asked: Experiment) -> Mapping[str, str]:
+def _needed(experiment: Experiment) -> Mapping[str, str]:
     """The modules that the trainings need, with the trainings that do."""
-    if not isinstance(asked, OwnTraining):
+    if not isinstance(experiment, OwnTraining):
         return NEEDED_BY
     needed = {"torch": "your training"}
-    if asked.launcher in ("accelerate", "deepspeed"):
-        needed[asked.launcher] = f"--launcher {asked.launcher}"
-    return {} if asked.form == "command" else needed
+    if experiment.launcher in ("accelerate", "deepspeed"):
+        needed[experiment.launcher] = f"--launcher {experiment.launcher}"
+    return {} if experiment.form == "command" else needed
 
 
 def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterator[CheckResult]:

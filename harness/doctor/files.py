@@ -201,14 +201,14 @@ def quota(around: Surroundings) -> CheckResult:
     return problem(what, f"{room}: too little", remedy) if left < whole else ok(what, room)
 
 
-def _quota_on(place: Path, around: Surroundings) -> Quota | None:
+def _quota_on(path: Path, around: Surroundings) -> Quota | None:
     if around.which("lfs") is not None:
-        answer = around.ask("lfs", "quota", "-q", "-u", around.user, str(place), limit_s=QUOTA_S)
+        answer = around.ask("lfs", "quota", "-q", "-u", around.user, str(path), limit_s=QUOTA_S)
         if not answer.code and (found := quota_of_lfs(answer.out)):
             return found
     if around.which("quota") is not None:
         answer = around.ask("quota", "-w", "--hide-device", "--show-mntpoint", limit_s=QUOTA_S)
-        return quota_of_quota(answer.out, place)  # its status is 1 when a quota is exceeded
+        return quota_of_quota(answer.out, path)  # its status is 1 when a quota is exceeded
     return None
 
 
@@ -222,8 +222,8 @@ def quota_of_lfs(printed: str) -> Quota | None:
     return _quota(numbers) if len(numbers) >= 6 else None
 
 
-def quota_of_quota(printed: str, place: Path) -> Quota | None:
-    """From `quota -w`: the line of the file system that holds `place`, by its mount point.
+def quota_of_quota(printed: str, folder: Path) -> Quota | None:
+    """From `quota -w`: the line of the file system that holds `folder`, by its mount point.
 
     >>> quota_of_quota("Disk quotas for user x (uid 7):\\n /home 10 20 30 5 0 0\\n / 1 2 3 4 5 6", Path("/home/x"))
     Quota(used_bytes=10240, limit_bytes=30720, files=5, limit_files=0)
@@ -232,7 +232,7 @@ def quota_of_quota(printed: str, place: Path) -> Quota | None:
     for line in printed.splitlines():
         name, *words = line.split() or [""]
         numbers = _numbers(words)
-        if name.startswith("/") and len(numbers) >= 6 and place.is_relative_to(name):
+        if name.startswith("/") and len(numbers) >= 6 and folder.is_relative_to(name):
             found[Path(name)] = _quota(numbers)
     return found[max(found, key=lambda path: len(path.parts))] if found else None
 

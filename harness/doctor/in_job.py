@@ -47,8 +47,8 @@ class NodeRequest(BaseModel):
     own: OwnTraining | None = None
     paths: list[str] = []
 
-    def look_around(self, site: Site, place: Literal["login", "node"]) -> Surroundings:
-        return look_around(site, place, self.course, self.nodes, own=self.own, paths=self.paths)
+    def look_around(self, site: Site, node_kind: Literal["login", "node"]) -> Surroundings:
+        return look_around(site, node_kind, self.course, self.nodes, experiment=self.own, paths=self.paths)
 
 
 class Report(BaseModel):
@@ -111,7 +111,7 @@ def nodes_for(site: Site) -> int:
 
 
 def look_after(
-    before: list[CheckLine], around: Surroundings, asked: NodeRequest, patience_s: float, say: Say
+    check_lines: list[CheckLine], around: Surroundings, request: NodeRequest, patience_s: float, say: Say
 ) -> Iterator[CheckLine]:
     """The nodes' lines, if the checks before found no obstacle for a job; else a line that says why there are none.
     patience_s: how long the job may wait in the queue. Ctrl-C cancels it."""
@@ -119,42 +119,42 @@ def look_after(
         yield CheckLine("job", ok("--in-job", "this machine is the compute node, and the checks above looked at it"))
     elif not around.uses_slurm:
         yield CheckLine("job", unseen("--in-job", f"the doctor submits to Slurm only, not to {around.site.scheduler}"))
-    elif worst([line for line in before if line.check in NEEDED_FIRST]) is Level.PROBLEM:
+    elif worst([line for line in check_lines if line.check in NEEDED_FIRST]) is Level.PROBLEM:
         yield CheckLine("job", unseen("--in-job", "nothing was submitted: first fix the problems above"))
     else:
         try:
-            yield from look_in_job(asked, patience_s, say)
+            yield from look_in_job(request, patience_s, say)
         except (RequestError, WorkError) as error:
-            again = f"{COMMAND} doctor --in-job -n {max(1, asked.nodes - 1)}"
-            yield CheckLine("job", problem(f"a job on {asked.nodes} nodes", str(error), again))
+            again = f"{COMMAND} doctor --in-job -n {max(1, request.nodes - 1)}"
+            yield CheckLine("job", problem(f"a job on {request.nodes} nodes", str(error), again))
 
 
-def look_in_job(asked: NodeRequest, patience_s: float, say: Say) -> list[CheckLine]:
+def look_in_job(request: NodeRequest, patience_s: float, say: Say) -> list[CheckLine]:
     """Submit, wait and collect; a Ctrl-C cancels the job. say: gets a sentence when something has changed. Raises
     RequestError: the site resolves no job, or a folder's name cannot be used. WorkError: a file cannot be written, or
     sbatch refuses."""
-    around = asked.look_around(override(asked.site, {"time": TIME, "signal_seconds": 0}), "login")
+    around = request.look_around(override(request.site, {"time": TIME, "signal_seconds": 0}), "login")
     if around.job is None:
         raise RequestError("\n".join(around.refusals))
-    folder = _staged(asked, around.job)
+    folder = _staged(request, around.job)
     try:
         job = sbatch(*options_of(folder, [*around.job.directives, "--job-name=doctor"]), str(folder / "job.sbatch"))
     except WorkError:
         _remove(folder)
         raise
     try:
-        say(f"job {job.number} on {asked.nodes} node{'s' * (asked.nodes > 1)}, for two minutes at most")
-        stopped = _wait(job, folder, asked.nodes, patience_s, say)
+        say(f"job {job.number} on {request.nodes} node{'s' * (request.nodes > 1)}, for two minutes at most")
+        stopped = _wait(job, folder, request.nodes, patience_s, say)
     except KeyboardInterrupt:
         with suppress(WorkError):  # it may have ended
             scancel(job)
         _remove(folder)
         say(f"job {job.number} was cancelled")
         raise
-    return collected(job, folder, asked.nodes, stopped)
+    return collected(job, folder, request.nodes, stopped)
 
 
-def _staged(asked: NodeRequest, job: Job) -> Path:
+def _staged(request: NodeRequest, job: Job) -> Path:
     """A folder of its own with the script and the question."""
     folder = runs_root() / FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     try:
@@ -163,7 +163,7 @@ def _staged(asked: NodeRequest, job: Job) -> Path:
         raise disk_error(folder, error) from None
     text = render_template(TEMPLATES / "doctor.j2", job=job, folder=str(folder), runs=str(runs_root()))
     write_atomically(folder / "job.sbatch", text)
-    write_atomically(folder / ASKED, asked.model_dump_json(indent=1))
+    write_atomically(folder / ASKED, request.model_dump_json(indent=1))
     return folder
 
 

@@ -50,10 +50,10 @@ def reservation(around: Surroundings) -> CheckResult | None:
     return _now_or_later(name, found, datetime.now())
 
 
-def _now_or_later(name: str, found: Mapping[str, str], now: datetime) -> CheckResult:
+def _now_or_later(name: str, fields: Mapping[str, str], now: datetime) -> CheckResult:
     """Whether it is active, from its fields. now: in the site's own time."""
-    what, state = f"reservation {name}", found.get("State")
-    begins, ends = moment_of(found.get("StartTime", "")), moment_of(found.get("EndTime", ""))
+    what, state = f"reservation {name}", fields.get("State")
+    begins, ends = moment_of(fields.get("StartTime", "")), moment_of(fields.get("EndTime", ""))
     if ends is not None and ends <= now:
         return problem(what, f"ended at {ends:%Y-%m-%d %H:%M}", f"{SHOW}   # then sbatch: in the site file")
     if state != "ACTIVE" and begins is not None and begins > now:
@@ -62,7 +62,7 @@ def _now_or_later(name: str, found: Mapping[str, str], now: datetime) -> CheckRe
     if state != "ACTIVE":
         return problem(what, f"is {state or 'of unknown state'}", f"{SHOW} {name}")
     until = f" until {ends:%Y-%m-%d %H:%M}" if ends else ""
-    return ok(what, f"is active{until}, nodes {found.get('Nodes', 'not named')}")
+    return ok(what, f"is active{until}, nodes {fields.get('Nodes', 'not named')}")
 
 
 def named(site: Site, environ: Mapping[str, str]) -> str | None:

@@ -94,10 +94,10 @@ class Surroundings:
         """The answer of a program, with the environment that is looked at."""
         return ask(argv, limit_s, self.environ)
 
-    def once(self, key: str, question: Callable[[], ProgramOutput]) -> ProgramOutput:
+    def once(self, key: str, ask: Callable[[], ProgramOutput]) -> ProgramOutput:
         """The answer to a slow question that several checks ask."""
         if key not in self._answers:
-            self._answers[key] = question()
+            self._answers[key] = ask()
         return self._answers[key]
 
     def read(self, path: str) -> str | None:
@@ -110,11 +110,11 @@ class Surroundings:
 
 def look_around(
     site: Site,
-    place: Place | None = None,
+    node_kind: Place | None = None,
     course: CourseSize = CourseSize(),
     nodes: int = 1,
     *,
-    own: OwnTraining | None = None,
+    experiment: OwnTraining | None = None,
     paths: Sequence[str] = (),
 ) -> Surroundings:
     """This process's surroundings at a site. place: None, to derive it from the site's backend. own, paths: as there.
@@ -122,17 +122,19 @@ def look_around(
     derived: Place = "here" if backend_of(site).RUNS_HERE else "login"
     jobs: list[Job] = []
     refusals: tuple[str, ...] = ()
-    for number in TRAININGS if own is None else [None]:
+    for number in TRAININGS if experiment is None else [None]:
         try:
             # As a launch without flags.
             words = [("-e", str(number)), ("-n", str(nodes))]
-            jobs.append(prepare(own or build_experiment(words, [], [], site.defaults), site).job)
+            jobs.append(prepare(experiment or build_experiment(words, [], [], site.defaults), site).job)
         except RequestError as error:
             if not jobs:
                 refusals = tuple(str(error).splitlines())
                 break
-    whole = jobs[0].site if own is not None and jobs else site
-    return Surroundings(whole, place or derived, tuple(jobs), refusals, course, nodes, own=own, paths=tuple(paths))
+    whole = jobs[0].site if experiment is not None and jobs else site
+    return Surroundings(
+        whole, node_kind or derived, tuple(jobs), refusals, course, nodes, own=experiment, paths=tuple(paths)
+    )
 
 
 IN_JOB = f"{PROGRAM} doctor --in-job"  # what sees it
@@ -163,18 +165,18 @@ class CheckLine(NamedTuple):
     hosts: tuple[str, ...] = ()
 
 
-def ok(what: str, found: str) -> CheckResult:
-    return CheckResult(Level.OK, what, found)
+def ok(what: str, finding: str) -> CheckResult:
+    return CheckResult(Level.OK, what, finding)
 
 
-def warning(what: str, found: str, remedy: str) -> CheckResult:
+def warning(what: str, finding: str, remedy: str) -> CheckResult:
     """It works, and something is lost: a measurement is spoilt, a part is not recorded."""
-    return CheckResult(Level.WARNING, what, found, remedy)
+    return CheckResult(Level.WARNING, what, finding, remedy)
 
 
-def problem(what: str, found: str, remedy: str) -> CheckResult:
+def problem(what: str, finding: str, remedy: str) -> CheckResult:
     """A student's run would fail."""
-    return CheckResult(Level.PROBLEM, what, found, remedy)
+    return CheckResult(Level.PROBLEM, what, finding, remedy)
 
 
 def unseen(what: str, why: str) -> CheckResult:
@@ -220,16 +222,16 @@ def training_python(around: Surroundings) -> Iterator[CheckResult]:
         yield ok("the training's Python", f"{asked.python}: {has}")
 
 
-def paths_of(asked: OwnTraining) -> list[str]:
+def paths_of(experiment: OwnTraining) -> list[str]:
     """The files and folders among the script's arguments that are there now."""
-    words = [word.rpartition("=")[2] if word.startswith("-") else word for word in masked_words(asked.arguments)]
-    places = [Path(asked.start_in, word) for word in words if word and not word.startswith("-")]
+    words = [word.rpartition("=")[2] if word.startswith("-") else word for word in masked_words(experiment.arguments)]
+    places = [Path(experiment.start_in, word) for word in words if word and not word.startswith("-")]
     return [str(place) for place in dict.fromkeys(places) if _is_there(place)][:_MOST_PATHS]
 
 
-def _is_there(place: Path) -> bool:
+def _is_there(path: Path) -> bool:
     try:
-        return place.exists()
+        return path.exists()
     except (OSError, ValueError):
         return False
 

@@ -116,9 +116,9 @@ class Experiment(BaseModel):
         """The name of its jobs in a queue."""
         return f"e{self.exercise}-{self.folder.split('_', 2)[2]}"
 
-    def name(self, model: str | None) -> tuple[str, str]:
+    def name(self, model_name: str | None) -> tuple[str, str]:
         """The run's name before and after the job's id. model: the trained model's name."""
-        return model or self.title.replace(" ", "-"), tags_of(self)
+        return model_name or self.title.replace(" ", "-"), tags_of(self)
 
     @property
     def world_size(self) -> int | None:

@@ -43,7 +43,7 @@ class CommTests(Experiment):
     def heading(self) -> str:
         return HEADINGS[self.only]
 
-    def name(self, model: str | None) -> tuple[str, str]:
+    def name(self, model_name: str | None) -> tuple[str, str]:
         return HEADINGS[self.only].lower().replace("communication", "comm").replace(" ", "-"), tags_of(self)
 
     def broken_rules(self) -> Iterator[BrokenRule]:

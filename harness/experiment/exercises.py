@@ -28,11 +28,11 @@ def listing() -> str:
     return ", ".join(f"{number} {cls.title}" for number, cls in EXERCISES.items())
 
 
-def as_recorded(asked: Experiment | dict[str, Any] | None) -> dict[str, Any] | None:
+def as_recorded(experiments: Experiment | dict[str, Any] | None) -> dict[str, Any] | None:
     """What was recorded, without the fields that are newer than the record."""
-    if not isinstance(asked, Experiment):
-        return asked
-    return {"exercise": asked.exercise, **asked.model_dump(mode="json", exclude_unset=True)}
+    if not isinstance(experiments, Experiment):
+        return experiments
+    return {"exercise": experiments.exercise, **experiments.model_dump(mode="json", exclude_unset=True)}
 
 
 Recorded = Annotated[

@@ -70,11 +70,11 @@ def log_flag(*more: str) -> Flag:
 LOG_MEANING = "keep NCCL's log; the report then shows the transport of the messages"
 
 
-def contradictions(asked: BaseModel) -> Iterator[BrokenRule]:
+def contradictions(base_model: BaseModel) -> Iterator[BrokenRule]:
     """The variables that a request sets twice and not alike. asked: an experiment with these options."""
     seen: dict[str, tuple[str, str, object]] = {}
-    for option in options_of(type(asked)):
-        given = getattr(asked, option.field)
+    for option in options_of(type(base_model)):
+        given = getattr(base_model, option.field)
         for name, text in option.environment(given).items():
             written = f"{option.written(given)} {name.removeprefix(PREFIX)}={text}" if option.flag.repeats else ""
             field, first, other = seen.setdefault(name, (option.field, option.written(given), text))

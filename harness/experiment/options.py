@@ -173,9 +173,9 @@ class Option:
         }
 
 
-def tags_of(asked: BaseModel) -> str:
+def tags_of(base_model: BaseModel) -> str:
     """A request's tags in a run's name, e.g. `-n2-g4-mbs8`."""
-    tagged = [(option.flag, getattr(asked, option.field)) for option in options_of(type(asked))]
+    tagged = [(option.flag, getattr(base_model, option.field)) for option in options_of(type(base_model))]
     shown = [(f, v) for f, v in tagged if f.tag and v is not None and (v or not f.tag_if_on)]
     return "".join(f"-{f.tag}{_short(v)}" for f, v in sorted(shown, key=lambda pair: pair[0].tag_place))
 
@@ -189,9 +189,9 @@ def _short(value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def for_nsys(asked: BaseModel) -> dict[str, str]:
+def for_nsys(base_model: BaseModel) -> dict[str, str]:
     """The flags of a request that do something only if nsys records, by field."""
-    given = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
+    given = [(option, getattr(base_model, option.field)) for option in options_of(type(base_model))]
     return {
         option.field: option.written(value)
         for option, value in given
@@ -199,9 +199,9 @@ def for_nsys(asked: BaseModel) -> dict[str, str]:
     }
 
 
-def options_of(model: type[BaseModel]) -> Iterator[Option]:
+def options_of(experiment_class: type[BaseModel]) -> Iterator[Option]:
     """The options a model declares, base classes first."""
-    for name, info in model.model_fields.items():
+    for name, info in experiment_class.model_fields.items():
         for extra in info.metadata:
             if isinstance(extra, Flag):
                 yield Option(name, extra, info)

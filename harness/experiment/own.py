@@ -87,7 +87,7 @@ class OwnTraining(ProfiledTraining):
     def job_name(self) -> str:
         return self.name(None)[0]
 
-    def name(self, model: str | None) -> tuple[str, str]:
+    def name(self, model_name: str | None) -> tuple[str, str]:
         safe = re.sub(r"[^\w-]", "_", self.label, flags=re.ASCII).strip("-_")
         return safe[:_LONGEST_NAME] or "training", tags_of(self)
 

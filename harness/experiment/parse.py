@@ -43,7 +43,7 @@ def build_experiment(
     unknown: Iterable[str],
     spellings: Iterable[str],
     defaults: Given | None = None,
-    own: Given | None = None,
+    given: Given | None = None,
 ) -> Experiment:
     """The experiment of a command line.
 
@@ -57,9 +57,9 @@ def build_experiment(
     Raises RequestError: one line per error.
     """
     words = list(unknown)
-    if own is not None:
+    if given is not None:
         errors = [_unknown_sentence(word, spellings) if word.startswith("-") else _after_dashes(word) for word in words]
-        return _built(OwnTraining, pairs, errors, {**(defaults or {}), **own})
+        return _built(OwnTraining, pairs, errors, {**(defaults or {}), **given})
     errors = [_unknown_sentence(word, spellings) for word in words]
     number, complaint = _exercise(pairs)
     if number is None and (scripts := [word for word in words if word.endswith(".py")]):
@@ -249,11 +249,11 @@ def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     return f"unknown flag {printable(name)}" + nearest_or_list(name, known, f"{PROGRAM} --help lists all flags")
 
 
-def _field_sentences(cls: type[Experiment], field: int | str, word: object, own: list[str] | None) -> list[str]:
+def _field_sentences(cls: type[Experiment], field: int | str, word: object, sentences: list[str] | None) -> list[str]:
     """What is wrong with a field: what its own validators said, else what it takes."""
     option = next(o for o in options_of(cls) if o.field == field)
     usual = f"got {str(word)!r}, takes {allowed(option.info)}{_hint(option.info, word)}"
-    return [f"{option.spelling}: {said}" for said in own or [usual]]
+    return [f"{option.spelling}: {said}" for said in sentences or [usual]]
 
 
 def allowed(info: FieldInfo) -> str:

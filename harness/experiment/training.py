@@ -227,8 +227,8 @@ class Training(ProfiledTraining, ModelTraining):
     ).option(False, "record the memory by category, also when memory runs out")
     mystery: Mystery | None = None  # no flag sets it: `slurm.sh lesson mystery` draws it
 
-    def name(self, model: str | None) -> tuple[str, str]:
-        before, after = super().name(model)
+    def name(self, model_name: str | None) -> tuple[str, str]:
+        before, after = super().name(model_name)
         return before, after if self.mystery is None else f"{after}-mystery{self.mystery.level}"
 
     @property

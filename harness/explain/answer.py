@@ -178,14 +178,14 @@ def _warm_up(s: Summary) -> list[str]:
     return [f"{steps} not counted (warm-up), because {takes} {longer}."]
 
 
-def _first_change(s: Summary, found: TimeLost) -> Attempt | None:
+def _first_change(s: Summary, time_lost: TimeLost) -> Attempt | None:
     """The first change that a run of ours can make; for traces from elsewhere the first change. Its step is that of the
     what-if with the same command; else the step without the loss, at best. A better recording makes no step shorter."""
-    for change in reason_of(s, found).changes:
+    for change in reason_of(s, time_lost).changes:
         if change.fields is None or not is_ours(s):
-            return Attempt(change.text, None, "" if change.text.startswith("record ") else _without(s, found))
+            return Attempt(change.text, None, "" if change.text.startswith("record ") else _without(s, time_lost))
         if (command := changed_command(s, change.fields)) is not None:
-            return Attempt(change.text, command, _step_of(s, command) or _without(s, found))
+            return Attempt(change.text, command, _step_of(s, command) or _without(s, time_lost))
     return None
 
 
@@ -204,11 +204,11 @@ def _predicted(step_ns: int, w: WhatIf) -> str:
     return f"{'at most' if w.at_most else 'predicted'} {scale.text(w.step_ns)} {scale.unit}{interval}"
 
 
-def _without(s: Summary, found: TimeLost) -> str:
-    if s.replay is None or found.basis != "replay":
+def _without(s: Summary, time_lost: TimeLost) -> str:
+    if s.replay is None or time_lost.basis != "replay":
         return ""
     scale = Scale(s.replay.step_ns)
-    return f"at best {scale.text(s.replay.step_ns - found.lost_ns)} {scale.unit}"
+    return f"at best {scale.text(s.replay.step_ns - time_lost.lost_ns)} {scale.unit}"
 
 
 def doubts(s: Summary) -> list[str]:

@@ -47,7 +47,7 @@ def measured(s: Summary) -> AdviceNumbers:
     return AdviceNumbers(are_cpus(s.devices), micro_batch(s), partial(_has_room, s))
 
 
-def _has_room(s: Summary, other: Sharding) -> bool:
+def _has_room(s: Summary, sharding: Sharding) -> bool:
     """Whether the measured peak and the states that another sharding holds more fit into memory. False: not known."""
     asked, first = asked_of(s), s.training[0] if s.training else None
     room = min((m.memory_total_bytes for m in s.monitor if m.memory_total_bytes), default=0)
@@ -57,7 +57,7 @@ def _has_room(s: Summary, other: Sharding) -> bool:
     parameters, ranks = first.parameters, first.world_size or len(s.training)
     held, holds = (
         state_bytes(parameters, ranks, sharding=one, bf16=asked.in_bf16 and one.startswith("zero")).total
-        for one in (other, asked.sharding)
+        for one in (sharding, asked.sharding)
     )
     return peak + held - holds < _ROOM * room
 
@@ -73,23 +73,23 @@ def global_batch(s: Summary) -> int | None:
     return p.microbatches * batch * max(size // (p.stages * asked.stage_ranks), 1)
 
 
-def lines_sentence(s: Summary, lines: Sequence[LineShare]) -> str:
+def lines_sentence(s: Summary, line_shares: Sequence[LineShare]) -> str:
     """The lines with their shares: "62 % of it is at train.py:42 in `train`, 20 % at data.py:7 in `load`."."""
-    first, *others = lines
+    first, *others = line_shares
     more = "".join(f", {share_words(line)} at {line_words(s, line)}" for line in others)
     return f"{share_words(first)} of it is at {line_words(s, first)}{_way_words(s, first)}{more}."
 
 
-def _way_words(s: Summary, line: LineShare) -> str:
+def _way_words(s: Summary, line_share: LineShare) -> str:
     """What a line calls, and where it is called itself, as " (mostly in data.py:7 in `load`; called at …)"."""
-    inside = [] if line.inside is None else [f"mostly at {_place_words(s, line.inside)}"]
-    called = [] if line.called_at is None else [f"called at {_place_words(s, line.called_at)}"]
+    inside = [] if line_share.inside is None else [f"mostly at {_place_words(s, line_share.inside)}"]
+    called = [] if line_share.called_at is None else [f"called at {_place_words(s, line_share.called_at)}"]
     return f" ({'; '.join([*inside, *called])})" if inside or called else ""
 
 
-def line_words(s: Summary, line: LineShare, sign: str = "`") -> str:
+def line_words(s: Summary, line_share: LineShare, sign: str = "`") -> str:
     """The line as it is in a sentence: "train.py:42 in `train`". sign: around the function's name."""
-    return _place_words(s, line.where, sign)
+    return _place_words(s, line_share.where, sign)
 
 
 def _place_words(s: Summary, where: CodeLocation, sign: str = "`") -> str:
@@ -102,13 +102,13 @@ def _unquoted(name: str) -> str:
     return name.replace("`", "'")
 
 
-def share_words(line: LineShare) -> str:
+def share_words(line_share: LineShare) -> str:
     """
     >>> from harness.analysis.summary import CodeLocation
     >>> share_words(LineShare(where=CodeLocation(file="a.py", line=1, function="f"), share=0.618))
     '62 %'
     """
-    return f"{100 * line.share:.0f} %"
+    return f"{100 * line_share.share:.0f} %"
 
 
 def short_file(s: Summary, file: str) -> str:
@@ -121,8 +121,8 @@ def short_file(s: Summary, file: str) -> str:
     return file
 
 
-def shown_lines(lines: Sequence[LineShare]) -> list[LineShare]:
-    return [line for i, line in enumerate(lines) if line.source and (i == 0 or line.share >= MOST_SHOWN)]
+def shown_lines(line_shares: Sequence[LineShare]) -> list[LineShare]:
+    return [line for i, line in enumerate(line_shares) if line.source and (i == 0 or line.share >= MOST_SHOWN)]
 
 
 def is_ours(summary: Summary) -> bool:
@@ -149,10 +149,10 @@ def asked_words(summary: Summary) -> str:
     return asked_text(asked, list(run.get("command") or [])[1:], defaults=(run.get("site") or {}).get("defaults"))
 
 
-def _command(summary: Summary, asked: Experiment) -> str | None:
+def _command(summary: Summary, experiment: Experiment) -> str | None:
     if (place := _place(summary.run or {})) is None:
         return None
-    words = command_of(asked, defaults=((summary.run or {}).get("site") or {}).get("defaults"))
+    words = command_of(experiment, defaults=((summary.run or {}).get("site") or {}).get("defaults"))
     if words is None:
         return None
     at = words.index("--") if "--" in words else len(words)

@@ -66,62 +66,67 @@ def has_marked_steps(s: Summary) -> bool:
     return s.steps.duration is not None and not by_periodicity(s.steps.source)
 
 
-def label_of(found: TimeLost) -> str:
-    entry = CAUSES.get(found.cause)
-    return entry.label if entry else found.cause.replace("-", " ")
+def label_of(time_lost: TimeLost) -> str:
+    entry = CAUSES.get(time_lost.cause)
+    return entry.label if entry else time_lost.cause.replace("-", " ")
 
 
-def reason_of(s: Summary, found: TimeLost) -> Reason:
-    own = reason(s, found, _who(s, found).lower(), _place(s, found))
-    return own if shows_pytorch(s) else own._replace(changes=without_pytorch(found.cause, own.changes))
+def reason_of(s: Summary, time_lost: TimeLost) -> Reason:
+    own = reason(s, time_lost, _who(s, time_lost).lower(), _place(s, time_lost))
+    return own if shows_pytorch(s) else own._replace(changes=without_pytorch(time_lost.cause, own.changes))
 
 
-def loss_sentence(s: Summary, found: TimeLost) -> str:
+def loss_sentence(s: Summary, time_lost: TimeLost) -> str:
     """The loss, once: of what, how much of a mean step with its interval, and on which ranks."""
-    own = reason_of(s, found)
-    if found.basis == "share":
-        return f"The largest avoidable part is {_part(s, found, own)}."
-    said = _loss(s, found, own)
+    own = reason_of(s, time_lost)
+    if time_lost.basis == "share":
+        return f"The largest avoidable part is {_part(s, time_lost, own)}."
+    said = _loss(s, time_lost, own)
     return f"{said[0].upper()}{said[1:]}"
 
 
-def _loss(s: Summary, found: TimeLost, own: Reason) -> str:
-    entry = CAUSES.get(found.cause)
-    doing = entry.doing.format(phase=_place(s, found)) if entry else label_of(found)
-    step_ns = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
+def _loss(s: Summary, time_lost: TimeLost, reason: Reason) -> str:
+    entry = CAUSES.get(time_lost.cause)
+    doing = entry.doing.format(phase=_place(s, time_lost)) if entry else label_of(time_lost)
+    step_ns = s.replay.step_ns if s.replay else round(time_lost.lost_ns / time_lost.share)
     scale, recorded = Scale(step_ns), ""
-    lost = f"{scale.of(found.lost_ns)} a step"
+    lost = f"{scale.of(time_lost.lost_ns)} a step"
     if not has_marked_steps(s):
-        lost = f"{scale.text(found.lost_ns)} of the {window_words(s, step_ns)}"
+        lost = f"{scale.text(time_lost.lost_ns)} of the {window_words(s, step_ns)}"
         recorded = recorded_words(s, step_ns)
     certainty = "too few steps for an interval"
-    if found.low_ns is not None and found.high_ns is not None:
-        alike = scale.text(found.low_ns) == scale.text(found.high_ns)
-        certainty = "the same in all steps" if alike else scale.range(found.low_ns, found.high_ns)
-    on = "" if _processes(s) < 2 else f", on {_who(s, found).lower()}"
-    when = "" if found.standing or not found.every else f", {period_words(found.every)}"
-    return f"{doing} costs {lost} ({recorded}{about(found.share)}; {certainty}){on}{when}{own.more}."
+    if time_lost.low_ns is not None and time_lost.high_ns is not None:
+        alike = scale.text(time_lost.low_ns) == scale.text(time_lost.high_ns)
+        certainty = "the same in all steps" if alike else scale.range(time_lost.low_ns, time_lost.high_ns)
+    on = "" if _processes(s) < 2 else f", on {_who(s, time_lost).lower()}"
+    when = "" if time_lost.standing or not time_lost.every else f", {period_words(time_lost.every)}"
+    return f"{doing} costs {lost} ({recorded}{about(time_lost.share)}; {certainty}){on}{when}{reason.more}."
 
 
-def explanation(s: Summary, found: TimeLost) -> str:
+def explanation(s: Summary, time_lost: TimeLost) -> str:
     """What is known of the largest loss beside its size: who waits, when it was seen, what most of it is, and why."""
-    own = reason_of(s, found)
-    if found.basis == "share":
-        largest = largest_first_uses(s) if found.cause == Cause.FIRST_USE else ""
-        return " ".join(filter(None, (own.consists, largest, _in_code(s, found), own.why)))
-    others, seen = _processes(s) - len(found.ranks), "" if found.standing or found.every else found.evidence
-    waits = f"The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if len(found.ranks) < 2 else 'them'}."
+    own = reason_of(s, time_lost)
+    if time_lost.basis == "share":
+        largest = largest_first_uses(s) if time_lost.cause == Cause.FIRST_USE else ""
+        return " ".join(filter(None, (own.consists, largest, _in_code(s, time_lost), own.why)))
+    others, seen = (
+        _processes(s) - len(time_lost.ranks),
+        "" if time_lost.standing or time_lost.every else time_lost.evidence,
+    )
+    waits = (
+        f"The other {'rank waits' if others == 1 else 'ranks wait'} for {'it' if len(time_lost.ranks) < 2 else 'them'}."
+    )
     said = (
         f"It was seen {seen}." if seen.startswith("in ") else f"Seen: {seen}." if seen else "",
         waits if others > 0 else "",
-        *(_largest(s, found, own), _in_code(s, found), own.why),
+        *(_largest(s, time_lost, own), _in_code(s, time_lost), own.why),
     )
     return " ".join(filter(None, said))
 
 
-def first_lines(s: Summary, found: TimeLost) -> list[str]:
+def first_lines(s: Summary, time_lost: TimeLost) -> list[str]:
     """The user's lines with at least a quarter of a loss, as "31 % at train.py:42 in train"."""
-    most = [line for line in found.lines if line.share >= _MUCH_OF_IT]
+    most = [line for line in time_lost.lines if line.share >= _MUCH_OF_IT]
     return [f"{share_words(line)} at {line_words(s, line, '')}" for line in most]
 
 
@@ -140,15 +145,15 @@ def certain_sentence(s: Summary) -> str:
     return f"It is certain that {_who(s, sure).lower()} {lose} at least {duration(sure.low_ns)} per step on average."
 
 
-def further_sentence(s: Summary, found: TimeLost) -> str:
+def further_sentence(s: Summary, time_lost: TimeLost) -> str:
     """A smaller cause: its loss, what most of it is, and its first line."""
-    own = reason_of(s, found)
-    if found.basis == "share":
-        return " ".join(filter(None, (f"Also: {_part(s, found, own)}.", own.consists)))
-    in_code = lines_sentence(s, found.lines[:1]) if found.lines else ""
-    needless = excess(s) if found.cause == Cause.COMMUNICATION else None  # also where another cause is first
-    said = f"Also: {_loss(s, found, own)}"
-    return " ".join(filter(None, (said, _largest(s, found, own), in_code, needless.what if needless else "")))
+    own = reason_of(s, time_lost)
+    if time_lost.basis == "share":
+        return " ".join(filter(None, (f"Also: {_part(s, time_lost, own)}.", own.consists)))
+    in_code = lines_sentence(s, time_lost.lines[:1]) if time_lost.lines else ""
+    needless = excess(s) if time_lost.cause == Cause.COMMUNICATION else None  # also where another cause is first
+    said = f"Also: {_loss(s, time_lost, own)}"
+    return " ".join(filter(None, (said, _largest(s, time_lost, own), in_code, needless.what if needless else "")))
 
 
 def also(s: Summary, others: Sequence[TimeLost]) -> str:
@@ -159,34 +164,34 @@ def also(s: Summary, others: Sequence[TimeLost]) -> str:
     return " · ".join(f"{label_of(found)} {scale.text(found.lost_ns)} {scale.unit}" for found in others)
 
 
-def _largest(s: Summary, found: TimeLost, own: Reason) -> str:
+def _largest(s: Summary, time_lost: TimeLost, reason: Reason) -> str:
     """What most of it is: the host's activity, the class of copies."""
-    if found.cause == Cause.FIRST_USE and (said := largest_first_uses(s)):
+    if time_lost.cause == Cause.FIRST_USE and (said := largest_first_uses(s)):
         return said
-    if found.what and found.what.startswith(OFF_CORE):
-        inside = found.what.removeprefix(OFF_CORE).strip(", ")
+    if time_lost.what and time_lost.what.startswith(OFF_CORE):
+        inside = time_lost.what.removeprefix(OFF_CORE).strip(", ")
         return f"The host is then {inside}. {_OFF_CORE}" if inside else _OFF_CORE
-    if found.what:
-        whole = found.cause in ONE_EACH
-        return f"The host is then in {found.what}." if whole else f"The largest part is in {found.what}."
-    return own.consists or (own.largest and f"The largest part is {own.largest}.")
+    if time_lost.what:
+        whole = time_lost.cause in ONE_EACH
+        return f"The host is then in {time_lost.what}." if whole else f"The largest part is in {time_lost.what}."
+    return reason.consists or (reason.largest and f"The largest part is {reason.largest}.")
 
 
-def _part(s: Summary, found: TimeLost, own: Reason) -> str:
+def _part(s: Summary, time_lost: TimeLost, reason: Reason) -> str:
     """A part of the devices' time, where no replay was possible."""
-    entry = CAUSES.get(found.cause)
+    entry = CAUSES.get(time_lost.cause)
     unit = "period" if by_periodicity(s.steps.source) else "step"
-    each = f", about {duration(found.lost_ns)} a {unit}" if s.steps.duration else ""
+    each = f", about {duration(time_lost.lost_ns)} a {unit}" if s.steps.duration else ""
     on_cpu = entry.part_on_cpu if entry and are_cpus(s.devices) else ""
-    part = on_cpu or (entry.part if entry else "") or label_of(found)
-    return f"{part}{own.more}: {percent(found.share)} of the time{each}"
+    part = on_cpu or (entry.part if entry else "") or label_of(time_lost)
+    return f"{part}{reason.more}: {percent(time_lost.share)} of the time{each}"
 
 
-def _in_code(s: Summary, found: TimeLost) -> str:
+def _in_code(s: Summary, time_lost: TimeLost) -> str:
     """The lines of the program with most of it, or its place, if it was recorded."""
-    if found.lines:
-        return lines_sentence(s, found.lines)
-    where = found.where
+    if time_lost.lines:
+        return lines_sentence(s, time_lost.lines)
+    where = time_lost.where
     if where is None:
         return ""
     place = f"{where.file}, line {where.line}" if where.line else where.file
@@ -205,17 +210,17 @@ def period_words(every: int | None) -> str:
     return "in every step" if every == 1 else f"in every {ordinal(every)} step"
 
 
-def _place(s: Summary, found: TimeLost) -> str:
-    if found.phase == Phase.BETWEEN.label:
+def _place(s: Summary, time_lost: TimeLost) -> str:
+    if time_lost.phase == Phase.BETWEEN.label:
         return " between the steps"
-    if found.phase == Phase.OTHER.label and found.cause == Cause.TINY_KERNELS and are_cpus(s.devices):
+    if time_lost.phase == Phase.OTHER.label and time_lost.cause == Cause.TINY_KERNELS and are_cpus(s.devices):
         return " outside of forward, backward and optimizer"
-    return f" in {found.phase}" if found.phase not in (None, Phase.OTHER.label) else ""
+    return f" in {time_lost.phase}" if time_lost.phase not in (None, Phase.OTHER.label) else ""
 
 
-def _who(s: Summary, found: TimeLost) -> str:
+def _who(s: Summary, time_lost: TimeLost) -> str:
     """The ranks as a sentence's subject."""
-    ranks, every = found.ranks, _processes(s)
+    ranks, every = time_lost.ranks, _processes(s)
     if len(ranks) < 2:
         known = [f"Rank {rank}" for rank in ranks if rank is not None]
         return known[0] if known else "The process" if every < 2 else "One process"

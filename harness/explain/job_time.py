@@ -61,30 +61,30 @@ def time_words(ns: float) -> str:
     return f"{hours:,} h {rest} min" if hours else f"{minutes} min {seconds} s"
 
 
-def outside_ns(found: JobTime) -> int:
-    return found.elapsed_ns - sum(part.duration_ns for part in found.parts if part.part == parts.STEPS)
+def outside_ns(job_time: JobTime) -> int:
+    return job_time.elapsed_ns - sum(part.duration_ns for part in job_time.parts if part.part == parts.STEPS)
 
 
-def is_large(found: JobTime) -> bool:
+def is_large(job_time: JobTime) -> bool:
     """Whether a report's first screen tells it."""
-    outside = outside_ns(found)
-    return outside >= max(LARGE * found.elapsed_ns, LONG_NS)
+    outside = outside_ns(job_time)
+    return outside >= max(LARGE * job_time.elapsed_ns, LONG_NS)
 
 
-def largest(found: JobTime) -> list[JobTimePart]:
+def largest(job_time: JobTime) -> list[JobTimePart]:
     """The parts outside of the steps that are worth telling, the largest first."""
-    least = _TOLD * outside_ns(found)
-    told = [part for part in found.parts if part.part != parts.STEPS and part.duration_ns >= least]
+    least = _TOLD * outside_ns(job_time)
+    told = [part for part in job_time.parts if part.part != parts.STEPS and part.duration_ns >= least]
     return sorted(told, key=lambda part: -part.duration_ns)
 
 
-def sentence(found: JobTime) -> str:
+def sentence(job_time: JobTime) -> str:
     """How much is outside of the steps, of what it consists and what shortens the largest part that can be."""
-    outside = outside_ns(found)
-    share = percent(outside / found.elapsed_ns)
-    told = ", ".join(map(part_words, largest(found)[:_MOST]))
-    start = f"{time_words(outside)} of {time_words(found.elapsed_ns)} ({share}) are outside of the steps"
-    change = next(filter(None, map(cure, largest(found))), "")
+    outside = outside_ns(job_time)
+    share = percent(outside / job_time.elapsed_ns)
+    told = ", ".join(map(part_words, largest(job_time)[:_MOST]))
+    start = f"{time_words(outside)} of {time_words(job_time.elapsed_ns)} ({share}) are outside of the steps"
+    change = next(filter(None, map(cure, largest(job_time))), "")
     return f"{start}{f': {told}' if told else ''}.{f' Try: {change}.' if change else ''}"
 
 
@@ -115,10 +115,10 @@ def cure(part: JobTimePart) -> str:
     return _CURES.get(part.part, "")
 
 
-def short_words(found: JobTime, width: int) -> str:
+def short_words(job_time: JobTime, width: int) -> str:
     """The sentence in one line: as many parts as fit."""
-    line = f"{time_words(outside_ns(found))} of {time_words(found.elapsed_ns)} outside of the steps"
-    for i, part in enumerate(largest(found)):
+    line = f"{time_words(outside_ns(job_time))} of {time_words(job_time.elapsed_ns)} outside of the steps"
+    for i, part in enumerate(largest(job_time)):
         more = f"{': ' if i == 0 else ', '}{part.part} {time_words(part.duration_ns)}"
         if len(line) + len(more) > width:
             break
@@ -126,16 +126,16 @@ def short_words(found: JobTime, width: int) -> str:
     return line
 
 
-def facts(found: JobTime) -> Iterator[tuple[str, str]]:
+def facts(job_time: JobTime) -> Iterator[tuple[str, str]]:
     """What is said beside the parts: queue, cost, what cannot be known."""
-    if found.queue_ns is not None:
-        yield "queue, before it", time_words(found.queue_ns)
-    yield "useful", f"{percent(found.useful_share)} of the job's time are steps (goodput)"
-    outside = outside_ns(found) / found.elapsed_ns
-    if found.gpu_time_ns is not None:
-        hours = found.gpu_time_ns / 3.6e12
+    if job_time.queue_ns is not None:
+        yield "queue, before it", time_words(job_time.queue_ns)
+    yield "useful", f"{percent(job_time.useful_share)} of the job's time are steps (goodput)"
+    outside = outside_ns(job_time) / job_time.elapsed_ns
+    if job_time.gpu_time_ns is not None:
+        hours = job_time.gpu_time_ns / 3.6e12
         yield "GPU hours", f"{hours:.3g}, of them {outside * hours:.3g} outside of the steps"
-    if found.energy_joules is not None:
-        yield "energy", f"{found.energy_joules / 3.6e6:.3g} kWh of the GPUs in the whole job"
-    for text in found.unknown:
+    if job_time.energy_joules is not None:
+        yield "energy", f"{job_time.energy_joules / 3.6e6:.3g} kWh of the GPUs in the whole job"
+    for text in job_time.unknown:
         yield "not known", text

@@ -99,9 +99,9 @@ def largest(s: Summary) -> LargestMessage | None:
     return best if best is not None and best.row.exposed_ns > 0 else None
 
 
-def _of_ranks(s: Summary, every: Sequence[LongMessage]) -> LargestMessage:
+def _of_ranks(s: Summary, long_messages: Sequence[LongMessage]) -> LargestMessage:
     longest: dict[int | None, LongMessage] = {}  # a rank may have several groups of one size
-    for row in every:
+    for row in long_messages:
         if row.rank not in longest or row.exposed_ns > longest[row.rank].exposed_ns:
             longest[row.rank] = row
     rows = list(longest.values())
@@ -131,35 +131,35 @@ def named(s: Summary) -> str:
     return f"{part} of the exposed communication is {what}, exposed for {exposed}{alone}{_rate(s, found)}."
 
 
-def _unit(s: Summary, row: LongMessage) -> str:
-    if row.count_per_step is None:
+def _unit(s: Summary, long_message: LongMessage) -> str:
+    if long_message.count_per_step is None:
         return ""
-    if round(row.count_per_step) == 0:
-        return f" in {per_step(row.count_per_step).replace(' in ', ' of ')}"
+    if round(long_message.count_per_step) == 0:
+        return f" in {per_step(long_message.count_per_step).replace(' in ', ' of ')}"
     return " per period" if by_periodicity(s.steps.source) else " per step"
 
 
-def _rate(s: Summary, found: LargestMessage) -> str:
-    if found.row.kind == "barrier":
+def _rate(s: Summary, largest_message: LargestMessage) -> str:
+    if largest_message.row.kind == "barrier":
         return ""
-    if found.gb_per_s is None:
+    if largest_message.gb_per_s is None:
         tool = next((_RECORDS_SIZES.get(source.tool, "") for source in s.sources), "")
         records = f": {tool}" if tool else ""
         return f" (its size, and so its rate, was not recorded{records})"
-    if (found.row.bytes or 0) < SMALL:
-        return f" ({duration(found.row.duration_ns / found.row.count)} each)"
-    bus = "" if found.bus_gb_per_s is None else f" (bus bandwidth {rate(found.bus_gb_per_s)} GB/s)"
-    least = "" if found.row.transfer_ns is not None else ", waiting included"
-    return f" at {rate(found.gb_per_s)} GB/s{bus}{least}"
+    if (largest_message.row.bytes or 0) < SMALL:
+        return f" ({duration(largest_message.row.duration_ns / largest_message.row.count)} each)"
+    bus = "" if largest_message.bus_gb_per_s is None else f" (bus bandwidth {rate(largest_message.bus_gb_per_s)} GB/s)"
+    least = "" if largest_message.row.transfer_ns is not None else ", waiting included"
+    return f" at {rate(largest_message.gb_per_s)} GB/s{bus}{least}"
 
 
-def _place(row: LongMessage) -> str:
+def _place(long_message: LongMessage) -> str:
     """The range around it that says more than its phase, else the user's function, else the phase."""
-    if row.range and phase_of_name(row.range) is Phase.OTHER:
-        return f" inside {row.range}"
-    if row.where is not None and owner_of(row.where.file) is Owner.USER:
-        return f" in {row.where.function}"
-    return f" in {row.phase}" if row.phase != Phase.OTHER.label else ""
+    if long_message.range and phase_of_name(long_message.range) is Phase.OTHER:
+        return f" inside {long_message.range}"
+    if long_message.where is not None and owner_of(long_message.where.file) is Owner.USER:
+        return f" in {long_message.where.function}"
+    return f" in {long_message.phase}" if long_message.phase != Phase.OTHER.label else ""
 
 
 def why_single(s: Summary) -> str:
@@ -170,23 +170,27 @@ def why_single(s: Summary) -> str:
     return " ".join(filter(None, (_arrival(found), _far_below(s, found))))
 
 
-def _arrival(found: LargestMessage) -> str:
-    skew, last = found.row.mean_start_skew_ns, found.row.last_rank
-    if found.waiting is None or skew is None:
+def _arrival(largest_message: LargestMessage) -> str:
+    skew, last = largest_message.row.mean_start_skew_ns, largest_message.row.last_rank
+    if largest_message.waiting is None or skew is None:
         return ""
-    it, its = ("it", "its") if found.each < 1.5 else ("them", "their")
-    if found.waiting > _WAITING and last is not None:
+    it, its = ("it", "its") if largest_message.each < 1.5 else ("them", "their")
+    if largest_message.waiting > _WAITING and last is not None:
         return f"The last rank, most often rank {last}, enters {it} {duration(skew)} after the first one on average."
     together = f"The ranks enter {it} within {duration(skew)} of each other"
-    if found.waiting > _NO_WAITING:
-        return f"{together}: {percent(found.waiting)} of {its} time is waiting, the rest is transfer."
+    if largest_message.waiting > _NO_WAITING:
+        return f"{together}: {percent(largest_message.waiting)} of {its} time is waiting, the rest is transfer."
     return f"{together}, so {its} time is transfer and not waiting."
 
 
-def _far_below(s: Summary, found: LargestMessage) -> str:
+def _far_below(s: Summary, largest_message: LargestMessage) -> str:
     """Its rate beside that of the devices' link to their host, which is the slowest one inside a node."""
-    link, reached = host_link(next((d.name for d in s.devices if d.name), None)), found.bus_gb_per_s
-    known = found.row.transfer_ns is not None and (found.row.bytes or 0) >= _FULL_RATE and len(s.hosts) == 1
+    link, reached = host_link(next((d.name for d in s.devices if d.name), None)), largest_message.bus_gb_per_s
+    known = (
+        largest_message.row.transfer_ns is not None
+        and (largest_message.row.bytes or 0) >= _FULL_RATE
+        and len(s.hosts) == 1
+    )
     if link is None or reached is None or not known or are_cpus(s.devices):
         return ""
     if reached >= _MUCH_BELOW * link.gb_per_s:
@@ -371,8 +375,8 @@ def _small(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
         )
 
 
-def _is_many(row: Traffic) -> bool:
-    return row.count_per_step >= _MANY and (row.bytes is None or row.bytes <= SMALL)
+def _is_many(traffic: Traffic) -> bool:
+    return traffic.count_per_step >= _MANY and (traffic.bytes is None or traffic.bytes <= SMALL)
 
 
 def _buffers(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
@@ -417,5 +421,5 @@ def _group_and_rate(rows: Sequence[Traffic]) -> str:
     return f"{ranks}, {f'{rate(size / ns)} GB/s' if size > SMALL * count else f'{duration(ns / count)} each'}"
 
 
-def _noun(row: Traffic | LongMessage, count: int) -> str:
-    return ("message" if row.kind == "unknown" else row.kind.replace("_", "-")) + "s" * (count > 1)
+def _noun(traffic: Traffic | LongMessage, count: int) -> str:
+    return ("message" if traffic.kind == "unknown" else traffic.kind.replace("_", "-")) + "s" * (count > 1)

@@ -51,10 +51,10 @@ def inside_a_node(n: Nccl) -> str | None:
     return "; ".join(parts) + (f": {told}" if told and set(_kinds(used)) - {"P2P/CUMEM", "P2P/IPC"} else "")
 
 
-def _kinds(rows: Sequence[NcclConnection]) -> list[str]:
+def _kinds(nccl_connections: Sequence[NcclConnection]) -> list[str]:
     """The transports, that of most connections first."""
     counts: Counter[str] = Counter()
-    for row in rows:
+    for row in nccl_connections:
         counts[row.transport] += row.count
     return [kind for kind, _ in counts.most_common()]
 

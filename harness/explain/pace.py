@@ -19,10 +19,12 @@ def worth_telling(slowest_rank: Slowest, changes: Sequence[DetectedChange]) -> b
     return slowest_rank.kind != "never" and not (told and slowest_rank.kind != "always")
 
 
-def returns(before: DetectedChange, change: DetectedChange) -> bool:
+def returns(detected_change: DetectedChange, change: DetectedChange) -> bool:
     """Whether the pace is again about what it was before the earlier change."""
-    opposite = (before.ratio > 1) != (change.ratio > 1)
-    return opposite and abs(change.after - before.before) < _BACK * abs(before.after - before.before)
+    opposite = (detected_change.ratio > 1) != (change.ratio > 1)
+    return opposite and abs(change.after - detected_change.before) < _BACK * abs(
+        detected_change.after - detected_change.before
+    )
 
 
 def change_sentence(change: DetectedChange, phase: str | None, unit_ns: float = 1.0) -> str:

@@ -85,9 +85,9 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: S
     )
 
 
-def doubt_of(runs: Sequence[tuple[str, Summary]]) -> str | None:
+def doubt_of(named_runs: Sequence[tuple[str, Summary]]) -> str | None:
     """The first of these recordings that is not good, and the worst of its problems; None: all are good."""
-    for who, s in runs:
+    for who, s in named_runs:
         if s.quality.verdict is not RecordingVerdict.GOOD:
             verdict = s.quality.verdict
             worst = next((f" ({p.what})" for p in s.quality.problems if p.severity is verdict), "")
@@ -95,8 +95,8 @@ def doubt_of(runs: Sequence[tuple[str, Summary]]) -> str | None:
     return None
 
 
-def _named(change: str, runs: Sequence[Summary]) -> list[tuple[str, Summary]]:
-    return [(f"a run {change} the change", s) for s in runs]
+def _named(meaning: str, summaries: Sequence[Summary]) -> list[tuple[str, Summary]]:
+    return [(f"a run {meaning} the change", s) for s in summaries]
 
 
 class _Runs(NamedTuple):
@@ -106,10 +106,10 @@ class _Runs(NamedTuple):
     work_ns: float | None
 
 
-def _mean(runs: Sequence[Summary]) -> _Runs:
-    replays = [_replay(s) for s in runs]
+def _mean(summaries: Sequence[Summary]) -> _Runs:
+    replays = [_replay(s) for s in summaries]
     work = [found.model_work_ns for found in replays if found.model_work_ns]
-    return _Runs(mean(found.step_ns for found in replays), mean(work) if len(work) == len(runs) else None)
+    return _Runs(mean(found.step_ns for found in replays), mean(work) if len(work) == len(summaries) else None)
 
 
 def _replay(s: Summary) -> Replay:

@@ -57,18 +57,18 @@ class Reason(NamedTuple):
     consists: str = ""
 
 
-def reason(s: Summary, found: TimeLost, who: str, place: str) -> Reason:
+def reason(s: Summary, time_lost: TimeLost, who: str, phase: str) -> Reason:
     """Why, and what to try: without what the run made slow, then what its exercise can do, then advice."""
-    own = _REASONS.get(found.cause, _plain)(s, found)
-    entry, changes = CAUSES.get(found.cause), list[Suggestion]()
-    if (fields := without_faults(s, (found.cause,), found.phase, found.ranks)) is not None:
-        changes.append(Suggestion(f"the same run without the injected fault {found.cause}", fields))
+    own = _REASONS.get(time_lost.cause, _plain)(s, time_lost)
+    entry, changes = CAUSES.get(time_lost.cause), list[Suggestion]()
+    if (fields := without_faults(s, (time_lost.cause,), time_lost.phase, time_lost.ranks)) is not None:
+        changes.append(Suggestion(f"the same run without the injected fault {time_lost.cause}", fields))
     changes += own.changes
     if entry is None:
         return own._replace(changes=(*changes, Suggestion("find it in the timeline")))
     if entry.own_cores and any(doubt.what == CROWDED for doubt in disturbances(s)):
         return own._replace(changes=(*changes, Suggestion(_FEWER_RANKS)))
-    return own._replace(changes=(*changes, Suggestion(entry.advice.format(phase=place, who=who))))
+    return own._replace(changes=(*changes, Suggestion(entry.advice.format(phase=phase, who=who))))
 
 
 def _has_bf16(devices: Sequence[Device]) -> bool:
@@ -77,8 +77,8 @@ def _has_bf16(devices: Sequence[Device]) -> bool:
     return not any(peak_flops_per_s(n, "fp16") and not peak_flops_per_s(n, "bf16") for n in names)
 
 
-def _plain(s: Summary, found: TimeLost) -> Reason:
-    entry = CAUSES.get(found.cause)
+def _plain(s: Summary, time_lost: TimeLost) -> Reason:
+    entry = CAUSES.get(time_lost.cause)
     changes = list[Suggestion]()
     if entry and entry.purpose and (advice := asked_of(s).on_purpose(entry.purpose, measured(s))) is not None:
         changes += advice.changes
@@ -88,14 +88,14 @@ def _plain(s: Summary, found: TimeLost) -> Reason:
     return Reason("", tuple(changes))
 
 
-def _data(s: Summary, found: TimeLost) -> Reason:
-    return _plain(s, found)._replace(why=IDLE_FOR_DATA if found.basis == "share" else "")
+def _data(s: Summary, time_lost: TimeLost) -> Reason:
+    return _plain(s, time_lost)._replace(why=IDLE_FOR_DATA if time_lost.basis == "share" else "")
 
 
-def _host_stall(s: Summary, found: TimeLost) -> Reason:
+def _host_stall(s: Summary, time_lost: TimeLost) -> Reason:
     """If nothing was recorded of the host, what would record it."""
     option = _records_the_host(s)
-    if found.what is not None or option is None:
+    if time_lost.what is not None or option is None:
         return Reason("")
     return Reason("What the host did there was not recorded.", (Suggestion(f"record what the host does: {option}"),))
 
@@ -106,37 +106,37 @@ def _records_the_host(s: Summary) -> str | None:
     return None if are_cpus(s.devices) else _RECORDS_THE_HOST.get(tool)
 
 
-def _launch_bound(s: Summary, found: TimeLost) -> Reason:
-    own = _plain(s, found)
-    if found.phase == Phase.OPTIMIZER.label and not are_cpus(s.devices):
+def _launch_bound(s: Summary, time_lost: TimeLost) -> Reason:
+    own = _plain(s, time_lost)
+    if time_lost.phase == Phase.OPTIMIZER.label and not are_cpus(s.devices):
         fewer = Suggestion("an optimizer of few kernels: fused=True, or foreach=True (torch.optim)")
         own = own._replace(changes=(fewer, *own.changes))
-    if found.basis != "share":
+    if time_lost.basis != "share":
         return own
     if are_cpus(s.devices):
         return own._replace(why="It is Python overhead: the operators are too small to hide it.")
     return own._replace(why="The host issues kernels more slowly than the device runs them.")
 
 
-def _synchronisation(s: Summary, found: TimeLost) -> Reason:
+def _synchronisation(s: Summary, time_lost: TimeLost) -> Reason:
     gaps = (g for d in s.devices for g in d.longest_gaps if g.cause == "synchronisation")
     gap = max(gaps, key=lambda g: g.duration_ns, default=None)
     where = f" The longest such gap is inside {gap.range}." if gap is not None and gap.range else ""
     why = "The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing."
-    if not where and not found.lines and found.where is None and (option := _records_the_host(s)) is not None:
+    if not where and not time_lost.lines and time_lost.where is None and (option := _records_the_host(s)) is not None:
         where = f" The line that waits was not recorded: {option} shows it."
     return Reason(f"{why}{where}")
 
 
-def _communication(s: Summary, found: TimeLost) -> Reason:
-    return _exposed_communication(s, found)._replace(consists=named(s))
+def _communication(s: Summary, time_lost: TimeLost) -> Reason:
+    return _exposed_communication(s, time_lost)._replace(consists=named(s))
 
 
-def _of_messages(s: Summary, found: TimeLost) -> Reason:
-    return _plain(s, found)._replace(consists=named(s))
+def _of_messages(s: Summary, time_lost: TimeLost) -> Reason:
+    return _plain(s, time_lost)._replace(consists=named(s))
 
 
-def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
+def _exposed_communication(s: Summary, time_lost: TimeLost) -> Reason:
     """Why communication is exposed: a switched-off option, needless messages, a late rank, one message."""
     asked, seen = asked_of(s), measured(s)
     # In a pipeline some waiting lies in the bubble, and how much is not known.
@@ -144,7 +144,7 @@ def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
     more = ", without the pipeline's waiting" if s.pipeline else ""
     if waited is not None and waited > _WAITING:
         of_it = f"{percent(waited)} of it waiting for the last rank"
-        more += f", {of_it}" if found.basis == "share" else ", without the waiting for the last rank"
+        more += f", {of_it}" if time_lost.basis == "share" else ", without the waiting for the last rank"
     unsplit = why_not_split(s) or least_waiting(s)
     if (on_purpose := asked.on_purpose("communication", seen)) is not None:
         return Reason(*on_purpose, more=more)
@@ -155,42 +155,42 @@ def _exposed_communication(s: Summary, found: TimeLost) -> Reason:
         change = Suggestion(f"find in the timeline the work of rank {rank} before it arrives")
         return Reason(f"The others wait most often for rank {rank}.", (change,), more)
     why, changes = asked.send_less(seen)
-    if found.basis == "replay":
-        why = _in_its_place(s, found)
+    if time_lost.basis == "replay":
+        why = _in_its_place(s, time_lost)
     if advice := advice_of(s):
         why = " ".join(filter(None, (why_single(s), why)))
         changes = (*(change for change in changes if change.fields is not None), Suggestion(advice))
     return Reason(f"{why} {unsplit}".strip(), changes, more)
 
 
-def _in_its_place(s: Summary, found: TimeLost) -> str:
+def _in_its_place(s: Summary, time_lost: TimeLost) -> str:
     """Of one rank alone: why a step gains less than its exposed communication; empty if it gains most of it."""
     exposed = device_time.share(s.devices, "exposed_communication_ns")
-    if exposed is None or found.share >= _MOST_OF_IT * exposed or why_not_split(s) is None:
+    if exposed is None or time_lost.share >= _MOST_OF_IT * exposed or why_not_split(s) is None:
         return ""
     wait = "without it the device would have to wait for something else, such as the host."
     return f"It is exposed for {percent(exposed)} of the time, but {wait}"
 
 
-def _copies(s: Summary, found: TimeLost) -> Reason:
+def _copies(s: Summary, time_lost: TimeLost) -> Reason:
     unit = "period" if by_periodicity(s.steps.source) else "step"
     causes = copy_causes(s.copies, CopiedJob(s.devices, s.steps.counted, unit))
     if not causes:
-        return Reason("The device computes nothing meanwhile." if found.basis == "share" else "")
+        return Reason("The device computes nothing meanwhile." if time_lost.basis == "share" else "")
     most = causes[0]
-    if found.basis == "share":
+    if time_lost.basis == "share":
         return Reason(most.why, (Suggestion(most.advice),), f" ({most.what})")
     return Reason(most.why, (Suggestion(most.advice),), largest=most.what)
 
 
-def _precision(s: Summary, found: TimeLost) -> Reason:
+def _precision(s: Summary, time_lost: TimeLost) -> Reason:
     half = "bf16" if _has_bf16(s.devices) else "fp16"
     now = _precisions(s)
     why = f"In {half} products in fp32 take half the time or less, those in tf32 two thirds: that is counted here."
     what_ifs = s.replay.what_ifs if s.replay else []
     best_ns = next((w.low_ns for w in what_ifs if w.name == "products-x2" and w.ranged), None)
     if s.replay is not None and best_ns is not None:
-        less = duration_range(found.lost_ns, s.replay.step_ns - best_ns)
+        less = duration_range(time_lost.lost_ns, s.replay.step_ns - best_ns)
         why = (
             f"With {half} a step takes {less} less. The smaller number counts products in fp32 as twice as fast and "
             "those in tf32 as 1.5 times; the larger one follows from the device's peaks, with half of the bytes for "
@@ -209,9 +209,9 @@ def _precisions(s: Summary) -> str:
     return f" ({', '.join(said)} of the device's work)" if said else ""
 
 
-def _late_rank(s: Summary, found: TimeLost) -> Reason:
+def _late_rank(s: Summary, time_lost: TimeLost) -> Reason:
     score, rank = s.steps.straggler_score, s.steps.slowest_rank
-    if found.basis == "replay" or score is None:
+    if time_lost.basis == "replay" or score is None:
         return Reason("")
     why = f"Its step takes {score:.2f} × the median rank's, and the others wait for it."
     what = f"find the additional work of rank {rank} in the timeline, and test its node ({PROGRAM} -e 0)"
@@ -244,7 +244,7 @@ def _of_the_schedule(p: Pipeline) -> str:
     return f"{measured}: {p.stages} stages share {shared}, {alone}"
 
 
-def _bubble(s: Summary, found: TimeLost) -> Reason:
+def _bubble(s: Summary, time_lost: TimeLost) -> Reason:
     """The time inside their schedules in which the stages do not work."""
     p = s.pipeline
     if p is None:

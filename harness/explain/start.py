@@ -196,9 +196,9 @@ def _names(s: Summary) -> Iterator[str]:
         yield from filter(None, (row.what, row.where and row.where.file))
 
 
-def without_pytorch(cause: str, changes: Sequence[Suggestion]) -> tuple[Suggestion, ...]:
+def without_pytorch(cause: str, suggestions: Sequence[Suggestion]) -> tuple[Suggestion, ...]:
     """The changes, with advice for any program instead of that for PyTorch."""
     entry = CAUSES.get(cause)
     if entry is None or not entry.any_program:
-        return tuple(changes)
-    return tuple(Suggestion(entry.any_program) if change.text == entry.advice else change for change in changes)
+        return tuple(suggestions)
+    return tuple(Suggestion(entry.any_program) if change.text == entry.advice else change for change in suggestions)

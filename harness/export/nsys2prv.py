@@ -45,14 +45,14 @@ class Options:
         if "cuda_api_trace" not in self.types:
             raise RequestError("--types: nsys2prv needs cuda_api_trace among them")
 
-    def argv(self, folder: Path, reports: Sequence[str]) -> list[str]:
+    def argv(self, folder: Path, names: Sequence[str]) -> list[str]:
         """The command line that runs in `folder`. Without -m nsys2prv takes only the first of several reports."""
-        words = [PROGRAM, "-t", ",".join(self.types), *["-m"] * (len(reports) > 1), *["--sort"] * self.sort]
+        words = [PROGRAM, "-t", ",".join(self.types), *["-m"] * (len(names) > 1), *["--sort"] * self.sort]
         words += [] if self.within is None else [f"--filter-nvtx={self.within}"]
         if self.image is not None:
             command, image = self.image
             words = [command, "exec", "--bind", f"{folder}:{folder}", "--pwd", str(folder), str(image), *words]
-        return [*words, *reports, _TRACE]
+        return [*words, *names, _TRACE]
 
 
 def installed() -> bool:
@@ -99,12 +99,12 @@ def convert(reports: Sequence[Path], out: Path, options: Options) -> list[str]:
     return []
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(file: Path, target: Path) -> None:
     """A hard link, which a container sees with the folder; a copy if the file system allows no link."""
     try:
-        os.link(source.resolve(), target)
+        os.link(file.resolve(), target)
     except OSError:
-        shutil.copy(source, target)
+        shutil.copy(file, target)
 
 
 def _run(argv: Sequence[str], folder: Path, out: Path) -> str:

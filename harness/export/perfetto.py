@@ -140,8 +140,8 @@ class _Slices:
         return replace(done, end_ns=np.maximum(done.end_ns, done.start_ns + 1))
 
 
-def _joined(parts: Sequence[_Slices]) -> _Slices:
-    return _Slices(*(np.concatenate([getattr(p, each.name) for p in parts]) for each in fields(_Slices)))
+def _joined(slices: Sequence[_Slices]) -> _Slices:
+    return _Slices(*(np.concatenate([getattr(p, each.name) for p in slices]) for each in fields(_Slices)))
 
 
 def _slices(task: ParaverTask) -> list[_Slices]:
@@ -174,10 +174,10 @@ def _host_events(task: ParaverTask, which: I64) -> _Slices:
     return _joined([replace(drawn, end_ns=whole.end_ns), _of_events(task, others)])
 
 
-def _of_spans(of: Calls | Ranges, category: int, chosen: I64, row: I64) -> _Slices:
+def _of_spans(spans: Calls | Ranges, category: int, chosen: I64, row: I64) -> _Slices:
     n = len(chosen)
     return _Slices(
-        of.start_ns[chosen], of.end_ns[chosen], of.name[chosen], row,
+        spans.start_ns[chosen], spans.end_ns[chosen], spans.name[chosen], row,
         np.full(n, category, np.uint8), np.full(n, -1, np.int64),
     )  # fmt: skip
 

@@ -45,14 +45,14 @@ def lines(blocks: Sequence[RecordBlock], chunk_lines: int = CHUNK_LINES) -> Iter
         yield _text(blocks, part, owner[part], first)
 
 
-def _text(blocks: Sequence[RecordBlock], part: I64, owner: I64, first: I64) -> bytes:
+def _text(blocks: Sequence[RecordBlock], part_numbers: I64, owner: I64, first: I64) -> bytes:
     pieces = []
     for index in np.unique(owner).tolist():
         where = np.flatnonzero(owner == index)
-        pieces.append((where, *_matrix(blocks[index].fields, part[where] - first[index])))
+        pieces.append((where, *_matrix(blocks[index].fields, part_numbers[where] - first[index])))
     width = max(characters.shape[1] for _, characters, _ in pieces)
-    characters = np.zeros((len(part), width), np.uint8)
-    used = np.zeros((len(part), width), np.bool_)
+    characters = np.zeros((len(part_numbers), width), np.uint8)
+    used = np.zeros((len(part_numbers), width), np.bool_)
     for where, cells, mask in pieces:
         characters[where, : cells.shape[1]] = cells
         used[where, : cells.shape[1]] = mask
@@ -121,8 +121,8 @@ class _TaskPlace:
     offset_ns: int
     end_ns: int
 
-    def head(self, record: bytes, row: I64) -> list[bytes | I64]:
-        return [record + b":", self.cpu[row], f":1:{self.task}:".encode(), row + 1, b":"]
+    def head(self, kind: bytes, row: I64) -> list[bytes | I64]:
+        return [kind + b":", self.cpu[row], f":1:{self.task}:".encode(), row + 1, b":"]
 
     def bursts(self, row: I64, start_ns: I64, end_ns: I64, pairs: Sequence[tuple[int, I64]]) -> list[RecordBlock]:
         """An event record with `pairs` of (type, value) at the start, and one with zeros at the end."""

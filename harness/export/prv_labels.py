@@ -106,10 +106,10 @@ def clean(label: str) -> str:
     return " ".join(label.split()) or "unnamed"
 
 
-def _type_text(each: Values) -> str:
-    text = f"EVENT_TYPE\n0    {each.number}    {clean(each.label)}\n"
-    if each.values:
-        ordered = sorted(each.values.items(), key=lambda item: item[1])
+def _type_text(values: Values) -> str:
+    text = f"EVENT_TYPE\n0    {values.number}    {clean(values.label)}\n"
+    if values.values:
+        ordered = sorted(values.values.items(), key=lambda item: item[1])
         text += "VALUES\n0    End\n" + "".join(f"{value}    {clean(label)}\n" for label, value in ordered)
     return text
 

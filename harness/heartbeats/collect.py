@@ -101,44 +101,44 @@ def _listener(address: str, ranks: list[int]) -> str | None:
 _HERE = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
-def _answer(memory: Path, rank: int, asked: str) -> dict[str, Any] | None:
+def _answer(memory: Path, rank: int, question: str) -> dict[str, Any] | None:
     with suppress(OSError, ValueError), (memory / f"rank{rank}.stacks.json").open("rb") as file:
         found = json.loads(file.read(MOST_ANSWER_BYTES))
-        if isinstance(found, dict) and found.get("asked") == asked:
+        if isinstance(found, dict) and found.get("asked") == question:
             return found
     return None
 
 
-def _evidence(rank: ObservedRank, answer: dict[str, Any] | None, now_ns: int) -> Evidence:
-    threads, by = (answer["threads"], "the rank") if answer else _from_outside(rank.pid)
+def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns: int) -> Evidence:
+    threads, by = (answer["threads"], "the rank") if answer else _from_outside(observed_rank.pid)
     answer = answer or {}
-    main = rank.facts.get("tid")
-    tid = main if isinstance(main, int) and processes.stat_of(rank.pid, main) else rank.pid
-    thread = processes.stat_of(rank.pid, tid)
+    main = observed_rank.facts.get("tid")
+    tid = main if isinstance(main, int) and processes.stat_of(observed_rank.pid, main) else observed_rank.pid
+    thread = processes.stat_of(observed_rank.pid, tid)
     return Evidence(
-        rank=rank.rank,
-        pid=rank.pid,
-        started=state.started if (state := processes.stat_of(rank.pid)) else 0,
-        since_ns=time.time_ns() - (now_ns - rank.progress_ns),
-        quiet_ns=now_ns - rank.life_ns,
-        step=int(rank.facts.get("step") or 0),
-        phase=rank.facts.get("phase"),
-        place=rank.facts.get("place"),
-        usual_ns=1000 * rank.usual_us,
-        longest_ns=1000 * rank.longest_us,
+        rank=observed_rank.rank,
+        pid=observed_rank.pid,
+        started=state.started if (state := processes.stat_of(observed_rank.pid)) else 0,
+        since_ns=time.time_ns() - (now_ns - observed_rank.progress_ns),
+        quiet_ns=now_ns - observed_rank.life_ns,
+        step=int(observed_rank.facts.get("step") or 0),
+        phase=observed_rank.facts.get("phase"),
+        place=observed_rank.facts.get("place"),
+        usual_ns=1000 * observed_rank.usual_us,
+        longest_ns=1000 * observed_rank.longest_us,
         state=thread.state if thread else "X",
-        waits_in=processes.waits_in(rank.pid, tid),
-        frozen=processes.is_frozen(rank.pid),
-        computes=rank.computes,
+        waits_in=processes.waits_in(observed_rank.pid, tid),
+        frozen=processes.is_frozen(observed_rank.pid),
+        computes=observed_rank.computes,
         answered=bool(answer),
         by=by,
         threads=threads,
         collectives=answer.get("collectives") or [],
         groups=answer.get("groups") or {},
-        children=_children(rank.pid),
+        children=_children(observed_rank.pid),
         call=answer.get("call"),
         gone=thread is None,
-        ended=bool(rank.facts.get("ended_ns")),
+        ended=bool(observed_rank.facts.get("ended_ns")),
     )
 
 
@@ -313,19 +313,19 @@ class Collector:
                 self._write("loss", rank=rank.rank, unix_ns=time.time_ns(), **bad)
         self._end_of_some()
 
-    def _begin(self, path: Path, rank: ObservedRank) -> None:
-        if (path.name, rank.pid) in self._ended:
+    def _begin(self, path: Path, observed_rank: ObservedRank) -> None:
+        if (path.name, observed_rank.pid) in self._ended:
             return
-        self._ranks[path.name] = rank
-        self._tell(rank)
+        self._ranks[path.name] = observed_rank
+        self._tell(observed_rank)
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):  # it has ended just now
-                self._pidfds[os.pidfd_open(rank.pid)] = path.name
+                self._pidfds[os.pidfd_open(observed_rank.pid)] = path.name
 
-    def _tell(self, rank: ObservedRank) -> None:
-        facts, rank.told_steps = rank.facts, rank.facts.get("planned")
+    def _tell(self, observed_rank: ObservedRank) -> None:
+        facts, observed_rank.told_steps = observed_rank.facts, observed_rank.facts.get("planned")
         known = {key: facts.get(key) for key in ("rank", "world", "local", "pid", "unix_ns")}
-        self._write("rank", **known, steps=rank.told_steps)
+        self._write("rank", **known, steps=observed_rank.told_steps)
 
     def _end_of_some(self) -> None:
         for name, rank in list(self._ranks.items()):
@@ -333,16 +333,21 @@ class Collector:
                 rank.look(time.monotonic_ns())  # what it wrote last
                 self._gone(name, rank)
 
-    def _gone(self, name: str, rank: ObservedRank) -> None:
-        before, after = rank.killed, processes.counted(rank.killed_file)
+    def _gone(self, name: str, observed_rank: ObservedRank) -> None:
+        before, after = observed_rank.killed, processes.counted(observed_rank.killed_file)
         oom = "cgroup" if after.cgroup > before.cgroup else "machine" if after.machine > before.machine else None
-        place = rank.facts.get("place")
-        ended_ns = rank.facts.get("ended_ns") or 0
-        known = {"rank": rank.rank, "pid": rank.pid, "step": rank.facts.get("step"), "place": place}
-        error = rank.facts.get("error") or read_crash(rank.path.with_suffix(".crash"))
+        place = observed_rank.facts.get("place")
+        ended_ns = observed_rank.facts.get("ended_ns") or 0
+        known = {
+            "rank": observed_rank.rank,
+            "pid": observed_rank.pid,
+            "step": observed_rank.facts.get("step"),
+            "place": place,
+        }
+        error = observed_rank.facts.get("error") or read_crash(observed_rank.path.with_suffix(".crash"))
         at_ns = ended_ns or time.time_ns()
         self._write("gone", **known, unix_ns=at_ns, ended=bool(ended_ns), oom=oom, error=error)
-        self._ended.add((name, rank.pid))
+        self._ended.add((name, observed_rank.pid))
         self._forget(name)
 
     def _forget(self, name: str) -> None:

@@ -50,7 +50,7 @@ class Hang(NamedTuple):
         """The finding as a sentence, at a moment."""
         return f"Stuck for {span((now_ns - self.since_ns) / 1e9)} {self.sentence}"
 
-    def without_cause(self, run: str) -> Hang:
+    def without_cause(self, run_name: str) -> Hang:
         """What a mystery shows: since when, and where each rank is. run: its name, for the command that answers."""
         return self._replace(
             kind="mystery",
@@ -58,7 +58,9 @@ class Hang(NamedTuple):
             waiting=(),
             place=None,
             sentence=f"in step {self.step}; the cause is hidden, because this run is a mystery",
-            advice=f"look where each rank is, then: {PROGRAM} lesson mystery answer {run} --cause … --rank … --step …",
+            advice=(
+                f"look where each rank is, then: {PROGRAM} lesson mystery answer {run_name} --cause … --rank … --step …"
+            ),
         )
 
     @property

@@ -76,8 +76,8 @@ class History:
         self.own_us = _joined(self.own_us, np.where(own_us > _US[0], own_us, np.float32(np.nan)))
 
 
-def _joined(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.concatenate([old, new])[-MOST:]
+def _joined(old: npt.NDArray[Any], newer: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate([old, newer])[-MOST:]
 
 
 BEATS = 30  # of a rank, whose phases are kept
@@ -275,8 +275,8 @@ class Live:
         """The nodes that do not report any more, and have not said that they ended."""
         return [node for node in self.nodes.values() if self.is_silent(node)]
 
-    def is_silent(self, node: NodeMonitor) -> bool:
-        return not node.ended and node.age_s(self.now_ns) > SILENT_S
+    def is_silent(self, node_monitor: NodeMonitor) -> bool:
+        return not node_monitor.ended and node_monitor.age_s(self.now_ns) > SILENT_S
 
     def progress(self) -> RunProgress:
         """How far it is, and how fast."""
@@ -317,9 +317,9 @@ class AlignedSteps(NamedTuple):
     own_us: Matrix
 
 
-def aligned(ranks: Sequence[RankHistory], most: int = PACE_STEPS) -> AlignedSteps | None:
+def aligned(rank_histories: Sequence[RankHistory], most: int = PACE_STEPS) -> AlignedSteps | None:
     """The last `most` steps of these ranks; None: no step is known. A mean of several steps stands for each of them."""
-    known = [rank for rank in ranks if len(rank.history)]
+    known = [rank for rank in rank_histories if len(rank.history)]
     if not known:
         return None
     last = max(int(rank.history.steps[-1]) for rank in known)

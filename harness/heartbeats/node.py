@@ -47,16 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_code_of(lambda: _watch(asked, os.environ.get(MEMORY)))
 
 
-def _watch(asked: argparse.Namespace, memory: str | None) -> None:
+def _watch(arguments: argparse.Namespace, claim: str | None) -> None:
     with ExitStack() as until:
-        if memory:
-            until.enter_context(Collector(asked.run, Path(memory), asked.name, asked.node))
-            if asked.node == 0:
-                until.enter_context(Guard(asked.run, asked.on_hang == "stop"))
-        pids = () if asked.pid is None else (asked.pid,)
-        record(asked.run / "gpus-monitor" / asked.name, asked.hz, pids, asked.name, asked.below)
-    if memory:  # not after an error: the monitor is started again
-        shutil.rmtree(memory, ignore_errors=True)
+        if claim:
+            until.enter_context(Collector(arguments.run, Path(claim), arguments.name, arguments.node))
+            if arguments.node == 0:
+                until.enter_context(Guard(arguments.run, arguments.on_hang == "stop"))
+        pids = () if arguments.pid is None else (arguments.pid,)
+        record(arguments.run / "gpus-monitor" / arguments.name, arguments.hz, pids, arguments.name, arguments.below)
+    if claim:  # not after an error: the monitor is started again
+        shutil.rmtree(claim, ignore_errors=True)
 
 
 class Guard:

@@ -110,7 +110,7 @@ class ObservedRank:
         """Its median step; 0: it has ended none but the first."""
         return int(median(self._usual)) if len(self._usual) > 1 else 0
 
-    def beat(self, now_ns: int, place: int, use_percent: int | None) -> Beat:
+    def beat(self, now_ns: int, slot: int, use_percent: int | None) -> Beat:
         """What is written of it now; the steps that have ended are written once."""
         facts, memory = self.facts, self.facts.get("memory")
         fresh, self._fresh = self._fresh, []
@@ -123,7 +123,7 @@ class ObservedRank:
             phase=_LETTERS.get(facts.get("phase"), "-"),
             idle_ms=max(0, (now_ns - self.progress_ns) // 1_000_000),
             quiet_ms=max(0, (now_ns - self.life_ns) // 1_000_000),
-            place=place,
+            place=slot,
             memory_mib=(self._usage.memory_bytes if memory is None else memory) >> 20,
             use_percent=self.use_percent if use_percent is None else use_percent,
             loss=facts.get("loss"),

@@ -28,15 +28,15 @@ class SilentNode(NamedTuple):
     since_ns: int
 
 
-def who_is_silent(nodes: Sequence[SilentNode]) -> str:
+def who_is_silent(silent_nodes: Sequence[SilentNode]) -> str:
     """
     >>> who_is_silent([Silent("gpu-07", (4, 5), 0)]).rpartition(" ")[0]
     'node gpu-07 with ranks 4 and 5 has not reported since'
     >>> who_is_silent([Silent("a", (), 0), Silent("b", (2,), 0)]).rpartition(" ")[0]
     'nodes a and b with rank 2 have not reported since'
     """
-    names = [node.host for node in nodes]
-    ranks = sorted(rank for node in nodes for rank in node.ranks)
+    names = [node.host for node in silent_nodes]
+    ranks = sorted(rank for node in silent_nodes for rank in node.ranks)
     if len(names) == 1:
         named, has = f"node {names[0]}", "has"
     elif len(names) <= _MOST_NAMES:
@@ -44,7 +44,7 @@ def who_is_silent(nodes: Sequence[SilentNode]) -> str:
     else:
         named, has = f"{len(names)} nodes, as {names[0]},", "have"
     with_ranks = f" with {ranks_named(ranks)}" if ranks else ""
-    since = datetime.fromtimestamp(min(node.since_ns for node in nodes) / 1e9)
+    since = datetime.fromtimestamp(min(node.since_ns for node in silent_nodes) / 1e9)
     return f"{named}{with_ranks} {has} not reported since {since:%H:%M:%S}"
 
 

@@ -83,7 +83,7 @@ class _Scene(NamedTuple):
         kind: str,
         causing: Sequence[int],
         said: str,
-        place: ProgramLine | None = None,
+        program_line: ProgramLine | None = None,
         waiting: Sequence[int] | None = None,
     ) -> Hang:
         """The finding. said: what the causing ranks do; waiting: default: all that wait and do not cause it."""
@@ -95,7 +95,7 @@ class _Scene(NamedTuple):
             waiting=tuple(sorted(waiting)),
             step=step,
             since_ns=max(rank.since_ns for rank in self.ranks),
-            place=place,
+            place=program_line,
             sentence=f"in step {step}: {'; '.join([*self._waiting(waiting), said])}",
             advice=ADVICE[kind],
             lines=tuple(map(self._line, sorted(self.ranks, key=lambda each: each.rank))),
@@ -109,24 +109,24 @@ class _Scene(NamedTuple):
 
     def _line(self, rank: Evidence) -> str:
         if rank.rank in self.waits:
-            return f"rank {rank.rank}: waits in {_shown(self.waits[rank.rank], sizes=True)}"
+            return f"rank {rank.rank}: waits in {_shown(self.waits[rank.rank], with_sizes=True)}"
         if _has_left(rank):
             return f"rank {rank.rank}: its program has ended, and its process is still there"
         return f"rank {rank.rank}: {state_of(rank, cause_of(rank))}"
 
 
-def judge(seen: NodeEvidence) -> Hang | None:
+def judge(node_evidence: NodeEvidence) -> Hang | None:
     """The run's state of being stuck; None: it is alive, or may be."""
-    ranks = [rank for rank in seen.ranks if not rank.gone]
-    if seen.alive or not ranks:
+    ranks = [rank for rank in node_evidence.ranks if not rank.gone]
+    if node_evidence.alive or not ranks:
         return None
     scene = _Scene(ranks, {rank.rank: wait for rank in ranks if (wait := waits_for_ranks(rank))})
-    idle_s = min(seen.now_ns - rank.since_ns for rank in ranks) / 1e9
+    idle_s = min(node_evidence.now_ns - rank.since_ns for rank in ranks) / 1e9
     usual_s = max(rank.usual_ns for rank in ranks) / 1e9
     others = [rank for rank in ranks if rank.rank not in scene.waits]
     if idle_s < max((threshold_s(rank, usual_s) for rank in others), default=threshold_s(ranks[0], usual_s)):
         return None
-    if missing := _missing(seen, scene):
+    if missing := _missing(node_evidence, scene):
         return missing
     return _in_own_code(others, scene) if others else _among_collectives(scene)
 
@@ -151,21 +151,23 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
     return least_s
 
 
-def _missing(seen: NodeEvidence, scene: _Scene) -> Hang | None:
+def _missing(node_evidence: NodeEvidence, scene: _Scene) -> Hang | None:
     """Ranks that are not there: on a silent node, gone, or never begun."""
-    if seen.silent:
-        ranks = [rank for node in seen.silent for rank in node.ranks]
-        return scene.stuck("node gone", ranks, who_is_silent(seen.silent))
-    died = [rank for rank, over in seen.gone.items() if not over]
+    if node_evidence.silent:
+        ranks = [rank for node in node_evidence.silent for rank in node.ranks]
+        return scene.stuck("node gone", ranks, who_is_silent(node_evidence.silent))
+    died = [rank for rank, over in node_evidence.gone.items() if not over]
     if died and scene.waits:
         return scene.stuck(
             "gone", died, f"{'each process' if died[1:] else 'the process'} of {ranks_named(died)} has ended"
         )
-    left = [rank.rank for rank in scene.ranks if _has_left(rank)] + [rank for rank, over in seen.gone.items() if over]
+    left = [rank.rank for rank in scene.ranks if _has_left(rank)] + [
+        rank for rank, over in node_evidence.gone.items() if over
+    ]
     if left and scene.waits:
         return scene.stuck("left early", left, f"{ranks_named(left)} {'have' if left[1:] else 'has'} left the training")
-    there = {rank.rank for rank in scene.ranks} | set(seen.gone)
-    never = sorted(set(range(seen.world)) - there)
+    there = {rank.rank for rank in scene.ranks} | set(node_evidence.gone)
+    never = sorted(set(range(node_evidence.world)) - there)
     if never and not any(rank.step for rank in scene.ranks):
         return scene.stuck("never began", never, f"{ranks_named(never)} did not begin")
     return None
@@ -322,13 +324,13 @@ def _of_meeting(meetings: list[dict[str, Any]], shown: str, scene: _Scene) -> Ha
     return scene.stuck("meeting" if who else "network", [], f"{said}: {who}" if who else said, waiting=[])
 
 
-def _of_messages(messages: dict[int, Wait], scene: _Scene) -> Hang:
+def _of_messages(left_ns: dict[int, Wait], scene: _Scene) -> Hang:
     """Ranks wait for messages: the last of those that wait for each other."""
-    rank, seen = min(messages), set[int]()
-    while messages[rank].peer in messages and rank not in seen:
+    rank, seen = min(left_ns), set[int]()
+    while left_ns[rank].peer in left_ns and rank not in seen:
         seen.add(rank)
-        rank = messages[rank].peer or 0
-    wait = messages[rank]
+        rank = left_ns[rank].peer or 0
+    wait = left_ns[rank]
     at = f" ({where(wait.line)})" if wait.line else ""
     said = f"rank {rank} waits to {'receive from' if 'recv' in wait.op else 'send to'} rank {wait.peer}{at}"
     if wait.peer in scene.waits:
@@ -354,7 +356,7 @@ def _of_different(kind: str, apart: Sequence[Sequence[int]], scene: _Scene) -> H
     """Ranks are in different collectives of one group. apart: those of each collective, the fewest first."""
     causing = _causing(apart)
     shown = [
-        f"{ranks_named(ranks)} wait{'s' * (len(ranks) == 1)} in {_shown(scene.waits[ranks[0]], sizes=True)}"
+        f"{ranks_named(ranks)} wait{'s' * (len(ranks) == 1)} in {_shown(scene.waits[ranks[0]], with_sizes=True)}"
         for ranks in apart
         if set(ranks) <= set(causing)
     ]
@@ -375,6 +377,6 @@ def _causing(apart: Sequence[Sequence[int]]) -> list[int]:
     return sorted(rank for ranks in apart if ranks is not most for rank in ranks)
 
 
-def _shown(wait: Wait, sizes: bool = False) -> str:
-    size = f" of {wait.sizes}" if sizes and wait.sizes else ""
+def _shown(wait: Wait, with_sizes: bool = False) -> str:
+    size = f" of {wait.sizes}" if with_sizes and wait.sizes else ""
     return f"{wait.op}{size} ({where(wait.line)})" if wait.line else f"{wait.op}{size}"

@@ -145,9 +145,9 @@ def _quoted(word: Word) -> str:
     return shlex.quote(word)
 
 
-def _expanded(parts: Sequence[str | Var]) -> Iterator[str]:
+def _expanded(pieces: Sequence[str | Var]) -> Iterator[str]:
     """Texts and expansions, the latter without braces where none are needed."""
-    for part, after in zip(parts, [*parts[1:], ""], strict=True):
+    for part, after in zip(pieces, [*pieces[1:], ""], strict=True):
         if isinstance(part, str):
             yield part
         elif part.before or part.otherwise or isinstance(after, Var) or re.match(r"\w|\[", after):
@@ -173,9 +173,9 @@ def continued(words: Sequence[Word]) -> str:
     return " \\\n  ".join(lines_of((shown(word), quote(word)) for word in words))
 
 
-def assignments(pairs: Mapping[str, Word], first: str = "export") -> str:
+def assignments(variables: Mapping[str, Word], first: str = "export") -> str:
     """Assignments of variables: the first on a line of its own, of the others as many as fit."""
-    texts = [f"{name}={quote(word)}" for name, word in pairs.items()]
+    texts = [f"{name}={quote(word)}" for name, word in variables.items()]
     lines = [f"{first} {texts[0]}", " "]
     for text in texts[1:]:
         if len(lines[-1]) + len(text) > _WIDE:

@@ -70,17 +70,17 @@ def run_of_script(script: Path, run_dir: Path, job_id: str) -> Run:
         raise error if isinstance(error, WorkError) else disk_error(run_dir, error) from None
 
 
-def with_arguments(asked: Experiment, before: str, now: str) -> Experiment:
+def with_arguments(experiment: Experiment, before: str, now: str) -> Experiment:
     """The experiment with the training's arguments of the script `now` that differ from the script `before`: the run's
     files and its record then agree with it. What the experiment does not allow stays as it was."""
     old, new = (_training_words(text) for text in (before, now))
     given: dict[str, Any] = {}
-    for option in options_of(type(asked)):
+    for option in options_of(type(experiment)):
         texts = [_value_after(option.flag.train, words) for words in (old, new)]
         if texts[0] != texts[1] and texts[1] is not None and not option.flag.repeats:
             given[option.field] = texts[1]
-    changed, errors = validate(type(asked), dict(asked) | given)
-    return asked if changed is None or errors else changed
+    changed, errors = validate(type(experiment), dict(experiment) | given)
+    return experiment if changed is None or errors else changed
 
 
 def _training_words(script: str) -> list[str]:

@@ -59,7 +59,7 @@ def _wrong_sif(head: bytes, size: int, starts_here: bool) -> str:
 
 
 def container_words(
-    site: Site, image: Word | None, own: Sequence[Word], *, folder: str, variables: Sequence[str], cpus: int | None
+    site: Site, image: Word | None, folders: Sequence[Word], *, folder: str, variables: Sequence[str], cpus: int | None
 ) -> list[Word]:
     """The words before the program; empty without a container.
 
@@ -76,13 +76,13 @@ def container_words(
             f"site {site.name}: container.runtime is {container.runtime}, which is an option of Slurm's srun, and its "
             f"scheduler is {site.scheduler}: take apptainer or singularity, or none"
         )
-    for path in map(shown, own):
+    for path in map(shown, folders):
         if set(path) & set(",:"):
             raise RequestError(
                 f"{path}: {container.program} cannot bind a path with a comma or a colon in its name: "
                 "rename it, or use another place"
             )
-    binds = _outermost([*own[:2], *map(from_site, container.binds), *own[2:]])
+    binds = _outermost([*folders[:2], *map(from_site, container.binds), *folders[2:]])
     if not container.in_srun:
         return [container.program, *container.arguments, *(w for bind in binds for w in ("--bind", bind)), image]
     # A step on this node, beside the one that starts it and with all that the job has there. What it is not told it

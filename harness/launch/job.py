@@ -260,11 +260,11 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
 
 
 def resolve_defaults(
-    experiment: Experiment, site: Site, machine: Machine, device: DeviceKind, chosen: TrainedModel
+    experiment: Experiment, site: Site, machine: Machine, device_kind: DeviceKind, trained_model: TrainedModel
 ) -> Experiment:
     """The experiment with all fields filled in that depend on the site, the machine or the model. Raises RequestError:
     the experiment cannot run there; one line per reason."""
-    if backend_of(site).RUNS_HERE and device == "cuda" and not machine.gpus:
+    if backend_of(site).RUNS_HERE and device_kind == "cuda" and not machine.gpus:
         raise RequestError(
             f"site {site.name} has device: cuda, but this machine shows no NVIDIA GPU "
             "(CUDA_VISIBLE_DEVICES can hide it): write device: auto or cpu, or choose another site"
@@ -273,9 +273,9 @@ def resolve_defaults(
     gpus = int(
         experiment.gpus_per_node
         or site.defaults.get("gpus_per_node")
-        or _gpus_per_node(experiment, site, machine, device)
+        or _gpus_per_node(experiment, site, machine, device_kind)
     )
-    target = LaunchTarget(site, device, gpus, chosen.model, chosen.checkpoint)
+    target = LaunchTarget(site, device_kind, gpus, trained_model.model, trained_model.checkpoint)
     given = dict(experiment) | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
@@ -285,39 +285,40 @@ def resolve_defaults(
     return resolved
 
 
-def _gpus_per_node(experiment: Experiment, site: Site, machine: Machine, device: DeviceKind) -> int:
+def _gpus_per_node(experiment: Experiment, site: Site, machine: Machine, device_kind: DeviceKind) -> int:
     launch = launch_of(experiment)
-    if device == "cpu" and launch.usual_cpu_ranks is not None:
+    if device_kind == "cpu" and launch.usual_cpu_ranks is not None:
         return launch.usual_cpu_ranks
     if not backend_of(site).RUNS_HERE:
         return site.gpus.per_node or USUAL_GPUS_PER_NODE
-    if device == "cuda":
+    if device_kind == "cuda":
         return machine.gpus
     return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
 
 
-def _misfits(asked: Experiment, target: LaunchTarget, machine: Machine) -> Iterator[str]:
+def _misfits(experiment: Experiment, target: LaunchTarget, machine: Machine) -> Iterator[str]:
     """Why no exercise could run there with these options, one sentence each."""
     site, device, gpus = target.site, target.device, target.gpus_per_node
-    for option in options_of(type(asked)):
-        value = getattr(asked, option.field)
+    for option in options_of(type(experiment)):
+        value = getattr(experiment, option.field)
         if option.flag.gpus_only and device == "cpu" and value not in (None, (), option.default):
             yield (
                 f"{option.written(value)} has an effect on GPUs only, and site {site.name} runs on CPUs: "
                 "leave it out, or use a --site with GPUs"
             )
-    if site.gpus.vendor != "nvidia" and isinstance(asked, ProfiledTraining):
-        flags = ["--profiler nsys"] * (asked.profiler == "nsys") + list(for_nsys(asked).values())
-        flags += ["--engine megatron-lm"] * (launch_of(asked).profiler(asked) == "nsys")
+    if site.gpus.vendor != "nvidia" and isinstance(experiment, ProfiledTraining):
+        flags = ["--profiler nsys"] * (experiment.profiler == "nsys") + list(for_nsys(experiment).values())
+        flags += ["--engine megatron-lm"] * (launch_of(experiment).profiler(experiment) == "nsys")
         for flag in dict.fromkeys(flags):
             yield (
                 f"{flag} needs nsys, which records NVIDIA's GPUs only, and site {site.name} has AMD's: leave it out; "
                 "torch.profiler records there"
             )
     here, limit = backend_of(site).RUNS_HERE, site.gpus.per_node
-    if here and device == "cuda" and asked.nodes * gpus > machine.gpus:
+    if here and device == "cuda" and experiment.nodes * gpus > machine.gpus:
         yield (
-            f"-n {asked.nodes} × -g {gpus} needs {asked.nodes * gpus} GPUs and this machine has {machine.gpus}: "
+            f"-n {experiment.nodes} × -g {gpus} needs {experiment.nodes * gpus} GPUs and this machine has "
+            f"{machine.gpus}: "
             f"the nearest is -n 1 -g {machine.gpus}"
         )
     if not here and limit is not None and gpus > limit:
@@ -356,22 +357,24 @@ NO_NSYS_INSIDE = (
 )
 
 
-def _model(experiment: Experiment, device: DeviceKind) -> TrainedModel:
+def _model(experiment: Experiment, device_kind: DeviceKind) -> TrainedModel:
     if not isinstance(experiment, Training):
         return TrainedModel()
     model, file, checkpoint = find_model(experiment.model or experiment.default_model)
-    if device == "cpu" and experiment.model is None and model.tiny_twin:
+    if device_kind == "cpu" and experiment.model is None and model.tiny_twin:
         model, file, checkpoint = find_model(model.tiny_twin)
     return TrainedModel(model, str(file) if file else None, str(checkpoint) if checkpoint else None)
 
 
-def _profiler(asked: Experiment, site: Site, device: DeviceKind, machine: Machine) -> Literal["nsys", "torch", "none"]:
-    if not isinstance(asked, ProfiledTraining):
+def _profiler(
+    experiment: Experiment, site: Site, device_kind: DeviceKind, machine: Machine
+) -> Literal["nsys", "torch", "none"]:
+    if not isinstance(experiment, ProfiledTraining):
         return "none"
-    if asked.profiler != "auto":
-        return asked.profiler
-    on_nvidia = device == "cuda" and site.gpus.vendor == "nvidia"
-    if launch_of(asked).profiler(asked) or ((asked.nsys2prv or for_nsys(asked)) and on_nvidia):
+    if experiment.profiler != "auto":
+        return experiment.profiler
+    on_nvidia = device_kind == "cuda" and site.gpus.vendor == "nvidia"
+    if launch_of(experiment).profiler(experiment) or ((experiment.nsys2prv or for_nsys(experiment)) and on_nvidia):
         return "nsys"
     if site.profiler:
         return site.profiler
@@ -380,33 +383,33 @@ def _profiler(asked: Experiment, site: Site, device: DeviceKind, machine: Machin
     return "nsys" if on_nvidia and may_have else "torch"
 
 
-def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
+def _refuse_without_nsys(experiment: Experiment, site: Site, profiler: str) -> None:
     """Raises RequestError: an option of nsys, where `auto` chose another profiler, or where nsys cannot do it."""
-    if isinstance(asked, ProfiledTraining) and asked.nsys_per == "rank" and site.in_srun:
+    if isinstance(experiment, ProfiledTraining) and experiment.nsys_per == "rank" and site.in_srun:
         raise RequestError(
             f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
             "a node: leave it out"
         )
-    if profiler != "nsys" and (flags := for_nsys(asked)):
+    if profiler != "nsys" and (flags := for_nsys(experiment)):
         raise RequestError(
             f"{' and '.join(flags.values())}: for nsys only, and at site {site.name} --profiler auto means {profiler}: "
             "add --profiler nsys, or leave it out"
         )
 
 
-def _checkpoint(asked: Experiment, site: Site, chosen: TrainedModel) -> Word | None:
+def _checkpoint(experiment: Experiment, site: Site, trained_model: TrainedModel) -> Word | None:
     """The folder of the weights to start from; None for a user's model file, which has sizes only."""
-    if not isinstance(asked, Training) or asked.random_weights or not launch_of(asked).takes_weights:
+    if not isinstance(experiment, Training) or experiment.random_weights or not launch_of(experiment).takes_weights:
         return None
-    if chosen.checkpoint is not None or chosen.model is None:
-        return chosen.checkpoint
-    if site.models_dir is None or chosen.model.tiny or chosen.file is None:
+    if trained_model.checkpoint is not None or trained_model.model is None:
+        return trained_model.checkpoint
+    if site.models_dir is None or trained_model.model.tiny or trained_model.file is None:
         return None
-    return from_site(f"{site.models_dir}/{chosen.model.hub_name}")
+    return from_site(f"{site.models_dir}/{trained_model.model.hub_name}")
 
 
 def _environment(
-    site: Site, device: DeviceKind, plan: ExercisePlan, variables: Mapping[str, str | InRun], threads: int
+    site: Site, device_kind: DeviceKind, plan: ExercisePlan, variables: Mapping[str, str | InRun], threads: int
 ) -> dict[str, Word]:
     of_site = site.env.get("PYTHONPATH")  # ours, then the site's, then the user's own where it is kept
     path = concatenated(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
@@ -414,7 +417,7 @@ def _environment(
     env: dict[str, Word] = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     if interface := site.network.interface or ("lo" if backend_of(site).RUNS_HERE else None):
         env |= {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
-    if device == "cpu":
+    if device_kind == "cpu":
         # Without the last, DeepSpeed looks for GPUs and warns of their absence in each process.
         env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
     own = {name: from_site(text) for name, text in site.env.items() if name != "PYTHONPATH"}
@@ -426,31 +429,31 @@ def _environment(
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", number)}
 
 
-def _of_options(asked: Experiment) -> dict[str, str | InRun]:
-    pairs = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
+def _of_options(experiment: Experiment) -> dict[str, str | InRun]:
+    pairs = [(option, getattr(experiment, option.field)) for option in options_of(type(experiment))]
     return {name: text for option, value in pairs for name, text in option.environment(value).items()}
 
 
-def _nsys_set(asked: Experiment, site: Site, device: DeviceKind, plan: ExercisePlan) -> str:
-    own = asked.nsys_options if isinstance(asked, ProfiledTraining) else None
-    return own or ("cpu" if device == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys)
+def _nsys_set(experiment: Experiment, site: Site, device_kind: DeviceKind, plan: ExercisePlan) -> str:
+    own = experiment.nsys_options if isinstance(experiment, ProfiledTraining) else None
+    return own or ("cpu" if device_kind == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys)
 
 
-def _nsys_words(asked: Experiment, options: str, device: DeviceKind) -> list[Word]:
+def _nsys_words(experiment: Experiment, options: str, device_kind: DeviceKind) -> list[Word]:
     changes: dict[str, str | None] = {}
-    for option in options_of(asked.__class__):
-        changes |= option.nsys_options(getattr(asked, option.field))
+    for option in options_of(experiment.__class__):
+        changes |= option.nsys_options(getattr(experiment, option.field))
     words = [f"--no-{name}" if text is None else f"--{name}={text}" for name, text in changes.items()]
-    rank = "_rank%q{RANK}" if isinstance(asked, ProfiledTraining) and asked.nsys_per == "rank" else ""
+    rank = "_rank%q{RANK}" if isinstance(experiment, ProfiledTraining) and experiment.nsys_per == "rank" else ""
     output = join("--output=", RUN_DIR, f"/nsys/profile_node{NODE}{rank}")
     try:
         found = load_options(options)
     except RequestError:  # harness.launch.check says it, before a launch
         found = {}
-    return [*profile_words(found, words, has_gpu=device == "cuda"), output]
+    return [*profile_words(found, words, has_gpu=device_kind == "cuda"), output]
 
 
-def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:
-    ranks = asked.gpus_per_node or 1
-    available = machine.cores // asked.nodes if backend_of(site).RUNS_HERE else cpus or ranks
+def _threads(experiment: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:
+    ranks = experiment.gpus_per_node or 1
+    available = machine.cores // experiment.nodes if backend_of(site).RUNS_HERE else cpus or ranks
     return max(1, available // ranks)

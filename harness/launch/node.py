@@ -88,10 +88,10 @@ def _split(words: Sequence[str], at: str) -> list[list[str]]:
 class NodeRun:
     """One node of a run while its commands run. stopped: it was asked to end."""
 
-    def __init__(self, asked: argparse.Namespace, number: int) -> None:
-        self.run, self.number, self.asked = Path(os.environ["RUN_DIR"]), number, asked
+    def __init__(self, arguments: argparse.Namespace, number: int) -> None:
+        self.run, self.number, self.asked = Path(os.environ["RUN_DIR"]), number, arguments
         self.host = socket.gethostname().partition(".")[0]
-        self.watched = f"{self.host}-{number}" if asked.nodes > 1 else self.host
+        self.watched = f"{self.host}-{number}" if arguments.nodes > 1 else self.host
         self.started_ns = time.time_ns()
         self.stopped = False
         self.left_out: list[str] = []
@@ -331,8 +331,8 @@ class NodeRun:
 class Monitor:
     """The monitor of a node, in a thread that starts it once more if it died."""
 
-    def __init__(self, node: NodeRun) -> None:
-        self._node, self._over = node, False
+    def __init__(self, node_run: NodeRun) -> None:
+        self._node, self._over = node_run, False
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()

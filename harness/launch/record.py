@@ -24,24 +24,24 @@ from harness.run.record import Program, RunRecord, SeriesPart
 RECORDED = (DISTRIBUTION, "submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
 
 
-def _program(asked: Experiment, job: Job) -> Program | None:
+def _program(experiment: Experiment, job: Job) -> Program | None:
     """The program of a training of the user's own; None: it is an exercise."""
-    if not isinstance(asked, OwnTraining):
+    if not isinstance(experiment, OwnTraining):
         return None
-    script = Path(asked.start_in, asked.program)
-    is_file = asked.form == "script" or "/" in asked.program
+    script = Path(experiment.start_in, experiment.program)
+    is_file = experiment.form == "script" or "/" in experiment.program
     return Program(
-        script=str(script) if is_file else asked.program,
-        arguments=list(asked.arguments),
+        script=str(script) if is_file else experiment.program,
+        arguments=list(experiment.arguments),
         python=shown(job.training_python),
-        git=git_state_of(script.parent if is_file and script.parent.is_dir() else Path(asked.start_in)),
+        git=git_state_of(script.parent if is_file and script.parent.is_dir() else Path(experiment.start_in)),
     )
 
 
-def _versions(asked: Experiment) -> dict[str, str]:
+def _versions(experiment: Experiment) -> dict[str, str]:
     """The versions of what trains, by package; empty where nobody here can ask for them, as in a container."""
-    if isinstance(asked, OwnTraining) and asked.python is not None:
-        told = ask_python(asked.python)
+    if isinstance(experiment, OwnTraining) and experiment.python is not None:
+        told = ask_python(experiment.python)
         return {} if isinstance(told, str) else told.versions
     found = {"python": platform.python_version()}
     for name in RECORDED:
@@ -50,19 +50,19 @@ def _versions(asked: Experiment) -> dict[str, str]:
     return found
 
 
-def record_of(asked: Experiment, job: Job, command: list[str], part: SeriesPart | None) -> RunRecord:
+def record_of(experiment: Experiment, job: Job, command: list[str], part: SeriesPart | None) -> RunRecord:
     """The record of a launch of this job. command: as typed. part: of which series of runs it is one."""
     return RunRecord(
         job_id="",
         backend=job.site.scheduler,
-        experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        experiment=experiment,  # type: ignore[arg-type]  # an instance of one of the union's classes
         # The shell's allocation is no place for another launch of this record.
         site=job.site.model_copy(update={"scheduler": "slurm"} if job.site.scheduler == ALLOCATION else {}),
         job=job.as_json(),
         command=command,
         git=git_state(),
-        versions=_versions(asked),
-        program=_program(asked, job),
+        versions=_versions(experiment),
+        program=_program(experiment, job),
         user=this_user(),
         submit_host=socket.gethostname(),
         created_ns=time.time_ns(),

@@ -65,11 +65,11 @@ class Start(NamedTuple):
     files: Mapping[str, str] = {}
 
 
-def submit(start: Start) -> Run:
+def submit(launch_start: Start) -> Run:
     """Start a prepared launch; returns its run, which then exists on disk. Raises RequestError: a file that it names
     does not exist; nothing was written. WorkError: the backend refused, or a write failed; nothing is left behind."""
-    job = start.prepared.job
-    with _staged([start]) as (asked,):
+    job = launch_start.prepared.job
+    with _staged([launch_start]) as (asked,):
         run = backend_of(job.site).submit(asked)
     folder = Path(job.output_dir).parent  # no `git add .` of the user's own repository shall take traces with it
     if isinstance(job.experiment, OwnTraining) and folder != runs_root():
@@ -115,11 +115,11 @@ def _staged(starts: Sequence[Start]) -> Iterator[list[Submission]]:
         yield [written(*each) for each in zip(folders, starts, texts, strict=True)]
 
 
-def written(stage: Stage, start: Start, script: str) -> Submission:
+def written(stage: Stage, launch_start: Start, script: str) -> Submission:
     """The run with its files in the stage, to submit. Raises WorkError: they cannot be written."""
-    job = start.prepared.job
+    job = launch_start.prepared.job
     write_atomically(Run(stage.path).script, script, mode=SECRET_MODE if job.holds_secret else None)
-    files = {stage.path / name: content for name, content in {**job.files, **start.files}.items()}
+    files = {stage.path / name: content for name, content in {**job.files, **launch_start.files}.items()}
     for folder in {*(stage.path / name for name in job.folders), *(file.parent for file in files)}:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def written(stage: Stage, start: Start, script: str) -> Submission:
         write_atomically(file, content)
     return Submission(
         stage=stage,
-        record=record_of(start.prepared.asked, job, start.command, start.part),
+        record=record_of(launch_start.prepared.asked, job, launch_start.command, launch_start.part),
         name_for=job.name_for,
         directives=job.directives,
         cpus_per_task=job.cpus_per_task,

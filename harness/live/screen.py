@@ -82,11 +82,11 @@ def in_order(live: Live) -> list[RankHistory]:
     )
 
 
-def table_of(ranks: list[RankHistory], live: Live, width: int) -> Table:
+def table_of(rank_histories: list[RankHistory], live: Live, width: int) -> Table:
     """A line for each of these ranks, as wide as the screen."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
     columns = [column for column in COLUMNS if width >= column.least_width]
-    cells = [[_cell(column, rank, live) for column in columns] for rank in ranks]
+    cells = [[_cell(column, rank, live) for column in columns] for rank in rank_histories]
     for number, column in enumerate(columns):
         longest = max(len(column.head), *(len(row[number]) for row in cells))
         table.add_column(
@@ -97,7 +97,7 @@ def table_of(ranks: list[RankHistory], live: Live, width: int) -> Table:
             ratio=1 if column.takes_rest else None,
             min_width=None if column.takes_rest else longest,
         )
-    for rank, row in zip(ranks, cells, strict=True):
+    for rank, row in zip(rank_histories, cells, strict=True):
         table.add_row(*row, style=_style(rank, live))
     return table
 
@@ -247,10 +247,10 @@ def _progress(view: RunView, width: int) -> list[Text]:
     return [bar + Text("   ".join(parts), "bold"), *_flowing(speeds, "   ", width, _STALE if silent else "")]
 
 
-def _flowing(parts: Sequence[str], between: str, width: int, style: str = "") -> list[Text]:
+def _flowing(texts: Sequence[str], between: str, width: int, style: str = "") -> list[Text]:
     """Parts beside each other, on as many lines as they need."""
     lines: list[Text] = []
-    for part in map(safe, parts):
+    for part in map(safe, texts):
         if lines and lines[-1].cell_len + len(between) + part.cell_len <= width:
             lines[-1].append(between).append_text(part)
         else:

@@ -65,27 +65,27 @@ class WatchedRun:
             self.job_id, self._user, self._warning_s = run.name, "", 0
         self._reader = Reader(run.path, self.job_id, now_ns)
 
-    def look(self, told: RunState) -> RunView:
+    def look(self, run_state: RunState) -> RunView:
         """The run now. told: its state."""
         live = self._reader.read()
-        live.began_ns, live.deadline_ns, live.warning_s = told.began_ns, told.deadline_ns, self._warning_s
-        live.suspended = told.suspended
+        live.began_ns, live.deadline_ns, live.warning_s = run_state.began_ns, run_state.deadline_ns, self._warning_s
+        live.suspended = run_state.suspended
         last = None if live.there else last_step(self.run)
         return RunView(
             run=self.run,
             job_id=self.job_id,
             user=self._user,
-            told=told,
+            told=run_state,
             live=live,
             progress=live.progress(),
-            notes=notes(live) if live.there and told.state in ("running", "unknown") else [],
-            missing="" if live.there or told.state == "queued" else _why_missing(told, live.now_ns, last),
+            notes=notes(live) if live.there and run_state.state in ("running", "unknown") else [],
+            missing="" if live.there or run_state.state == "queued" else _why_missing(run_state, live.now_ns, last),
             last=last,
         )
 
 
-def _why_missing(told: RunState, now_ns: int, last: LastStep | None) -> str:
-    if not told.final and told.began_ns is not None and now_ns - told.began_ns < _YOUNG_S * NS:
+def _why_missing(run_state: RunState, now_ns: int, last: LastStep | None) -> str:
+    if not run_state.final and run_state.began_ns is not None and now_ns - run_state.began_ns < _YOUNG_S * NS:
         return "No heartbeats yet: the run has just begun."
     wrote = (
         f" Rank 0 last wrote down step {last.step:,}, {span((now_ns - last.unix_ns) / NS)} ago."

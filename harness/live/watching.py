@@ -48,9 +48,9 @@ class WatchedRuns:
     def states(self) -> list[RunState]:
         return self._look(self.runs)
 
-    def refresh(self, told: Sequence[RunState] | None = None) -> list[RunView]:
+    def refresh(self, run_states: Sequence[RunState] | None = None) -> list[RunView]:
         """All runs now. told: their states; None: they are asked."""
-        known = self.states() if told is None else told
+        known = self.states() if run_states is None else run_states
         return [run.look(state) for run, state in zip(self._watched, known, strict=True)]
 
 

@@ -91,11 +91,11 @@ def _process(view: ProcessView) -> _Process:
     )
 
 
-def _check_one_job(found: Sequence[tuple[Path, _Process]]) -> None:
+def _check_one_job(read: Sequence[tuple[Path, _Process]]) -> None:
     """In one job each rank has one file. Two files without ranks may be of two jobs; helpers of a rank have no rank."""
-    with_ranks = {file for file, process in found if process.rank is not None}
+    with_ranks = {file for file, process in read if process.rank is not None}
     first: dict[int | None, Path] = {}
-    for file, process in found:
+    for file, process in read:
         if process.rank is None and file in with_ranks:
             continue
         if (other := first.setdefault(process.rank, file)) != file:

@@ -112,7 +112,7 @@ def rank_record(run: Path, path: Path) -> RankRecord | None:
     )
 
 
-def _between(lines: Sequence[_JobTimeLine], places: Mapping[int, CodeLocation]) -> list[LineShare]:
+def _between(lines: Sequence[_JobTimeLine], code_locations: Mapping[int, CodeLocation]) -> list[LineShare]:
     """By the last sums, since each has all before it."""
     last = next((line for line in reversed(lines) if line.event == "between" and 0 < line.ns < _LATEST_NS), None)
     if last is None:
@@ -120,7 +120,7 @@ def _between(lines: Sequence[_JobTimeLine], places: Mapping[int, CodeLocation]) 
     spent: dict[tuple[str, int | None], int] = defaultdict(int)
     known: dict[tuple[str, int | None], CodeLocation] = {}
     for number, ns in last.places[:_MOST_PLACES]:
-        if (place := places.get(number)) is not None and ns > 0:
+        if (place := code_locations.get(number)) is not None and ns > 0:
             known.setdefault((place.file, place.line), place)
             spent[place.file, place.line] += ns
     largest = sorted(spent, key=lambda key: -spent[key])

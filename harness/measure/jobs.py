@@ -72,7 +72,7 @@ def without_profiler(summary: Summary) -> Summary:
     return summary.model_copy(update={"findings": found})
 
 
-def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[TimeLost]:
+def corrected(losses: Iterable[TimeLost], cost: ProfilerCost | None) -> list[TimeLost]:
     """The losses, the largest first, with those to small operators without what the profiler adds to a step; without
     those that the profiler alone explains.
 
@@ -81,7 +81,7 @@ def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[Time
     CPUs it is also inside of operators that call others: the loss has its part (`TimeLost.profiler_fraction`).
     """
     if cost is None:
-        return [*found]
+        return [*losses]
     added_ns = max(cost.profiled_step_ns - cost.unprofiled_step_ns, 0)
     margin_ns = NORMAL * BETWEEN_RUNS * cost.unprofiled_step_ns
     is_slowed = cost.ratio > SLOWED
@@ -89,34 +89,40 @@ def corrected(found: Iterable[TimeLost], cost: ProfilerCost | None) -> list[Time
         _without(one, added_ns, margin_ns)
         if one.cause == Cause.TINY_KERNELS and (is_slowed or one.profiler_fraction is not None)
         else one
-        for one in found
+        for one in losses
     ]
     kept = [one for one in less if one.recorded_lost_ns is None or one.share >= NOTICEABLE]
     return sorted(kept, key=lambda one: -one.lost_ns)
 
 
-def _without(one: TimeLost, every_ns: int, margin_ns: float) -> TimeLost:
+def _without(time_lost: TimeLost, every_ns: int, margin_ns: float) -> TimeLost:
     """Without its part of what the profiler adds. every_ns: all of it; margin_ns: how well that is known on CPUs."""
-    part = one.profiler_fraction
+    part = time_lost.profiler_fraction
     added_ns, margin_ns = (every_ns, 0.0) if part is None else (round(every_ns * part), margin_ns * part)
-    lost_ns = one.lost_ns - added_ns
-    update = {"lost_ns": lost_ns, "share": one.share * lost_ns / one.lost_ns, "recorded_lost_ns": one.lost_ns}
-    if one.low_ns is not None and one.high_ns is not None:
-        update["low_ns"] = max(0, round(lost_ns - hypot(one.lost_ns - one.low_ns, margin_ns)))
-        update["high_ns"] = max(0, round(lost_ns + hypot(one.high_ns - one.lost_ns, margin_ns)))
-    return one.model_copy(update=update)
+    lost_ns = time_lost.lost_ns - added_ns
+    update = {
+        "lost_ns": lost_ns,
+        "share": time_lost.share * lost_ns / time_lost.lost_ns,
+        "recorded_lost_ns": time_lost.lost_ns,
+    }
+    if time_lost.low_ns is not None and time_lost.high_ns is not None:
+        update["low_ns"] = max(0, round(lost_ns - hypot(time_lost.lost_ns - time_lost.low_ns, margin_ns)))
+        update["high_ns"] = max(0, round(lost_ns + hypot(time_lost.high_ns - time_lost.lost_ns, margin_ns)))
+    return time_lost.model_copy(update=update)
 
 
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
 
-def summarise(parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: Sequence[Path] = ()) -> list[Summary]:
+def summarise(
+    parts: Iterable[RankPart], broken: Sequence[Problem] = (), run_folders: Sequence[Path] = ()
+) -> list[Summary]:
     """Parts to summaries, one per job, with the other contents of the runs' directories.
 
     Raises WorkError: there is neither a part nor a run.
     """
     parts = list(parts)
-    beside = contents_of([*map(str, runs), *(p.run for p in parts if p.run)])
+    beside = contents_of([*map(str, run_folders), *(p.run for p in parts if p.run)])
     ranked = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
     jobs = [(job[0].run, _one_job(job, beside.get(job[0].run or ""))) for job in group(ranked)]
     return completed(jobs, beside, broken)

@@ -62,14 +62,14 @@ class Communicator:
     rings: dict[int, str] = field(default_factory=dict)  # of each channel
     trees: str | None = None
 
-    def take(self, what: str, found: re.Match[str]) -> None:
+    def take(self, what: str, match: re.Match[str]) -> None:
         """Take in a line about its channels."""
         if what == "channels":
-            self.channels, self.nvls_channels, self.p2p_channels = map(int, found.group("coll", "nvls", "p2p"))
+            self.channels, self.nvls_channels, self.p2p_channels = map(int, match.group("coll", "nvls", "p2p"))
         elif what == "trees":
-            self.trees = found[1].strip()
+            self.trees = match[1].strip()
         else:
-            _put(self.rings, int(found[1]), " ".join(found[2].split()))
+            _put(self.rings, int(match[1]), " ".join(match[2].split()))
 
 
 Link = tuple[str | None, int | None, int, str, bool | None]
@@ -125,35 +125,35 @@ class LoggedProcess:
                 return True
         return _version(self, text)
 
-    def _take(self, what: str, found: re.Match[str], thread: str) -> None:
+    def _take(self, what: str, match: re.Match[str], thread: str) -> None:
         match what:
             case "connection":
-                _connected(self, found, thread)
+                _connected(self, match, thread)
             case "initialisation":
-                _initialised(self, found, thread)
+                _initialised(self, match, thread)
             case "ring" | "trees" | "channels":
-                if mine := self.owner(thread, pointer=found["comm"]):
-                    mine.take(what, found)
+                if mine := self.owner(thread, pointer=match["comm"]):
+                    mine.take(what, match)
             case "choice":
-                algorithm, protocol = _named(found[3], ALGORITHMS), _named(found[4], PROTOCOLS)
-                _count(self.choices, (found[1] or "", int(found[2]), algorithm, protocol))
+                algorithm, protocol = _named(match[3], ALGORITHMS), _named(match[4], PROTOCOLS)
+                _count(self.choices, (match[1] or "", int(match[2]), algorithm, protocol))
             case "network":
-                _put(self.networks, _kept(found[1]), None)
+                _put(self.networks, _kept(match[1]), None)
             case "devices":
-                _put(self.devices, _kept(found[1]), _device_names(found[2]))
+                _put(self.devices, _kept(match[1]), _device_names(match[2]))
             case "no device":
-                _put(self.devices, _kept(found[1]), self.devices.get(_kept(found[1]), []))
+                _put(self.devices, _kept(match[1]), self.devices.get(_kept(match[1]), []))
             case "GPU Direct":
-                can = found[2] == "Enabled" and self.gpu_direct.get(_kept(found[1]), True)
-                _put(self.gpu_direct, _kept(found[1]), can)
+                can = match[2] == "Enabled" and self.gpu_direct.get(_kept(match[1]), True)
+                _put(self.gpu_direct, _kept(match[1]), can)
             case "plugin":
-                self.plugin = _kept(found[1])
+                self.plugin = _kept(match[1])
             case "variable":
-                text = _kept(found[2])
+                text = _kept(match[2])
                 is_number = re.fullmatch(r"-?\d+\.", text)  # which a full stop follows
-                _put(self.variables, found[1], text[:-1] if is_number else text)
+                _put(self.variables, match[1], text[:-1] if is_number else text)
             case "NVLS":
-                self.nvls = not found[1]
+                self.nvls = not match[1]
 
     def owner(
         self, thread: str, rank: int | None = None, peer: int = 0, pointer: str | None = None
@@ -175,8 +175,8 @@ def _put(table: dict[Key, Value], key: Key, value: Value) -> None:
         table[key] = value
 
 
-def _count(table: Counter[Key], key: Key) -> None:
-    _put(table, key, table[key] + 1)
+def _count(counts: Counter[Key], key: Key) -> None:
+    _put(counts, key, counts[key] + 1)
 
 
 def _version(process: LoggedProcess, text: str) -> bool:
@@ -186,8 +186,8 @@ def _version(process: LoggedProcess, text: str) -> bool:
     return found is not None
 
 
-def _initialised(process: LoggedProcess, found: re.Match[str], thread: str) -> None:
-    pointer, rank, size, device, bus_id, rest, state = found.groups()
+def _initialised(process: LoggedProcess, match: re.Match[str], thread: str) -> None:
+    pointer, rank, size, device, bus_id, rest, state = match.groups()
     known = [each for each in process.communicators if each.pointer == pointer]
     if state == "COMPLETE" and known:
         process.current[thread] = known[-1]
@@ -201,12 +201,12 @@ def _initialised(process: LoggedProcess, found: re.Match[str], thread: str) -> N
         process.current[thread] = mine
 
 
-def _connected(process: LoggedProcess, found: re.Match[str], thread: str) -> None:
+def _connected(process: LoggedProcess, match: re.Match[str], thread: str) -> None:
     """A connection to a peer. Of one over a network both ends tell; the sender's word counts."""
-    sender, receiver, end, path = int(found[1]), int(found[2]), found[3], found[4].strip()
+    sender, receiver, end, path = int(match[1]), int(match[2]), match[3], match[4].strip()
     if end == "receive":
         return
-    mine = process.owner(thread, sender, receiver, found["comm"])
+    mine = process.owner(thread, sender, receiver, match["comm"])
     _count(process.links, (mine.key if mine else None, mine.size if mine else None, receiver, *_transport(path)))
 
 
@@ -396,9 +396,11 @@ def _networks(processes: Sequence[LoggedProcess]) -> list[NcclNetwork]:
     return found
 
 
-def _devices_of(devices: Mapping[str, list[str]], name: str) -> list[str]:
+def _devices_of(names_by_plugin: Mapping[str, list[str]], name: str) -> list[str]:
     """A plugin such as IBext_v8 lists its devices under IB."""
-    return devices.get(name) or next((devices[each] for each in devices if name.startswith(each)), [])
+    return names_by_plugin.get(name) or next(
+        (names_by_plugin[each] for each in names_by_plugin if name.startswith(each)), []
+    )
 
 
 def _variables(processes: Sequence[LoggedProcess]) -> list[NcclVariable]:

@@ -16,11 +16,11 @@ def can_be_measured(run: Run) -> bool:
     return bool(run.traces() or run.metrics() or run.collectives.parent.is_dir())
 
 
-def measured(run: Run, page: bool) -> Measurement:
+def measured(run: Run, with_page: bool) -> Measurement:
     """Measure the run, which writes its summary.json. page: keep what a page draws. Raises as `measure_request`."""
     from harness.measure.request import ReportRequest, measure_request
 
-    return measure_request(ReportRequest(tokens=[str(run.path)], page=page))
+    return measure_request(ReportRequest(tokens=[str(run.path)], page=with_page))
 
 
 def write_summary(run: Run) -> str:
@@ -28,7 +28,7 @@ def write_summary(run: Run) -> str:
     if not can_be_measured(run):
         return "it left no traces or numbers to measure"
     try:
-        measured(run, page=False)
+        measured(run, with_page=False)
     except HarnessError as error:
         return str(error)
     return "" if run.summary.is_file() else "summary.json could not be written"

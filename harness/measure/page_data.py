@@ -128,7 +128,7 @@ def process_track(m: MeasuredProcess) -> ProcessTrack:
     )
 
 
-def _passes(m: MeasuredProcess, steps: list[tuple[str, int, int]]) -> list[list[PipelinePass]]:
+def _passes(m: MeasuredProcess, step_windows: list[tuple[str, int, int]]) -> list[list[PipelinePass]]:
     found = microbatches(m.view, m.nesting, m.owner)
     if found is None:
         return []
@@ -144,7 +144,7 @@ def _passes(m: MeasuredProcess, steps: list[tuple[str, int, int]]) -> list[list[
             )
             for i in np.flatnonzero(found.of_step(m.steps, begin, end))
         ]
-        for _, begin, end in steps
+        for _, begin, end in step_windows
     ]
 
 
@@ -220,9 +220,9 @@ def _idle(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Iterator
         yield Lane("idle", "idle", device, gaps.start, gaps.end, text, cause)
 
 
-def _idle_texts(m: MeasuredProcess, device: int, cause: I64, row: I64, texts: Texts) -> NDArray[np.int64]:
+def _idle_texts(m: MeasuredProcess, device: int, causes: I64, row: I64, texts: Texts) -> NDArray[np.int64]:
     """Each gap's cause, and what the host did where that is known."""
-    pair, inverse = np.unique(cause * (1 << 32) + row + 1, return_inverse=True)
+    pair, inverse = np.unique(causes * (1 << 32) + row + 1, return_inverse=True)
 
     def say(code: int) -> str:
         what = what_of(m, device, code % (1 << 32) - 1)

@@ -59,7 +59,7 @@ def measure_merge(
     return join_partial_merges(merges)
 
 
-def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Problem] = (), files: int = 0) -> PartialMerge:
+def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Problem] = (), file_count: int = 0) -> PartialMerge:
     """The parts of some traces, reduced."""
     ranks: dict[Origin, list[RankPart]] = {}
     loose: list[RankPart] = []
@@ -67,7 +67,9 @@ def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Problem] = (), fi
         origin = _origin(part)
         (loose if origin is None else ranks.setdefault(origin, [])).append(part)
     with _without_collector():
-        return PartialMerge({origin: merge_parts(own) for origin, own in ranks.items()}, loose, list(broken), files)
+        return PartialMerge(
+            {origin: merge_parts(own) for origin, own in ranks.items()}, loose, list(broken), file_count
+        )
 
 
 def _origin(part: RankPart) -> Origin | None:
@@ -96,7 +98,7 @@ def join_partial_merges(merges: Sequence[PartialMerge]) -> PartialMerge:
 
 
 def summarise_partial_merge(
-    merge: PartialMerge, broken: Sequence[Problem] = (), runs: Sequence[Path] = ()
+    merge: PartialMerge, broken: Sequence[Problem] = (), run_folders: Sequence[Path] = ()
 ) -> list[Summary]:
     """The root: as jobs.summarise of all parts, without a replay.
 
@@ -105,7 +107,7 @@ def summarise_partial_merge(
         WorkError: there is neither a part nor a run.
     """
     one_of_each = [*(reduced.ranks[0] for reduced in merge.jobs.values()), *merge.loose]
-    beside = contents_of([*map(str, runs), *(p.run for p in one_of_each if p.run)])
+    beside = contents_of([*map(str, run_folders), *(p.run for p in one_of_each if p.run)])
     loose = [name_rank(part, beside[part.run].training) if part.run else part for part in merge.loose]
     with _without_collector():
         jobs: list[tuple[str | None, Summary]] = []
@@ -136,9 +138,9 @@ def _jobs(merge: PartialMerge, loose: Sequence[RankPart]) -> Iterator[JobMerge]:
         yield JobMerge(_with_problems(joined.ranks, job), joined.sums, joined.blocks)
 
 
-def _with_problems(ranks: list[RankPart], job: Sequence[RankPart]) -> list[RankPart]:
+def _with_problems(ranks: list[RankPart], rank_parts: Sequence[RankPart]) -> list[RankPart]:
     """The ranks with what grouping found about them."""
-    problems = {part.key: part.problems for part in job if part.problems}
+    problems = {part.key: part.problems for part in rank_parts if part.problems}
     return [
         part.model_copy(update={"problems": problems[part.key]}) if part.key in problems else part for part in ranks
     ]

@@ -162,7 +162,7 @@ def resolve_path(token: str) -> Path:
 
 
 def _measured(
-    files: list[Path], window: Window, request: ReportRequest, left_out: list[Problem], runs: list[Path]
+    files: list[Path], window: Window, request: ReportRequest, left_out: list[Problem], run_folders: list[Path]
 ) -> tuple[list[Summary], list[PageData]]:
     """Of very many traces no process holds all parts: they are merged as a tree. Nothing is kept for a page then, which
     reads the ranks that it draws."""
@@ -172,7 +172,7 @@ def _measured(
         keep = partial(page_data_of, ranks=ranks) if request.page else None
         with ProgressLine("reading traces") as progress:
             read = measure_files(files, window, request.workers, progress, page_data_of=keep)
-        return summarise(read.parts, [*left_out, *read.broken], runs), read.page_data
+        return summarise(read.parts, [*left_out, *read.broken], run_folders), read.page_data
     from harness.measure.partial_merge import measure_merge, summarise_partial_merge
 
     if request.slurm is not None:
@@ -182,8 +182,8 @@ def _measured(
         with ProgressLine("reading traces", unit="traces read") as progress:
             merge = measure_merge(files, window, request.workers, progress)
     if many:
-        return summarise_partial_merge(merge, left_out, runs), []
-    return summarise(merge.loose, [*left_out, *merge.broken], runs), []
+        return summarise_partial_merge(merge, left_out, run_folders), []
+    return summarise(merge.loose, [*left_out, *merge.broken], run_folders), []
 
 
 def _by_array(
@@ -285,9 +285,9 @@ def load_summary(token: str) -> tuple[str, Summary]:
     return name, _found_again(_read(stored), stored.parent)
 
 
-def _read(stored: Path) -> Summary:
+def _read(file: Path) -> Summary:
     try:
-        text = read_bounded_text(stored)
+        text = read_bounded_text(file)
         content = parse_json(text)
         version = content.get("schema_version") if isinstance(content, dict) else None
         if version == SCHEMA_VERSION:
@@ -298,7 +298,7 @@ def _read(stored: Path) -> Summary:
     except (OSError, ValueError) as error:
         reason = why_unread(error)
     raise RequestError(
-        f"{stored}: is not a summary of this program ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
+        f"{file}: is not a summary of this program ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
     )
 
 

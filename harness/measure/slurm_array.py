@@ -256,6 +256,6 @@ def _failure(job: ArrayJob) -> str:
     return f"task {job.job_id} ended without a result"
 
 
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+def _last_line(exception: Exception) -> str:
+    lines = [line.strip() for line in str(exception).splitlines() if line.strip()]
+    return lines[-1] if lines else type(exception).__name__

@@ -80,7 +80,7 @@ def pace_of(
     steps, without_waiting = fields.pop("step"), fields.pop(OWN)
     phases = {name: fields[name] for name in TIMED}
     waits = {*WAITING, *(_NAMES.get(name, name) for name in in_phases)} if len(ranks) > 1 else set()
-    parts = own_parts(steps, phases, waits, own=without_waiting, on_host=on_host)
+    parts = own_parts(steps, phases, waits, own_time=without_waiting, on_host=on_host)
     waits -= parts.keys()
     own = np.asarray(sum(parts.values(), np.zeros_like(steps)))
     found = changes(steps, parts, fields[CORE_WAIT], {name: phases[name] for name in TIMED if name in waits})
@@ -88,7 +88,11 @@ def pace_of(
 
 
 def _shown(
-    change: DetectedChange, ranks: Sequence[int], numbers: NDArray[np.int64], fields: Mapping[str, F64], own: F64
+    change: DetectedChange,
+    ranks: Sequence[int],
+    numbers: NDArray[np.int64],
+    times_by_field: Mapping[str, F64],
+    own_time: F64,
 ) -> PaceChange:
     """With the numbers of the training's steps and ranks in place of those of rows and columns."""
     return PaceChange(
@@ -102,17 +106,17 @@ def _shown(
         ranks=[ranks[row] for row in change.ranks],
         named=change.named,
         gradual=change.gradual,
-        phase=grown_phase(change, fields),
-        evidence=evidence(change, own, fields, ranks),
+        phase=grown_phase(change, times_by_field),
+        evidence=evidence(change, own_time, times_by_field, ranks),
     )
 
 
-def _slowest(own: F64, steps: F64, ranks: Sequence[int]) -> SlowestRank | None:
-    known = steps[:, ~np.isnan(own).any(axis=0)] if len(ranks) > 1 else np.empty((0, 0))
+def _slowest(own_time: F64, steps: F64, ranks: Sequence[int]) -> SlowestRank | None:
+    known = steps[:, ~np.isnan(own_time).any(axis=0)] if len(ranks) > 1 else np.empty((0, 0))
     if known.shape[-1] < FEWEST:
         return None
     step = float(np.median(known))
-    found = slowest(own, step)
+    found = slowest(own_time, step)
     return SlowestRank(
         kind=found.kind,
         rank=None if found.rank is None else ranks[found.rank],

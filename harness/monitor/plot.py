@@ -32,12 +32,12 @@ Label = Callable[[DeviceSeries, DeviceSummary], str]
 class Panel:
     """One plot: its axes, and the node that is drawn on them."""
 
-    def __init__(self, axes: Axes, recording: NodeSamples, summary: NodeSummary) -> None:
+    def __init__(self, axes: Axes, profiler_recording: NodeSamples, summary: NodeSummary) -> None:
         self.axes = axes
-        self.recording = recording
+        self.recording = profiler_recording
         self.summary = summary
-        self.is_gpu = recording.of_gpus
-        self._start_ns, end_ns = recording.span_ns
+        self.is_gpu = profiler_recording.of_gpus
+        self._start_ns, end_ns = profiler_recording.span_ns
         self._unit_ns, self._unit = (60e9, "min") if end_ns - self._start_ns > 600e9 else (1e9, "s")
 
     def label(self, device: DeviceSeries) -> str:

@@ -140,17 +140,17 @@ class SampleFile:
             if before.read() != b"\n":  # the last monitor was killed within a line
                 self._file.write(b"\n")
 
-    def append(self, unix_ns: int, devices: Iterable[int], rows: Sequence[Sequence[SampleValue]]) -> None:
+    def append(self, unix_ns: int, devices: Iterable[int], sample_values: Sequence[Sequence[SampleValue]]) -> None:
         """One line per device, all in one write."""
-        pairs = zip(devices, rows, strict=True)
+        pairs = zip(devices, sample_values, strict=True)
         lines = (f"{unix_ns},{device}," + ",".join(map(_cell, row)) + "\n" for device, row in pairs)
         self._file.write("".join(lines).encode())
 
 
-def _cell(value: SampleValue) -> str:
-    if value is None:
+def _cell(sample_value: SampleValue) -> str:
+    if sample_value is None:
         return ""
-    return str(value) if isinstance(value, int) else f"{value:.3f}"
+    return str(sample_value) if isinstance(sample_value, int) else f"{sample_value:.3f}"
 
 
 def _watch(pids: Sequence[int], below: int | None) -> tuple[ProcessTree, Callable[[], bool]]:

@@ -173,8 +173,8 @@ def read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def read_series(path: Path, devices: dict[int, DeviceSeries]) -> int:
-    """Fill `devices`; returns the number of damaged rows (the last one, if the monitor was killed in it).
+def read_series(path: Path, device_series: dict[int, DeviceSeries]) -> int:
+    """Fill `device_series`; returns the number of damaged rows (the last one, if the monitor was killed in it).
 
     Raises:
         MonitorError: the file cannot be read.
@@ -184,20 +184,20 @@ def read_series(path: Path, devices: dict[int, DeviceSeries]) -> int:
     try:
         lines = read_lines(path, _MOST_LINE_BYTES)
         names = next(lines, "").split(",")[len(LEADING_COLUMNS) :]
-        for device in devices.values():
+        for device in device_series.values():
             device.columns.update({name: [] for name in names})
-        return sum(not _take_row(line, names, devices) for line in lines if line)
+        return sum(not _take_row(line, names, device_series) for line in lines if line)
     except (OSError, BoundedReadError) as error:
         raise MonitorError(f"{path}: {why_unread(error)}") from error
 
 
-def _take_row(line: str, names: list[str], devices: dict[int, DeviceSeries]) -> bool:
+def _take_row(line: str, names: list[str], device_series: dict[int, DeviceSeries]) -> bool:
     """Whether the row is whole; any other row is left out, so that all columns have the same length."""
     row = line.split(",")
     if len(row) != len(LEADING_COLUMNS) + len(names) or len(line) >= _MOST_LINE_BYTES:  # a cut line may look whole
         return False
     try:
-        unix_ns, device = int(row[0]), devices[int(row[1])]
+        unix_ns, device = int(row[0]), device_series[int(row[1])]
         values = [float(cell) if cell else math.nan for cell in row[len(LEADING_COLUMNS) :]]
     except (ValueError, KeyError):
         return False

@@ -87,8 +87,8 @@ def measure_energy(device: DeviceSeries) -> tuple[float | None, str | None, int]
     return sum(map(integrate, power)), "power", _between(power)
 
 
-def _between(parts: Sequence[Points]) -> int:
-    return sum(after[0][0] - before[-1][0] for before, after in pairwise(parts))
+def _between(points: Sequence[Points]) -> int:
+    return sum(after[0][0] - before[-1][0] for before, after in pairwise(points))
 
 
 def clock_limits(device: DeviceSeries) -> dict[str, float]:

@@ -29,8 +29,8 @@ def _store() -> Any:
     return dist.distributed_c10d._get_default_store()
 
 
-def meet(place: str, patience: timedelta | None = None) -> None:
-    """Return when every rank has called this with the same `place`. Use each place once.
+def meet(meeting: str, patience: timedelta | None = None) -> None:
+    """Return when every rank has called this with the same `meeting`. Use each place once.
 
     The process group's store counts the ranks. patience: how long to wait for them; None: as long as the store does. A
     single rank does not wait.
@@ -41,22 +41,22 @@ def meet(place: str, patience: timedelta | None = None) -> None:
     store = _store()
     if store is None:
         return
-    here, complete = f"harness/meeting/{place}", f"harness/meeting/{place}/complete"
+    here, complete = f"harness/meeting/{meeting}", f"harness/meeting/{meeting}/complete"
     if store.add(here, 1) == dist.get_world_size():
         store.set(complete, "")
     store.wait([complete], *([] if patience is None else [patience]))
 
 
-def arrive(place: str) -> None:
-    """Say that this rank has come to `place`, without waiting for the others. Each rank says so once."""
+def arrive(meeting: str) -> None:
+    """Say that this rank has come to `meeting`, without waiting for the others. Each rank says so once."""
     if (store := _store()) is not None:
-        store.add(f"harness/arrived/{place}", 1)
+        store.add(f"harness/arrived/{meeting}", 1)
 
 
-def all_arrived(place: str) -> bool:
-    """Whether every rank has come to `place`. A single rank always has."""
+def all_arrived(meeting: str) -> bool:
+    """Whether every rank has come to `meeting`. A single rank always has."""
     store = _store()
-    return store is None or bool(store.add(f"harness/arrived/{place}", 0) == dist.get_world_size())
+    return store is None or bool(store.add(f"harness/arrived/{meeting}", 0) == dist.get_world_size())
 
 
 def first_said(subject: str, said: str | None) -> str | None:
@@ -134,9 +134,9 @@ class NsysRecording:
         _stop_nsys(self._range)
         self._records = False
 
-    def _meet(self, place: str) -> None:
+    def _meet(self, meeting: str) -> None:
         with nullcontext() if self._patience is None else suppress(dist.DistError):
-            meet(place, self._patience)
+            meet(meeting, self._patience)
 
     def step_ends(self) -> None:
         """nsys needs no word of it."""
@@ -230,8 +230,10 @@ class OfWindow(Capture):
     """Records the steps of a window, and those before it that warm a profiler up. A rank that is stopped early or fails
     does not wait for the others."""
 
-    def __init__(self, window: ProfileWindow, recording: NsysRecording | TorchRecording, warmup: int = 0) -> None:
-        self._begin, self._end, self._recording = window.start - warmup, window.end, recording
+    def __init__(
+        self, window: ProfileWindow, profiler_recording: NsysRecording | TorchRecording, warmup: int = 0
+    ) -> None:
+        self._begin, self._end, self._recording = window.start - warmup, window.end, profiler_recording
 
     def step_begins(self, step: int) -> None:
         if step == self._begin:

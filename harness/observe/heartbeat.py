@@ -223,8 +223,8 @@ class Heartbeat:
             with self._writes:
                 self._answer(asked)
 
-    def _answer(self, asked: str) -> None:
-        seen = {"asked": asked, "unix_ns": time.time_ns(), "threads": stacks()}
+    def _answer(self, question: str) -> None:
+        seen = {"asked": question, "unix_ns": time.time_ns(), "threads": stacks()}
         with looking_at_frames() as frames:
             call = collectives.called(frames.get(self._main.ident or 0))
         answer = {**seen, "call": call, **collectives.open_ones()}

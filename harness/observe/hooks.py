@@ -76,8 +76,8 @@ def place(
 class Observer:
     """The hooks of one process. Everything off the main thread is left alone."""
 
-    def __init__(self, run_dir: Callable[[], Path], asked: dict[str, Any]) -> None:
-        self.watch = Watch(run_dir, asked)
+    def __init__(self, run_dir: Callable[[], Path], arguments: dict[str, Any]) -> None:
+        self.watch = Watch(run_dir, arguments)
         self._made = 0
         self.steps = StepState(self.watch, lambda: self._made)
         self.watch.last_step = self.steps.close
@@ -103,9 +103,9 @@ class Observer:
             self._switch_off(error)
             return None
 
-    def _switch_off(self, error: Exception) -> None:
+    def _switch_off(self, exception: Exception) -> None:
         self._off = True
-        print(f"observer: off from here on, because {error!r}", file=sys.stderr)
+        print(f"observer: off from here on, because {exception!r}", file=sys.stderr)
         self.watch.close()
 
     def in_child(self) -> None:

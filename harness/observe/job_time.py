@@ -98,9 +98,9 @@ class JobTimeRecorder:
             self._state = state
             self._at(state, moment_ns)
 
-    def _is_in_loop(self, places: tuple[SourceLine, ...]) -> None:
+    def _is_in_loop(self, source_lines: tuple[SourceLine, ...]) -> None:
         """The functions of the loop of steps are of no other part."""
-        for place in places:
+        for place in source_lines:
             if (place.file, place.function) not in self._loop:
                 self._loop.add((place.file, place.function))
                 file = str(Path(place.file).absolute())
@@ -163,13 +163,13 @@ class JobTimeRecorder:
         number = self._number(places)
         self._line(event="at", unix_ns=since_ns, part=part, what=list(what), id=number)
 
-    def _number(self, places: tuple[SourceLine, ...]) -> int:
-        if not places:
+    def _number(self, source_lines: tuple[SourceLine, ...]) -> int:
+        if not source_lines:
             return -1
-        number = self._ids.get(places)
+        number = self._ids.get(source_lines)
         if number is None:
-            number = self._ids[places] = len(self._ids)
-            place, *callers = [(str(Path(each.file).absolute()), each.line, each.function) for each in places]
+            number = self._ids[source_lines] = len(self._ids)
+            place, *callers = [(str(Path(each.file).absolute()), each.line, each.function) for each in source_lines]
             self._line(event="place", id=number, file=place[0], line=place[1], function=place[2], callers=callers)
         return number
 
@@ -292,11 +292,11 @@ def begin_script() -> None:
 
 
 def sampler_of_rank(
-    run_dir: Path, rank: int, now: Callable[[], tuple[int, str | None]], on_flush: Callable[[], object] = lambda: None
+    run_dir: Path, rank: int, look: Callable[[], tuple[int, str | None]], on_flush: Callable[[], object] = lambda: None
 ) -> LineSampler:
     """The sampler of a process that trains now. on_flush: called ten times a second, by the sampler's thread."""
     sampler = begin(run_dir)
-    _records[0].now = now
+    _records[0].now = look
     _records[0].is_rank(run_dir, rank)
     sampler.write_to(run_dir, rank, on_flush)
     return sampler

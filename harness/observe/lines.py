@@ -200,8 +200,8 @@ class LineSampler:
             with self._writes:
                 self._note(unix_ns, before_ns, places)
 
-    def _note(self, unix_ns: int, before_ns: int, places: tuple[SourceLine, ...]) -> None:
-        number = None if not places else self._number(places)
+    def _note(self, unix_ns: int, before_ns: int, source_lines: tuple[SourceLine, ...]) -> None:
+        number = None if not source_lines else self._number(source_lines)
         if number != self._last or self._is_fast:
             self._last = number
             self._pending.append((unix_ns, before_ns, number))
@@ -225,14 +225,14 @@ class LineSampler:
             frame = frame.f_back
         return found
 
-    def _told(self, found: list[Seen]) -> tuple[str, tuple[str, ...], tuple[SourceLine, ...]]:
+    def _told(self, looks: list[Seen]) -> tuple[str, tuple[str, ...], tuple[SourceLine, ...]]:
         """The part of the job's time, what is imported, and the user's place with the places that called it; of a
         function that calls itself the innermost call."""
         places: list[SourceLine] = []
         last: CodeType | None = None
         part = weak = ""
         packages: list[str] = []
-        for code, line, about in found:
+        for code, line, about in looks:
             kind = self._kinds.get(code, UNKNOWN)
             if kind is UNKNOWN:
                 kind = self._kinds[code] = kind_of(code, is_users(code.co_filename), about)
@@ -251,11 +251,11 @@ class LineSampler:
         shown = tuple(places[: 1 + (CALLERS if len(self._ids) < MOST_WITH_CALLERS else 0)])
         return part or weak, tuple(packages[-MOST_PACKAGES:]), shown
 
-    def _number(self, places: tuple[SourceLine, ...]) -> int:
-        number = self._ids.get(places)
+    def _number(self, source_lines: tuple[SourceLine, ...]) -> int:
+        number = self._ids.get(source_lines)
         if number is None:
-            number = self._ids[places] = len(self._ids)
-            place, *callers = places
+            number = self._ids[source_lines] = len(self._ids)
+            place, *callers = source_lines
             first, source = source_around(place.file, place.line)
             self._write(
                 event="place",
@@ -297,11 +297,11 @@ def looking_at_frames() -> Iterator[dict[int, FrameType]]:
             gc.enable()
 
 
-def source_around(file: str, line: int) -> tuple[int, list[str]]:
-    """The number of the first line and the lines around `line`; none where the file cannot be read."""
+def source_around(file: str, line_number: int) -> tuple[int, list[str]]:
+    """The number of the first line and the lines around `line_number`; none where the file cannot be read."""
     lines = linecache.getlines(file)
-    first = max(1, line - AROUND)
-    return first, [text.rstrip("\n")[:LONGEST] for text in lines[first - 1 : line + AROUND]]
+    first = max(1, line_number - AROUND)
+    return first, [text.rstrip("\n")[:LONGEST] for text in lines[first - 1 : line_number + AROUND]]
 
 
 def is_users(file: str) -> bool:

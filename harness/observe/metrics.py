@@ -79,14 +79,14 @@ class HostCounters:
         written = used.ru_oublock * BLOCK if self._counts_files else None
         return Counts(_waited(self._scheduler), self._collected_ns, written, used.ru_minflt, self._continued, cores)
 
-    def between(self, then: Counts, now: Counts) -> StepCounters:
+    def between(self, then: Counts, latest: Counts) -> StepCounters:
         return StepCounters(
-            core_wait_ns=_less(now.waited_ns, then.waited_ns),
-            collector_ns=now.collected_ns - then.collected_ns,
-            written_bytes=_less(now.written_bytes, then.written_bytes),
-            page_faults=now.page_faults - then.page_faults,
-            continued=now.continued - then.continued if self._handled else None,
-            cores=None if now.cores is None else as_ranges(now.cores),
+            core_wait_ns=_less(latest.waited_ns, then.waited_ns),
+            collector_ns=latest.collected_ns - then.collected_ns,
+            written_bytes=_less(latest.written_bytes, then.written_bytes),
+            page_faults=latest.page_faults - then.page_faults,
+            continued=latest.continued - then.continued if self._handled else None,
+            cores=None if latest.cores is None else as_ranges(latest.cores),
         )
 
     def close(self) -> None:
@@ -139,10 +139,10 @@ def _opened_scheduler() -> int | None:
         return None
 
 
-def _waited(file: int | None) -> int | None:
+def _waited(descriptor: int | None) -> int | None:
     """The time in an open SCHEDULER that its thread was ready and had no core; None: Linux does not count it."""
     try:
-        return None if file is None else int(os.pread(file, 400, 0).split()[1])
+        return None if descriptor is None else int(os.pread(descriptor, 400, 0).split()[1])
     except (OSError, ValueError, IndexError):
         return None
 
@@ -215,9 +215,9 @@ class JsonLines:
 class MetricsWriter:
     """Appends lines to `metrics/rank<R>.jsonl`; as a context manager it also writes the `end` line."""
 
-    def __init__(self, run_dir: Path, start: StartLine) -> None:
-        self._lines = JsonLines(metrics_file(run_dir, start.rank))
-        self._rank = start.rank
+    def __init__(self, run_dir: Path, start_line: StartLine) -> None:
+        self._lines = JsonLines(metrics_file(run_dir, start_line.rank))
+        self._rank = start_line.rank
         self._steps = 0
         self._closed = False
         self._stop_reason: str | None = None
@@ -225,13 +225,13 @@ class MetricsWriter:
         self._pending: deque[tuple[Callable[[], StepLine], Counts]] = deque()
         self._writes = threading.RLock()  # a signal's handler may write, too
         self._then = self._counters.now()
-        self._write("start", {**asdict(start), **asdict(_process(start.device)), "unix_ns": time.time_ns()})
+        self._write("start", {**asdict(start_line), **asdict(_process(start_line.device)), "unix_ns": time.time_ns()})
 
-    def step(self, step: StepLine) -> None:
+    def step(self, step_line: StepLine) -> None:
         """Write one step of an exercise."""
-        parts = (step.data_ns, step.optimizer_ns, step.samples or 0, step.tokens or 0)
-        PROGRESS.ends(EndedStep(step.step, step.unix_ns, step.step_ns, *parts), step.loss)
-        self.defer(lambda: step)
+        parts = (step_line.data_ns, step_line.optimizer_ns, step_line.samples or 0, step_line.tokens or 0)
+        PROGRESS.ends(EndedStep(step_line.step, step_line.unix_ns, step_line.step_ns, *parts), step_line.loss)
+        self.defer(lambda: step_line)
         self.write_pending()
 
     def defer(self, make: Callable[[], StepLine]) -> None:
@@ -323,8 +323,8 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _process(device: str) -> RankProcess:
-    on_cuda = device.startswith("cuda")
+def _process(device_type: str) -> RankProcess:
+    on_cuda = device_type.startswith("cuda")
     return RankProcess(
         node=int(os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", "0"))),
         host=socket.gethostname(),

@@ -143,13 +143,13 @@ class ModuleRanges:
                 places[part.name] = ModulePath(prefix + part.name, (*around.around, around)) if has_range else around
             self._know(part.module, places[part.name] if has_range else None)
 
-    def _know(self, module: Any, place: ModulePath | None) -> None:
+    def _know(self, module: Any, module_path: ModulePath | None) -> None:
         key = id(module)
-        self._known[key] = _SeenModule(weakref.ref(module, lambda _: self._known.pop(key, None)), place)
+        self._known[key] = _SeenModule(weakref.ref(module, lambda _: self._known.pop(key, None)), module_path)
 
     # -- backward ------------------------------------------------------------------------------------------------------
 
-    def _watch_backward(self, place: ModulePath, output: Any, inputs: Any) -> None:
+    def _watch_backward(self, module_path: ModulePath, output: Any, inputs: Any) -> None:
         """The backward pass of a call begins when a gradient of its output is there, and ends with those of its inputs;
         without such inputs it ends where another part's begins, or with the pass."""
         call = object()
@@ -159,7 +159,7 @@ class ModuleRanges:
                 begins = []
                 setattr(tensor, _BEGINS, begins)
                 _on_gradient(tensor, partial(self._try, self._backward_of, begins))
-            begins.append((place, call))
+            begins.append((module_path, call))
         for tensor in filter(_is_made, tensors_of(inputs)):
             _on_gradient(tensor, partial(self._try, self._backward_ends, call))
 
@@ -168,16 +168,16 @@ class ModuleRanges:
         for place, call in reversed(begins):
             self._backward_begins(place, call)
 
-    def _backward_begins(self, place: ModulePath, call: object) -> None:
+    def _backward_begins(self, module_path: ModulePath, call: object) -> None:
         opened = self._here.backward
         if not records(self._for_nsys) or any(one.call is call for one in opened):
             return
-        while opened and opened[-1].place not in place.around:
+        while opened and opened[-1].place not in module_path.around:
             opened.pop().mark.end()
         if not opened:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(lambda: self._end_backward(0))
-        opened.append(_OpenRange(place, call, Mark(place.name + BACKWARD)))
+        opened.append(_OpenRange(module_path, call, Mark(module_path.name + BACKWARD)))
 
     def _backward_ends(self, call: object) -> None:
         depth = next((i for i, one in enumerate(self._here.backward) if one.call is call), None)

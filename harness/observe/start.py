@@ -117,7 +117,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
             self._waiting[name] = act
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+        self, name: str, path: Sequence[str] | None = None, module_type: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         first, act = self._first.pop(name, None), self._waiting.pop(name, None)
         if first is not None:
@@ -126,7 +126,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
             return None
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)
-            spec: importlib.machinery.ModuleSpec | None = find(name, path, target) if find else None
+            spec: importlib.machinery.ModuleSpec | None = find(name, path, module_type) if find else None
             if spec is not None:
                 if spec.loader is not None:
                     _tell(spec.loader, act)

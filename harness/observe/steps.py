@@ -43,7 +43,7 @@ class StepListener(Protocol):
     def phase_ends(self) -> None:
         """The innermost phase ends."""
 
-    def step_ends(self, step: StepDurations) -> None:
+    def step_ends(self, step_durations: StepDurations) -> None:
         """A step has ended. What the listener does here is in no step."""
 
     def restarts(self) -> None:
@@ -225,11 +225,11 @@ class StepState:
         self.number = 1
         self.listener.step_begins(1)
 
-    def _finish(self, by: str, at: _Snapshot | None = None) -> None:
+    def _finish(self, by: str, snapshot: _Snapshot | None = None) -> None:
         """The step ends now, or where it ended as it turns out now."""
-        end_ns = self.clock() if at is None else at.at_ns
-        parts = self._parts if at is None else at.parts
-        rest = {} if at is None else {k: ns - parts.get(k, 0) for k, ns in self._parts.items()}
+        end_ns = self.clock() if snapshot is None else snapshot.at_ns
+        parts = self._parts if snapshot is None else snapshot.parts
+        rest = {} if snapshot is None else {k: ns - parts.get(k, 0) for k, ns in self._parts.items()}
         ago_ns = self.clock() - self._begin_ns
         step = StepDurations(self.number, time.time_ns() - ago_ns, end_ns - self._begin_ns, parts)
         if self.number < EARLY:
@@ -239,8 +239,8 @@ class StepState:
         self.number += 1
         self.listener.step_ends(step)
         self._parts = {name: ns for name, ns in rest.items() if ns > 0}
-        self._begin_ns = self._since_ns = self.clock() if at is None else end_ns
-        if at is not None and self._parts:
+        self._begin_ns = self._since_ns = self.clock() if snapshot is None else end_ns
+        if snapshot is not None and self._parts:
             self._open = True
             self.listener.step_begins(self.number)
 

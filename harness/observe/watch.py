@@ -65,11 +65,11 @@ class TakenError(RuntimeError):
 class Watch:
     """One rank, from its first phase to its end. `model`: the module with most parameters, where one is known."""
 
-    def __init__(self, run_dir: Callable[[], Path], asked: dict[str, Any]) -> None:
-        self._folder, self._asked = run_dir, asked
-        self._window = as_recorded(ProfileWindow(**asked["window"]), os.environ)
+    def __init__(self, run_dir: Callable[[], Path], arguments: dict[str, Any]) -> None:
+        self._folder, self._asked = run_dir, arguments
+        self._window = as_recorded(ProfileWindow(**arguments["window"]), os.environ)
         self._marks: list[Mark | None] = []  # None: nobody records
-        self._for_nsys = asked["profiler"] == "nsys"
+        self._for_nsys = arguments["profiler"] == "nsys"
         self._number = 0
         self._moments: Any = None  # of injected faults
         self.ours: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -118,21 +118,24 @@ class Watch:
         PROGRESS.enters(None)
         self._end_mark()
 
-    def step_ends(self, step: StepDurations) -> None:
+    def step_ends(self, step_durations: StepDurations) -> None:
         while self._marks:
             self._end_mark()
         self.reach("updated")
         if self._writer is not None:
             values = {"loss": self.loss, "samples": self.samples, "tokens": self.tokens}
             values["peak_memory_bytes"] = peak_memory_bytes()
-            self._writer.defer(partial(_step_line, self._window, step, values))
+            self._writer.defer(partial(_step_line, self._window, step_durations, values))
         if self.steps_ended_by != CLOCK:
-            parts = (step.parts.get(DATA, 0), step.parts.get(OPTIMIZER, 0))
+            parts = (step_durations.parts.get(DATA, 0), step_durations.parts.get(OPTIMIZER, 0))
             sizes = (self.samples or 0, self.tokens or 0)
-            PROGRESS.ends(heartbeat.EndedStep(step.number, step.unix_ns, step.ns, *parts, *sizes), self.loss)
+            PROGRESS.ends(
+                heartbeat.EndedStep(step_durations.number, step_durations.unix_ns, step_durations.ns, *parts, *sizes),
+                self.loss,
+            )
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
-            self._capture.step_ends(step.number)
+            self._capture.step_ends(step_durations.number)
 
     def reach(self, moment: str) -> None:
         """Let the injected faults act that wait for this moment of a step."""
@@ -267,18 +270,18 @@ class Watch:
             self._writer.__exit__(type(error), error, None)
 
 
-def _step_line(window: ProfileWindow, step: StepDurations, values: dict[str, Any]) -> StepLine:
+def _step_line(window: ProfileWindow, step_durations: StepDurations, values: dict[str, Any]) -> StepLine:
     """values: what is recorded of a step beside its times."""
     return StepLine(
-        step=step.number,
-        phase=window.phase(step.number),
-        unix_ns=step.unix_ns,
-        step_ns=step.ns,
-        data_ns=step.parts.get(DATA, 0),
-        forward_ns=step.parts.get(FORWARD, 0),
-        backward_ns=step.parts.get(BACKWARD, 0),
-        optimizer_ns=step.parts.get(OPTIMIZER, 0),
-        evaluation_ns=step.parts.get(EVALUATION, 0),
+        step=step_durations.number,
+        phase=window.phase(step_durations.number),
+        unix_ns=step_durations.unix_ns,
+        step_ns=step_durations.ns,
+        data_ns=step_durations.parts.get(DATA, 0),
+        forward_ns=step_durations.parts.get(FORWARD, 0),
+        backward_ns=step_durations.parts.get(BACKWARD, 0),
+        optimizer_ns=step_durations.parts.get(OPTIMIZER, 0),
+        evaluation_ns=step_durations.parts.get(EVALUATION, 0),
         lr=None,
         synced=True,
         **values,
@@ -314,13 +317,13 @@ def watch_own_profiler(watch: Watch) -> None:
     profiler.export_chrome_trace = exported
 
 
-def _keep(source: Path, target: Path) -> None:
+def _keep(file: Path, target: Path) -> None:
     """A copy, compressed if it is not. The first one stays."""
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".unfinished-{target.name}")
-    opened: Callable[..., Any] = open if source.suffix == ".gz" else partial(gzip.open, compresslevel=3)
-    with source.open("rb") as read, opened(unfinished, "wb") as packed:
+    opened: Callable[..., Any] = open if file.suffix == ".gz" else partial(gzip.open, compresslevel=3)
+    with file.open("rb") as read, opened(unfinished, "wb") as packed:
         shutil.copyfileobj(read, packed)
     unfinished.replace(target)

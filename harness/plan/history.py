@@ -84,10 +84,10 @@ def _newest(folder: Path, before: str, after: str = "-n") -> list[Run]:
 
 
 @lru_cache(maxsize=8)  # the points of a series ask the same
-def _newest_folders(place: Path, before: str, after: str, _changed_ns: int) -> list[Path]:
+def _newest_folders(folder: Path, before: str, after: str, _changed_ns: int) -> list[Path]:
     named = re.compile(rf"{re.escape(before)}-{_JOB_ID}{re.escape(after)}")
     pairs = []
-    for path in place.glob(f"{escape(before)}-*/run.json"):
+    for path in folder.glob(f"{escape(before)}-*/run.json"):
         with suppress(OSError):
             if named.match(path.parent.name):  # not of a model whose name begins alike
                 pairs.append((path.stat().st_mtime_ns, path.parent))

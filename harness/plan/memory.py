@@ -119,27 +119,31 @@ def workload_of(job: Job) -> Workload | None:
     return Workload(**(common | _own(asked, job)))
 
 
-def _own(asked: Training, job: Job) -> dict[str, Any]:
+def _own(experiment: Training, job: Job) -> dict[str, Any]:
     """What one exercise adds."""
-    if isinstance(asked, Megatron):
-        count = max(1, asked.batch.num_microbatches(asked.layout.dp))
+    if isinstance(experiment, Megatron):
+        count = max(1, experiment.batch.num_microbatches(experiment.layout.dp))
         whole_batch = {"micro_batches": count, "micro_batches_per_step": count}
-        return whole_batch | {"bf16": asked.in_bf16, "layout": asked.layout}
+        return whole_batch | {"bf16": experiment.in_bf16, "layout": experiment.layout}
     fields: dict[str, Any] = {  # of a data-parallel training whose weights stay in float32
-        "micro_batches": getattr(asked, "gradient_accumulation_steps", 1),
+        "micro_batches": getattr(experiment, "gradient_accumulation_steps", 1),
         "micro_batches_per_step": 1,
         "bf16": False,
-        "layout": Layout(asked.world_size or 1),
-        "sharding": asked.sharding or "none",
+        "layout": Layout(experiment.world_size or 1),
+        "sharding": experiment.sharding or "none",
     }
-    if isinstance(asked, DDP):
-        fields |= {"bf16": asked.fsdp is not None and asked.in_bf16, "hpz": asked.copy_ranks, "lora": asked.lora}
-        fields |= {"bucket_bytes": asked.bucket_cap_mb * 2**20} if asked.bucket_cap_mb is not None else {}
-    elif isinstance(asked, DeepSpeed):
-        zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny)["zero_optimization"]
+    if isinstance(experiment, DDP):
+        fields |= {
+            "bf16": experiment.fsdp is not None and experiment.in_bf16,
+            "hpz": experiment.copy_ranks,
+            "lora": experiment.lora,
+        }
+        fields |= {"bucket_bytes": experiment.bucket_cap_mb * 2**20} if experiment.bucket_cap_mb is not None else {}
+    elif isinstance(experiment, DeepSpeed):
+        zero = deepspeed_config(experiment, tiny=job.model is not None and job.model.tiny)["zero_optimization"]
         live = zero.get("stage3_max_live_parameters", 0)
         buckets = ZeroBuckets(zero["reduce_bucket_size"], live, zero["overlap_comm"])
-        fields |= {"bf16": asked.in_bf16, "hpz": asked.copy_ranks, "buckets": buckets}
+        fields |= {"bf16": experiment.in_bf16, "hpz": experiment.copy_ranks, "buckets": buckets}
     return fields
 
 
@@ -288,14 +292,14 @@ class NearestFit(NamedTuple):
     verdict: str
 
 
-def nearest_fit(asked: Experiment, job: Job) -> NearestFit | None:
+def nearest_fit(requested: Experiment, job: Job) -> NearestFit | None:
     """The first of the changes that fits, else the first that is tight; None: none of them does.
 
     asked: the request of which `job` is the resolved one.
     """
     tight = None
     site = job.site.name if job.site.name in site_names() else None
-    for experiment in _candidates(asked, job.site.max_nodes):
+    for experiment in _candidates(requested, job.site.max_nodes):
         share = _share_of_memory(experiment, job)
         if share is None or share > TIGHT:
             continue
@@ -320,38 +324,40 @@ def _share_of_memory(experiment: Experiment, job: Job) -> float | None:
     return peak_memory(w).highest.total / total if w and total else None
 
 
-def _candidates(asked: Experiment, max_nodes: int | None) -> Iterator[Experiment]:
-    for change in _changes(asked, max_nodes):
-        kind = change.get("as", type(asked))
-        given = {k: v for k, v in {**asked.model_dump(exclude_unset=True), **change}.items() if k in kind.model_fields}
+def _candidates(requested: Experiment, max_nodes: int | None) -> Iterator[Experiment]:
+    for change in _changes(requested, max_nodes):
+        kind = change.get("as", type(requested))
+        given = {
+            k: v for k, v in {**requested.model_dump(exclude_unset=True), **change}.items() if k in kind.model_fields
+        }
         given["exercise"] = kind.model_fields["exercise"].default
         experiment, _ = validate(kind, given)
         if experiment is not None:
             yield experiment
 
 
-def _changes(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
+def _changes(experiment: Experiment, max_nodes: int | None) -> Iterator[Fields]:
     """Fields to change: on the same ranks first, then over more of them."""
-    half: Fields = {} if asked.in_bf16 else {"mixed_precision": True}
+    half: Fields = {} if experiment.in_bf16 else {"mixed_precision": True}
     again: Fields = {"activation_checkpointing": True} | half
-    size = getattr(asked, "micro_batch_size", None) or 2
+    size = getattr(experiment, "micro_batch_size", None) or 2
     smaller: list[Fields] = [{"micro_batch_size": size >> halvings} for halvings in range(1, size.bit_length())]
     yield from (*smaller, half, again, *(again | each for each in smaller))
-    for spread in _spread(asked, max_nodes):
+    for spread in _spread(experiment, max_nodes):
         yield spread
         yield spread | half
         yield spread | again
         yield spread | again | {"micro_batch_size": 1}
 
 
-def _spread(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
+def _spread(experiment: Experiment, max_nodes: int | None) -> Iterator[Fields]:
     """The model over more ranks: another stage or exercise, then more nodes."""
-    if isinstance(asked, Megatron):
+    if isinstance(experiment, Megatron):
         sizes: list[Fields] = [{"tp": None, "pp": stages} for stages in (1, 2, 4)]
-    elif isinstance(asked, DDP):
-        sizes = [{"as": DeepSpeed, "model": asked.model or asked.default_model}]
+    elif isinstance(experiment, DDP):
+        sizes = [{"as": DeepSpeed, "model": experiment.model or experiment.default_model}]
     else:
         sizes = [{"zero_stage": 3, "hpz_partition": None}, {"zero_stage": 3, "hpz_partition": 1}]
-    nodes = [asked.nodes * factor for factor in (1, 2, 4, 8)]
-    for number in (n for n in nodes if n == asked.nodes or n <= (max_nodes or n)):
+    nodes = [experiment.nodes * factor for factor in (1, 2, 4, 8)]
+    for number in (n for n in nodes if n == experiment.nodes or n <= (max_nodes or n)):
         yield from (one | {"nodes": number} for one in sizes)

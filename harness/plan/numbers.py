@@ -161,11 +161,11 @@ def sections_of(plan: LaunchPlan) -> list[PlanSection]:
     return [_memory(w, memory), _work(w), _step(w, step), _communication(w, step), _cost(plan)]
 
 
-def _memory(w: Workload, memory: MemoryPlan) -> PlanSection:
-    parts = memory.peak.highest
-    at_turn = parts is memory.peak.turn
+def _memory(w: Workload, host_memory: MemoryPlan) -> PlanSection:
+    parts = host_memory.peak.highest
+    at_turn = parts is host_memory.peak.turn
     moment = "at the end of the forward pass" if at_turn else "in the optimizer's step"
-    otherwise = memory.peak.step if at_turn else memory.peak.turn
+    otherwise = host_memory.peak.step if at_turn else host_memory.peak.turn
     rows = [
         Quantity(f"{name}_bytes", name, held, "bytes", _at_moment(formula, held, getattr(otherwise, name)), source)
         for name, (formula, source) in memory_formulas(w).items()
@@ -175,13 +175,13 @@ def _memory(w: Workload, memory: MemoryPlan) -> PlanSection:
     measured = parts.total - (parts.framework if w.device == "cuda" else 0.0)
     of = "without the framework" if w.device == "cuda" else "with the framework"
     rows.append(Quantity("peak_memory_bytes", "  peak memory, as measured", measured, "bytes", of))
-    other = memory.other.highest
+    other = host_memory.other.highest
     label = f"  {'without' if w.checkpointing else 'with'} activation checkpointing"
     rows.append(Quantity("other_memory_bytes", label, other.total, "bytes", f"activations {_gb(other.activations)}"))
-    if memory.capacity.total_bytes is not None:
-        there, source = memory.capacity.total_bytes, memory.capacity.source
+    if host_memory.capacity.total_bytes is not None:
+        there, source = host_memory.capacity.total_bytes, host_memory.capacity.source
         rows.append(Quantity("memory_of_rank_bytes", "available", there, "bytes", "", source))
-    return PlanSection(f"Memory of each {_device(w)}: {memory.verdict}", rows, _memory_notes(w, memory))
+    return PlanSection(f"Memory of each {_device(w)}: {host_memory.verdict}", rows, _memory_notes(w, host_memory))
 
 
 def _at_moment(formula: str, now: float, otherwise: float) -> str:
@@ -264,38 +264,38 @@ def _global_batch(w: Workload) -> Iterator[Quantity]:
     yield Quantity("global_batch_tokens", "  its tokens", tokens, "tokens", formula)
 
 
-def _step(w: Workload, step: StepPlan) -> PlanSection:
+def _step(w: Workload, step_plan: StepPlan) -> PlanSection:
     title = "Step" if w.sharding is None or w.micro_batches == 1 else "Step (one micro-batch)"
-    if isinstance(step.speed, str) or step.step_ns is None or step.compute_ns is None:
-        return PlanSection(title, [], [f"the time of a step is not known: {step.speed}"])
-    low, high = step.step_ns
+    if isinstance(step_plan.speed, str) or step_plan.step_ns is None or step_plan.compute_ns is None:
+        return PlanSection(title, [], [f"the time of a step is not known: {step_plan.speed}"])
+    low, high = step_plan.step_ns
     formula = "FLOPs / (devices · peak · MFU)"
-    rows = [ranged("step_ns", "expected step", (low, high), "ns", formula=formula, source=step.speed.source)]
-    if step.speed.peak:
-        shares = (step.speed.low / step.speed.peak, step.speed.high / step.speed.peak)
-        rows.append(ranged("mfu", "  at an MFU of", shares, "share", source=step.speed.source))
+    rows = [ranged("step_ns", "expected step", (low, high), "ns", formula=formula, source=step_plan.speed.source)]
+    if step_plan.speed.peak:
+        shares = (step_plan.speed.low / step_plan.speed.peak, step_plan.speed.high / step_plan.speed.peak)
+        rows.append(ranged("mfu", "  at an MFU of", shares, "share", source=step_plan.speed.source))
     tokens = (1e9 * w.tokens_per_step / high, 1e9 * w.tokens_per_step / low)
     rows.append(ranged("tokens_per_s", "tokens per second", tokens, "tokens/s", formula="tokens / step"))
     return PlanSection(title, rows, [])
 
 
-def _communication(w: Workload, step: StepPlan) -> PlanSection:
-    rows, notes = [*_bytes(w, step.sent)], []
-    if not step.sent:
+def _communication(w: Workload, step_plan: StepPlan) -> PlanSection:
+    rows, notes = [*_bytes(w, step_plan.sent)], []
+    if not step_plan.sent:
         return PlanSection("Communication", [], ["a single rank sends nothing"])
-    unknown = sorted({_where(each.across) for each in step.sent if each.time_ns is None})
+    unknown = sorted({_where(each.across) for each in step_plan.sent if each.time_ns is None})
     if unknown:
         notes.append(
             f"times {' and '.join(unknown)} are not known: the site names no rate (network.link_*_gbps), and no run of "
             f"exercise 0 there has measured one ({PROGRAM} -e 0)"
         )
-    if step.exposed is not None:
-        whole, least = step.exposed.total_ns, step.exposed.least_ns
-        source = step.sent[0].source
+    if step_plan.exposed is not None:
+        whole, least = step_plan.exposed.total_ns, step_plan.exposed.least_ns
+        source = step_plan.sent[0].source
         formula = "bytes · bus factor / rate, no latency" if source == NOMINAL else "α + β·bytes"
         rows.append(Quantity("communication_ns", "time of all messages", whole, "ns", formula, source))
         hiding = "nothing overlaps: at worst the same"
-        if any(each.traffic.hides for each in step.sent):
+        if any(each.traffic.hides for each in step_plan.sent):
             hiding = "the rest overlaps with forward and backward computation; at worst all is exposed"
         rows.append(Quantity("least_exposed_ns", "  exposed at best", least, "ns", hiding))
     return PlanSection("Communication of one rank in a step", rows, notes)

@@ -103,17 +103,17 @@ def run_cost(prepared: PreparedLaunch) -> Cost:
     return cost_of(job, w, _step(job, w, earlier).step_ns, earlier)
 
 
-def _memory(asked: Experiment, job: Job, w: Workload) -> MemoryPlan:
+def _memory(experiment: Experiment, job: Job, w: Workload) -> MemoryPlan:
     capacity = capacity_of(job, w.ranks_per_node)
     found = MemoryPlan(peak_memory(w), peak_memory(w, checkpointing=not w.checkpointing), capacity)
     if found.verdict == "does not fit":
-        return replace(found, nearest=nearest_fit(asked, job))
-    return replace(found, usual=_usual(asked, w, capacity))
+        return replace(found, nearest=nearest_fit(experiment, job))
+    return replace(found, usual=_usual(experiment, w, capacity))
 
 
-def _usual(asked: Experiment, w: Workload, capacity: Capacity) -> str:
+def _usual(experiment: Experiment, w: Workload, capacity: Capacity) -> str:
     usual = w.model.defaults.micro_batch_size
-    if getattr(asked, "micro_batch_size", None) is not None or w.micro_batch >= usual:
+    if getattr(experiment, "micro_batch_size", None) is not None or w.micro_batch >= usual:
         return ""
     needs = peak_memory(replace(w, micro_batch=usual)).highest.total
     of = f" of {capacity.total_bytes / 1e9:.1f}" if capacity.total_bytes else ""

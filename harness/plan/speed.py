@@ -165,9 +165,9 @@ class PlannedMessage:
     source: str
 
 
-def sent_per_step(w: Workload, network: Network, measured: MeasuredLinks | None) -> list[PlannedMessage]:
+def sent_per_step(w: Workload, network: Network, measured_links: MeasuredLinks | None) -> list[PlannedMessage]:
     """Everything that a rank sends in one step of the training's loop, groups of one rank left out."""
-    return [_timed(w, each, network, measured) for each in traffic_of(w) if each.group_size > 1]
+    return [_timed(w, each, network, measured_links) for each in traffic_of(w) if each.group_size > 1]
 
 
 def traffic_of(w: Workload) -> list[PlannedTraffic]:
@@ -205,13 +205,15 @@ def _pieces(w: Workload) -> MegatronMessages:
     return MegatronMessages(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)
 
 
-def _timed(w: Workload, traffic: PlannedTraffic, network: Network, measured: MeasuredLinks | None) -> PlannedMessage:
+def _timed(
+    w: Workload, traffic: PlannedTraffic, network: Network, measured_links: MeasuredLinks | None
+) -> PlannedMessage:
     inside = ranks_in_node(traffic.group, w.layout, w.ranks_per_node, w.hpz)
     across = inside < traffic.group_size
-    if measured is not None:
-        by_line = time_by_line_ns(traffic, across, measured.lines)
+    if measured_links is not None:
+        by_line = time_by_line_ns(traffic, across, measured_links.lines)
         if by_line is not None:
-            return PlannedMessage(traffic, across, by_line, f"α and β of {measured.job_id}, exercise 0")
+            return PlannedMessage(traffic, across, by_line, f"α and β of {measured_links.job_id}, exercise 0")
     rates = NominalRates(network.link_intra_gbps, network.link_inter_gbps)
     return PlannedMessage(traffic, across, time_by_rates_ns(traffic, across, inside, rates), NOMINAL)
 

@@ -186,7 +186,7 @@ class StepBar:
         return [part.ns / self.whole_ns for part in self.parts]
 
 
-def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[PageTable]:
+def table(caption: str, head: Sequence[str], cells_of_rows: Iterable[Sequence[str]], left: int = 1) -> list[PageTable]:
     """The table in a list; an empty list when there are no rows."""
-    cells = [list(row) for row in rows]
+    cells = [list(row) for row in cells_of_rows]
     return [PageTable(caption, head, cells, left).shown()] if cells else []

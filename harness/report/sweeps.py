@@ -81,19 +81,19 @@ def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str
     return PageTable(caption, [*head, "difference", "verdict"], rows, left=len(axes))
 
 
-def optimum_text(found: Optimum, points: Sequence[PointValues]) -> str:
+def optimum_text(optimum: Optimum, points: Sequence[PointValues]) -> str:
     """Where the metric is best, and from where to where the runs do not tell a difference."""
-    known = {point.point: point for point in points if found.metric in point.values}
-    best, metric = known[found.best], label_of(found.metric)
-    where = f"{_words(best)} ({text_of(found.metric, best.values[found.metric])})"
+    known = {point.point: point for point in points if optimum.metric in point.values}
+    best, metric = known[optimum.best], label_of(optimum.metric)
+    where = f"{_words(best)} ({text_of(optimum.metric, best.values[optimum.metric])})"
     line = _along_one_axis(list(known.values()))
-    if found.alike is None:
+    if optimum.alike is None:
         return (
             f"Cannot tell which setting is best for {metric}: one run per point does not show how much runs differ "
             f"(add --repeats 3). The best value is at {where}."
         )
-    told = _no_difference([point for name, point in known.items() if name in found.alike], best, line)
-    if len(found.alike) == len(known):
+    told = _no_difference([point for name, point in known.items() if name in optimum.alike], best, line)
+    if len(optimum.alike) == len(known):
         return f"Cannot tell which setting is best for {metric}: {told} (95 %). The best mean is at {where}."
     beyond = " Larger values were not tried." if line[-1:] == [best] else ""
     beside = f"{told} (95 %), and " if told else ""
@@ -112,13 +112,13 @@ def _along_one_axis(points: Sequence[PointValues]) -> list[PointValues]:
     return sorted(points, key=lambda point: places[next(iter(point.settings.values()))]) if numeric else []
 
 
-def _no_difference(alike: Sequence[PointValues], best: PointValues, line: list[PointValues]) -> str:
+def _no_difference(alike: Sequence[PointValues], best: PointValues, point_values: list[PointValues]) -> str:
     """`from A to B no difference can be told`, or a list if they do not follow each other; empty without others."""
     others = [_words(point) for point in alike if point is not best]
-    places = sorted(line.index(point) for point in alike) if line else []
+    places = sorted(point_values.index(point) for point in alike) if point_values else []
     if len(others) > 1 and places and places[-1] - places[0] == len(others):
-        name, first = next(iter(line[places[0]].settings.items()))
-        return f"from {name} {first} to {line[places[-1]].settings[name]} no difference can be told"
+        name, first = next(iter(point_values[places[0]].settings.items()))
+        return f"from {name} {first} to {point_values[places[-1]].settings[name]} no difference can be told"
     if len(others) > _NAMED:
         others[_NAMED:] = [f"{len(others) - _NAMED} more"]
     named = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
@@ -200,14 +200,14 @@ def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
 
 
 def _with_bars(
-    axes: Axes, x: Sequence[float], values: Sequence[RepeatedMean], factor: float, *, number: int = 0, name: str = ""
+    axes: Axes, x: Sequence[float], means: Sequence[RepeatedMean], factor: float, *, number: int = 0, name: str = ""
 ) -> None:
     """A line through the means, with the intervals as bars if there are some. number: of the plot's lines."""
     marker = _MARKERS[number % len(_MARKERS)]
     style: dict[str, Any] = {"color": of_series(number), "linewidth": 1.6}
-    y = [factor * value.mean for value in values]
+    y = [factor * value.mean for value in means]
     axes.plot(x, y, marker=marker, markersize=5, label=plain(name) or None, **style)
-    for place, value in zip(x, values, strict=True):
+    for place, value in zip(x, means, strict=True):
         if value.low is not None and value.high is not None:
             below, above = factor * (value.mean - value.low), factor * (value.high - value.mean)
             axes.errorbar([place], [factor * value.mean], yerr=[[below], [above]], capsize=3, **style)

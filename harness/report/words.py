@@ -72,8 +72,8 @@ class WordFinder:
         before, after = _EDGES
         self.pattern = re.compile(f"{before}({'|'.join(map(_spelled, longest_first))}){after}")
 
-    def of(self, found: str) -> Word:
-        spelled = found.lower()
+    def of(self, word: str) -> Word:
+        spelled = word.lower()
         return self.by_spelling.get(spelled) or self.by_spelling[spelled.removesuffix("s")]
 
     def words_in(self, text: str) -> list[Word]:
@@ -111,13 +111,13 @@ class PageWords:
         parts = finder().pattern.split(printable(text))
         return Markup("").join(self._link(part) if i % 2 else escape(part) for i, part in enumerate(parts))
 
-    def _link(self, found: str) -> Markup:
-        word = finder().of(found)
+    def _link(self, spelled: str) -> Markup:
+        word = finder().of(spelled)
         if word.id in self._in_part:
-            return escape(found)
+            return escape(spelled)
         self._in_part.add(word.id)
         self._used.add(word.id)
         no_stop = Markup(' tabindex="-1"') if self._folded or word.id in self._stops else ""
         if not no_stop:
             self._stops.add(word.id)
-        return Markup('<a class="word" href="#{}"{}>{}</a>').format(word.id, no_stop, found)
+        return Markup('<a class="word" href="#{}"{}>{}</a>').format(word.id, no_stop, spelled)

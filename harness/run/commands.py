@@ -45,31 +45,31 @@ def commands_started(nodes: Sequence[NodeStatus]) -> list[StartedRun]:
     return [*found, *([StartedRun(f"{rest} more nodes started other commands")] if rest > 0 else [])]
 
 
-def _block(node: NodeStatus) -> StartedRun:
-    count = len(node.commands)
+def _block(node_status: NodeStatus) -> StartedRun:
+    count = len(node_status.commands)
     several = f" {count} commands, one after the other" if count > 1 else ""
-    lines = (line for words in node.commands for line in option_lines(words))
-    return StartedRun(f"node {node.node} ({node.host}) started{several}:", tuple(lines))
+    lines = (line for words in node_status.commands for line in option_lines(words))
+    return StartedRun(f"node {node_status.node} ({node_status.host}) started{several}:", tuple(lines))
 
 
-def differing(first: NodeStatus, other: NodeStatus) -> frozenset[str] | None:
+def differing(node_status: NodeStatus, other: NodeStatus) -> frozenset[str] | None:
     """In what of the node's own its commands differ from those of the first: its number, its name, its session of nsys.
     None: they differ in something else, too."""
-    if list(map(len, first.commands)) != list(map(len, other.commands)):
+    if list(map(len, node_status.commands)) != list(map(len, other.commands)):
         return None
-    pairs = zip(chain(*first.commands), chain(*other.commands), strict=True)
-    found = [_difference(*pair, first, other) for pair in pairs if pair[0] != pair[1]]
+    pairs = zip(chain(*node_status.commands), chain(*other.commands), strict=True)
+    found = [_difference(*pair, node_status, other) for pair in pairs if pair[0] != pair[1]]
     return None if None in found else frozenset().union(*filter(None, found))
 
 
-def _difference(word: str, its: str, first: NodeStatus, other: NodeStatus) -> set[str] | None:
+def _difference(word: str, its: str, node_status: NodeStatus, other: NodeStatus) -> set[str] | None:
     if _SESSION.fullmatch(word) and _SESSION.fullmatch(its):
         return {"session of nsys"}
-    of_other = _with_host(word, first.host, other.host)
+    of_other = _with_host(word, node_status.host, other.host)
     for of_host, named in ((word, set[str]()), (of_other, {"name"})):
         if of_host == its:
             return named
-        if _has_number(of_host, its, str(first.node), str(other.node)):
+        if _has_number(of_host, its, str(node_status.node), str(other.node)):
             return {*named, "number"}
     return None
 
@@ -95,11 +95,11 @@ def left_out(nodes: Sequence[NodeStatus]) -> list[str]:
     return [f"{_named(which, len(nodes))}: {sentence}" for sentence, which in said.items()]
 
 
-def _named(which: Sequence[NodeStatus], of: int) -> str:
-    if len(which) == 1:
-        return f"node {which[0].node}"
-    if len(which) == of:
+def _named(node_status: Sequence[NodeStatus], of: int) -> str:
+    if len(node_status) == 1:
+        return f"node {node_status[0].node}"
+    if len(node_status) == of:
         return f"all {of} nodes"
-    more = len(which) - _MOST_NODES
-    numbers = ", ".join(str(node.node) for node in which[:_MOST_NODES])
+    more = len(node_status) - _MOST_NODES
+    numbers = ", ".join(str(node.node) for node in node_status[:_MOST_NODES])
     return f"nodes {numbers}{f' and {more} more' if more > 0 else ''}"

@@ -166,10 +166,10 @@ def first_exits(log: Path) -> list[tuple[str, int]]:
     return alone or [("", code) for code in exit_codes(log).values() if code not in (0, -15)][:1]
 
 
-def with_first_exits(nodes: Sequence[NodeStatus], told: Sequence[tuple[str, int]]) -> list[NodeStatus]:
+def with_first_exits(nodes: Sequence[NodeStatus], exits: Sequence[tuple[str, int]]) -> list[NodeStatus]:
     """The nodes with the exit status of the rank that failed first in the place of their launcher's. told: as
     `first_exits`. deepspeed's launcher passes a signal on as 256 - n."""
-    left, found, hosts = list(told), list[NodeStatus](), {node.host for node in nodes}
+    left, found, hosts = list(exits), list[NodeStatus](), {node.host for node in nodes}
     for node in sorted(nodes, key=lambda each: each.ended_ns or 0):
         code = node.exit or 0
         if code == 1:

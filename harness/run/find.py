@@ -199,9 +199,9 @@ def claim_local_id(root: Path) -> tuple[str, Path]:
     return f"local-{folder.name}", folder
 
 
-def claim_folder(root: Path, job: str) -> tuple[str, Path]:
+def claim_folder(root: Path, job_id: str) -> tuple[str, Path]:
     """The next free `JOB-NUMBER` of an allocation, and a folder of its own for the backend."""
-    names = (f"{job}-{number}" for number in count())
+    names = (f"{job_id}-{number}" for number in count())
     # Whoever copies the runs' folder may leave the hidden folder behind.
     folder = _claim(root, (n for n in names if not any((f / "logs" / n).exists() for f in run_folders(root))))
     return folder.name, folder

@@ -189,8 +189,8 @@ def why_invalid(error: OSError | ValueError) -> str:
     return f"{where}{': ' * bool(where)}{first['msg']}"
 
 
-def _read(model: type[Written], path: Path) -> Written | None:
+def _read(record_class: type[Written], path: Path) -> Written | None:
     try:
-        return model.model_validate_json(read_bounded_text(path))
+        return record_class.model_validate_json(read_bounded_text(path))
     except (OSError, ValueError):
         return None

@@ -29,11 +29,11 @@ class SiteChoice(NamedTuple):
 COURSE = "HARNESS_COURSE_FOLDER"
 
 
-def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:
+def choose_site(name: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:
     """The site to use, with the files of its course: `--site`, then HARNESS_SITE (empty is unset), then detection, else
     `local`. Raises RequestError: the site named does not exist, or its file is wrong; or the folder that
     HARNESS_COURSE_FOLDER names cannot be read."""
-    choice = _chosen(asked, environ)
+    choice = _chosen(name, environ)
     site, files = with_course(choice.site, environ)
     return SiteChoice(site, f"{choice.reason}; {files}" if files else choice.reason)
 
@@ -66,9 +66,9 @@ def with_course(site: Site, environ: Mapping[str, str]) -> tuple[Site, str]:
     return site.model_copy(update=found), f"{words} of {folder}" if there else ""
 
 
-def _chosen(asked: str | None, environ: Mapping[str, str]) -> SiteChoice:
-    if asked is not None:
-        return SiteChoice(site=load_site(asked), reason="--site")
+def _chosen(name: str | None, environ: Mapping[str, str]) -> SiteChoice:
+    if name is not None:
+        return SiteChoice(site=load_site(name), reason="--site")
     if environ.get("HARNESS_SITE"):
         # slurm.sh lists in HARNESS_COURSE what it took from the file.
         shared = "HARNESS_SITE" in environ.get("HARNESS_COURSE", "").split()

@@ -158,8 +158,8 @@ def squeue_everybody(cluster: str | None) -> list[QueueEntry] | None:
     return None if answer.code else list(_entries(answer.out))
 
 
-def _entries(out: str) -> Iterator[QueueEntry]:
-    for line in out.splitlines():
+def _entries(text: str) -> Iterator[QueueEntry]:
+    for line in text.splitlines():
         fields = line.strip().split("|", len(QueueEntry._fields) - 1)
         if len(fields) == len(QueueEntry._fields):
             yield QueueEntry(*fields)

@@ -83,11 +83,11 @@ def _in_turn(reason: str) -> bool:
     return not NOT_IN_TURN.issuperset(reason.split(","))
 
 
-def _in(queue: list[_WaitingEntry], wanted: dict[int, list[tuple[str, int]]]) -> Iterator[tuple[str, int]]:
+def _in(queue: list[_WaitingEntry], waiting_jobs: dict[int, list[tuple[str, int]]]) -> Iterator[tuple[str, int]]:
     """The wanted jobs of one partition, each with its place from 1."""
     before = 0
     for waiting in sorted(queue, key=lambda each: (-each.priority, each.job, each.first)):
-        for number, task in wanted.get(waiting.job, ()):
+        for number, task in waiting_jobs.get(waiting.job, ()):
             if not waiting.tasks:
                 yield number, before + 1
             elif any(task in each for each in waiting.tasks):

@@ -175,9 +175,9 @@ def slides_of(exercise: int) -> tuple[tuple[Experiment, str], ...]:
     return tuple((getattr(pair, arm), text) for pair, slide in pairs for arm, text in slide.items())
 
 
-def slide_of(asked: Experiment) -> str | None:
+def slide_of(requested: Experiment) -> str | None:
     """The slides' own command for this run on GPUs; None: they have none."""
-    return next((text for experiment, text in slides_of(asked.exercise) if experiment == asked), None)
+    return next((text for experiment, text in slides_of(requested.exercise) if experiment == requested), None)
 
 
 def course_experiments() -> list[Experiment]:
@@ -211,15 +211,15 @@ def find_pair(
     return next(iter(as_asked + usable), LessonRuns(None, None))
 
 
-def pair_with(pair: ExperimentPair, found: LessonRuns, plain: ExperimentPair) -> ExperimentPair:
+def pair_with(pair: ExperimentPair, lesson_runs: LessonRuns, plain: ExperimentPair) -> ExperimentPair:
     """The experiments of both arms: those of the runs found, and for a missing arm one that agrees with the other.
     Raises RequestError: the open settings of the run found do not go with the other arm."""
-    run = found.a or found.b
+    run = lesson_runs.a or lesson_runs.b
     if run is None:
         return plain
     settings = _open_fields(run, fixed_fields(pair))
-    a = found.a.record.experiment if found.a else with_fields(pair.a, settings)
-    b = found.b.record.experiment if found.b else with_fields(pair.b, settings)
+    a = lesson_runs.a.record.experiment if lesson_runs.a else with_fields(pair.a, settings)
+    b = lesson_runs.b.record.experiment if lesson_runs.b else with_fields(pair.b, settings)
     return pair.model_copy(update={"a": a, "b": b})
 
 
@@ -243,22 +243,22 @@ def fixed_fields(pair: ExperimentPair) -> set[str]:
     return never_open | pair.a.model_fields_set | pair.b.model_fields_set
 
 
-def _has_run(run: Run, wanted: Experiment, fixed: set[str]) -> bool:
+def _has_run(run: Run, requested: Experiment, fixed: set[str]) -> bool:
     try:
         experiment, status = run.record.experiment, run.status()
     except WorkError:
         return False
-    if status is not None and status.missing and _is_traced(wanted):
+    if status is not None and status.missing and _is_traced(requested):
         return False  # a lesson about traced runs asks what only a trace shows
-    return is_asked(experiment, wanted, fixed)
+    return is_asked(experiment, requested, fixed)
 
 
-def is_asked(experiment: Experiment, wanted: Experiment, fixed: set[str]) -> bool:
+def is_asked(experiment: Experiment, requested: Experiment, fixed: set[str]) -> bool:
     """Whether a run of `experiment` is one arm of a lesson; if the arm is traced, an untraced run is not."""
-    if _is_traced(wanted) and not _is_traced(experiment):
+    if _is_traced(requested) and not _is_traced(experiment):
         return False
-    return type(experiment) is type(wanted) and all(
-        getattr(experiment, name) == getattr(wanted, name) for name in fixed
+    return type(experiment) is type(requested) and all(
+        getattr(experiment, name) == getattr(requested, name) for name in fixed
     )
 
 
@@ -283,10 +283,10 @@ def at_site(pair: ExperimentPair, defaults: Mapping[str, Any]) -> ExperimentPair
     return pair.model_copy(update={"a": with_fields(pair.a, open_here), "b": with_fields(pair.b, open_here)})
 
 
-def with_fields(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
+def with_fields(experiment: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
     """The experiment with those of `fields` that it has. Raises RequestError: they do not go together."""
-    own = {name: value for name, value in fields.items() if name in type(asked).model_fields}
-    made, errors = validate(type(asked), asked.model_dump(exclude_unset=True) | own)
+    own = {name: value for name, value in fields.items() if name in type(experiment).model_fields}
+    made, errors = validate(type(experiment), experiment.model_dump(exclude_unset=True) | own)
     if made is None:
         raise RequestError("\n".join(errors))
     return made
@@ -344,25 +344,25 @@ def step_time(a: LessonArm, b: LessonArm) -> Comparison | None:
     return compare_steps((a.name, a.steps_ns), (b.name, b.steps_ns)) if a.steps_ns and b.steps_ns else None
 
 
-def _margin(step: Comparison | None) -> tuple[float, float]:
+def _margin(comparison: Comparison | None) -> tuple[float, float]:
     """Between which factors the measured ratio of times is known."""
-    if step is None:
+    if comparison is None:
         return 1.0, 1.0
-    if step.interval is None or step.why == TOO_FEW_STEPS:
+    if comparison.interval is None or comparison.why == TOO_FEW_STEPS:
         return UNSEEN
-    return step.interval.low / step.interval.ratio, step.interval.high / step.interval.ratio
+    return comparison.interval.low / comparison.interval.ratio, comparison.interval.high / comparison.interval.ratio
 
 
 def _decided(
-    relation: Relation, runs: dict[str, Metrics], lacking: str | None, margin: tuple[float, float]
+    relation: Relation, metrics: dict[str, Metrics], lacking: str | None, margin: tuple[float, float]
 ) -> RelationResult:
     labelled = [(label or text, text) for label, _, text in (s.rpartition(": ") for s in relation.shows)]
-    numbers = {label: value for label, text in labelled if (value := _number(text, runs)) is not None}
+    numbers = {label: value for label, text in labelled if (value := _number(text, metrics)) is not None}
     if lacking:
         return RelationResult(relation, RelationOutcome.NOT_COMPARABLE, numbers, lacking)
     try:
-        holds = evaluate(relation.holds, runs)
-        changes = {evaluate(relation.holds, runs | {"b": _times(runs["b"], by)}) for by in margin} != {holds}
+        holds = evaluate(relation.holds, metrics)
+        changes = {evaluate(relation.holds, metrics | {"b": _times(metrics["b"], by)}) for by in margin} != {holds}
     except Unanswerable as unknown:
         return RelationResult(relation, RelationOutcome.NOT_COMPARABLE, numbers, f"{unknown} in these runs")
     if changes:
@@ -378,9 +378,9 @@ def _times(metrics: Metrics, by: float) -> Metrics:
     return {name: value if name in counted else value * by for name, value in metrics.items()}
 
 
-def _number(text: str, runs: dict[str, Metrics]) -> float | None:
+def _number(text: str, metrics: dict[str, Metrics]) -> float | None:
     try:
-        return float(evaluate(text, runs))
+        return float(evaluate(text, metrics))
     except Unanswerable:
         return None
 

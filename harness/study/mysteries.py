@@ -57,15 +57,15 @@ class MysteryPlace(NamedTuple):
     rank: int = 0
 
 
-def place_of(asked: Training, device: str, model: Model | None) -> MysteryPlace:
+def place_of(experiment: Training, device_type: str, model: Model | None) -> MysteryPlace:
     """The place of a resolved experiment; device: cpu or cuda."""
-    step_ms = _CPU_STEP_MS.get(asked.exercise, max(_CPU_STEP_MS.values()))
-    if device != "cpu" and model is not None:
-        ranks, seq_length = asked.world_size or 1, asked.seq_length or model.defaults.seq_length
-        samples = (asked.batch_per_iteration or (asked.micro_batch_size or 1) * ranks) / ranks
+    step_ms = _CPU_STEP_MS.get(experiment.exercise, max(_CPU_STEP_MS.values()))
+    if device_type != "cpu" and model is not None:
+        ranks, seq_length = experiment.world_size or 1, experiment.seq_length or model.defaults.seq_length
+        samples = (experiment.batch_per_iteration or (experiment.micro_batch_size or 1) * ranks) / ranks
         flops = model.flops_per_token(seq_length) * seq_length * samples
-        step_ms = max(1e3 * flops / _GPU_FLOPS_PER_S[asked.in_bf16], _LEAST_GPU_STEP_MS)
-    return MysteryPlace(asked.fault_setup, device, step_ms)
+        step_ms = max(1e3 * flops / _GPU_FLOPS_PER_S[experiment.in_bf16], _LEAST_GPU_STEP_MS)
+    return MysteryPlace(experiment.fault_setup, device_type, step_ms)
 
 
 def draw(seed: int, level: Level, place: MysteryPlace) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def _narrowed(how: InMystery, level: Level, ranks: int, chance: Random) -> tuple
     return one_rank or how.one_rank, chance.choice(RECURRING) if recurring else 1
 
 
-def with_mystery(asked: Training, level: Level, faults: tuple[str, ...], resolved: Training) -> Training:
+def with_mystery(experiment: Training, level: Level, faults: tuple[str, ...], resolved: Training) -> Training:
     """The experiment with these faults, of the size that `resolved` has; without a flag, enough steps to see a period.
 
     Raises RequestError: the flags ask for too few steps.
@@ -152,15 +152,15 @@ def with_mystery(asked: Training, level: Level, faults: tuple[str, ...], resolve
     }
     if subject != "slow":
         usual = {"on_hang": "stop", "profiler": "none"}  # its cause is not in a trace
-        fixed |= {name: value for name, value in usual.items() if name not in asked.model_fields_set}
-    elif level == 2 and not {"active_steps", "steps"} & asked.model_fields_set:
-        fixed["active_steps"] = max(asked.active_steps, USUAL_STEPS)
-    elif level == 2 and asked.active_steps < LEAST_STEPS:
+        fixed |= {name: value for name, value in usual.items() if name not in experiment.model_fields_set}
+    elif level == 2 and not {"active_steps", "steps"} & experiment.model_fields_set:
+        fixed["active_steps"] = max(experiment.active_steps, USUAL_STEPS)
+    elif level == 2 and experiment.active_steps < LEAST_STEPS:
         raise RequestError(
-            f"--level 2: {asked.active_steps} recorded steps do not show a fault in every third one: the nearest "
+            f"--level 2: {experiment.active_steps} recorded steps do not show a fault in every third one: the nearest "
             f"is --active-steps {LEAST_STEPS}"
         )
-    return asked.model_copy(update=fixed)
+    return experiment.model_copy(update=fixed)
 
 
 def faults_of(mystery: Mystery) -> tuple[Fault, ...]:

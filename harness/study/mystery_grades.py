@@ -98,16 +98,18 @@ def checked(answer: MysteryAnswer, faults: Sequence[Fault], world_size: int) -> 
     return answer
 
 
-def _flags_of_another(answer: MysteryAnswer, ends: FaultKind | None) -> Iterator[str]:
+def _flags_of_another(answer: MysteryAnswer, fault_kind: FaultKind | None) -> Iterator[str]:
     """Flags that are missing, or belong to the other sort of mystery."""
-    if ends is None:
+    if fault_kind is None:
         if answer.ms is None:
             yield "--ms is missing: the milliseconds that it takes in a step that it hits, for example --ms 20"
         if answer.step is not None:
             yield "--step is for a mystery that hangs or dies: drop it; --every says in which steps a cause comes"
         return
     given = {"--ms": answer.ms is not None, "--phase": answer.phase is not None, "--every": answer.every != 1}
-    yield from (f"{flag} is for a slow training, and this is a {ends.name}: drop it" for flag in given if given[flag])
+    yield from (
+        f"{flag} is for a slow training, and this is a {fault_kind.name}: drop it" for flag in given if given[flag]
+    )
 
 
 def grade(fault: Fault, answer: MysteryAnswer, world_size: int) -> Grade:

@@ -102,24 +102,27 @@ def _resolved(study: Study, site: Site, size: int) -> ProfiledTraining:
     return resolved
 
 
-def _fields(study: Study, rows: Sequence[ProfiledTraining]) -> dict[str, list[Any]]:
+def _fields(study: Study, experiments: Sequence[ProfiledTraining]) -> dict[str, list[Any]]:
     """The options that vary with the size, each with its values."""
-    if isinstance(rows[0], Megatron):
-        settings = _megatron(study, [row for row in rows if isinstance(row, Megatron)])
+    if isinstance(experiments[0], Megatron):
+        settings = _megatron(study, [row for row in experiments if isinstance(row, Megatron)])
     elif study.mode == "weak":
-        settings = [{} for _ in rows]
+        settings = [{} for _ in experiments]
     else:
-        settings = _strong([row for row in rows if isinstance(row, Training)])
+        settings = _strong([row for row in experiments if isinstance(row, Training)])
     return {name: [each[name] for each in settings] for name in settings[0]}
 
 
-def _strong(rows: Sequence[Training]) -> list[Settings]:
+def _strong(experiments: Sequence[Training]) -> list[Settings]:
     """Micro-batch and accumulation, whose product times the ranks stays; the micro-batch as large as it was, if it can.
 
     Raises RequestError: the global batch does not divide by the ranks of a size.
     """
-    micro, accumulated = rows[0].micro_batch_size or 1, int(getattr(rows[0], "gradient_accumulation_steps", 1))
-    ranks = [row.world_size or 1 for row in rows]
+    micro, accumulated = (
+        experiments[0].micro_batch_size or 1,
+        int(getattr(experiments[0], "gradient_accumulation_steps", 1)),
+    )
+    ranks = [row.world_size or 1 for row in experiments]
     whole = micro * accumulated * ranks[0]
     wrong = [each for each in ranks if whole % each]
     if wrong:
@@ -135,13 +138,13 @@ def _strong(rows: Sequence[Training]) -> list[Settings]:
     return found
 
 
-def _megatron(study: Study, rows: Sequence[Megatron]) -> list[Settings]:
+def _megatron(study: Study, experiments: Sequence[Megatron]) -> list[Settings]:
     """The global batch: kept, or as the ranks. The tensor-parallel size stays that of the smallest size."""
-    whole = study.given.get("global_batch_size") or rows[0].global_batch_size or 1
-    first = rows[0].world_size or 1
+    whole = study.given.get("global_batch_size") or experiments[0].global_batch_size or 1
+    first = experiments[0].world_size or 1
     found: list[Settings] = []
-    for row in rows:
+    for row in experiments:
         batch = int(whole) if study.mode == "strong" else int(whole) * (row.world_size or 1) // first
-        tp: Settings = {} if "tp" in study.given else {"tp": rows[0].tp}
+        tp: Settings = {} if "tp" in study.given else {"tp": experiments[0].tp}
         found.append({"global_batch_size": batch} | tp)
     return found

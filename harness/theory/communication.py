@@ -199,11 +199,11 @@ class NominalRates:
     inter_gbps: float | None = None
 
 
-def time_by_line_ns(traffic: PlannedTraffic, across: bool, lines: Sequence[MeasuredLink]) -> float | None:
+def time_by_line_ns(traffic: PlannedTraffic, across: bool, measured_links: Sequence[MeasuredLink]) -> float | None:
     """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks. β is
     scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is
     missing and latency counts."""
-    fitting = [line for line in lines if line.kind == traffic.kind and line.across == across]
+    fitting = [line for line in measured_links if line.kind == traffic.kind and line.across == across]
     if not fitting:
         return None
     line = min(fitting, key=lambda each: abs(each.ranks - traffic.group_size))

@@ -93,9 +93,9 @@ def rates_in_16_bits(device_name: str | None) -> tuple[str, dict[str, float]]:
     return half, ratios
 
 
-def _ratio(device: DevicePeaks | None, half: str, of: str) -> float | None:
-    peaks = {} if device is None else device.tflops
-    return peaks[half] / peaks[of] if half in peaks and of in peaks else None
+def _ratio(device_peaks: DevicePeaks | None, half: str, precision: str) -> float | None:
+    peaks = {} if device_peaks is None else device_peaks.tflops
+    return peaks[half] / peaks[precision] if half in peaks and precision in peaks else None
 
 
 @cache

@@ -90,20 +90,20 @@ def work(activity: Activity, name: I32, **columns: AnyColumn) -> Columns:
     return {"name": name, "activity": constant(activity, n, np.uint8), **unless_given, **columns}
 
 
-def sorted_events(table: Columns, calls: Calls) -> Events:
-    """Events in the order that `Events` requires, with their launches. Reorders the columns of `table` itself."""
-    order = sorting_order(table["start_ns"], table["device"])
+def sorted_events(columns: Columns, calls: Calls) -> Events:
+    """Events in the order that `Events` requires, with their launches. Reorders the columns of `columns` itself."""
+    order = sorting_order(columns["start_ns"], columns["device"])
     if order is not None:
-        for name in table:  # one column at a time: all at once would take twice the memory
-            table[name] = reordered(table[name], order)
-    launch_ns, launch_thread = launches(table["correlation"], table["process"], calls)
+        for name in columns:  # one column at a time: all at once would take twice the memory
+            columns[name] = reordered(columns[name], order)
+    launch_ns, launch_thread = launches(columns["correlation"], columns["process"], calls)
     dtype = constant(-1, len(launch_ns), np.int32)
-    return Events(**table, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
+    return Events(**columns, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
 
 
-def joined(parts: list[Columns]) -> Columns:
-    """The rows of several tables with the same columns, one table after the other. Empties `parts`."""
-    full = [part for part in parts if len(next(iter(part.values())))] or parts[:1]
+def joined(columns: list[Columns]) -> Columns:
+    """The rows of several tables with the same columns, one table after the other. Empties `columns`."""
+    full = [part for part in columns if len(next(iter(part.values())))] or columns[:1]
     return {name: _joined([part.pop(name) for part in full]) for name in list(full[0])}
 
 

@@ -162,9 +162,9 @@ class Database:
         count = len(found[there[0]])
         return {name: found[name] if name in have else unknown(count) for name in wanted}
 
-    def _from_pages(self, table: str, wanted: list[str]) -> dict[str, I64]:
+    def _from_pages(self, table: str, column_names: list[str]) -> dict[str, I64]:
         position = self.columns(table)
-        by_position = sorted(wanted, key=lambda name: position[name])
+        by_position = sorted(column_names, key=lambda name: position[name])
         found = {name: GrowingColumn() for name in by_position}
         pages = Pages(self._file)
         for columns in pages.columns(self.tables[table], [position[name] for name in by_position]):
@@ -174,12 +174,12 @@ class Database:
         self._done += pages.read_bytes
         return {name: growing.column() for name, growing in found.items()}
 
-    def _from_queries(self, table: str, wanted: list[str]) -> dict[str, I64]:
-        chosen = ",".join(f'ifnull("{name}",-1)' for name in wanted)
+    def _from_queries(self, table: str, column_names: list[str]) -> dict[str, I64]:
+        chosen = ",".join(f'ifnull("{name}",-1)' for name in column_names)
         with self._bounded():
             rows = self._connection.execute(f'SELECT {chosen} FROM "{table}"')
-            flat = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, len(wanted))
-        return {name: flat[:, i].copy() for i, name in enumerate(wanted)}
+            flat = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, len(column_names))
+        return {name: flat[:, i].copy() for i, name in enumerate(column_names)}
 
     def measured(
         self, table: str, *wanted: str, value: str, only: tuple[str, Iterable[int]]
@@ -284,15 +284,15 @@ def _holds(path: Path, ending: str) -> bool:
     return beside.is_file() and beside.stat().st_size > 0
 
 
-def _check_whole(path: Path, of: Path, kind: FileKind) -> None:
+def _check_whole(path: Path, database: Path, kind: FileKind) -> None:
     """Raises TraceError: the file is shorter than its header says."""
-    with of.open("rb") as file:
+    with database.open("rb") as file:
         head = file.read(_HEADER_BYTES)
     if not head.startswith(_MAGIC) or len(head) < _HEADER_BYTES:
         return
     page_bytes = int.from_bytes(head[16:18], "big")
     expected = int.from_bytes(head[28:32], "big") * (65536 if page_bytes == 1 else page_bytes)
-    size = of.stat().st_size
+    size = database.stat().st_size
     if size < expected:
         raise TraceError(
             path, f"is cut off: {size / 1e6:.1f} of its {expected / 1e6:.1f} MB are there; copy or {kind.again}"

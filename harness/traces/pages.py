@@ -116,8 +116,8 @@ class Pages:
         return page, bases[page] + begin
 
 
-def _big_endian(data: Bytes, width: int) -> I64:
-    return np.frombuffer(data.tobytes(), f">u{width}").astype(np.int64)
+def _big_endian(octets: Bytes, width: int) -> I64:
+    return np.frombuffer(octets.tobytes(), f">u{width}").astype(np.int64)
 
 
 def _varint(flat: Bytes, at: I64) -> tuple[I64, I64]:
@@ -156,9 +156,9 @@ def _values(flat: Bytes, at: I64, end: I64, wanted: Sequence[int]) -> list[I64]:
     return columns
 
 
-def _integers(words: NDArray[np.int64], body: I64, kind: I64, size: I64) -> I64:
-    if ((kind == _FLOAT) | (kind >= _RESERVED)).any():
+def _integers(octets: NDArray[np.int64], body: I64, width_kind: I64, size: I64) -> I64:
+    if ((width_kind == _FLOAT) | (width_kind >= _RESERVED)).any():
         raise OtherFormat
-    value = words[body].astype(np.int64) >> (64 - 8 * size).clip(0, 63)
+    value = octets[body].astype(np.int64) >> (64 - 8 * size).clip(0, 63)
     stored = size > 0
-    return value if stored.all() else np.where(stored, value, np.where(kind == 0, -1, kind == _ONE))
+    return value if stored.all() else np.where(stored, value, np.where(width_kind == 0, -1, width_kind == _ONE))

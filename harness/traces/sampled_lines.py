@@ -184,8 +184,8 @@ def _is_small(*numbers: int | None) -> bool:
     return all(number is not None and 0 <= number < _LARGEST for number in numbers)
 
 
-def _number(place: int | None) -> int:
-    return place if place is not None and _is_small(place) else -1
+def _number(number: int | None) -> int:
+    return number if number is not None and _is_small(number) else -1
 
 
 def _lines(path: Path) -> Iterator[_SampledLine]:
@@ -214,7 +214,7 @@ def _place(line: _SampledLine) -> CodeLine:
 
 
 def _changes(
-    times: list[tuple[int, int, int]], places: dict[int, CodeLine], period_ns: float, span: tuple[int, int]
+    times: list[tuple[int, int, int]], code_lines: dict[int, CodeLine], period_ns: float, span: tuple[int, int]
 ) -> SampledLines | None:
     if not times:
         return None
@@ -230,8 +230,8 @@ def _changes(
     kept = (end > span[0]) & (seen <= span[1])
     if not kept.any():
         return None
-    known = [number for number in dict.fromkeys(ids[kept].tolist()) if number in places]
+    known = [number for number in dict.fromkeys(ids[kept].tolist()) if number in code_lines]
     index = {number: i for i, number in enumerate(known)}
     place = np.array([index.get(number, -1) for number in ids[kept].tolist()], np.int32)
-    lines = [places[number] for number in known]
+    lines = [code_lines[number] for number in known]
     return SampledLines(after[kept], seen[kept], place, lines, span[1], round(period_ns))

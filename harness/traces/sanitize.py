@@ -125,8 +125,8 @@ def _good_events(events: Events, stretch: _Stretch, out: _LeftOut) -> Good:
     return in_time & placed & sized
 
 
-def _has_time(rows: Spans | NicSamples, stretch: _Stretch) -> Good:
-    return (rows.start_ns >= stretch.low_ns) & (rows.end_ns <= stretch.high_ns) & (rows.start_ns <= rows.end_ns)
+def _has_time(timed: Spans | NicSamples, stretch: _Stretch) -> Good:
+    return (timed.start_ns >= stretch.low_ns) & (timed.end_ns <= stretch.high_ns) & (timed.start_ns <= timed.end_ns)
 
 
 def _in_time(rows: AnySpans, stretch: _Stretch, out: _LeftOut) -> AnySpans:
@@ -212,20 +212,20 @@ def _in_turn(events: Events, names: Sequence[str]) -> tuple[Events, list[str]]:
     return replace(events, end_ns=end_ns), [f"{said}, which cannot be (the longest, {which}); {how}"]
 
 
-def _as_their_events(rows: Collectives, events: Events) -> Collectives:
+def _as_their_events(collectives: Collectives, events: Events) -> Collectives:
     """A collective that ends after its event, whose end was wrong, ends with it."""
-    mine = rows.event >= 0
-    end_ns = rows.end_ns.copy()
-    end_ns[mine] = np.minimum(end_ns[mine], events.end_ns[rows.event[mine]])
-    return replace(rows, end_ns=end_ns)
+    mine = collectives.event >= 0
+    end_ns = collectives.end_ns.copy()
+    end_ns[mine] = np.minimum(end_ns[mine], events.end_ns[collectives.event[mine]])
+    return replace(collectives, end_ns=end_ns)
 
 
-def _collectives(rows: Collectives, good_events: Good, stretch: _Stretch) -> Collectives:
+def _collectives(collectives: Collectives, good_events: Good, stretch: _Stretch) -> Collectives:
     """The collectives whose event is still there, pointing at its new place."""
-    timely = _has_time(rows, stretch)
+    timely = _has_time(collectives, stretch)
     if good_events.all():
-        return _kept(rows, timely)
-    kept = _kept(rows, timely & ((rows.event < 0) | good_events[rows.event]))
+        return _kept(collectives, timely)
+    kept = _kept(collectives, timely & ((collectives.event < 0) | good_events[collectives.event]))
     place = np.cumsum(good_events) - 1
     return replace(kept, event=np.where(kept.event < 0, -1, place[kept.event]))
 
@@ -250,21 +250,21 @@ def _counted(timely: Good, possible: Good, out: _LeftOut) -> Good:
     return timely & possible
 
 
-def _sums_too_large(rows: Spans) -> bool:
+def _sums_too_large(spans: Spans) -> bool:
     """Whether a sum of the durations has more than 64 bits, and so would be wrong."""
-    if len(rows) <= _MOST_SUM // _LONGEST_NS:
+    if len(spans) <= _MOST_SUM // _LONGEST_NS:
         return False
-    return float(rows.end_ns.sum(dtype=np.float64) - rows.start_ns.sum(dtype=np.float64)) > _MOST_SUM
+    return float(spans.end_ns.sum(dtype=np.float64) - spans.start_ns.sum(dtype=np.float64)) > _MOST_SUM
 
 
 def _is_rank(number: int) -> bool:
     return 0 <= number < MOST_RANKS
 
 
-def _identity(found: Identity, first_ns: int) -> tuple[Identity, list[str]]:
+def _identity(identity: Identity, first_ns: int) -> tuple[Identity, list[str]]:
     """The identity without numbers that no job has, and sentences about these; `first_ns` is a time on the file's own
     clock."""
-    rank, world, doubts = found.rank, found.world_size, list[str]()
+    rank, world, doubts = identity.rank, identity.world_size, list[str]()
     if rank is not None and not _is_rank(rank):
         doubts.append(f"the rank {_shown(rank)} in the file cannot be true and is not used")
         rank = None
@@ -272,12 +272,12 @@ def _identity(found: Identity, first_ns: int) -> tuple[Identity, list[str]]:
         whose = "" if rank is None else f" of rank {rank}"
         doubts.append(f"the world size {_shown(world)}{whose} in the file cannot be true and is not used")
         world = None
-    epoch = found.epoch_ns
+    epoch = identity.epoch_ns
     if epoch is not None and not _FIRST_NS <= epoch + first_ns < _LAST_UNIX_NS:
         doubts.append("the start of the file's clock cannot be true and is not used")
         epoch = None
-    ranks = {pid: rank for pid, rank in found.ranks.items() if _is_rank(rank)}
-    return replace(found, rank=rank, world_size=world, epoch_ns=epoch, ranks=ranks), doubts
+    ranks = {pid: rank for pid, rank in identity.ranks.items() if _is_rank(rank)}
+    return replace(identity, rank=rank, world_size=world, epoch_ns=epoch, ranks=ranks), doubts
 
 
 def _shown(number: int) -> str:

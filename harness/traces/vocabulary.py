@@ -109,13 +109,13 @@ def collective_kind(word: str) -> str | None:
     return next((kind for stem, kind in _STEMS if stem in letters), None)
 
 
-def copy_name(kind: int) -> str:
+def copy_name(copy_kind: int) -> str:
     """The name of a copy whose tool names only its direction, as Kineto writes it.
 
     >>> copy_name(CopyKind.H2D), copy_name(CopyKind.UNKNOWN)
     ('Memcpy HtoD', 'Memcpy')
     """
-    return "Memcpy" if kind == CopyKind.UNKNOWN else f"Memcpy {CopyKind(kind).name.replace('2', 'to')}"
+    return "Memcpy" if copy_kind == CopyKind.UNKNOWN else f"Memcpy {CopyKind(copy_kind).name.replace('2', 'to')}"
 
 
 def overhead_kind(name: str) -> HostKind:

@@ -293,7 +293,7 @@ def test_a_change_in_the_phase_of_waiting_is_seen_by_the_rank_that_came_last() -
 def test_the_starts_of_collectives_tell_whose_backward_became_longer(rank: int | None) -> None:
     series = simulated(4, 300, QUIET, Planted(173, 0.2, "backward", rank), _dice())
     series.own[:, -20:] = np.nan  # a training's last steps
-    parts = own_parts(series.step, series.phases, own=series.own)
+    parts = own_parts(series.step, series.phases, own_time=series.own)
     (change,) = changes(series.step, parts)
     assert abs(change.step - 173) <= 2
     assert (change.ranks, change.part) == (tuple(range(4)) if rank is None else (rank,), "backward")
@@ -302,5 +302,5 @@ def test_the_starts_of_collectives_tell_whose_backward_became_longer(rank: int |
 def test_own_times_that_are_mostly_unknown_on_one_rank_are_not_used() -> None:
     series = simulated(2, 300, QUIET, None, _dice())
     series.own[1, 200:] = np.nan
-    assert "backward" not in own_parts(series.step, series.phases, own=series.own)
-    assert "backward" not in own_parts(series.step, series.phases, ("forward", "backward"), own=series.own)
+    assert "backward" not in own_parts(series.step, series.phases, own_time=series.own)
+    assert "backward" not in own_parts(series.step, series.phases, ("forward", "backward"), own_time=series.own)

@@ -124,7 +124,7 @@ def test_a_damaged_line_is_left_out(tmp_path: Path) -> None:
 
 def test_terminal_and_page_tell_the_change(tmp_path: Path) -> None:
     run = _written(tmp_path, _slower())
-    (summary,) = summarise([], runs=[run])
+    (summary,) = summarise([], run_folders=[run])
     text = " ".join(render(summary, 100).split())
     assert "times as slow) from step 1" in text and f"on rank {RANK}, in data loading." in text
     section = steps_section(summary, gather(Run(run)))
@@ -137,7 +137,7 @@ def test_terminal_and_page_tell_the_change(tmp_path: Path) -> None:
 
 def test_a_steady_training_has_no_sentence(tmp_path: Path) -> None:
     run = _written(tmp_path, _steady())
-    (summary,) = summarise([], runs=[run])
+    (summary,) = summarise([], run_folders=[run])
     assert "Whole training" not in render(summary, 100)
     section = steps_section(summary, gather(Run(run)))
     assert "a new pace begins" not in [trace["name"] for figure in section.figures for trace in figure.data]

@@ -278,6 +278,6 @@ def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path: Path) -> None
     write(tmp_path / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "backend": "gloo"}, END])
     for exercise, findings in ((1, 0), (2, 1)):
         (tmp_path / "run.json").write_text(json.dumps({"job_id": "1", "experiment": {"exercise": exercise}}))
-        (found,) = summarise([], runs=[tmp_path])
+        (found,) = summarise([], run_folders=[tmp_path])
         assert len([f for f in found.quality.problems if "computation hides communication" in f.what]) == findings
         assert found.quality.verdict is RecordingVerdict.GOOD

@@ -134,7 +134,7 @@ def test_the_jobs_of_several_folders_are_those_of_the_flat_merge(tmp_path: Path)
     helper = moved(one[0], "0/b.json", rank=None, pid=900).model_copy(
         update={"steps": one[0].steps.model_copy(update={"durations_ns": []})}
     )
-    leaves = [merge_of_parts(some, files=len(some)) for some in ([*one[:2], alone], [*apart, helper], one[2:])]
+    leaves = [merge_of_parts(some, file_count=len(some)) for some in ([*one[:2], alone], [*apart, helper], one[2:])]
     write_merge(tmp_path / "joined.part", join_partial_merges(leaves[:2]))
     whole = join_partial_merges([read_merge(tmp_path / "joined.part"), leaves[2]])
     found = summarise_partial_merge(whole)
@@ -157,7 +157,7 @@ def test_a_folder_that_holds_a_rank_twice_is_one_sentence() -> None:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Iterator[Path]:
-    write_merge(tmp_path / "branch.part", merge_of_parts(parts_of("synthetic"), files=6))
+    write_merge(tmp_path / "branch.part", merge_of_parts(parts_of("synthetic"), file_count=6))
     yield tmp_path / "branch.part"
 
 

@@ -35,10 +35,10 @@ def test_nothing_is_said_of_a_healthy_run(node: NodeWriter) -> None:
 
 def test_ranks_that_wait_for_data(node: NodeWriter) -> None:
     for step in range(20):
-        node.beats(*(beat(rank, step, phase="d" if step % 2 and rank == 1 else "f", place=2) for rank in range(4)))
+        node.beats(*(beat(rank, step, phase="d" if step % 2 and rank == 1 else "f", slot=2) for rank in range(4)))
     assert "data" not in told(read(node)), "an eighth of all looks"
     for step in range(20, 40):
-        node.beats(*(beat(rank, step, phase="f" if step % 2 else "d", place=1 + step % 2) for rank in range(4)))
+        node.beats(*(beat(rank, step, phase="f" if step % 2 else "d", slot=1 + step % 2) for rank in range(4)))
     (found,) = notes(read(node))
     assert (found.kind, found.ranks) == ("data", (0, 1, 2, 3))
     assert found.sentence == "The training waits for data in 37.5 % of the time."
@@ -47,7 +47,7 @@ def test_ranks_that_wait_for_data(node: NodeWriter) -> None:
 
 def test_one_rank_that_waits_for_data_more_than_the_others(node: NodeWriter) -> None:
     for step in range(40):
-        node.beats(*(beat(rank, step, phase="d" if rank == 2 and step % 2 else "f", place=2) for rank in range(4)))
+        node.beats(*(beat(rank, step, phase="d" if rank == 2 and step % 2 else "f", slot=2) for rank in range(4)))
     (found,) = notes(read(node))
     assert (found.ranks, found.sentence) == ((2,), "Rank 2 of 4 waits for data in 50.0 % of the time.")
     assert "rank 2 was loading data in 15 of 30, all ranks in 15 of 120, at data.py:7 __getitem__" in found.evidence

@@ -66,6 +66,6 @@ def test_the_colours_reach_to_who_is_behind_and_are_shared_where_asked() -> None
     ends = scale_of([healthy, slow])
     assert ends[0] >= 100 * slow.outliers[0].behind_share
     for pace in (healthy, slow):
-        figure = pace_figure(pace, ends=ends)
+        figure = pace_figure(pace, scale_ends=ends)
         assert figure is not None
         assert (figure.data[0]["zmin"], figure.data[0]["zmax"]) == (-ends[0], ends[0])

@@ -263,13 +263,13 @@ def sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _largest(asked: int | None, device: torch.device) -> int:
+def _largest(requested: int | None, device: torch.device) -> int:
     """The largest message: the requested size or the default, or less if a process has less memory."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:
         free = _available_memory() // int(os.environ["LOCAL_WORLD_SIZE"])
-    wanted = asked or (LARGEST_ON_GPU if device.type == "cuda" else LARGEST_ON_CPU)
+    wanted = requested or (LARGEST_ON_GPU if device.type == "cuda" else LARGEST_ON_CPU)
     fits: list[int] = [0] * dist.get_world_size()
     dist.all_gather_object(fits, min(wanted, free // COPIES_IN_MEMORY))
     return min(fits)

@@ -111,15 +111,15 @@ def _places() -> list[RankPlace]:
     return places
 
 
-def _rounds(found: Sequence[ProbeSeries], device: torch.device) -> None:
+def _rounds(probe_series: Sequence[ProbeSeries], device: torch.device) -> None:
     begin = time.monotonic()
-    for series in found:
+    for series in probe_series:
         series.measure(device)  # warms up: the first message sets up its connection
         series.values.clear()
     for done in range(ROUNDS):
         if done >= LEAST_ROUNDS and agree_max(time.monotonic() - begin, device) > BUDGET_S:
             return
-        for series in found:
+        for series in probe_series:
             series.measure(device)
 
 
@@ -219,9 +219,9 @@ def _pairs(job: ProbedJob) -> Iterator[ProbeSeries]:
     yield ProbeSeries("neighbours", "GB/s", by, size / 1e9, labels, seconds, bound)
 
 
-def _partners(phase: Sequence[Pair], rank: int) -> Iterator[tuple[str, int]]:
+def _partners(pairs: Sequence[Pair], rank: int) -> Iterator[tuple[str, int]]:
     """The rank that this one talks to in a phase, with the pair's label; nothing if it has none."""
-    for pair in phase:
+    for pair in pairs:
         for one, other in pair.lanes:
             if rank in (one, other):
                 yield pair.label, other if rank == one else one

@@ -30,28 +30,28 @@ class Pair(NamedTuple):
         return f"{self.one}-{self.other}"
 
 
-def turns(places: Sequence[RankPlace]) -> list[list[int]]:
+def turns(rank_places: Sequence[RankPlace]) -> list[list[int]]:
     """Ranks that may work at the same time without a common core: one of each host.
 
     >>> turns([Place(0, 0, "a"), Place(0, 1, "a"), Place(1, 0, "b"), Place(1, 1, "b")])
     [[0, 2], [1, 3]]
     """
     by_host: dict[str, list[int]] = {}
-    for rank, place in enumerate(places):
+    for rank, place in enumerate(rank_places):
         by_host.setdefault(place.host, []).append(rank)
     longest = max(map(len, by_host.values()))
     return [[ranks[k] for ranks in by_host.values() if k < len(ranks)] for k in range(longest)]
 
 
-def nodes_of(places: Sequence[RankPlace]) -> dict[int, list[int]]:
+def nodes_of(rank_places: Sequence[RankPlace]) -> dict[int, list[int]]:
     """Node → its ranks."""
     found: dict[int, list[int]] = {}
-    for rank, place in enumerate(places):
+    for rank, place in enumerate(rank_places):
         found.setdefault(place.node, []).append(rank)
     return found
 
 
-def ring(places: Sequence[RankPlace]) -> list[list[Pair]]:
+def ring(rank_places: Sequence[RankPlace]) -> list[list[Pair]]:
     """The ring of neighbouring nodes, of one node the ring of its ranks, in phases: in each, no member is in two pairs.
 
     Empty if a slow pair would say nothing: two ranks of one node, which its all-reduce has as well.
@@ -59,8 +59,8 @@ def ring(places: Sequence[RankPlace]) -> list[list[Pair]]:
     >>> [[pair.label for pair in phase] for phase in ring([Place(node, 0, "a") for node in range(5)])]
     [['0-1', '2-3'], ['1-2', '3-4'], ['4-0']]
     """
-    nodes = nodes_of(places)
-    units = nodes if len(nodes) > 1 else {rank: [rank] for rank in range(len(places))}
+    nodes = nodes_of(rank_places)
+    units = nodes if len(nodes) > 1 else {rank: [rank] for rank in range(len(rank_places))}
     names = list(units)
     if len(names) < (2 if len(nodes) > 1 else 3):
         return []
@@ -202,12 +202,12 @@ def _between(job: MeasuredJob, slow: Sequence[SlowPlaces], blamed: Mapping[str, 
             yield f"all ranks: {each.text()}"
 
 
-def _worst(job: MeasuredJob, found: Sequence[SlowPlaces]) -> str:
+def _worst(job: MeasuredJob, slow_places: Sequence[SlowPlaces]) -> str:
     """The slowest of one probe at one place, and of how many it is."""
-    worst = min(found, key=lambda each: each.value)
+    worst = min(slow_places, key=lambda each: each.value)
     if worst.probe["by"] != "rank" or not job.several:
         return worst.text()
-    return worst.text(f" of rank {worst.label}" if len(found) == 1 else f" of {len(found)} ranks")
+    return worst.text(f" of rank {worst.label}" if len(slow_places) == 1 else f" of {len(slow_places)} ranks")
 
 
 def _culprits(job: MeasuredJob, slow: Sequence[SlowPlaces]) -> set[str]:

@@ -217,15 +217,15 @@ def make_scopes(node: int, local_rank: int) -> list[Scope]:
     return [_scope(name, groups) for name, groups in scope_groups(places).items()]
 
 
-def scope_groups(places: Sequence[tuple[int, int]]) -> dict[str, dict[str, list[int]]]:
+def scope_groups(rank_places: Sequence[tuple[int, int]]) -> dict[str, dict[str, list[int]]]:
     """Scope → label → global ranks, from each rank's (node, local rank); no scope with a group of one."""
-    nodes = sorted({place[0] for place in places})
-    lanes = sorted({place[1] for place in places})
-    intra = {f"node {n}": [r for r, place in enumerate(places) if place[0] == n] for n in nodes}
-    inter = {f"local rank {k}": [r for r, place in enumerate(places) if place[1] == k] for k in lanes}
+    nodes = sorted({place[0] for place in rank_places})
+    lanes = sorted({place[1] for place in rank_places})
+    intra = {f"node {n}": [r for r, place in enumerate(rank_places) if place[0] == n] for n in nodes}
+    inter = {f"local rank {k}": [r for r, place in enumerate(rank_places) if place[1] == k] for k in lanes}
     wanted = {"intra": intra, "inter": inter}
     if len(nodes) > 1 and len(lanes) > 1:
-        wanted["world"] = {"world": list(range(len(places)))}
+        wanted["world"] = {"world": list(range(len(rank_places)))}
     return {name: groups for name, groups in wanted.items() if min(map(len, groups.values())) > 1}
 
 

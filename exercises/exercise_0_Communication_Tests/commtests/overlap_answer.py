@@ -150,18 +150,18 @@ def overlap_sentence(data: Mapping[str, Any]) -> str:
     return f"OVERLAP: {_hidden(found)}: {times}; {slower}. {_meaning(str(data['device']))}"
 
 
-def _hidden(found: Overlap) -> str:
-    if found.share < 0:
+def _hidden(overlap: Overlap) -> str:
+    if overlap.share < 0:
         return "nothing was hidden: together they took longer than one after the other"
-    return f"{found.hidden:.0%} of the shorter one was hidden ({_quartiles(found.shares)})"
+    return f"{overlap.hidden:.0%} of the shorter one was hidden ({_quartiles(overlap.shares)})"
 
 
 def _quartiles(each: QuartileSpread) -> str:
     return f"{each.low:.0%} to {each.high:.0%}"
 
 
-def _meaning(device: str) -> str:
-    if device == "cpu":
+def _meaning(device_type: str) -> str:
+    if device_type == "cpu":
         return (
             "On CPUs both need the same cores, so this is the cost of sharing them; only a GPU can show what a network "
             "card hides."

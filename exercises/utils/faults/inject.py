@@ -34,20 +34,20 @@ Trained = TypeVar("Trained", bound=LoaderTraining)
 
 
 @contextmanager
-def injected(training: Trained, model: Any, optimizer: Any) -> Iterator[Trained]:
+def injected(experiment: Trained, model: Any, optimizer: Any) -> Iterator[Trained]:
     """The training with the faults that were asked for; without `--fault`, as it is.
 
     A step is one batch of its loader; `optimizer.step()` updates the parameters of `model`.
     """
-    if not training.arguments.faults:
-        yield training
+    if not experiment.arguments.faults:
+        yield experiment
         return
     with ExitStack() as until:
         moments = Moments()
         watch_model(model, moments, until)
         watch_update(optimizer, moments, until)
-        inject_all(training.arguments, [model], moments, until)
-        yield replace(training, loader=WatchedLoader(training.loader, moments))  # type: ignore[type-var]  # a dataclass
+        inject_all(experiment.arguments, [model], moments, until)
+        yield replace(experiment, loader=WatchedLoader(experiment.loader, moments))  # type: ignore[type-var]  # a dataclass
 
 
 def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments, until: ExitStack) -> None:

@@ -38,9 +38,9 @@ def mystery_faults(run_dir: Path) -> list[Fault]:
     return faults
 
 
-def refuse_misfits(faults: Sequence[Fault], setup: Setup, device: str) -> None:
-    """Raises RequestError: a fault cannot work in this training on `device` (cpu or cuda)."""
-    sentences = [*misfits(faults, setup), *wrong_device(faults, device)]
+def refuse_misfits(faults: Sequence[Fault], setup: Setup, device_type: str) -> None:
+    """Raises RequestError: a fault cannot work in this training on `device_type` (cpu or cuda)."""
+    sentences = [*misfits(faults, setup), *wrong_device(faults, device_type)]
     if sentences:
         raise RequestError("; ".join(sentences))
 

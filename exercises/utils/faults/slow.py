@@ -142,18 +142,18 @@ def slow_link(fault: Fault, target: FaultTarget) -> None:
     """Sleep before each message, in the thread that sends it: of another thread a trace shows no operators."""
     delay = PerStep(fault, target)
 
-    def late(call: Callable[..., Any], place: int) -> Callable[..., Any]:
+    def late(collective: Callable[..., Any], index: int) -> Callable[..., Any]:
         def delayed(group: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
-            size_bytes = bytes_of(args[place]) if len(args) > place else 0
+            size_bytes = bytes_of(args[index]) if len(args) > index else 0
             with delay.counted():
                 time.sleep(delay_ns(fault, size_bytes) / 1e9)
-            return call(group, *args, **kwargs)
+            return collective(group, *args, **kwargs)
 
         return delayed
 
     for name, place in SENDING.items():
         if hasattr(ProcessGroup, name):
-            wrap(ProcessGroup, name, partial(late, place=place), target.until)
+            wrap(ProcessGroup, name, partial(late, index=place), target.until)
     for model in target.models:
         if isinstance(model, DistributedDataParallel):
             # DDP sends from C++. With this hook, which computes the same, it sends from Python.

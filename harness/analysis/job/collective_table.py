@@ -122,15 +122,15 @@ def _aligned_starts(m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> I
     return aligned
 
 
-def _add_unmatched(s: _Sums, parts: Sequence[RankPart], rows: CollectiveBlock, chosen: NDArray[np.bool_]) -> None:
+def _add_unmatched(s: _Sums, parts: Sequence[RankPart], block: CollectiveBlock, chosen: NDArray[np.bool_]) -> None:
     """chosen: (r, n)."""
-    duration = rows.end_ns - rows.start_ns
-    s.bytes_known &= bool((rows.bytes[chosen] >= 0).all())
+    duration = block.end_ns - block.start_ns
+    s.bytes_known &= bool((block.bytes[chosen] >= 0).all())
     s.duration_ns += int(duration[chosen].sum())
     s.spans += int(chosen.sum())
-    table = (chosen, np.where(chosen, np.maximum(rows.bytes, 0), 0), np.where(chosen, duration, 0))
+    table = (chosen, np.where(chosen, np.maximum(block.bytes, 0), 0), np.where(chosen, duration, 0))
     columns = (column.sum(axis=1).tolist() for column in table)
-    for i, count, size, ns in zip(rows.rank.tolist(), *columns, strict=True):
+    for i, count, size, ns in zip(block.rank.tolist(), *columns, strict=True):
         if count:
             key, host = parts[i].key, parts[i].source.host
             s.ranks.add(key)
@@ -208,9 +208,9 @@ def message_sizes(job: JobCollectives) -> list[MessageSize]:
 
 
 def _collect(
-    times: dict[_Message, list[I64]], keys: list[CollectiveKey], columns: tuple[I32, I64, I64], *, waits: bool
+    times: dict[_Message, list[I64]], keys: list[CollectiveKey], matched_columns: tuple[I32, I64, I64], *, waits: bool
 ) -> None:
-    key, size, duration = columns
+    key, size, duration = matched_columns
     for i, k in enumerate(keys):
         for b in np.unique(size[(key == i) & (size > 0)]).tolist():
             times.setdefault((k.kind, k.group_size, b, waits), []).append(duration[(key == i) & (size == b)])
@@ -228,24 +228,26 @@ def long_messages(job: JobCollectives, clocks: dict[str, Clock]) -> list[LongMes
     return found
 
 
-def _split(row: LongMessage, m: MatchedGroup, line: int, clocks: dict[str, Clock]) -> LongMessage | None:
+def _split(long_message: LongMessage, m: MatchedGroup, row_number: int, clocks: dict[str, Clock]) -> LongMessage | None:
     """The row with what the other ranks did in its collectives; None: these are not, or not all, of this group."""
-    chosen = np.flatnonzero(np.isin(m.row[line], row.collectives) & ~m.of_profiler)
-    if not len(chosen) or len(chosen) < len(row.collectives):
+    chosen = np.flatnonzero(np.isin(m.row[row_number], long_message.collectives) & ~m.of_profiler)
+    if not len(chosen) or len(chosen) < len(long_message.collectives):
         return None
     duration = (m.end_ns - m.start_ns)[:, chosen]
     transfer_ns = int(duration.min(axis=0).sum())
     known = {
-        "group_size": row.group_size or len(m.parts),
-        "bytes": row.bytes if row.bytes is not None or int(m.bytes[chosen[0]]) < 0 else int(m.bytes[chosen[0]]),
+        "group_size": long_message.group_size or len(m.parts),
+        "bytes": long_message.bytes
+        if long_message.bytes is not None or int(m.bytes[chosen[0]]) < 0
+        else int(m.bytes[chosen[0]]),
         "transfer_ns": transfer_ns,
-        "waiting_ns": row.duration_ns - transfer_ns,
+        "waiting_ns": long_message.duration_ns - transfer_ns,
     }
     if (start := _aligned_starts(m, chosen, clocks)) is not None:
         lasts = Counter(start.argmax(axis=0).tolist())
         known["mean_start_skew_ns"] = round(float((start.max(axis=0) - start.min(axis=0)).mean()))
         known["last_rank"] = m.parts[lasts.most_common(1)[0][0]].source.rank
-    return row.model_copy(update=known)
+    return long_message.model_copy(update=known)
 
 
 def stragglers(job: JobCollectives, clocks: dict[str, Clock]) -> list[Straggler]:
@@ -351,13 +353,14 @@ def fits(sizes: Sequence[MessageSize]) -> tuple[list[CollectiveFit], list[Withhe
     return found, withheld
 
 
-def _objection(line: AlphaBeta) -> str:
+def _objection(alpha_beta: AlphaBeta) -> str:
     """Why a line does not show a latency and a bandwidth; empty: it does."""
-    if line.beta_ns_per_byte == 0:
+    if alpha_beta.beta_ns_per_byte == 0:
         return "its times do not grow with the message size"
-    if line.r2_log < MIN_R_SQUARED:
+    if alpha_beta.r2_log < MIN_R_SQUARED:
         return (
-            f"its {line.points} message sizes do not lie on a straight line (R² {line.r2_log:.2f}, at least "
+            f"its {alpha_beta.points} message sizes do not lie on a straight line (R² {alpha_beta.r2_log:.2f}, "
+            f"at least "
             f"{MIN_R_SQUARED} is needed)"
         )
     return ""

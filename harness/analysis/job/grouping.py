@@ -203,21 +203,21 @@ def _met(m: MatchedGroup) -> bool:
     return abs(offset) <= most and scatter <= max(_ENDS_SCATTER_NS, _ENDS_SCATTER * between) and together
 
 
-def _without_helpers(job: list[RankPart]) -> list[RankPart]:
+def _without_helpers(rank_parts: list[RankPart]) -> list[RankPart]:
     """The job without processes that have no rank although others of their file have one: a data loader on the GPU is
     not a rank, and its numbers are not the training's. A process with steps may be a rank while a rank is missing."""
-    size = max((part.source.world_size or 0 for part in job), default=0)
-    ranks = {part.source.rank for part in job} - {None}
-    files_with_ranks = {part.source.path for part in job if part.source.rank is not None}
+    size = max((part.source.world_size or 0 for part in rank_parts), default=0)
+    ranks = {part.source.rank for part in rank_parts} - {None}
+    files_with_ranks = {part.source.path for part in rank_parts if part.source.rank is not None}
     complete = 0 < size <= len(ranks)
     rest: list[RankPart] = []
     helpers: list[RankPart] = []
-    for part in job:
+    for part in rank_parts:
         is_rank = part.source.rank is not None or part.source.path not in files_with_ranks
         may_be = bool(part.steps.durations_ns) and not complete
         (rest if is_rank or may_be else helpers).append(part)
     if not helpers:
-        return job
+        return rank_parts
     found = [*rest[0].problems, *map(_left_out, helpers)]
     return [rest[0].model_copy(update={"problems": found}), *rest[1:]]
 

@@ -215,25 +215,25 @@ def _align_sequences(members: list[CollectiveBlock], job: JobCollectives) -> lis
     return placed
 
 
-def _alike(own: CollectiveBlock, codes: I64) -> Iterable[tuple[CollectiveBlock, I64]]:
+def _alike(block: CollectiveBlock, codes: I64) -> Iterable[tuple[CollectiveBlock, I64]]:
     """A block, split into ranks with one sequence of codes, and that sequence. codes: (r, n)."""
     if (codes == codes[0]).all():
-        yield own, codes[0]
+        yield block, codes[0]
         return
     _, first, which = np.unique(codes, axis=0, return_index=True, return_inverse=True)
     for i, at in enumerate(first.tolist()):
-        yield own.ranks(which.reshape(-1) == i), codes[at]
+        yield block.ranks(which.reshape(-1) == i), codes[at]
 
 
 def _places(
-    lead: CollectiveBlock, reference: I64, own: CollectiveBlock, code: I64, job: JobCollectives
+    lead: CollectiveBlock, reference: I64, block: CollectiveBlock, code: I64, job: JobCollectives
 ) -> Iterable[tuple[CollectiveBlock, int | None]]:
     """The ranks of a block by their place in the reference. Ranks on the lead's clock are looked at one by one."""
-    one_clock = job.clock[own.rank] == job.clock[lead.rank[0]]
+    one_clock = job.clock[block.rank] == job.clock[lead.rank[0]]
     if not one_clock.all():
-        yield own.ranks(~one_clock), _only_place(reference, code, partly=True)
+        yield block.ranks(~one_clock), _only_place(reference, code, partly=True)
     for i in np.flatnonzero(one_clock).tolist():
-        alone = own.ranks(slice(i, i + 1))
+        alone = block.ranks(slice(i, i + 1))
         if alone.rank[0] == lead.rank[0]:
             yield alone, 0
             continue
@@ -242,38 +242,38 @@ def _places(
         yield alone, _only_place(reference, code, partly=False) if place is None else place
 
 
-def _in_order(rows: CollectiveBlock, reference: I64, own: I64, shift: int) -> CollectiveBlock:
+def _in_order(block: CollectiveBlock, reference: I64, sequence: I64, shift: int) -> CollectiveBlock:
     """The rows with neighbours put back that had changed places."""
-    theirs, ours = _shared(len(reference), len(own), shift)
-    order = np.arange(len(own))
-    back = _agreement(reference[theirs], own[ours])
+    theirs, ours = _shared(len(reference), len(sequence), shift)
+    order = np.arange(len(sequence))
+    back = _agreement(reference[theirs], sequence[ours])
     if back is not None:
         order[ours] = ours.start + back
-    return rows if np.array_equal(order, np.arange(len(own))) else rows.columns(order)
+    return block if np.array_equal(order, np.arange(len(sequence))) else block.columns(order)
 
 
-def _shared(reference: int, own: int, shift: int) -> tuple[slice, slice]:
+def _shared(reference: int, length: int, shift: int) -> tuple[slice, slice]:
     """The stretch that two sequences of these lengths share, as a slice of each; may be empty."""
-    first, last = max(shift, 0), max(min(shift + own, reference), 0)
+    first, last = max(shift, 0), max(min(shift + length, reference), 0)
     return slice(first, last), slice(first - shift, max(last, first) - shift)
 
 
-def _agreement(reference: I64, own: I64) -> I64 | None:
-    """An order in which `own` agrees with `reference`: its own order, or one with a few neighbours swapped. None: they
-    do not agree."""
-    if len(reference) != len(own) or not len(own):
+def _agreement(reference: I64, sequence: I64) -> I64 | None:
+    """An order in which `sequence` agrees with `reference`: its own order, or one with a few neighbours swapped. None:
+    they do not agree."""
+    if len(reference) != len(sequence) or not len(sequence):
         return None
-    order = np.arange(len(own))
-    apart = np.flatnonzero(reference != own)
-    if len(apart) > max(2, _SWAPPED * len(own)):
+    order = np.arange(len(sequence))
+    apart = np.flatnonzero(reference != sequence)
+    if len(apart) > max(2, _SWAPPED * len(sequence)):
         return None
-    if not np.array_equal(np.sort(reference[apart]), np.sort(own[apart])):
+    if not np.array_equal(np.sort(reference[apart]), np.sort(sequence[apart])):
         return None  # a cheap check first: there are as many places to try as collectives
     for run in np.split(apart, np.flatnonzero(np.diff(apart) > _NEIGHBOURS) + 1) if len(apart) else ():
         stretch = slice(int(run[0]), int(run[-1]) + 1)
-        here, there = np.argsort(reference[stretch], kind="stable"), np.argsort(own[stretch], kind="stable")
+        here, there = np.argsort(reference[stretch], kind="stable"), np.argsort(sequence[stretch], kind="stable")
         order[stretch.start + here] = stretch.start + there
-    return order if np.array_equal(reference, own[order]) else None
+    return order if np.array_equal(reference, sequence[order]) else None
 
 
 def _codes(members: Sequence[CollectiveBlock]) -> list[I64]:
@@ -290,12 +290,12 @@ def _codes(members: Sequence[CollectiveBlock]) -> list[I64]:
     return [kind + size * len(index) for kind, size in columns]
 
 
-def _place_by_ends(codes: tuple[I64, I64], lead: CollectiveBlock, own: CollectiveBlock, ahead_ns: int) -> int | None:
+def _place_by_ends(codes: tuple[I64, I64], lead: CollectiveBlock, block: CollectiveBlock, ahead_ns: int) -> int | None:
     """Of the places where codes agree and spans meet, the place with the nearest ends; None without such a place. Only
     places with a nearby end are tried. lead, own: of one rank each."""
     lead_start, lead_end = lead.start_ns[0], lead.end_ns[0]
-    own_start, own_end = own.start_ns[0] + ahead_ns, own.end_ns[0] + ahead_ns
-    sample = np.unique(np.linspace(0, len(own.key) - 1, min(len(own.key), _SAMPLE)).astype(np.int64))
+    own_start, own_end = block.start_ns[0] + ahead_ns, block.end_ns[0] + ahead_ns
+    sample = np.unique(np.linspace(0, len(block.key) - 1, min(len(block.key), _SAMPLE)).astype(np.int64))
     order = np.argsort(lead_end, kind="stable")
     found = np.searchsorted(lead_end[order], own_end[sample])
     tried: set[int] = set()
@@ -304,7 +304,7 @@ def _place_by_ends(codes: tuple[I64, I64], lead: CollectiveBlock, own: Collectiv
         tried |= set((at - sample).tolist())
     gaps: dict[int, float] = {}
     for shift in sorted(tried):
-        theirs, ours = _shared(len(lead.key), len(own.key), shift)
+        theirs, ours = _shared(len(lead.key), len(block.key), shift)
         if _agreement(codes[0][theirs], codes[1][ours]) is None:
             continue
         together = (own_start[ours] <= lead_end[theirs]) & (lead_start[theirs] <= own_end[ours])
@@ -313,23 +313,23 @@ def _place_by_ends(codes: tuple[I64, I64], lead: CollectiveBlock, own: Collectiv
     return min(gaps, key=lambda shift: gaps[shift], default=None)
 
 
-def _only_place(reference: I64, own: I64, partly: bool) -> int | None:
-    inside = np.arange(len(reference) - len(own) + 1)
-    whole = _first_two(reference, own, inside, len(own))
+def _only_place(reference: I64, sequence: I64, partly: bool) -> int | None:
+    inside = np.arange(len(reference) - len(sequence) + 1)
+    whole = _first_two(reference, sequence, inside, len(sequence))
     if whole or not partly:
         return whole[0] if len(whole) == 1 else None
-    later, earlier = np.flatnonzero(reference == own[0]), -np.flatnonzero(own == reference[0])
-    found = _first_two(reference, own, np.unique(np.concatenate([earlier, later])), len(own) // 2 + 1)
+    later, earlier = np.flatnonzero(reference == sequence[0]), -np.flatnonzero(sequence == reference[0])
+    found = _first_two(reference, sequence, np.unique(np.concatenate([earlier, later])), len(sequence) // 2 + 1)
     return found[0] if len(found) == 1 else None
 
 
-def _first_two(reference: I64, own: I64, places: I64, least: int) -> list[int]:
+def _first_two(reference: I64, sequence: I64, shifts: I64, least: int) -> list[int]:
     """The first two places where at least `least` collectives agree: two are enough to see that there are several."""
-    shared = ((shift, *_shared(len(reference), len(own), shift)) for shift in places.tolist())
+    shared = ((shift, *_shared(len(reference), len(sequence), shift)) for shift in shifts.tolist())
     agreeing = (
         shift
         for shift, theirs, ours in shared
-        if ours.stop - ours.start >= least and _agreement(reference[theirs], own[ours]) is not None
+        if ours.stop - ours.start >= least and _agreement(reference[theirs], sequence[ours]) is not None
     )
     return list(islice(agreeing, 2))
 

@@ -51,9 +51,9 @@ def outlying(behind: F64) -> I64:
     return np.array(sorted(named, key=lambda i: -usual[i]), np.int64)
 
 
-def _standing(line: F64, ordered: F64) -> F64:
+def _standing(row: F64, ordered: F64) -> F64:
     """Per step the share of places at least as slow as this one."""
-    faster = np.array([np.searchsorted(ordered[:, i], value) for i, value in enumerate(line)])
+    faster = np.array([np.searchsorted(ordered[:, i], value) for i, value in enumerate(row)])
     return 1 - faster / len(ordered)
 
 
@@ -263,28 +263,28 @@ def _recentred(share: F64) -> F64:
     return (1 + share) / (1 + middle(share)) - 1
 
 
-def _outliers(table: PaceTable, nodes: _RankGroup, ranks: _RankGroup, shares: tuple[F64, F64]) -> list[PaceOutlier]:
+def _outliers(table: PaceTable, by_node: _RankGroup, by_rank: _RankGroup, shares: tuple[F64, F64]) -> list[PaceOutlier]:
     """The nodes that are behind; of few nodes also the ranks that are, on nodes that are not. The farthest first."""
-    of_nodes = _outlying(table, nodes, "node", shares) if len(nodes) > 1 else []
-    if len(nodes) >= MANY_NODES:
+    of_nodes = _outlying(table, by_node, "node", shares) if len(by_node) > 1 else []
+    if len(by_node) >= MANY_NODES:
         return of_nodes
     named = {outlier.node for outlier in of_nodes}
-    of_ranks = [outlier for outlier in _outlying(table, ranks, "rank", shares) if outlier.node not in named]
+    of_ranks = [outlier for outlier in _outlying(table, by_rank, "rank", shares) if outlier.node not in named]
     return sorted([*of_nodes, *of_ranks], key=lambda outlier: -outlier.behind_share)
 
 
-def _outlying(table: PaceTable, places: _RankGroup, place: str, shares: tuple[F64, F64]) -> list[PaceOutlier]:
+def _outlying(table: PaceTable, rank_group: _RankGroup, group_kind: str, shares: tuple[F64, F64]) -> list[PaceOutlier]:
     """Those of either measure, the farthest first; a place once, by its step where that is behind."""
     found: dict[int, PaceOutlier] = {}
     for measure, share in zip(("step", "own work"), shares, strict=True):
-        of_place = _recentred(largest(share, places.of, len(places)))
+        of_place = _recentred(largest(share, rank_group.of, len(rank_group)))
         for i in map(int, outlying(of_place)):
             line = of_place[i][~np.isnan(of_place[i])]
             outlier = PaceOutlier(
-                place=place,
-                node=places.nodes[i],
-                switch=places.switches[i],
-                rank=_slowest(table, share, places.of == i),
+                place=group_kind,
+                node=rank_group.nodes[i],
+                switch=rank_group.switches[i],
+                rank=_slowest(table, share, rank_group.of == i),
                 measure=measure,
                 behind_share=round(float(np.median(line)), 4),
                 steps_behind=int((line >= LEAST).sum()),
@@ -301,22 +301,22 @@ def _slowest(table: PaceTable, share: F64, rows: NDArray[np.bool_]) -> int | Non
     return None if rank < 0 else rank
 
 
-def _places(table: PaceTable, places: _RankGroup, shares: tuple[F64, F64]) -> list[PacePlace]:
-    judged = [_recentred(largest(share, places.of, len(places))) for share in shares]
+def _places(table: PaceTable, rank_group: _RankGroup, shares: tuple[F64, F64]) -> list[PacePlace]:
+    judged = [_recentred(largest(share, rank_group.of, len(rank_group))) for share in shares]
     lag = _lags(table)
     variation = _variation(table.step_ns)
     decisive = 1 if not np.isnan(judged[1]).all() else 0
     usual = [[_median(line) for line in share] for share in judged]
-    chosen = [i for i in range(len(places)) if usual[0][i] is not None]
+    chosen = [i for i in range(len(rank_group)) if usual[0][i] is not None]
     if len(chosen) > MOST_PLACES:
         far = sorted(chosen, key=lambda i: -max(abs(each[i] or 0.0) for each in usual))
         chosen = sorted(far[:MOST_PLACES])
-    rows = {i: np.flatnonzero(places.of == i) for i in chosen}
+    rows = {i: np.flatnonzero(rank_group.of == i) for i in chosen}
     return [
         PacePlace(
-            node=places.nodes[i],
-            switch=places.switches[i],
-            rank=_slowest(table, shares[decisive], places.of == i),
+            node=rank_group.nodes[i],
+            switch=rank_group.switches[i],
+            rank=_slowest(table, shares[decisive], rank_group.of == i),
             ranks=len(rows[i]),
             first_lag_ns=_largest(lag[0][rows[i]]),
             lag_ns=_largest(lag[1][rows[i]]),
@@ -346,8 +346,8 @@ def _variation(step_ns: F64) -> F64:
     return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan)
 
 
-def _heat(table: PaceTable, nodes: _RankGroup, ranks: _RankGroup, shares: tuple[F64, F64]) -> PaceHeat:
-    rows, what, labels = _rows(table, nodes, ranks)
+def _heat(table: PaceTable, by_node: _RankGroup, by_rank: _RankGroup, shares: tuple[F64, F64]) -> PaceHeat:
+    rows, what, labels = _rows(table, by_node, by_rank)
     each = -(-len(table.steps) // MOST_COLUMNS)
     count = len(rows)
     whole = ~np.isnan(table.end_ns).any(axis=0)
@@ -379,29 +379,31 @@ def _cells(layer: F64, row: int, digits: int) -> list[float | None]:
     return [None if np.isnan(x) else round(x, digits) for x in layer[row].tolist()]
 
 
-def _rows(table: PaceTable, nodes: _RankGroup, ranks: _RankGroup) -> tuple[_RankGroup, str, list[str]]:
+def _rows(table: PaceTable, by_node: _RankGroup, by_rank: _RankGroup) -> tuple[_RankGroup, str, list[str]]:
     """Ranks, or nodes, or neighbouring nodes of one switch, as few together as fit; what a row is; labels."""
-    if len(ranks) <= MOST_ROWS:
-        place = np.argsort(ranks.of, kind="stable")
+    if len(by_rank) <= MOST_ROWS:
+        place = np.argsort(by_rank.of, kind="stable")
         labels = [f"rank {table.rank[i]}" if table.rank[i] >= 0 else f"process {i}" for i in place]
-        return ranks, "rank", labels
-    if len(nodes) == 1:
-        return _joined(ranks, [f"rank {rank}" for rank in sorted(table.rank)], "ranks")
-    names = [node or "node not known" for node in nodes.nodes]
-    return (nodes, "node", names) if len(nodes) <= MOST_ROWS else _joined(nodes, names, "nodes")
+        return by_rank, "rank", labels
+    if len(by_node) == 1:
+        return _joined(by_rank, [f"rank {rank}" for rank in sorted(table.rank)], "ranks")
+    names = [node or "node not known" for node in by_node.nodes]
+    return (by_node, "node", names) if len(by_node) <= MOST_ROWS else _joined(by_node, names, "nodes")
 
 
-def _joined(places: _RankGroup, names: Sequence[str], word: str) -> tuple[_RankGroup, str, list[str]]:
+def _joined(rank_group: _RankGroup, names: Sequence[str], word: str) -> tuple[_RankGroup, str, list[str]]:
     """Neighbours of one switch as one row each, of as few places as fit; of more switches than rows, of any."""
-    runs = [len(list(run)) for _, run in groupby(places.switches)]
+    runs = [len(list(run)) for _, run in groupby(rank_group.switches)]
     if len(runs) > MOST_ROWS:
-        runs = [len(places)]
-    each = next(n for n in range(1, len(places) + 1) if sum(-(-run // n) for run in runs) <= MOST_ROWS)
+        runs = [len(rank_group)]
+    each = next(n for n in range(1, len(rank_group) + 1) if sum(-(-run // n) for run in runs) <= MOST_ROWS)
     first = [start + at for start, run in zip(np.cumsum([0, *runs]), runs, strict=False) for at in range(0, run, each)]
-    row = np.searchsorted(first, np.arange(len(places)), side="right") - 1
-    last = [*(at - 1 for at in first[1:]), len(places) - 1]
+    row = np.searchsorted(first, np.arange(len(rank_group)), side="right") - 1
+    last = [*(at - 1 for at in first[1:]), len(rank_group) - 1]
     labels = [names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in zip(first, last, strict=True)]
-    group = _RankGroup(row[places.of], [places.nodes[a] for a in first], [places.switches[a] for a in first])
+    group = _RankGroup(
+        row[rank_group.of], [rank_group.nodes[a] for a in first], [rank_group.switches[a] for a in first]
+    )
     return group, f"{each} {word}", labels
 
 
@@ -413,8 +415,8 @@ def _columns(layer: F64, each: int) -> F64:
     return np.where(count > 0, np.nansum(cells, axis=2) / np.maximum(count, 1), np.nan)
 
 
-def _median(line: F64) -> float | None:
-    known = line[~np.isnan(line)]
+def _median(row: F64) -> float | None:
+    known = row[~np.isnan(row)]
     return float(np.median(known)) if len(known) else None
 
 

@@ -208,9 +208,9 @@ def added(of: Sequence[Sums]) -> Sums:
     return replace(total, copies=merge_copies([sums.copies for sums in of]), times=times)
 
 
-def _add_kernels(sums: dict[Kernel, KernelSum], more: Iterable[KernelSum]) -> None:
+def _add_kernels(sums: dict[Kernel, KernelSum], kernel_sums: Iterable[KernelSum]) -> None:
     """The hottest loop of a merge."""
-    for one in more:
+    for one in kernel_sums:
         key = one.name, one.kind, one.precision
         total = sums.get(key)
         if total is None:

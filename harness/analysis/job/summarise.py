@@ -224,8 +224,8 @@ def _kernel_rows(kernels: Collection[KernelSum]) -> list[KernelTime]:
     return sorted((_kernel_row(kernel, total) for kernel in kernels), key=_most_time_first)
 
 
-def _most_time_first(row: KernelTime) -> tuple[int, str, str]:
-    return -row.duration_ns, row.name, row.precision or ""
+def _most_time_first(kernel_time: KernelTime) -> tuple[int, str, str]:
+    return -kernel_time.duration_ns, kernel_time.name, kernel_time.precision or ""
 
 
 def _kernel_row(kernel: KernelSum, total_ns: int) -> KernelTime:

@@ -178,9 +178,9 @@ class _NamedSpans(NamedTuple):
         return _PartStretches(part, self.start_ns[rows], self.end_ns[rows], self.name[rows])
 
 
-def _largest(m: MeasuredProcess, own: Intervals, start_ns: I64, end_ns: I64, name: I64) -> str:
+def _largest(m: MeasuredProcess, intervals: Intervals, start_ns: I64, end_ns: I64, name: I64) -> str:
     """The name with most of a part's time."""
-    inside = lengths_within(own, start_ns, np.maximum(end_ns, start_ns))
+    inside = lengths_within(intervals, start_ns, np.maximum(end_ns, start_ns))
     most = int(np.argmax(np.bincount(name, weights=inside)))
     text = m.view.names[most]
     return python_function(text).function if ".py(" in text else range_label(text)

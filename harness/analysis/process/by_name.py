@@ -15,9 +15,9 @@ def used(codes: I32) -> list[int]:
     return [int(i) for i in np.flatnonzero(np.bincount(codes))] if len(codes) else []
 
 
-def matching(codes: I32, names: list[str], wanted: Callable[[str], object]) -> NDArray[np.bool_]:
-    """Which of n rows have a name for which `wanted` returns something true."""
+def matching(codes: I32, names: list[str], is_wanted: Callable[[str], object]) -> NDArray[np.bool_]:
+    """Which of n rows have a name for which `is_wanted` returns something true."""
     table = np.zeros(len(names) + 1, np.bool_)
     for i in used(codes):
-        table[i] = bool(wanted(names[i]))
+        table[i] = bool(is_wanted(names[i]))
     return table[codes]

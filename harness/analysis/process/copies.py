@@ -53,10 +53,10 @@ def _groups(events: Events, chosen: NDArray[np.bool_]) -> dict[Key, NDArray[np.b
     return groups | {(MEMSET, None): sets} if sets.any() else groups
 
 
-def _memory(kind: int, memory: int) -> str | None:
-    if memory != HostMemory.UNKNOWN:
-        return HostMemory(memory).name.lower()
-    return "device" if kind in _ON_DEVICE else None
+def _memory(copy_kind: int, host_memory: int) -> str | None:
+    if host_memory != HostMemory.UNKNOWN:
+        return HostMemory(host_memory).name.lower()
+    return "device" if copy_kind in _ON_DEVICE else None
 
 
 def _copy(key: Key, events: Events, of: NDArray[np.bool_], exposed_ns: int) -> Copy:
@@ -122,9 +122,9 @@ def with_links(copies: list[Copy], device_names: set[str | None]) -> list[Copy]:
     return [copy.model_copy(update=told) if copy.direction in HOST_COPIES else copy for copy in copies]
 
 
-def _merged_sizes(rows: list[Copy]) -> list[CopySize]:
+def _merged_sizes(copies: list[Copy]) -> list[CopySize]:
     sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for size in (size for row in rows for size in row.sizes):
+    for size in (size for row in copies for size in row.sizes):
         total = sums[size.at_least_bytes]
         sums[size.at_least_bytes] = [total[0] + size.count, total[1] + size.bytes, total[2] + size.duration_ns]
     return [

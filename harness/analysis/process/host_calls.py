@@ -220,10 +220,10 @@ def _on_main(thread: I64, nesting: RangeTree) -> NDArray[np.bool_]:
 
 
 def _layer(
-    start: I64, end: I64, cause: HostCause | U8, source: HostSource = HostSource.NOTHING, row: I64 | None = None
+    start: I64, end: I64, cause: HostCause | U8, host_source: HostSource = HostSource.NOTHING, row: I64 | None = None
 ) -> _Layer:
     causes = np.broadcast_to(np.asarray(cause, np.uint8), start.shape)
-    return _Layer(start, end, causes, source, np.full(len(start), -1) if row is None else row)
+    return _Layer(start, end, causes, host_source, np.full(len(start), -1) if row is None else row)
 
 
 def _spans(view: ProcessView, nesting: RangeTree, feeding: I64) -> list[_Layer]:
@@ -307,8 +307,8 @@ def _calls(view: ProcessView, feeding: I64, operators: Callable[[I64], I64], fir
     return _layer(calls.start_ns[rows], calls.end_ns[rows], of.astype(np.uint8), HostSource.CALL, rows)
 
 
-def _by_name(name: str, table: tuple[tuple[HostCause, re.Pattern[str]], ...], default: int) -> int:
-    return next((cause for cause, pattern in table if pattern.search(name)), default)
+def _by_name(name: str, patterns: tuple[tuple[HostCause, re.Pattern[str]], ...], default: int) -> int:
+    return next((cause for cause, pattern in patterns if pattern.search(name)), default)
 
 
 def _layered(layers: list[_Layer], long_start: I64 = EMPTY.start, long_end: I64 = EMPTY.end) -> HostStretches:

@@ -144,26 +144,28 @@ def usual_latency(gaps: Intervals, following: NextEvent) -> int:
     return min(int(np.quantile(waited, 0.9)), MOST_LATENCY_NS) if len(waited) else 0
 
 
-def pieces_on_gpu(gaps: Intervals, following: NextEvent, told: HostStretches, launching: LaunchLatency) -> IdlePieces:
+def pieces_on_gpu(
+    gaps: Intervals, following: NextEvent, host_stretches: HostStretches, launching: LaunchLatency
+) -> IdlePieces:
     """The pieces of gaps of one device, which sum to the gaps exactly."""
     follows, known = following.row >= 0, following.launch_ns >= 0
     launched = np.where(follows, following.launch_ns, gaps.end)
-    free = np.maximum(launched, told.launched_until(launched)) + launching.latency_ns
+    free = np.maximum(launched, host_stretches.launched_until(launched)) + launching.latency_ns
     free = np.where(known & follows, np.clip(free, gaps.start, gaps.end), gaps.end)
     host = Intervals(gaps.start, free)
     inside = np.flatnonzero(free > gaps.start)
     of_host = Intervals(host.start[inside], host.end[inside])
-    by_told = _cut(of_host, Intervals(told.start_ns, told.end_ns))
-    rest = _cut(of_host, complement(Intervals(told.start_ns, told.end_ns), *_hull(gaps)))
+    by_told = _cut(of_host, Intervals(host_stretches.start_ns, host_stretches.end_ns))
+    rest = _cut(of_host, complement(Intervals(host_stretches.start_ns, host_stretches.end_ns), *_hull(gaps)))
     rest = _apart_at_launches(rest, launched[inside[rest.of]], launching)
     gap = inside[rest.of]
-    cause, after = _untold(rest, gap, launched, told, launching)
+    cause, after = _untold(rest, gap, launched, host_stretches, launching)
     cause[follows[gap] & ~known[gap]] = HostCause.OTHER
     after[cause == HostCause.OTHER] = -1
     queued = np.flatnonzero(free < gaps.end)
     waiting = np.where(following.is_communication[queued], HostCause.COMMUNICATION, HostCause.OTHER).astype(np.uint8)
     return _joined(
-        (by_told.start, by_told.end, told.cause[by_told.by], inside[by_told.of], by_told.by),
+        (by_told.start, by_told.end, host_stretches.cause[by_told.by], inside[by_told.of], by_told.by),
         (rest.start, rest.end, cause, gap, after),
         (free[queued], gaps.end[queued], waiting, queued, np.full(len(queued), -1)),
     )
@@ -210,23 +212,27 @@ def _hull(gaps: Intervals) -> tuple[int, int]:
     return (int(gaps.start[0]), int(gaps.end[-1])) if len(gaps.start) else (0, 0)
 
 
-def _untold(rest: _Cut, gap: I64, launched: I64, told: HostStretches, launching: LaunchLatency) -> tuple[U8, I64]:
+def _untold(
+    rest: _Cut, gap: I64, launched: I64, host_stretches: HostStretches, launching: LaunchLatency
+) -> tuple[U8, I64]:
     """The causes of pieces in which nothing recorded tells what the host did, and the blocking call that they follow.
 
     The host came from its last launch, or from what is told of it before the piece, and goes on to what is told after
     it or to the launch. Where that takes no longer than launches that follow one another, it is launch-bound; where the
     gap began in a blocking call, the device ran dry because of that call."""
-    before, after = told.around(rest.start)
-    came = np.where(before >= 0, told.end_ns[np.maximum(before, 0)], -1) if len(told) else before
-    next_told = told.start_ns[np.minimum(after, len(told) - 1)] if len(told) else launched[gap]
-    until = np.minimum(launched[gap], np.where(after < len(told), next_told, launched[gap]))
+    before, after = host_stretches.around(rest.start)
+    came = np.where(before >= 0, host_stretches.end_ns[np.maximum(before, 0)], -1) if len(host_stretches) else before
+    next_told = (
+        host_stretches.start_ns[np.minimum(after, len(host_stretches) - 1)] if len(host_stretches) else launched[gap]
+    )
+    until = np.minimum(launched[gap], np.where(after < len(host_stretches), next_told, launched[gap]))
     until = np.where(rest.end < until, rest.end, until)  # a launch is there
     soon = until - np.maximum(came, launching.before(until)) <= launching.longest_ns
     cause = np.where(soon, HostCause.LAUNCH, HostCause.HOST).astype(np.uint8)
-    dry = soon & (before >= 0) & (came >= rest.start) if len(told) else np.zeros(len(soon), np.bool_)
+    dry = soon & (before >= 0) & (came >= rest.start) if len(host_stretches) else np.zeros(len(soon), np.bool_)
     if dry.any():
-        dry[dry] = told.blocks[before[dry]]
-        cause[dry] = told.cause[before[dry]]
+        dry[dry] = host_stretches.blocks[before[dry]]
+        cause[dry] = host_stretches.cause[before[dry]]
     return cause, np.where(dry, before, -1)
 
 
@@ -236,13 +242,13 @@ def _joined(*parts: tuple[I64, I64, U8, I64, I64]) -> IdlePieces:
     return IdlePieces(start[order], end[order], cause[order].astype(np.uint8), gap[order], told[order].astype(np.int32))
 
 
-def pieces_on_cpu(gaps: Intervals, told: HostStretches) -> IdlePieces:
+def pieces_on_cpu(gaps: Intervals, host_stretches: HostStretches) -> IdlePieces:
     """As `pieces_on_gpu` for a trace whose operators are the work: nothing is launched, the host runs it."""
-    stretches = Intervals(told.start_ns, told.end_ns)
+    stretches = Intervals(host_stretches.start_ns, host_stretches.end_ns)
     by_told, rest = _cut(gaps, stretches), _cut(gaps, complement(stretches, *_hull(gaps)))
     other = np.full(len(rest.of), HostCause.OTHER, np.uint8)
     return _joined(
-        (by_told.start, by_told.end, told.cause[by_told.by], by_told.of, by_told.by),
+        (by_told.start, by_told.end, host_stretches.cause[by_told.by], by_told.of, by_told.by),
         (rest.start, rest.end, other, rest.of, np.full(len(rest.of), -1)),
     )
 

@@ -165,28 +165,30 @@ def _sets(m: MeasuredProcess, device: int, chosen: NDArray[np.bool_]) -> Interva
     return union(events.start_ns[rows][mine], events.end_ns[rows][mine])
 
 
-def _iteration(found: Microbatches, mine: NDArray[np.bool_], work: Intervals, transfers: Intervals) -> Iteration | None:
+def _iteration(
+    microbatches: Microbatches, mine: NDArray[np.bool_], intervals: Intervals, transfers: Intervals
+) -> Iteration | None:
     """One step's passes, `mine`, as a part of a schedule; None without a forward or without a backward."""
-    forward, backward = mine & found.forward, mine & ~found.forward
+    forward, backward = mine & microbatches.forward, mine & ~microbatches.forward
     if not forward.any() or not backward.any():
         return None
-    start, end = int(found.start_ns[mine].min()), int(found.end_ns[mine].max())
-    first_backward = int(found.start_ns[backward].min())
+    start, end = int(microbatches.start_ns[mine].min()), int(microbatches.end_ns[mine].max())
+    first_backward = int(microbatches.start_ns[backward].min())
     # with few micro-batches the last forward ends before the first backward
-    last_forward = max(int(found.end_ns[forward].max()), first_backward)
+    last_forward = max(int(microbatches.end_ns[forward].max()), first_backward)
     span = Intervals(np.array([start]), np.array([end]))
     return Iteration(
         start_ns=start,
         end_ns=end,
-        busy_ns=length(intersection(work, span)),
+        busy_ns=length(intersection(intervals, span)),
         send_recv_ns=length(intersection(transfers, span)),
         warmup_ns=first_backward - start,
         cooldown_ns=max(end - last_forward, 0),
     )
 
 
-def _with_communication(iterations: list[Iteration], alone: Intervals, beside: Intervals) -> list[Iteration]:
-    """The iterations with the part of `alone` in and around each, and the part of `beside` in each."""
+def _with_communication(iterations: list[Iteration], alone: Intervals, intervals: Intervals) -> list[Iteration]:
+    """The iterations with the part of `alone` in and around each, and the part of `intervals` in each."""
     first, last = (int(alone.start[0]), int(alone.end[-1])) if len(alone.start) else (0, 0)
     ends = [first, *(it.end_ns for it in iterations[:-1])]
     starts = [*(it.start_ns for it in iterations[1:]), last]
@@ -194,7 +196,7 @@ def _with_communication(iterations: list[Iteration], alone: Intervals, beside: I
         it.model_copy(
             update={
                 "communication_ns": length(clip(alone, it.start_ns, it.end_ns)),
-                "beside_work_ns": length(clip(beside, it.start_ns, it.end_ns)),
+                "beside_work_ns": length(clip(intervals, it.start_ns, it.end_ns)),
                 "outside": [*_pairs(alone, before, it.start_ns), *_pairs(alone, it.end_ns, after)],
             }
         )
@@ -243,11 +245,11 @@ def _depth(parts: list[tuple[int | None, int, StagePart]], world_size: int | Non
     return None if found != set(range(whole)) or further_fits else len(ranks_of)
 
 
-def withheld_theory(found: Pipeline | None) -> list[Withheld]:
+def withheld_theory(pipeline: Pipeline | None) -> list[Withheld]:
     """Why no expected bubble is given."""
-    if found is None or found.stages is not None:
+    if pipeline is None or pipeline.stages is not None:
         return []
-    read = ", ".join(str(stage) for stage in sorted({s.stage for s in found.per_stage}))
+    read = ", ".join(str(stage) for stage in sorted({s.stage for s in pipeline.per_stage}))
     reason = f"the number of pipeline stages is not known: only the ranks of stage {read} were read"
     return [Withheld(field="pipeline.stages, expected_bubble_fraction", reason=reason)]
 

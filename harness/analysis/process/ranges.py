@@ -45,7 +45,7 @@ def project(
     ranges: Ranges,
     names: list[str],
     nesting: RangeTree,
-    work: tuple[Events, I64, NDArray[np.bool_]],
+    owned_events: tuple[Events, I64, NDArray[np.bool_]],
     idle: list[Intervals],
     *,
     messages: tuple[I64, I64] = (_NONE, _NONE),
@@ -53,15 +53,16 @@ def project(
     """Per label: instances, host time, kernels and their time, messages and their bytes.
 
     `own_kernel_ns` counts the kernels of which this is the innermost range, `kernel_ns` those of nested ranges too.
-    `work` is the events, their owners as `owners_of_events` gives them, and which events are inside the window. `idle`
-    is that time of each device; `idle_ns` has it at the main thread's innermost range. `device_span_ns` sums, over the
-    outermost instances, the last kernel's end minus the first kernel's start. `messages` is the range row that began
-    each collective, -1 without one, and its bytes, -1 where they are not known."""
+    `owned_events` is the events, their owners as `owners_of_events` gives them, and which events are inside the
+    window. `idle` is that time of each device; `idle_ns` has it at the main thread's innermost range.
+    `device_span_ns` sums, over the outermost instances, the last kernel's end minus the first kernel's start.
+    `messages` is the range row that began each collective, -1 without one, and its bytes, -1 where they are not
+    known."""
     n = len(ranges.start_ns)
     if n == 0:
         return {}
     labels, label = _labels(ranges, names)
-    spans = _spans(*work, nesting.parent)
+    spans = _spans(*owned_events, nesting.parent)
     outermost = _outermost(label, nesting.parent)
     every = np.ones(n, np.bool_)
 

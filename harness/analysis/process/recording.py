@@ -229,8 +229,8 @@ def _first_use(m: MeasuredProcess, captured: Intervals) -> RecordingProblem | No
     return RecordingProblem(problem_texts.FIRST_USE, seen)
 
 
-def _counted(count: int, one: str, many: str | None = None) -> str:
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
+def _counted(count: int, singular: str, many: str | None = None) -> str:
+    return f"{count} {singular if count == 1 else many or f'{singular}s'}"
 
 
 _RULES: tuple[Callable[[MeasuredProcess, Intervals], RecordingProblem | None], ...] = (

@@ -262,17 +262,19 @@ def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
     return None
 
 
-def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int | None) -> ProcessSteps:
+def _judge(step_ranges: ProcessSteps, events: Events, busy: list[Busy], until_ns: int | None) -> ProcessSteps:
     """Exclude steps that were cut off, and those that did nothing on any device."""
-    complete = steps.counted & (steps.end_ns > steps.start_ns) & (steps.start_ns >= 0)
+    complete = step_ranges.counted & (step_ranges.end_ns > step_ranges.start_ns) & (step_ranges.start_ns >= 0)
     if until_ns is not None:
-        complete &= steps.end_ns <= until_ns
-    work = sum((lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int))
+        complete &= step_ranges.end_ns <= until_ns
+    work = sum(
+        (lengths_within(b.any, step_ranges.start_ns, step_ranges.end_ns) for b in busy), np.zeros(len(complete), int)
+    )
     worked = work > 0 if len(events) else complete  # a trace of ranges alone cannot tell an empty step
     if not worked[complete].all():
-        worked = worked | _launched_work(steps, events)
+        worked = worked | _launched_work(step_ranges, events)
     empty = np.flatnonzero(complete & ~worked)
-    return replace(steps, counted=complete & worked, cut_off=int((~complete).sum()), empty_rows=empty)
+    return replace(step_ranges, counted=complete & worked, cut_off=int((~complete).sum()), empty_rows=empty)
 
 
 def _whole(steps: ProcessSteps, launches: LaunchTimes) -> ProcessSteps:

@@ -90,9 +90,9 @@ class SummaryPart(msgspec.Struct, forbid_unknown_fields=True):
         return (msgspec.json.format(text, indent=indent) if indent else text).decode()
 
 
-def why_invalid(error: Exception) -> str:
+def why_invalid(exception: Exception) -> str:
     """One sentence of what a reader refuses: the field, and what is wrong with it."""
-    what, _, where = str(error).partition(" - at `$")
+    what, _, where = str(exception).partition(" - at `$")
     return f"{where.strip('.`')}: {what}" if where else what
 
 

@@ -119,7 +119,7 @@ def command(
     course_experiments = of_room(COURSE_EXPERIMENTS)
     course = CourseSize(students) if course_experiments is None else CourseSize(students, len(course_experiments()))
     paths = paths_of(own) if own is not None else []
-    around = look_around(place, course=course, nodes=nodes or (own.nodes if own else 1), own=own, paths=paths)
+    around = look_around(place, course=course, nodes=nodes or (own.nodes if own else 1), experiment=own, paths=paths)
     lines: list[CheckLine] = []
     for line in examine(around, node_follows=in_job):
         _show(line, lines, as_json)

@@ -173,10 +173,10 @@ def paraver(
 
 
 def _chosen(
-    engine: ParaverEngine, found: ExportSources, image: tuple[str, Path] | None, of_nsys2prv: Sequence[str]
+    engine: ParaverEngine, export_sources: ExportSources, image: tuple[str, Path] | None, of_nsys2prv: Sequence[str]
 ) -> bool:
     """Whether `auto` means nsys2prv here. of_nsys2prv: the flags that only it knows."""
-    only_nsys = len(found.reports) == len(found.traces)
+    only_nsys = len(export_sources.reports) == len(export_sources.traces)
     if engine == "nsys2prv" and not only_nsys:
         raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
     automatic = engine == "auto" and only_nsys and (image is not None or nsys2prv.installed())
@@ -239,19 +239,19 @@ def _megabytes(path: Path) -> float:
     return round(path.stat().st_size / 1e6, 2)
 
 
-def _amount(name: str, value: float | str) -> str:
+def _amount(name: str, amount: float | str) -> str:
     """A number with its unit or noun.
 
     >>> _amount("tasks", 1), _amount("records", 32660), _amount("duration_ns", 684_372_939), _amount("megabytes", 0.29)
     ('1 task', '32,660 records', '684 ms', '0.29 MB')
     """
-    if isinstance(value, str):
-        return f"{value} {name}"
+    if isinstance(amount, str):
+        return f"{amount} {name}"
     if name == "duration_ns":
-        return duration(value)
+        return duration(amount)
     if name == "megabytes":
-        return f"{value} MB"
-    return f"{value:,} {name.removesuffix('s') if value == 1 else name}"
+        return f"{amount} MB"
+    return f"{amount:,} {name.removesuffix('s') if amount == 1 else name}"
 
 
 def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = False) -> int:

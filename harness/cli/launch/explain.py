@@ -73,11 +73,11 @@ def explained(job: Job, script: str, command: Sequence[str]) -> list[ScriptLine]
     return list(_Explainer(job, script, ValueSources(job, command)).all())
 
 
-def as_text(rows: Iterable[ScriptLine]) -> str:
+def as_text(script_lines: Iterable[ScriptLine]) -> str:
     """The rows for people, in lines as wide as the terminal; only an option is never wrapped."""
     titles = {name: section.title for name, section in sections().items()}
     width, lines, part = columns(WIDTH), list[str](), ""
-    for row in rows:
+    for row in script_lines:
         if row.part != part:
             part = row.part
             lines += ["", titles[part], ""]
@@ -124,9 +124,9 @@ class _Explainer:
             entry = self.sections["after"].options.get(command.title, self.sections["after"].other)
             yield self._row("after", quote_all(command.argv), entry)
 
-    def _row(self, part: str, text: str, entry: OptionText, source: str = "") -> ScriptLine:
-        of_fields = joined(map(self._source, entry.of)) if not source else ""
-        return ScriptLine(part, text, entry.says, source or of_fields or DEFAULT, entry.slide)
+    def _row(self, part: str, text: str, option_text: OptionText, source: str = "") -> ScriptLine:
+        of_fields = joined(map(self._source, option_text.of)) if not source else ""
+        return ScriptLine(part, text, option_text.says, source or of_fields or DEFAULT, option_text.slide)
 
     def _source(self, field: str) -> str:
         no_field = {"runs": self.sources.runs, "run name": self.sources.run_name, "python": self.sources.python}

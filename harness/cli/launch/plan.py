@@ -52,80 +52,80 @@ def start_announced(prepared: PreparedLaunch, typed: str) -> Run:
     return run
 
 
-def shown(row: Quantity) -> str:
-    if row.low is None or row.high is None:
-        return quantity(row.value, row.unit)
-    return quantity_range(row.low, row.high, row.unit)
+def shown(plan_row: Quantity) -> str:
+    if plan_row.low is None or plan_row.high is None:
+        return quantity(plan_row.value, plan_row.unit)
+    return quantity_range(plan_row.low, plan_row.high, plan_row.unit)
 
 
-def short_form(found: LaunchPlan) -> list[str]:
+def short_form(launch_plan: LaunchPlan) -> list[str]:
     """At most six lines: memory, the usual micro-batch, the global batch, step, communication, cost; what is known."""
     from harness.plan.numbers import sections_of
 
-    rows = {row.name: row for section in sections_of(found) for row in section.rows}
-    memory = [_memory_line(found), found.memory.usual if found.memory else ""]
-    of_steps = [_batch_line(found), _step_line(found, rows), _communication_line(found, rows)]
+    rows = {row.name: row for section in sections_of(launch_plan) for row in section.rows}
+    memory = [_memory_line(launch_plan), launch_plan.memory.usual if launch_plan.memory else ""]
+    of_steps = [_batch_line(launch_plan), _step_line(launch_plan, rows), _communication_line(launch_plan, rows)]
     lines = [*memory, *of_steps, _cost_line(rows)]
     return [f"{'plan: ' if number == 0 else '      '}{text}" for number, text in enumerate(filter(None, lines))]
 
 
-def _memory_line(found: LaunchPlan) -> str:
-    memory = found.memory
+def _memory_line(launch_plan: LaunchPlan) -> str:
+    memory = launch_plan.memory
     if memory is None:
         return ""
     parts = memory.peak.highest
     of = f" of {amount(memory.capacity.total_bytes)}" if memory.capacity.total_bytes else ""
-    each = "GPU" if found.job.device == "cuda" else "process"
+    each = "GPU" if launch_plan.job.device == "cuda" else "process"
     largest = sorted(parts.__slots__, key=lambda name: -getattr(parts, name))[:3]
     named = ", ".join(f"{name} {amount(getattr(parts, name))}" for name in largest)
     verdict = "whether it fits is not known" if memory.verdict == "not known" else memory.verdict
     return f"memory {amount(parts.total)}{of} per {each}: {verdict} ({named})"
 
 
-def _batch_line(found: LaunchPlan) -> str:
+def _batch_line(launch_plan: LaunchPlan) -> str:
     from harness.plan.numbers import batch_factors
 
-    w = found.workload
+    w = launch_plan.workload
     if w is None or w.micro_batches == 1:
         return ""
     size = f"{w.global_batch:,} samples ({w.global_batch * w.seq_length:,} tokens)"
     return f"global batch of an optimizer step: {batch_factors(w)} = {size}"
 
 
-def _step_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:
-    if "step_ns" not in rows or found.step is None or isinstance(found.step.speed, str):
+def _step_line(launch_plan: LaunchPlan, quantities: dict[str, Quantity]) -> str:
+    if "step_ns" not in quantities or launch_plan.step is None or isinstance(launch_plan.step.speed, str):
         return ""
-    speed = found.step.speed
-    mfu = f"an MFU of {shown(rows['mfu'])}" if "mfu" in rows else "the speed"
-    return f"step {shown(rows['step_ns'])}, at {mfu} " + ("of earlier runs here" if speed.earlier else "as usual")
+    speed = launch_plan.step.speed
+    mfu = f"an MFU of {shown(quantities['mfu'])}" if "mfu" in quantities else "the speed"
+    return f"step {shown(quantities['step_ns'])}, at {mfu} " + ("of earlier runs here" if speed.earlier else "as usual")
 
 
-def _communication_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:
-    if found.step is None or not found.step.sent:
+def _communication_line(launch_plan: LaunchPlan, quantities: dict[str, Quantity]) -> str:
+    if launch_plan.step is None or not launch_plan.step.sent:
         return ""
-    sent = sum(each.traffic.message_bytes for each in found.step.sent)
+    sent = sum(each.traffic.message_bytes for each in launch_plan.step.sent)
     text = f"each rank communicates {amount(sent)} a step"
-    if "communication_ns" in rows:
-        whole, least = rows["communication_ns"].value, rows["least_exposed_ns"].value
+    if "communication_ns" in quantities:
+        whole, least = quantities["communication_ns"].value, quantities["least_exposed_ns"].value
         hidden = f"exposed {duration_range(least, whole)}" if least < whole else "all of it exposed"
         text += f": {duration(whole)}, {hidden}"
     return text
 
 
-def _cost_line(rows: dict[str, Quantity]) -> str:
-    if "most_gpu_hours" not in rows:
+def _cost_line(quantities: dict[str, Quantity]) -> str:
+    if "most_gpu_hours" not in quantities:
         return ""
-    at_most = f"at most {shown(rows['most_gpu_hours'])} (time limit)"
-    return f"{shown(rows['gpu_hours'])} expected, {at_most}" if "gpu_hours" in rows else at_most
+    at_most = f"at most {shown(quantities['most_gpu_hours'])} (time limit)"
+    return f"{shown(quantities['gpu_hours'])} expected, {at_most}" if "gpu_hours" in quantities else at_most
 
 
-def _whole_form(found: LaunchPlan) -> list[str]:
+def _whole_form(launch_plan: LaunchPlan) -> list[str]:
     """Every section, then the sources by the numbers that stand beside the rows."""
     from harness.plan.numbers import sections_of
 
     lines: list[str] = []
     sources: dict[str, int] = {}
-    for section in sections_of(found):
+    for section in sections_of(launch_plan):
         lines += ["", section.title, *_rows(section, sources), *(f"  {note}" for note in section.notes)]
     listed = [f"  [{number}] {source}" for source, number in sources.items()]
     title = f"Sources ({shown_file('docs/theory.md')} has all formulas)"

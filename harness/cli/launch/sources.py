@@ -31,10 +31,10 @@ TYPED = "the words after --"
 SHELL = "the allocation of this shell"
 
 
-def joined(sources: Iterable[str]) -> str:
+def joined(texts: Iterable[str]) -> str:
     """The sources as one text, each once, and those of one site together."""
     found: dict[str, list[str]] = {}
-    for source in sources:
+    for source in texts:
         head, opened, field = source.partition(" (")
         found.setdefault(head, []).extend([field.removesuffix(")")] * bool(opened))
     return "; ".join(

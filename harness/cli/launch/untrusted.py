@@ -173,12 +173,12 @@ def _field_lines(name: str, value: object) -> Iterator[str]:
         yield f"{name}: {value}"
 
 
-def _own_lines(asked: Experiment) -> Iterator[str]:
+def _own_lines(experiment: Experiment) -> Iterator[str]:
     """The experiment's own files, and each variable that it sets, as one may name a library to load."""
-    if isinstance(asked, OwnTraining):
-        yield f"-- {shlex.join(masked_words(asked.command))} (in {asked.start_in})"
-    for option in options_of(type(asked)):
-        value = getattr(asked, option.field)
+    if isinstance(experiment, OwnTraining):
+        yield f"-- {shlex.join(masked_words(experiment.command))} (in {experiment.start_in})"
+    for option in options_of(type(experiment)):
+        value = getattr(experiment, option.field)
         if option.flag.env is not None and isinstance(value, tuple):
             yield from (f"{option.written(value)} {text}" for text in value)
             continue

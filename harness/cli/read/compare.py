@@ -72,12 +72,12 @@ def _refuse_twice(runs: list[str]) -> None:
             raise RequestError(f"compare: {printable(token)} is given twice: a run cannot be compared with itself")
 
 
-def _write_page(found: list[tuple[str, Summary]], pairs: list[SummaryDifferences], html: Path) -> None:
+def _write_page(named: list[tuple[str, Summary]], pairs: list[SummaryDifferences], html: Path) -> None:
     from harness.report.compare.page import ComparedRuns, write_comparison
     from harness.run import naming_flag
     from harness.traces.progress import ProgressLine
 
-    names, summaries = zip(*found, strict=True)
+    names, summaries = zip(*named, strict=True)
     with naming_flag("--html"), ProgressLine("drawing the page") as progress:
         write_comparison(ComparedRuns(names, summaries, pairs), html, progress)
     print(f"the page: {html}", file=sys.stderr)

@@ -99,15 +99,15 @@ def lines_of(s: Summary, trial: Trial, made: WhatIfRuns) -> Iterator[str]:
     yield f"  {_judgement(found)}"
 
 
-def _judgement(found: VerifiedPrediction) -> str:
+def _judgement(verified_prediction: VerifiedPrediction) -> str:
     """Whether the interval held; what one that did not hold shows: how far such a prediction may be off."""
-    low, high = found.step.a.low, found.step.a.high
-    if found.held is None:
-        return f"cannot tell whether the prediction held: {found.step.why}"
+    low, high = verified_prediction.step.a.low, verified_prediction.step.a.high
+    if verified_prediction.held is None:
+        return f"cannot tell whether the prediction held: {verified_prediction.step.why}"
     interval = f"the interval of the prediction is {duration_range(low, high)} (95 %)"
-    if found.held:
+    if verified_prediction.held:
         return f"{interval}: it held"
-    measured = found.step.b.value or 0.0
+    measured = verified_prediction.step.b.value or 0.0
     end = high if high is not None and measured > high else low
     by = duration(abs(measured - (end or 0.0)))
     return f"{interval}: the step is {by} outside of it. This is a measurement of how accurate such a prediction is"

@@ -206,45 +206,45 @@ def _one_launch(a: str | None, b: str | None, takes_what: str) -> list[str]:
         raise RequestError(f"check: {a.removeprefix(PROGRAM).strip()!r} is no command line ({error})") from None
 
 
-def _bisect(words: list[str], asked: CheckRequest, as_json: bool) -> int:
-    told = bisect_step(words, asked)
+def _bisect(words: list[str], request: CheckRequest, as_json: bool) -> int:
+    told = bisect_step(words, request)
     print(told.model_dump_json(indent=1) if as_json else "\n".join(bisect_lines(told, columns(WIDTH))))
     return told.exit_code
 
 
-def _of_revisions(rev: tuple[str, str], words: list[str], asked: CheckRequest) -> Checked:
-    checked, name, launches = check_revisions(rev, words, asked)
+def _of_revisions(rev: tuple[str, str], words: list[str], request: CheckRequest) -> Checked:
+    checked, name, launches = check_revisions(rev, words, request)
     if checked.needed_runs is None:
         return checked
     cost = cost_of(name, series.tasks_of(launches, checked.needed_runs))
     names = [str(arm.commit)[:12] for arm in (checked.a, checked.b)]
-    following = ["--rev", *names, words_of(launches["a"]), "--runs", str(checked.needed_runs), *asked.options]
+    following = ["--rev", *names, words_of(launches["a"]), "--runs", str(checked.needed_runs), *request.options]
     command = shlex.join([PROGRAM, "check", *following, "--resume", name])
     return checked.model_copy(update={"next": command, "next_cost": making(cost) if cost.to_make else None})
 
 
-def _of_two(a: str | None, b: str | None, asked: CheckRequest) -> Checked:
-    if asked.build is not None:
+def _of_two(a: str | None, b: str | None, request: CheckRequest) -> Checked:
+    if request.build is not None:
         raise RequestError(f"--build is for --rev and {BISECT}, as in {EXAMPLE_REV}")
     if a is None or b is None:
         raise RequestError(f"check: {'A' if a is None else 'B'} is missing ({PROGRAM} help check)")
     launches = [re.match(rf"(bash )?{re.escape(PROGRAM)} ", word) is not None for word in (a, b)]
     if any(launches) and not all(launches):
         raise RequestError("check: one of A and B is runs, the other a launch: give two launches, which then alternate")
-    if not any(launches) and (asked.runs or asked.resume):
-        raise RequestError(f"{'--runs' if asked.runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
-    options = asked.options
+    if not any(launches) and (request.runs or request.resume):
+        raise RequestError(f"{'--runs' if request.runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
+    options = request.options
     if all(launches):
         asked_for = launches_of([shlex.split(word) for word in (a, b)])
-        arms, name = make_arms(asked_for, asked)
+        arms, name = make_arms(asked_for, request)
         options = [*options, "--resume", name]
-        checked = check_arms(*arms, asked.question)
+        checked = check_arms(*arms, request.question)
         if checked.needed_runs is not None:
             cost = cost_of(name, series.tasks_of(asked_for, checked.needed_runs))
             checked = checked.model_copy(update={"next_cost": making(cost) if cost.to_make else None})
     else:
         arms = series.arms_of_runs((a, b))
-        checked = check_arms(*arms, asked.question)
+        checked = check_arms(*arms, request.question)
     return checked.model_copy(update={"next": _next(checked, arms, options)})
 
 
@@ -308,11 +308,11 @@ def _numbers(checked: Checked, width: int) -> Iterator[str]:
         yield from wrap(text, width)
 
 
-def _differing(title: str, rows: list[Difference]) -> Iterator[str]:
-    if rows:
+def _differing(title: str, differences: list[Difference]) -> Iterator[str]:
+    if differences:
         yield ""
         yield title
-        yield from table(("", "A", "B"), [(row.name, setting(row.a), setting(row.b)) for row in rows], left=3)
+        yield from table(("", "A", "B"), [(row.name, setting(row.a), setting(row.b)) for row in differences], left=3)
         yield ""
 
 

@@ -83,14 +83,14 @@ def words_of(launch: series.ArmLaunch) -> str:
     return shlex.join(masked_words(launch.arguments))
 
 
-def make_arms(launches: series.Launches, asked: CheckRequest) -> tuple[Arms, str]:
+def make_arms(launches: series.Launches, request: CheckRequest) -> tuple[Arms, str]:
     """The runs of both arms, and the name of their series. Raises WorkError: fewer than two runs of an arm are left."""
-    each = asked.runs or USUAL_RUNS
+    each = request.runs or USUAL_RUNS
     tasks = checked_tasks(launches, each)
-    name = series.known_series(asked.resume) if asked.resume else series.new_series()
+    name = series.known_series(request.resume) if request.resume else series.new_series()
     announce(name, tasks, each)
     words = [words_of(launch) for launch in launches.values()]
-    again = shlex.join([PROGRAM, "check", *words, "--runs", str(each), *asked.options, "--resume", name])
+    again = shlex.join([PROGRAM, "check", *words, "--runs", str(each), *request.options, "--resume", name])
     return arms_of(words, made(name, tasks, again), again), name
 
 
@@ -151,25 +151,25 @@ class RevisionArms(NamedTuple):
     launches: series.Launches
 
 
-def check_revisions(names: tuple[str, str], words: Sequence[str], asked: CheckRequest) -> RevisionArms:
+def check_revisions(revisions: tuple[str, str], words: Sequence[str], request: CheckRequest) -> RevisionArms:
     """The training in both revisions, judged. words: of the command that starts it.
     Raises RequestError: a revision is not there. WorkError: one cannot be built, or its runs fail."""
     base = launch(words)
     repository = repository_of(Path.cwd())
     require_relative(base, repository, "--rev")
-    build = build_words(asked.build)
-    a, b = (revision_of(repository, text, "--rev") for text in names)
+    build = build_words(request.build)
+    a, b = (revision_of(repository, text, "--rev") for text in revisions)
     _say_uncommitted(repository)
-    name = series.known_series(asked.resume) if asked.resume else series.new_series()
-    each = asked.runs or USUAL_RUNS
+    name = series.known_series(request.resume) if request.resume else series.new_series()
+    each = request.runs or USUAL_RUNS
     with worktrees(name, repository, build) as trees:
         launches = _launches(base, trees, (a, b))
         tasks = checked_tasks(launches, each)
         print(f"A: {a}\nB: {b}", file=sys.stderr)
         announce(name, tasks, each)
-        again = ["--rev", a.short, b.short, words_of(base), "--runs", str(each), *asked.options, "--resume", name]
+        again = ["--rev", a.short, b.short, words_of(base), "--runs", str(each), *request.options, "--resume", name]
         arms = _measured(trees, (a, b), name, tasks, shlex.join([PROGRAM, "check", *again]))
-    checked = check_arms(*arms, asked.question)
+    checked = check_arms(*arms, request.question)
     of_a, of_b = (
         arm.model_copy(update={"commit": revision.commit, "revision": str(revision)})
         for arm, revision in ((checked.a, a), (checked.b, b))
@@ -178,8 +178,8 @@ def check_revisions(names: tuple[str, str], words: Sequence[str], asked: CheckRe
     return RevisionArms(checked.model_copy(update={"a": of_a, "b": of_b, "why": why}), name, launches)
 
 
-def _launches(base: series.ArmLaunch, trees: Worktrees, revisions: Pair) -> series.Launches:
-    return {arm: in_folder(base, trees.start_in(each)) for arm, each in zip(series.ARMS, revisions, strict=True)}
+def _launches(arm_launch: series.ArmLaunch, trees: Worktrees, revisions: Pair) -> series.Launches:
+    return {arm: in_folder(arm_launch, trees.start_in(each)) for arm, each in zip(series.ARMS, revisions, strict=True)}
 
 
 def _say_uncommitted(repository: Repository) -> None:
@@ -212,12 +212,12 @@ def _runs(outcome: SeriesOutcome, arm: str) -> list[Run]:
     return [place.run for place in outcome.places if place.task.point.slot.key == arm and place.run is not None]
 
 
-def bisect_step(words: Sequence[str], asked: CheckRequest) -> BisectAnswer:
+def bisect_step(words: Sequence[str], request: CheckRequest) -> BisectAnswer:
     """The commit that `git bisect run` checked out, judged. Raises HarnessError: no commit can be judged."""
     base = launch(words)
     repository = repository_of(Path.cwd())
     require_relative(base, repository, "--bisect")
-    build = build_words(asked.build)
+    build = build_words(request.build)
     bisect = bisect_of(repository)
     name = series_name(bisect, base, build, repository.inside)
     with worktrees(name, repository, build) as trees:
@@ -228,21 +228,25 @@ def bisect_step(words: Sequence[str], asked: CheckRequest) -> BisectAnswer:
             print(f"{part}: A {revisions[0]}, B {revisions[1]}, {each} runs of each{made_before}", file=sys.stderr)
             return _measured(trees, revisions, part, tasks, "git bisect run …")
 
-        return BisectStep(bisect, name, measure, asked.question, asked.runs or USUAL_MOST).judged()
+        return BisectStep(bisect, name, measure, request.question, request.runs or USUAL_MOST).judged()
 
 
-def bisect_lines(told: BisectAnswer, width: int) -> Iterator[str]:
+def bisect_lines(bisect_answer: BisectAnswer, width: int) -> Iterator[str]:
     """The verdict and its reason first, then what it rests on."""
-    yield from wrap(f"{told.verdict}: {printable(f'{told.commit}: {told.why}')}", width)
+    yield from wrap(f"{bisect_answer.verdict}: {printable(f'{bisect_answer.commit}: {bisect_answer.why}')}", width)
     details = []
-    if told.size is not None and told.size_runs is not None:
-        size = takes(told.size) if told.metric and "_ns" in told.metric else f"× {told.size:.3f}"
-        details.append(f"looked for: {told.bad}: {size}, by {told.size_runs} runs of each end")
-        details.append(f"runs differ by {percent(told.run_deviation)}")
-    if told.runs is not None:
-        details.append(f"{told.runs[0]} runs of good and {told.runs[1]} of this commit")
-        details.append(f"repeats are chosen so that {percent(told.wrong_step)} of such answers are wrong")
-    if told.disturbed_runs:
-        details.append(f"other programs used the machine during {told.disturbed_runs} of these runs")
+    if bisect_answer.size is not None and bisect_answer.size_runs is not None:
+        size = (
+            takes(bisect_answer.size)
+            if bisect_answer.metric and "_ns" in bisect_answer.metric
+            else f"× {bisect_answer.size:.3f}"
+        )
+        details.append(f"looked for: {bisect_answer.bad}: {size}, by {bisect_answer.size_runs} runs of each end")
+        details.append(f"runs differ by {percent(bisect_answer.run_deviation)}")
+    if bisect_answer.runs is not None:
+        details.append(f"{bisect_answer.runs[0]} runs of good and {bisect_answer.runs[1]} of this commit")
+        details.append(f"repeats are chosen so that {percent(bisect_answer.wrong_step)} of such answers are wrong")
+    if bisect_answer.disturbed_runs:
+        details.append(f"other programs used the machine during {bisect_answer.disturbed_runs} of these runs")
     for line in details:
         yield from wrap(printable(line), width, initial_indent="  ", subsequent_indent="    ")

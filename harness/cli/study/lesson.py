@@ -40,8 +40,10 @@ class LessonAtSite(NamedTuple):
         typed = lessons.shell_command(experiment, self.site_given, self.site.defaults)
         return typed or f"{lessons.lesson_command(self.lesson.name, self.site_given)} --run"
 
-    def arms(self, found: lessons.LessonRuns) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
-        return (self.pair.a, found.a), (self.pair.b, found.b)
+    def arms(
+        self, lesson_runs: lessons.LessonRuns
+    ) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
+        return (self.pair.a, lesson_runs.a), (self.pair.b, lesson_runs.b)
 
 
 EXAMPLES = [
@@ -175,10 +177,10 @@ def _elsewhere(lesson: lessons.Lesson, runs: list[Run], here: Site) -> lessons.L
     return lessons.LessonRuns(None, None)
 
 
-def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
+def wants_runs(answer: bool | None, only_reading: bool, site: Site) -> bool:
     """Runs here cost nothing and are started; runs on a cluster cost the account, so a person is asked."""
-    if asked is not None or only_reading:
-        return bool(asked)
+    if answer is not None or only_reading:
+        return bool(answer)
     return backend_of(site).RUNS_HERE or (sys.stdin.isatty() and agreed(f"\nsubmit what is missing at {site.name}?"))
 
 
@@ -217,20 +219,20 @@ def _list(every: list[lessons.Lesson], here: Site, site: str | None, as_json: bo
     return 0
 
 
-def _row(lesson: lessons.Lesson, found: lessons.LessonRuns) -> dict[str, object]:
-    runs = {arm: run.job_id if run else None for arm, run in found._asdict().items()}
+def _row(lesson: lessons.Lesson, lesson_runs: lessons.LessonRuns) -> dict[str, object]:
+    runs = {arm: run.job_id if run else None for arm, run in lesson_runs._asdict().items()}
     return {"name": lesson.name, "title": lesson.title, "needs": "gpu" if lesson.needs_gpus else None, **runs}
 
 
-def _question(asked: LessonAtSite, found: lessons.LessonRuns) -> None:
-    lesson = asked.lesson.here(runs_on_cpu(asked.site))
+def _question(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns) -> None:
+    lesson = lesson_at_site.lesson.here(runs_on_cpu(lesson_at_site.site))
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
-    if _lacks_gpus(asked.lesson, asked.site):
-        print(f"This lesson needs GPUs, and site {asked.site.name} runs on CPUs: choose another --site.\n")
-    for arm, (experiment, run) in zip("ab", asked.arms(found), strict=True):
+    if _lacks_gpus(lesson_at_site.lesson, lesson_at_site.site):
+        print(f"This lesson needs GPUs, and site {lesson_at_site.site.name} runs on CPUs: choose another --site.\n")
+    for arm, (experiment, run) in zip("ab", lesson_at_site.arms(lesson_runs), strict=True):
         state = f"run {run.job_id}" if run else "not run yet"
-        print(f"  {arm} ({state}): {asked.command(experiment)}")
-        for warning in _warnings(experiment, asked.site) if run is None else []:
+        print(f"  {arm} ({state}): {lesson_at_site.command(experiment)}")
+        for warning in _warnings(experiment, lesson_at_site.site) if run is None else []:
             print(f"     warning: {warning}")
     print("\nlook at")
     for tool, what in lesson.look_at.items():
@@ -248,50 +250,52 @@ def _warnings(experiment: Experiment, site: Site) -> list[str]:
         return str(error).splitlines()
 
 
-def _may_start(asked: LessonAtSite, found: lessons.LessonRuns, made: list[Run], yes: bool) -> bool:
+def _may_start(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, made: list[Run], yes: bool) -> bool:
     """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
-    missing = [experiment for experiment, run in asked.arms(found) if run is None]
+    missing = [experiment for experiment, run in lesson_at_site.arms(lesson_runs) if run is None]
     return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
-def _run_missing(asked: LessonAtSite, found: lessons.LessonRuns, quiet: bool) -> lessons.LessonRuns:
+def _run_missing(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, quiet: bool) -> lessons.LessonRuns:
     """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
     from harness.cli.watch.follow import complete
     from harness.launch.submit import prepare
 
     runs, unfinished = [], []
-    arms = asked.arms(found)
+    arms = lesson_at_site.arms(lesson_runs)
     # Both before the first starts: an arm that cannot run makes the other's run useless.
-    ready = [prepare(experiment, asked.site) if run is None else None for experiment, run in arms]
+    ready = [prepare(experiment, lesson_at_site.site) if run is None else None for experiment, run in arms]
     for (experiment, run), prepared in zip(arms, ready, strict=True):
         if run is None and prepared is not None:
-            run = start_announced(prepared, asked.command(experiment))  # noqa: PLW2901 - it was missing
+            run = start_announced(prepared, lesson_at_site.command(experiment))  # noqa: PLW2901 - it was missing
             if backend_of_run(run).HELD:
-                complete(run, quiet, asked.lesson.ends)
+                complete(run, quiet, lesson_at_site.lesson.ends)
             else:
                 unfinished.append(run)
         runs.append(run)
     for run in unfinished:
-        complete(run, quiet, asked.lesson.ends)
+        complete(run, quiet, lesson_at_site.lesson.ends)
     return lessons.LessonRuns(*runs)
 
 
-def _answer(asked: LessonAtSite, found: lessons.LessonRuns, as_json: bool, earlier: lessons.LessonRuns) -> int:
+def _answer(question: LessonAtSite, lesson_runs: lessons.LessonRuns, as_json: bool, earlier: lessons.LessonRuns) -> int:
     """earlier: the pair before that of `--again`, else the same pair."""
     from harness.cli.study.lesson_answer import give_answer
 
-    if found.a is None or found.b is None:
-        own = f"{lessons.lesson_command(asked.lesson.name, asked.site_given)} --run"
-        there = _elsewhere(asked.lesson, ended_runs()[asked.lesson.ends], asked.site)
+    if lesson_runs.a is None or lesson_runs.b is None:
+        own = f"{lessons.lesson_command(question.lesson.name, question.site_given)} --run"
+        there = _elsewhere(question.lesson, ended_runs()[question.lesson.ends], question.site)
         if there.a is not None and there.b is not None:
-            of = f"These are runs of site {there.a.record.site.name}: there is no pair of site {asked.site.name} yet"
+            of = f"These are runs of site {there.a.record.site.name}: there is no pair of site {question.site.name} yet"
             pair = (there.a, there.b)
-            give_answer(asked.lesson, [pair], asked.site_given, as_json=as_json, whose=f"{of} ({own}).")
+            give_answer(question.lesson, [pair], question.site_given, as_json=as_json, whose=f"{of} ({own}).")
             return 0
-        needed = " and of: ".join(asked.command(experiment) for experiment, run in asked.arms(found) if run is None)
-        raise RequestError(f"lesson {asked.lesson.name} needs a run of: {needed} (or {own})")
-    pairs = [(found.a, found.b)]
-    if earlier != found and earlier.a is not None and earlier.b is not None:
+        needed = " and of: ".join(
+            question.command(experiment) for experiment, run in question.arms(lesson_runs) if run is None
+        )
+        raise RequestError(f"lesson {question.lesson.name} needs a run of: {needed} (or {own})")
+    pairs = [(lesson_runs.a, lesson_runs.b)]
+    if earlier != lesson_runs and earlier.a is not None and earlier.b is not None:
         pairs.insert(0, (earlier.a, earlier.b))
-    give_answer(asked.lesson, pairs, asked.site_given, as_json=as_json)
+    give_answer(question.lesson, pairs, question.site_given, as_json=as_json)
     return 0

@@ -70,14 +70,14 @@ def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     return LessonArm(run.job_id, found, on_gpu, len(s.hosts) > 1, doubts, steps_ns=steps_ns)
 
 
-def _together(runs: Sequence[LessonArm]) -> LessonArm:
-    *others, last = runs
+def _together(lesson_arms: Sequence[LessonArm]) -> LessonArm:
+    *others, last = lesson_arms
     shared = [name for name in last.metrics if all(name in run.metrics for run in others)]
     return last._replace(
-        name=" and ".join(run.name for run in runs),
-        metrics={name: fmean(run.metrics[name] for run in runs) for name in shared},
-        doubts=[doubt for run in runs for doubt in run.doubts],
-        steps_ns=[steps for run in runs for steps in run.steps_ns],
+        name=" and ".join(run.name for run in lesson_arms),
+        metrics={name: fmean(run.metrics[name] for run in lesson_arms) for name in shared},
+        doubts=[doubt for run in lesson_arms for doubt in run.doubts],
+        steps_ns=[steps for run in lesson_arms for steps in run.steps_ns],
     )
 
 
@@ -95,9 +95,9 @@ def as_document(lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list
     return row | {"answers": answers, "doubts": doubts}
 
 
-def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
+def doubts_of(run_name: str, summary: Summary) -> list[dict[str, str]]:
     findings = [found for found in summary.quality.problems if found.severity is not RecordingVerdict.GOOD]
-    return [{"run": run, "what": found.what, "evidence": found.evidence} for found in findings]
+    return [{"run": run_name, "what": found.what, "evidence": found.evidence} for found in findings]
 
 
 def again(lesson: Lesson, site: str | None) -> str:
@@ -143,12 +143,12 @@ def try_again(decided: list[RelationResult], repeat: str) -> list[str]:
     return ["", "The runs ended otherwise than expected. Repeat both:", f"    {repeat}"] if failed else []
 
 
-def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_json: bool) -> int:
+def answer_from(reference: str, name: str | None, hints: int, start_runs: bool, as_json: bool) -> int:
     """Print the answer from a reference, or the question and hints. runs: whether --run or --again was given."""
     if name is None:
         asked = f"{PROGRAM} lesson 2a --reference {reference}"
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")
-    if runs:
+    if start_runs:
         raise RequestError("--reference answers from stored runs, and --run and --again start runs: drop one")
     lesson = lessons.load_lesson(name)
     folder = reference_folder(reference)

@@ -60,96 +60,103 @@ def reveal_command(run: RunArgument, start: RunFlag = None, yes: YesOption = Fal
     return tell(asked_of(run), start, as_json, yes=yes)
 
 
-def tell(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
+def tell(graded_mystery: GradedMystery, may_start: bool | None, as_json: bool, *, yes: bool = False) -> int:
     """Print the solution; run the training without the faults, if asked. Raises RequestError: the run goes on."""
     from harness.measure.request import load_summary
 
-    if state_of(asked.run) not in (*FINAL, "unknown"):
-        raise RequestError(f"RUN: {asked.run.job_id} has not ended: {PROGRAM} status {asked.run.job_id}")
-    _end(asked)
-    if asked.ends:
-        return _ending(asked, as_json)
-    summary = next(iter(write_report(asked.run)[0]), None)
-    found = [one for one in (summary.findings if summary else []) if any(_is_same(one, f) for f in asked.faults)]
-    unnamed = [fault for fault in asked.faults if not any(_is_same(one, fault) for one in found)]
+    if state_of(graded_mystery.run) not in (*FINAL, "unknown"):
+        raise RequestError(
+            f"RUN: {graded_mystery.run.job_id} has not ended: {PROGRAM} status {graded_mystery.run.job_id}"
+        )
+    _end(graded_mystery)
+    if graded_mystery.ends:
+        return _ending(graded_mystery, as_json)
+    summary = next(iter(write_report(graded_mystery.run)[0]), None)
+    found = [
+        one for one in (summary.findings if summary else []) if any(_is_same(one, f) for f in graded_mystery.faults)
+    ]
+    unnamed = [fault for fault in graded_mystery.faults if not any(_is_same(one, fault) for one in found)]
     before = _without(summary, found)
     if not as_json:
-        print("\n".join([*_truth(asked), *_diagnosis(unnamed, found), *_prediction(before, unnamed)]))
-    healthy = _healthy(asked, start, as_json, yes)
+        print("\n".join([*_truth(graded_mystery), *_diagnosis(unnamed, found), *_prediction(before, unnamed)]))
+    healthy = _healthy(graded_mystery, may_start, as_json, yes)
     plain = load_summary(str(healthy.path))[1] if healthy else None
     measured = before._replace(measured_ns=plain.replay.step_ns if plain and plain.replay else None)
     if as_json:
         findings = [one.model_dump() for one in found]
         told = {"findings": findings, **measured._asdict(), "without": healthy.job_id if healthy else None}
-        print(json.dumps(_solution(asked) | told, indent=1))
+        print(json.dumps(_solution(graded_mystery) | told, indent=1))
     elif healthy:
-        print("\n".join([_comparison(measured, healthy), *_doubts(asked, summary, plain)]))
+        print("\n".join([_comparison(measured, healthy), *_doubts(graded_mystery, summary, plain)]))
     return 0
 
 
-def _end(asked: GradedMystery) -> None:
-    if read_revealed(asked.run.path) is None:
-        add_answer(asked.run.path, asked.line(None))
-        write_revealed(asked.run.path, MysterySolution(faults=asked.mystery.faults))
-    show_records(asked.run.path)
-    reveal_hang(asked.run.path)
+def _end(graded_mystery: GradedMystery) -> None:
+    if read_revealed(graded_mystery.run.path) is None:
+        add_answer(graded_mystery.run.path, graded_mystery.line(None))
+        write_revealed(graded_mystery.run.path, MysterySolution(faults=graded_mystery.mystery.faults))
+    show_records(graded_mystery.run.path)
+    reveal_hang(graded_mystery.run.path)
 
 
-def _ending(asked: GradedMystery, as_json: bool) -> int:
+def _ending(graded_mystery: GradedMystery, as_json: bool) -> int:
     from harness.study.lessons import ending_of
 
-    told = ending_of(asked.run).sentence or "nothing: nobody saw its end"
-    lines = [*_truth(asked), f"  the harness says: {told}"]
-    print(json.dumps(_solution(asked) | {"told": told}, indent=1) if as_json else "\n".join(lines))
+    told = ending_of(graded_mystery.run).sentence or "nothing: nobody saw its end"
+    lines = [*_truth(graded_mystery), f"  the harness says: {told}"]
+    print(json.dumps(_solution(graded_mystery) | {"told": told}, indent=1) if as_json else "\n".join(lines))
     return 0
 
 
-def _is_same(found: TimeLost, fault: Fault) -> bool:
-    return found.cause == fault.name and (fault.rank is None or fault.rank in found.ranks)
+def _is_same(time_lost: TimeLost, fault: Fault) -> bool:
+    return time_lost.cause == fault.name and (fault.rank is None or fault.rank in time_lost.ranks)
 
 
-def _without(summary: Summary | None, found: list[TimeLost]) -> HealthyRun:
+def _without(summary: Summary | None, losses: list[TimeLost]) -> HealthyRun:
     """The step minus what the replay says is lost by the causes that it found."""
     if summary is None or summary.replay is None:
         return HealthyRun(None, None, None, None)
     step = summary.replay.step_ns
-    if not found:
+    if not losses:
         return HealthyRun(step, None, None, None)
-    lost, low, high = (sum(getattr(f, field) for f in found) for field in ("lost_ns", "low_ns", "high_ns"))
+    lost, low, high = (sum(getattr(f, field) for f in losses) for field in ("lost_ns", "low_ns", "high_ns"))
     return HealthyRun(step, step - lost, step - high, step - low)
 
 
-def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -> Run | None:
+def _healthy(graded_mystery: GradedMystery, may_start: bool | None, quiet: bool, yes: bool) -> Run | None:
     """The run without the faults: the one that there is, unless a new one is asked for, else a new one, if wanted."""
     from harness.cli.study.lesson import wants_runs
 
-    revealed, site = read_revealed(asked.run.path), asked.run.record.site
+    revealed, site = read_revealed(graded_mystery.run.path), graded_mystery.run.record.site
     before = Run(Path(revealed.without)) if revealed is not None and revealed.without else None
-    if before is not None and before.is_run and start is not True:
+    if before is not None and before.is_run and may_start is not True:
         return before
-    if not wants_runs(start, False, site):
+    if not wants_runs(may_start, False, site):
         return None
     if site_lacks_training(site):
         raise TrainingMissing
-    plain = asked.experiment.model_copy(update={"mystery": None})
-    if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
+    plain = graded_mystery.experiment.model_copy(update={"mystery": None})
+    if not may_launch(source_of(graded_mystery.run, graded_mystery.run.record), [plain], site, yes=yes):
         return None
-    arguments = command_of(plain, None, site.defaults) or ["lesson", "mystery", "reveal", asked.run.job_id]
+    arguments = command_of(plain, None, site.defaults) or ["lesson", "mystery", "reveal", graded_mystery.run.job_id]
     run = start_announced(prepare(plain, site), f"{COMMAND} {shlex.join(arguments)}")
     complete(run, quiet)
     if revealed is not None:
-        write_revealed(asked.run.path, revealed.model_copy(update={"without": str(run.path)}))
+        write_revealed(graded_mystery.run.path, revealed.model_copy(update={"without": str(run.path)}))
     return run
 
 
-def _truth(asked: GradedMystery) -> Iterator[str]:
-    yield f"mystery {asked.run.job_id}, level {asked.mystery.level}: {asked.result.points} of 100 points"
-    lines = injected(asked.run.path)
-    for fault in asked.faults:
-        took = [line.ns for line in lines if line.fault == fault.name and not asked.ends]
+def _truth(graded_mystery: GradedMystery) -> Iterator[str]:
+    yield (
+        f"mystery {graded_mystery.run.job_id}, level {graded_mystery.mystery.level}: "
+        f"{graded_mystery.result.points} of 100 points"
+    )
+    lines = injected(graded_mystery.run.path)
+    for fault in graded_mystery.faults:
+        took = [line.ns for line in lines if line.fault == fault.name and not graded_mystery.ends]
         measured = f" (injected {len(took)} times, median {median(took) / 1e6:.1f} ms)" if took else ""
         yield f"  it was  {fault}: {_meaning(fault)}{measured}"
-    yield from asked.answer_lines()
+    yield from graded_mystery.answer_lines()
 
 
 def _meaning(fault: Fault) -> str:
@@ -157,10 +164,10 @@ def _meaning(fault: Fault) -> str:
     return dict(kinds.explained)[fault.values["kind"]] if kinds and fault.kind.ends else fault.kind.meaning
 
 
-def _diagnosis(unnamed: list[Fault], found: list[TimeLost]) -> Iterator[str]:
+def _diagnosis(unnamed: list[Fault], losses: list[TimeLost]) -> Iterator[str]:
     for fault in unnamed:
         yield f"  the diagnosis of the harness does not name {fault.name}"
-    for one in found:
+    for one in losses:
         ranks = ",".join(str(rank) for rank in one.ranks)
         interval = ""
         if one.low_ns is not None and one.high_ns is not None:
@@ -171,36 +178,41 @@ def _diagnosis(unnamed: list[Fault], found: list[TimeLost]) -> Iterator[str]:
         )
 
 
-def _prediction(step: HealthyRun, unnamed: list[Fault]) -> Iterator[str]:
-    if step.step_ns is not None:
-        yield f"step with the faults: {step.step_ns / 1e6:.1f} ms"
-    if step.predicted_ns is not None and step.low_ns is not None and step.high_ns is not None:
-        low, high = step.low_ns / 1e6, step.high_ns / 1e6
+def _prediction(healthy_run: HealthyRun, unnamed: list[Fault]) -> Iterator[str]:
+    if healthy_run.step_ns is not None:
+        yield f"step with the faults: {healthy_run.step_ns / 1e6:.1f} ms"
+    if healthy_run.predicted_ns is not None and healthy_run.low_ns is not None and healthy_run.high_ns is not None:
+        low, high = healthy_run.low_ns / 1e6, healthy_run.high_ns / 1e6
         what = "what it named" if unnamed else "it"
-        yield f"step without {what}, by the replay: {step.predicted_ns / 1e6:.1f} ms ({low:.1f} to {high:.1f})"
+        yield f"step without {what}, by the replay: {healthy_run.predicted_ns / 1e6:.1f} ms ({low:.1f} to {high:.1f})"
 
 
-def _comparison(step: HealthyRun, healthy: Run) -> str:
-    if step.measured_ns is None:
+def _comparison(healthy_run: HealthyRun, healthy: Run) -> str:
+    if healthy_run.measured_ns is None:
         return f"{healthy.job_id} left no trace to measure the step by"
-    measured = f"step without the faults, measured: {step.measured_ns / 1e6:.1f} ms ({healthy.job_id})"
-    if step.predicted_ns is None:
+    measured = f"step without the faults, measured: {healthy_run.measured_ns / 1e6:.1f} ms ({healthy.job_id})"
+    if healthy_run.predicted_ns is None:
         return measured
-    off = step.predicted_ns / step.measured_ns - 1
+    off = healthy_run.predicted_ns / healthy_run.measured_ns - 1
     return f"{measured}; the replay predicted {off:+.1%} of that"
 
 
-def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
+def _doubts(graded_mystery: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
     if any(s is not None and s.quality.verdict.value != "good" for s in summaries):
         yield (
             "One of the two recordings is doubtful. Repeat both on a quiet machine: "
-            f"{PROGRAM} lesson mystery reveal {asked.run.job_id} --run"
+            f"{PROGRAM} lesson mystery reveal {graded_mystery.run.job_id} --run"
         )
 
 
-def _solution(asked: GradedMystery) -> dict[str, object]:
-    faults, answers = list(map(str, asked.faults)), [answer.model_dump() for answer in asked.answers]
-    return {"run": asked.run.job_id, "faults": faults, "points": asked.result.points, "answers": answers}
+def _solution(graded_mystery: GradedMystery) -> dict[str, object]:
+    faults, answers = list(map(str, graded_mystery.faults)), [answer.model_dump() for answer in graded_mystery.answers]
+    return {
+        "run": graded_mystery.run.job_id,
+        "faults": faults,
+        "points": graded_mystery.result.points,
+        "answers": answers,
+    }
 
 
 def answer_command(
@@ -247,21 +259,26 @@ def _ranks(text: str) -> tuple[int, ...] | None:
         raise RequestError(f"--rank takes all, or ranks as in 0,3, not {text!r}") from None
 
 
-def _lines(asked: GradedMystery, number: int, latest: Grade, found: MysteryResult) -> list[str]:
-    lines = [f"answer {number} to {asked.run.job_id}: {latest.points} of 100"]
+def _lines(graded_mystery: GradedMystery, number: int, latest: Grade, mystery_result: MysteryResult) -> list[str]:
+    lines = [f"answer {number} to {graded_mystery.run.job_id}: {latest.points} of 100"]
     for part in latest.parts:
         mark = "✗" if part.hint else "✓"
         lines.append(f"  {mark} {part.name:<6} {part.points:>3} of {part.of}  {part.hint}".rstrip())
-    if len(found.faults) > 1:
-        lines.append(f"both causes: {found.points} of 100" + "; one has no answer" * found.missing)
-    then = "reveal" if found.points == 100 else "answer"
-    return [*lines, f"next: {COMMAND} lesson mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
+    if len(mystery_result.faults) > 1:
+        lines.append(f"both causes: {mystery_result.points} of 100" + "; one has no answer" * mystery_result.missing)
+    then = "reveal" if mystery_result.points == 100 else "answer"
+    return [
+        *lines,
+        f"next: {COMMAND} lesson mystery {then} {graded_mystery.run.job_id}" + " --cause …" * (then == "answer"),
+    ]
 
 
-def _answer_as_data(asked: GradedMystery, number: int, latest: Grade, found: MysteryResult) -> dict[str, object]:
+def _answer_as_data(
+    graded_mystery: GradedMystery, number: int, latest: Grade, mystery_result: MysteryResult
+) -> dict[str, object]:
     parts = [{"name": p.name, "points": p.points, "of": p.of, "hint": p.hint or None} for p in latest.parts]
-    data = {"run": asked.run.job_id, "answer": number, "points": latest.points, "parts": parts}
-    return {**data, "total": found.points, "not_answered": found.missing}
+    data = {"run": graded_mystery.run.job_id, "answer": number, "points": latest.points, "parts": parts}
+    return {**data, "total": mystery_result.points, "not_answered": mystery_result.missing}
 
 
 HEAD = ("student", "run", "exercise", "level", "mystery", "answers", "causes", "points", "")

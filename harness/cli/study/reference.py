@@ -132,14 +132,14 @@ _RECORD_PAGE = HelpPage(
 )
 
 
-def _recording(asked: series.Arguments) -> ReferencePlan:
+def _recording(training_arguments: series.Arguments) -> ReferencePlan:
     from harness.study.reference.record import plan_recording
     from harness.study.reference.variants import device_of
 
-    wanted, further = asked.wanted, asked.further
+    wanted, further = training_arguments.wanted, training_arguments.further
     if unused := [flag for name, flag in _NOT_HERE.items() if getattr(wanted, name) is not None]:
         raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
-    site = _site(asked)
+    site = _site(training_arguments)
     given = further.get("--list") or ("miniatures" if device_of(site) == "cpu" else "workshop")
     only = _only(further.get("--only"))
     return plan_recording(wanted.name, given, only, series.repeats_of(further.get("--repeats", "1")), site)
@@ -152,13 +152,13 @@ def _only(given: str | None) -> list[str]:
     return names
 
 
-def _site(asked: series.Arguments) -> Site:
+def _site(training_arguments: series.Arguments) -> Site:
     """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
     fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
-    if unknown := [name for name in asked.launch if name not in fields]:
+    if unknown := [name for name in training_arguments.launch if name not in fields]:
         raise RequestError(f"{unknown[0]}: the list has the experiments: write your own list, or drop it")
-    changes: dict[str, Any] = {fields[name]: value for name, value in asked.launch.items()}
-    return override(choose_site(asked.wanted.site).site, changes)
+    changes: dict[str, Any] = {fields[name]: value for name, value in training_arguments.launch.items()}
+    return override(choose_site(training_arguments.wanted.site).site, changes)
 
 
 def _show(recording: ReferencePlan, plan: series.SeriesPlan, wanted: series.SeriesOptions) -> int:
@@ -175,14 +175,14 @@ def _show(recording: ReferencePlan, plan: series.SeriesPlan, wanted: series.Seri
     return 0
 
 
-def _keep(recording: ReferencePlan, outcome: SeriesOutcome, asked: series.Arguments) -> int:
+def _keep(recording: ReferencePlan, outcome: SeriesOutcome, training_arguments: series.Arguments) -> int:
     from harness.study.reference.record import keep
     from harness.traces.progress import ProgressLine
 
     with ProgressLine("keeping", unit="runs") as progress:
-        kept = keep(recording, "--no-traces" not in asked.further, progress)
+        kept = keep(recording, "--no-traces" not in training_arguments.further, progress)
     found = kept.reference
-    if asked.wanted.json:
+    if training_arguments.wanted.json:
         shown = {"name": found.name, "folder": str(kept.folder), "complete": found.complete}
         variants = [each.name for each in found.variants]
         print(json.dumps(shown | {"variants": variants, "missing": found.missing}, indent=1))

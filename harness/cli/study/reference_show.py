@@ -86,33 +86,34 @@ def _list(as_json: bool) -> int:
 
 
 def _shown(
-    found: references.Reference, folder: Path, table: list[VariantRow], compared: Mapping[str, Comparison]
+    reference: references.Reference, folder: Path, variant_rows: list[VariantRow], compared: Mapping[str, Comparison]
 ) -> list[str]:
-    shown = PageTable("", HEAD, [_cells(row, compared.get(row.variant)) for row in table])
+    shown = PageTable("", HEAD, [_cells(row, compared.get(row.variant)) for row in variant_rows])
     lines = [
-        f"{found.name}: {found.variants_from}, recorded {when(found.created_ns)} on {found.site}",
+        f"{reference.name}: {reference.variants_from}, recorded {when(reference.created_ns)} on {reference.site}",
         f"  {folder}",
-        *(f"  {_made_with(each)}" for each in found.environments),
+        *(f"  {_made_with(each)}" for each in reference.environments),
         "",
         *TableScreen(columns(WHOLE)).block(shown, ("tokens/s", "memory", "exposed")),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
         "difference: of the mean step to the first variant of the same exercise; not comparable if hardware, software, "
         "the model, the sequence length or the tokens of a step differ.",
-        *["step of exercise 0: what its largest messages took."] * any(v.asked.exercise == 0 for v in found.variants),
+        *["step of exercise 0: what its largest messages took."]
+        * any(v.asked.exercise == 0 for v in reference.variants),
     ]
-    lines += found.missing_lines()
-    again = f"{PROGRAM} reference record --name {found.name}"
-    return [*lines, *([] if found.complete else [f"next: {again} records the missing runs"])]
+    lines += reference.missing_lines()
+    again = f"{PROGRAM} reference record --name {reference.name}"
+    return [*lines, *([] if reference.complete else [f"next: {again} records the missing runs"])]
 
 
-def _made_with(each: references.Environment) -> str:
-    hardware = each.hardware
+def _made_with(environment: references.Environment) -> str:
+    hardware = environment.hardware
     cores = f", {hardware.cores} cores" if hardware.cores else ""
-    known = each.software | each.tools
+    known = environment.software | environment.tools
     versions = ", ".join(f"{name} {version}" for name, version in known.items())
-    container = f"; container sha256 {each.container[:12]}…" if each.container else ""
-    commit = f"; harness {each.commit[:12]}" if each.commit else ""
+    container = f"; container sha256 {environment.container[:12]}…" if environment.container else ""
+    commit = f"; harness {environment.commit[:12]}" if environment.commit else ""
     return f"{hardware.device}{cores}; {versions}{container}{commit}"
 
 
@@ -156,40 +157,54 @@ def check_command(
 MOST_CHANGED = 6  # metrics in words; --json has all
 
 
-def lines_of(found: ReferenceCheck, reasons: list[str], width: int) -> Iterator[str]:
+def lines_of(reference_check: ReferenceCheck, reasons: list[str], width: int) -> Iterator[str]:
     """The verdict first, then each variant, then what likely moved them."""
-    yield from wrap(f"{found.outcome.value}: {_heading(found)}", width)
+    yield from wrap(f"{reference_check.outcome.value}: {_heading(reference_check)}", width)
     yield ""
-    ordered = sorted(found.variants, key=lambda v: -list(VariantOutcome).index(v.outcome))
+    ordered = sorted(reference_check.variants, key=lambda v: -list(VariantOutcome).index(v.outcome))
     times = [(_name(each), each.time) for each in ordered if each.time is not None]
-    shown = verdict_table(times, (found.reference, found.new), "Mean step, geometric mean of the runs", "variant")
+    shown = verdict_table(
+        times, (reference_check.reference, reference_check.new), "Mean step, geometric mean of the runs", "variant"
+    )
     yield from TableScreen(width).block(shown)
     yield from [""] * bool(times)
     for each in ordered:
         yield from _variant(each, width)
-    if found.missing:
-        yield from wrap(f"not in {found.new}: {', '.join(found.missing)}", width, subsequent_indent="  ")
-    if found.unmatched:
-        yield from wrap(f"not in {found.reference}: {', '.join(found.unmatched)}", width, subsequent_indent="  ")
-    if found.traces_absent:
-        count = len(found.traces_absent)
-        yield f"the traces of {count} variant{'s' * (count != 1)} of {found.reference} are not on this machine"
+    if reference_check.missing:
+        yield from wrap(
+            f"not in {reference_check.new}: {', '.join(reference_check.missing)}", width, subsequent_indent="  "
+        )
+    if reference_check.unmatched:
+        yield from wrap(
+            f"not in {reference_check.reference}: {', '.join(reference_check.unmatched)}", width, subsequent_indent="  "
+        )
+    if reference_check.traces_absent:
+        count = len(reference_check.traces_absent)
+        yield (
+            f"the traces of {count} variant{'s' * (count != 1)} of {reference_check.reference} are not on this machine"
+        )
     if reasons:
         yield ""
         yield "Likely reason"
         for reason in reasons:
             yield from wrap(f"  - {reason}", width, subsequent_indent="    ")
-    yield from _next(found)
+    yield from _next(reference_check)
 
 
-def _heading(found: ReferenceCheck) -> str:
-    if not found.new:
-        return f"{found.reference} as it was recorded; there is no other reference of its site to compare it with"
-    if not found.variants:
-        return f"no variant of {found.new} has the settings of a variant of the reference {found.reference}"
-    counts = [f"{sum(v.outcome is o for v in found.variants)} {o.value}" for o in VariantOutcome]
+def _heading(reference_check: ReferenceCheck) -> str:
+    if not reference_check.new:
+        return (
+            f"{reference_check.reference} as it was recorded; there is no other reference of its site to "
+            f"compare it with"
+        )
+    if not reference_check.variants:
+        return (
+            f"no variant of {reference_check.new} has the settings of a variant of the reference "
+            f"{reference_check.reference}"
+        )
+    counts = [f"{sum(v.outcome is o for v in reference_check.variants)} {o.value}" for o in VariantOutcome]
     said = ", ".join(text for text in counts if not text.startswith("0 "))
-    return f"{found.new} compared with the reference {found.reference} ({said})"
+    return f"{reference_check.new} compared with the reference {reference_check.reference} ({said})"
 
 
 def _name(each: VariantCheck) -> str:
@@ -225,8 +240,8 @@ def _changed(each: VariantCheck) -> Iterator[str]:
         yield "counts and bytes are the same"
 
 
-def _next(found: ReferenceCheck) -> Iterator[str]:
-    if found.outcome is not VariantOutcome.UNKNOWN or found.key or not found.variants:
+def _next(reference_check: ReferenceCheck) -> Iterator[str]:
+    if reference_check.outcome is not VariantOutcome.UNKNOWN or reference_check.key or not reference_check.variants:
         return
     yield ""
     yield f"more runs would tell: {PROGRAM} reference check RUN RUN RUN, or {PROGRAM} reference record --repeats 4"

@@ -136,12 +136,12 @@ def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -
     return close(outcome, series.again, lacking, written)
 
 
-def _print(series: SweepSeries, found: list[Size], said: str) -> None:
+def _print(series: SweepSeries, sizes: list[Size], said: str) -> None:
     from harness.report.sweeps import scaling_table, why_table
     from harness.report.tables.table import WIDTH, TableScreen
 
     screen = TableScreen(columns(WIDTH))
     title = series.found.sweep.title
-    print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], found))))
-    print("\n".join(["", *screen.block(why_table(found)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))
-    print(f"next: {COMMAND} report {found[-1].runs[0]}")
+    print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], sizes))))
+    print("\n".join(["", *screen.block(why_table(sizes)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))
+    print(f"next: {COMMAND} report {sizes[-1].runs[0]}")

@@ -79,12 +79,12 @@ def read_arguments(arguments: Sequence[str], command: str, further: Sequence[Dec
     return Arguments(SeriesOptions(**ours), theirs, given, line.script)  # type: ignore[arg-type]  # a switch is True, a value its word
 
 
-def _joined(value: str | tuple[str, ...] | bool) -> str:
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+def _joined(option_value: str | tuple[str, ...] | bool) -> str:
+    return ",".join(option_value) if isinstance(option_value, tuple) else str(option_value)
 
 
-def _unknown(word: str, known: dict[str, DeclaredParameter], command: str) -> str:
-    what, near = ("unknown flag", known) if word.startswith("-") else ("unexpected word", ())
+def _unknown(word: str, declared_parameters: dict[str, DeclaredParameter], command: str) -> str:
+    what, near = ("unknown flag", declared_parameters) if word.startswith("-") else ("unexpected word", ())
     where = f"{PROGRAM} help {command} lists all flags"
     return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], near, where)
 
@@ -137,9 +137,9 @@ def plan_of(series: str, tasks: Sequence[SeriesTask], limits: Limits) -> SeriesP
     return SeriesPlan(series, tasks, places, limits, missing, series_cost(tasks, missing, runs))
 
 
-def count_text(found: dict[str, int]) -> str:
+def count_text(counts: dict[str, int]) -> str:
     """`3 done · 1 running · 8 to do`."""
-    return " · ".join(f"{number} {name}" for name, number in found.items() if number or name == "done")
+    return " · ".join(f"{number} {name}" for name, number in counts.items() if number or name == "done")
 
 
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:

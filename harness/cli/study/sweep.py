@@ -150,26 +150,26 @@ def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments, a
     return close(outcome, series.again, told.unmeasured, written)
 
 
-def _print_table(found: SweepPoints, told: Results, metrics: list[str]) -> None:
+def _print_table(sweep_points: SweepPoints, results: Results, metrics: list[str]) -> None:
     from harness.report.sweeps import optimum_text, shown_table
     from harness.report.tables.table import WIDTH, TableScreen
 
-    title, screen = found.sweep.title or found.sweep.name, TableScreen(columns(WIDTH))
-    print("\n".join(screen.block(shown_table(title[0].upper() + title[1:], told.points, metrics))))
-    if told.optimum is not None:
-        print("\n" + "\n".join(screen.wrapped(optimum_text(told.optimum, told.points), "")))
+    title, screen = sweep_points.sweep.title or sweep_points.sweep.name, TableScreen(columns(WIDTH))
+    print("\n".join(screen.block(shown_table(title[0].upper() + title[1:], results.points, metrics))))
+    if results.optimum is not None:
+        print("\n" + "\n".join(screen.wrapped(optimum_text(results.optimum, results.points), "")))
 
 
 def _write_files(
-    found: SweepPoints, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
+    sweep_points: SweepPoints, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
 ) -> list[str]:
     from harness.report.sweeps import plot_series, write_csv
     from harness.study.sweeps.results import refuse_unmeasured
 
     def plot(file: Path) -> None:
-        metric = arguments.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
+        metric = arguments.further.get("--plot", metrics[0] if metrics else sweep_points.sweep.show[0])
         refuse_unmeasured(metric, points)
-        plot_series(found.sweep.title, points, metric, against, file)
+        plot_series(sweep_points.sweep.title, points, metric, against, file)
 
     return write_files(arguments.wanted, partial(write_csv, points), plot)
 
@@ -188,8 +188,8 @@ def write_files(wanted: SeriesOptions, csv: Callable[[Path], None], png: Callabl
     return [f"the {what}: {path}" for what, path, _ in files if path is not None]
 
 
-def _against(found: SweepPoints, word: str | None) -> str:
-    axes = found.sweep.axes
+def _against(sweep_points: SweepPoints, word: str | None) -> str:
+    axes = sweep_points.sweep.axes
     if not axes:
         raise RequestError("--png: nothing varies in this sweep, so there is no horizontal axis")
     name = axes[0] if word is None else word
@@ -301,7 +301,7 @@ def _show_state(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> 
     return 0
 
 
-def run_series(series: SweepSeries, arguments: Arguments, answer: Callable[[SeriesOutcome], int]) -> int:
+def run_series(series: SweepSeries, arguments: Arguments, show_outcome: Callable[[SeriesOutcome], int]) -> int:
     """Plan the series, then show it or run it, as the flags say, and answer; returns the exit code."""
     plan = plan_of(series.name, series.found.tasks, limits_of(arguments.wanted, series.found.tasks))
     if not arguments.wanted.json:
@@ -316,4 +316,4 @@ def run_series(series: SweepSeries, arguments: Arguments, answer: Callable[[Seri
     outcome = carried_out(
         plan, arguments.wanted, series.again, allowed, lambda: stored.store_request(series.name, series.request)
     )
-    return 0 if outcome is None else answer(outcome)
+    return 0 if outcome is None else show_outcome(outcome)

@@ -52,8 +52,8 @@ _PLAIN = "\x1b[0m"
 class Tail:
     """The text that was added to a file since the last read, of a huge file only the end. trouble: why none is read."""
 
-    def __init__(self, path: Path, out: TextIO, of_launcher: LauncherLines | None = None) -> None:
-        self.path, self._out = path, unguarded(out)
+    def __init__(self, path: Path, stream: TextIO, of_launcher: LauncherLines | None = None) -> None:
+        self.path, self._out = path, unguarded(stream)
         self._of_launcher = of_launcher
         self.trouble = ""
         self._position: int | None = None
@@ -152,10 +152,10 @@ def _unfinished(text: bytes) -> bytes:
     return text[min(starts) :] if starts else b""
 
 
-def _without(found: re.Match[bytes]) -> bytes:
+def _without(match: re.Match[bytes]) -> bytes:
     """Marks and the line ends after them are replaced by the line ends that are not theirs."""
-    theirs = found[1].count(b"USDT:") - found[1].count(b"\n")
-    return found[2][theirs:]
+    theirs = match[1].count(b"USDT:") - match[1].count(b"\n")
+    return match[2][theirs:]
 
 
 GRACE_S = 60
@@ -251,7 +251,7 @@ def write_report(run: Run) -> tuple[list[Summary], Path | None]:
     if not can_be_measured(run):
         return [], None
     try:
-        found = measured(run, page=True)
+        found = measured(run, with_page=True)
     except HarnessError as error:
         print(f"no report: {error}", file=sys.stderr)
         return [], None
@@ -272,13 +272,13 @@ def _tell_laptop(run: Run, page: Path | None) -> None:
     print(f"type on your laptop, for page and traces: {typed}", file=sys.stderr)
 
 
-def _show_report(run: Run, summaries: list[Summary], shown: bool, page: Path | None) -> None:
+def _show_report(run: Run, summaries: list[Summary], is_shown: bool, page: Path | None) -> None:
     """The report, without the lines that the run's own output has just shown."""
     from harness.report.exercise_0.results import is_comm_run, render_comm
     from harness.report.first_screen import first_screen, whole_report
     from harness.report.tables.table import WIDTH
 
     if is_comm_run(run.path):
-        show(render_comm(run.path, shown))
+        show(render_comm(run.path, is_shown))
     for s in summaries if not is_comm_run(run.path) else ():
         show(first_screen(s, columns(WIDTH), more=whole_report([run.job_id], s), page=page))

@@ -175,10 +175,10 @@ def _look(run: Run) -> PolledState:
         return PolledState("unknown")
 
 
-def table(rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[list[str], list[str]]:
+def table(cells_of_rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[list[str], list[str]]:
     """The lines of the list, as wide as the terminal, and notes on what they abbreviate or leave out."""
     width = columns(NO_TERMINAL, NARROWEST)
-    cells = [{name: name for name in names}, *({name: _cells(row)[name] for name in names} for row in rows)]
+    cells = [{name: name for name in names}, *({name: _cells(row)[name] for name in names} for row in cells_of_rows)]
     for name in ("changed", "useful"):
         if all(row.get(name) in ("", "–", None) for row in cells[1:]):
             cells = [{each: text for each, text in row.items() if each != name} for row in cells]
@@ -188,7 +188,7 @@ def table(rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[list[str], 
         [[middle(row[name], wide[name]) for name in wide] for row in cells],
         {place for place, name in enumerate(wide) if name in _LEFT},
     )
-    return [cut(line, width) for line in lines], _notes(rows, narrow=wide != whole)
+    return [cut(line, width) for line in lines], _notes(cells_of_rows, narrow=wide != whole)
 
 
 def _cells(row: Row) -> dict[str, str]:

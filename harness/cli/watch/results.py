@@ -90,19 +90,19 @@ def result_of(run: Run, polled: PolledState) -> RunResult:
     return RunResult(_step(found) or _of_metrics(run), loss or _why(run, polled), doubtful, useful)
 
 
-def _loss(found: _Summary) -> str:
-    if found.replay is None and not found.findings:
+def _loss(summary: _Summary) -> str:
+    if summary.replay is None and not summary.findings:
         return ""
     from harness.replay.attribute.causes import CAUSES  # with numpy, as slow as all else here
     from harness.replay.attribute.diagnosis import MOST_ERROR, NOTICEABLE
 
-    withheld = {each.field for each in found.quality.withheld}
-    if found.findings and "findings" not in withheld:
-        first = found.findings[0]
+    withheld = {each.field for each in summary.quality.withheld}
+    if summary.findings and "findings" not in withheld:
+        first = summary.findings[0]
         entry = CAUSES.get(first.cause)
         return f"{entry.label if entry else first.cause.replace('-', ' ')} {100 * first.share:.0f} %"
     known = not any(field.startswith(("findings", "replay")) for field in withheld)
-    answered = found.replay is not None and found.replay.error <= MOST_ERROR
+    answered = summary.replay is not None and summary.replay.error <= MOST_ERROR
     return f"nothing above {100 * NOTICEABLE:.0f} %" if known and answered else ""
 
 
@@ -117,10 +117,10 @@ def _why(run: Run, polled: PolledState) -> str:
     return why
 
 
-def _step(found: _Summary) -> MedianStep | None:
-    if found.steps and found.steps.duration:
-        return MedianStep(found.steps.duration.median_ns, traced=True)
-    return _slowest(rank.median_step_ns for rank in found.training)
+def _step(summary: _Summary) -> MedianStep | None:
+    if summary.steps and summary.steps.duration:
+        return MedianStep(summary.steps.duration.median_ns, traced=True)
+    return _slowest(rank.median_step_ns for rank in summary.training)
 
 
 def _of_metrics(run: Run) -> MedianStep | None:

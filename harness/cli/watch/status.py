@@ -136,15 +136,15 @@ def _by_backend(runs: Sequence[Run]) -> Iterator[tuple[str, Backend, list[Run]]]
     yield from ((name, BACKENDS[name], several) for name, several in names.items() if name in BACKENDS)
 
 
-def _state(run: Run, entry: Listed) -> RunState:
-    polled, own = entry.polled, run.status()
-    began_ns, ends_ns = own.started_ns if own else None, entry.ends_ns
+def _state(run: Run, listed: Listed) -> RunState:
+    polled, own = listed.polled, run.status()
+    began_ns, ends_ns = own.started_ns if own else None, listed.ends_ns
     if ends_ns is None and began_ns is not None:
         ends_ns = began_ns + run.record.site.time_s * NS
-    partition, place, length = entry.place or (entry.partition, None, None)
+    partition, place, length = listed.place or (listed.partition, None, None)
     found = RunState(polled.state, polled.why, partition=partition, queue_place=place, queue_length=length)
     if polled.state == "queued":
-        return found._replace(starts_ns=entry.starts_ns)
+        return found._replace(starts_ns=listed.starts_ns)
     return found._replace(began_ns=began_ns, deadline_ns=ends_ns, suspended=polled.suspended)
 
 
@@ -227,10 +227,10 @@ def _job_time(run: Run) -> JobTime | None:
     return read_job_time(run)
 
 
-def _of_job_time(found: JobTime) -> list[str]:
+def _of_job_time(job_time: JobTime) -> list[str]:
     from harness.explain.job_time import sentence
 
-    return [f"  {sentence(found)}"] if any(part.part == STEPS for part in found.parts) else []
+    return [f"  {sentence(job_time)}"] if any(part.part == STEPS for part in job_time.parts) else []
 
 
 def _time_limit(run: Run) -> Note | None:

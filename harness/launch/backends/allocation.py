@@ -54,16 +54,16 @@ class Allocation(NamedTuple):
 
 
 @cache
-def allocation_of(job: str) -> Allocation | None:
+def allocation_of(job_id: str) -> Allocation | None:
     """The allocation with this number; None: Slurm does not know it, or it does not run."""
-    found = fields_of(scontrol(JobId(job)).text)
+    found = fields_of(scontrol(JobId(job_id)).text)
     if found.get("JobState") != "RUNNING" or not found.get("NumNodes", "").isdigit():
         return None
     nodes = int(found["NumNodes"])
     total = _GPUS.search(found.get("AllocTRES", found.get("TRES", "")))
     each = _GPUS.search(found.get("TresPerNode", ""))
     return Allocation(
-        job=job,
+        job=job_id,
         nodes=nodes,
         cpus=int(found.get("NumCPUs", nodes)) // nodes,
         gpus=int(total[1]) // nodes if total else int(each[1]) if each else None,
@@ -72,20 +72,20 @@ def allocation_of(job: str) -> Allocation | None:
     )
 
 
-def misfit(asked: Experiment, site: Site, found: Allocation) -> str:
+def misfit(experiment: Experiment, site: Site, allocation: Allocation) -> str:
     """Why a run does not fit into the allocation, as the end of a sentence; empty if it does."""
-    if asked.nodes > found.nodes:
-        return f"it has {found.nodes} node{'s' * (found.nodes != 1)}, and -n asks for {asked.nodes}"
+    if experiment.nodes > allocation.nodes:
+        return f"it has {allocation.nodes} node{'s' * (allocation.nodes != 1)}, and -n asks for {experiment.nodes}"
     if site.device != "cuda" or site.gpus.request == "none":
         return ""
-    if not found.gpus:
+    if not allocation.gpus:
         return "Slurm lists no GPU of it"
-    if (asked.gpus_per_node or 1) > found.gpus:
-        return f"it has {found.gpus} GPUs per node, and -g asks for {asked.gpus_per_node}"
+    if (experiment.gpus_per_node or 1) > allocation.gpus:
+        return f"it has {allocation.gpus} GPUs per node, and -g asks for {experiment.gpus_per_node}"
     return ""
 
 
-def placed(asked: Experiment, site: Site, environ: Mapping[str, str]) -> tuple[Site, str]:
+def placed(experiment: Experiment, site: Site, environ: Mapping[str, str]) -> tuple[Site, str]:
     """The site as a launch from this shell uses it: inside the shell's allocation, if it has one in which the run fits,
     and where it runs, as a sentence. Raises RequestError: `--allocation use`, and the run does not fit, or the shell
     has none."""
@@ -98,20 +98,20 @@ def placed(asked: Experiment, site: Site, environ: Mapping[str, str]) -> tuple[S
             why = f"Slurm knows no running job {job}" if job else "this shell has none (salloc makes one)"
             raise RequestError(f"--allocation use: {why}: leave it out to submit a job of its own")
         return site, ""
-    why = misfit(asked, site, found)
+    why = misfit(experiment, site, found)
     if why and site.allocation == "use":
         raise RequestError(f"--allocation use: allocation {job} is too small, because {why}")
     if why:
         return site, f"not in allocation {job} of this shell, because {why}: a job of its own is submitted"
-    size = {"per_node": found.gpus} if found.gpus and asked.gpus_per_node is None else {}
+    size = {"per_node": found.gpus} if found.gpus and experiment.gpus_per_node is None else {}
     inside = {"scheduler": NAME, "gpus": site.gpus.model_copy(update=size), "cpus_per_node": found.cpus}
     return site.model_copy(update=inside), f"in {found.text}, without sbatch"
 
 
-def submit(asked: Submission) -> Run:
+def submit(submission: Submission) -> Run:
     """Number the staged run and start it inside the allocation; returns it. Raises WorkError: the allocation has ended,
     or the run could not be written or started; nothing is left behind."""
-    stage = asked.stage
+    stage = submission.stage
     number = os.environ.get("SLURM_JOB_ID", "")
     found = allocation_of(number)
     if found is None:
@@ -120,9 +120,9 @@ def submit(asked: Submission) -> Run:
     run = None
     try:
         write_atomically(folder / local.SUBMITTER, str(os.getpid()))
-        Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job_id}))
-        run = stage.publish(asked.name_for(job_id), job_id)
-        start(run.script, job_id, folder, asked.record.site, found)
+        Run(stage.path).write_record(submission.record.model_copy(update={"job_id": job_id}))
+        run = stage.publish(submission.name_for(job_id), job_id)
+        start(run.script, job_id, folder, submission.record.site, found)
     except (OSError, WorkError) as error:
         if run is not None:
             stage.withdraw(run)
@@ -131,12 +131,20 @@ def submit(asked: Submission) -> Run:
     return run
 
 
-def start(script: Path, job_id: str, folder: Path, site: Site, found: Allocation) -> None:
+def start(script: Path, job_id: str, folder: Path, site: Site, allocation: Allocation) -> None:
     """Start the script in the background, warned before its own time limit or the allocation's. Raises OSError: the
     folder cannot be written."""
-    left_s = site.time_s if found.ends_ns is None else (found.ends_ns - time.time_ns() - _MINUTE_NS) // 1_000_000_000
+    left_s = (
+        site.time_s
+        if allocation.ends_ns is None
+        else (allocation.ends_ns - time.time_ns() - _MINUTE_NS) // 1_000_000_000
+    )
     outer = {name: None for name in os.environ if name.startswith(LEAKING) and name not in _KEPT}
-    environment: dict[str, str | None] = {**outer, "SLURM_JOB_ID": found.job, "SLURM_JOB_NODELIST": found.nodelist}
+    environment: dict[str, str | None] = {
+        **outer,
+        "SLURM_JOB_ID": allocation.job,
+        "SLURM_JOB_NODELIST": allocation.nodelist,
+    }
     environment["HARNESS_JOB_ID"] = job_id
     time_s = max(60, min(site.time_s, left_s))
     local.keep([str(script)], environment, folder, time_s=time_s, warning_s=site.warning_s)

@@ -47,15 +47,15 @@ def poll(run: Run) -> PolledState:
     return PolledState(state, ENDING if ending else "", ending=ending)
 
 
-def _state(run: Run, own: Status | None) -> State:
-    if own is None:
+def _state(run: Run, status: Status | None) -> State:
+    if status is None:
         return _state_before_it_began(run)
-    if own.state == "running" and not runs_here(run, own.pid, own.host):
+    if status.state == "running" and not runs_here(run, status.pid, status.host):
         later = run.status()  # it may have written its end since the first reading
         if later is not None and later.state != "running":
             return later.state
         return "unknown" if _is_elsewhere(run) or controller(run) is None or is_kept(run) else "failed"
-    return own.state
+    return status.state
 
 
 def _state_before_it_began(run: Run) -> State:
@@ -68,10 +68,10 @@ def _state_before_it_began(run: Run) -> State:
     return own.state if own is not None else "failed"
 
 
-def _why_unknown(run: Run, own: Status | None) -> str:
+def _why_unknown(run: Run, status: Status | None) -> str:
     if not _is_elsewhere(run) and is_kept(run):
         return "its script was killed; the processes that it started are being ended"
-    last = "it has written nothing yet" if own is None else f"the last state that it wrote: {own.state}"
+    last = "it has written nothing yet" if status is None else f"the last state that it wrote: {status.state}"
     if _is_elsewhere(run):
         return f"it was started on {run.record.submit_host}, whose processes cannot be seen from here; {last}"
     return f"its processes cannot be found; {last}"
@@ -172,17 +172,17 @@ def submit_together(*_: object) -> NoReturn:
 directives = warnings = refusals = logs = _nothing
 
 
-def submit(asked: Submission) -> Run:
+def submit(submission: Submission) -> Run:
     """Number the staged run and start it; returns it. Raises WorkError: it could not be written or started; nothing is
     left behind."""
-    stage, site = asked.stage, asked.record.site
+    stage, site = submission.stage, submission.record.site
     job_id, folder = claim_local_id(stage.output_dir.parent)
     run = None
     try:
         write_atomically(folder / SUBMITTER, str(os.getpid()))
-        Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job_id}))
-        run = stage.publish(asked.name_for(job_id), job_id)
-        start_controller(run.script, job_id, folder, time_s=site.time_s, warning_s=site.warning_s, gpus=asked.gpus)
+        Run(stage.path).write_record(submission.record.model_copy(update={"job_id": job_id}))
+        run = stage.publish(submission.name_for(job_id), job_id)
+        start_controller(run.script, job_id, folder, time_s=site.time_s, warning_s=site.warning_s, gpus=submission.gpus)
     except (OSError, WorkError) as error:
         if run is not None:
             stage.withdraw(run)

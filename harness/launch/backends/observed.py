@@ -43,15 +43,17 @@ def poll(run: Run) -> PolledState:
     return PolledState("running") if own.pid and processes.lives(own.pid) else _ended_before(run, run.status())
 
 
-def _as_written(run: Run, own: Status) -> PolledState:
+def _as_written(run: Run, status: Status) -> PolledState:
     """Its own word. Why it failed is told by what its ranks left: nobody waited for that when it ended."""
-    return PolledState(own.state, own.why or why_it_ended(run, own.state, own.exit_code or 1) * (own.state == "failed"))
+    return PolledState(
+        status.state, status.why or why_it_ended(run, status.state, status.exit_code or 1) * (status.state == "failed")
+    )
 
 
-def _ended_before(run: Run, own: Status | None) -> PolledState:
+def _ended_before(run: Run, status: Status | None) -> PolledState:
     """Of a run whose job has ended without a word of it."""
-    if own is not None and own.state in FINAL:
-        return _as_written(run, own)
+    if status is not None and status.state in FINAL:
+        return _as_written(run, status)
     return PolledState("failed", "it ended before it could write its exit status", told_by="ended")
 
 

@@ -89,12 +89,12 @@ class Backend(Protocol):
     def refusals(self, output_dir: str, /) -> list[str]:
         """Why it cannot run a job that writes to `output_dir`, one sentence each."""
 
-    def submit(self, asked: Submission, /) -> Run:
+    def submit(self, submission: Submission, /) -> Run:
         """Start the run, or queue it; returns it published. Raises WorkError: the backend refused, or a write failed;
         nothing is left behind."""
 
     def submit_together(
-        self, asked: Sequence[Submission], way: Together, at_once: int | None, render: Render, /
+        self, submissions: Sequence[Submission], way: Together, at_once: int | None, render: Render, /
     ) -> list[Run]:
         """Queue staged runs as one submission; returns them published. at_once: of an array, the most that run. Raises
         RequestError: this backend has no queue. WorkError: it refused, or a write failed; nothing is left behind."""

@@ -39,32 +39,32 @@ BETWEEN_S = 30  # of an allocation's limit, for what lies between two of its run
 MOST_IN_SERIES = 1000
 
 
-def submit_together(asked: Sequence[Submission], way: Together, at_once: int | None, render: Render) -> list[Run]:
+def submit_together(submissions: Sequence[Submission], way: Together, at_once: int | None, render: Render) -> list[Run]:
     """Submit staged runs as an array of tasks, or as an allocation for the sum of their time limits; returns them.
     Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again."""
-    stage, site = asked[0].stage, asked[0].record.site
-    lines = [line for line in asked[0].directives if not line.startswith(("--output=", "--time="))]
+    stage, site = submissions[0].stage, submissions[0].record.site
+    lines = [line for line in submissions[0].directives if not line.startswith(("--output=", "--time="))]
     if way == "array":
         most = f"%{at_once}" if at_once else ""
-        lines += [f"--time={site.time}", f"--array=0-{len(asked) - 1}{most}"]
+        lines += [f"--time={site.time}", f"--array=0-{len(submissions) - 1}{most}"]
         log, between = "slurm-%A_%a.out", "_"
     else:
-        minutes = -(-len(asked) * (site.time_s + BETWEEN_S) // 60)
+        minutes = -(-len(submissions) * (site.time_s + BETWEEN_S) // 60)
         lines.append(f"--time={clock_text(minutes * 60)}")
         log, between = "slurm-%j.out", "-"
     lines.append(f"--output=logs/{log}")
     script = stage.path / f"{way}.sbatch"
     write_atomically(script, render(TEMPLATES / f"slurm_{way}.j2", lines))
     job = sbatch(*options_of(stage.output_dir, lines, log), str(script))
-    return _published(job, {f"{job.number}{between}{i}": each for i, each in enumerate(asked)}, stage.output_dir)
+    return _published(job, {f"{job.number}{between}{i}": each for i, each in enumerate(submissions)}, stage.output_dir)
 
 
-def _published(job: JobId, asked: Mapping[str, Submission], folder: Path) -> list[Run]:
+def _published(job: JobId, submissions: Mapping[str, Submission], folder: Path) -> list[Run]:
     """The staged runs of a job, by their ids, published. folder: for the sentence on a write that failed. Raises
     WorkError: one could not be written, and the job was cancelled again."""
     made: list[tuple[Stage, Run]] = []
     try:
-        for job_id, each in asked.items():
+        for job_id, each in submissions.items():
             record = each.record.model_copy(update={"job_id": job_id, "cluster": job.cluster})
             Run(each.stage.path).write_record(record)
             made.append((each.stage, each.stage.publish(each.name_for(job_id), job_id)))
@@ -105,8 +105,8 @@ SBATCH_VARIABLES = {
 }
 
 
-def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
-    gpus = f"{site.gpus.type}:{asked.gpus_per_node}" if site.gpus.type else str(asked.gpus_per_node)
+def directives(experiment: Experiment, site: Site, cpus: int | None) -> list[str]:
+    gpus = f"{site.gpus.type}:{experiment.gpus_per_node}" if site.gpus.type else str(experiment.gpus_per_node)
     request = {
         "gres": f"--gres=gpu:{gpus}",
         "gpus-per-node": f"--gpus-per-node={gpus}",
@@ -114,8 +114,8 @@ def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
         "none": None,
     }[site.gpus.request]
     found = [
-        f"--job-name={asked.job_name}",
-        f"--nodes={asked.nodes}",
+        f"--job-name={experiment.job_name}",
+        f"--nodes={experiment.nodes}",
         "--ntasks-per-node=1",
         request,
         f"--cpus-per-task={cpus}" if cpus else None,
@@ -133,17 +133,17 @@ def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
     return [d for d in found if d]
 
 
-def warnings(asked: Experiment, site: Site, environ: Mapping[str, str]) -> list[str]:
+def warnings(experiment: Experiment, site: Site, environ: Mapping[str, str]) -> list[str]:
     """Variables of sbatch that the directives overrule, and a job larger than its queue."""
     found = [
         f"{variable}={environ[variable]} is not used: the job asks for {getattr(site, name)}, and a flag changes that"
         for name, variable in SBATCH_VARIABLES.items()
         if environ.get(variable) and getattr(site, name) not in (None, environ[variable])
     ]
-    if site.max_nodes is not None and asked.nodes > site.max_nodes:
+    if site.max_nodes is not None and experiment.nodes > site.max_nodes:
         queue = site.qos or site.partition or site.name
         found.append(
-            f"-n {asked.nodes} is more nodes than {queue} allows ({site.max_nodes}): "
+            f"-n {experiment.nodes} is more nodes than {queue} allows ({site.max_nodes}): "
             "the job may wait for ever; choose another queue with -q or -p"
         )
     return found
@@ -154,23 +154,23 @@ def refusals(output_dir: str) -> list[str]:
     return [f"{output_dir}: {why}"] if "\\" in output_dir else []
 
 
-def submit(asked: Submission) -> Run:
+def submit(submission: Submission) -> Run:
     """Submit the staged script; returns its run. Raises WorkError: sbatch refused; or the run could not be written, and
     its job was cancelled again."""
-    stage = asked.stage
+    stage = submission.stage
     try:
-        job = sbatch(*options_of(stage.output_dir, asked.directives), str(Run(stage.path).script), SUBMITTED)
+        job = sbatch(*options_of(stage.output_dir, submission.directives), str(Run(stage.path).script), SUBMITTED)
     except WorkError as refusal:
-        raise WorkError(f"{refusal}{_asked_cpus(asked, str(refusal))}") from None
-    return _published(job, {job.number: asked}, stage.path)[0]
+        raise WorkError(f"{refusal}{_asked_cpus(submission, str(refusal))}") from None
+    return _published(job, {job.number: submission}, stage.path)[0]
 
 
-def _asked_cpus(asked: Submission, refusal: str) -> str:
+def _asked_cpus(submission: Submission, refusal: str) -> str:
     """Where the number of CPUs comes from, when sbatch may have refused it: no flag sets it."""
-    if asked.cpus_per_task is None or not re.search(r"\bCPU|node configuration", refusal):
+    if submission.cpus_per_task is None or not re.search(r"\bCPU|node configuration", refusal):
         return ""
-    field = "cpus_per_node" if asked.record.site.cpus_per_node else "cpus_per_gpu"
-    return f" (the job asks for {asked.cpus_per_task} CPUs per node: {field} in the site file)"
+    field = "cpus_per_node" if submission.record.site.cpus_per_node else "cpus_per_gpu"
+    return f" (the job asks for {submission.cpus_per_task} CPUs per node: {field} in the site file)"
 
 
 def submit_after(run: Run, argv: list[Word], over: bool) -> str:

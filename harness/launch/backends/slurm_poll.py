@@ -53,13 +53,13 @@ MEANINGS: dict[str, PolledState] = {
 }
 
 
-def meaning_of(word: str, job: str) -> PolledState:
-    """What a word means for job number `job`; as sacct writes it too, `CANCELLED by 1000` and `CANCELLED+`."""
+def meaning_of(word: str, job_id: str) -> PolledState:
+    """What a word means for job number `job_id`; as sacct writes it too, `CANCELLED by 1000` and `CANCELLED+`."""
     name = plain(word)
     if name not in MEANINGS:  # not an end: who waits goes on waiting
         return PolledState("unknown", f"Slurm's state {name} is not known here")
     found = MEANINGS[name]
-    return found._replace(why=found.why.format(job=job))
+    return found._replace(why=found.why.format(job=job_id))
 
 
 def plain(word: str) -> str:
@@ -118,9 +118,9 @@ def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | No
     return found
 
 
-def _state(run: Run, own: Status | None, reply: SlurmReply) -> PolledState:
-    found = _told(job_of(run), reply, own) if reply.word else _no_reply(reply, own)
-    return _in_allocation(found, own) if shares_allocation(run) else found
+def _state(run: Run, status: Status | None, reply: SlurmReply) -> PolledState:
+    found = _told(job_of(run), reply, status) if reply.word else _no_reply(reply, status)
+    return _in_allocation(found, status) if shares_allocation(run) else found
 
 
 def _ask(job: JobId, has_ended: bool) -> SlurmReply:
@@ -152,12 +152,14 @@ def _by_accounts(job: JobId, forgotten: bool, silent: bool, has_ended: bool) -> 
     return SlurmReply(gap=f"Slurm does not know job {job.number} any more", forgotten=True)
 
 
-def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
+def _told(job: JobId, reply: SlurmReply, status: Status | None) -> PolledState:
     """The state by Slurm's word, or the job's own, which is more precise where it ended before Slurm stopped it."""
-    if own is not None and own.is_settled and own.told_by == plain(reply.word):
-        return PolledState(own.state, own.why, told_by=own.told_by)  # it was written down
+    if status is not None and status.is_settled and status.told_by == plain(reply.word):
+        return PolledState(status.state, status.why, told_by=status.told_by)  # it was written down
     means = meaning_of(reply.word, job.number)
-    ended = own if own is not None and own.is_own_word and own.state in FINAL else None  # as it wrote itself
+    ended = (
+        status if status is not None and status.is_own_word and status.state in FINAL else None
+    )  # as it wrote itself
     if ended and ended.state in ("timeout", "cancelled", "stuck") and means.state in ("failed", "completed"):
         return PolledState(ended.state, told_by=ITSELF)
     if ended and ended.state == "stuck" and means.state in FINAL:
@@ -169,40 +171,40 @@ def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
         # Of an array's tasks that wait as one, `None,JobHeldUser`: without the words for nothing.
         waits = ", ".join(each for each in reply.reason.split(",") if each not in NO_REASON)
         return means._replace(why=means.why or (waits if means.state == "queued" else "") or reply.gap)
-    why = means.why or ("" if ended else _how_it_ended(means, reply, own))
+    why = means.why or ("" if ended else _how_it_ended(means, reply, status))
     if ended and ended.state == means.state == "failed" and why:
         # Which rank was killed for memory, and that Slurm saw it too.
         why = "; ".join(filter(None, [ended.why, why]))
     return PolledState(means.state, why, told_by=None if ended and ended.is_settled else plain(reply.word))
 
 
-def _how_it_ended(means: PolledState, reply: SlurmReply, own: Status | None) -> str:
+def _how_it_ended(means: PolledState, reply: SlurmReply, status: Status | None) -> str:
     """Of a job that did not write its end."""
-    if own is None or (own.started_ns is None and own.told_by):
+    if status is None or (status.started_ns is None and status.told_by):
         never = means.state == "failed" and reply.reason not in NO_REASON
-        return f"it never started: Slurm says {reply.reason}" if never else own.why if own else ""
+        return f"it never started: Slurm says {reply.reason}" if never else status.why if status else ""
     if means.state in ("failed", "timeout"):
         return f"it was ended before it could write its exit status; Slurm says {plain(reply.word)}"
     return ""
 
 
-def _no_reply(reply: SlurmReply, own: Status | None) -> PolledState:
+def _no_reply(reply: SlurmReply, status: Status | None) -> PolledState:
     """The job's own word, if Slurm says nothing. A job that only said it had begun may have ended since."""
-    if own is not None and own.told_by is not None:
-        return PolledState(own.state, own.why)
-    if own is not None and own.state in FINAL:
-        last = f"{reply.gap}; the last state that the job wrote: {own.state}" if reply.silent else ""
-        return PolledState(own.state, last, told_by=ITSELF if reply.forgotten else None)
-    last = "the job has written nothing yet" if own is None else f"the last state that the job wrote: {own.state}"
+    if status is not None and status.told_by is not None:
+        return PolledState(status.state, status.why)
+    if status is not None and status.state in FINAL:
+        last = f"{reply.gap}; the last state that the job wrote: {status.state}" if reply.silent else ""
+        return PolledState(status.state, last, told_by=ITSELF if reply.forgotten else None)
+    last = "the job has written nothing yet" if status is None else f"the last state that the job wrote: {status.state}"
     return PolledState("unknown", f"{reply.gap}; {last}", silent=reply.silent)
 
 
-def _in_allocation(found: PolledState, own: Status | None) -> PolledState:
+def _in_allocation(state: PolledState, status: Status | None) -> PolledState:
     """One of several runs in an allocation: its own word, else what the allocation's state leaves it."""
-    if own is not None and own.state in FINAL and own.is_own_word:
-        return PolledState(own.state, told_by=ITSELF)
-    if found.state == "running" and own is None:
-        return PolledState("queued", "runs before it in the same allocation have not ended", ending=found.ending)
-    if found.state == "completed":  # the allocation ended, and the run had not
-        return found._replace(state="failed", why="its allocation ended before it")
-    return found
+    if status is not None and status.state in FINAL and status.is_own_word:
+        return PolledState(status.state, told_by=ITSELF)
+    if state.state == "running" and status is None:
+        return PolledState("queued", "runs before it in the same allocation have not ended", ending=state.ending)
+    if state.state == "completed":  # the allocation ended, and the run had not
+        return state._replace(state="failed", why="its allocation ended before it")
+    return state

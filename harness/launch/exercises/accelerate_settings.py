@@ -36,13 +36,13 @@ def users_file(environ: Mapping[str, str]) -> Path | None:
     return path.absolute() if path.is_file() else None
 
 
-def accelerate_files(asked: Experiment, base: str, users: str | None = None) -> dict[str, str]:
+def accelerate_files(experiment: Experiment, base: str, users: str | None = None) -> dict[str, str]:
     """The settings of `base`.yaml with the run's numbers; users: the user's own file, whose settings hold where they do
     not say how many processes there are and where they meet. Raises RequestError: accelerate cannot use the file."""
     settings = dict(read_yaml(ACCELERATE / f"{base}.yaml", "accelerate file")) | {
-        "num_machines": asked.nodes,
-        "num_processes": asked.world_size,
-        "mixed_precision": "bf16" if asked.in_bf16 else "no",
+        "num_machines": experiment.nodes,
+        "num_processes": experiment.world_size,
+        "mixed_precision": "bf16" if experiment.in_bf16 else "no",
     }
     if users is not None:
         settings = _under(settings, _read(users))
@@ -50,9 +50,9 @@ def accelerate_files(asked: Experiment, base: str, users: str | None = None) -> 
     return {"accelerate.yaml": yaml.dump(settings, Dumper=dumper, sort_keys=False)}
 
 
-def notes(asked: Experiment, users: str, on_gpus: bool) -> Iterator[str]:
+def notes(experiment: Experiment, users: str, on_gpus: bool) -> Iterator[str]:
     """That the user's file is used, and what of it is not. Raises RequestError: accelerate cannot use the file."""
-    own, ours = _read(users), yaml.safe_load(accelerate_files(asked, "ddp", users)["accelerate.yaml"])
+    own, ours = _read(users), yaml.safe_load(accelerate_files(experiment, "ddp", users)["accelerate.yaml"])
     differ = [name for name in _TOLD if own.get(name) not in (None, {}, ours.get(name))]
     differ += ["use_cpu"] * bool(own.get("use_cpu") and on_gpus)
     left = {name: own[name] for name in differ if name != "distributed_type" or own[name] not in _PLAIN}

@@ -91,64 +91,64 @@ class Launch(Generic[Requested]):
         None  # without GPUs, where -g is not given; None: as many as the machine has cores for
     )
 
-    def site_for(self, asked: Requested, site: Site) -> Site:
+    def site_for(self, experiment: Requested, site: Site) -> Site:
         """The site as this request uses it."""
         return site
 
-    def python(self, asked: Requested) -> str | None:
+    def python(self, experiment: Requested) -> str | None:
         """The Python that trains, of the user's own; None: that of the container, else the harness's."""
         return None
 
-    def uses_our_python(self, asked: Requested) -> bool:
+    def uses_our_python(self, experiment: Requested) -> bool:
         """Whether the harness's own Python trains where there is no container."""
         return True
 
-    def plan(self, asked: Requested, place: CommandPlace) -> ExercisePlan:
+    def plan(self, experiment: Requested, place: CommandPlace) -> ExercisePlan:
         """What a resolved experiment runs. GPUs per node, model and batch are filled in."""
         raise NotImplementedError
 
-    def cpu_ranks(self, asked: Requested, usual: int) -> int:
+    def cpu_ranks(self, experiment: Requested, usual: int) -> int:
         """Processes on a machine without GPU; usual: their number for other exercises."""
         return usual
 
-    def defaults(self, asked: Requested, target: LaunchTarget) -> dict[str, Any]:
+    def defaults(self, experiment: Requested, target: LaunchTarget) -> dict[str, Any]:
         """The fields that depend on the site, the device or the model."""
         return {}
 
-    def misfits(self, asked: Requested, resolved: Requested | None, target: LaunchTarget) -> Iterator[str]:
+    def misfits(self, experiment: Requested, resolved: Requested | None, target: LaunchTarget) -> Iterator[str]:
         """Why the request cannot run there, one sentence each. resolved: None if its own rules are broken."""
         yield from ()
 
-    def warnings(self, asked: Requested, site: Site) -> Iterator[str]:
+    def warnings(self, experiment: Requested, site: Site) -> Iterator[str]:
         """What works and is probably not intended, one sentence each."""
         yield from ()
 
-    def notes(self, asked: Requested, device: DeviceKind) -> Iterator[str]:
+    def notes(self, experiment: Requested, device_kind: DeviceKind) -> Iterator[str]:
         """What a launch takes from the user's own files, one sentence each."""
         yield from ()
 
-    def profiler(self, asked: Requested) -> Literal["nsys"] | None:
+    def profiler(self, experiment: Requested) -> Literal["nsys"] | None:
         """The profiler, where only one can record this exercise."""
         return None
 
-    def data(self, asked: Requested, site: Site) -> Word | None:
+    def data(self, experiment: Requested, site: Site) -> Word | None:
         """The file of instruction data; None: ours, or the exercise reads no such file."""
         return None
 
-    def megatron_data(self, asked: Requested, site: Site) -> Word | None:
+    def megatron_data(self, experiment: Requested, site: Site) -> Word | None:
         """The prefix of .bin and .idx; None: the run builds the files, or does not read them."""
         return None
 
-    def with_whole_paths(self, asked: Requested) -> Requested:
+    def with_whole_paths(self, experiment: Requested) -> Requested:
         """The request with a user's paths made absolute: the job runs in another folder than this."""
-        paths = {o.field: getattr(asked, o.field) for o in options_of(type(asked)) if o.flag.path}
+        paths = {o.field: getattr(experiment, o.field) for o in options_of(type(experiment)) if o.flag.path}
         whole = {name: str(expanded(path).absolute()) for name, path in paths.items() if path is not None}
-        return asked.model_copy(update=whole)
+        return experiment.model_copy(update=whole)
 
-    def refuse_ambiguous(self, asked: Requested, typed: Container[str]) -> None:
+    def refuse_ambiguous(self, experiment: Requested, typed: Container[str]) -> None:
         """Raises RequestError: a flag among `typed` names one file here and another in the exercise's folder."""
 
-    def missing(self, asked: Requested, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+    def missing(self, experiment: Requested, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         """A sentence for each thing that the resolved request names and does not exist."""
         yield from ()
 
@@ -169,21 +169,21 @@ def launch_of(experiment: Requested) -> Launch[Requested]:
     return launch
 
 
-def reports_of(asked: Experiment, profiler: str) -> list[str]:
+def reports_of(experiment: Experiment, profiler: str) -> list[str]:
     """The profiler's reports of a resolved experiment, relative to the run directory."""
     if profiler == "torch":
-        return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
+        return [f"torch/rank{rank}.json.gz" for rank in range(experiment.world_size or 1)]
     if profiler != "nsys":
         return []
-    nodes = [f"nsys/profile_node{node}" for node in range(asked.nodes)]
-    if isinstance(asked, ProfiledTraining) and asked.nsys_per == "rank":
-        ranks, per_node = range(asked.world_size or 1), asked.gpus_per_node or 1
+    nodes = [f"nsys/profile_node{node}" for node in range(experiment.nodes)]
+    if isinstance(experiment, ProfiledTraining) and experiment.nsys_per == "rank":
+        ranks, per_node = range(experiment.world_size or 1), experiment.gpus_per_node or 1
         return [f"{nodes[rank // per_node]}_rank{rank}.nsys-rep" for rank in ranks]
     return [f"{node}.nsys-rep" for node in nodes]
 
 
-def script_path(asked: Experiment, name: str) -> str:
-    return f"{ROOT}/exercises/{asked.folder}/{name}"
+def script_path(experiment: Experiment, name: str) -> str:
+    return f"{ROOT}/exercises/{experiment.folder}/{name}"
 
 
 MODULES = {"accelerate": "accelerate.commands.accelerate_cli", "deepspeed": "deepspeed.launcher.runner"}
@@ -206,18 +206,18 @@ def program(python: Word, name: str) -> list[Word]:
     return [script] if is_its_own and _PLAIN.fullmatch(folder) else [python, "-m", MODULES[name]]
 
 
-def torchrun(asked: Experiment, place: CommandPlace) -> list[Word]:
+def torchrun(experiment: Experiment, place: CommandPlace) -> list[Word]:
     """torchrun for all ranks of a node, before the script."""
     jsc = place.site.network.torchrun == TORCHRUN_JSC
     launcher = [place.python, "-m", TORCHRUN_JSC] if jsc else program(place.python, "torchrun")
-    return [*launcher, *torchrun_options(asked, jsc=jsc)]
+    return [*launcher, *torchrun_options(experiment, jsc=jsc)]
 
 
-def torchrun_options(asked: Experiment, jsc: bool = False) -> list[Word]:
+def torchrun_options(experiment: Experiment, jsc: bool = False) -> list[Word]:
     """How many ranks there are, and where they meet. jsc: by torchrun_jsc, which repairs how nodes find each other with
     c10d; it gives out the nodes' numbers itself."""
-    size: list[Word] = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
-    if jsc and asked.nodes > 1:
+    size: list[Word] = [f"--nnodes={experiment.nodes}", f"--nproc-per-node={experiment.gpus_per_node}"]
+    if jsc and experiment.nodes > 1:
         return [*size, "--rdzv-backend=c10d", join("--rdzv-endpoint=", MASTER_ADDR, ":", MASTER_PORT)]
     meeting: list[Word] = ["--master-addr", join(MASTER_ADDR), "--master-port", join(MASTER_PORT)]
     return [*size, "--node-rank", NODE, *meeting]

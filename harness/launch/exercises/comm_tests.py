@@ -11,13 +11,13 @@ from harness.launch.exercises.base import CommandPlace, ExercisePlan, Launch, La
 class CommTestsLaunch(Launch[CommTests]):
     """No training and no profiler: the benchmark measures its own times."""
 
-    def plan(self, asked: CommTests, place: CommandPlace) -> ExercisePlan:
-        measured = asked.only or "collectives"
-        verdict = _verdict(asked, place)
+    def plan(self, experiment: CommTests, place: CommandPlace) -> ExercisePlan:
+        measured = experiment.only or "collectives"
+        verdict = _verdict(experiment, place)
         return ExercisePlan(
             commands=[
-                *_topology(asked, place),
-                LaunchCommand(_TITLES[measured], _measurement(asked, place, measured), name="TEST"),
+                *_topology(experiment, place),
+                LaunchCommand(_TITLES[measured], _measurement(experiment, place, measured), name="TEST"),
             ],
             after=[LaunchCommand("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
             expects=[f"comm/{measured}.json"],
@@ -27,33 +27,37 @@ class CommTestsLaunch(Launch[CommTests]):
 _TITLES = {"collectives": "collective benchmark", "overlap": "overlap test", "health": "health check"}
 
 
-def _topology(asked: CommTests, place: CommandPlace) -> list[LaunchCommand]:
+def _topology(experiment: CommTests, place: CommandPlace) -> list[LaunchCommand]:
     """Outside of the container: ibstat is the node's."""
-    if asked.only == "overlap":
+    if experiment.only == "overlap":
         return []
-    quiet = ["--quiet"] if asked.only else []
-    words = [*_part(asked, "topology"), "--node", NODE, *_port_rate(place), *quiet]
+    quiet = ["--quiet"] if experiment.only else []
+    words = [*_part(experiment, "topology"), "--node", NODE, *_port_rate(place), *quiet]
     return [LaunchCommand("node topology", [place.launcher_python, *words], contained=False, name="TOPOLOGY")]
 
 
-def _verdict(asked: CommTests, place: CommandPlace) -> list[Word]:
-    part = [*_part(asked, "answer"), asked.only] if asked.only else _part(asked, "verdict")
-    return part if asked.only == "overlap" else [*part, "--nodes", str(asked.nodes), *_port_rate(place)]
+def _verdict(experiment: CommTests, place: CommandPlace) -> list[Word]:
+    part = [*_part(experiment, "answer"), experiment.only] if experiment.only else _part(experiment, "verdict")
+    return part if experiment.only == "overlap" else [*part, "--nodes", str(experiment.nodes), *_port_rate(place)]
 
 
-def _measurement(asked: CommTests, place: CommandPlace, name: str) -> list[Word]:
-    words = [*torchrun(asked, place), *_part(asked, name), *(["--device", "cpu"] if place.device == "cpu" else [])]
+def _measurement(experiment: CommTests, place: CommandPlace, name: str) -> list[Word]:
+    words = [
+        *torchrun(experiment, place),
+        *_part(experiment, name),
+        *(["--device", "cpu"] if place.device == "cpu" else []),
+    ]
     for option in options_of(CommTests):
-        words += option.arguments(getattr(asked, option.field))
-    if asked.only == "overlap":
+        words += option.arguments(getattr(experiment, option.field))
+    if experiment.only == "overlap":
         return words
     network = place.site.network
     intra = _given("--link-gbps-intra", network.link_intra_gbps)
     return [*words, *intra, *_given("--link-gbps-inter", network.link_inter_gbps)]
 
 
-def _part(asked: CommTests, name: str) -> list[Word]:
-    return [script_path(asked, "comm_tests.py"), name, "--run-dir", join(RUN_DIR)]
+def _part(experiment: CommTests, name: str) -> list[Word]:
+    return [script_path(experiment, "comm_tests.py"), name, "--run-dir", join(RUN_DIR)]
 
 
 def _port_rate(place: CommandPlace) -> list[Word]:

@@ -20,50 +20,54 @@ OWN_SCRIPT = "train.py"
 class DDPLaunch(TrainingLaunch[DDP]):
     """accelerate starts the exercise's script, or another one."""
 
-    def plan(self, asked: DDP, place: CommandPlace) -> ExercisePlan:
-        script = PurePosixPath(asked.script or OWN_SCRIPT)
+    def plan(self, experiment: DDP, place: CommandPlace) -> ExercisePlan:
+        script = PurePosixPath(experiment.script or OWN_SCRIPT)
         own = script.is_absolute()
-        path = str(script) if own else script_path(asked, str(script))
-        plan = accelerated_plan(asked, place, "ddp", path)
+        path = str(script) if own else script_path(experiment, str(script))
+        plan = accelerated_plan(experiment, place, "ddp", path)
         plan.folders.extend([str(script.parent)] * own)  # with the modules beside it
         return plan
 
-    def misfits(self, asked: DDP, resolved: DDP | None, target: LaunchTarget) -> Iterator[str]:
-        yield from super().misfits(asked, resolved, target)
+    def misfits(self, experiment: DDP, resolved: DDP | None, target: LaunchTarget) -> Iterator[str]:
+        yield from super().misfits(experiment, resolved, target)
         model = target.model
-        if asked.lora is not None and model is not None and model.num_local_experts > 1:
+        if experiment.lora is not None and model is not None and model.num_local_experts > 1:
             yield (
                 f"--lora adapts the matrices of dense layers, and {model.name} is a mixture of experts: "
                 "use a dense --model, such as llama-3.2-1b"
             )
 
-    def with_whole_paths(self, asked: DDP) -> DDP:
-        whole = super().with_whole_paths(asked)
-        return whole.model_copy(update={"script": _script_path(asked, asked.script)}) if asked.script else whole
+    def with_whole_paths(self, experiment: DDP) -> DDP:
+        whole = super().with_whole_paths(experiment)
+        return (
+            whole.model_copy(update={"script": _script_path(experiment, experiment.script)})
+            if experiment.script
+            else whole
+        )
 
-    def refuse_ambiguous(self, asked: DDP, typed: Container[str]) -> None:
-        if "--script" not in typed or asked.script is None or "/" in asked.script:
+    def refuse_ambiguous(self, experiment: DDP, typed: Container[str]) -> None:
+        if "--script" not in typed or experiment.script is None or "/" in experiment.script:
             return
-        here, theirs = Path(asked.script).absolute(), _folder(asked) / asked.script
+        here, theirs = Path(experiment.script).absolute(), _folder(experiment) / experiment.script
         if holds(Path.is_file, here) and holds(Path.is_file, theirs) and not here.samefile(theirs):
             raise RequestError(
                 f"--script {here.name}: there is one here and one in the exercise's folder: give ./{here.name} for "
                 f"yours, or {theirs}"
             )
 
-    def missing(self, asked: DDP, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
-        if asked.script is not None:
-            yield from _wrong_script(_folder(asked), asked.script)
-        yield from super().missing(asked, site, environ)
+    def missing(self, experiment: DDP, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        if experiment.script is not None:
+            yield from _wrong_script(_folder(experiment), experiment.script)
+        yield from super().missing(experiment, site, environ)
 
 
-def _folder(asked: DDP) -> Path:
-    return Path(script_path(asked, "")).resolve()
+def _folder(experiment: DDP) -> Path:
+    return Path(script_path(experiment, "")).resolve()
 
 
-def _script_path(asked: DDP, given: str) -> str | None:
+def _script_path(experiment: DDP, given: str) -> str | None:
     """The script's name when the exercise's folder has it, else its whole path; None for the exercise's own."""
-    folder, typed = _folder(asked), expanded(given).absolute()
+    folder, typed = _folder(experiment), expanded(given).absolute()
     in_folder = "/" not in given and holds(Path.is_file, folder / given)
     name = given if in_folder else typed.name if typed.parent.resolve() == folder else None
     return None if name == OWN_SCRIPT else name or str(typed)

@@ -42,33 +42,33 @@ TINY_HEAVY = TINY | {
 }
 
 
-def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool = False) -> dict[str, Any]:
+def deepspeed_config(experiment: DeepSpeed, *, tiny: bool = False, auto_batch: bool = False) -> dict[str, Any]:
     """The configuration for what was asked.
 
     tiny: thresholds for a model of about a million parameters, so that it is gathered and reduced in several messages
     like a large one. auto_batch: the training script fills the batch in from its own arguments.
     """
     usual, heavy = (TINY, TINY_HEAVY) if tiny else (USUAL, HEAVY)
-    other_stage = "allgather_" if asked.zero_stage == 3 else "stage3_"
-    buckets = heavy if asked.heavy_comm else usual
-    by_nodes = asked.zero_stage == 3 and asked.copy_ranks > 1
+    other_stage = "allgather_" if experiment.zero_stage == 3 else "stage3_"
+    buckets = heavy if experiment.heavy_comm else usual
+    by_nodes = experiment.zero_stage == 3 and experiment.copy_ranks > 1
     recomputes = {"partition_activations": False, "cpu_checkpointing": False}
     return {
-        "train_micro_batch_size_per_gpu": "auto" if auto_batch else asked.micro_batch_size or 1,
-        "gradient_accumulation_steps": "auto" if auto_batch else asked.gradient_accumulation_steps,
+        "train_micro_batch_size_per_gpu": "auto" if auto_batch else experiment.micro_batch_size or 1,
+        "gradient_accumulation_steps": "auto" if auto_batch else experiment.gradient_accumulation_steps,
         "gradient_clipping": 1.0,
         "zero_allow_untested_optimizer": True,  # the script brings PyTorch's AdamW
         "steps_per_print": 1_000_000_000,  # the script writes its own metrics
         "wall_clock_breakdown": False,  # its timers would synchronise the device in every step
-        "bf16": {"enabled": asked.in_bf16},
-        **({"activation_checkpointing": recomputes} if asked.activation_checkpointing else {}),
+        "bf16": {"enabled": experiment.in_bf16},
+        **({"activation_checkpointing": recomputes} if experiment.activation_checkpointing else {}),
         "zero_optimization": {
-            "stage": asked.zero_stage,
-            "overlap_comm": asked.overlap_comm,
+            "stage": experiment.zero_stage,
+            "overlap_comm": experiment.overlap_comm,
             "contiguous_gradients": True,
             "reduce_scatter": True,
             **{name: size for name, size in buckets.items() if not name.startswith(other_stage)},
-            **({"zero_hpz_partition_size": asked.hpz_partition} if by_nodes else {}),
+            **({"zero_hpz_partition_size": experiment.hpz_partition} if by_nodes else {}),
         },
     }
 
@@ -80,14 +80,16 @@ def as_json(config: Mapping[str, Any]) -> str:
 class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
     """accelerate starts the exercise's script with DeepSpeed's plugin."""
 
-    def defaults(self, asked: DeepSpeed, target: LaunchTarget) -> dict[str, Any]:
-        hpz = asked.hpz_partition or (target.gpus_per_node if asked.zero_stage == 3 else None)
-        return super().defaults(asked, target) | {"hpz_partition": hpz}
+    def defaults(self, experiment: DeepSpeed, target: LaunchTarget) -> dict[str, Any]:
+        hpz = experiment.hpz_partition or (target.gpus_per_node if experiment.zero_stage == 3 else None)
+        return super().defaults(experiment, target) | {"hpz_partition": hpz}
 
-    def plan(self, asked: DeepSpeed, place: CommandPlace) -> ExercisePlan:
-        config = deepspeed_config(asked, tiny=place.model is not None and place.model.tiny)
+    def plan(self, experiment: DeepSpeed, place: CommandPlace) -> ExercisePlan:
+        config = deepspeed_config(experiment, tiny=place.model is not None and place.model.tiny)
         files, option = {"ds_config.json": as_json(config)}, ("--deepspeed-config", join(RUN_DIR, "/ds_config.json"))
-        return accelerated_plan(asked, place, "deepspeed", script_path(asked, "train.py"), *option, files=files)
+        return accelerated_plan(
+            experiment, place, "deepspeed", script_path(experiment, "train.py"), *option, files=files
+        )
 
 
 LAUNCH = DeepSpeedLaunch()

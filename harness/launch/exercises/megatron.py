@@ -51,7 +51,7 @@ _FIXED: dict[str, Option] = {
 }
 
 
-def pretrain_gpt_argv(asked: Megatron, model: Model, *, profile: bool, mock_data: bool) -> list[str]:
+def pretrain_gpt_argv(experiment: Megatron, model: Model, *, profile: bool, mock_data: bool) -> list[str]:
     """The script and its arguments, for torchrun.
 
     asked: resolved: processes per node, tensor-parallel size, batch sizes and sequence length are set.
@@ -59,7 +59,7 @@ def pretrain_gpt_argv(asked: Megatron, model: Model, *, profile: bool, mock_data
     mock_data: train on Megatron's generated data; else the caller adds `--data-path PREFIX`.
     """
     argv = [PRETRAIN_GPT]
-    for flag, value in (_sizes(asked, model) | _FIXED | _choices(asked, model, profile, mock_data)).items():
+    for flag, value in (_sizes(experiment, model) | _FIXED | _choices(experiment, model, profile, mock_data)).items():
         if value is True:
             argv.append(flag)
         elif value is not None and value is not False:
@@ -67,9 +67,9 @@ def pretrain_gpt_argv(asked: Megatron, model: Model, *, profile: bool, mock_data
     return argv
 
 
-def _sizes(asked: Megatron, model: Model) -> dict[str, Option]:
+def _sizes(experiment: Megatron, model: Model) -> dict[str, Option]:
     """Of the model, of its parts and of a batch. None and False: the flag is left out."""
-    tp = asked.tp or 1
+    tp = experiment.tp or 1
     return {
         "--num-layers": model.num_hidden_layers,
         "--hidden-size": model.hidden_size,
@@ -79,8 +79,8 @@ def _sizes(asked: Megatron, model: Model) -> dict[str, Option]:
         "--kv-channels": model.head_dim,
         "--norm-epsilon": model.rms_norm_eps,
         "--rotary-base": int(model.rope_theta),
-        "--seq-length": asked.seq_length,
-        "--max-position-embeddings": asked.seq_length,
+        "--seq-length": experiment.seq_length,
+        "--max-position-embeddings": experiment.seq_length,
         # The null tokenizer adds an end-of-document token to this size. The data holds ids, not text.
         "--vocab-size": model.vocab_size - 1,
         "--make-vocab-size-divisible-by": 1,
@@ -88,20 +88,20 @@ def _sizes(asked: Megatron, model: Model) -> dict[str, Option]:
         "--tokenizer-type": "NullTokenizer",
         "--untie-embeddings-and-output-weights": not model.tie_word_embeddings,
         "--tensor-model-parallel-size": tp,
-        "--pipeline-model-parallel-size": asked.pp,
-        "--context-parallel-size": asked.cp,
-        "--num-virtual-stages-per-pipeline-rank": asked.vpp if asked.vpp > 1 else None,
+        "--pipeline-model-parallel-size": experiment.pp,
+        "--context-parallel-size": experiment.cp,
+        "--num-virtual-stages-per-pipeline-rank": experiment.vpp if experiment.vpp > 1 else None,
         "--sequence-parallel": tp > 1,
-        "--micro-batch-size": asked.micro_batch_size,
-        "--global-batch-size": asked.global_batch_size,
-        "--train-iters": asked.steps or asked.window.end,
-        "--seed": asked.seed,
+        "--micro-batch-size": experiment.micro_batch_size,
+        "--global-batch-size": experiment.global_batch_size,
+        "--train-iters": experiment.steps or experiment.window.end,
+        "--seed": experiment.seed,
     }
 
 
-def _choices(asked: Megatron, model: Model, profile: bool, mock_data: bool) -> dict[str, Option]:
-    found: dict[str, Option] = {"--bf16": asked.in_bf16}
-    if asked.activation_checkpointing:
+def _choices(experiment: Megatron, model: Model, profile: bool, mock_data: bool) -> dict[str, Option]:
+    found: dict[str, Option] = {"--bf16": experiment.in_bf16}
+    if experiment.activation_checkpointing:
         found |= {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": 1}
     if model.num_local_experts > 1:
         found |= {
@@ -111,10 +111,10 @@ def _choices(asked: Megatron, model: Model, profile: bool, mock_data: bool) -> d
             "--moe-aux-loss-coeff": "1e-2",
             "--moe-token-dispatcher-type": "alltoall",
             "--moe-grouped-gemm": True,
-            "--expert-model-parallel-size": asked.ep,
+            "--expert-model-parallel-size": experiment.ep,
         }
     if profile:  # every rank: nsys watches a node, and each node has some of them
-        window, ranks = asked.window, list(range(asked.world_size or 1))
+        window, ranks = experiment.window, list(range(experiment.world_size or 1))
         found |= {"--profile": True, "--profile-step-start": window.start, "--profile-step-end": window.end}
         found["--profile-ranks"] = ranks
     return found | {"--mock-data": mock_data}
@@ -125,100 +125,105 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
 
     takes_weights = False
 
-    def plan(self, asked: Megatron, place: CommandPlace) -> ExercisePlan:
+    def plan(self, experiment: Megatron, place: CommandPlace) -> ExercisePlan:
         prefix: list[Word] = ["--data-path", place.megatron_data] if place.megatron_data else []
-        if asked.uses_megatron_lm and place.model is not None:
+        if experiment.uses_megatron_lm and place.model is not None:
             observed = place.profiler == "nsys"
-            pretrain = pretrain_gpt_argv(asked, place.model, profile=observed, mock_data=not prefix)
+            pretrain = pretrain_gpt_argv(experiment, place.model, profile=observed, mock_data=not prefix)
             script: list[Word] = [*pretrain]
         else:
-            script = [script_path(asked, "train.py"), *training_argv(asked, place)]
-        argv = [*torchrun(asked, place), *around_each_rank(asked, place), *script, *prefix]
-        plan = training_plan(asked, place, argv, {})
+            script = [script_path(experiment, "train.py"), *training_argv(experiment, place)]
+        argv = [*torchrun(experiment, place), *around_each_rank(experiment, place), *script, *prefix]
+        plan = training_plan(experiment, place, argv, {})
         # Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it.
         order: dict[str, Word] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if place.device == "cuda" else {}
-        nemo = place.site.container.nemo_image if place.site.container and asked.uses_megatron_lm else None
+        nemo = place.site.container.nemo_image if place.site.container and experiment.uses_megatron_lm else None
         return replace(plan, environment=order, image=nemo, nsys_options="megatron")
 
-    def cpu_ranks(self, asked: Megatron, usual: int) -> int:
+    def cpu_ranks(self, experiment: Megatron, usual: int) -> int:
         """CPU processes can share a core, so the miniature of `--tp 4` runs on a laptop with two."""
-        needed = -(-asked.model_ranks // asked.nodes)
+        needed = -(-experiment.model_ranks // experiment.nodes)
         return max(usual, needed) if max(usual, needed) % needed == 0 else needed
 
-    def defaults(self, asked: Megatron, target: LaunchTarget) -> dict[str, Any]:
+    def defaults(self, experiment: Megatron, target: LaunchTarget) -> dict[str, Any]:
         """The largest tensor-parallel size that a node allows, and a usual global batch in whole micro-batches."""
-        usual = super().defaults(asked, target)
+        usual = super().defaults(experiment, target)
         gpus, on_gpu = target.gpus_per_node, target.device == "cuda"
         if target.model is not None:
-            own, bf16 = target.model.defaults, on_gpu if asked.mixed_precision is None else asked.in_bf16
-            usual["seq_length"] = asked.seq_length or own.pretrain_seq_length
-            usual["micro_batch_size"] = asked.micro_batch_size or own.micro_batch(bf16, pretrains=True)
-        world, others = asked.nodes * gpus, asked.pp * asked.cp
-        tp = asked.tp or next((t for t in range(gpus, 0, -1) if world % (t * others) == 0), 1)
+            own, bf16 = target.model.defaults, on_gpu if experiment.mixed_precision is None else experiment.in_bf16
+            usual["seq_length"] = experiment.seq_length or own.pretrain_seq_length
+            usual["micro_batch_size"] = experiment.micro_batch_size or own.micro_batch(bf16, pretrains=True)
+        world, others = experiment.nodes * gpus, experiment.pp * experiment.cp
+        tp = experiment.tp or next((t for t in range(gpus, 0, -1) if world % (t * others) == 0), 1)
         micro = usual.get("micro_batch_size", 1)
         whole = usual_global_batch(micro, world // (tp * others), on_cpu=not on_gpu)
         # In fp32 an A100 is 16 times slower; a CPU without bf16 units is 7 times slower in bf16.
-        precision = on_gpu if asked.mixed_precision is None else asked.mixed_precision
-        return usual | {"mixed_precision": precision, "tp": tp, "global_batch_size": asked.global_batch_size or whole}
+        precision = on_gpu if experiment.mixed_precision is None else experiment.mixed_precision
+        return usual | {
+            "mixed_precision": precision,
+            "tp": tp,
+            "global_batch_size": experiment.global_batch_size or whole,
+        }
 
-    def misfits(self, asked: Megatron, resolved: Megatron | None, target: LaunchTarget) -> Iterator[str]:
-        yield from super().misfits(asked, resolved, target)
-        if target.checkpoint is not None and not asked.random_weights:
+    def misfits(self, experiment: Megatron, resolved: Megatron | None, target: LaunchTarget) -> Iterator[str]:
+        yield from super().misfits(experiment, resolved, target)
+        if target.checkpoint is not None and not experiment.random_weights:
             yield (
                 f"--model {target.checkpoint} is a checkpoint, and exercise 3 trains from random weights only: add "
                 "--random-weights to use only its sizes, or give a model of the harness or a model file"
             )
-        if asked.data is not None and asked.data_path is not None:
+        if experiment.data is not None and experiment.data_path is not None:
             yield "--data and --data-path both name the training data: drop one"
         if resolved is not None and target.model is not None:
             layout, batch = resolved.layout, resolved.batch
             yield from model_misfits(layout, batch, target.model, pads_vocabulary=resolved.uses_megatron_lm)
             yield from _stages_without_layers(resolved, target.model.num_hidden_layers)
-        if asked.uses_megatron_lm:
-            yield from _megatron_lm_rules(asked, target)
+        if experiment.uses_megatron_lm:
+            yield from _megatron_lm_rules(experiment, target)
 
-    def warnings(self, asked: Megatron, site: Site) -> Iterator[str]:
-        yield from super().warnings(asked, site)
-        if asked.tp and asked.gpus_per_node and asked.tp > asked.gpus_per_node:
+    def warnings(self, experiment: Megatron, site: Site) -> Iterator[str]:
+        yield from super().warnings(experiment, site)
+        if experiment.tp and experiment.gpus_per_node and experiment.tp > experiment.gpus_per_node:
             yield (
-                f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: the messages of tensor "
+                f"--tp {experiment.tp} is more than the {experiment.gpus_per_node} GPUs of a node: the messages "
+                f"of tensor "
                 "parallelism will cross the slow network; use pipeline stages (--pp) across nodes"
             )
 
-    def profiler(self, asked: Megatron) -> Literal["nsys"] | None:
-        return "nsys" if asked.uses_megatron_lm else None
+    def profiler(self, experiment: Megatron) -> Literal["nsys"] | None:
+        return "nsys" if experiment.uses_megatron_lm else None
 
-    def data(self, asked: Megatron, site: Site) -> Word | None:
-        own = self.megatron_data(asked, site) is not None or asked.uses_megatron_lm
-        return None if own else super().data(asked, site)
+    def data(self, experiment: Megatron, site: Site) -> Word | None:
+        own = self.megatron_data(experiment, site) is not None or experiment.uses_megatron_lm
+        return None if own else super().data(experiment, site)
 
-    def megatron_data(self, asked: Megatron, site: Site) -> Word | None:
-        if asked.data_path is not None or asked.data is not None:
-            return asked.data_path
+    def megatron_data(self, experiment: Megatron, site: Site) -> Word | None:
+        if experiment.data_path is not None or experiment.data is not None:
+            return experiment.data_path
         return from_site(site.megatron_data) if site.megatron_data else None
 
-    def missing(self, asked: Megatron, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
-        yield from super().missing(asked, site, environ)
-        prefix = self.megatron_data(asked, site)
+    def missing(self, experiment: Megatron, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        yield from super().missing(experiment, site, environ)
+        prefix = self.megatron_data(experiment, site)
         why = why_missing(prefix, environ, "prefix") if prefix is not None else ""
         if why:
-            source = "--data-path" if asked.data_path else f"site {site.name}: its megatron_data"
+            source = "--data-path" if experiment.data_path else f"site {site.name}: its megatron_data"
             yield (
                 f"{source}: {why} as PREFIX.bin and PREFIX.idx: give yours with --data-path, or --data FILE to have "
                 "one built"
             )
 
 
-def _stages_without_layers(asked: Megatron, layers: int) -> Iterator[str]:
-    for fault in map(parse_fault, asked.faults):
-        if fault.name == "uneven-stages" and layers % asked.pp == 0:
+def _stages_without_layers(experiment: Megatron, layers: int) -> Iterator[str]:
+    for fault in map(parse_fault, experiment.faults):
+        if fault.name == "uneven-stages" and layers % experiment.pp == 0:
             try:
-                layers_at_the_end(fault, layers, asked.pp)
+                layers_at_the_end(fault, layers, experiment.pp)
             except RequestError as error:
                 yield str(error)
 
 
-def _megatron_lm_rules(asked: Megatron, target: LaunchTarget) -> Iterator[str]:
+def _megatron_lm_rules(experiment: Megatron, target: LaunchTarget) -> Iterator[str]:
     name, site = "--engine megatron-lm", target.site
     if target.device == "cpu":
         yield f"{name} trains on GPUs only: use --engine megatron-core"
@@ -228,9 +233,9 @@ def _megatron_lm_rules(asked: Megatron, target: LaunchTarget) -> Iterator[str]:
             f"{name} needs NeMo's container, and site {site.name} names none (container.nemo_image): build it "
             f"({README_OF_IMAGES}) and name it in a site file"
         )
-    if asked.profiler == "torch":
+    if experiment.profiler == "torch":
         yield f"{name} is recorded by nsys only: drop --profiler torch, or use --no-profile"
-    if asked.data is not None:
+    if experiment.data is not None:
         yield f"{name} reads a .bin/.idx prefix, not --data: use --data-path"
 
 

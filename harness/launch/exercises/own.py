@@ -49,19 +49,21 @@ from harness.site.site import Site
 _SHELL_NAMES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")
 
 
-def program_missing(asked: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+def program_missing(experiment: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the words after `--`."""
-    folder = Path(asked.start_in)
+    folder = Path(experiment.start_in)
     if not folder.is_dir():
         yield f"{folder}: the folder where the training starts is not there any more"
-    elif asked.form == "module":
-        yield from _wrong_module(folder, asked)
-    elif (folder / asked.program).is_dir():
-        yield f"{printable(asked.program)} is a folder{_script_in(folder / asked.program, asked.program)}"
-    elif asked.form == "script":
-        yield from _wrong_script(folder, asked.program, in_container=site.container is not None)
+    elif experiment.form == "module":
+        yield from _wrong_module(folder, experiment)
+    elif (folder / experiment.program).is_dir():
+        yield (
+            f"{printable(experiment.program)} is a folder{_script_in(folder / experiment.program, experiment.program)}"
+        )
+    elif experiment.form == "script":
+        yield from _wrong_script(folder, experiment.program, in_container=site.container is not None)
     else:
-        yield from _wrong_command(folder, asked.program, site, environ)
+        yield from _wrong_command(folder, experiment.program, site, environ)
 
 
 def _wrong_script(folder: Path, name: str, in_container: bool) -> Iterator[str]:
@@ -97,12 +99,15 @@ def _names(folder: Path, fits: Callable[[Path], bool] = _is_python) -> list[str]
         return []
 
 
-def _wrong_module(folder: Path, asked: OwnTraining) -> Iterator[str]:
+def _wrong_module(folder: Path, experiment: OwnTraining) -> Iterator[str]:
     """A module whose first package lies in the folder must be there; any other may be installed."""
-    parts = asked.program.split(".")
+    parts = experiment.program.split(".")
     if not all(part.isidentifier() for part in parts):
-        hint = f": a script is named without -m, as in -- {printable(asked.program)}"
-        yield f"-m {printable(asked.program)}: is not the name of a module{hint if '/' in asked.program else ''}"
+        hint = f": a script is named without -m, as in -- {printable(experiment.program)}"
+        yield (
+            f"-m {printable(experiment.program)}: is not the name of a "
+            f"module{hint if '/' in experiment.program else ''}"
+        )
         return
     place, first = folder.joinpath(*parts), folder / parts[0]
     if any(each.with_name(f"{each.name}.py").is_file() for each in (place, place / "__main__")):
@@ -110,7 +115,7 @@ def _wrong_module(folder: Path, asked: OwnTraining) -> Iterator[str]:
     if first.is_dir() and _names(first):
         near = nearest(parts[-1], [Path(name).stem for name in _names(place.parent)])
         hint = f": did you mean -m {'.'.join([*parts[:-1], near])}?" if near else ""
-        yield f"-m {asked.program}: there is no such module in {folder}{hint}"
+        yield f"-m {experiment.program}: there is no such module in {folder}{hint}"
 
 
 def _wrong_command(folder: Path, name: str, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
@@ -159,34 +164,37 @@ def _near_on_path(name: str, environ: Mapping[str, str]) -> str:
     return f": did you mean {printable(near)}?" if near else ""
 
 
-def python_missing(asked: OwnTraining, site: Site) -> Iterator[str]:
+def python_missing(experiment: OwnTraining, site: Site) -> Iterator[str]:
     """What is wrong with the Python that trains, and what its launcher needs of it."""
-    if asked.python is None:
-        yield from _lacking_ours(asked, site)
+    if experiment.python is None:
+        yield from _lacking_ours(experiment, site)
         return
-    found = ask_python(asked.python)
+    found = ask_python(experiment.python)
     if isinstance(found, str):
-        yield f"{printable(asked.python)} {found}: name another with --python, or none for that of the site"
-    elif asked.form != "command" and not (site.modules or site.setup or site.node_setup):  # which may bring packages
-        yield from _lacking(asked, found)
+        yield f"{printable(experiment.python)} {found}: name another with --python, or none for that of the site"
+    elif experiment.form != "command" and not (
+        site.modules or site.setup or site.node_setup
+    ):  # which may bring packages
+        yield from _lacking(experiment, found)
 
 
-def _lacking(asked: OwnTraining, found: TrainingPython) -> Iterator[str]:
-    needed = ["torch"] if asked.launcher != "python" else []
-    needed += [asked.launcher] if asked.launcher in ("accelerate", "deepspeed") else []
+def _lacking(experiment: OwnTraining, training_python: TrainingPython) -> Iterator[str]:
+    needed = ["torch"] if experiment.launcher != "python" else []
+    needed += [experiment.launcher] if experiment.launcher in ("accelerate", "deepspeed") else []
     for name in needed:
-        if name not in found.modules:
-            whom = f"which {asked.launcher} needs" if name == "torch" else "which --launcher asks for"
+        if name not in training_python.modules:
+            whom = f"which {experiment.launcher} needs" if name == "torch" else "which --launcher asks for"
             yield (
-                f"{asked.python} has no {name}, {whom}: install it there, activate the environment that has it, or "
+                f"{experiment.python} has no {name}, {whom}: install it there, activate the environment that "
+                f"has it, or "
                 "name another Python with --python"
             )
             return
 
 
-def _lacking_ours(asked: OwnTraining, site: Site) -> Iterator[str]:
+def _lacking_ours(experiment: OwnTraining, site: Site) -> Iterator[str]:
     """Our own Python trains on this machine: it has what the training extra brings."""
-    launcher = asked.launcher
+    launcher = experiment.launcher
     if launcher not in ("accelerate", "deepspeed") or site.container is not None or site.job_python:
         return
     here = backend_of(site).RUNS_HERE and importlib.util.find_spec("torch") is not None
@@ -206,31 +214,31 @@ class OwnLaunch(Launch[OwnTraining]):
     takes_weights = False
     usual_cpu_ranks = 1
 
-    def site_for(self, asked: OwnTraining, site: Site) -> Site:
-        return site if asked.python is None else site.model_copy(update={"container": None})
+    def site_for(self, experiment: OwnTraining, site: Site) -> Site:
+        return site if experiment.python is None else site.model_copy(update={"container": None})
 
-    def python(self, asked: OwnTraining) -> str | None:
-        return asked.python
+    def python(self, experiment: OwnTraining) -> str | None:
+        return experiment.python
 
-    def uses_our_python(self, asked: OwnTraining) -> bool:
-        return asked.python is None and asked.form != "command"
+    def uses_our_python(self, experiment: OwnTraining) -> bool:
+        return experiment.python is None and experiment.form != "command"
 
-    def defaults(self, asked: OwnTraining, target: LaunchTarget) -> dict[str, Any]:
-        if asked.form == "command":
+    def defaults(self, experiment: OwnTraining, target: LaunchTarget) -> dict[str, Any]:
+        if experiment.form == "command":
             return {}
-        ranks = asked.nodes * target.gpus_per_node
-        return {"launcher": asked.launcher or ("torchrun" if ranks > 1 else "python")}
+        ranks = experiment.nodes * target.gpus_per_node
+        return {"launcher": experiment.launcher or ("torchrun" if ranks > 1 else "python")}
 
-    def misfits(self, asked: OwnTraining, resolved: OwnTraining | None, target: LaunchTarget) -> Iterator[str]:
+    def misfits(self, experiment: OwnTraining, resolved: OwnTraining | None, target: LaunchTarget) -> Iterator[str]:
         for word in ("::", ":then:"):
-            if word in asked.command:
+            if word in experiment.command:
                 yield f"{word} cannot be a word of your program: in the job's script it separates parts of a command"
-        yield from wrong_device(map(parse_fault, asked.faults), target.device)
+        yield from wrong_device(map(parse_fault, experiment.faults), target.device)
 
-    def warnings(self, asked: OwnTraining, site: Site) -> Iterator[str]:
-        python = asked.python if asked.launcher == "python" else None
-        if asked.form == "command":
-            python = shutil.which(asked.program) if re.fullmatch(r"python[\d.]*", asked.label) else None
+    def warnings(self, experiment: OwnTraining, site: Site) -> Iterator[str]:
+        python = experiment.python if experiment.launcher == "python" else None
+        if experiment.form == "command":
+            python = shutil.which(experiment.program) if re.fullmatch(r"python[\d.]*", experiment.label) else None
             python = None if site.container else python
         if python is None or site.modules or site.setup or site.node_setup:  # which may bring packages
             return
@@ -241,49 +249,51 @@ class OwnLaunch(Launch[OwnTraining]):
                 "or activate the environment that has it"
             )
 
-    def notes(self, asked: OwnTraining, device: DeviceKind) -> Iterator[str]:
-        if asked.accelerate_config is not None:
-            yield from accelerate_settings.notes(asked, asked.accelerate_config, device == "cuda")
-        if asked.launcher == "deepspeed":
-            files = [USUAL_HOSTS_FILE, *deepspeed_files(os.environ, asked.start_in) * (asked.nodes > 1)]
+    def notes(self, experiment: OwnTraining, device_kind: DeviceKind) -> Iterator[str]:
+        if experiment.accelerate_config is not None:
+            yield from accelerate_settings.notes(experiment, experiment.accelerate_config, device_kind == "cuda")
+        if experiment.launcher == "deepspeed":
+            files = [USUAL_HOSTS_FILE, *deepspeed_files(os.environ, experiment.start_in) * (experiment.nodes > 1)]
             for path in filter(Path.is_file, files):
                 yield f"deepspeed does not read {path}: -n and -g say where the ranks run, with this shell's variables"
 
-    def missing(self, asked: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
-        yield from program_missing(asked, site, environ)
-        yield from python_missing(asked, site)
-        yield from wrong_trace_list(asked)
+    def missing(self, experiment: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        yield from program_missing(experiment, site, environ)
+        yield from python_missing(experiment, site)
+        yield from wrong_trace_list(experiment)
 
-    def with_whole_paths(self, asked: OwnTraining) -> OwnTraining:
-        python = asked.python
+    def with_whole_paths(self, experiment: OwnTraining) -> OwnTraining:
+        python = experiment.python
         if python is not None and "/" not in python and not Path(python).exists():
             python = shutil.which(python) or python
         changes: dict[str, object] = {"python": python}
-        if asked.launcher == "accelerate" and asked.accelerate_config is None:
+        if experiment.launcher == "accelerate" and experiment.accelerate_config is None:
             users = accelerate_settings.users_file(os.environ)
             changes["accelerate_config"] = None if users is None else str(users)
-        whole = super().with_whole_paths(asked.model_copy(update=changes))
-        return whole.model_copy(update=whole_nsys_files(asked))
+        whole = super().with_whole_paths(experiment.model_copy(update=changes))
+        return whole.model_copy(update=whole_nsys_files(experiment))
 
-    def plan(self, asked: OwnTraining, place: CommandPlace) -> ExercisePlan:
-        why = "" if asked.launcher in (None, "python") else ranks_of(asked)
+    def plan(self, experiment: OwnTraining, place: CommandPlace) -> ExercisePlan:
+        why = "" if experiment.launcher in (None, "python") else ranks_of(experiment)
         observed = place.profiler == "nsys"
-        training = LaunchCommand("training", _argv(asked, place), observed, folder=asked.start_in, why=why)
-        told: dict[str, object] = {"profiler": place.profiler, "launcher": asked.launcher}
-        told |= {"window": asdict(asked.window), "profile_memory": False}
-        told |= {"module_ranges": asked.module_ranges} if asked.module_ranges else {}
-        files = {OBSERVE_FILE: json.dumps(told | {"faults": list(asked.faults)}, indent=1) + "\n"}
+        training = LaunchCommand("training", _argv(experiment, place), observed, folder=experiment.start_in, why=why)
+        told: dict[str, object] = {"profiler": place.profiler, "launcher": experiment.launcher}
+        told |= {"window": asdict(experiment.window), "profile_memory": False}
+        told |= {"module_ranges": experiment.module_ranges} if experiment.module_ranges else {}
+        files = {OBSERVE_FILE: json.dumps(told | {"faults": list(experiment.faults)}, indent=1) + "\n"}
         # A container must see where it starts, and the script's folder with the modules beside it.
-        folders: list[Word] = [asked.start_in]
-        if asked.form == "script":
-            folders.append(str((Path(asked.start_in) / expanded(asked.program)).parent))
-        if asked.launcher == "accelerate":
-            files |= accelerate_settings.accelerate_files(asked, "ddp", asked.accelerate_config)
-        if asked.launcher == "deepspeed":
-            files[HOSTS_FILE] = "".join(f"node{node} slots={asked.gpus_per_node}\n" for node in range(asked.nodes))
+        folders: list[Word] = [experiment.start_in]
+        if experiment.form == "script":
+            folders.append(str((Path(experiment.start_in) / expanded(experiment.program)).parent))
+        if experiment.launcher == "accelerate":
+            files |= accelerate_settings.accelerate_files(experiment, "ddp", experiment.accelerate_config)
+        if experiment.launcher == "deepspeed":
+            files[HOSTS_FILE] = "".join(
+                f"node{node} slots={experiment.gpus_per_node}\n" for node in range(experiment.nodes)
+            )
         return ExercisePlan(
             [training],
-            [paraver_command(place, asked)] if asked.nsys2prv else [],
+            [paraver_command(place, experiment)] if experiment.nsys2prv else [],
             files,
             folders=folders,
             environment={"HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}")},
@@ -293,32 +303,32 @@ class OwnLaunch(Launch[OwnTraining]):
         )
 
 
-def _argv(asked: OwnTraining, place: CommandPlace) -> list[Word]:
-    node: list[Word] = [f"NNODES={asked.nodes}", f"NODE_RANK={NODE}"]
-    if asked.form == "command":
-        name = asked.program  # as `env` finds it: one that only lies in the folder gets its path
-        is_here = "/" not in name and os.access(Path(asked.start_in) / name, os.X_OK)
-        return ["env", *node, f"./{name}" if is_here and shutil.which(name) is None else name, *asked.arguments]
+def _argv(experiment: OwnTraining, place: CommandPlace) -> list[Word]:
+    node: list[Word] = [f"NNODES={experiment.nodes}", f"NODE_RANK={NODE}"]
+    if experiment.form == "command":
+        name = experiment.program  # as `env` finds it: one that only lies in the folder gets its path
+        is_here = "/" not in name and os.access(Path(experiment.start_in) / name, os.X_OK)
+        return ["env", *node, f"./{name}" if is_here and shutil.which(name) is None else name, *experiment.arguments]
     python = place.python
-    ranks = around_each_rank(asked, place)
-    if asked.launcher == "python":
-        return ["env", *node, python, *ranks, *asked.command]
-    words = _launcher(asked, place, asked.launcher or "torchrun")
+    ranks = around_each_rank(experiment, place)
+    if experiment.launcher == "python":
+        return ["env", *node, python, *ranks, *experiment.command]
+    words = _launcher(experiment, place, experiment.launcher or "torchrun")
     # A launcher has a flag of its own for a module, unless a script of ours stands before the module.
-    module = ["--module"] if asked.form == "module" and not ranks else []
-    program = list(asked.command) if ranks or not module else list(asked.command[1:])
+    module = ["--module"] if experiment.form == "module" and not ranks else []
+    program = list(experiment.command) if ranks or not module else list(experiment.command[1:])
     return [*words, *module, *ranks, *program]
 
 
-def _launcher(asked: OwnTraining, place: CommandPlace, name: str) -> list[Word]:
+def _launcher(experiment: OwnTraining, place: CommandPlace, name: str) -> list[Word]:
     if name == "torchrun" and place.site.network.torchrun == TORCHRUN_JSC:
-        return torchrun(asked, place)
+        return torchrun(experiment, place)
     found = program(place.python, name)
-    if asked.python is not None and not os.access(str(found[0]), os.X_OK):  # a package without its script
-        found = [asked.python, "-m", MODULES[name]]
+    if experiment.python is not None and not os.access(str(found[0]), os.X_OK):  # a package without its script
+        found = [experiment.python, "-m", MODULES[name]]
     if name == "accelerate":
         return [*found, "launch", *accelerate_options()]
-    return [*found, *(torchrun_options(asked) if name == "torchrun" else _deepspeed(asked))]
+    return [*found, *(torchrun_options(experiment) if name == "torchrun" else _deepspeed(experiment))]
 
 
 def deepspeed_files(environ: Mapping[str, str], folder: str) -> list[Path]:
@@ -327,7 +337,7 @@ def deepspeed_files(environ: Mapping[str, str], folder: str) -> list[Path]:
     return list(dict.fromkeys([Path.home() / name, Path(folder) / name]))
 
 
-def _deepspeed(asked: OwnTraining) -> list[Word]:
+def _deepspeed(experiment: OwnTraining) -> list[Word]:
     """Its launcher on each node, which logs in nowhere."""
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
     return [join("--hostfile=", RUN_DIR, f"/{HOSTS_FILE}"), "--no_ssh", f"--node_rank={NODE}", *meeting]

@@ -46,18 +46,18 @@ class GpuNeed(NamedTuple):
     instead: Callable[[DevicePeaks], str]
 
 
-def device_misfits(asked: Training, target: LaunchTarget) -> Iterator[str]:
+def device_misfits(experiment: Training, target: LaunchTarget) -> Iterator[str]:
     """Why the site's devices cannot do it, one sentence each; none if the table does not have them."""
     site, found = target.site, find_device(target.site.gpus.name)
     if target.device == "cpu":
-        if asked.precision in ("tf32", "fp8"):
-            other = "fp32" if asked.precision == "tf32" else "bf16"
+        if experiment.precision in ("tf32", "fp8"):
+            other = "fp32" if experiment.precision == "tf32" else "bf16"
             yield (
-                f"--mixed-precision {asked.precision} works on GPUs only, and site {site.name} runs on CPUs: use "
+                f"--mixed-precision {experiment.precision} works on GPUs only, and site {site.name} runs on CPUs: use "
                 f"--mixed-precision {other}, or a --site with GPUs"
             )
         return
-    for need in _needs(asked):
+    for need in _needs(experiment):
         if found is not None and not need.met(found):
             yield (
                 f"{need.flag} needs {need.who}, and site {site.name} has {site.gpus.name}: {need.instead(found)}, or "
@@ -65,31 +65,31 @@ def device_misfits(asked: Training, target: LaunchTarget) -> Iterator[str]:
             )
 
 
-def device_doubts(asked: Experiment, site: Site, device: DeviceKind) -> Iterator[str]:
+def device_doubts(experiment: Experiment, site: Site, device_kind: DeviceKind) -> Iterator[str]:
     """The same where the table does not have the site's GPUs, so that nobody can say it before the training starts."""
-    if device == "cuda" and isinstance(asked, Training) and find_device(site.gpus.name) is None:
-        for need in _needs(asked):
+    if device_kind == "cuda" and isinstance(experiment, Training) and find_device(site.gpus.name) is None:
+        for need in _needs(experiment):
             yield (
                 f"{need.flag} needs {need.who}, but the GPUs of site {site.name} are not known (gpus.name): the "
                 "training checks them when it starts"
             )
 
 
-def _needs(asked: Training) -> Iterator[GpuNeed]:
-    if asked.precision == "tf32":
+def _needs(experiment: Training) -> Iterator[GpuNeed]:
+    if experiment.precision == "tf32":
         who = "GPUs from Ampere on (A100, H100 and newer)"
         yield GpuNeed(
             "--mixed-precision tf32", lambda d: "tf32" in d.tflops, who, lambda d: "use --mixed-precision fp32"
         )
-    if asked.precision == "fp8":
+    if experiment.precision == "fp8":
         who = "GPUs from Hopper on (H100, H200, GH200 and newer)"
         yield GpuNeed("--mixed-precision fp8", lambda d: "fp8" in d.tflops, who, _nearest_to_fp8)
-    if getattr(asked, "unified_memory", False):
+    if getattr(experiment, "unified_memory", False):
         yield GpuNeed("--unified-memory", lambda d: "GH200" in d.match, "GH200", lambda d: "leave it out")
 
 
-def _nearest_to_fp8(device: DevicePeaks) -> str:
-    return f"use --mixed-precision {'bf16' if 'bf16' in device.tflops else 'fp32'}"
+def _nearest_to_fp8(device_peaks: DevicePeaks) -> str:
+    return f"use --mixed-precision {'bf16' if 'bf16' in device_peaks.tflops else 'fp32'}"
 
 
 Trained = TypeVar("Trained", bound=Training)
@@ -98,51 +98,52 @@ Trained = TypeVar("Trained", bound=Training)
 class TrainingLaunch(Launch[Trained]):
     """One training, with or without a profiler; then a conversion for Paraver where the request has it."""
 
-    def defaults(self, asked: Trained, target: LaunchTarget) -> dict[str, Any]:
+    def defaults(self, experiment: Trained, target: LaunchTarget) -> dict[str, Any]:
         if target.model is None:
             return {}
         usual = target.model.defaults
         return {
-            "seq_length": asked.seq_length or usual.seq_length,
-            "micro_batch_size": asked.micro_batch_size or usual.micro_batch(asked.in_bf16),
+            "seq_length": experiment.seq_length or usual.seq_length,
+            "micro_batch_size": experiment.micro_batch_size or usual.micro_batch(experiment.in_bf16),
         }
 
-    def misfits(self, asked: Trained, resolved: Trained | None, target: LaunchTarget) -> Iterator[str]:
-        yield from wrong_device(map(parse_fault, asked.faults), target.device)
-        yield from device_misfits(asked, target)
+    def misfits(self, experiment: Trained, resolved: Trained | None, target: LaunchTarget) -> Iterator[str]:
+        yield from wrong_device(map(parse_fault, experiment.faults), target.device)
+        yield from device_misfits(experiment, target)
 
-    def warnings(self, asked: Trained, site: Site) -> Iterator[str]:
-        if asked.recorded_by_time and asked.steps is None:
+    def warnings(self, experiment: Trained, site: Site) -> Iterator[str]:
+        if experiment.recorded_by_time and experiment.steps is None:
             yield (
-                f"nsys records by the clock, but the training ends after {asked.window.end} steps, perhaps earlier: "
+                f"nsys records by the clock, but the training ends after {experiment.window.end} steps, perhaps "
+                f"earlier: "
                 "make it longer with --steps"
             )
 
-    def data(self, asked: Trained, site: Site) -> Word | None:
-        return asked.data or (from_site(site.data) if site.data else None)
+    def data(self, experiment: Trained, site: Site) -> Word | None:
+        return experiment.data or (from_site(site.data) if site.data else None)
 
-    def with_whole_paths(self, asked: Trained) -> Trained:
-        whole = super().with_whole_paths(asked)
-        model = expanded(asked.model or "")
-        is_own = asked.model is not None and asked.model not in model_names() and holds(Path.exists, model)
+    def with_whole_paths(self, experiment: Trained) -> Trained:
+        whole = super().with_whole_paths(experiment)
+        model = expanded(experiment.model or "")
+        is_own = experiment.model is not None and experiment.model not in model_names() and holds(Path.exists, model)
         return whole.model_copy(
-            update={"model": str(model.absolute()) if is_own else asked.model} | whole_nsys_files(asked)
+            update={"model": str(model.absolute()) if is_own else experiment.model} | whole_nsys_files(experiment)
         )
 
-    def missing(self, asked: Trained, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
-        data = self.data(asked, site)
+    def missing(self, experiment: Trained, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        data = self.data(experiment, site)
         why = why_missing(data, environ, "file") if data is not None else ""
-        if why and asked.data:
+        if why and experiment.data:
             yield f"--data: {why}"
         elif why:
             yield f"site {site.name}: its data file: {why}: give yours with --data, or change the site file"
-        yield from wrong_trace_list(asked)
+        yield from wrong_trace_list(experiment)
 
 
-def whole_nsys_files(asked: ProfiledTraining) -> dict[str, str | None]:
+def whole_nsys_files(experiment: ProfiledTraining) -> dict[str, str | None]:
     """The fields that name a file for nsys; a file of the user's with its whole path."""
     known = {"python_trace": is_trace_list, "nsys_options": is_option_set}
-    return {field: _whole(getattr(asked, field), is_ours) for field, is_ours in known.items()}
+    return {field: _whole(getattr(experiment, field), is_ours) for field, is_ours in known.items()}
 
 
 def _whole(name: str | None, is_ours: Callable[[str | None], bool]) -> str | None:
@@ -151,79 +152,86 @@ def _whole(name: str | None, is_ours: Callable[[str | None], bool]) -> str | Non
     return str(expanded(name).absolute())
 
 
-def wrong_trace_list(asked: ProfiledTraining) -> Iterator[str]:
-    if asked.python_trace is not None:
+def wrong_trace_list(experiment: ProfiledTraining) -> Iterator[str]:
+    if experiment.python_trace is not None:
         try:
-            check_trace_list(trace_list(asked.python_trace))
+            check_trace_list(trace_list(experiment.python_trace))
         except RequestError as error:
             yield f"--python-trace: {error}"
 
 
-def training_plan(asked: Training, place: CommandPlace, argv: list[Word], files: dict[str, str]) -> ExercisePlan:
+def training_plan(experiment: Training, place: CommandPlace, argv: list[Word], files: dict[str, str]) -> ExercisePlan:
     """The plan that runs `argv` with `files` beside it."""
     if place.model is not None and place.model_file is None:
         given = asdict(place.model, dict_factory=lambda items: {name: v for name, v in items if v is not None})
         files["model.yaml"] = yaml.safe_dump(given, sort_keys=False)
-    if asked.mystery is not None:
-        if not asked.mystery.faults:
-            again = f"{PROGRAM} lesson mystery -e {asked.exercise} starts a new one"
+    if experiment.mystery is not None:
+        if not experiment.mystery.faults:
+            again = f"{PROGRAM} lesson mystery -e {experiment.exercise} starts a new one"
             raise RequestError(f"run: it is a mystery, and its faults are not in its run.json: {again}")
-        files[HIDDEN_FILE] = hidden_text(asked.mystery.faults)
-    after = [paraver_command(place, asked)] if asked.nsys2prv else []
-    training = LaunchCommand("training", argv, observed=place.profiler == "nsys", why=ranks_of(asked))
-    return ExercisePlan([training], after, files, _folders(asked, place))
+        files[HIDDEN_FILE] = hidden_text(experiment.mystery.faults)
+    after = [paraver_command(place, experiment)] if experiment.nsys2prv else []
+    training = LaunchCommand("training", argv, observed=place.profiler == "nsys", why=ranks_of(experiment))
+    return ExercisePlan([training], after, files, _folders(experiment, place))
 
 
-def ranks_of(asked: Experiment) -> str:
+def ranks_of(experiment: Experiment) -> str:
     """How many a launcher starts, for a comment beside it."""
-    many = asked.gpus_per_node or 1
+    many = experiment.gpus_per_node or 1
     return f"starts {many} ranks on each node" if many > 1 else "starts one rank on each node"
 
 
-def paraver_command(place: CommandPlace, asked: ProfiledTraining) -> LaunchCommand:
+def paraver_command(place: CommandPlace, experiment: ProfiledTraining) -> LaunchCommand:
     """The conversion of the run's traces, by the harness on the first node."""
     own = ["-u", "PYTHONHOME", f"PYTHONPATH={ROOT}"]  # whatever the training's are
     ours: list[Word] = ["env", *own, place.launcher_python, "-m", "harness", "export", "paraver"]
-    convert = [*ours, join(RUN_DIR), *["--compress"] * (asked.nsys2prv == "compress")]
+    convert = [*ours, join(RUN_DIR), *["--compress"] * (experiment.nsys2prv == "compress")]
     return LaunchCommand("Paraver trace (nsys2prv)", convert, contained=False, decisive=False)
 
 
-def _folders(asked: Training, place: CommandPlace) -> list[Word]:
+def _folders(experiment: Training, place: CommandPlace) -> list[Word]:
     """The folders of the command that a container must see, besides the checkout and the run."""
     prefix = parent(place.megatron_data) if place.megatron_data else None
     files: list[Word] = []
     if place.profiler == "nsys":
-        files = [name for name in (asked.python_trace, asked.nsys_options) if name and Path(name).is_absolute()]
+        files = [
+            name for name in (experiment.python_trace, experiment.nsys_options) if name and Path(name).is_absolute()
+        ]
     return [path for path in (place.checkpoint, place.data, prefix, *files) if path]
 
 
-def around_each_rank(asked: ProfiledTraining, place: CommandPlace) -> list[Word]:
+def around_each_rank(experiment: ProfiledTraining, place: CommandPlace) -> list[Word]:
     """The words between the launcher and the training script: what the launcher starts in its place, if anything."""
-    if place.profiler != "nsys" or asked.nsys_per == "node":
+    if place.profiler != "nsys" or experiment.nsys_per == "node":
         return []
     return [f"{ROOT}/harness/launch/profilers/rank.py", join(RUN_DIR, f"/nsys_node{NODE}.json")]
 
 
-def training_argv(asked: Training, place: CommandPlace) -> list[Word]:
+def training_argv(experiment: Training, place: CommandPlace) -> list[Word]:
     model: Word = place.model_file if place.model_file else join(RUN_DIR, "/model.yaml")
     words: list[Word] = ["--run-dir", join(RUN_DIR), "--model", model]
     if place.checkpoint is not None:
         words += ["--checkpoint", place.checkpoint]
     if place.data is not None:
         words += ["--data", place.data]
-    for option in options_of(type(asked)):
-        words += option.arguments(getattr(asked, option.field))
+    for option in options_of(type(experiment)):
+        words += option.arguments(getattr(experiment, option.field))
     words += ["--profiler", place.profiler]
     return [*words, "--device", "cpu"] if place.device == "cpu" else words
 
 
 def accelerated_plan(
-    asked: Training, place: CommandPlace, base: str, script: str, *more: Word, files: Mapping[str, str] | None = None
+    experiment: Training,
+    place: CommandPlace,
+    base: str,
+    script: str,
+    *more: Word,
+    files: Mapping[str, str] | None = None,
 ) -> ExercisePlan:
     """The plan in which accelerate starts the script on every rank. base: of `accelerate_files`; more: arguments."""
     launcher = [*program(place.python, "accelerate"), "launch", *accelerate_options()]
-    argv = [*launcher, *around_each_rank(asked, place), script, *training_argv(asked, place), *more]
-    return training_plan(asked, place, argv, accelerate_files(asked, base) | dict(files or {}))
+    argv = [*launcher, *around_each_rank(experiment, place), script, *training_argv(experiment, place), *more]
+    return training_plan(experiment, place, argv, accelerate_files(experiment, base) | dict(files or {}))
 
 
 def accelerate_options() -> list[Word]:

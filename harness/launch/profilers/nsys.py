@@ -132,11 +132,12 @@ def _known_values(flag: str, values: list[str], nsys: Nsys) -> tuple[str, list[s
     return ",".join(v for v in values if v in known), [v for v in values if v not in known]
 
 
-def ask_installed(inside: bool = False) -> Nsys:
+def ask_installed(in_container: bool = False) -> Nsys:
     """The nsys on PATH. inside: this runs in a container. Raises WorkError: nsys is not on PATH, or does not answer."""
     if shutil.which("nsys") is None:
         raise WorkError(
-            f"nsys is not on {NSYS_OF_IMAGE if inside else NSYS_OF_NODE}, or run with --profiler torch or --no-profile"
+            f"nsys is not on {NSYS_OF_IMAGE if in_container else NSYS_OF_NODE}, or run with --profiler torch or "
+            f"--no-profile"
         )
     asked = (["--version"], ["profile", "--help"], ["start", "--help"])
     return understood(*(_output("nsys", *words) for words in asked))
@@ -175,10 +176,10 @@ def _output(*argv: str) -> str:
     return done.stdout + done.stderr
 
 
-def prepare(words: Sequence[str], inside: bool = False) -> tuple[Nsys, NsysWords]:
+def prepare(words: Sequence[str], in_container: bool = False) -> tuple[Nsys, NsysWords]:
     """The nsys on PATH, and the words for it. inside: in a container. Raises WorkError: nsys is not on PATH, or does
     not answer."""
-    nsys = ask_installed(inside)
+    nsys = ask_installed(in_container)
     if any(_name(word) in METRICS for word in words):
         nsys = nsys._replace(no_metrics=ask_metrics(nsys))
     return nsys, adapted(words, nsys)
@@ -209,17 +210,17 @@ def import_reports(output: Path) -> None:
         print(f"nsys: {recording.name}, which nsys itself could not import, {told}", file=sys.stderr)
 
 
-def _imported(importer: Path, recording: Path) -> str:
+def _imported(importer: Path, report: Path) -> str:
     """Make the report; the reason if that failed. What was recorded goes away only with a report."""
-    unfinished = recording.with_name(f".unfinished-{recording.stem}.nsys-rep")
-    argv: list[str | Path] = [importer, "--force-overwrite", "--input-file", recording, "--output-file", unfinished]
+    unfinished = report.with_name(f".unfinished-{report.stem}.nsys-rep")
+    argv: list[str | Path] = [importer, "--force-overwrite", "--input-file", report, "--output-file", unfinished]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, errors="replace")
     if done.returncode or not unfinished.is_file():
         unfinished.unlink(missing_ok=True)
         said = (done.stderr or done.stdout).strip().splitlines()
         return said[-1] if said else f"exit {done.returncode}"
-    unfinished.replace(recording.with_suffix(".nsys-rep"))
-    recording.unlink()
+    unfinished.replace(report.with_suffix(".nsys-rep"))
+    report.unlink()
     return ""
 
 
@@ -228,7 +229,7 @@ def main(argv: list[str]) -> str | int:
     error."""
     count = 2 + len(list(takewhile(lambda word: word.startswith("-"), argv[2:])))
     try:
-        nsys, (words, said) = prepare(argv[:count], inside=True)
+        nsys, (words, said) = prepare(argv[:count], in_container=True)
     except HarnessError as error:
         print(f"nsys: {error}", file=sys.stderr)
         return error.exit_code

@@ -135,28 +135,28 @@ class Recorder:
         elif asked.number == self._served and self._prepared is not None and self._is_written(self._prepared):
             self._finish(asked, self._prepared)
 
-    def _prepare(self, asked: CaptureRequest) -> None:
+    def _prepare(self, request: CaptureRequest) -> None:
         from harness.common.captures import folder_of
 
         if time.monotonic() < self._next_try_s:
             return
         self._next_try_s = time.monotonic() + _TRY_AGAIN_S
-        wanted = folder_of(self._run, asked.number) / self._output.name
+        wanted = folder_of(self._run, request.number) / self._output.name
         wanted.parent.mkdir(parents=True, exist_ok=True)
         if self._prepared is None:
             why_not = self._start(wanted)
             if why_not:
-                self._say(asked, "busy", why_not)
+                self._say(request, "busy", why_not)
                 return
             self._prepared = wanted
-        self._served = asked.number
-        self._say(asked, "ready", "")
+        self._served = request.number
+        self._say(request, "ready", "")
 
-    def _start(self, wanted: Path) -> str:
+    def _start(self, path: Path) -> str:
         """Prepare the session's next recording; returns why nsys would not, else an empty text."""
         if not self._output.with_name(f"{self._output.name}.nsys-rep").exists():
             return "the run's own recording has not ended"
-        done = self._ask("start", f"--session={self._session}", f"{OUTPUT}{wanted}", *self._options)
+        done = self._ask("start", f"--session={self._session}", f"{OUTPUT}{path}", *self._options)
         if done.returncode == 0:
             return ""
         lines = (done.stderr + done.stdout).strip().splitlines()
@@ -169,20 +169,20 @@ class Recorder:
         sessions = self._ask("sessions", "list").stdout.splitlines()
         return any(line.split()[-1:] == [self._session] and "Launched" in line.split() for line in sessions)
 
-    def _finish(self, asked: CaptureRequest, prepared: Path) -> None:
+    def _finish(self, request: CaptureRequest, prepared: Path) -> None:
         from harness.common.captures import folder_of
 
         for suffix in _WRITTEN:  # prepared for a request that was taken back, it was recorded for this one
             written = prepared.with_name(prepared.name + suffix)
             if written.exists():
-                written.replace(folder_of(self._run, asked.number) / written.name)
+                written.replace(folder_of(self._run, request.number) / written.name)
         self._prepared = None
-        self._say(asked, "done", "")
+        self._say(request, "done", "")
 
-    def _say(self, asked: CaptureRequest, what: Literal["busy", "ready", "done"], text: str) -> None:
+    def _say(self, request: CaptureRequest, what: Literal["busy", "ready", "done"], text: str) -> None:
         from harness.common.captures import answer_file
 
-        answer_file(self._run, asked.number, self._output.name, what).write_text(text, encoding="utf-8")
+        answer_file(self._run, request.number, self._output.name, what).write_text(text, encoding="utf-8")
 
     def _ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [self._nsys, *words]

@@ -150,9 +150,9 @@ def bubble_communication(s: Summary) -> float:
     return _of_stages(s.pipeline, lambda x: x.bubble_communication_ns)
 
 
-def _of_stages(p: Pipeline | None, part: Callable[[PipelineStage], int]) -> float:
+def _of_stages(p: Pipeline | None, ns_of: Callable[[PipelineStage], int]) -> float:
     stages: Sequence[PipelineStage] = p.per_stage if p else ()
-    return sum(map(part, stages)) / max(sum(x.window_ns for x in stages), 1)
+    return sum(map(ns_of, stages)) / max(sum(x.window_ns for x in stages), 1)
 
 
 def precision_share(s: Summary) -> float | None:

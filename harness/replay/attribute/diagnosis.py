@@ -130,7 +130,7 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     if suspect.lengths is None or context.on_cpu:
         return gain
     changes = changes_work(context, suspect)
-    left_ns = work_left(context, EditedLengths(suspect.lengths), suspect.lengths, operators=False, changes=changes)
+    left_ns = work_left(context, EditedLengths(suspect.lengths), suspect.lengths, operators=False, moves_work=changes)
     return gain.at_most(context.step_ns - left_ns)
 
 
@@ -169,21 +169,21 @@ def _gain_beyond(context: ReplayContext, suspect: Suspect, noticed: list[Suspect
     return _limited(context, suspect, Gain(without.after, both.after))
 
 
-def _together(context: ReplayContext, told: list[tuple[Suspect, Gain]]) -> float:
+def _together(context: ReplayContext, explained: list[tuple[Suspect, Gain]]) -> float:
     """What a step gains without all of these, in nanoseconds: at most what it gains without each, and what leaves the
     devices' work."""
-    lengths = without_all(context.job, [suspect for suspect, _ in told])
-    others = sum(gain.mean_ns for suspect, gain in told if suspect.lengths is None)
-    most = sum(gain.mean_ns for _, gain in told)
+    lengths = without_all(context.job, [suspect for suspect, _ in explained])
+    others = sum(gain.mean_ns for suspect, gain in explained if suspect.lengths is None)
+    most = sum(gain.mean_ns for _, gain in explained)
     if lengths is None:
         return min(others, most)
     gain, changes = (
         gains(context, [EditedLengths(lengths)])[0].mean_ns,
-        any(changes_work(context, own) for own, _ in told),
+        any(changes_work(context, own) for own, _ in explained),
     )
     left_ns = 0.0
     if not context.on_cpu:
-        left_ns = work_left(context, EditedLengths(lengths), lengths, operators=False, changes=changes)
+        left_ns = work_left(context, EditedLengths(lengths), lengths, operators=False, moves_work=changes)
     return min(gain + others, most, max(context.step_ns - left_ns, 0.0))
 
 
@@ -196,13 +196,13 @@ def _model_work(context: ReplayContext) -> int | None:
     return round(float(np.median(work.mean(axis=0)))) or None
 
 
-def _unknown_ns(job: JobGraph) -> int:
+def _unknown_ns(job_graph: JobGraph) -> int:
     """Collectives with ranks that are not known, where they are long enough to be waited in: per step, of the rank with
     the most."""
-    inside = job.unknown[job.step[job.unknown] >= 0]
-    ns = job.lengths[inside]
-    by_process = np.bincount(job.process[inside], np.where(ns >= WAITED_NS, ns, 0), len(job.processes))
-    return int(by_process.max() / job.step_begin.shape[1])
+    inside = job_graph.unknown[job_graph.step[job_graph.unknown] >= 0]
+    ns = job_graph.lengths[inside]
+    by_process = np.bincount(job_graph.process[inside], np.where(ns >= WAITED_NS, ns, 0), len(job_graph.processes))
+    return int(by_process.max() / job_graph.step_begin.shape[1])
 
 
 def _apart(suspect: Suspect) -> NDArray[np.bool_] | None:
@@ -286,9 +286,9 @@ def _told(context: ReplayContext, suspect: Suspect, gain: Gain) -> TimeLost:
     )
 
 
-def _at_lines(context: ReplayContext, suspected: Sequence[Suspect], found: Sequence[TimeLost]) -> list[TimeLost]:
+def _at_lines(context: ReplayContext, suspected: Sequence[Suspect], losses: Sequence[TimeLost]) -> list[TimeLost]:
     """Findings as shares, each with the lines of the first suspicion of its cause."""
     of_cause = {suspect.cause.value: suspect for suspect in reversed(suspected)}
-    lines = {own.cause: line_shares(context, of_cause[own.cause]) for own in found if own.cause in of_cause}
+    lines = {own.cause: line_shares(context, of_cause[own.cause]) for own in losses if own.cause in of_cause}
     where = {cause: {"lines": shares, "where": shares[0].where} for cause, shares in lines.items() if shares}
-    return [own.model_copy(update=where.get(own.cause, {})) for own in found]
+    return [own.model_copy(update=where.get(own.cause, {})) for own in losses]

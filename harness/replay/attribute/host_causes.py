@@ -113,17 +113,17 @@ def host(context: ReplayContext) -> Iterator[Suspect]:
                 yield _named(context, found)
 
 
-def _is_told(context: ReplayContext, found: Suspect) -> bool:
+def _is_told(context: ReplayContext, suspect: Suspect) -> bool:
     """Whether the code that its ranks alone run is told of them."""
-    lost = context.time_ns[:, :, list(found.slots)].sum(axis=2).mean(axis=1)
-    return all(context.is_told(process, found.slots, float(lost[process])) for process in found.processes)
+    lost = context.time_ns[:, :, list(suspect.slots)].sum(axis=2).mean(axis=1)
+    return all(context.is_told(process, suspect.slots, float(lost[process])) for process in suspect.processes)
 
 
-def _named(context: ReplayContext, found: Suspect) -> Suspect:
+def _named(context: ReplayContext, suspect: Suspect) -> Suspect:
     """The stall with its cause: by what its first rank's host did in most of it, if that was recorded; else by the
     processes' own counters, if Python's collector ran or much was written meanwhile."""
-    who, phase = list(found.processes), PHASES[found.phase or 0]
-    stalled, own = context.of(STALLED, found.phase), context.job.processes[found.processes[0]]
+    who, phase = list(suspect.processes), PHASES[suspect.phase or 0]
+    stalled, own = context.of(STALLED, suspect.phase), context.job.processes[suspect.processes[0]]
     cause = Cause.HOST_STALL
     if (context.counted("collector_ns")[who] > _COVERS * stalled.mean(axis=1)[who]).all():
         cause = Cause.GARBAGE
@@ -132,8 +132,8 @@ def _named(context: ReplayContext, found: Suspect) -> Suspect:
     for activity, by_step in zip(own.activities, own.activity_ns, strict=True):
         if activity.what and activity.phase == phase and by_step.sum() > _MOST * stalled[who[0]].sum():
             cause = Cause.GARBAGE if activity.cause == _COLLECTING else cause
-            return replace(found, cause=cause, what=activity_words(activity), where=activity.where)
-    return replace(found, cause=cause)
+            return replace(suspect, cause=cause, what=activity_words(activity), where=activity.where)
+    return replace(suspect, cause=cause)
 
 
 def tiny(context: ReplayContext) -> Iterator[Suspect]:
@@ -222,37 +222,39 @@ def _place_of(activity: HostActivity) -> tuple[object, ...]:
     return what, activity.range, where and (where.file, where.function), activity.phase
 
 
-def _synchronising(context: ReplayContext, rows: list[tuple[int, int]]) -> Iterator[Suspect]:
+def _synchronising(context: ReplayContext, windows: list[tuple[int, int]]) -> Iterator[Suspect]:
     """Hosts that wait for their devices in most steps. That also costs the time of what they do next without work
     ahead, though no device was idle in the waiting itself; rows: the activities in which one was."""
     job, own = context.job, context.job.process[context.job.syncs]
     pairs = np.unique(np.stack([own, job.step[job.syncs]]), axis=1)
     steps = np.bincount(pairs[0][pairs[1] >= 0], minlength=context.processes)
     who = tuple(np.flatnonzero(steps >= MOSTLY * context.step_count).tolist())
-    if not who or any(process not in who for process, _ in rows):
-        yield from _of_activities(context, Cause.SYNCHRONISATION, rows) if rows else ()
+    if not who or any(process not in who for process, _ in windows):
+        yield from _of_activities(context, Cause.SYNCHRONISATION, windows) if windows else ()
         return
-    lengths = without_activities(context.job, rows)
+    lengths = without_activities(context.job, windows)
     lengths[job.syncs[np.isin(own, who)]] = NEVER
-    found = next(_of_activities(context, Cause.SYNCHRONISATION, rows), None) if rows else None
+    found = next(_of_activities(context, Cause.SYNCHRONISATION, windows), None) if windows else None
     if found is not None:
         yield replace(found, processes=who, lengths=lengths)
     else:
         yield Suspect(Cause.SYNCHRONISATION, who, context.every_step, lengths, standing=True)
 
 
-def _scattered(own: ProcessGraph, steps: int) -> set[int]:
+def _scattered(process_graph: ProcessGraph, steps: int) -> set[int]:
     """The rows of a process's activities that are the same interruption at changing places: calls and operators that
     usually take no such time, each in some steps at no regular distance; at several places, or known to have had no
     core. Data loading that is interrupted belongs to it."""
     if steps < _FEW_STEPS:
         return set()
     rare = set()
-    for row, hits in enumerate(map(hit, own.activity_ns)):  # not in nearly all steps, nor three times at one distance
+    for row, hits in enumerate(
+        map(hit, process_graph.activity_ns)
+    ):  # not in nearly all steps, nor three times at one distance
         at_one_distance = np.count_nonzero(hits) > 2 and period(hits) not in (None, 1)
         if hits.mean() < _NEARLY_ALL and not at_one_distance:
             rare.add(row)
-    of = own.activities
+    of = process_graph.activities
     rows = {row for row in rare if of[row].cause in _UNEXPECTED and of[row].kind in _OF_NO_LENGTH}
     places = {(of[row].what, of[row].phase) for row in rows}
     if len(places) < _PLACES and OFF_CORE not in {what for what, _ in places}:
@@ -260,17 +262,17 @@ def _scattered(own: ProcessGraph, steps: int) -> set[int]:
     return rows | {row for row in rare if of[row].cause == IdleTime.DATA.label}
 
 
-def _of_activities(context: ReplayContext, cause: Cause, rows: list[tuple[int, int]]) -> Iterator[Suspect]:
+def _of_activities(context: ReplayContext, cause: Cause, windows: list[tuple[int, int]]) -> Iterator[Suspect]:
     """The suspicion of the ranks that have most of it."""
     job = context.job
     by_step = np.zeros((context.processes, context.step_count))
-    for process, row in rows:
+    for process, row in windows:
         by_step[process] += job.processes[process].activity_ns[row, : context.step_count]
     who = _culprits(by_step.sum(axis=1))
     saved = by_step[list(who)].sum(axis=0)
     if not who or (saved.mean() < LEAST * context.step_ns and cause not in STEADY_WAITS):
         return
-    mine = [(process, row) for process, row in rows if process in who]
+    mine = [(process, row) for process, row in windows if process in who]
     most = max(mine, key=lambda at: job.processes[at[0]].activity_ns[at[1]].sum())
     activity, steps = job.processes[most[0]].activities[most[1]], hit(saved)
     found = Suspect(

@@ -86,13 +86,13 @@ def joined_stalls(context: ReplayContext, suspects: Sequence[Suspect]) -> list[S
     return found
 
 
-def _is_same_code(context: ReplayContext, one: Suspect, other: Suspect) -> bool:
-    causes = {one.cause, other.cause}
-    if not causes <= {Cause.HOST_STALL, Cause.GROWING} or one.processes != other.processes:
+def _is_same_code(context: ReplayContext, a: Suspect, b: Suspect) -> bool:
+    causes = {a.cause, b.cause}
+    if not causes <= {Cause.HOST_STALL, Cause.GROWING} or a.processes != b.processes:
         return False
-    if Cause.GROWING not in causes and (one.alone or other.alone or not (one.slots and other.slots)):
+    if Cause.GROWING not in causes and (a.alone or b.alone or not (a.slots and b.slots)):
         return False
-    by_line = [line_shares(context, own) for own in (one, other)]
+    by_line = [line_shares(context, own) for own in (a, b)]
     shares = [{(x.where.file, x.where.line): x.share for x in lines} for lines in by_line]
     return sum(min(share, shares[1].get(where, 0.0)) for where, share in shares[0].items()) >= _MOST
 
@@ -241,13 +241,13 @@ class _Table:
         found: F64 = sum(self._times(self._processes[p], every, ()).sum(axis=0) for p in processes)
         return found
 
-    def _times(self, own: ProcessGraph, chosen: NDArray[np.int64], activities: tuple[int, ...]) -> F64:
+    def _times(self, process_graph: ProcessGraph, chosen: NDArray[np.int64], activities: tuple[int, ...]) -> F64:
         """Of one process by step and column, in some slots and activities."""
         steps, columns = self._steps, 1 + len(self.stacks)
-        step, of, place, ns = own.line_times
-        doing = np.where(of >= SLOTS, (of - SLOTS) % max(len(own.activities), 1), -1)
+        step, of, place, ns = process_graph.line_times
+        doing = np.where(of >= SLOTS, (of - SLOTS) % max(len(process_graph.activities), 1), -1)
         kept = (np.isin(of, chosen) | np.isin(doing, np.array(activities, np.int64))) & (step < steps)
-        number = np.array([*(self._number[self._stack(line)] for line in own.code_lines), 0], np.int64)
+        number = np.array([*(self._number[self._stack(line)] for line in process_graph.code_lines), 0], np.int64)
         at = step[kept] * columns + number[place[kept]]
         found: F64 = np.bincount(at, ns[kept], steps * columns).astype(np.float64)
         return found.reshape(steps, columns)

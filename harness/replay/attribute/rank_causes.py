@@ -220,10 +220,10 @@ def _of_own(context: ReplayContext, members: list[OwnCode]) -> Suspect:
     )
 
 
-def _of_all(context: ReplayContext, cause: Cause, phase: int | None, members: list[_More]) -> Suspect:
+def _of_all(context: ReplayContext, cause: Cause, phase: int | None, ranks_with_more: list[_More]) -> Suspect:
     members_are = "stages" if _in_pipeline(context) else "ranks"
-    most = max(own.ratio - 1 for own in members)
-    kept = [own for own in members if own.ratio - 1 >= _OF_LARGEST * most]
+    most = max(own.ratio - 1 for own in ranks_with_more)
+    kept = [own for own in ranks_with_more if own.ratio - 1 >= _OF_LARGEST * most]
     return Suspect(
         cause,
         tuple(own.process for own in kept),

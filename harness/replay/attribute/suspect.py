@@ -91,10 +91,10 @@ class Suspect:
         return self.cause is not Cause.INTERRUPTED and is_regular(self.steps)
 
 
-def without_all(job: JobGraph, suspects: Sequence[Suspect]) -> I64 | None:
+def without_all(job_graph: JobGraph, suspects: Sequence[Suspect]) -> I64 | None:
     """Every arc's length without all that is suspected: an arc may have the time of several, which are then all gone.
     None where no arcs show any of them."""
     factors = [own.factor for own in suspects if own.factor is not None]
     edited = [own.lengths for own in suspects if own.factor is None and own.lengths is not None]
-    edited += [job.scaled(np.minimum.reduce(factors))] if factors else []
-    return job.least(edited) if edited else None
+    edited += [job_graph.scaled(np.minimum.reduce(factors))] if factors else []
+    return job_graph.least(edited) if edited else None

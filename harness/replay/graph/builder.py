@@ -14,15 +14,15 @@ from harness.traces.trace import I64
 NO_AMOUNTS = Amounts(np.empty(0, np.int64), np.empty(0, np.int16), np.empty(0, np.int64))
 
 
-def joined(parts: list[Amounts]) -> Amounts:
+def joined(amounts: list[Amounts]) -> Amounts:
     """Several sets of triples as one."""
-    return Amounts(*(np.concatenate(column) for column in zip(NO_AMOUNTS, *parts, strict=True)))
+    return Amounts(*(np.concatenate(column) for column in zip(NO_AMOUNTS, *amounts, strict=True)))
 
 
-def from_table(arcs: I64, slots: list[int], table: I64) -> Amounts:
+def from_table(arcs: I64, slots: list[int], amounts: I64) -> Amounts:
     """The amounts that are not 0 in a table of shape (arcs, slots)."""
-    row, column = np.nonzero(table)
-    return Amounts(arcs[row], np.array(slots, np.int16)[column], table[row, column])
+    row, column = np.nonzero(amounts)
+    return Amounts(arcs[row], np.array(slots, np.int16)[column], amounts[row, column])
 
 
 def column(parts: list[I64]) -> I64:
@@ -63,8 +63,8 @@ class HostSegments:
         return tile, inside - self.edge[tile]
 
 
-def _up_to(before: I64, ratio: NDArray[np.float64], tile: I64, into: I64) -> I64:
-    return before[tile] + np.rint(ratio[tile] * into).astype(np.int64)
+def _up_to(lengths_before: I64, ratio: NDArray[np.float64], tile: I64, into: I64) -> I64:
+    return lengths_before[tile] + np.rint(ratio[tile] * into).astype(np.int64)
 
 
 @dataclass

@@ -89,10 +89,10 @@ class CollectiveSync(Builder):
                 self.unknown.append(arcs)
             self.alone(place, own[~waits], end[~waits])
 
-    def alone(self, place: int, arrive: I64, done: I64) -> None:
+    def alone(self, process: int, arrive: I64, done: I64) -> None:
         """Collectives of one process that wait for nobody that is known."""
         self.alone_count += len(arrive)
-        self.unknown.append(self.add(place, arrive, done, self.time[done] - self.time[arrive]))
+        self.unknown.append(self.add(process, arrive, done, self.time[done] - self.time[arrive]))
 
     def messages(self) -> Messages:
         """All that were joined."""
@@ -113,55 +113,69 @@ class CollectiveSync(Builder):
         index = {call: i for i, call in enumerate(self.calls)}
         return np.array([index[call] for call in calls], np.int64)
 
-    def add(self, place: int, source: I64, target: I64, transfer_ns: I64 | None = None) -> I64:
-        """New arcs of the process at `place`."""
+    def add(self, process: int, source: I64, target: I64, transfer_ns: I64 | None = None) -> I64:
+        """New arcs of the process at `process`."""
         arcs = self.add_arcs(source, target)
-        self.process.append(np.full(len(source), place))
+        self.process.append(np.full(len(source), process))
         if transfer_ns is not None:
             self.give_slot(arcs, slot(TimeCategory.TRANSFER), transfer_ns)
         return arcs
 
 
 def join_messages(
-    sync: CollectiveSync, nodes: Sequence[CollectiveNodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
+    sync: CollectiveSync,
+    collective_nodes: Sequence[CollectiveNodes],
+    matched: Sequence[MatchedGroup],
+    parts: Sequence[RankPart],
 ) -> None:
     """All that these processes wait for each other, added to `sync`, which has their graphs."""
     time = sync.time
-    place = {own.process: i for i, own in enumerate(nodes)}
-    free = [own.arrive >= 0 for own in nodes]
-    known = chain(_groups(matched, place), _pairs(time, nodes, parts, place))
-    for shared in chain(known, _by_ends(time, nodes, parts, place, free)):  # the last ones of what is free then
+    place = {own.process: i for i, own in enumerate(collective_nodes)}
+    free = [own.arrive >= 0 for own in collective_nodes]
+    known = chain(_groups(matched, place), _pairs(time, collective_nodes, parts, place))
+    for shared in chain(
+        known, _by_ends(time, collective_nodes, parts, place, free)
+    ):  # the last ones of what is free then
         of = list(zip(shared.places, shared.rows, strict=True))
-        sync.join(shared, *(np.stack([getattr(nodes[i], end)[rows] for i, rows in of]) for end in ("arrive", "done")))
+        sync.join(
+            shared,
+            *(np.stack([getattr(collective_nodes[i], end)[rows] for i, rows in of]) for end in ("arrive", "done")),
+        )
         for i, rows in of:
             free[i][rows] = False
     for i, mask in enumerate(free):
-        sync.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
+        sync.alone(i, collective_nodes[i].arrive[mask], collective_nodes[i].done[mask])
 
 
-def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[MatchedCollectives]:
+def _groups(matched: Sequence[MatchedGroup], number_of: dict[Process, int]) -> Iterator[MatchedCollectives]:
     """Groups whose ranks all have a graph."""
     for m in matched:
-        members = [place.get((part.source.path, part.source.pid), -1) for part in m.parts]
+        members = [number_of.get((part.source.path, part.source.pid), -1) for part in m.parts]
         if min(members) >= 0:
             kinds = [m.keys[key].kind for key in m.key]
             yield MatchedCollectives(members, m.row, m.bytes, list(map(Call, kinds, m.phase.tolist())), m.complete)
 
 
 def _pairs(
-    time: I64, nodes: Sequence[CollectiveNodes], parts: Sequence[RankPart], place: dict[Process, int]
+    time: I64, collective_nodes: Sequence[CollectiveNodes], parts: Sequence[RankPart], number_of: dict[Process, int]
 ) -> Iterator[MatchedCollectives]:
     """Sends and receives: the k-th send of one process to another is the k-th receive of that one. Of two processes it
     is known who that is. Of more it is one that both name; where they do not, which may be since their group counts its
     ranks anew, it is the one whose receives do not end before the sends begin, and end soonest after both began."""
-    known = [part for part in parts if _process(part) in place]
-    sends, receives = ([line for part in known for line in _lines(part, place, kind)] for kind in POINT_TO_POINT[:2])
+    known = [part for part in parts if _process(part) in number_of]
+    sends, receives = (
+        [line for part in known for line in _lines(part, number_of, kind)] for kind in POINT_TO_POINT[:2]
+    )
     two = len({line.place for line in [*sends, *receives]}) == 2
 
     @cache
     def fitting(i: int, j: int) -> tuple[float, int, int] | None:
         a, b = sends[i], receives[j]
-        return None if a.place == b.place else _fitting(time, (nodes[a.place], nodes[b.place]), a.rows, b.rows, two)
+        return (
+            None
+            if a.place == b.place
+            else _fitting(time, (collective_nodes[a.place], collective_nodes[b.place]), a.rows, b.rows, two)
+        )
 
     def after(i: int, j: int) -> float | None:
         found = fitting(i, j)
@@ -176,7 +190,7 @@ def _pairs(
 
 
 def _fitting(
-    time: I64, of: tuple[CollectiveNodes, CollectiveNodes], sends: I64, receives: I64, two: bool
+    time: I64, pair: tuple[CollectiveNodes, CollectiveNodes], sends: I64, receives: I64, two: bool
 ) -> tuple[float, int, int] | None:
     """How long after both began receives usually end, and the first row of both: the k-th send is the k-th receive,
     unless the recordings of both processes began around the first one. None: they are not of each other."""
@@ -185,7 +199,7 @@ def _fitting(
         a, b = sends[first:], receives[second:]
         if min(len(a), len(b)) and abs(len(a) - len(b)) <= first + second:
             n = min(len(a), len(b))
-            ns = done_after(time, of[0], a[:n], of[1], b[:n])
+            ns = done_after(time, pair[0], a[:n], pair[1], b[:n])
             possible += [] if ns is None else [(ns, first, second)]
     if not possible:
         return (0.0, 0, 0) if two and len(sends) == len(receives) else None
@@ -249,7 +263,7 @@ class _PeerMessages(NamedTuple):
     phase: NDArray[np.int8]
 
 
-def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_PeerMessages]:
+def _lines(part: RankPart, number_of: dict[Process, int], kind: str) -> Iterator[_PeerMessages]:
     """Of one kind, one for each peer in each group."""
     rows = collectives_of(part)
     groups = [key.group for key in rows.keys]
@@ -260,15 +274,15 @@ def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Pe
     for number, peer in np.unique(np.stack([group[mine], rows.peer[mine]]), axis=1).T.tolist():
         own = mine[(group[mine] == number) & (rows.peer[mine] == peer)]
         yield _PeerMessages(
-            place[_process(part)], part.source.rank, peer, names[number], own, rows.bytes[own], rows.phase[own]
+            number_of[_process(part)], part.source.rank, peer, names[number], own, rows.bytes[own], rows.phase[own]
         )
 
 
-def done_after(time: I64, own: CollectiveNodes, sends: I64, other: CollectiveNodes, receives: I64) -> float | None:
+def done_after(time: I64, a: CollectiveNodes, sends: I64, b: CollectiveNodes, receives: I64) -> float | None:
     """How long after both began receives usually end, in ns; None where too many end before their send begins."""
-    inside = (own.arrive[sends] >= 0) & (other.arrive[receives] >= 0)
-    begin, meant = time[own.arrive[sends[inside]]], time[other.arrive[receives[inside]]]
-    end = time[other.done[receives[inside]]]
+    inside = (a.arrive[sends] >= 0) & (b.arrive[receives] >= 0)
+    begin, meant = time[a.arrive[sends[inside]]], time[b.arrive[receives[inside]]]
+    end = time[b.done[receives[inside]]]
     if not len(end) or np.count_nonzero(end < begin - EARLY_NS) > _IMPOSSIBLE * len(end):
         return None
     return float(np.median(np.maximum(end - np.maximum(begin, meant), 0)))
@@ -276,44 +290,51 @@ def done_after(time: I64, own: CollectiveNodes, sends: I64, other: CollectiveNod
 
 def _by_ends(
     time: I64,
-    nodes: Sequence[CollectiveNodes],
+    collective_nodes: Sequence[CollectiveNodes],
     parts: Sequence[RankPart],
-    place: dict[Process, int],
+    number_of: dict[Process, int],
     free: Sequence[NDArray[np.bool_]],
 ) -> Iterator[MatchedCollectives]:
     """What is left of two processes and was waited for: collectives of one kind and size that ended together. The
     record has no group for them, and other groups' collectives of the same kind lie between."""
-    tables = {place[key]: collectives_of(p) for p in parts if (key := _process(p)) in place}
-    if len(nodes) != 2 or len(tables) != 2:
+    tables = {number_of[key]: collectives_of(p) for p in parts if (key := _process(p)) in number_of}
+    if len(collective_nodes) != 2 or len(tables) != 2:
         return
     left = [np.flatnonzero(mask) for mask in free]
     if not len(left[0]) or not len(left[1]):
         return
     alike = [_alike(tables[i], rows) for i, rows in enumerate(left)]
     for same in np.intersect1d(alike[0], alike[1]):
-        own, other = ended_together(time, nodes, *(rows[a == same] for rows, a in zip(left, alike, strict=True)))
+        own, other = ended_together(
+            time, collective_nodes, *(rows[a == same] for rows, a in zip(left, alike, strict=True))
+        )
         if len(own):
             rows = tables[0]
             kind = rows.keys[int(rows.key[own[0]])].kind
             yield MatchedCollectives([0, 1], np.stack([own, other]), rows.bytes[own], _calls(kind, rows.phase[own]))
 
 
-def ended_together(time: I64, nodes: Sequence[CollectiveNodes], own: I64, other: I64) -> tuple[I64, I64]:
+def ended_together(
+    time: I64, collective_nodes: Sequence[CollectiveNodes], rows: I64, other_rows: I64
+) -> tuple[I64, I64]:
     """The rows of two processes that were waited for, and whose ends are next to each other; the longer the waiting,
     the further apart, since a record may be late."""
-    ends, others = time[nodes[0].done[own]], time[nodes[1].done[other]]
+    ends, others = time[collective_nodes[0].done[rows]], time[collective_nodes[1].done[other_rows]]
     order = np.argsort(others, kind="stable")
-    other, others = other[order], others[order]
+    other_rows, others = other_rows[order], others[order]
     after = np.clip(np.searchsorted(others, ends), 0, len(others) - 1)
     before = np.maximum(after - 1, 0)
     nearest = np.where(np.abs(others[before] - ends) < np.abs(others[after] - ends), before, after)
-    long = np.maximum(ends - time[nodes[0].arrive[own]], others[nearest] - time[nodes[1].arrive[other[nearest]]])
+    long = np.maximum(
+        ends - time[collective_nodes[0].arrive[rows]],
+        others[nearest] - time[collective_nodes[1].arrive[other_rows[nearest]]],
+    )
     apart = np.abs(others[nearest] - ends)
     found = np.flatnonzero((apart <= np.maximum(TOGETHER_NS, _TOGETHER * long)) & (long >= WAITED_NS))
     found = found[np.argsort(apart[found], kind="stable")]
     _, first = np.unique(nearest[found], return_index=True)  # of several with one end, the nearest
     found = np.sort(found[first])
-    return own[found], other[nearest[found]]
+    return rows[found], other_rows[nearest[found]]
 
 
 def _alike(rows: CollectiveRows, chosen: I64) -> NDArray[np.str_]:

@@ -38,11 +38,11 @@ class _Host:
         """How many operators began before each moment."""
         return np.searchsorted(self.start_ns, time_ns, side="right")
 
-    def free(self, place: I64) -> tuple[I64, I64]:
+    def free(self, slot: I64) -> tuple[I64, I64]:
         """The stretch before the operator at each place in which no operator runs."""
         last = np.iinfo(np.int64).max // 4
-        start = np.concatenate([[0], self.end_ns])[place]
-        return start, np.append(self.start_ns, last)[place]
+        start = np.concatenate([[0], self.end_ns])[slot]
+        return start, np.append(self.start_ns, last)[slot]
 
     def next_edge(self, time_ns: I64) -> I64:
         """The first border at or after each moment."""
@@ -156,12 +156,12 @@ def _recurring(m: MeasuredProcess, table: CollectiveRows, issued: I64) -> I64:
     return recurring(np.searchsorted(m.steps.start_ns, issued, side="right"), alike, issued)
 
 
-def _usual_place(call: I64, place: I64, waited: I64) -> I64:
+def _usual_place(call: I64, slot: I64, waited: I64) -> I64:
     """The place of the longest waiting of each call; -1 for calls that were never waited for."""
     usual = np.full(int(call.max(initial=0)) + 1, -1, np.int64)
     order = np.argsort(waited, kind="stable")
     order = order[waited[order] > 0]
-    usual[call[order]] = place[order]  # the last one written is the longest
+    usual[call[order]] = slot[order]  # the last one written is the longest
     return usual[call]
 
 

@@ -215,7 +215,7 @@ class DeviceNodes(NamedTuple):
 
 
 def on_gpu(
-    m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread, wanted: tuple[I64, I64]
+    m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread, event_rows: tuple[I64, I64]
 ) -> DeviceNodes:
     """Adds the streams of the window. wanted: rows of events whose starts, and whose ends, must be nodes."""
     event = row_events(m.view, m.kinds)
@@ -224,10 +224,10 @@ def on_gpu(
     place = np.full(len(m.view.events) + 1, -1, np.int64)
     place[streams.row] = np.arange(count)
     if not count:
-        return DeviceNodes(*(np.full(len(rows_), -1) for rows_ in (event, event, (), (), *wanted)))
+        return DeviceNodes(*(np.full(len(rows_), -1) for rows_ in (event, event, (), (), *event_rows)))
     (source, target), waits = find_stream_dependencies(streams), host_waits(m, window, streams)
     last = np.flatnonzero(np.diff(streams.index, append=-1))
-    first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in wanted))
+    first_of, last_of = (own[own >= 0] for own in (place[rows_] for rows_ in event_rows))
     start_node, end_node = np.full((2, count), -1, np.int64)
     begins = streams.message | np.isin(np.arange(count), np.concatenate([target, first_of]))
     ends = streams.message | np.isin(np.arange(count), np.concatenate([last, source, waits.source, last_of]))
@@ -245,8 +245,8 @@ def on_gpu(
         at_end[place[event]],
         end_node[last],
         end_node[last[most_computed(m, streams)]],
-        at_start[place[wanted[0]]],
-        at_end[place[wanted[1]]],
+        at_start[place[event_rows[0]]],
+        at_end[place[event_rows[1]]],
     )
 
 
@@ -323,10 +323,10 @@ class _Chain:
         self._launch_arcs(builder, thread, launched, to[launched], (node, place))
 
     def _launch_arcs(
-        self, builder: Builder, thread: HostThread, launched: I64, to: I64, nodes: tuple[I64, I64]
+        self, builder: Builder, thread: HostThread, launched: I64, to: I64, stream_nodes: tuple[I64, I64]
     ) -> None:
         """Arcs to the nodes at `to`; nodes: all nodes of streams, and their places in the chain (n, categories)."""
-        node, place = nodes
+        node, place = stream_nodes
         hosts, times, _ = thread.ordered()
         if not len(hosts) or not len(launched):
             return

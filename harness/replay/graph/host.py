@@ -28,17 +28,17 @@ _PRODUCTS = ("gemm", "attention")
 _OPERATOR_HELD = 1.5  # times its usual time, from which an operator was held up, if it is also a stall
 
 
-def recurring(step: I64, kind: I64, moment: I64) -> I64:
+def recurring(step: I64, call_kind: I64, moment: I64) -> I64:
     """A number per call, the same for the n-th calls of one kind in their steps, in order of `moment`."""
     if not len(step):
         return np.empty(0, np.int64)
-    order = np.lexsort((moment, kind, step))
-    ordered_kind, ordered_step = kind[order], step[order]
+    order = np.lexsort((moment, call_kind, step))
+    ordered_kind, ordered_step = call_kind[order], step[order]
     changes = (ordered_kind[1:] != ordered_kind[:-1]) | (ordered_step[1:] != ordered_step[:-1])
     begins = np.flatnonzero(np.append(True, changes))
     nth = np.empty(len(order), np.int64)
     nth[order] = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
-    return kind * (int(nth.max()) + 1) + nth
+    return call_kind * (int(nth.max()) + 1) + nth
 
 
 def median_of_each(group: I64, values: I64) -> I64:
@@ -179,7 +179,7 @@ def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: in
     return np.where((length > factor * middle) & (length - middle > least), middle, length)
 
 
-def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], place: I64, step: I64) -> NDArray[np.bool_]:
+def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], position: I64, step: I64) -> NDArray[np.bool_]:
     """Which gaps lie where the program is longer than usual in several steps, and more often than by chance. What stops
     a process at any moment finds it at a place by the place's usual share of the time. A trace of few steps cannot
     tell: each of its gaps counts as such a place."""
@@ -187,8 +187,8 @@ def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], place: I64, step
         return gap
     excess = length - usual
     found = np.zeros(len(gap), np.bool_)
-    for candidate in np.unique(place[gap & (excess > 0)]).tolist():
-        here = gap & (place == candidate)
+    for candidate in np.unique(position[gap & (excess > 0)]).tolist():
+        here = gap & (position == candidate)
         alike = excess >= _ALIKE * excess[here].max()
         mine, all_of_them = np.count_nonzero(alike & here), np.count_nonzero(alike)
         by_chance = all_of_them * usual[here].sum() / usual.sum()

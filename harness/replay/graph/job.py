@@ -59,13 +59,17 @@ def join_job(
     )
 
 
-def _add_process(sync: CollectiveSync, place: int, own: ProcessGraph, node: int) -> None:
+def _add_process(sync: CollectiveSync, number: int, process_graph: ProcessGraph, node: int) -> None:
     """A process's own arcs, whose nodes are numbered from `node` on."""
     arc = sync.arcs
-    sync.add(place, own.source + node, own.target + node)
-    for columns, amounts in ((sync.amounts, own.amounts), (sync.activities, own.activity_amounts)):
+    sync.add(number, process_graph.source + node, process_graph.target + node)
+    for columns, amounts in ((sync.amounts, process_graph.amounts), (sync.activities, process_graph.activity_amounts)):
         columns.append(amounts._replace(arc=amounts.arc + arc))
-    for rows, mine in ((sync.repeated, own.repeated), (sync.waits, own.waits), (sync.syncs, own.syncs)):
+    for rows, mine in (
+        (sync.repeated, process_graph.repeated),
+        (sync.waits, process_graph.waits),
+        (sync.syncs, process_graph.syncs),
+    ):
         rows.append(mine + arc)
 
 

@@ -139,8 +139,8 @@ def _of_kernels(m: MeasuredProcess, lines: LineStretches, steps: HostSteps) -> L
     return LineTimes(step, of, lines.at(events.launch_ns[rows]), ns)
 
 
-def _joined(parts: Sequence[LineTimes]) -> LineTimes:
-    return LineTimes(*map(np.concatenate, zip(NO_TIMES, *parts, strict=True)))
+def _joined(line_times: Sequence[LineTimes]) -> LineTimes:
+    return LineTimes(*map(np.concatenate, zip(NO_TIMES, *line_times, strict=True)))
 
 
 def _with_unseen(times: LineTimes, looks: LineTimes) -> LineTimes:
@@ -169,9 +169,9 @@ def _of_slot(times: LineTimes, of: int) -> LineTimes:
     return LineTimes(*(column[times.slot == of] for column in times))
 
 
-def _summed(parts: list[LineTimes]) -> LineTimes:
+def _summed(line_times: list[LineTimes]) -> LineTimes:
     """One row for each step, slot and place."""
-    step, of, place, ns = _joined(parts)
+    step, of, place, ns = _joined(line_times)
     slots, places = 1 + of.max(initial=0), 2 + place.max(initial=0)
     keys, which = np.unique((step * slots + of) * places + place + 1, return_inverse=True)
     sums = np.bincount(which, ns, len(keys)).astype(np.int64)

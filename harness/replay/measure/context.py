@@ -231,8 +231,8 @@ def _keys(frame: Frame) -> set[Frame | _Function]:
     return {frame, (frame[0], frame[2])}
 
 
-def _is_alone(key: Frame | _Function, ns: float, others: Sequence[Counter[Frame | _Function]]) -> bool:
-    return bool(np.median([other[key] for other in others]) <= NOT_THERE * ns)
+def _is_alone(frame: Frame | _Function, ns: float, other_counts: Sequence[Counter[Frame | _Function]]) -> bool:
+    return bool(np.median([other[frame] for other in other_counts]) <= NOT_THERE * ns)
 
 
 def _at_frames(lines: Sequence[CodeLine], times: LineTimes) -> Counter[Frame | _Function]:

@@ -38,16 +38,16 @@ class EditedLengths:
     work: F64 | None = None
 
 
-def with_less(job: JobGraph, process: int, chosen: list[int], less_ns: NDArray[np.float64]) -> I64:
+def with_less(job_graph: JobGraph, process: int, chosen: list[int], less_ns: NDArray[np.float64]) -> I64:
     """Every arc's length where a process has so much less time in these slots, by step. It is taken from each step's
     longest arcs, since what is more than usual is at one place more often than everywhere."""
-    amounts = job.amounts
-    lengths: I64 = job.lengths.copy()
-    mine = np.isin(amounts.slot, chosen) & (job.process[amounts.arc] == process)
+    amounts = job_graph.amounts
+    lengths: I64 = job_graph.lengths.copy()
+    mine = np.isin(amounts.slot, chosen) & (job_graph.process[amounts.arc] == process)
     arc, which = np.unique(amounts.arc[mine], return_inverse=True)
     ns = np.bincount(which, amounts.ns[mine], len(arc)).astype(np.int64)
     for step in np.flatnonzero(less_ns > 0).tolist():
-        here = job.step[arc] == step
+        here = job_graph.step[arc] == step
         most = longest_of(ns[here], int(less_ns[step]))
         lengths[arc[here]] -= np.maximum(ns[here] - most, 0)
     return lengths
@@ -64,63 +64,63 @@ def longest_of(ns: I64, less: int) -> int:
     return int((ordered[: k + 1].sum() - less) // (k + 1))
 
 
-def ideal(job: JobGraph) -> I64:
+def ideal(job_graph: JobGraph) -> I64:
     """Every arc's length where messages take no time: ranks still wait for each other."""
-    factors = job.unchanged()
+    factors = job_graph.unchanged()
     factors[:, slots((TimeCategory.TRANSFER, TimeCategory.TRANSFER_HELD))] = 0
-    return job.scaled(factors)
+    return job_graph.scaled(factors)
 
 
-def small_buckets(job: JobGraph) -> NDArray[np.bool_] | None:
+def small_buckets(job_graph: JobGraph) -> NDArray[np.bool_] | None:
     """Which messages are gradients in buckets so small that the latency counts; None: they are not."""
-    messages = job.messages
-    phases = {call.phase for call in job.calls}
+    messages = job_graph.messages
+    phases = {call.phase for call in job_graph.calls}
     of_gradients = Phase.BACKWARD if phases & {Phase.FORWARD, Phase.BACKWARD} else Phase.OTHER  # no phase is known
-    gradient = [call.kind in _REDUCES and call.phase == of_gradients for call in job.calls]
+    gradient = [call.kind in _REDUCES and call.phase == of_gradients for call in job_graph.calls]
     reduces = np.array([*gradient, False])[messages.call]
-    each = np.count_nonzero(reduces) / job.measured.size
+    each = np.count_nonzero(reduces) / job_graph.measured.size
     if each < MANY or (messages.bytes[reduces] < 0).any() or messages.bytes[reduces].mean() > SMALL:
         return None
     return reduces
 
 
-def larger_buckets(job: JobGraph) -> EditedLengths | None:
+def larger_buckets(job_graph: JobGraph) -> EditedLengths | None:
     """Gradients in as few messages as buckets of 25 MB need, each with the latency of one of today's."""
-    reduces = small_buckets(job)
+    reduces = small_buckets(job_graph)
     if reduces is None:
         return None
-    messages = job.messages
-    now = np.count_nonzero(reduces) / job.measured.size
-    then = max(-(-int(messages.bytes[reduces].sum() / job.measured.size) // BUCKET), 1)
-    return EditedLengths(with_transfers(job, np.where(reduces, then / now, 1.0)))
+    messages = job_graph.messages
+    now = np.count_nonzero(reduces) / job_graph.measured.size
+    then = max(-(-int(messages.bytes[reduces].sum() / job_graph.measured.size) // BUCKET), 1)
+    return EditedLengths(with_transfers(job_graph, np.where(reduces, then / now, 1.0)))
 
 
-def with_transfers(job: JobGraph, ratio: NDArray[np.float64]) -> I64:
-    messages = job.messages
-    lengths: I64 = job.lengths.copy()
+def with_transfers(job_graph: JobGraph, ratio: NDArray[np.float64]) -> I64:
+    messages = job_graph.messages
+    lengths: I64 = job_graph.lengths.copy()
     lengths[messages.arc] = np.rint(messages.ns * ratio).astype(np.int64)
     return lengths
 
 
-def rows_of(job: JobGraph, causes: tuple[str, ...], phases: tuple[Phase, ...]) -> list[tuple[int, int]]:
+def rows_of(job_graph: JobGraph, causes: tuple[str, ...], phases: tuple[Phase, ...]) -> list[tuple[int, int]]:
     """The process and row of the activities with one of these causes, in one of these phases."""
     names = [phase.label for phase in phases]
     return [
         (process, row)
-        for process, own in enumerate(job.processes)
+        for process, own in enumerate(job_graph.processes)
         for row, activity in enumerate(own.activities)
         if activity.cause in causes and activity.phase in names
     ]
 
 
-def without_activities(job: JobGraph, rows: list[tuple[int, int]]) -> I64:
+def without_activities(job_graph: JobGraph, windows: list[tuple[int, int]]) -> I64:
     """Every arc's length without the time of some activities of the host, and without the waits that they are. What
     follows a call until the device has work again takes as long without it, unless no such wait is known."""
-    held, waits = job.activity_amounts, np.zeros(job.arcs, np.bool_)
-    waits[job.waits] = True
-    lengths: I64 = job.lengths.copy()
-    for process, row in rows:
-        own, mine = job.processes[process], job.process[held.arc] == process
+    held, waits = job_graph.activity_amounts, np.zeros(job_graph.arcs, np.bool_)
+    waits[job_graph.waits] = True
+    lengths: I64 = job_graph.lengths.copy()
+    for process, row in windows:
+        own, mine = job_graph.processes[process], job_graph.process[held.arc] == process
         here, after = mine & (held.slot == row), mine & (held.slot == row + len(own.activities))
         if own.activities[row].cause in _WAITING_FOR:
             gone = np.unique(held.arc[here & waits[held.arc]])

@@ -82,7 +82,7 @@ def gains(context: ReplayContext, edits: list[EditedLengths]) -> list[Gain]:
 
 
 def work_left(
-    context: ReplayContext, edited: EditedLengths, lengths: I64, *, operators: bool, changes: bool = False
+    context: ReplayContext, edited: EditedLengths, lengths: I64, *, operators: bool, moves_work: bool = False
 ) -> float:
     """The device work that a step still has after a change, in nanoseconds: of the device with most, mean over the
     counted steps, for the micro-batches of today. No change makes a step shorter than this. lengths: the change's own,
@@ -95,7 +95,7 @@ def work_left(
         work = work * edited.work
     elif operators or not context.on_cpu:
         less, of_ns = (ns[:, counted].mean(axis=1) for ns in shortened(context, lengths))
-        if changes and not of_ns.any():
+        if moves_work and not of_ns.any():
             return 0.0
         # kernels side by side have a longer sum than their union, and those that run late are of no step
         work = np.minimum(work - less, work * (1 - less / np.maximum(of_ns, 1)))

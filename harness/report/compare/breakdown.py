@@ -63,9 +63,9 @@ def is_per_token(summaries: Sequence[Summary], pairs: Sequence[SummaryDifference
     return any(p.normalisation == "per token" for p in pairs) and all(map(tokens_per_step, summaries))
 
 
-def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
+def explained(step_parts: Sequence[StepParts], index: int, per_token: bool) -> str:
     """The parts that make the difference to the base; empty if none is large, or a withheld part can be the cause."""
-    by_index = {run.index: run for run in found}
+    by_index = {run.index: run for run in step_parts}
     if 0 not in by_index or index not in by_index:
         return ""
     base, other = by_index[0], by_index[index]
@@ -107,28 +107,28 @@ def _withheld(devices: Sequence[Device]) -> frozenset[str]:
     return frozenset(found)
 
 
-def split_section(found: Sequence[StepParts], per_token: bool) -> Section:
+def split_section(step_parts: Sequence[StepParts], per_token: bool) -> Section:
     """A bar per run, and the same in numbers with each part's difference to the base's."""
     title = "Where the time went"
-    if not found:
+    if not step_parts:
         return Section("split", title)
     unit = "ms per 1,000 tokens" if per_token else "ms"
-    most = max(run.whole for run in found)
-    shown = [name for name in PARTS if max(run.parts[name] for run in found) > _WORTH_SHOWING * most]
-    labels = [run.label for run in found]
-    cpu = all(run.cpu for run in found)
-    data = [_bar(name, [run.parts[name] for run in found], labels, unit, cpu) for name in shown]
+    most = max(run.whole for run in step_parts)
+    shown = [name for name in PARTS if max(run.parts[name] for run in step_parts) > _WORTH_SHOWING * most]
+    labels = [run.label for run in step_parts]
+    cpu = all(run.cpu for run in step_parts)
+    data = [_bar(name, [run.parts[name] for run in step_parts], labels, unit, cpu) for name in shown]
     x = f"time of the median step ({unit}), mean of the devices"
     axes = plotly_json.layout(x, plotly_json.NAMES, barmode="stack")
-    each = "; ".join(f"{run.label} {run.whole:.4g} {unit}" for run in found)
+    each = "; ".join(f"{run.label} {run.whole:.4g} {unit}" for run in step_parts)
     words = f"The median step of each run: {each}."
     lead = (
         "Each bar is the median step of one run. Its parts have the shares that they have in the devices' windows. "
         "Striped: communication hidden behind compute. Orange: communication without compute."
-        + (" Sand: not known." if any(run.withheld for run in found) else "")
+        + (" Sand: not known." if any(run.withheld for run in step_parts) else "")
     )
-    numbers = _numbers(found, shown, unit)
-    figure = Figure("time-split", words, data, axes, plotly_json.bars_height(len(found)), numbers, wide=True)
+    numbers = _numbers(step_parts, shown, unit)
+    figure = Figure("time-split", words, data, axes, plotly_json.bars_height(len(step_parts)), numbers, wide=True)
     return Section("split", title, lead, [figure])
 
 
@@ -137,25 +137,29 @@ def _bar(name: str, values: Sequence[float], labels: Sequence[str], unit: str, c
     return bar | {"hovertemplate": f"%{{y}}: %{{x:,.4~r}} {unit}<extra>{bar['name']}</extra>"}
 
 
-def _value(run: StepParts, name: str) -> str:
+def _value(step_parts: StepParts, name: str) -> str:
     """Milliseconds; a dash for a part of which nothing is known."""
-    return "–" if name in run.withheld and not run.parts[name] else rate(run.parts[name])
+    return "–" if name in step_parts.withheld and not step_parts.parts[name] else rate(step_parts.parts[name])
 
 
-def _difference(run: StepParts, base: StepParts, name: str) -> str:
+def _difference(step_parts: StepParts, base_parts: StepParts, name: str) -> str:
     """Milliseconds more than the base; a dash if one of the runs withholds the part."""
-    return "–" if name in run.withheld | base.withheld else signed(run.parts[name] - base.parts[name])
+    return (
+        "–"
+        if name in step_parts.withheld | base_parts.withheld
+        else signed(step_parts.parts[name] - base_parts.parts[name])
+    )
 
 
-def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> PageTable:
-    compared, cpu = [run for run in found[1:] if found[0].index == 0], all(run.cpu for run in found)
+def _numbers(step_parts: Sequence[StepParts], shown: Sequence[str], unit: str) -> PageTable:
+    compared, cpu = [run for run in step_parts[1:] if step_parts[0].index == 0], all(run.cpu for run in step_parts)
     rows = []
     for name in shown:
-        differences = (_difference(run, found[0], name) for run in compared)
-        rows.append([part_label(name, cpu), *(_value(run, name) for run in found), *differences])
-    differences = (signed(run.whole - found[0].whole) for run in compared)
-    rows.append(["step", *(rate(run.whole) for run in found), *differences])
-    names = (letter(run.index) for run in found)
+        differences = (_difference(run, step_parts[0], name) for run in compared)
+        rows.append([part_label(name, cpu), *(_value(run, name) for run in step_parts), *differences])
+    differences = (signed(run.whole - step_parts[0].whole) for run in compared)
+    rows.append(["step", *(rate(run.whole) for run in step_parts), *differences])
+    names = (letter(run.index) for run in step_parts)
     head = ("", *names, *(f"{letter(run.index)} − a" for run in compared))
     return PageTable(f"Parts of the median step, {unit}", head, rows)
 
@@ -165,19 +169,19 @@ def rows_of(pairs: Sequence[SummaryDifferences]) -> list[Scaling]:
     return [pairs[0].scaling[0], *(pair.scaling[1] for pair in pairs)]
 
 
-def series_table(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> PageTable:
-    """A column per run. With `rows` also its devices and work, and what follows from the smallest run's compute."""
+def series_table(names: Sequence[str], summaries: Sequence[Summary], scalings: Sequence[Scaling] = ()) -> PageTable:
+    """A column per run. With `scalings` also its devices and work, and what follows from the smallest run's compute."""
     of_runs: list[tuple[str, list[str]]] = [
         (efficiency_label(field, "· "), [_or_unknown(getattr(s.pop, field, None), percent) for s in summaries])
         for field in METRICS
     ]
-    if rows:
-        unit = f"{rows[0].unit} per step" if rows[0].unit else "work per step"
+    if scalings:
+        unit = f"{scalings[0].unit} per step" if scalings[0].unit else "work per step"
         of_runs = [
-            ("devices", [_or_unknown(row.devices, rate) for row in rows]),
-            (unit, [_or_unknown(row.work_per_step, rate) for row in rows]),
-            ("global efficiency", [_or_unknown(row.global_efficiency, percent) for row in rows]),
-            ("· computation scalability", [_or_unknown(row.computation_scalability, percent) for row in rows]),
+            ("devices", [_or_unknown(row.devices, rate) for row in scalings]),
+            (unit, [_or_unknown(row.work_per_step, rate) for row in scalings]),
+            ("global efficiency", [_or_unknown(row.global_efficiency, percent) for row in scalings]),
+            ("· computation scalability", [_or_unknown(row.computation_scalability, percent) for row in scalings]),
             *((f"· {label}", cells) for label, cells in of_runs),
         ]
     return PageTable(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])
@@ -187,11 +191,11 @@ def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
     return NOT_KNOWN if value is None else text(value)
 
 
-def series_notes(names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()) -> list[str]:
+def series_notes(names: Sequence[str], summaries: Sequence[Summary], scalings: Sequence[Scaling] = ()) -> list[str]:
     """How the series scales, relative to which run, and why numbers are not known."""
     why = [(name, s.pop.split_unknown) for name, s in zip(names, summaries, strict=True) if s.pop is not None]
     split = [f"Serialisation and transfer are not known for {of}: {reason}" for reason, of in _by_reason(why)]
-    return [*(_scaling_notes(names, rows) if rows else ()), *split]
+    return [*(_scaling_notes(names, scalings) if scalings else ()), *split]
 
 
 def _by_reason(reasons: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:
@@ -202,14 +206,14 @@ def _by_reason(reasons: Sequence[tuple[str, str | None]]) -> list[tuple[str, str
     return [(reason, ", ".join(of)) for reason, of in found.items()]
 
 
-def _scaling_notes(names: Sequence[str], rows: Sequence[Scaling]) -> Iterator[str]:
-    smallest = min((row.devices, i) for i, row in enumerate(rows) if row.devices)[1]
-    if how := how_it_scales(rows):
+def _scaling_notes(names: Sequence[str], scalings: Sequence[Scaling]) -> Iterator[str]:
+    smallest = min((row.devices, i) for i, row in enumerate(scalings) if row.devices)[1]
+    if how := how_it_scales(scalings):
         yield (
             f"{how[0].upper()}{how[1:]}. Computation scalability: the compute time of {names[smallest]}'s devices "
             "per unit of work, divided by this run's"
         )
-    for reason, of in _by_reason([(name, row.unknown) for name, row in zip(names, rows, strict=True)]):
+    for reason, of in _by_reason([(name, row.unknown) for name, row in zip(names, scalings, strict=True)]):
         yield f"Computation scalability is not known for {of}: {reason}"
 
 
@@ -244,10 +248,10 @@ def durations_ms(s: Summary) -> list[float]:
     return [ns / 1e6 for ns in traced or [ns for t in s.training for ns in t.step_durations_ns]]
 
 
-def _boxes(known: Sequence[tuple[int, str, list[float]]]) -> Figure:
-    data = plotly_json.boxes((label, times, of_series(i)) for i, label, times in known)
-    limit = max(map(_whisker, (times for *_, times in known)))
-    everything = [t for *_, times in known for t in times]
+def _boxes(step_boxes: Sequence[tuple[int, str, list[float]]]) -> Figure:
+    data = plotly_json.boxes((label, times, of_series(i)) for i, label, times in step_boxes)
+    limit = max(map(_whisker, (times for *_, times in step_boxes)))
+    everything = [t for *_, times in step_boxes for t in times]
     beyond = [t for t in everything if t > limit]
     low = min(everything)
     room = 0.05 * (limit - low) or 0.05 * limit

@@ -69,12 +69,12 @@ def _shared(summaries: Sequence[Summary]) -> frozenset[int]:
 
 
 def _of_run(
-    s: Summary, shared: frozenset[int], runs: int, progress: OnProgress
+    s: Summary, shared: frozenset[int], run_count: int, progress: OnProgress
 ) -> tuple[list[ProcessTrack], list[str]]:
     if not s.devices:
         return [], []
     ranks = shared or _ends(s.ranks) or None
-    choice = choose(s, ranks, runs)
+    choice = choose(s, ranks, run_count)
     sources = [x for x in s.sources if ranks is None or x.rank is None or x.rank in ranks]
     only = s.model_copy(update={"sources": sources})
     tracks = draw(only, choice, progress=progress).tracks[:_PROCESSES_EACH]

@@ -193,11 +193,11 @@ def _tables(pair: SummaryDifferences, other: str) -> list[PageTable]:
     return found
 
 
-def _rows(rows: Sequence[MovedStatistic], width: int = _WIDTH) -> list[tuple[str, ...]]:
-    names = short([x.name for x in rows], width)
+def _rows(moved_statistics: Sequence[MovedStatistic], width: int = _WIDTH) -> list[tuple[str, ...]]:
+    names = short([x.name for x in moved_statistics], width)
     return [
         (name, duration(x.a_ns), duration(x.b_ns), signed(x.by_ns), per_step(x.a_calls), per_step(x.b_calls))
-        for name, x in zip(names, rows, strict=True)
+        for name, x in zip(names, moved_statistics, strict=True)
     ]
 
 
@@ -289,9 +289,9 @@ def kernels_section(pairs: Sequence[SummaryDifferences]) -> Section:
     return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
 
 
-def _grouped(name: str, words: str, kinds: Sequence[str], runs: Sequence[tuple[int, str, list[float]]]) -> Figure:
+def _grouped(name: str, words: str, kinds: Sequence[str], bars: Sequence[tuple[int, str, list[float]]]) -> Figure:
     """Bars of all runs beside each other, in the order of the command line."""
-    data = [plotly_json.bars(label, values, kinds, of_series(i)) for i, label, values in runs]
+    data = [plotly_json.bars(label, values, kinds, of_series(i)) for i, label, values in bars]
     axes = plotly_json.layout("time per step and rank (ms)", plotly_json.NAMES, barmode="group")
     height = plotly_json.bars_height(len(kinds) * (len(data) + 1) // 2)
     return Figure(name, words, data, axes, height, wide=True)

@@ -87,10 +87,10 @@ def _step_title(pair: SummaryDifferences, other: str) -> str:
     return f"{name}, mean over ranks, {pair.normalisation} ({pair.why_normalised})"
 
 
-def _interval(pair: SummaryDifferences, step: Comparison, other: str, screen: TableScreen) -> str:
+def _interval(pair: SummaryDifferences, comparison: Comparison, other: str, screen: TableScreen) -> str:
     """The ratio and its interval; why there is no verdict, and whether the recordings put it in doubt."""
-    why = f": {step.verdict.value}: {step.why}" if step.verdict is ChangeVerdict.UNKNOWN else ""
-    text = f"{other} / a {interval_text(step, 'periods' if pair.periods else 'steps')}{why}"
+    why = f": {comparison.verdict.value}: {comparison.why}" if comparison.verdict is ChangeVerdict.UNKNOWN else ""
+    text = f"{other} / a {interval_text(comparison, 'periods' if pair.periods else 'steps')}{why}"
     return _indented(f"{text}{', doubtful' * bool(pair.doubts)}", screen)
 
 

@@ -25,25 +25,29 @@ def metric_words(metric: str) -> str:
     return _WORDS.get(metric, metric)
 
 
-def verdict_words(found: Comparison) -> str:
+def verdict_words(comparison: Comparison) -> str:
     """The verdict; of the same, within how much."""
-    within = found.verdict is ChangeVerdict.SAME and found.threshold
-    return found.verdict.value + (f" (within {100 * found.threshold:g} %)" if within else "")
+    within = comparison.verdict is ChangeVerdict.SAME and comparison.threshold
+    return comparison.verdict.value + (f" (within {100 * comparison.threshold:g} %)" if within else "")
 
 
-def verdict_text(found: Comparison, *, doubtful: bool = False) -> str:
+def verdict_text(comparison: Comparison, *, doubtful: bool = False) -> str:
     """`worse, +12.3 % ± 1.1 %`; if nothing can be told, with the reason."""
-    why = f" ({found.why})" if found.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE) else ""
-    return f"{verdict_words(found)}{why}, {found.change}{', doubtful' * doubtful}"
+    why = f" ({comparison.why})" if comparison.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE) else ""
+    return f"{verdict_words(comparison)}{why}, {comparison.change}{', doubtful' * doubtful}"
 
 
-def interval_text(found: Comparison, counted: str = "steps") -> str:
+def interval_text(comparison: Comparison, counted: str = "steps") -> str:
     """`1.030, 95 % interval 1.020 to 1.040 (20 and 20 steps)`: b over a."""
-    if found.ratio is None:
+    if comparison.ratio is None:
         return "–"
-    ends = f", 95 % interval {found.low:.3f} to {found.high:.3f}" if found.low is not None and found.high else ""
-    n = (found.a.steps, found.b.steps) if found.noise == "steps" else (found.a.n, found.b.n)
-    return f"{found.ratio:.3f}{ends} ({n[0]} and {n[1]} {counted})"
+    ends = (
+        f", 95 % interval {comparison.low:.3f} to {comparison.high:.3f}"
+        if comparison.low is not None and comparison.high
+        else ""
+    )
+    n = (comparison.a.steps, comparison.b.steps) if comparison.noise == "steps" else (comparison.a.n, comparison.b.n)
+    return f"{comparison.ratio:.3f}{ends} ({n[0]} and {n[1]} {counted})"
 
 
 def verdict_table(rows: Sequence[Row], names: tuple[str, str], caption: str = "", label: str = "") -> PageTable:
@@ -60,5 +64,5 @@ def verdict_table(rows: Sequence[Row], names: tuple[str, str], caption: str = ""
     return PageTable(caption, [str(column.head) for column in columns], list(zip(*cells, strict=True)))
 
 
-def _value(found: Comparison, arm: ArmValue) -> str:
-    return "–" if arm.value is None else metric_text(found.metric, arm.value)
+def _value(comparison: Comparison, arm: ArmValue) -> str:
+    return "–" if arm.value is None else metric_text(comparison.metric, arm.value)

@@ -89,10 +89,12 @@ def _by_place(results: Sequence[MeasuredCollective]) -> _Found:
     return found
 
 
-def _missing(wanted: dict[int, list[str]], found: _Found) -> dict[int, list[str]]:
+def _missing(scopes_by_ranks: dict[int, list[str]], results: _Found) -> dict[int, list[str]]:
     """The groups with a scope for which no result was found."""
-    lacks = {ranks for ranks, scopes in wanted.items() if not any((scope, ranks) in found for scope in scopes)}
-    return {ranks: scopes for ranks, scopes in wanted.items() if scopes and ranks in lacks}
+    lacks = {
+        ranks for ranks, scopes in scopes_by_ranks.items() if not any((scope, ranks) in results for scope in scopes)
+    }
+    return {ranks: scopes for ranks, scopes in scopes_by_ranks.items() if scopes and ranks in lacks}
 
 
 def _layout(summary: Summary) -> NodeLayout | None:
@@ -151,6 +153,6 @@ def _unless_damaged(read: Callable[[Path], _File | None], run: Path, left_out: l
         return None
 
 
-def _results(run: Run, measured: CollectiveResults) -> list[MeasuredCollective]:
+def _results(run: Run, collective_results: CollectiveResults) -> list[MeasuredCollective]:
     """The collectives that were measured, each with the run's job id."""
-    return [r.model_copy(update={"run": run.job_id}) for r in measured.results if r.points]
+    return [r.model_copy(update={"run": run.job_id}) for r in collective_results.results if r.points]

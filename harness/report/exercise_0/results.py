@@ -157,10 +157,10 @@ def _edited(run: Run) -> list[str]:
     return [edit.sentence(record.job_id)] if record and edit else []
 
 
-def _verdict(read: LinkVerdict) -> list[str]:
-    texts = (f"  {f.level}: {f.message}" for f in read.findings)
+def _verdict(verdict: LinkVerdict) -> list[str]:
+    texts = (f"  {f.level}: {f.message}" for f in verdict.findings)
     findings = [line for text in texts for line in wrap(text, WIDTH, subsequent_indent="    ")]
-    return [*wrap(read.verdict, WIDTH), *findings]
+    return [*wrap(verdict.verdict, WIDTH), *findings]
 
 
 def _collectives(run_dir: Path) -> list[str]:

@@ -44,11 +44,11 @@ _MOST_LINES = 40  # of steps, in the plot of memory
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
-def code_of(s: Summary, line: LineShare) -> Code:
+def code_of(s: Summary, line_share: LineShare) -> Code:
     """The line of a finding with those around it, and its share of the loss."""
-    caption = f"{line_words(s, line, sign='')}, {share_words(line)} of the loss"
-    source = dedent("\n".join(line.source)).split("\n")
-    return Code(caption, source, line.first_line, line.where.line or 0)
+    caption = f"{line_words(s, line_share, sign='')}, {share_words(line_share)} of the loss"
+    source = dedent("\n".join(line_share.source)).split("\n")
+    return Code(caption, source, line_share.first_line, line_share.where.line or 0)
 
 
 def efficiency_section(s: Summary, inputs: Inputs) -> Section:
@@ -216,27 +216,28 @@ def _lead(memory: Memory) -> str:
     return f"Tensors held the most memory, {amount(moment.total_bytes)}, here: {moment_words(moment)}."
 
 
-def _seen(line: MemoryTimeline) -> list[str]:
-    return [name for name, sizes in line.bytes.items() if any(sizes)]
+def _seen(memory_timeline: MemoryTimeline) -> list[str]:
+    return [name for name, sizes in memory_timeline.bytes.items() if any(sizes)]
 
 
-def _area(line: MemoryTimeline) -> Figure:
-    most = max(map(sum, zip(*line.bytes.values(), strict=True)), default=0)
+def _area(memory_timeline: MemoryTimeline) -> Figure:
+    most = max(map(sum, zip(*memory_timeline.bytes.values(), strict=True)), default=0)
     scale, unit = next(((s, u) for s, u in _UNITS if most >= s), _UNITS[-1])
-    x = [round(at / 1e9, 6) for at in line.times_ns]
+    x = [round(at / 1e9, 6) for at in memory_timeline.times_ns]
     data = []
-    for name in _seen(line):
-        sizes, color = [round(size / scale, 4) for size in line.bytes[name]], MEMORY_OF[name]
+    for name in _seen(memory_timeline):
+        sizes, color = [round(size / scale, 4) for size in memory_timeline.bytes[name]], MEMORY_OF[name]
         style = {"mode": "lines", "stackgroup": "memory", "fillcolor": color, "line": {"color": color, "width": 0.5}}
         hover = f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
         data.append(plotly_json.line(name, x, sizes, color, **style, hovertemplate=hover))
     y = plotly_json.axis(f"memory of tensors ({unit})", rangemode="tozero")
     # Of many steps none: the lines would hide the rest.
-    begins = line.steps.values() if len(line.steps) <= _MOST_LINES else ()
+    begins = memory_timeline.steps.values() if len(memory_timeline.steps) <= _MOST_LINES else ()
     shapes = [plotly_json.upright(at / 1e9, "#9aa0a6", "dot", 1) for at in begins]
     axes = plotly_json.layout("time since the recording began (s)", y, shapes=shapes)
     words = (
-        f"Memory of tensors on rank {line.rank}, by use; the highest is {amount(most)}. Each point is the highest "
+        f"Memory of tensors on rank {memory_timeline.rank}, by use; the highest is {amount(most)}. Each point "
+        f"is the highest "
         "moment of its interval. Dotted: a step begins."
     )
     return Figure("memory-timeline", words, data, axes, 380, wide=True)

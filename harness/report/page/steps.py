@@ -66,13 +66,13 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
     return Section("steps", "Step time", lead if figures else "", figures, page_tables(s, "steps"))
 
 
-def _from_trace(series: dict[str, tuple[list[int], list[float]]]) -> list[Figure]:
+def _from_trace(times_by_rank: dict[str, tuple[list[int], list[float]]]) -> list[Figure]:
     """Lines and boxes, or one bar per rank if no rank has enough steps for them. series: numbers, and milliseconds."""
-    by_rank = {r: times for r, (_, times) in series.items()}
+    by_rank = {r: times for r, (_, times) in times_by_rank.items()}
     if max(map(len, by_rank.values())) > 2:
         words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
-        axes = plotly_json.layout(_step_axis(series), "step time (ms)")
-        return [Figure("step-time", words, _lines(series), axes), _distribution(by_rank)]
+        axes = plotly_json.layout(_step_axis(times_by_rank), "step time (ms)")
+        return [Figure("step-time", words, _lines(times_by_rank), axes), _distribution(by_rank)]
     ranks = list(by_rank)
     data = [plotly_json.bars("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
     words = "Median duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
@@ -104,9 +104,9 @@ def _over_steps(
     return Figure("step-time", words, [*_lines(series), *bands, *marks], axes, table=_phase_table(recorded, phases))
 
 
-def _step_axis(series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
+def _step_axis(times_by_rank: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
     """An axis of steps; few steps get a mark each, since half a step does not exist."""
-    few = max(len(x) for x, _ in series.values()) <= _FEW
+    few = max(len(x) for x, _ in times_by_rank.values()) <= _FEW
     return plotly_json.axis("step", **({"dtick": 1} if few else {}))
 
 
@@ -115,19 +115,19 @@ def _range_in_words(series: Iterable[Sequence[float]]) -> str:
     return "" if not values else f"From {min(values):.4g} to {max(values):.4g} ms, median {median(values):.4g} ms."
 
 
-def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, Any]]:
+def _lines(times_by_rank: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, Any]]:
     """A line per rank; for many ranks the median, the extremes, and the slowest rank."""
-    if len(series) <= _MANY_RANKS:
-        return [plotly_json.line(r, x, y, of_series(i)) for i, (r, (x, y)) in enumerate(series.items())]
-    length = min(len(y) for _, y in series.values())
-    columns = [[y[i] for _, y in series.values()] for i in range(length)]
-    x = next(iter(series.values()))[0][:length]
-    slowest = max(series, key=lambda r: median(series[r][1]))
+    if len(times_by_rank) <= _MANY_RANKS:
+        return [plotly_json.line(r, x, y, of_series(i)) for i, (r, (x, y)) in enumerate(times_by_rank.items())]
+    length = min(len(y) for _, y in times_by_rank.values())
+    columns = [[y[i] for _, y in times_by_rank.values()] for i in range(length)]
+    x = next(iter(times_by_rank.values()))[0][:length]
+    slowest = max(times_by_rank, key=lambda r: median(times_by_rank[r][1]))
     return [
         plotly_json.line("fastest rank of the step", x, [min(c) for c in columns], SERIES[2]),
-        plotly_json.line(f"median of {len(series)} ranks", x, [median(c) for c in columns], SERIES[0]),
+        plotly_json.line(f"median of {len(times_by_rank)} ranks", x, [median(c) for c in columns], SERIES[0]),
         plotly_json.line("slowest rank of the step", x, [max(c) for c in columns], SERIES[3]),
-        plotly_json.line(f"{slowest}, the slowest", *series[slowest], SERIES[1]),
+        plotly_json.line(f"{slowest}, the slowest", *times_by_rank[slowest], SERIES[1]),
     ]
 
 

@@ -20,10 +20,10 @@ def run_among(tokens: Sequence[str]) -> Run | None:
     return Run(paths[0]) if len(paths) == 1 and is_run(paths[0]) else None
 
 
-def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozenset[int] | None) -> None:
-    """Check a request for pages. Raises RequestError: `asked` is a folder, or a rank is not in a job."""
-    if asked is not None and asked.is_dir():
-        raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {Run(asked).page}")
+def check_pages(summaries: Sequence[Summary], html: Path | None, ranks: frozenset[int] | None) -> None:
+    """Check a request for pages. Raises RequestError: `html` is a folder, or a rank is not in a job."""
+    if html is not None and html.is_dir():
+        raise RequestError(f"--html {html}: is a folder; give a file, as in --html {Run(html).page}")
     for summary in summaries:
         unknown = sorted((ranks or frozenset()) - set(summary.ranks))
         if unknown:
@@ -33,12 +33,12 @@ def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozens
 
 
 def write_pages(
-    tokens: Sequence[str], measured: Measurement, asked: Path | None, ranks: frozenset[int] | None = None
+    tokens: Sequence[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None = None
 ) -> list[Path]:
-    """Write the page of a job to `asked`, else into its run; several jobs get one each, numbered, beside `asked`."""
+    """Write the page of a job to `html`, else into its run; several jobs get one each, numbered, beside `html`."""
     run, (summaries, page_data) = run_among(tokens), measured
-    page = asked or (run.page if run else None)
-    if page is None or (asked is None and len(summaries) != 1):
+    page = html or (run.page if run else None)
+    if page is None or (html is None and len(summaries) != 1):
         return []
     if len(summaries) == 1:
         return [_write(run, summaries[0], page, ranks, page_data)]

@@ -111,7 +111,7 @@ class Layer(NamedTuple):
     scale: str = ""
 
 
-def heatmaps(layers: Sequence[Layer], x: Sequence[float], rows: Sequence[str], at: str) -> list[dict[str, Any]]:
+def heatmaps(layers: Sequence[Layer], x: Sequence[float], labels: Sequence[str], at: str) -> list[dict[str, Any]]:
     """The layers of a plot, of which the first is visible; `at`: the pointer's words for a cell and its layer."""
     return [
         {
@@ -119,7 +119,7 @@ def heatmaps(layers: Sequence[Layer], x: Sequence[float], rows: Sequence[str], a
             "name": layer.name,
             "z": layer.cells,
             "x": x,
-            "y": rows,
+            "y": labels,
             "colorscale": layer.colors,
             "zmin": -layer.end if "," in layer.colors else 0,
             "zmax": layer.end,
@@ -139,11 +139,11 @@ def height_of(rows: int, pixels: int = 14, few: int = _FEW) -> int:
     return 150 + int(min(max(rows * (26 if rows <= 24 else pixels if rows <= few else 5), 60), 900))
 
 
-def _axis(nodes: Sequence[NodeNetwork], rows: list[str]) -> dict[str, Any]:
+def _axis(nodes: Sequence[NodeNetwork], labels: list[str]) -> dict[str, Any]:
     """Few rows have a name each. Of many rows, their switches have one, or some of the nodes."""
-    if len(rows) <= _FEW:
+    if len(labels) <= _FEW:
         return dict(plotly_json.NAMES)
-    groups = [(rows[(a + b) // 2], name) for name, a, b in _runs(n.switch or n.node for n in nodes)]
+    groups = [(labels[(a + b) // 2], name) for name, a, b in _runs(n.switch or n.node for n in nodes)]
     return _ticks(groups[:: -(-len(groups) // _MARKS)])
 
 
@@ -177,13 +177,13 @@ def _far(values: Iterable[float | None]) -> float:
 
 
 def pace_figure(
-    pace: Pacing, name: str = "pacing", title: str = "", ends: tuple[float, float] | None = None
+    pace: Pacing, name: str = "pacing", title: str = "", scale_ends: tuple[float, float] | None = None
 ) -> Figure | None:
     """The plot of one job. If several jobs share the colour scales, ends: their ends; title: the job's name."""
     heat = pace.heat
     if heat is None:
         return None
-    share_end, lag_end = ends or pace_scale_of([pace])
+    share_end, lag_end = scale_ends or pace_scale_of([pace])
     shares = [("step time", [row.step_share for row in heat.rows])]
     if any(row.own_share for row in heat.rows):
         shares.append(("own work", [row.own_share for row in heat.rows]))
@@ -229,16 +229,16 @@ def _groups(heat: PaceHeat) -> list[tuple[str | None, int, int]]:
     return _runs(switches if any(switches) else [row.node for row in heat.rows])
 
 
-def _pace_axis(pace: Pacing, heat: PaceHeat, rows: list[str]) -> dict[str, Any]:
+def _pace_axis(pace: Pacing, heat: PaceHeat, labels: list[str]) -> dict[str, Any]:
     """Few rows have a name each. Of many rows, the outliers have one, and the groups, or some of the groups."""
-    if len(rows) <= _FEW:
+    if len(labels) <= _FEW:
         return dict(plotly_json.NAMES)
     groups = [((a + b) // 2, name or "not known") for name, a, b in _groups(heat)]
     named: dict[int, str] = {}
     for i, name in (*_behind(pace, heat), *groups[:: -(-len(groups) // _MARKS)]):
         if all(abs(i - other) >= _APART for other in named):
             named[i] = name
-    return _ticks([(rows[i], named[i]) for i in sorted(named)])
+    return _ticks([(labels[i], named[i]) for i in sorted(named)])
 
 
 def _behind(pace: Pacing, heat: PaceHeat) -> list[tuple[int, str]]:

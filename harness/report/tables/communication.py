@@ -148,9 +148,9 @@ def _size(c: summary.CollectivePhase, each: int) -> str:
     return f"≥ {amount(c.least_bytes / each)}" if c.least_bytes else "–"
 
 
-def time_word(row: summary.MessageSize | summary.CollectiveFit) -> str:
+def time_word(result: summary.MessageSize | summary.CollectiveFit) -> str:
     """What the time of a message contains: its transfer, or waiting too where ranks could not be matched."""
-    return "time, waiting included" if row.includes_waiting else "transfer"
+    return "time, waiting included" if result.includes_waiting else "transfer"
 
 
 MESSAGE_SIZES = TableOf[summary.MessageSize](

@@ -176,10 +176,10 @@ UNCLASSIFIED = TableOf[summary.KernelTime](
 )
 
 
-def _expected(row: summary.PredictedNumber) -> str:
-    if row.low is None or row.high is None:
-        return quantity(row.predicted, row.unit)
-    return quantity_range(row.low, row.high, row.unit)
+def _expected(predicted_number: summary.PredictedNumber) -> str:
+    if predicted_number.low is None or predicted_number.high is None:
+        return quantity(predicted_number.predicted, predicted_number.unit)
+    return quantity_range(predicted_number.low, predicted_number.high, predicted_number.unit)
 
 
 PREDICTIONS = TableOf[summary.PredictedNumber](
@@ -259,16 +259,25 @@ def _slowest(s: Summary, changes: Sequence[DetectedChange]) -> list[str]:
     return [slowest_sentence(slowest, found.step_ns)] if worth_telling(slowest, changes) else []
 
 
-def _change(each: summary.PaceChange) -> DetectedChange:
-    numbers = each.step, each.low_step, each.high_step, each.before_ns, each.after_ns, each.ratio
-    return DetectedChange(*numbers, tuple(each.ranks), each.named, each.last_step, gradual=each.gradual)
+def _change(pace_change: summary.PaceChange) -> DetectedChange:
+    numbers = (
+        pace_change.step,
+        pace_change.low_step,
+        pace_change.high_step,
+        pace_change.before_ns,
+        pace_change.after_ns,
+        pace_change.ratio,
+    )
+    return DetectedChange(
+        *numbers, tuple(pace_change.ranks), pace_change.named, pace_change.last_step, gradual=pace_change.gradual
+    )
 
 
-def _who(each: summary.PaceChange) -> str:
-    if not each.named:
+def _who(pace_change: summary.PaceChange) -> str:
+    if not pace_change.named:
         return "not known"
-    more = f" and {len(each.ranks) - _RANKS} more" if len(each.ranks) > _RANKS else ""
-    return ", ".join(map(str, each.ranks[:_RANKS])) + more
+    more = f" and {len(pace_change.ranks) - _RANKS} more" if len(pace_change.ranks) > _RANKS else ""
+    return ", ".join(map(str, pace_change.ranks[:_RANKS])) + more
 
 
 PACE_CHANGES = TableOf[summary.PaceChange](

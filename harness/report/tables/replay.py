@@ -36,8 +36,8 @@ def first_moment(s: Summary) -> Moment | None:
     return _moment("see it in the timeline", s.findings[0]) if s.findings else None
 
 
-def _moment(text: str, found: TimeLost) -> Moment | None:
-    return Moment(text, found.at_rank, found.at_ns) if found.at_ns is not None else None
+def _moment(text: str, time_lost: TimeLost) -> Moment | None:
+    return Moment(text, time_lost.at_rank, time_lost.at_ns) if time_lost.at_ns is not None else None
 
 
 def _kind(x: WhatIf) -> str:

@@ -60,10 +60,14 @@ def file_per_device(field: str) -> File:
     )
 
 
-def plain(row: SummaryPart) -> FileRow:
+def plain(summary_part: SummaryPart) -> FileRow:
     """The row's plain values, without the lists and tables inside it; a place in a program is one text."""
-    places = {k: code_place(v) for k in row.__struct_fields__ if isinstance(v := getattr(row, k), CodeLocation)}
-    dumped = row.model_dump() | places
+    places = {
+        k: code_place(v)
+        for k in summary_part.__struct_fields__
+        if isinstance(v := getattr(summary_part, k), CodeLocation)
+    }
+    dumped = summary_part.model_dump() | places
     return {k: v for k, v in dumped.items() if not isinstance(v, (list, tuple, dict))}
 
 
@@ -99,8 +103,8 @@ class TableOf(Generic[R]):
         return PageTable(_text(self.caption, s), heads, list(zip(*columns, strict=True)), self.left).shown()
 
 
-def _text(text: str | OfSummary, s: Summary) -> str:
-    return text(s) if callable(text) else text
+def _text(text_or_function: str | OfSummary, s: Summary) -> str:
+    return text_or_function(s) if callable(text_or_function) else text_or_function
 
 
 def setting(value: object) -> str:
@@ -135,15 +139,15 @@ class TableScreen:
         return [*self.wrapped(shown.caption, "  "), *table(here.head, here.rows, here.left)]
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
+def table(head: Sequence[str], cells_of_rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
     """Aligned columns under a head; the first `left` columns are aligned left, the others right."""
-    cells = [list(map(printable, row)) for row in (head, *rows) if any(row)]
+    cells = [list(map(printable, row)) for row in (head, *cells_of_rows) if any(row)]
     return [" " * _INDENT + line for line in aligned(cells, range(left))]
 
 
-def facts(rows: Iterable[Sequence[str]], width: int) -> list[str]:
+def facts(cells: Iterable[Sequence[str]], width: int) -> list[str]:
     """A line for each name and what is said of it, in lines of at most `width` characters; nothing is cut."""
-    pairs = [(printable(name), printable(said)) for name, said in rows]
+    pairs = [(printable(name), printable(said)) for name, said in cells]
     start = _INDENT + max(len(name) for name, _ in pairs) + _GAP
     return [
         line

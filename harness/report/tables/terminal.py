@@ -107,11 +107,13 @@ def _quality(s: Summary, screen: TableScreen) -> list[str]:
     ]
 
 
-def _each(what: str, found: list[Problem], screen: TableScreen) -> list[str]:
+def _each(what: str, problems: list[Problem], screen: TableScreen) -> list[str]:
     """A line for each of some files, since each lacks for another reason."""
-    rest = len(found) - _MOST_FILES if len(found) > _MOST_FILES + 1 else 0
-    lines = [f"{what}, {len(found)} in all:"]
-    lines += [line for one in found[: len(found) - rest] for line in screen.wrapped(f"    {one.evidence}", "      ")]
+    rest = len(problems) - _MOST_FILES if len(problems) > _MOST_FILES + 1 else 0
+    lines = [f"{what}, {len(problems)} in all:"]
+    lines += [
+        line for one in problems[: len(problems) - rest] for line in screen.wrapped(f"    {one.evidence}", "      ")
+    ]
     return [*lines, f"    … and {rest} more: the page (--html FILE) and --json name each"] if rest > 0 else lines
 
 

@@ -60,14 +60,15 @@ class TimelineModel:
     hidden: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def choose(s: Summary, ranks: frozenset[int] | None = None, runs: int = 1) -> ShownRanks:
-    """Ranks and steps that fit into a page of `runs` runs; no trace is read. Shown by default: all ranks when they are
-    few, else the first, last, fastest and slowest, the stragglers, one of each stage, and evenly spread ones."""
+def choose(s: Summary, ranks: frozenset[int] | None = None, run_count: int = 1) -> ShownRanks:
+    """Ranks and steps that fit into a page of `run_count` runs; no trace is read. Shown by default: all ranks when
+    they are few, else the first, last, fastest and slowest, the stragglers, one of each stage, and others in equal
+    distances."""
     known = [r for r in s.ranks if r is not None]
     chosen = ranks if ranks is not None else _worth_showing(s, known)
     count = max(len(chosen) if chosen is not None else len(s.devices), 1)
     lengths = next((r.durations_ns for r in s.steps.per_rank if r.durations_ns), [])
-    each = MOST_EVENTS // (count * runs)
+    each = MOST_EVENTS // (count * run_count)
     per_step = max((d.gpu_events for d in s.devices), default=1) / max(s.steps.found // max(len(s.devices), 1), 1)
     steps = max(1, min(len(lengths), int(each / max(per_step, 1))))
     longest = max((d.window_ns for d in s.devices), default=1)

@@ -76,10 +76,10 @@ def _of_git(repository: Repository, name: str) -> str:
         return ""
 
 
-def series_name(bisect: GitBisect, launch: ArmLaunch, build: Sequence[str], inside: Path) -> str:
+def series_name(bisect: GitBisect, launch: ArmLaunch, build: Sequence[str], folder: Path) -> str:
     """The same in all steps of a bisect, and another one for each other measurement."""
     asked = launch.experiment.model_dump_json(exclude={"start_in"})
-    told = [bisect.good.commit, bisect.bad.commit, asked, launch.site.name, str(list(build)), str(inside)]
+    told = [bisect.good.commit, bisect.bad.commit, asked, launch.site.name, str(list(build)), str(folder)]
     return f"bisect-{hashlib.sha256(chr(0).join(told).encode()).hexdigest()[:10]}"
 
 
@@ -168,12 +168,13 @@ class BisectStep(NamedTuple):
                 return self._none_certain(metric, found, len(at))
         raise AssertionError("the last look decides")
 
-    def _none_certain(self, metric: JudgedMetric, found: MeasuredEffect, number_of_looks: int) -> str:
+    def _none_certain(self, metric: JudgedMetric, effect: MeasuredEffect, number_of_looks: int) -> str:
         return (
             f"no difference between good and bad is certain: bad, {self.bisect.bad}, "
-            f"{_changed(metric, found)} than good, {self.bisect.good}, in {found.runs[1]} runs of each, which differ "
-            f"by {percent(exp(found.deviation) - 1)}; so many runs show a regression of "
-            f"{percent(least_seen(found, number_of_looks))} nine times in ten"
+            f"{_changed(metric, effect)} than good, {self.bisect.good}, in {effect.runs[1]} "
+            f"runs of each, which differ "
+            f"by {percent(exp(effect.deviation) - 1)}; so many runs show a regression of "
+            f"{percent(least_seen(effect, number_of_looks))} nine times in ten"
         )
 
     def _effect(self, arms: Arms) -> tuple[JudgedMetric, MeasuredEffect | str]:
@@ -191,7 +192,7 @@ class BisectStep(NamedTuple):
             return metric, f"too few runs have {metric.name}"
         return metric, seen._replace(log_ratio=_turned(seen.log_ratio, metric))
 
-    def _against_good(self, told: BisectAnswer, regression: Regression) -> BisectAnswer:
+    def _against_good(self, bisect_answer: BisectAnswer, regression: Regression) -> BisectAnswer:
         """The commit against the good end, by as many runs as it takes."""
         series = f"{self.name}-{self.bisect.now.commit[:12]}"
         each = runs_to_tell(regression, self.error, self.most)
@@ -199,21 +200,23 @@ class BisectStep(NamedTuple):
             arms = self.measure(series, (self.bisect.good, self.bisect.now), each)
             metric, found = self._effect(arms)
             if isinstance(found, str):
-                return _with(told, why=found)
+                return _with(bisect_answer, why=found)
             disturbed = sum(bool(disturbances(run.summary)) for arm in arms for run in arm.runs)
             ratio = exp(_turned(found.log_ratio, metric))
-            told = _with(told, ratio=ratio, runs=found.runs, disturbed_runs=disturbed)
+            bisect_answer = _with(bisect_answer, ratio=ratio, runs=found.runs, disturbed_runs=disturbed)
             against = f"it {_changed(metric, found)} than good, {self.bisect.good}"
             answer = has_it(found, regression, self.error)
             if answer is not None:
-                return _with(told, verdict="bad" if answer else "good", why=against)
+                return _with(bisect_answer, verdict="bad" if answer else "good", why=against)
             if each >= self.most:
-                return _with(told, why=f"{against}, and {each} runs of each do not tell whether that is the regression")
+                return _with(
+                    bisect_answer, why=f"{against}, and {each} runs of each do not tell whether that is the regression"
+                )
             each = next_runs(each, self.most)
 
 
-def _with(told: BisectAnswer, **changes: object) -> BisectAnswer:
-    return told.model_copy(update=changes)
+def _with(bisect_answer: BisectAnswer, **changes: object) -> BisectAnswer:
+    return bisect_answer.model_copy(update=changes)
 
 
 def _turned(log_ratio: float, metric: JudgedMetric) -> float:
@@ -221,8 +224,8 @@ def _turned(log_ratio: float, metric: JudgedMetric) -> float:
     return log_ratio if metric.more_is_worse else -log_ratio
 
 
-def _changed(metric: JudgedMetric, found: MeasuredEffect) -> str:
-    ratio = exp(_turned(found.log_ratio, metric))
+def _changed(metric: JudgedMetric, effect: MeasuredEffect) -> str:
+    ratio = exp(_turned(effect.log_ratio, metric))
     if "_ns" in metric.name:
         return f"takes {takes(ratio)}"
     return f"has {percent(abs(ratio - 1))} {'more' if ratio >= 1 else 'less'} {metric.name}"

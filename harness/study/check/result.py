@@ -40,22 +40,22 @@ class Value(NamedTuple):
     value: float
 
 
-def choose_metric(arms: Sequence[CheckArm], asked: str | None, more: Sequence[Metric]) -> JudgedMetric:
+def choose_metric(arms: Sequence[CheckArm], metric_name: str | None, more: Sequence[Metric]) -> JudgedMetric:
     """The metric asked for; else the median step time, per token if A and B have different tokens per step.
     Raises RequestError: no run has it, or neither more nor less of it is worse."""
-    if asked in (None, USUAL):
+    if metric_name in (None, USUAL):
         return _step_time(arms)
     known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, more)}
     judged = [name for name in known if worse_is(name, more)]
-    if asked not in known:
-        hint = nearest_or_list(str(asked), judged, "compare --json lists all")
-        raise RequestError(f"--metric {asked}: these runs have no such number{hint}")
-    worse = worse_is(asked, more)
+    if metric_name not in known:
+        hint = nearest_or_list(str(metric_name), judged, "compare --json lists all")
+        raise RequestError(f"--metric {metric_name}: these runs have no such number{hint}")
+    worse = worse_is(metric_name, more)
     if worse is None:
         raise RequestError(
-            f"--metric {asked}: a larger value is neither better nor worse; take one of {', '.join(judged)}"
+            f"--metric {metric_name}: a larger value is neither better nor worse; take one of {', '.join(judged)}"
         )
-    return JudgedMetric(asked, worse == "more")
+    return JudgedMetric(metric_name, worse == "more")
 
 
 def _step_time(arms: Sequence[CheckArm]) -> JudgedMetric:
@@ -200,9 +200,9 @@ def _settings_differ(a: CheckArm, b: CheckArm) -> Iterator[Difference]:
             yield Difference(name=name, a=of_a.get(name), b=of_b.get(name))
 
 
-def _other_steps(a: CheckArm, b: CheckArm, question: Question, found: Comparison) -> list[str]:
+def _other_steps(a: CheckArm, b: CheckArm, question: Question, comparison: Comparison) -> list[str]:
     """A sentence if only the mean step shows the change: one that affects few of the steps."""
-    if found.metric != STEP or found.verdict is ChangeVerdict.WORSE:
+    if comparison.metric != STEP or comparison.verdict is ChangeVerdict.WORSE:
         return []
     arms = [(arm, values(arm, MEAN_STEP, ())) for arm in (a, b)]
     of_means = _compared(arms[0], arms[1], question, JudgedMetric(MEAN_STEP, True))

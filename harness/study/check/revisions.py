@@ -206,13 +206,13 @@ def _executed(run: Run) -> Iterator[Path]:
                     yield from (Path(caller[0]) for caller in told.get("callers", []))
 
 
-def _ended(argv: Sequence[str], folder: Path, out: int) -> int:
+def _ended(argv: Sequence[str], folder: Path, descriptor: int) -> int:
     """The exit status of a command without input; what it started ends with it if we are interrupted."""
     process = subprocess.Popen(
         argv,
         cwd=folder,
         stdin=subprocess.DEVNULL,
-        stdout=out,
+        stdout=descriptor,
         stderr=subprocess.STDOUT,
         env=without_git_place(),
         start_new_session=True,
@@ -281,13 +281,13 @@ def _remove_all(folder: Path) -> None:
                     of_git.parent.rmdir()
 
 
-def _kept_by_git(place: Path) -> Path | None:
+def _kept_by_git(worktree: Path) -> Path | None:
     """What git keeps of a worktree in its repository: a folder that names the worktree. Not `git worktree remove`,
     which refuses one with submodules, nor `prune`, which forgets worktrees of the user whose disk is away."""
     with suppress(OSError, ValueError):
-        found = Path((place / ".git").read_text(encoding="utf-8").removeprefix("gitdir:").strip())
+        found = Path((worktree / ".git").read_text(encoding="utf-8").removeprefix("gitdir:").strip())
         named = found / (found / "gitdir").read_text(encoding="utf-8").strip()
-        if found.parent.name == "worktrees" and named.resolve() == (place / ".git").resolve():
+        if found.parent.name == "worktrees" and named.resolve() == (worktree / ".git").resolve():
             return found
     return None
 

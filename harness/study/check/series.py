@@ -55,14 +55,14 @@ class CheckArm(NamedTuple):
     notes: list[str]
 
 
-def arms_of_runs(arguments: tuple[str, str]) -> tuple[CheckArm, CheckArm]:
+def arms_of_runs(typed: tuple[str, str]) -> tuple[CheckArm, CheckArm]:
     """Both arms from arguments that name runs.
     Raises RequestError: an argument names no run, or a run is given twice."""
-    paths = [list(_paths(text)) for text in arguments]
+    paths = [list(_paths(text)) for text in typed]
     every = [path for arm in paths for path in arm]
     if twice := next((path for path in every if every.count(path) > 1), None):
         raise RequestError(f"check: {twice.name} is given twice: a run cannot be compared with itself")
-    return _arm(arguments[0], paths[0]), _arm(arguments[1], paths[1])
+    return _arm(typed[0], paths[0]), _arm(typed[1], paths[1])
 
 
 def _arm(arguments: str, paths: Sequence[Path]) -> CheckArm:

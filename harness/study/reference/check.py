@@ -110,10 +110,10 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
     return ReferenceArm(", ".join(run.job_id for run in runs), variants, {}, [])
 
 
-def _of_one_variant(name: str, found: Sequence[CollectedRun]) -> VariantRuns:
-    runs = [one.run for one in found]
-    environments = {one.environment.model_dump_json(): one.environment for one in found}
-    return VariantRuns(name, found[0].compared, runs, [*environments.values()], _broken(runs))
+def _of_one_variant(name: str, collected_runs: Sequence[CollectedRun]) -> VariantRuns:
+    runs = [one.run for one in collected_runs]
+    environments = {one.environment.model_dump_json(): one.environment for one in collected_runs}
+    return VariantRuns(name, collected_runs[0].compared, runs, [*environments.values()], _broken(runs))
 
 
 def _broken(runs: Sequence[StoredRun]) -> list[str]:
@@ -125,9 +125,9 @@ def _broken(runs: Sequence[StoredRun]) -> list[str]:
     ]
 
 
-def without_runs(stored: ReferenceArm, new: ReferenceArm) -> ReferenceArm:
+def without_runs(stored: ReferenceArm, reference_arm: ReferenceArm) -> ReferenceArm:
     """The stored arm without the new arm's own runs, if it has them."""
-    own = {(run.path, run.created_ns) for each in new.variants for run in each.runs}
+    own = {(run.path, run.created_ns) for each in reference_arm.variants for run in each.runs}
     kept = [
         each._replace(runs=tuple(run for run in each.runs if (run.path, run.created_ns) not in own))
         for each in stored.variants
@@ -135,14 +135,14 @@ def without_runs(stored: ReferenceArm, new: ReferenceArm) -> ReferenceArm:
     return stored._replace(variants=kept)
 
 
-def other_reference(own: Path, site: str) -> Path | None:
+def other_reference(reference_folder: Path, site: str) -> Path | None:
     """The reference to compare another with if none is named: the newest other one of the site that asked for some
     of the same, else None."""
-    mine = [each.compared for each in read_reference(own).variants]
+    mine = [each.compared for each in read_reference(reference_folder).variants]
     found = [
         (other.created_ns, folder)
         for folder, other in readable_references()
-        if folder.resolve() != own.resolve() and other.site == site
+        if folder.resolve() != reference_folder.resolve() and other.site == site
         if any(not differing(each.compared, one) for each in other.variants for one in mine)
     ]
     return max(found, default=(0, None))[1]
@@ -199,16 +199,16 @@ class ReferenceCheck(ComparisonPart):
         return {VariantOutcome.SAME: 0, VariantOutcome.MOVED: 1, VariantOutcome.DAMAGED: 1}.get(self.outcome, 3)
 
 
-def check(stored: ReferenceArm, new: ReferenceArm, whole: bool) -> ReferenceCheck:
-    """`new` against `stored`. whole: `new` should have every variant of `stored`."""
-    pairs = [(_match(each, stored.variants), each) for each in new.variants]
+def check(stored: ReferenceArm, reference_arm: ReferenceArm, whole: bool) -> ReferenceCheck:
+    """`reference_arm` against `stored`. whole: `reference_arm` should have every variant of `stored`."""
+    pairs = [(_match(each, stored.variants), each) for each in reference_arm.variants]
     both = [(before, now) for before, now in pairs if before is not None]
     variants = [_checked(before, now) for before, now in both]
     matched = {before.variant for before, _ in both}
     missing = [each.variant for each in stored.variants if each.variant not in matched] if whole else []
     return ReferenceCheck(
         reference=stored.name,
-        new=new.name,
+        new=reference_arm.name,
         outcome=_worst([each.outcome for each in variants], bool(missing)),
         variants=variants,
         key=_differences(both),
@@ -301,9 +301,9 @@ def _checked(stored: VariantRuns, new: VariantRuns) -> VariantCheck:
     return found
 
 
-def _outcome(found: VariantCheck) -> VariantOutcome:
-    verdict = found.time.verdict if found.time else ChangeVerdict.SAME
-    if found.changed or found.settings_differ or verdict.is_change:
+def _outcome(variant_check: VariantCheck) -> VariantOutcome:
+    verdict = variant_check.time.verdict if variant_check.time else ChangeVerdict.SAME
+    if variant_check.changed or variant_check.settings_differ or verdict.is_change:
         return VariantOutcome.MOVED
     return VariantOutcome(verdict.value)
 
@@ -334,5 +334,5 @@ def _beside(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Difference
     return _as_differences(differences(*keys))
 
 
-def _as_differences(found: Mapping[str, tuple[Any, Any]]) -> list[Difference]:
-    return [Difference(name=name, a=stored, b=new) for name, (stored, new) in found.items()]
+def _as_differences(pairs: Mapping[str, tuple[Any, Any]]) -> list[Difference]:
+    return [Difference(name=name, a=stored, b=new) for name, (stored, new) in pairs.items()]

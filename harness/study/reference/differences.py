@@ -65,15 +65,15 @@ def _slack(name: str, on_gpu: bool) -> float | None:
     return AT_EDGES.get(name, SAME) if COUNTED.fullmatch(name) else None
 
 
-def environment_key(each: Environment) -> dict[str, str]:
+def environment_key(environment: Environment) -> dict[str, str]:
     """What two runs must share for their times to be judged: name -> value."""
-    hardware = each.hardware
+    hardware = environment.hardware
     found = {
         "device": hardware.device,
         "cores": None if hardware.cores is None else str(hardware.cores),
         "machine": hardware.machine,
-        "container": each.container,
-        **each.software,
+        "container": environment.container,
+        **environment.software,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -107,19 +107,19 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     shutil.rmtree(before, ignore_errors=True)
 
 
-def _exchange(folder: Path, made: Path, before: Path) -> None:
+def _exchange(folder: Path, new_folder: Path, old_folder: Path) -> None:
     if folder.exists():
-        folder.rename(before)
+        folder.rename(old_folder)
     try:
-        made.rename(folder)
+        new_folder.rename(folder)
     except OSError:
         with suppress(OSError):
-            before.rename(folder)
+            old_folder.rename(folder)
         raise
 
 
 def assemble(
-    name: str, chosen: VariantList, found: ByVariant, missing: Mapping[str, str], traces_in: str | None
+    name: str, chosen: VariantList, by_variant: ByVariant, missing: Mapping[str, str], traces_in: str | None
 ) -> tuple[Reference, dict[str, StoredRuns]]:
     """The index of a reference, and the runs of its variants. found: per variant at least one run.
     Raises WorkError: no variant has a run."""
@@ -127,14 +127,14 @@ def assemble(
     runs: dict[str, StoredRuns] = {}
     variants: list[StoredVariant] = []
     for variant in chosen.variants:
-        of_variant = found.get(variant.name, ())
+        of_variant = by_variant.get(variant.name, ())
         if of_variant:
             stored = tuple(_numbered(one, environments) for one in of_variant)
             runs[variant.name] = StoredRuns(variant=variant.name, runs=stored)
             variants.append(_entry(variant, of_variant, stored))
     if not variants:
         raise WorkError(f"{name}: no run of the list completed, so nothing was stored")
-    newest = max((one for of_variant in found.values() for one in of_variant), key=lambda one: one.run.created_ns)
+    newest = max((one for of_variant in by_variant.values() for one in of_variant), key=lambda one: one.run.created_ns)
     head = Reference(
         name=name,
         variants_from=chosen.name,
@@ -148,14 +148,14 @@ def assemble(
     return head, runs
 
 
-def _numbered(one: CollectedRun, environments: list[Environment]) -> StoredRun:
-    if one.environment not in environments:
-        environments.append(one.environment)
-    return one.run.model_copy(update={"environment": environments.index(one.environment)})
+def _numbered(collected_run: CollectedRun, environments: list[Environment]) -> StoredRun:
+    if collected_run.environment not in environments:
+        environments.append(collected_run.environment)
+    return collected_run.run.model_copy(update={"environment": environments.index(collected_run.environment)})
 
 
-def _entry(variant: Variant, found: Sequence[CollectedRun], stored: Sequence[StoredRun]) -> StoredVariant:
-    first = found[0]
+def _entry(variant: Variant, collected_runs: Sequence[CollectedRun], stored: Sequence[StoredRun]) -> StoredVariant:
+    first = collected_runs[0]
     steps = [ns for run in stored if (ns := shown_ns(run)) is not None]
     return StoredVariant(
         name=variant.name,

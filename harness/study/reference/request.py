@@ -56,10 +56,10 @@ def _reasons(checked: ReferenceCheck) -> Iterator[str]:
         yield from map(_changed, checked.beside)
 
 
-def _changed(each: Difference) -> str:
-    stored, new = (_text(value)[:_COMMIT_DIGITS] if each.name in ("harness", "container", "machine") else _text(value)
-                   for value in (each.a, each.b))  # fmt: skip
-    return f"{_WORDS.get(each.name, each.name)}: {stored} → {new}"
+def _changed(difference: Difference) -> str:
+    most = _COMMIT_DIGITS if difference.name in ("harness", "container", "machine") else None
+    stored, new = (_text(value)[:most] for value in (difference.a, difference.b))
+    return f"{_WORDS.get(difference.name, difference.name)}: {stored} → {new}"
 
 
 def _text(value: object) -> str:

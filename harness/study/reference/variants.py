@@ -110,11 +110,11 @@ def load_list(name_or_path: str) -> VariantList:
     return found
 
 
-def _misfits(found: VariantList) -> Iterator[str]:
+def _misfits(variant_list: VariantList) -> Iterator[str]:
     """A sentence for each variant that is there twice, breaks a rule of its exercise, or answers no such lesson."""
     seen: dict[str, str] = {}
     names = set[str]()
-    for variant in found.variants:
+    for variant in variant_list.variants:
         if variant.name in names:
             yield f"variant {variant.name} is given twice"
         names.add(variant.name)
@@ -126,15 +126,15 @@ def _misfits(found: VariantList) -> Iterator[str]:
         if isinstance(variant.asks, Training) and (variant.asks.faults or variant.asks.mystery):
             yield f"variant {variant.name}: a reference has no faults: drop them"
         for lesson in variant.lessons:
-            yield from _lesson_misfits(variant, lesson, found.device)
+            yield from _lesson_misfits(variant, lesson, variant_list.device)
 
 
-def _lesson_misfits(variant: Variant, name: str, device: str) -> Iterator[str]:
+def _lesson_misfits(variant: Variant, name: str, device_type: str) -> Iterator[str]:
     if name not in lesson_names():
         hint = nearest_or_list(name, lesson_names(), f"{PROGRAM} lesson lists all")
         yield f"variant {variant.name}: there is no lesson {name}{hint}"
         return
-    pair = load_lesson(name).pair(cpu=device == "cpu")
+    pair = load_lesson(name).pair(cpu=device_type == "cpu")
     if not any(is_asked(variant.asks, arm, fixed_fields(pair)) for arm in (pair.a, pair.b)):
         yield f"variant {variant.name}: lesson {name} asks for another run"
 
@@ -181,12 +181,12 @@ def collect_all(
 
 
 def missing_variants(
-    whole: VariantList, chosen: VariantList, runs: dict[str, list[Run]], repeats: int
+    variant_list: VariantList, chosen: VariantList, runs: dict[str, list[Run]], repeats: int
 ) -> dict[str, str]:
     """Variant -> why the reference is not complete without it."""
     asked = {variant.name for variant in chosen.variants}
     lacking: dict[str, str] = {}
-    for variant in whole.variants:
+    for variant in variant_list.variants:
         there = len(runs.get(variant.name, ()))
         if variant.name not in asked and not there:
             lacking[variant.name] = "not asked for (--only)"
@@ -301,12 +301,12 @@ def keep_runs(runs: Iterable[Run], name: str, site: Site) -> None:
         _copy(run.path, place / name / run.path.relative_to(run.path.parents[2]))
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(folder: Path, target: Path) -> None:
     if target.exists():
         return
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        shutil.copytree(source, part)
+        shutil.copytree(folder, part)
         part.rename(target)
     except (OSError, shutil.Error) as error:
         with suppress(OSError):

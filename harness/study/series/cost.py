@@ -133,9 +133,9 @@ def series_cost(
     )
 
 
-def _use(each: ObservedRun) -> Use:
-    devices = devices_of(each.run)
-    return Use(devices, cost_ns(each) / devices)
+def _use(observed_run: ObservedRun) -> Use:
+    devices = devices_of(observed_run.run)
+    return Use(devices, cost_ns(observed_run) / devices)
 
 
 def cost_lines(cost: SeriesCost) -> Iterator[str]:

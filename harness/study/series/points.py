@@ -179,10 +179,10 @@ def refuse_other_settings(
             )
 
 
-def _difference(run: Run, task: SeriesTask) -> str:
-    before, now = run.record.experiment.model_dump(), task.prepared.asked.model_dump()
+def _difference(step_parts: Run, task: SeriesTask) -> str:
+    before, now = step_parts.record.experiment.model_dump(), task.prepared.asked.model_dump()
     changed = [f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value]
-    site = run.record.site.name
+    site = step_parts.record.site.name
     return ", ".join(changed) or f"site {site}, now {task.point.site.name}"
 
 
@@ -192,16 +192,16 @@ def devices_of(run: Run) -> int:
     return int(asked["nodes"]) * int(asked.get("gpus_per_node") or 1)
 
 
-def cost_ns(each: ObservedRun) -> int:
+def cost_ns(observed_run: ObservedRun) -> int:
     """Devices × time of a run: elapsed if it is known, 0 if it never began, else its time limit."""
-    limit_ns = each.run.record.site.time_s * 1_000_000_000
-    if each.state in OPEN:
-        return devices_of(each.run) * limit_ns
-    if not each.began:
+    limit_ns = observed_run.run.record.site.time_s * 1_000_000_000
+    if observed_run.state in OPEN:
+        return devices_of(observed_run.run) * limit_ns
+    if not observed_run.began:
         return 0
-    own = each.run.status()
+    own = observed_run.run.status()
     known = own.elapsed_ns if own else None
-    return devices_of(each.run) * (limit_ns if known is None else known)
+    return devices_of(observed_run.run) * (limit_ns if known is None else known)
 
 
 def hours(device_ns: float) -> str:

@@ -218,10 +218,10 @@ def varying(sweep: Sweep, cls: type[Experiment]) -> tuple[VaryingOptions, list[s
     return found, [*_wrong_names(sweep, cls), *wrong, *values.wrong, *_twice(found)]
 
 
-def _twice(found: VaryingOptions) -> Iterator[str]:
+def _twice(options: VaryingOptions) -> Iterator[str]:
     """The values that would give one point twice."""
-    rows = [dict(zip(found.zip, row, strict=False)) for row in zip(*found.zip.values(), strict=False)]
-    axes = [*([{name: value} for value in values] for name, values in found.matrix.items()), rows]
+    rows = [dict(zip(options.zip, row, strict=False)) for row in zip(*options.zip.values(), strict=False)]
+    axes = [*([{name: value} for value in values] for name, values in options.matrix.items()), rows]
     for settings in (each for axis in axes for i, each in enumerate(axis) if each in axis[:i]):
         yield ", ".join(f"{name} {value}" for name, value in settings.items()) + " is given twice"
 
@@ -244,13 +244,13 @@ class _Values:
         return values.get(name, value)
 
 
-def _seeds(sweep: Sweep, values: _Values) -> list[int] | None:
+def _seeds(sweep: Sweep, sweep_values: _Values) -> list[int] | None:
     """`seeds: 3` means three that follow each other, from the base's seed on."""
-    if sweep.seeds is None or "seed" not in values.fields:
+    if sweep.seeds is None or "seed" not in sweep_values.fields:
         return None
     if isinstance(sweep.seeds, list):
-        return [values.own("seeds", "seed", seed) for seed in sweep.seeds]
-    first = values.own("base", "seed", sweep.base.get("seed", values.cls.model_fields["seed"].default))
+        return [sweep_values.own("seeds", "seed", seed) for seed in sweep.seeds]
+    first = sweep_values.own("base", "seed", sweep.base.get("seed", sweep_values.cls.model_fields["seed"].default))
     return [first + number for number in range(sweep.seeds)] if isinstance(first, int) else None
 
 

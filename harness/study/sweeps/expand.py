@@ -114,23 +114,23 @@ def _refusal(sweep: Sweep, lines: Sequence[str]) -> RequestError:
     return RequestError("\n".join(f"sweep {sweep.name}: {line}" for line in dict.fromkeys(lines)))
 
 
-def _with_points(line: str, keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-    return f"{line} (at {'; '.join(keys[:_NAMED])}{more}; exclude it, or say skip_invalid: true)"
+def _with_points(sentence: str, point_keys: Sequence[str]) -> str:
+    more = f" and {len(point_keys) - _NAMED} more" if len(point_keys) > _NAMED else ""
+    return f"{sentence} (at {'; '.join(point_keys[:_NAMED])}{more}; exclude it, or say skip_invalid: true)"
 
 
-def _add(found: SweepPoints, common: _Common, settings: Settings, exclude: Sequence[Settings]) -> list[str]:
+def _add(sweep_points: SweepPoints, common: _Common, settings: Settings, exclude: Sequence[Settings]) -> list[str]:
     """Add a combination to what was found; returns why it is none, if that is an error."""
     key = key_of(settings)
     if any(all(settings[name] == value for name, value in rule.items()) for rule in exclude):
-        found.left_out.append(LeftOutPoint(key, "excluded"))
+        sweep_points.left_out.append(LeftOutPoint(key, "excluded"))
         return []
     tasks, errors = _tasks(common, settings, key)
-    if errors and found.sweep.skip_invalid:
-        found.left_out.append(LeftOutPoint(key, " · ".join(errors)))
+    if errors and sweep_points.sweep.skip_invalid:
+        sweep_points.left_out.append(LeftOutPoint(key, " · ".join(errors)))
         return []
-    found.settings[key] = settings
-    found.tasks.extend(tasks)
+    sweep_points.settings[key] = settings
+    sweep_points.tasks.extend(tasks)
     return errors
 
 

@@ -108,9 +108,9 @@ def refuse_unmeasured(metric: str, points: Sequence[PointValues]) -> None:
         raise RequestError(f"--plot: no run of this series measured {metric!r}{hint}")
 
 
-def sizes(found: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Settings]) -> list[Size]:
+def sizes(sweep_runs: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Settings]) -> list[Size]:
     """Each measured size, the smallest first. found: by key. settings: by key, in the order of the sizes."""
-    measured = [(key, list(found[key])) for key in settings if key in found]
+    measured = [(key, list(sweep_runs[key])) for key in settings if key in sweep_runs]
     unit = _unit([one for _, runs in measured for one in runs])
     speeds = {key: [speed for one in runs if (speed := _speed(one, unit))] for key, runs in measured}
     scaled = _scaled(measured)
@@ -141,10 +141,12 @@ def sizes(found: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Settin
     return rows
 
 
-def _ratio(found: Comparison | None) -> RepeatedMean | None:
-    if found is None or found.ratio is None:
+def _ratio(comparison: Comparison | None) -> RepeatedMean | None:
+    if comparison is None or comparison.ratio is None:
         return None
-    return RepeatedMean(mean=found.ratio, n=min(found.a.n, found.b.n), low=found.low, high=found.high)
+    return RepeatedMean(
+        mean=comparison.ratio, n=min(comparison.a.n, comparison.b.n), low=comparison.low, high=comparison.high
+    )
 
 
 def _times(value: RepeatedMean, factor: float) -> RepeatedMean:
@@ -178,11 +180,11 @@ def _factors(one: SweepRun) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _scaled(measured: Sequence[tuple[str, Sequence[SweepRun]]]) -> dict[str, dict[str, RepeatedMean]]:
+def _scaled(runs_by_size: Sequence[tuple[str, Sequence[SweepRun]]]) -> dict[str, dict[str, RepeatedMean]]:
     """Computation scalability and global efficiency of each size: each repeat's against the smallest size's."""
     values: dict[str, dict[str, list[float]]] = {}
-    for number in range(min((len(runs) for _, runs in measured), default=0)):
-        rows = scaling([key for key, _ in measured], [runs[number].summary for _, runs in measured])
+    for number in range(min((len(runs) for _, runs in runs_by_size), default=0)):
+        rows = scaling([key for key, _ in runs_by_size], [runs[number].summary for _, runs in runs_by_size])
         for row in rows:
             for name in ("computation_scalability", "global_efficiency"):
                 if (value := getattr(row, name)) is not None:

@@ -106,19 +106,19 @@ def started_here(sweep: Sweep) -> Sweep:
     return sweep.model_copy(update={"base": usual | sweep.base})
 
 
-def refuse_another(series: str, stored: StoredSweep | None, sweep: Sweep, site: Site) -> None:
+def refuse_another(series: str, stored_sweep: StoredSweep | None, sweep: Sweep, site: Site) -> None:
     """Raises RequestError: the series began with another request or at another site."""
-    if stored is None:
+    if stored_sweep is None:
         return
-    if stored.site.name != site.name:
+    if stored_sweep.site.name != site.name:
         raise RequestError(
-            f"series {series} began at site {stored.site.name}, not {site.name}: "
+            f"series {series} began at site {stored_sweep.site.name}, not {site.name}: "
             "give the new one another name with --name"
         )
-    folder = stored.sweep.base.get("start_in")
+    folder = stored_sweep.sweep.base.get("start_in")
     if folder not in (None, str(Path.cwd())) and not os.environ.get("HARNESS_RUNS"):
         raise RequestError(f"series {series} began in {folder}, where its runs lie: type the command there")
-    before, now = stored.sweep.model_dump(), sweep.model_dump()
+    before, now = stored_sweep.sweep.model_dump(), sweep.model_dump()
     changed = [field for field in now if now[field] != before[field] and field not in _MAY_CHANGE]
     if changed:
         raise RequestError(

@@ -238,13 +238,13 @@ def _as_kineto(category: str, process: Process, census: Census) -> str:
     return "gpu_memcpy" if _COPIES.search(words) else "gpu_memset" if _SETS.search(words) else "kernel"
 
 
-def _device_number(process: Process, census: Census, place: int) -> int:
+def _device_number(process: Process, census: Census, default: int) -> int:
     """The number at the end of the process's name or of its own text, if it is no large one."""
     for text in (census.process_names.get(process, ""), process):
         numbers = _NUMBER.findall(text)
         if numbers and int(numbers[-1][:9]) < DEVICES_APART:
             return int(numbers[-1])
-    return place
+    return default
 
 
 def _streams(census: Census) -> dict[Process, set[str]]:

@@ -134,8 +134,8 @@ def host_events(gathered: KeptRecords, spans: list[HostMessage], issued: list[tu
     )
 
 
-def _followed(column: NDArray[Any], more: Sequence[int] | NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate([column, np.asarray(more, column.dtype)])
+def _followed(column: NDArray[Any], values: Sequence[int] | NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([column, np.asarray(values, column.dtype)])
 
 
 def _own_time(start: I64, end: I64, thread: I64) -> tuple[array[int], array[int], array[int]]:
@@ -297,10 +297,10 @@ def span_messages(gathered: KeptRecords) -> tuple[list[HostMessage], dict[int, M
     return spans, messages, issued
 
 
-def _work_of(requested: Message, operator: HostMessage, spans: list[HostMessage], waiting: _Waiting) -> int | None:
+def _work_of(requested: Message, operator: HostMessage, spans: list[HostMessage], by_size: _Waiting) -> int | None:
     """Takes out of the waiting spans the first one after an operator that can be its work; operators come in order."""
     for kind in (requested.kind, "all_reduce") if requested.kind == "reduce_scatter" else (requested.kind,):
-        fitting = [waiting[kind, size] for size in {-1, 0, requested.elements_in, requested.elements_out}]
+        fitting = [by_size[kind, size] for size in {-1, 0, requested.elements_in, requested.elements_out}]
         for rows in fitting:
             while rows and spans[rows[0]].start_ns < operator.start_ns:
                 rows.popleft()  # it began before this operator, and so before all later ones
@@ -310,8 +310,8 @@ def _work_of(requested: Message, operator: HostMessage, spans: list[HostMessage]
     return None
 
 
-def _merged(requested: Message, done: Message) -> Message:
-    requested.dtype = requested.dtype or done.dtype
+def _merged(requested: Message, message: Message) -> Message:
+    requested.dtype = requested.dtype or message.dtype
     if requested.elements_in < 0:
-        requested.elements_in = requested.elements_out = done.elements_in
+        requested.elements_in = requested.elements_out = message.elements_in
     return requested

@@ -48,17 +48,17 @@ class Blocks:
         except OSError as error:
             raise TraceError(self.path, f"cannot be read: {error.strerror or error}") from error
 
-    def _unpacked(self, file: FileIO) -> Iterator[bytes]:
+    def _unpacked(self, open_file: FileIO) -> Iterator[bytes]:
         """Everything that can be unpacked, also of a file that ends in the middle."""
         engine, unpacked = isal_zlib.decompressobj(wbits=_GZIP_WBITS), 0
         try:
-            while packed := file.read(_PACKED_BYTES):
+            while packed := open_file.read(_PACKED_BYTES):
                 while packed:
                     if engine.eof:
                         engine = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
                     block = engine.decompress(packed, BLOCK_BYTES)
                     unpacked += len(block)
-                    if too_much := unpacks_to_too_much(file.tell(), unpacked):
+                    if too_much := unpacks_to_too_much(open_file.tell(), unpacked):
                         raise TraceError(self.path, too_much)
                     yield block
                     packed = engine.unused_data.lstrip(b"\0") if engine.eof else engine.unconsumed_tail
@@ -96,28 +96,28 @@ def _worthwhile(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(held)
 
 
-def more(stream: Iterator[bytes], size: int) -> bytes:
+def more(blocks: Iterator[bytes], size: int) -> bytes:
     """The next blocks of a stream as one text of at least `size` bytes, or as many as there are; b"" at its end.
 
     A reader that found nothing in its text asks for as many bytes again: the text doubles, so the reader searches each
     byte only a few times.
     """
     taken: list[bytes] = []
-    while size > 0 and (block := next(stream, None)) is not None:
+    while size > 0 and (block := next(blocks, None)) is not None:
         taken.append(block)
         size -= len(block)
     return taken[0] if len(taken) == 1 else b"".join(taken)
 
 
-def _plain(file: FileIO) -> Iterator[bytes]:
-    while block := file.read(BLOCK_BYTES):
+def _plain(open_file: FileIO) -> Iterator[bytes]:
+    while block := open_file.read(BLOCK_BYTES):
         yield block
 
 
-def _is_packed(file: FileIO) -> bool:
-    file.seek(0)
-    magic = file.read(len(_GZIP_MAGIC))
-    file.seek(0)
+def _is_packed(open_file: FileIO) -> bool:
+    open_file.seek(0)
+    magic = open_file.read(len(_GZIP_MAGIC))
+    open_file.seek(0)
     return magic == _GZIP_MAGIC
 
 
@@ -158,11 +158,11 @@ def _repaired(text: bytes) -> bytes:
     return _STRING.sub(lambda string: _ODD.sub(_escaped, _as_utf8(string[0])), _NO_NUMBER.sub(rb"\1null", text))
 
 
-def _escaped(found: re.Match[bytes]) -> bytes:
+def _escaped(match: re.Match[bytes]) -> bytes:
     """As JSON has it: what stands in a string, or begins as if it escaped something."""
-    if found["half"]:
+    if match["half"]:
         return b"\\ufffd"
-    return found["right"] or (b"\\\\" if found[0] == b"\\" else b"\\u%04x" % found[0][0])
+    return match["right"] or (b"\\\\" if match[0] == b"\\" else b"\\u%04x" % match[0][0])
 
 
 def _as_utf8(text: bytes) -> bytes:

@@ -150,10 +150,10 @@ class KeptRecords:
     named_processes: set[str] = field(default_factory=set)  # pids of the host that are no numbers
     _rows: int = 0
 
-    def add(self, batch: RecordBatch) -> None:
+    def add(self, record_batch: RecordBatch) -> None:
         """Take in one batch. Raises Unbelievable: too many records are not of their kind."""
-        self.seen |= batch.seen
-        for kind, texts in batch.texts.items():
+        self.seen |= record_batch.seen
+        for kind, texts in record_batch.texts.items():
             if texts:
                 self._add_readable(texts, kind)
 

@@ -20,11 +20,11 @@ class RecordBatch:
     texts: dict[RecordKind, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     seen: set[str] = field(default_factory=set)  # PAIRS, and the categories that are of no kind
 
-    def extend(self, other: RecordBatch) -> None:
+    def extend(self, record_batch: RecordBatch) -> None:
         """Append another batch."""
-        for kind, texts in other.texts.items():
+        for kind, texts in record_batch.texts.items():
             self.texts[kind].extend(texts)
-        self.seen |= other.seen
+        self.seen |= record_batch.seen
 
     def __len__(self) -> int:
         return sum(map(len, self.texts.values()))

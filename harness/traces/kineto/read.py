@@ -157,12 +157,12 @@ def _of_process(rows: _Rows, gathered: KeptRecords, merged: MergedRanks | None) 
     return rows if merged is not None else replace(rows, process=constant(gathered.pid, len(rows.process)))
 
 
-def _identity(found: Identity, merged: MergedRanks | None) -> Identity:
+def _identity(identity: Identity, merged: MergedRanks | None) -> Identity:
     """Of a merged file no rank is the file's; a header that it has is one rank's."""
     if merged is None:
-        return found
-    names = {number: found.device_names.get(number % DEVICES_APART, "") for number in merged.process}
-    return replace(found, rank=None, ranks=merged.ranks, device_names={n: name for n, name in names.items() if name})
+        return identity
+    names = {number: identity.device_names.get(number % DEVICES_APART, "") for number in merged.process}
+    return replace(identity, rank=None, ranks=merged.ranks, device_names={n: name for n, name in names.items() if name})
 
 
 def _notes(

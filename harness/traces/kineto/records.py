@@ -179,19 +179,19 @@ class MemoryRecord(msgspec.Struct, gc=False):
     args: MemoryArgs = msgspec.field(default_factory=MemoryArgs)
 
 
-def integers(values: Sequence[int | str | None]) -> I64:
+def integers(numbers_or_texts: Sequence[int | str | None]) -> I64:
     """Numbers, some perhaps written as text; -1 for a missing one."""
     try:
-        return np.array(values, np.int64)
+        return np.array(numbers_or_texts, np.int64)
     except (TypeError, ValueError, OverflowError):
-        return np.array([integer(value) for value in values], np.int64)
+        return np.array([integer(value) for value in numbers_or_texts], np.int64)
 
 
-def integer(value: int | str | None) -> int:
+def integer(number_or_text: int | str | None) -> int:
     """A number, perhaps written as text ("stream 7"); -1 if there is no number, or one of more than 64 bits."""
-    if isinstance(value, int):
-        return value
-    word = (value or "").rsplit(" ", 1)[-1]
+    if isinstance(number_or_text, int):
+        return number_or_text
+    word = (number_or_text or "").rsplit(" ", 1)[-1]
     digits = word.removeprefix("-")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return int(word) if is_number else -1

@@ -91,19 +91,19 @@ def unpacked(path: Path) -> Iterator[Path]:
         yield plain
 
 
-def _copy(path: Path, packed: BinaryIO, target: FileIO) -> None:
+def _copy(path: Path, packed: BinaryIO, open_file: FileIO) -> None:
     unpacked_bytes = 0
     for piece in _pieces(path, packed):
         unpacked_bytes += len(piece)
         if too_much := unpacks_to_too_much(packed.tell(), unpacked_bytes):
             raise TraceError(path, too_much)
-        folder = Path(str(target.name)).parent
+        folder = Path(str(open_file.name)).parent
         if shutil.disk_usage(folder).free < _SPARE_BYTES + len(piece):
             raise TraceError(path, _no_room(folder, unpacked_bytes))
         try:
             rest = memoryview(piece)
             while rest:
-                rest = rest[target.write(rest) :]
+                rest = rest[open_file.write(rest) :]
         except OSError as error:
             raise TraceError(path, f"{_no_room(folder, unpacked_bytes)} ({error.strerror})") from error
 

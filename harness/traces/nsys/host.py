@@ -138,11 +138,11 @@ def host_spans(database: Database, names: NameTable, calls: Calls, ranges: Range
     return sorted_spans(HostSpans(**joined(parts)))
 
 
-def _distinct_threads(rows: Calls | Ranges) -> list[int]:
+def _distinct_threads(spans: Calls | Ranges) -> list[int]:
     """The threads of many rows, without sorting these."""
     found = []
-    for process in distinct(rows.process):
-        threads = rows.thread[rows.process == process]
+    for process in distinct(spans.process):
+        threads = spans.thread[spans.process == process]
         seen = np.zeros(int(threads.max()) + 1, bool)  # a thread's number has 24 bits
         seen[threads[threads >= 0]] = True
         found += [(process << _THREAD_BITS) | thread for thread in np.flatnonzero(seen).tolist()]
@@ -194,8 +194,8 @@ def _placed(start: I64, end: I64, thread_id: I64) -> Columns:
     return {"start_ns": start, "end_ns": end, "thread": thread_of(thread_id), "process": process_of(thread_id)}
 
 
-def _kept(columns: Columns, keep: NDArray[np.bool_ | np.intp]) -> Columns:
-    return {name: column[keep] for name, column in columns.items()}
+def _kept(columns_of_table: Columns, keep: NDArray[np.bool_ | np.intp]) -> Columns:
+    return {name: column[keep] for name, column in columns_of_table.items()}
 
 
 def _collections(ranges: Ranges, texts: list[str]) -> Columns:

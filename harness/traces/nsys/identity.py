@@ -94,9 +94,9 @@ class Payloads:
     sizes: dict[str, int]  # ranks of each communicator
     members: set[tuple[str, int, int]]  # communicator, pid and rank of this report's processes
 
-    def ranks_in(self, group: str | None) -> dict[int, int]:
+    def ranks_in(self, group_name: str | None) -> dict[int, int]:
         """The rank of each process in a communicator, unless a process has several ranks there."""
-        own = [(pid, rank) for name, pid, rank in self.members if name == group]
+        own = [(pid, rank) for name, pid, rank in self.members if name == group_name]
         once = Counter(pid for pid, _ in own)
         return {pid: rank for pid, rank in sorted(own) if once[pid] == 1}
 
@@ -246,11 +246,11 @@ def _world(payloads: Payloads, own_ranks: dict[int, int]) -> tuple[str | None, i
     return (None, None) if unsure or not largest else (largest[0], size)
 
 
-def _rank(recorded: set[int], path: Path) -> int | None:
+def _rank(ranks: set[int], path: Path) -> int | None:
     """The rank of a report; None for a report with several ranks."""
-    if not recorded:
+    if not ranks:
         return rank_in_file(path)
-    return min(recorded) if len(recorded) == 1 else None
+    return min(ranks) if len(ranks) == 1 else None
 
 
 def _epoch_ns(database: Database, export: dict[str, object]) -> int | None:

@@ -96,9 +96,9 @@ _OBJECT = re.compile(r"( \[clone)? ?\.kd\]?$")  # of a kernel's descriptor, whos
 _UNNAMED = "[unnamed kernel]"
 
 
-def device_events(recorded: list[tuple[SuffixedTables, Agents]], names: NameTable, calls: Calls) -> Events:
+def device_events(tables: list[tuple[SuffixedTables, Agents]], names: NameTable, calls: Calls) -> Events:
     """All work on GPUs, sorted as `Events` requires."""
-    parts = [part(recording, agents, names) for recording, agents in recorded for part in (_kernels, _copies)]
+    parts = [part(recording, agents, names) for recording, agents in tables for part in (_kernels, _copies)]
     return sorted_events(joined(parts), calls)
 
 

@@ -198,13 +198,13 @@ _RANGES = {
 class Regions:
     """The stretches of host time of one recording."""
 
-    def __init__(self, recording: SuffixedTables) -> None:
-        self.recording = recording
-        self._raw = recording.integers("region", "start", "end", "pid", "tid", "name_id", "event_id")
-        category = recording.events.of(self._raw["event_id"], "category_id")
-        self._texts = recording.texts(self._raw["name_id"])
+    def __init__(self, profiler_recording: SuffixedTables) -> None:
+        self.recording = profiler_recording
+        self._raw = profiler_recording.integers("region", "start", "end", "pid", "tid", "name_id", "event_id")
+        category = profiler_recording.events.of(self._raw["event_id"], "category_id")
+        self._texts = profiler_recording.texts(self._raw["name_id"])
         present, self._category = distinct_rows(category)
-        texts = recording.texts(category)
+        texts = profiler_recording.texts(category)
         self._categories = [texts.get(i, "") for i in present.tolist()]
 
     def of(self, beginning: str) -> dict[str, I64]:
@@ -277,14 +277,14 @@ def _messages(recording: SuffixedTables, events: I64) -> dict[int, str]:
     return {event: text for event, text in found.items() if isinstance(text, str)}
 
 
-def _ranges(raw: dict[str, I64], name: I32, kind: NDArray[np.uint8], domain: int) -> dict[str, Any]:
+def _ranges(raw: dict[str, I64], name: I32, range_kind: NDArray[np.uint8], domain: int) -> dict[str, Any]:
     n = len(name)
     return {
         "start_ns": raw["start"],
         "end_ns": raw["end"],
         "name": name,
         "thread": raw["thread"],
-        "kind": kind,
+        "kind": range_kind,
         "process": raw["process"],
         "domain": constant(domain, n, np.int32),
         "is_open": constant(0, n, np.uint8),
