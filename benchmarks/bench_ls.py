@@ -38,7 +38,7 @@ def make(root: Path, count: int) -> None:
     """Runs as they lie on disk some days later."""
     prepared = prepare(DDP(gpus_per_node=1), load_site("local"))
     record = RunRecord(
-        job_id="", backend="local", experiment=prepared.asked, site=prepared.job.site,  # type: ignore[arg-type]
+        job_id="", backend="local", experiment=prepared.experiment, site=prepared.job.site,  # type: ignore[arg-type]
         job=prepared.job.as_json(), command=["slurm.sh", "-e", "1"], git={}, versions={}, user="someone",
         submit_host="elsewhere", created_ns=time.time_ns(),
     )  # fmt: skip

@@ -45,7 +45,7 @@ def make_run(root: Path) -> Run:
     """A run that the stand-in for squeue lists as running."""
     prepared = prepare(DDP(gpus_per_node=1), load_site("local"))
     record = RunRecord(
-        job_id="4711", backend="slurm", experiment=prepared.asked, site=prepared.job.site,  # type: ignore[arg-type]
+        job_id="4711", backend="slurm", experiment=prepared.experiment, site=prepared.job.site,  # type: ignore[arg-type]
         job=prepared.job.as_json(), command=["slurm.sh"], git={}, versions={}, user="someone",
         submit_host="elsewhere", created_ns=time.time_ns(),
     )  # fmt: skip
@@ -98,9 +98,10 @@ class Nodes:
     def _beat(self, rank: int, step: int) -> Beat:
         took_us = [self._random.gauss(250_000, 5_000) for _ in range(STEPS)]
         return Beat(
-            rank=rank, step=step, phase=self._random.choice("fbbo"), idle_ms=100, quiet_ms=20, place=rank % 50,
+            rank=rank, step=step, phase=self._random.choice("fbbo"), idle_ms=100, quiet_ms=20, slot=rank % 50,
             memory_mib=60_000, use_percent=95, loss="2.512", first=step - STEPS, per=1, steps=encode(took_us),
-            own=encode([us * 0.9 for us in took_us]), data=encode([9_000]) if step // STEPS % DATA_EVERY == 0 else "",
+            own_phase=encode([us * 0.9 for us in took_us]),
+            data=encode([9_000]) if step // STEPS % DATA_EVERY == 0 else "",
         )  # fmt: skip
 
 

@@ -342,11 +342,11 @@ def _keys(line: RankTimeLine, moments: I64) -> I64:
 
 
 class _Whole(NamedTuple):
-    """The job that a part is of. own: of each rank, nanoseconds by part. late: as `_partition` gives it."""
+    """The job that a part is of. sums_by_rank: of each rank, nanoseconds by part. late: as `_partition` gives it."""
 
     elapsed_ns: int
     lines: Sequence[RankTimeLine]
-    own: dict[int, dict[str, int]]
+    sums_by_rank: dict[int, dict[str, int]]
     late: dict[int, int]
 
 
@@ -354,7 +354,7 @@ def _part(part: str, ns: int, whole: _Whole) -> JobTimePart:
     share = ns / whole.elapsed_ns
     if part in (PROLOG, START, ENDING, CONVERSION) or not whole.lines:
         return JobTimePart(part=part, duration_ns=ns, share=share)
-    lines, own, late = whole.lines, whole.own, whole.late
+    lines, own, late = whole.lines, whole.sums_by_rank, whole.late
     times = {rank: sums.get(part, 0) for rank, sums in own.items()}
     rank = max(times, key=lambda each: (times[each], -each))
     rank_ns, shown = times[rank], part

@@ -67,7 +67,7 @@ class Beat(NamedTuple):
     """One rank at one moment, 100 bytes as JSON.
 
     step: the number of the step it is in, from 0. idle_ms: since its last progress: a step, phase or collective began,
-    or ended. quiet_ms: since its last sign of life of any kind, also CPU time, input or output. place: the id of the
+    or ended. quiet_ms: since its last sign of life of any kind, also CPU time, input or output. slot: the id of the
     user's line that its main thread is in; -1: none. use_percent: of its GPU, else of a core by its process and those
     below it.
     loss: None: not known; a number as text, so that "nan" and "inf" are possible. The steps that ended since the beat
@@ -82,14 +82,14 @@ class Beat(NamedTuple):
     phase: str  # a key of PHASES
     idle_ms: int
     quiet_ms: int
-    place: int
+    slot: int
     memory_mib: int
     use_percent: int | None
     loss: str | None
     first: int
     per: int
     steps: str
-    own: str
+    own_phase: str
     data: str = ""
 
     def as_list(self) -> list[Any]:

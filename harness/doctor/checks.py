@@ -31,7 +31,7 @@ def _on_gpus(around: Surroundings) -> bool:
 
 
 def _own(around: Surroundings) -> bool:
-    return around.own is not None
+    return around.training is not None
 
 
 def _nvidia(around: Surroundings) -> bool:
@@ -43,7 +43,9 @@ def _with_nsys(around: Surroundings) -> bool:
 
 
 def _request(around: Surroundings) -> Iterator[CheckResult]:
-    what, launch = ("exercise 1", "-e 1 --dry-run") if around.own is None else ("your training", "run --dry-run -- …")
+    what, launch = (
+        ("exercise 1", "-e 1 --dry-run") if around.training is None else ("your training", "run --dry-run -- …")
+    )
     for sentence in around.refusals:
         yield problem(f"{what} at {around.site.name}", sentence, f"{COMMAND} {launch}   # the same refusal")
 
@@ -64,7 +66,7 @@ CHECKS = (
     Check("runs folder", "both", files.runs_folder),
     Check("disk", "login", files.disk),
     Check("quota", "login", files.quota),
-    Check("inputs", "both", files.inputs, lambda around: around.own is None),
+    Check("inputs", "both", files.inputs, lambda around: around.training is None),
     Check("script", "both", surroundings.script, _own),
     Check("training", "both", surroundings.training_python, _own),
     Check("data", "both", surroundings.data, _own),
@@ -93,10 +95,10 @@ def examine(
     for check in CHECKS:
         if not check.concerns(around):
             continue
-        if around.place == "login" and check.where == "node":
+        if around.node_kind == "login" and check.where == "node":
             if not node_follows:
                 yield CheckLine(check.name, unseen(check.name, NOT_FROM_LOGIN))
-        elif around.place != "node" or check.where != "login":
+        elif around.node_kind != "node" or check.where != "login":
             begin(check.name)
             found = check.look(around)
             for result in [found] if isinstance(found, CheckResult) else found or ():

@@ -83,9 +83,9 @@ def packages(around: Surroundings) -> Iterator[CheckResult]:
         return
     needed = _needed(job.experiment)
     if around.site.container is not None:
-        outside = around.place != "node" and around.site.container.in_srun  # there srun would submit a job
+        outside = around.node_kind != "node" and around.site.container.in_srun  # there srun would submit a job
         if outside or around.which(_program(around)) is None:
-            if around.place == "login":
+            if around.node_kind == "login":
                 yield unseen("import torch, …", f"the container cannot be started here: {IN_JOB}")
             return
         image = job.image or ""
@@ -108,7 +108,7 @@ def _needed(experiment: Experiment) -> Mapping[str, str]:
 def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterator[CheckResult]:
     """Which trainings can run, from what inside.py printed. needed: module → by what."""
     answer, contained = asked_inside(around, job), around.site.container is not None
-    what = ("installed" if around.place == "login" else "imported") + " in the container" * contained
+    what = ("installed" if around.node_kind == "login" else "imported") + " in the container" * contained
     remedy = BUILD_IMAGE if contained else installing("train")
     found = inside_of(answer)
     if found is None:
@@ -135,7 +135,7 @@ def asked_inside(around: Surroundings, job: Job) -> ProgramOutput:
     On a login node it only looks what is installed: many of them have too little memory for an import.
     """
     python = around.site.container.python if around.site.container else job.training_python
-    how = "installed" if around.place == "login" else "import"
+    how = "installed" if around.node_kind == "login" else "import"
     return around.once("inside", lambda: ask_inside(around, job, python, str(INSIDE), how))
 
 
@@ -198,7 +198,7 @@ def _understood(around: Surroundings, options: Options, name: str) -> CheckResul
 
 def _nsys_inside(around: Surroundings, job: Job) -> CheckResult:
     """Where srun makes the container, nsys is a program of the image."""
-    if around.place != "node":
+    if around.node_kind != "node":
         return unseen("nsys in the container", f"the container cannot be started here: {IN_JOB}")
     answer = ask_inside(around, job, "nsys", "--version")
     if answer.code:

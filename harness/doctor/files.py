@@ -250,13 +250,13 @@ def _quota(numbers: list[int]) -> Quota:
 
 def variables(around: Surroundings) -> Iterator[CheckResult]:
     """The environment that a training would have: this one, and the site's above it."""
-    found = [*spoilt(around.environ, around.site, around.place)]
+    found = [*spoilt(around.environ, around.site, around.node_kind)]
     # A user's own PYTHONPATH does not reach the training: the job sets it. The site's does.
     if path := around.site.env.get("PYTHONPATH"):
         why = "packages there hide those of the container or of the harness"
         look = f"{COMMAND} sites {around.site.name}   # check that it is intended: it is in env:"
         found.append(warning(f"PYTHONPATH={path}", why, look))
-    if around.uses_slurm and around.place == "login":
+    if around.uses_slurm and around.node_kind == "login":
         found += overruled(around.environ, around.site)
     if around.job is not None:
         found += _threads(around.job, around.environ)

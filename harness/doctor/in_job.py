@@ -44,11 +44,11 @@ class NodeRequest(BaseModel):
     site: Site
     nodes: int
     course: CourseSize
-    own: OwnTraining | None = None
+    training: OwnTraining | None = None
     paths: list[str] = []
 
     def look_around(self, site: Site, node_kind: Literal["login", "node"]) -> Surroundings:
-        return look_around(site, node_kind, self.course, self.nodes, experiment=self.own, paths=self.paths)
+        return look_around(site, node_kind, self.course, self.nodes, experiment=self.training, paths=self.paths)
 
 
 class Report(BaseModel):
@@ -115,7 +115,7 @@ def look_after(
 ) -> Iterator[CheckLine]:
     """The nodes' lines, if the checks before found no obstacle for a job; else a line that says why there are none.
     patience_s: how long the job may wait in the queue. Ctrl-C cancels it."""
-    if around.place == "here":
+    if around.node_kind == "here":
         yield CheckLine("job", ok("--in-job", "this machine is the compute node, and the checks above looked at it"))
     elif not around.uses_slurm:
         yield CheckLine("job", unseen("--in-job", f"the doctor submits to Slurm only, not to {around.site.scheduler}"))

@@ -28,7 +28,7 @@ def cores(around: Surroundings) -> CheckResult | None:
     if job is None:
         return None
     mine, ranks = usable_cores(), job.experiment.gpus_per_node or 1
-    asked = job.cpus_per_task if around.place == "node" else None
+    asked = job.cpus_per_task if around.node_kind == "node" else None
     if mine < ranks:
         fewer = f"{COMMAND} -e 1 -g {mine}   # or cpus_per_gpu in the site file"
         return warning("cores", f"{mine} for {ranks} ranks: several ranks share a core", fewer)

@@ -45,13 +45,13 @@ class Surroundings:
     """A place to look from: the login node, a compute node of a job, or this machine where it is both."""
 
     site: Site
-    place: Place
+    node_kind: Place
     jobs: tuple[Job, ...] = ()  # of the exercises' trainings, as the site resolves them; the first is exercise 1
     refusals: tuple[str, ...] = ()  # why the site resolves no job of exercise 1
     course: CourseSize = CourseSize()
     nodes: int = 1  # of the job that this process is a part of
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    own: OwnTraining | None = None  # a training of the user's own; then its job is the only one
+    training: OwnTraining | None = None  # a training of the user's own; then its job is the only one
     paths: tuple[str, ...] = ()  # the files and folders that its arguments name where it was asked for
     root: Path = Path("/")  # of the system's own files: /proc, /sys
     _answers: dict[str, ProgramOutput] = field(default_factory=dict)
@@ -71,12 +71,12 @@ class Surroundings:
 
     @property
     def runs(self) -> Path:
-        return runs_root(self.environ) if self.own is None else own_runs_root(self.environ)
+        return runs_root(self.environ) if self.training is None else own_runs_root(self.environ)
 
     @property
     def prepares(self) -> bool:
         """Whether a job first loads modules or runs lines of the site, which may bring what is not on PATH here."""
-        return self.place == "login" and bool(self.site.modules or self.site.setup or self.site.node_setup)
+        return self.node_kind == "login" and bool(self.site.modules or self.site.setup or self.site.node_setup)
 
     @cached_property
     def user(self) -> str:
@@ -133,7 +133,7 @@ def look_around(
                 break
     whole = jobs[0].site if experiment is not None and jobs else site
     return Surroundings(
-        whole, node_kind or derived, tuple(jobs), refusals, course, nodes, own=experiment, paths=tuple(paths)
+        whole, node_kind or derived, tuple(jobs), refusals, course, nodes, training=experiment, paths=tuple(paths)
     )
 
 
@@ -194,7 +194,7 @@ _MOST_PATHS = 20
 
 def script(around: Surroundings) -> Iterator[CheckResult]:
     """The words after `--`: the script, the module or the program."""
-    asked, job = around.own, around.job
+    asked, job = around.training, around.job
     if asked is None or job is None:
         return
     wrong = [*program_missing(asked, job.site, around.environ)]
@@ -208,7 +208,7 @@ def script(around: Surroundings) -> Iterator[CheckResult]:
 
 def training_python(around: Surroundings) -> Iterator[CheckResult]:
     """The Python that trains, where it is one of the user's own."""
-    asked, job = around.own, around.job
+    asked, job = around.training, around.job
     if asked is None or asked.python is None or job is None:
         return
     wrong = [*python_missing(job.experiment, job.site)] if isinstance(job.experiment, OwnTraining) else []
@@ -238,7 +238,7 @@ def _is_there(path: Path) -> bool:
 
 def data(around: Surroundings) -> Iterator[CheckResult]:
     """The files and folders that the script's arguments name on the login node."""
-    if around.place == "login" and around.paths:
+    if around.node_kind == "login" and around.paths:
         yield unseen("data", f"whether the nodes see {_named(around.paths)} cannot be known from here: {IN_JOB}")
         return
     lost = [path for path in around.paths if not os.access(path, os.R_OK)]

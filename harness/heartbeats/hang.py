@@ -28,7 +28,7 @@ class Hang(NamedTuple):
     """Who is stuck where. kind: the cause, a key of `ADVICE` in stuck.py. ranks: those that cause it; waiting: those
     that wait for them.
 
-    since_ns: unix time of the last progress of any rank. place: file, line and function of the first of `ranks`.
+    since_ns: unix time of the last progress of any rank. code_line: file, line and function of the first of `ranks`.
     lines: one for each rank, where it is. found_ns: when it was found; until_ns: until when it held, None: to the end.
     stops: the job is ended.
     """
@@ -38,7 +38,7 @@ class Hang(NamedTuple):
     waiting: tuple[int, ...]
     step: int
     since_ns: Time
-    place: ProgramLine | None
+    code_line: ProgramLine | None
     sentence: str
     advice: str
     lines: tuple[str, ...]
@@ -56,7 +56,7 @@ class Hang(NamedTuple):
             kind="mystery",
             ranks=(),
             waiting=(),
-            place=None,
+            code_line=None,
             sentence=f"in step {self.step}; the cause is hidden, because this run is a mystery",
             advice=(
                 f"look where each rank is, then: {PROGRAM} lesson mystery answer {run_name} --cause … --rank … --step …"
@@ -131,7 +131,7 @@ class Wait(NamedTuple):
     members: tuple[int, ...]
     seq: int
     sizes: str
-    line: ProgramLine | None
+    code_line: ProgramLine | None
     p2p: bool = False
     peer: int | None = None
 

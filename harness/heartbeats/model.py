@@ -72,7 +72,7 @@ class History:
         spans = [range(beat.first, beat.first + beat.per * (len(beat.steps) // 2), beat.per) for beat in beats]
         self.steps = _joined(self.steps, np.array(list(chain.from_iterable(spans)), np.int64))
         self.us = _joined(self.us, decode("".join(beat.steps for beat in beats)))
-        own_us = decode("".join(beat.own for beat in beats))
+        own_us = decode("".join(beat.own_phase for beat in beats))
         self.own_us = _joined(self.own_us, np.where(own_us > _US[0], own_us, np.float32(np.nan)))
 
 
@@ -149,7 +149,7 @@ class RankHistory:
     steps: int | None = None
     beat: Beat | None = None
     beat_ns: int = 0
-    place: ProgramLine | None = None
+    code_line: ProgramLine | None = None
     gone: Gone | None = None
     phases: str = ""
     history: History = field(default_factory=History)
@@ -196,7 +196,7 @@ class RankHistory:
         self.counted.append((unix_ns, beat.step))
         if beat.data:
             self.recent_data_us = float(decode(beat.data)[0])
-        own = any(beat.own[at : at + 2] != UNKNOWN for at in range(0, len(beat.own), 2))
+        own = any(beat.own_phase[at : at + 2] != UNKNOWN for at in range(0, len(beat.own_phase), 2))
         told = {"recent_us": beat.steps, "recent_own_us": own, "recent_data_us": beat.data}
         self.seen_ns |= {name: unix_ns for name, there in told.items() if there}
 

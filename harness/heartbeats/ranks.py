@@ -123,14 +123,14 @@ class ObservedRank:
             phase=_LETTERS.get(facts.get("phase"), "-"),
             idle_ms=max(0, (now_ns - self.progress_ns) // 1_000_000),
             quiet_ms=max(0, (now_ns - self.life_ns) // 1_000_000),
-            place=slot,
+            slot=slot,
             memory_mib=(self._usage.memory_bytes if memory is None else memory) >> 20,
             use_percent=self.use_percent if use_percent is None else use_percent,
             loss=facts.get("loss"),
             first=groups[0][0][0] if groups else -1,
             per=per,
             steps=encode([sum(step[1] for step in group) / per for group in groups]),
-            own=encode([_mean([step[2] for step in group]) for group in groups]),
+            own_phase=encode([_mean([step[2] for step in group]) for group in groups]),
             data=self._data(),
         )
 

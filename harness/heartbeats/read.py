@@ -138,7 +138,7 @@ class _NodeFile:
             if rank is None or (rank.node != self._name and line.unix_ns < rank.beat_ns):
                 continue
             rank.node, rank.host = self._name, self._node.host
-            rank.place = self._places.get(beat.place)
+            rank.code_line = self._places.get(beat.slot)
             rank.takes(beat, line.unix_ns)
             self._new.setdefault(beat.rank, []).extend([beat] if beat.steps else [])
 
@@ -197,7 +197,7 @@ def _is_possible(beat: Beat) -> bool:
         and 1 <= beat.per < 1 << 20
         and all(0 <= each < _MOST for each in (beat.idle_ms, beat.quiet_ms, beat.memory_mib, beat.use_percent or 0))
         and beat.phase in PHASES
-        and len(beat.steps) == len(beat.own)
+        and len(beat.steps) == len(beat.own_phase)
         and len(beat.data) in (0, 2)
-        and _ENCODED.fullmatch(beat.steps + beat.own + beat.data) is not None
+        and _ENCODED.fullmatch(beat.steps + beat.own_phase + beat.data) is not None
     )

@@ -95,7 +95,7 @@ class _Scene(NamedTuple):
             waiting=tuple(sorted(waiting)),
             step=step,
             since_ns=max(rank.since_ns for rank in self.ranks),
-            place=program_line,
+            code_line=program_line,
             sentence=f"in step {step}: {'; '.join([*self._waiting(waiting), said])}",
             advice=ADVICE[kind],
             lines=tuple(map(self._line, sorted(self.ranks, key=lambda each: each.rank))),
@@ -291,14 +291,14 @@ def _among_collectives(scene: _Scene) -> Hang:
 def _apart_in_order(scene: _Scene) -> Hang | None:
     """Ranks of one group are in different collectives, or have made different numbers of them."""
     waits = scene.waits
-    if apart := _apart({rank: (wait.op, wait.sizes, wait.line) for rank, wait in waits.items()}):
+    if apart := _apart({rank: (wait.op, wait.sizes, wait.code_line) for rank, wait in waits.items()}):
         first, *others = (waits[ranks[0]] for ranks in apart)
-        same_line = all((first.op, first.line) == (other.op, other.line) for other in others)
+        same_line = all((first.op, first.code_line) == (other.op, other.code_line) for other in others)
         return _of_different("other size" if same_line else "other collective", apart, scene)
     if apart := _apart({rank: wait.seq for rank, wait in waits.items()}):
         causing = _causing(apart)
         counts = "; ".join(f"{ranks_named(ranks)} made {waits[ranks[0]].seq} collectives" for ranks in apart)
-        return scene.stuck("other collective", causing, counts, waits[causing[0]].line, waiting=[])
+        return scene.stuck("other collective", causing, counts, waits[causing[0]].code_line, waiting=[])
     return None
 
 
@@ -309,7 +309,7 @@ def _alone_in_new_group(scene: _Scene) -> Hang | None:
         return None
     who = f"{ranks_named(made)} alone is" if len(made) == 1 else f"{ranks_named(made)} are"
     said = f"{who} in {_shown(waits[made[0]])}, which all ranks of the job must call"
-    return scene.stuck("group", made, said, waits[made[0]].line)
+    return scene.stuck("group", made, said, waits[made[0]].code_line)
 
 
 def _of_meeting(meetings: list[dict[str, Any]], shown: str, scene: _Scene) -> Hang:
@@ -331,11 +331,11 @@ def _of_messages(left_ns: dict[int, Wait], scene: _Scene) -> Hang:
         seen.add(rank)
         rank = left_ns[rank].peer or 0
     wait = left_ns[rank]
-    at = f" ({where(wait.line)})" if wait.line else ""
+    at = f" ({where(wait.code_line)})" if wait.code_line else ""
     said = f"rank {rank} waits to {'receive from' if 'recv' in wait.op else 'send to'} rank {wait.peer}{at}"
     if wait.peer in scene.waits:
         said += f", which waits in {_shown(scene.waits[wait.peer])}"
-    return scene.stuck("no partner", [rank], said, wait.line, waiting=[])
+    return scene.stuck("no partner", [rank], said, wait.code_line, waiting=[])
 
 
 def _of_groups(scene: _Scene) -> Hang:
@@ -346,10 +346,10 @@ def _of_groups(scene: _Scene) -> Hang:
             if its.group != wait.group and other in wait.members and rank in its.members:
                 said = f"rank {rank} waits in {_shown(wait)} of group {wait.group}, and rank {other} in "
                 said += f"{_shown(its)} of group {its.group}: each waits for the other"
-                return scene.stuck("order", [rank, other], said, wait.line, waiting=[])
+                return scene.stuck("order", [rank, other], said, wait.code_line, waiting=[])
     rank, wait = min(waits.items(), key=lambda each: len(each[1].members))
     said = f"rank {rank} waits in {_shown(wait)} of group {wait.group}"
-    return scene.stuck("other collective", [rank], said, wait.line)
+    return scene.stuck("other collective", [rank], said, wait.code_line)
 
 
 def _of_different(kind: str, apart: Sequence[Sequence[int]], scene: _Scene) -> Hang:
@@ -360,7 +360,7 @@ def _of_different(kind: str, apart: Sequence[Sequence[int]], scene: _Scene) -> H
         for ranks in apart
         if set(ranks) <= set(causing)
     ]
-    return scene.stuck(kind, causing, "; ".join(shown), scene.waits[causing[0]].line)
+    return scene.stuck(kind, causing, "; ".join(shown), scene.waits[causing[0]].code_line)
 
 
 def _apart(kinds: dict[int, Any]) -> list[list[int]]:
@@ -379,4 +379,4 @@ def _causing(apart: Sequence[Sequence[int]]) -> list[int]:
 
 def _shown(wait: Wait, with_sizes: bool = False) -> str:
     size = f" of {wait.sizes}" if with_sizes and wait.sizes else ""
-    return f"{wait.op}{size} ({where(wait.line)})" if wait.line else f"{wait.op}{size}"
+    return f"{wait.op}{size} ({where(wait.code_line)})" if wait.code_line else f"{wait.op}{size}"

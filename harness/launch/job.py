@@ -97,12 +97,12 @@ class Job:
     holds_secret: bool  # a word of a command looks like one
     folders: list[str]  # of the run directory, for what the training itself writes there
     expects: list[str]  # reports that must be there afterwards, relative to the run directory
-    asked: AnyExperiment  # as it was resolved
+    requested: AnyExperiment  # as it was resolved
 
     def as_json(self) -> dict[str, Any]:
         from pydantic import TypeAdapter
 
-        left_out: dict[str, Any] = {"asked": True, "files": {HIDDEN_FILE}}
+        left_out: dict[str, Any] = {"requested": True, "files": {HIDDEN_FILE}}
         return dict(TypeAdapter(Job).dump_python(self, mode="json", exclude=left_out))
 
     @property
@@ -124,8 +124,8 @@ class Job:
     def request(self) -> str:
         """One line of JSON: the experiment and the site as they were asked for, and the profiler that they gave."""
         of_site = self.site.model_dump(mode="json", exclude_defaults=True)
-        asked = {"experiment": self.asked.model_dump(mode="json", exclude_defaults=True), "site": of_site}
-        asked["experiment"] |= {"exercise": self.asked.exercise} if hasattr(self.asked, "exercise") else {}
+        asked = {"experiment": self.requested.model_dump(mode="json", exclude_defaults=True), "site": of_site}
+        asked["experiment"] |= {"exercise": self.requested.exercise} if hasattr(self.requested, "exercise") else {}
         return json.dumps(asked | {"profiler": self.profiler})
 
     @property
@@ -255,7 +255,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         holds_secret=isinstance(asked, OwnTraining) and holds_secret(asked.command),
         folders=sorted({str(PurePosixPath(t.path).parent) for t in variables.values() if isinstance(t, InRun)}),
         expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
-        asked=experiment,  # type: ignore[arg-type]  # as above
+        requested=experiment,  # type: ignore[arg-type]  # as above
     )
 
 

@@ -19,12 +19,12 @@ _IDLE, _STOLEN = (3, 4), 7  # columns of a core's ticks: idle, waits for a disk;
 
 
 class CoreTicks(NamedTuple):
-    """Ticks since the start of the machine, of the cores on which this process may run. own: of this process and those
+    """Ticks since the start of the machine, of the cores on which this process may run. job: of this process and those
     that it has waited for."""
 
     all: int
     busy: int
-    own: float
+    job: float
 
     @classmethod
     def now(cls) -> CoreTicks | None:
@@ -50,7 +50,7 @@ class OtherPrograms:
             return []
         time.sleep(max(0.0, self._began_s + LEAST_S - time.monotonic()))
         now = CoreTicks.now() or self._began
-        used = (now.busy - self._began.busy - (now.own - self._began.own)) / max(now.all - self._began.all, 1)
+        used = (now.busy - self._began.busy - (now.job - self._began.job)) / max(now.all - self._began.all, 1)
         ranks = job.experiment.nodes * (job.experiment.gpus_per_node or 1)
         if used < DISTURBS or ranks <= (1 - used) * usable_cores():
             return []

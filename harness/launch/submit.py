@@ -43,7 +43,7 @@ class PreparedLaunch(NamedTuple):
     """A launch before it starts: the request with absolute paths, and the job that it gives on this machine. where: of
     the shell's allocation, whether the run uses it, as a sentence; empty: it has none."""
 
-    asked: Experiment
+    experiment: Experiment
     job: Job
     where: str = ""
 
@@ -129,7 +129,7 @@ def written(stage: Stage, launch_start: Start, script: str) -> Submission:
         write_atomically(file, content)
     return Submission(
         stage=stage,
-        record=record_of(launch_start.prepared.asked, job, launch_start.command, launch_start.part),
+        record=record_of(launch_start.prepared.experiment, job, launch_start.command, launch_start.part),
         name_for=job.name_for,
         directives=job.directives,
         cpus_per_task=job.cpus_per_task,

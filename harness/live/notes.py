@@ -104,7 +104,7 @@ def quiet_ranks(live: Live) -> Iterator[Note]:
     if quiet:
         longest = max(quiet, key=lambda rank: quiet[rank])
         rank = live.ranks[longest]
-        place = f", at {rank.place.short}" if rank.place else ""
+        place = f", at {rank.code_line.short}" if rank.code_line else ""
         yield Note(
             "quiet",
             tuple(sorted(quiet)),
@@ -179,7 +179,7 @@ def _more_than_others(looks: dict[int, str], share: float) -> list[int]:
 
 def _at(live: Live, phase: str) -> str:
     """The line in which most of the ranks in this phase are, as the end of a sentence."""
-    places = Counter(rank.place for rank in live.training if rank.phase == phase and rank.place is not None)
+    places = Counter(rank.code_line for rank in live.training if rank.phase == phase and rank.code_line is not None)
     return "".join(f", at {place.short}" for place, _ in places.most_common(1))
 
 

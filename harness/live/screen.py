@@ -65,7 +65,9 @@ COLUMNS = [
     ScreenColumn("phase", _phase, right=False),
     ScreenColumn("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
     ScreenColumn("use", lambda rank, _: _percent(rank), 90),
-    ScreenColumn("place", lambda rank, _: rank.place.short if rank.place else "–", right=False, takes_rest=True),
+    ScreenColumn(
+        "place", lambda rank, _: rank.code_line.short if rank.code_line else "–", right=False, takes_rest=True
+    ),
     ScreenColumn("quiet", lambda rank, live: _quiet(rank, live) or _told(rank)),
 ]
 
@@ -194,7 +196,7 @@ def screen(view: RunView, width: int, height: int, shown: ScreenOptions, colour:
 
 
 def _header(view: RunView, width: int) -> list[Text]:
-    told, now_ns = view.told, view.now_ns
+    told, now_ns = view.state, view.now_ns
     state, at = f"  {told.state}", f"  {clock(now_ns, now_ns)}"
     first = safe(view.run.name, "bold")
     first.truncate(max(8, width - len(state) - len(at)), overflow="ellipsis")
@@ -211,7 +213,7 @@ def _header(view: RunView, width: int) -> list[Text]:
 
 
 def _times(view: RunView) -> Iterable[str]:
-    told, now_ns = view.told, view.now_ns
+    told, now_ns = view.state, view.now_ns
     if told.state == "queued" and told.starts_ns is not None:
         yield f"expected to begin {clock(told.starts_ns, now_ns)}"
         yield f"in {span((told.starts_ns - now_ns) / NS)}"
@@ -235,13 +237,13 @@ def _progress(view: RunView, width: int) -> list[Text]:
         done = round(share * _BAR)
         bar = Text("━" * done, style="green") + Text("─" * (_BAR - done) + "  ", style="dim")
         parts = [f"step {progress.step:,} of {progress.steps:,}", percent(share)]
-    if progress.remaining_s is not None and not view.told.final:
+    if progress.remaining_s is not None and not view.state.final:
         parts.append(f"{span(progress.remaining_s)} remain")
     if width < _BAR + 46:
         bar = Text()
     count = LAST_STEPS if width >= 100 else LAST_STEPS // 2
-    speeds = list(_speeds(progress, view.live, count, view.told.final))
-    silent = [] if view.told.final else view.live.silent_nodes()
+    speeds = list(_speeds(progress, view.live, count, view.state.final))
+    silent = [] if view.state.final else view.live.silent_nodes()
     if speeds and silent:
         speeds.append(f"{span(max(node.age_s(view.now_ns) for node in silent))} ago")
     return [bar + Text("   ".join(parts), "bold"), *_flowing(speeds, "   ", width, _STALE if silent else "")]
@@ -324,9 +326,9 @@ def _ranks(page: ScreenLines, live: Live, room: int) -> None:
 def as_line(view: RunView) -> str:
     """One line: when, which run, its state, its place in the queue, how far, how fast, and the most urgent finding."""
     progress, last = view.progress, view.last
-    parts = [clock(view.now_ns, view.now_ns), view.job_id, view.told.state]
-    if view.told.place:
-        parts.append(view.told.place)
+    parts = [clock(view.now_ns, view.now_ns), view.job_id, view.state.state]
+    if view.state.place:
+        parts.append(view.state.place)
     if progress.step is not None:
         parts.append(f"step {progress.step:,}" + (f" of {progress.steps:,}" if progress.steps else ""))
     elif last is not None:
@@ -335,7 +337,7 @@ def as_line(view: RunView) -> str:
         parts.append(f"{duration(progress.step_ns)} a step")
     if progress.samples_per_s:
         parts.append(amount(progress.samples_per_s, "samples/s"))
-    if progress.remaining_s is not None and not view.told.final:
+    if progress.remaining_s is not None and not view.state.final:
         parts.append(f"{span(progress.remaining_s)} remain")
     said = [view.first_sentence] if view.first_sentence else []
     return printable("  ".join([*parts, *said]))
@@ -348,7 +350,7 @@ def as_json(views: Sequence[RunView]) -> str:
 
 
 def _run(view: RunView) -> dict[str, Any]:
-    told, live = view.told, view.live
+    told, live = view.state, view.live
     return {
         "job_id": view.job_id,
         "name": view.run.name,
@@ -381,7 +383,7 @@ def _rank(rank: RankHistory) -> dict[str, Any]:
         **{name: getattr(rank, name) for name in ("rank", "node", "host", "pid", "step", "steps", "phase")},
         "idle_s": rank.idle_s(),
         "quiet_s": rank.quiet_s(),
-        "place": rank.place._asdict() if rank.place else None,
+        "place": rank.code_line._asdict() if rank.code_line else None,
         **{name: getattr(beat, name) if beat else None for name in ("memory_mib", "use_percent", "loss")},
         "own_ns": _ns(rank.recent_own_us),
         "step_ns": _ns(rank.recent_us),

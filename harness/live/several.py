@@ -24,7 +24,7 @@ _KEYS = "q quit"
 def several(views: Sequence[RunView], width: int, height: int, shown: ScreenOptions, colour: bool = True) -> list[str]:
     """The screen's lines, at most `height` of them."""
     page = ScreenLines(width, colour)
-    states = Counter(view.told.state for view in views)
+    states = Counter(view.state.state for view in views)
     at = clock(views[0].now_ns, views[0].now_ns) if views else ""
     counted = ", ".join(f"{count} {state}" for state, count in states.most_common())
     page.add(Text(f"{how_many(len(views), 'run')}: {counted}  {at}", style="bold"), Text())
@@ -68,7 +68,7 @@ def _table(views: Sequence[RunView], width: int) -> Table:
         table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
     for view in views:
         cells = _cells(view, width)
-        styles = {"state": _STATES.get(view.told.state, "red")}
+        styles = {"state": _STATES.get(view.state.state, "red")}
         row = [Text(printable(cells[head]), styles.get(head, "")) for head in heads]
         table.add_row(*row, *[safe(_sentence(view), "yellow")] * (width >= _BESIDE))
     return table
@@ -76,7 +76,7 @@ def _table(views: Sequence[RunView], width: int) -> Table:
 
 def _has_reason(view: RunView) -> bool:
     """Whether it waits for a reason that is one word, as Slurm's Priority and Resources."""
-    return view.told.state == "queued" and bool(view.told.why) and " " not in view.told.why
+    return view.state.state == "queued" and bool(view.state.why) and " " not in view.state.why
 
 
 def _sentence(view: RunView) -> str:
@@ -89,13 +89,13 @@ def _cells(view: RunView, width: int) -> dict[str, str]:
     if step is None and last is not None:
         step, step_ns = last.step, last.step_ns
     of = f" of {progress.steps:,}" if progress.steps else ""
-    waits = [view.told.why * _has_reason(view), view.told.short_place * (width >= _WITH_PLACE)]
+    waits = [view.state.why * _has_reason(view), view.state.short_place * (width >= _WITH_PLACE)]
     why_queued = ", ".join(filter(None, waits))
     return {
         "run": cut(view.job_id, 20),
         "user": cut(view.user, 16),
-        "state": view.told.state + f" ({why_queued})" * bool(why_queued),
+        "state": view.state.state + f" ({why_queued})" * bool(why_queued),
         "step": "–" if step is None else f"{step:,}{of}",
         "step time": duration(step_ns),
-        "remains": "" if view.told.final else span(progress.remaining_s),
+        "remains": "" if view.state.final else span(progress.remaining_s),
     }

@@ -36,7 +36,7 @@ class RunView(NamedTuple):
     run: Run
     job_id: str
     user: str
-    told: RunState
+    state: RunState
     live: Live
     progress: RunProgress
     notes: list[Note]
@@ -51,7 +51,7 @@ class RunView(NamedTuple):
     @property
     def first_sentence(self) -> str:
         """The most urgent of what is to be said."""
-        return self.notes[0].sentence if self.notes else self.told.why or self.missing
+        return self.notes[0].sentence if self.notes else self.state.why or self.missing
 
 
 class WatchedRun:
@@ -75,7 +75,7 @@ class WatchedRun:
             run=self.run,
             job_id=self.job_id,
             user=self._user,
-            told=run_state,
+            state=run_state,
             live=live,
             progress=live.progress(),
             notes=notes(live) if live.there and run_state.state in ("running", "unknown") else [],

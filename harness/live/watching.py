@@ -56,7 +56,7 @@ class WatchedRuns:
 
 def exit_code(views: Sequence[RunView]) -> int:
     """1 if a run has ended otherwise than completed."""
-    return int(any(view.told.final and view.told.state != "completed" for view in views))
+    return int(any(view.state.final and view.state.state != "completed" for view in views))
 
 
 def watch_lines(watching: WatchedRuns, interval_s: float, json: bool, once: bool) -> int:
@@ -68,9 +68,9 @@ def watch_lines(watching: WatchedRuns, interval_s: float, json: bool, once: bool
     while True:
         views = watching.refresh()
         print(as_json(views) if json else "\n".join(map(as_line, views)), flush=True)
-        if once or all(view.told.final for view in views):
+        if once or all(view.state.final for view in views):
             return exit_code(views)
-        if not all(view.told.final or _is_lost(view) for view in views):
+        if not all(view.state.final or _is_lost(view) for view in views):
             known_s = time.monotonic()
         elif time.monotonic() - known_s > GRACE_S:
             return 1
@@ -81,7 +81,7 @@ def watch_lines(watching: WatchedRuns, interval_s: float, json: bool, once: bool
 def _is_lost(view: RunView) -> bool:
     """Whether nobody knows what it does."""
     nodes = view.live.nodes.values()
-    return view.told.state == "unknown" and all(node.age_s(view.now_ns) > SILENT_S for node in nodes)
+    return view.state.state == "unknown" and all(node.age_s(view.now_ns) > SILENT_S for node in nodes)
 
 
 class Background:
@@ -195,9 +195,9 @@ class WatchScreen:
             view = self.views[0]
             if key == "l":
                 self._logs = not self._logs
-            elif key == "c" and not view.told.final:
+            elif key == "c" and not view.state.final:
                 self._start("capture of 5 steps", self._actions.capture)
-            elif key == "x" and not view.told.final:
+            elif key == "x" and not view.state.final:
                 self._asks = True
         return False
 

@@ -127,14 +127,14 @@ def error_of(error: BaseException, trace: TracebackType | None) -> dict[str, Any
     far = _far_error(error)
     if far is not None:
         by = _WORKER.search(message)
-        kind, message, place = far.kind, f"{far.message} (in {by[1]})" if by else far.message, far.place or place
+        kind, message, place = far.kind, f"{far.message} (in {by[1]})" if by else far.message, far.code_line or place
     return {**_described(kind, masked_text(message[:LONGEST]), place), "call": call}
 
 
 class _FarError(NamedTuple):
     kind: str
     message: str
-    place: list[Any] | None
+    code_line: list[Any] | None
 
 
 _WORKER = re.compile(r"^Caught \w+ in (.+?)\.?$")  # as PyTorch's ExceptionWrapper begins what it raises again

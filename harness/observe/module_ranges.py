@@ -37,16 +37,16 @@ class ModulePath(NamedTuple):
 
 
 class _SeenModule(NamedTuple):
-    """A module that was seen. place: None if it gets no range."""
+    """A module that was seen. path: None if it gets no range."""
 
     module: Callable[[], Any]  # a weak reference
-    place: ModulePath | None
+    path: ModulePath | None
 
 
 class _OpenRange(NamedTuple):
     """A range of a backward pass. call: the call of the module that it belongs to."""
 
-    place: ModulePath
+    path: ModulePath
     call: object
     mark: Mark
 
@@ -117,7 +117,7 @@ class ModuleRanges:
         if (known is None or known.module() is not module) and self._here.calls == 0:
             self._learn(module)  # the training itself calls it: a model
             known = self._known.get(id(module))
-        return known.place if known is not None and known.module() is module else None
+        return known.path if known is not None and known.module() is module else None
 
     def _learn(self, outermost: Any) -> None:
         model, compiled = outermost, []
@@ -172,7 +172,7 @@ class ModuleRanges:
         opened = self._here.backward
         if not records(self._for_nsys) or any(one.call is call for one in opened):
             return
-        while opened and opened[-1].place not in module_path.around:
+        while opened and opened[-1].path not in module_path.around:
             opened.pop().mark.end()
         if not opened:
             engine: Any = torch.autograd.Variable._execution_engine

@@ -86,7 +86,7 @@ def plan_of(prepared: PreparedLaunch) -> LaunchPlan:
     w = workload_of(job)
     if w is None:
         return LaunchPlan(job, cost_of(job, None, None))
-    memory = _memory(prepared.asked, job, w)
+    memory = _memory(prepared.experiment, job, w)
     earlier = earlier_runs(job, w)
     step = _step(job, w, earlier)
     cost = cost_of(job, w, step.step_ns, earlier)

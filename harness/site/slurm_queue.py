@@ -11,10 +11,11 @@ from harness.site.slurm_commands import QueueEntry
 
 
 class QueuePlace(NamedTuple):
-    """A run's place among the jobs of a partition that wait for their turn. place: from 1; length: of all of them."""
+    """A run's place among the jobs of a partition that wait for their turn. position: from 1; length: of all of
+    them."""
 
     partition: str
-    place: int
+    position: int
     length: int
 
 
@@ -69,7 +70,7 @@ def places_of(entries: Iterable[QueueEntry], numbers: Collection[str]) -> dict[s
         length = sum(each.jobs for each in queue)
         for number, place in _in(queue, wanted):
             other = found.get(number)
-            if other is None or place < other.place:
+            if other is None or place < other.position:
                 found[number] = QueuePlace(partition, place, length)
     return found
 

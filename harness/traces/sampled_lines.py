@@ -51,13 +51,13 @@ class LineStretches(NamedTuple):
 
     start_ns: I64
     end_ns: I64
-    place: I32
+    line_number: I32
 
     def at(self, moment_ns: I64) -> I64:
         """The place of each moment; UNSEEN where nobody looked."""
         row = np.searchsorted(self.start_ns, moment_ns, side="right") - 1
         known = (row >= 0) & (moment_ns < np.append(self.end_ns, 0)[row])
-        return np.where(known, np.append(self.place, -1)[row], UNSEEN).astype(np.int64)
+        return np.where(known, np.append(self.line_number, -1)[row], UNSEEN).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SampledLines:
 
     after_ns: I64
     seen_ns: I64
-    place: I32
+    line_number: I32
     places: list[CodeLine]
     until_ns: int
     period_ns: int
@@ -100,7 +100,7 @@ class SampledLines:
         start = np.maximum.accumulate(np.where(unseen, np.append(borders_ns, 0)[last], start))
         end = np.append(np.where(unseen, np.append(borders_ns, 0)[first], start)[1:], self.until_ns)
         kept = end > start
-        return LineStretches(start[kept], end[kept], self.place[kept])
+        return LineStretches(start[kept], end[kept], self.line_number[kept])
 
 
 def _nearest(borders: I64, wanted: I64, low: I64, high: I64) -> I64:

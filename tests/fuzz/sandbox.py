@@ -55,7 +55,7 @@ def _a_run(profiler: Path, job_id: str, backend: str) -> None:
     site = load_site("slurm" if backend == "slurm" else "local")
     prepared = prepare(DDP(nodes=1, gpus_per_node=2, model="tiny-llama"), site)
     record = RunRecord(
-        job_id=job_id, backend=backend, experiment=prepared.asked,  # type: ignore[arg-type]  # as in `submit`
+        job_id=job_id, backend=backend, experiment=prepared.experiment,  # type: ignore[arg-type]  # as in `submit`
         site=site, job=prepared.job.as_json(),
         command=["slurm.sh", "-e", "1", "-g", "2"], git={"commit": "0" * 40, "branch": "main", "dirty": False},
         versions={"python": "3.11.7", "torch": "2.13.0"}, user="someone", submit_host=socket.gethostname(),

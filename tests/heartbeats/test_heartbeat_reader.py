@@ -52,7 +52,7 @@ def test_ranks_of_two_nodes_with_their_steps_places_and_rates(tmp_path: Path, re
     rank = live.ranks[3]
     assert (rank.node, rank.host, rank.pid) == ("n1", "host-n1", 1003)
     assert (rank.step, rank.steps, rank.phase) == (80, 1000, "forward")
-    assert rank.place == ProgramLine("/home/ada/train.py", 42, "forward")
+    assert rank.code_line == ProgramLine("/home/ada/train.py", 42, "forward")
     assert rank.history.steps.tolist() == list(range(80))
     assert np.allclose(rank.history.us, 500_000, rtol=0.003)
     progress = live.progress()
@@ -113,7 +113,7 @@ def test_of_a_long_file_the_beginning_and_the_end_are_read(tmp_path: Path, reade
     assert node.path.stat().st_size > 500_000
     live = reader.read()
     assert [rank.pid for rank in live.training] == [1000, 1001, 1002, 1003]
-    assert live.ranks[2].place == ProgramLine("/home/ada/train.py", 42, "forward")
+    assert live.ranks[2].code_line == ProgramLine("/home/ada/train.py", 42, "forward")
     steps = live.ranks[2].history.steps
     assert 100 < len(steps) < 1000
     assert steps.tolist() == list(range(step - len(steps), step))
@@ -176,7 +176,7 @@ def test_the_history_keeps_the_newest_entries() -> None:
 
 def test_an_entry_may_be_the_mean_of_several_steps() -> None:
     history = History()
-    several = beat(0, 40)._replace(first=10, per=10, steps=encode([100, 200, 300]), own=encode([50, 60, 70]))
+    several = beat(0, 40)._replace(first=10, per=10, steps=encode([100, 200, 300]), own_phase=encode([50, 60, 70]))
     history.take([several])
     assert history.steps.tolist() == [10, 20, 30]
     assert history.own_us.round().tolist() == [50, 60, 70]

@@ -15,7 +15,7 @@ def rank(number: int, *entries: tuple[int, int, list[float]]) -> RankHistory:
     for first, per, ms in entries:
         text = encode([each * 1e3 for each in ms])
         own = encode([each * 500 for each in ms])
-        history.take([beat(number, 0)._replace(first=first, per=per, steps=text, own=own)])
+        history.take([beat(number, 0)._replace(first=first, per=per, steps=text, own_phase=own)])
     return RankHistory(number, "n0", history=history)
 
 

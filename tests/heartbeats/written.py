@@ -21,7 +21,7 @@ def beat(rank: int, step: int, took_ms: list[float] | None = None, **fields: Any
         "phase": "f",
         "idle_ms": 0,
         "quiet_ms": 0,
-        "place": 1,
+        "slot": 1,
         "memory_mib": 2048,
         "use_percent": 90,
         "loss": "2.5",
@@ -33,7 +33,7 @@ def beat(rank: int, step: int, took_ms: list[float] | None = None, **fields: Any
         first=step - len(took),
         per=1,
         steps=encode([ms * 1e3 for ms in took]),
-        own=encode([ms * 1e3 for ms in own]),
+        own_phase=encode([ms * 1e3 for ms in own]),
         data="" if data_ms is None else encode([data_ms * 1e3]),
         **given,
     )

@@ -95,7 +95,7 @@ def with_a_fifth_exercise(tree: Path) -> None:
     last = "from harness.experiment.megatron import Megatron\n"
     names.write_text(text.replace(last, f"{last}from harness.experiment.sequence import Sequence\n"))
     launches = tree / "harness/launch/exercises/base.py"
-    text, last = launches.read_text(), '    "Own": '
+    text, last = launches.read_text(), '    "OwnTraining": '
     assert text.count(last) == 1
     launches.write_text(text.replace(last, f'    "Sequence": "harness.launch.exercises.sequence:LAUNCH",\n{last}'))
 

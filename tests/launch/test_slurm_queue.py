@@ -45,7 +45,7 @@ def test_tasks_of_arrays_are_jobs() -> None:
     queue = [entry("5_[2-4,8-12:2%3]"), entry("5_1", word="RUNNING"), entry("6"), entry("4_[7]")]
     numbers = ["4_7", "5_1", "5_2", "5_8", "5_9", "5_10", "6", "7_0"]
     found = places_of(queue, numbers)
-    assert {number: place.place for number, place in found.items()} == {
+    assert {number: place.position for number, place in found.items()} == {
         "4_7": 1, "5_2": 2, "5_8": 5, "5_10": 6, "6": 8,
     }  # fmt: skip
     assert {place.length for place in found.values()} == {8}
@@ -76,4 +76,4 @@ def test_random_queues() -> None:
 
 @pytest.mark.parametrize("number", ["", "x", "7_[", "7_[0-3,...%2]", "7_[0-9:0]", "7_[" + "9" * 99 + "]", "7+0", "-1"])
 def test_other_numbers_stop_nothing(number: str) -> None:
-    assert places_of([entry(number), entry("8", 1)], ["8"])["8"].place >= 1
+    assert places_of([entry(number), entry("8", 1)], ["8"])["8"].position >= 1

@@ -39,7 +39,7 @@ def sampled(trace: Trace, line_at: LineAt, offset_ns: int = 0) -> SampledLines:
     return SampledLines(
         after_ns=looks[changed] - PERIOD_NS,
         seen_ns=looks[changed],
-        place=(lines[changed] - 10).astype(np.int32),
+        line_number=(lines[changed] - 10).astype(np.int32),
         places=places,
         until_ns=last,
         period_ns=PERIOD_NS,

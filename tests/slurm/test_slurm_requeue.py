@@ -58,7 +58,7 @@ def test_places_are_the_order_in_which_jobs_and_tasks_of_an_array_start(
     assert sorted(of_these(written, jobs)) == sorted(asked) == sorted(jobs)
     assert {entry.word for entry in asked.values()} == {"PENDING"}
     assert asked[tasks[4]].reason == "JobHeldAdmin"  # the tests are root
-    places = {number: place.place for number, place in places_of(asked.values(), jobs).items()}
+    places = {number: place.position for number, place in places_of(asked.values(), jobs).items()}
     slurm_own.run("scancel", tasks[2])
     wait_until(lambda: tasks[2] not in (squeue_all(None, tasks) or {}), "one task's cancellation")
     slurm_own.run("scontrol", "update", "PartitionName=gpu", "State=UP")

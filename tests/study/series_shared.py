@@ -57,7 +57,7 @@ def a_run(
 ) -> Run:
     """A run of the point as it lies on disk after this end; None: it never began."""
     now = time.time_ns() - 3600 * SECOND_NS
-    experiment: Any = task.prepared.asked
+    experiment: Any = task.prepared.experiment
     record = RunRecord(
         job_id=f"local-{number}", backend="local", experiment=experiment, site=task.point.site,
         job=task.prepared.job.as_json(), command=[], git={}, versions={}, user="someone",

@@ -113,7 +113,7 @@ def test_a_site_without_gpu_names_gets_numbers_and_no_verdict() -> None:
 def test_faster_links_shorten_the_messages_and_never_lengthen_a_step() -> None:
     slow = load_site("leonardo")
     fast = slow.model_copy(update={"network": slow.network.model_copy(update={"link_inter_gbps": 800.0})})
-    experiment = prepared("-e", "2", "-n", "2", *LEONARDO).asked
+    experiment = prepared("-e", "2", "-n", "2", *LEONARDO).experiment
 
     def of(site: Site, asked: Experiment = experiment) -> LaunchPlan:
         return plan_of(prepare(asked, site))
@@ -165,7 +165,7 @@ def speed_of(mfu: float, **more: Any) -> dict[str, Any]:
 
 
 def test_the_sites_own_runs_say_how_fast_the_next_one_is(no_runs: Path) -> None:
-    asked = prepared("-e", "1", *LEONARDO).asked
+    asked = prepared("-e", "1", *LEONARDO).experiment
     run = stored(no_runs, asked, **speed_of(0.25))
     found = planned("-e", "1", *LEONARDO)
     assert found.step is not None and not isinstance(found.step.speed, str)
@@ -180,7 +180,7 @@ def test_the_sites_own_runs_say_how_fast_the_next_one_is(no_runs: Path) -> None:
 
 
 def test_a_model_whose_name_begins_alike_says_nothing(no_runs: Path) -> None:
-    asked = prepared("-e", "1", *LEONARDO).asked
+    asked = prepared("-e", "1", *LEONARDO).experiment
     run = stored(no_runs, asked, **speed_of(0.25))
     run.path.rename(run.path.with_name(run.path.name.replace("Llama-3.2-1B-", "Llama-3.2-1B-deep-")))
     assert planned("-e", "1", *LEONARDO).step.speed.earlier is False  # type: ignore[union-attr]
@@ -199,7 +199,7 @@ def test_a_model_whose_name_begins_alike_says_nothing(no_runs: Path) -> None:
     ids=str,
 )
 def test_runs_elsewhere_of_other_precision_or_with_faults_say_nothing(no_runs: Path, other: dict[str, Any]) -> None:
-    stored(no_runs, prepared("-e", "1", *LEONARDO).asked, **speed_of(0.25, **other))
+    stored(no_runs, prepared("-e", "1", *LEONARDO).experiment, **speed_of(0.25, **other))
     step = planned("-e", "1", *LEONARDO).step
     assert step is not None and not isinstance(step.speed, str) and not step.speed.earlier
 

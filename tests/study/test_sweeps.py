@@ -142,7 +142,7 @@ def test_a_sweep_has_each_combination_as_often_as_it_is_repeated(
     ]  # fmt: skip
     assert slots(found) == wanted
     for task in found.tasks:
-        asked = task.prepared.asked.model_dump()
+        asked = task.prepared.experiment.model_dump()
         assert task.point.key == (
             f"micro_batch_size={asked['micro_batch_size']} "
             f"gradient_accumulation_steps={asked['gradient_accumulation_steps']}"

@@ -90,7 +90,7 @@ def test_only_the_span_is_read(tmp_path: Path) -> None:
     looks = [at(20 * i, i % 2, 20 * i - 20) for i in range(1, 5000)]
     file = written(tmp_path, START, place(0), place(1, 20), *looks, place(2, 30), at(100_001, 2))
     found = read(file, 50_000, 50_100)
-    assert 4 <= len(found.place) <= 7
+    assert 4 <= len(found.line_number) <= 7
     assert [x.line for x in found.places] == [10, 20]
     assert read_sampled_lines(file, NOW - 10 * MS, NOW - 5 * MS) is None
 

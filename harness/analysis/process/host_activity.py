@@ -181,7 +181,7 @@ class HostWatch:
             pieces = pieces_on_cpu(gaps, self._told)
         else:
             pieces = pieces_on_gpu(gaps, following.at(some), self._told, launching)
-        return _Rows(pieces.start_ns, pieces.end_ns, pieces.cause, pieces.told, following.row[some][pieces.gap])
+        return _Rows(pieces.start_ns, pieces.end_ns, pieces.cause, pieces.stretch, following.row[some][pieces.gap])
 
     def _named(self, rows: _Rows) -> IdleTime:
         """The pieces with their activities; host work is cut where operators begin and end."""
@@ -214,7 +214,7 @@ class HostWatch:
         operators = self.stacks.operators
         if not len(operators.start_ns):
             return rows
-        host = np.flatnonzero((rows.cause == HostCause.HOST) & (rows.told < 0))
+        host = np.flatnonzero((rows.cause == HostCause.HOST) & (rows.stretch < 0))
         with_python = [thread for thread in self._threads if self.stacks.has_python(thread)]
         host = host[~np.isin(self._threads_of(rows.at(host)), with_python)]
         if not len(host):
@@ -234,9 +234,9 @@ class HostWatch:
     def _threads_of(self, rows: _Rows) -> I64:
         """The thread whose activity counts: of the call, or of the launch of the gap's next event."""
         thread = np.append(self._view.events.launch_thread, -1)[rows.following]
-        calls = np.flatnonzero(rows.told >= 0)
-        calls = calls[self._told.source[rows.told[calls]] == HostSource.CALL]
-        thread[calls] = self._view.calls.thread[self._told.row[rows.told[calls]]]
+        calls = np.flatnonzero(rows.stretch >= 0)
+        calls = calls[self._told.source[rows.stretch[calls]] == HostSource.CALL]
+        thread[calls] = self._view.calls.thread[self._told.row[rows.stretch[calls]]]
         return np.where(thread < 0, self._main, thread)
 
     def _phases_of_launches(self, rows: _Rows, at: I64) -> NDArray[np.int8]:
@@ -285,10 +285,10 @@ class HostWatch:
     def _stretches(self, rows: _Rows) -> Intervals:
         """Each piece; of a call, also for what follows it, the call."""
         start, end = rows.start.copy(), rows.end.copy()
-        called = np.flatnonzero(rows.told >= 0)
-        called = called[self._told.source[rows.told[called]] == HostSource.CALL]
-        start[called] = self._told.start_ns[rows.told[called]]
-        end[called] = self._told.end_ns[rows.told[called]]
+        called = np.flatnonzero(rows.stretch >= 0)
+        called = called[self._told.source[rows.stretch[called]] == HostSource.CALL]
+        start[called] = self._told.start_ns[rows.stretch[called]]
+        end[called] = self._told.end_ns[rows.stretch[called]]
         return Intervals(start, end)
 
     def _told_names(self, rows: _Rows) -> tuple[I64, I64, I64]:
@@ -296,8 +296,8 @@ class HostWatch:
         view, told = self._view, self._told
         kind, what = np.zeros(len(rows.start), np.int64), np.full(len(rows.start), -1)
         call = what.copy()
-        known = np.flatnonzero(rows.told >= 0)
-        source, row = told.source[rows.told[known]], told.row[rows.told[known]]
+        known = np.flatnonzero(rows.stretch >= 0)
+        source, row = told.source[rows.stretch[known]], told.row[rows.stretch[known]]
         for of, name, code in (
             (HostSource.CALL, view.calls.name, CALL),
             (HostSource.RANGE, self._label, RANGE),
@@ -343,7 +343,7 @@ class _Rows(NamedTuple):
     start: I64
     end: I64
     cause: U8
-    told: I32
+    stretch: I32
     following: I64
 
     def at(self, chosen: I64) -> _Rows:

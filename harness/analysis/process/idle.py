@@ -92,7 +92,7 @@ class IdlePieces:
     end_ns: I64
     cause: U8
     gap: I64
-    told: I32
+    stretch: I32
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def command(
         _show(line, lines, as_json)
     if in_job:
         wanted = nodes or (own.nodes if own else nodes_for(place))
-        asked = NodeRequest(site=place, nodes=wanted, course=course, own=own, paths=paths)
+        asked = NodeRequest(site=place, nodes=wanted, course=course, training=own, paths=paths)
         say = partial(print, file=sys.stderr, flush=True)
         for line in look_after(lines, around, asked, 60.0 * patience, say):
             _show(line, lines, as_json)

@@ -64,7 +64,7 @@ class ValueSources:
 
     def field(self, name: str) -> str:
         option, value = self.options.get(name), getattr(self.asked, name)
-        asked, usual = getattr(self.job.asked, name), type(self.asked).model_fields[name].default
+        asked, usual = getattr(self.job.requested, name), type(self.asked).model_fields[name].default
         if option is not None and (flag := self._flag(option, value)):
             return flag
         if name in self._file.defaults and str(self._file.defaults[name]) == str(asked):

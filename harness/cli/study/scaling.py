@@ -125,9 +125,9 @@ def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -
     from harness.study.sweeps.results import measured_runs, sizes
 
     measured, lacking = measured_runs(outcome.places)
-    found = sizes(measured, series.found.settings)
+    found = sizes(measured, series.points.settings)
     said = what_limits(found)
-    plot = partial(plot_scaling, series.found.sweep.title, found)
+    plot = partial(plot_scaling, series.points.sweep.title, found)
     written = write_files(arguments.wanted, partial(write_scaling_csv, found), plot) if found else []
     if arguments.wanted.json:
         print_json(series, outcome, sizes=[size.model_dump() for size in found], limit=said)
@@ -141,7 +141,7 @@ def _print(series: SweepSeries, sizes: list[Size], said: str) -> None:
     from harness.report.tables.table import WIDTH, TableScreen
 
     screen = TableScreen(columns(WIDTH))
-    title = series.found.sweep.title
+    title = series.points.sweep.title
     print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], sizes))))
     print("\n".join(["", *screen.block(why_table(sizes)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))
     print(f"next: {COMMAND} report {sizes[-1].runs[0]}")

@@ -115,7 +115,7 @@ def _sweep(word: str, arguments: Arguments) -> int:
     if (repeats := arguments.further.get("--repeats")) is not None:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
     series = checked_series(asked.series, changed, arguments, f"{PROGRAM} sweep {asked.series}")
-    against = _against(series.found, arguments.further.get("--against")) if arguments.wanted.png else ""
+    against = _against(series.points, arguments.further.get("--against")) if arguments.wanted.png else ""
     return run_series(series, arguments, lambda outcome: _answer(series, outcome, arguments, against))
 
 
@@ -134,7 +134,7 @@ def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments, a
     from harness.report.tables.catalogue import table_metrics
     from harness.study.sweeps.results import results
 
-    found = series.found
+    found = series.points
     told = results(outcome.places, found.settings, found.sweep.show, table_metrics())
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
     written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
@@ -205,7 +205,7 @@ class SweepSeries(NamedTuple):
 
     name: str
     request: stored.StoredSweep
-    found: SweepPoints
+    points: SweepPoints
     again: str
 
 
@@ -255,7 +255,7 @@ def _check_target(path: Path, flag: str) -> None:
 
 
 def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:
-    found = series.found
+    found = series.points
     title = f": {found.sweep.title}" if found.sweep.title else ""
     points = f"{len(found.settings)} points" + (f" × {found.repeats} runs" if found.repeats > 1 else "")
     sizes = {name: len({str(each[name]) for each in found.settings.values()}) for name in found.sweep.axes}
@@ -276,13 +276,13 @@ def _request(series: SweepSeries, arguments: Arguments) -> tuple[RequestOrigin, 
     file, word = stored.request_file(series.name), series.request.site_word
     if not file.is_file():
         return None
-    asked = [task.prepared.asked for task in series.found.tasks]
-    site = series.found.site if arguments.wanted.site is None else None
+    asked = [task.prepared.experiment for task in series.points.tasks]
+    site = series.points.site if arguments.wanted.site is None else None
     return RequestOrigin(file, command=["--site", word] if word else []), asked, site
 
 
 def _show_state(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> int:
-    found = series.found
+    found = series.points
     if arguments.wanted.json:
         data = {"series": plan.series, "site": found.site.name, "points": state_rows(plan.places)}
         left_out = [left._asdict() for left in found.left_out]
@@ -303,7 +303,7 @@ def _show_state(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> 
 
 def run_series(series: SweepSeries, arguments: Arguments, show_outcome: Callable[[SeriesOutcome], int]) -> int:
     """Plan the series, then show it or run it, as the flags say, and answer; returns the exit code."""
-    plan = plan_of(series.name, series.found.tasks, limits_of(arguments.wanted, series.found.tasks))
+    plan = plan_of(series.name, series.points.tasks, limits_of(arguments.wanted, series.points.tasks))
     if not arguments.wanted.json:
         _print_plan(series, plan)
     if arguments.wanted.dry_run or arguments.wanted.status:

@@ -126,9 +126,10 @@ def _below(kind: LineKind) -> Beginnings | None:
 
 
 class _TextPart(NamedTuple):
-    """own: until where the text is the program's. end: until where what follows is not, None: it is not known yet."""
+    """program_end: until where the text is the program's. end: until where what follows is not, None: it is not known
+    yet."""
 
-    own: int
+    program_end: int
     end: int | None
 
 
@@ -176,7 +177,7 @@ class LauncherLines:
                 self._kind = None
                 return _TextPart(end, end)
             found = _TextPart(begun.start(), None)
-        is_too_long = found.end is None and len(text) - found.own > _LONGEST
+        is_too_long = found.end is None and len(text) - found.program_end > _LONGEST
         return _TextPart(end, end) if is_too_long else found
 
     def _banner(self, text: bytes, at: int, last: bool) -> _TextPart | None:

@@ -141,7 +141,7 @@ def _state(run: Run, listed: Listed) -> RunState:
     began_ns, ends_ns = own.started_ns if own else None, listed.ends_ns
     if ends_ns is None and began_ns is not None:
         ends_ns = began_ns + run.record.site.time_s * NS
-    partition, place, length = listed.place or (listed.partition, None, None)
+    partition, place, length = listed.queue_place or (listed.partition, None, None)
     found = RunState(polled.state, polled.why, partition=partition, queue_place=place, queue_length=length)
     if polled.state == "queued":
         return found._replace(starts_ns=listed.starts_ns)

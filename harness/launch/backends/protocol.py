@@ -49,15 +49,15 @@ class PolledState(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A run as its queue lists it. starts_ns, ends_ns: unix times at which it began or is expected to, and at which its
-    time limit ends it; None: not known. partition: empty: not known. place: None: it does not wait for its turn, or
-    nobody asked for it, or the queue does not tell."""
+    """A run as its queue lists it. starts_ns, ends_ns: unix times at which it began or is expected to, and at which
+    its time limit ends it; None: not known. partition: empty: not known. queue_place: None: it does not wait for its
+    turn, or nobody asked for it, or the queue does not tell."""
 
     polled: PolledState
     starts_ns: int | None = None
     ends_ns: int | None = None
     partition: str = ""
-    place: QueuePlace | None = None
+    queue_place: QueuePlace | None = None
 
 
 class Backend(Protocol):

@@ -159,7 +159,7 @@ LAUNCHES = {
     "DDP": "harness.launch.exercises.ddp:LAUNCH",
     "DeepSpeed": "harness.launch.exercises.deepspeed:LAUNCH",
     "Megatron": "harness.launch.exercises.megatron:LAUNCH",
-    "Own": "harness.launch.exercises.own:LAUNCH",
+    "OwnTraining": "harness.launch.exercises.own:LAUNCH",
 }
 
 

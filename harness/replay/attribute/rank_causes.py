@@ -381,19 +381,19 @@ def _with_less_work(context: ReplayContext, process: int, chosen: list[int], les
         own = stretches.ns[step]
         more = np.maximum(own - usual, 0)
         more *= min(1.0, less_ns[step] / max(more.sum(), 1.0))
-        share = np.append(more / np.maximum(own, 1), 0)[stretches.place[step]]
+        share = np.append(more / np.maximum(own, 1), 0)[stretches.line_number[step]]
         lengths[stretches.arc] -= np.rint(stretches.arc_ns * share).astype(np.int64)
     return lengths
 
 
 class _Stretches(NamedTuple):
     """A process's kernels in the k stretches between its messages in each of s steps: `ns` (s, k). arc: all n arcs that
-    have some of them; arc_ns: how much; place: (s, n), which stretch of a step an arc is in, k: none."""
+    have some of them; arc_ns: how much; line_number: (s, n), which stretch of a step an arc is in, k: none."""
 
     ns: F64
     arc: I64
     arc_ns: I64
-    place: I64
+    line_number: I64
 
 
 def _between_messages(context: ReplayContext, process: int, chosen: list[int]) -> _Stretches:
@@ -403,7 +403,7 @@ def _between_messages(context: ReplayContext, process: int, chosen: list[int]) -
     arc, which = np.unique(amounts.arc[mine], return_inverse=True)
     arc_ns = np.bincount(which, amounts.ns[mine], len(arc)).astype(np.int64)
     step, steps = job.step[arc], np.arange(context.step_count)
-    own = job.messages.own[job.process[job.messages.own] == process]
+    own = job.messages.process_rows[job.process[job.messages.process_rows] == process]
     arrived = np.sort(job.time_ns[job.source[own]])
     first = np.searchsorted(arrived, job.time_ns[job.step_begin[process]])
     counts = np.searchsorted(arrived, job.time_ns[job.step_end[process]]) - first

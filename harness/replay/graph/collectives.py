@@ -56,7 +56,7 @@ class CollectiveSync(Builder):
 
     early: float = EARLY
     process: list[I64] = field(default_factory=list)
-    found: list[Messages] = field(default_factory=list)
+    matched: list[Messages] = field(default_factory=list)
     unknown: list[I64] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     alone_count: int = 0
@@ -84,7 +84,7 @@ class CollectiveSync(Builder):
             ns = transfer[waits]
             arcs = self.add(place, hub[waits], end[waits], ns)
             direct = self.add(place, own[waits], end[waits])
-            self.found.append(Messages(arcs, direct, size[waits], ns, call[waits]))
+            self.matched.append(Messages(arcs, direct, size[waits], ns, call[waits]))
             if not shared.whole:
                 self.unknown.append(arcs)
             self.alone(place, own[~waits], end[~waits])
@@ -96,7 +96,7 @@ class CollectiveSync(Builder):
 
     def messages(self) -> Messages:
         """All that were joined."""
-        return Messages(*(column([found[i] for found in self.found]) for i in range(len(Messages._fields))))
+        return Messages(*(column([found[i] for found in self.matched]) for i in range(len(Messages._fields))))
 
     def held_up(self, least: int) -> Amounts:
         """Moves what a transfer took beyond the usual of its call and size to TRANSFER_HELD, if it is a stall."""
@@ -166,15 +166,15 @@ def _pairs(
     sends, receives = (
         [line for part in known for line in _lines(part, number_of, kind)] for kind in POINT_TO_POINT[:2]
     )
-    two = len({line.place for line in [*sends, *receives]}) == 2
+    two = len({line.number for line in [*sends, *receives]}) == 2
 
     @cache
     def fitting(i: int, j: int) -> tuple[float, int, int] | None:
         a, b = sends[i], receives[j]
         return (
             None
-            if a.place == b.place
-            else _fitting(time, (collective_nodes[a.place], collective_nodes[b.place]), a.rows, b.rows, two)
+            if a.number == b.number
+            else _fitting(time, (collective_nodes[a.number], collective_nodes[b.number]), a.rows, b.rows, two)
         )
 
     def after(i: int, j: int) -> float | None:
@@ -186,7 +186,7 @@ def _pairs(
         n = min(len(a.rows) - first, len(b.rows) - other)
         own = slice(first, first + n)
         rows = np.stack([a.rows[own], b.rows[other : other + n]])
-        yield MatchedCollectives([a.place, b.place], rows, a.bytes[own], _calls("send", a.phase[own]))
+        yield MatchedCollectives([a.number, b.number], rows, a.bytes[own], _calls("send", a.phase[own]))
 
 
 def _fitting(
@@ -244,7 +244,7 @@ def _of_two(sends: Sequence[_PeerMessages], receives: Sequence[_PeerMessages]) -
     for way, of_way in enumerate((sends, receives)):
         for i, line in enumerate(of_way):
             if line.group is not None:
-                lines.setdefault(line.group, ({}, {}))[way][line.place] = i
+                lines.setdefault(line.group, ({}, {}))[way][line.number] = i
     for sending, receiving in lines.values():
         if len(sending.keys() | receiving.keys()) == 2:
             yield [(i, j) for a, i in sending.items() for b, j in receiving.items() if a != b]
@@ -254,7 +254,7 @@ class _PeerMessages(NamedTuple):
     """The sends, or the receives, of a process with one other: its place, its rank and the peer's, their group, rows,
     sizes and phases."""
 
-    place: int
+    number: int
     rank: int | None
     peer: int
     group: str | None

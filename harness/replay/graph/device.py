@@ -266,11 +266,11 @@ def _add_host_waits(builder: Builder, thread: HostThread, waits: HostWaits, end_
 @dataclass(frozen=True)
 class _Chain:
     """Each event's place on a stream that never idles. table: (n, categories), what lies between the first event's
-    start and its own. own: (n, categories), of itself. latency: from its launch to its start at the earliest."""
+    start and its own. rows: (n, categories), of itself. latency: from its launch to its start at the earliest."""
 
     streams: Streams
     table: NDArray[np.int64]
-    own: NDArray[np.int64]
+    rows: NDArray[np.int64]
     latency: I64
 
     @staticmethod
@@ -310,7 +310,7 @@ class _Chain:
         event = position // 2
         is_end = position % 2 == 1
         node = np.where(is_end, end_node[event], start_node[event])
-        place = self.table[event] + np.where(is_end[:, None], self.own[event], 0)
+        place = self.table[event] + np.where(is_end[:, None], self.rows[event], 0)
         of_message = (event[1:] == event[:-1]) & ~is_end[:-1] & is_end[1:] & self.streams.message[event[1:]]
         one_stream = self.streams.index[event[1:]] == self.streams.index[event[:-1]]
         same = np.flatnonzero(one_stream & ~of_message)  # the job joins start and end of a message

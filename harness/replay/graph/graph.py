@@ -110,12 +110,12 @@ class Graph:
 
 class LineTimes(NamedTuple):
     """n rows: in a step, in a slot of the graph or (SLOTS + i) in activity i of the host, at a place, so many
-    nanoseconds. place: an index into the process's lines, -1: in no line of the user's code. Waiting for other ranks is
-    in the slots of TRANSFER, waiting for the device in those of WAIT_TAIL."""
+    nanoseconds. line_number: an index into the process's lines, -1: in no line of the user's code. Waiting for other
+    ranks is in the slots of TRANSFER, waiting for the device in those of WAIT_TAIL."""
 
     step: I64
     slot: I64
-    place: I64
+    line_number: I64
     ns: I64
 
 
@@ -222,12 +222,12 @@ def _levels(nodes: int, source: I64, target: I64) -> I64:
 
 
 class Messages(NamedTuple):
-    """One row per rank's part in a collective that was joined: its arc of transfer, its size and time, and its call, an
-    index into `CollectiveSync.calls`. own: the arc from its own arrival to its end, for a replay in which ranks do not
-    wait for each other; it has no length else (graph.NEVER)."""
+    """One row per rank's part in a collective that was joined: its arc of transfer, its size and time, and its call,
+    an index into `CollectiveSync.calls`. process_rows: the arc from its own arrival to its end, for a replay in which
+    ranks do not wait for each other; it has no length else (graph.NEVER)."""
 
     arc: I64
-    own: I64
+    process_rows: I64
     bytes: I64
     ns: I64
     call: I64
@@ -274,7 +274,7 @@ class JobGraph(Graph):
         """Every arc's measured length."""
         total = np.zeros(self.arcs, np.int64)
         np.add.at(total, self.amounts.arc, self.amounts.ns)
-        total[self.messages.own] = NEVER
+        total[self.messages.process_rows] = NEVER
         return total
 
     @property
@@ -305,12 +305,12 @@ class JobGraph(Graph):
         if steps is not None:
             by = np.where(np.append(steps, False)[self.step[a.arc]], by, 1)
         lengths = np.rint(np.bincount(a.arc, a.ns * by, self.arcs)).astype(np.int64)
-        lengths[self.messages.own] = NEVER
+        lengths[self.messages.process_rows] = NEVER
         return lengths
 
     def least(self, edited: Sequence[I64]) -> I64:
         """Several edits of the arcs' lengths as one: what any of them makes shorter is shorter."""
-        own = self.messages.own
+        own = self.messages.process_rows
         found: I64 = np.minimum.reduce(edited)
         found[own] = np.maximum.reduce([lengths[own] for lengths in edited])
         return found
@@ -320,7 +320,7 @@ class JobGraph(Graph):
         ready = np.unique(self.source[self.messages.arc[chosen]])  # the moments at which all have come
         changed: I64 = lengths.copy()
         changed[np.isin(self.target, ready)] = NEVER
-        changed[self.messages.own[chosen]] = 0
+        changed[self.messages.process_rows[chosen]] = 0
         return changed
 
     def unchanged(self) -> F64:

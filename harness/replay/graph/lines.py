@@ -48,16 +48,16 @@ def line_times(
     if not m.view.on_cpu:
         parts.append(_of_kernels(m, stretches, steps))
     times = _summed([_with_unseen(_joined(parts), looks)])
-    used, place = np.unique(times.place, return_inverse=True)
+    used, place = np.unique(times.line_number, return_inverse=True)
     none = int(len(used) > 0 and used[0] < 0)  # -1 stays -1
-    return [lines.places[i] for i in used[none:].tolist()], times._replace(place=place.reshape(-1) - none)
+    return [lines.places[i] for i in used[none:].tolist()], times._replace(line_number=place.reshape(-1) - none)
 
 
 class _Pieces(NamedTuple):
     """Stretches so short that each is in one step, at one place, in one segment."""
 
     step: I64
-    place: I64
+    line_number: I64
     segment: I64
     start_ns: I64
     ns: I64
@@ -79,7 +79,7 @@ def _looks(lines: SampledLines, segments: HostSegments, steps: HostSteps) -> Lin
     segment = np.searchsorted(segments.edge, lines.seen_ns, side="right") - 1
     length = np.diff(segments.edge)
     inside = (step >= 0) & (segment >= 0) & (segment < len(length)) & lines.has_each_look
-    step, segment, place = step[inside], segment[inside], lines.place[inside].astype(np.int64)
+    step, segment, place = step[inside], segment[inside], lines.line_number[inside].astype(np.int64)
     more = (length > segments.usual_ns)[segment]
     own, excess = (of[segment].astype(np.int64) for of in (segments.slot, segments.excess))
     return LineTimes(
@@ -107,18 +107,18 @@ def _of_host(
     own = np.where(waits, waiting * N_PHASES + own % N_PHASES, own)
     if len(looks.ns):
         short = ~waits & (np.diff(segments.edge) < LONG_NS)[pieces.segment]
-        pieces = pieces._replace(place=np.where(short, UNSEEN, pieces.place))
+        pieces = pieces._replace(line_number=np.where(short, UNSEEN, pieces.line_number))
     usual = segments.usual_ns / np.maximum(np.diff(segments.edge), 1)
     some = np.rint(pieces.ns * np.where(waits, 1.0, usual[pieces.segment])).astype(np.int64)
     parts = ((own, some), (excess, pieces.ns - some))
-    return [LineTimes(pieces.step, of, pieces.place, ns) for of, ns in parts]
+    return [LineTimes(pieces.step, of, pieces.line_number, ns) for of, ns in parts]
 
 
 def _of_activities(lines: LineStretches, activities: HostSegments, steps: HostSteps) -> LineTimes:
     pieces = _pieces(lines, activities, steps)
     number = activities.slot[pieces.segment].astype(np.int64) - 1
     kept = number >= 0
-    return LineTimes(pieces.step[kept], SLOTS + number[kept], pieces.place[kept], pieces.ns[kept])
+    return LineTimes(pieces.step[kept], SLOTS + number[kept], pieces.line_number[kept], pieces.ns[kept])
 
 
 def _of_kernels(m: MeasuredProcess, lines: LineStretches, steps: HostSteps) -> LineTimes:
@@ -146,14 +146,14 @@ def _joined(line_times: Sequence[LineTimes]) -> LineTimes:
 def _with_unseen(times: LineTimes, looks: LineTimes) -> LineTimes:
     """The time in which nobody looked is at the places of the same slot, as often as these were seen: in the same step,
     else in all of them, since looks come at any moment; without looks, as long as it was at them."""
-    unseen = times.place == UNSEEN
+    unseen = times.line_number == UNSEEN
     found = [LineTimes(*(column[~unseen] for column in times))]
     for of in np.unique(times.slot[unseen]).tolist():
         rows = unseen & (times.slot == of)
         step, which = np.unique(times.step[rows], return_inverse=True)
         by_step = np.bincount(which, times.ns[rows])
         seen = _of_slot(looks, of) if (looks.slot == of).any() else _of_slot(found[0], of)
-        place, which = np.unique(np.append(seen.place, -1), return_inverse=True)
+        place, which = np.unique(np.append(seen.line_number, -1), return_inverse=True)
         at, count = which[:-1].reshape(-1), len(place)
         everywhere = np.bincount(at, seen.ns, count) if len(at) else np.ones(count)
         same = np.isin(seen.step, step)

@@ -223,7 +223,7 @@ def own_code(
 
 
 def _kept(times: LineTimes, chosen: NDArray[np.int64], steps: int) -> LineTimes:
-    kept = np.isin(times.slot, chosen) & (times.step < steps) & (times.place >= 0)
+    kept = np.isin(times.slot, chosen) & (times.step < steps) & (times.line_number >= 0)
     return LineTimes(*(column[kept] for column in times))
 
 
@@ -237,7 +237,7 @@ def _is_alone(frame: Frame | _Function, ns: float, other_counts: Sequence[Counte
 
 def _at_frames(lines: Sequence[CodeLine], times: LineTimes) -> Counter[Frame | _Function]:
     """The time in each line and in each function, with what they call."""
-    ns = np.bincount(times.place, times.ns, len(lines))
+    ns = np.bincount(times.line_number, times.ns, len(lines))
     found: Counter[Frame | _Function] = Counter()
     for line, own in zip(lines, ns.tolist(), strict=True):
         for key in {key for frame in frames_of(line) for key in _keys(frame)}:
@@ -252,7 +252,7 @@ def _by_function(process: int, first: Sequence[Frame | None], times: LineTimes, 
     for function in functions:
         mine = [i for i, frame in enumerate(first) if frame is not None and (frame[0], frame[2]) == function]
         by_line: Counter[Frame] = Counter()
-        by_place = np.bincount(times.place, times.ns, len(first)).tolist()
+        by_place = np.bincount(times.line_number, times.ns, len(first)).tolist()
         for i in mine:
             by_line[first[i]] += by_place[i]  # type: ignore[index]
         yield OwnCode(process, by_line.most_common(1)[0][0], _by_slot(times, mine, steps))
@@ -260,7 +260,7 @@ def _by_function(process: int, first: Sequence[Frame | None], times: LineTimes, 
 
 def _by_slot(times: LineTimes, places: Sequence[int], steps: int) -> F64:
     """The time at some places by step and slot, shape (steps, SLOTS)."""
-    rows = np.isin(times.place, places)
+    rows = np.isin(times.line_number, places)
     at = times.step[rows] * SLOTS + times.slot[rows]
     found: F64 = np.bincount(at, times.ns[rows], steps * SLOTS).reshape(steps, SLOTS).astype(np.float64)
     return found

@@ -54,7 +54,7 @@ def accumulated(k: int) -> Edit:
         factors[:, slots(_DEVICE)] = context.shares_of_passes[:, None]
         lengths = job.scaled(factors, quiet)
         unsent = np.append(quiet, False)[job.step[job.messages.arc]]
-        lengths[job.messages.arc[unsent]], lengths[job.messages.own[unsent]] = NEVER, 0
+        lengths[job.messages.arc[unsent]], lengths[job.messages.process_rows[unsent]] = NEVER, 0
         of_batches = context.shares_of_batches
         return EditedLengths(lengths, counted, work=of_batches + (1 - of_batches) / k)
 

@@ -129,7 +129,7 @@ class CollectedRun(NamedTuple):
 
     run: StoredRun
     environment: Environment
-    asked: Experiment
+    experiment: Experiment
     compared: Settings
 
 

@@ -160,8 +160,8 @@ def _entry(variant: Variant, collected_runs: Sequence[CollectedRun], stored: Seq
     return StoredVariant(
         name=variant.name,
         lessons=variant.lessons,
-        command=" ".join([COMMAND, *(command_of(first.asked) or ["run"])]),
-        asked=first.asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        command=" ".join([COMMAND, *(command_of(first.experiment) or ["run"])]),
+        asked=first.experiment,  # type: ignore[arg-type]  # an instance of one of the union's classes
         compared=first.compared,
         runs=len(stored),
         step_ns=round(median(steps)) if steps else None,

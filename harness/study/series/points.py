@@ -172,7 +172,7 @@ def refuse_other_settings(
     for run in runs:
         task = asked.get(slot_of(run).key)
         before = run.record.experiment, run.record.site.name
-        if task is not None and before != (task.prepared.asked, task.point.site.name):
+        if task is not None and before != (task.prepared.experiment, task.point.site.name):
             raise RequestError(
                 f"series {series}: its run {run.job_id} for {slot_of(run)} was made with other settings "
                 f"({_difference(run, task)}): {advice}"
@@ -180,7 +180,7 @@ def refuse_other_settings(
 
 
 def _difference(step_parts: Run, task: SeriesTask) -> str:
-    before, now = step_parts.record.experiment.model_dump(), task.prepared.asked.model_dump()
+    before, now = step_parts.record.experiment.model_dump(), task.prepared.experiment.model_dump()
     changed = [f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value]
     site = step_parts.record.site.name
     return ", ".join(changed) or f"site {site}, now {task.point.site.name}"

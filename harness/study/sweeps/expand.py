@@ -51,14 +51,14 @@ class SweepPoints(NamedTuple):
 
 
 class _Common(NamedTuple):
-    """What all points share. given: the site's defaults, and the file's base above them. place: words of the site."""
+    """What all points share. given: the site's defaults, and the file's base above them. keys: words of the site."""
 
     cls: type[Experiment]
     site: Site
     given: Settings
     seeds: Sequence[int | None]
     repeats: int
-    place: list[str]
+    keys: list[str]
 
 
 def expand(
@@ -155,10 +155,10 @@ def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[SeriesTa
 
 
 def _task(common: _Common, ready: PreparedLaunch, key: str, repeat: int) -> SeriesTask:
-    arguments = command_of(ready.asked, None, common.site.defaults) or []
+    arguments = command_of(ready.experiment, None, common.site.defaults) or []
     where = arguments.index("--") if "--" in arguments else len(arguments)
-    command = [PROGRAM, *arguments[:where], *common.place, *arguments[where:]]
-    return SeriesTask(SeriesPoint(key, ready.asked, common.site, repeat, command), ready)
+    command = [PROGRAM, *arguments[:where], *common.keys, *arguments[where:]]
+    return SeriesTask(SeriesPoint(key, ready.experiment, common.site, repeat, command), ready)
 
 
 def _place(site_word: str | None, site: Site, here: Site) -> list[str]:
