@@ -37,15 +37,13 @@ COMMANDS = {
     "nothing there": ["no-such-program"],
 }
 MARK = f"observe-starts-{os.getpid()}-"
+KILLS = 'for pid in $(cat /proc/$PPID/task/$PPID/children); do [ $pid = $$ ] || kill -9 $pid; done; exec "$@"'
+FAULTS = ("none", "none", "full disk", "no folder", "no shared memory", "closed home", "killed")
 
 
 def _no_growth() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-
-
-KILLS = 'for pid in $(cat /proc/$PPID/task/$PPID/children); do [ $pid = $$ ] || kill -9 $pid; done; exec "$@"'
-FAULTS = ("none", "none", "full disk", "no folder", "no shared memory", "closed home", "killed")
 
 
 def start(words: list[str], folder: Path, fault: str, observed: bool) -> tuple[int, bytes]:

@@ -30,6 +30,8 @@ from harness.analysis.summary import PaceChange
 SIZES = (0.08, 0.1, 0.15, 0.2, 0.3, 0.6)
 LENGTHS, RANKS = (150, 300, 1000), (1, 2, 4, 8)
 NEAR, RIGHT = 10, 2  # steps from the planted one: it is found; it is right
+HEAD = ("", "planted", "found", "of these within ± 2", "of these right ranks", "step and ranks right, of the planted",
+        "in the 95 % interval", "steps off: median / 95 % / most", "other changes")  # fmt: skip
 
 
 @dataclass
@@ -51,10 +53,6 @@ class Row:
         of = self.found
         yield from (str(self.planted), _share(of, self.planted), _share(near, of), _share(self.ranks, of))
         yield from (_share(self.both, self.planted), _share(self.covered, of), " / ".join(quantiles), str(self.others))
-
-
-HEAD = ("", "planted", "found", "of these within ± 2", "of these right ranks", "step and ranks right, of the planted",
-        "in the 95 % interval", "steps off: median / 95 % / most", "other changes")  # fmt: skip
 
 
 @dataclass(frozen=True)

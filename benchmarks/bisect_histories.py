@@ -93,6 +93,7 @@ _INNOCENT = (
     ("Halve and double the {name}", "batches.py", "return samples + 0.01 *", "return 1.0 * samples + 0.01 *"),
     ("Write down the {name}", "README.md", "", "{name}\n"),
 )  # fmt: skip
+_WHO = {"NAME": "A student", "EMAIL": "student@example.org", "DATE": _DATE}
 
 
 class History(NamedTuple):
@@ -172,6 +173,3 @@ def _git(folder: Path, *arguments: str) -> str:
         ["git", *arguments], cwd=folder, env=os.environ | who, capture_output=True, text=True, check=True
     )
     return done.stdout
-
-
-_WHO = {"NAME": "A student", "EMAIL": "student@example.org", "DATE": _DATE}

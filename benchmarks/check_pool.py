@@ -31,6 +31,15 @@ KINDS = {"healthy": 0.0, "+5 %": 0.05, "+10 %": 0.10, "healthy again": 0.0}
 SKIPPED, WARM_UP, STEPS = 6, 1, 40
 CALIBRATION = 4  # trainings before the first round
 REMEMBERED = 8  # healthy trainings whose median is the healthy step
+_NEIGHBOUR = """
+import random, time
+chance = random.Random(1)
+while True:
+    time.sleep(chance.expovariate(1 / 6))
+    end = time.monotonic() + chance.expovariate(1 / 3)
+    while time.monotonic() < end:
+        pass
+"""
 
 
 @dataclass(frozen=True)
@@ -122,14 +131,3 @@ def neighbour() -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
-
-
-_NEIGHBOUR = """
-import random, time
-chance = random.Random(1)
-while True:
-    time.sleep(chance.expovariate(1 / 6))
-    end = time.monotonic() + chance.expovariate(1 / 3)
-    while time.monotonic() < end:
-        pass
-"""

@@ -17,6 +17,15 @@ CORES = 2
 _WIDE = 1.96
 
 Runs = Sequence[tuple[Case, Found]]
+WHAT_IF_OF = {
+    "data-stall": "no-data-stall",
+    "long-sequences": "rank-like-others",
+    "small-buckets": "one-bucket",
+    "pause": "no-pause",
+    "gc": "no-host-stall-forward",
+    "noisy-neighbour": "no-noisy-neighbour",
+    "pinned-together": "no-noisy-neighbour",
+}
 
 
 def departures(found: Found) -> list[Found]:
@@ -133,17 +142,6 @@ def _in_run(large: Runs) -> Iterator[str]:
         yield f"hit steps without the fault, against the other steps of the run: within 10 %: {_summed(errors, 0.1)}"
         yield f"  the difference within its own 95 % interval: {held} of {len(told)}"
         yield from _worst(errors)
-
-
-WHAT_IF_OF = {
-    "data-stall": "no-data-stall",
-    "long-sequences": "rank-like-others",
-    "small-buckets": "one-bucket",
-    "pause": "no-pause",
-    "gc": "no-host-stall-forward",
-    "noisy-neighbour": "no-noisy-neighbour",
-    "pinned-together": "no-noisy-neighbour",
-}
 
 
 class Verified(NamedTuple):

@@ -17,12 +17,16 @@ Cell = tuple[int, ...] | None
 Ranks = list[list[Cell]]
 """Of each rank its four parts."""
 
+ALL = tuple(RANKS)
+
+# The number in a cell: which part of its owner's data it is. After an all-to-all rank r has everyone's part r.
+NUMBER: dict[str, Callable[[int, int], int]] = {"all-to-all": lambda rank, part: rank}
+
 
 def _fill(cell: Callable[[int, int], Cell]) -> Ranks:
     return [[cell(rank, part) for part in RANKS] for rank in RANKS]
 
 
-ALL = tuple(RANKS)
 OWN = _fill(lambda rank, part: (rank,))
 OWN_PART = _fill(lambda rank, part: (rank,) if part == rank else None)
 OF_ROOT = _fill(lambda rank, part: (0,) if rank == 0 else None)
@@ -38,8 +42,6 @@ COLLECTIVES: dict[str, tuple[Ranks, Ranks]] = {
     "all-to-all": (OWN, PARTS),
     "send-recv": (OF_ROOT, _fill(lambda rank, part: (0,) if rank < 2 else None)),
 }
-# The number in a cell: which part of its owner's data it is. After an all-to-all rank r has everyone's part r.
-NUMBER: dict[str, Callable[[int, int], int]] = {"all-to-all": lambda rank, part: rank}
 
 
 def drawing(name: str) -> str:

@@ -14,6 +14,7 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "tests/own/scripts"
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 STEP_ENDS = "step_done"  # the call by which a training's own stopwatch ends a step
 LOOP = "the loop"  # in place of a function's name: the loop of steps
+_MODULE = (sys.executable, "-m")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,6 @@ class Training:
         return [*launchers[self.launcher], *self.words, *options]
 
 
-_MODULE = (sys.executable, "-m")
 _ALL = (
     Training(
         "plain_ddp",

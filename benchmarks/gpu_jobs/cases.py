@@ -29,6 +29,11 @@ SOMETIMES = (
 )
 STEPS = 13  # one more than whole periods of 2, 3 and 4: the first one does not count
 
+# faults that a report tells as one finding, so that two of them cannot be told apart
+_AS_HOST_STALLS = ("host-work", "host-work-sometimes", "late-rank", "checkpoint", "collector")
+_SAME = ({"extra-collective", "no-overlap"}, {"slow-loader", "late-loads"})
+_AS_COPIES = ("checkpoint", "offload", "pageable-copies", "blocking-copy")
+
 
 @dataclass(frozen=True)
 class Case:
@@ -107,12 +112,6 @@ def _single(rng: random.Random, name: str, kind: FaultKind, number: int) -> Case
     if name in SOMETIMES:
         base = replace(base, steps=STEPS, item_every=rng.choice((0, 1)), ranges=True)
     return Case(f"{name}-{number}", tool, bound, base, (kind.apply(base, rng, size),))
-
-
-# faults that a report tells as one finding, so that two of them cannot be told apart
-_AS_HOST_STALLS = ("host-work", "host-work-sometimes", "late-rank", "checkpoint", "collector")
-_SAME = ({"extra-collective", "no-overlap"}, {"slow-loader", "late-loads"})
-_AS_COPIES = ("checkpoint", "offload", "pageable-copies", "blocking-copy")
 
 
 def _pair(rng: random.Random, number: int) -> Case:

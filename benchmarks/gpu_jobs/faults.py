@@ -15,6 +15,9 @@ EVERYONE: tuple[int, ...] | None = None
 PHASE_OF = {"data": "data loading", "between": "between steps"}
 KIT_FILE = "train.py"
 NOT_RECORDED = "host-stall"  # what a cause is that leaves no record of its own
+FREE = 1e9  # GB/s: messages that take no time
+_EVALUATION = ("evaluation", "extra-compute")  # the second where neither a range nor a function says that it is one
+PARALLEL = ("ddp", "sharded")
 
 
 def same(t: Training) -> Training:
@@ -205,9 +208,6 @@ def more_work(t: Training, rng: random.Random, ns: int) -> Planted:
     )  # fmt: skip
 
 
-FREE = 1e9  # GB/s: messages that take no time
-
-
 def _free(t: Training) -> Training:
     return replace(t, gb_per_s=FREE, message_ns=0)
 
@@ -285,9 +285,6 @@ def checkpoint(t: Training, rng: random.Random, ns: int) -> Planted:
     )  # fmt: skip
 
 
-_EVALUATION = ("evaluation", "extra-compute")  # the second where neither a range nor a function says that it is one
-
-
 def evaluation(t: Training, rng: random.Random, ns: int) -> Planted:
     every = rng.choice((3, 4))
     return _planted(
@@ -336,7 +333,6 @@ class FaultKind:
     bound: tuple[str, ...] = ("device", "host")
 
 
-PARALLEL = ("ddp", "sharded")
 FAULTS: dict[str, FaultKind] = {
     "slow-loader": FaultKind(slow_loader),
     "slow-loader-one": FaultKind(slow_loader_one, PARALLEL, 2),

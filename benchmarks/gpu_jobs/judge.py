@@ -32,6 +32,8 @@ NODE = 4  # ranks
 SURE = 0.04  # of the step: a larger loss must be told
 SKEW_NS = 1_700_000
 Jobs = list[Summary]
+NEAR_START = 0.1  # of a time
+SMALL_START = 0.08  # of what was recorded, or of the stretch that findings are of: a smaller difference is none
 
 
 @dataclass
@@ -273,10 +275,6 @@ class StartResult:
     def error(self) -> float | None:
         """Of the time; None if it was not told."""
         return None if self.told_ns is None or not self.own_ns else self.told_ns / self.own_ns - 1
-
-
-NEAR_START = 0.1  # of a time
-SMALL_START = 0.08  # of what was recorded, or of the stretch that findings are of: a smaller difference is none
 
 
 def judge_start(request: StartRequest) -> StartResult:

@@ -28,6 +28,7 @@ _PEER = {
 _OF_FORWARD = (Role.FORWARD_SEND, Role.FORWARD_RECV)
 _SYNCED = (Role.GATHER, Role.REDUCE, Role.SEPARATE, Role.CLIP)  # over the data-parallel ranks
 _AFTER = (Role.GC, Role.LAYERNORM, Role.EMBEDDING)  # follow the last pass in this order, on every worker
+_AT_ONCE_NUMBERS = 16 << 20  # of arcs' lengths in memory
 
 
 class IncompleteError(ValueError):
@@ -239,9 +240,6 @@ class Dependencies:
 
 def _word(role: Role) -> str:
     return role.name.lower().replace("_", "-")
-
-
-_AT_ONCE_NUMBERS = 16 << 20  # of arcs' lengths in memory
 
 
 @dataclass(frozen=True)

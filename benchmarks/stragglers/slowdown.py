@@ -16,6 +16,12 @@ from stragglers.timeline import Operations
 from stragglers.vocabulary import BY_MEAN, COMPUTE, SHOWN, Role
 
 _MOST_EARLY_NS = 10_000_000  # a communication that seems to end so long before its last member begins took no time
+_EVEN = ("stages", "workers", "micro_batches")
+LEAST_SLOWDOWN = 1.03  # below it, no stragglers count; the authors' tool attributes nothing either
+_LEAST_SHARE = 0.25
+_PASSES = (SHOWN[Role.FORWARD], SHOWN[Role.BACKWARD])
+_LEAST_SLOWER = 0.05
+_MOST_NAMED = 16
 
 
 @dataclass(frozen=True)
@@ -131,9 +137,6 @@ def slowdown_of(ops: Operations, graphs: Sequence[StepGraph], lengths: Lengths) 
     return replace(found, shares=Shares(**even, operations=by_size(saved)))
 
 
-_EVEN = ("stages", "workers", "micro_batches")
-
-
 def _evened(ops: Operations, lengths: Lengths) -> dict[str, I64]:
     """The operations' lengths, of those that compute as `Shares` says."""
     rows = np.flatnonzero(np.isin(ops.role, COMPUTE) & lengths.used)
@@ -186,11 +189,6 @@ def _passes(ops: Operations, lengths: Lengths, role: int) -> dict[Key, float]:
     return dict(zip(keys, lengths.own_ns[rows].astype(float).tolist(), strict=True))
 
 
-LEAST_SLOWDOWN = 1.03  # below it, no stragglers count; the authors' tool attributes nothing either
-_LEAST_SHARE = 0.25
-_PASSES = (SHOWN[Role.FORWARD], SHOWN[Role.BACKWARD])
-
-
 class Cause(NamedTuple):
     """what: `none`, `stages`, `workers`, `micro-batches`, `operation` or `several`. share: of the lost time."""
 
@@ -208,10 +206,6 @@ def cause_of(shares: Shares | None) -> Cause:
     found += [Cause("operation", share, name) for name, share in shares.operations.items() if name not in _PASSES]
     largest = max(found, key=lambda cause: cause.share or 0.0)
     return largest if (largest.share or 0.0) >= _LEAST_SHARE else Cause("several", largest.share)
-
-
-_LEAST_SLOWER = 0.05
-_MOST_NAMED = 16
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,12 @@ from harness.traces.trace import F64, I64
 from stragglers.vocabulary import COLUMNS, TIMES, UNITS_NS, column_of
 
 _MOST_NAMED = 20
+MOST_ROWS = 20_000_000
+_CLOCK_NS = 1e7  # by which clocks may be wrong: an operation that ends so much before it starts took no time
+_LONGEST_S = 1e6  # of an operation, and between the first and the last one of a step
+_DELIMITERS = (",", ";", "\t")
+_MOST_TEXT_BYTES = 2 << 30
+_AT_ONCE = 100_000  # rows
 
 
 class ColumnsError(RequestError):
@@ -37,11 +43,6 @@ def lacks(path: Path, missing: Sequence[str], found: Sequence[str]) -> ColumnsEr
         f"{printable(str(path))}: is not a timeline of operations: it lacks a column for {' and for '.join(wanted)}; "
         f"{there}"
     )
-
-
-MOST_ROWS = 20_000_000
-_CLOCK_NS = 1e7  # by which clocks may be wrong: an operation that ends so much before it starts took no time
-_LONGEST_S = 1e6  # of an operation, and between the first and the last one of a step
 
 
 @dataclass(frozen=True)
@@ -139,11 +140,6 @@ def _number(value: object) -> float:
         return float(value)  # type: ignore[arg-type]  # what cannot be a number raises
     except (TypeError, ValueError, OverflowError):
         return float("nan")
-
-
-_DELIMITERS = (",", ";", "\t")
-_MOST_TEXT_BYTES = 2 << 30
-_AT_ONCE = 100_000  # rows
 
 
 def read_csv(path: Path) -> Table:

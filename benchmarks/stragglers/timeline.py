@@ -14,6 +14,9 @@ from stragglers.table import Table, lacks
 from stragglers.vocabulary import BETWEEN_STAGES, FUSED, ONE_NAME, ROLES, Role, plain_operation
 
 _BEFORE_FORWARD = (Role.FORWARD, Role.FORWARD_RECV, Role.GATHER)
+MOST_WORKERS = 100_000
+_MOST_NUMBER = 1 << 31
+_MOST_NAMED = 5
 
 
 def steps_of(rows: dict[str, I64], role: NDArray[np.int64]) -> tuple[I64, str]:
@@ -54,11 +57,6 @@ def _by_passes(rows: dict[str, I64], role: NDArray[np.int64], mine: NDArray[np.i
     late = np.searchsorted(begins[1:], start, side="right")
     early = np.searchsorted(ends, start, side="right")
     return np.where(of_next, early, late).astype(np.int64)
-
-
-MOST_WORKERS = 100_000
-_MOST_NUMBER = 1 << 31
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,16 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
+# One timer of Megatron around two operations that run at once: both last as long as it.
+FUSED = {
+    "forward-send-backward-recv": ("forward-send", "backward-recv"),
+    "backward-send-forward-recv": ("backward-send", "forward-recv"),
+    "forward-send-forward-recv": ("forward-send", "forward-recv"),
+    "backward-send-backward-recv": ("backward-send", "backward-recv"),
+}
+TIMES = ("start", "duration", "end")
+UNITS_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}
+
 
 class Role(IntEnum):
     """What an operation is in a training step. Those from GC on follow the last pass in this order."""
@@ -55,13 +65,6 @@ _ROLES = {
 ROLES = {name: role for role, names in _ROLES.items() for name in names}
 # The first name of each role stands for the others; what reduces gradients keeps its name: there are several ways.
 ONE_NAME = {name: names[0] for role, names in _ROLES.items() if role != Role.REDUCE for name in names}
-# One timer of Megatron around two operations that run at once: both last as long as it.
-FUSED = {
-    "forward-send-backward-recv": ("forward-send", "backward-recv"),
-    "backward-send-forward-recv": ("backward-send", "forward-recv"),
-    "forward-send-forward-recv": ("forward-send", "forward-recv"),
-    "backward-send-backward-recv": ("backward-send", "backward-recv"),
-}
 SHOWN = {  # where a report counts several names as one, by their roles
     Role.FORWARD: "forward-compute",
     Role.BACKWARD: "backward-compute",
@@ -107,8 +110,6 @@ COLUMNS = {
     "chunk": Column("the model chunk", ("mc", "model_chunk", "chunk", "virtual_stage", "vpp_rank")),
     "sequence": Column("the order of operations of one kind", ("seq_id", "sequence", "seq")),
 }
-TIMES = ("start", "duration", "end")
-UNITS_NS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}
 
 
 def column_of(head: str) -> tuple[str, float | None] | None:

@@ -35,6 +35,7 @@ SCOPES = ("intra", "inter", "world")
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 WRONG_REQUEST = 2
+MEASUREMENTS = {"collectives": "benchmark", "overlap": "overlap", "health": "health"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,7 +113,6 @@ def _measurement(options: argparse.Namespace) -> int:
 
 
 AFTERWARDS = {"verdict": _verdict, "answer": _answer}
-MEASUREMENTS = {"collectives": "benchmark", "overlap": "overlap", "health": "health"}
 
 
 def _parser() -> argparse.ArgumentParser:

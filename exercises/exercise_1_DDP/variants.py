@@ -19,6 +19,7 @@ from harness.common.model_config import FP8_BLOCK, LORA_MODULES
 from harness.observe.ranges import annotate
 
 OUTPUT = "lm_head"  # stays as it is, since small errors of the logits are large ones of the loss
+LEAST_BYTES = 1024  # smaller tensors cost more to move than they take
 
 
 def in_fp8(model: Any, device: torch.device) -> Any:
@@ -94,9 +95,6 @@ def with_lora(model: Any, rank: int, recomputes: bool) -> Any:
         model.enable_input_require_grads()  # else no recomputed layer would have a gradient to pass on
     with_adapters.train()
     return with_adapters
-
-
-LEAST_BYTES = 1024  # smaller tensors cost more to move than they take
 
 
 class HostCopy(NamedTuple):

@@ -24,6 +24,14 @@ from harness.common.model_config import ModelConfig
 from harness.observe.metrics import StepTimer, peak_memory_bytes, rank_of_process
 from harness.observe.ranges import annotate
 
+# Megatron's name of each request, and ours: activations go forward, gradients backward.
+_REQUESTS = {
+    "send_next": "send_forward",
+    "recv_prev": "recv_forward",
+    "send_prev": "send_backward",
+    "recv_next": "recv_backward",
+}
+
 
 @dataclass(frozen=True)
 class MegatronStart(StartLine):
@@ -182,15 +190,6 @@ class _MarkedRequest:
     def wait(self) -> None:
         with annotate(self._name):
             self._request.wait()
-
-
-# Megatron's name of each request, and ours: activations go forward, gradients backward.
-_REQUESTS = {
-    "send_next": "send_forward",
-    "recv_prev": "recv_forward",
-    "send_prev": "send_backward",
-    "recv_next": "recv_backward",
-}
 
 
 def _marked_communication(communicate: Callable[..., Any]) -> Callable[..., Any]:

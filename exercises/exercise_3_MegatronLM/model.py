@@ -33,6 +33,13 @@ from harness.common.faults import Fault
 from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig
 
+# Keep only the input of each layer and run the layer again in backward.
+RECOMPUTATION = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+STANDARD_DEVIATION = 0.02
+# Which dimension of a matrix is divided over the tensor-parallel group: output features, or input features.
+DIVIDED_BY_ROWS = ("linear_qkv.", "linear_fc1.", "word_embeddings.", "output_layer.")
+DIVIDED_BY_COLUMNS = ("linear_proj.", "linear_fc2.")
+
 
 class FusedAttention(MegatronModule):  # type: ignore[misc]
     """The core attention of a layer: softmax(QKᵀ/√d)V with a causal mask and grouped queries.
@@ -175,10 +182,6 @@ def _experts(model: ModelConfig) -> dict[str, Any]:
     }
 
 
-# Keep only the input of each layer and run the layer again in backward.
-RECOMPUTATION = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-
-
 def build_chunks(model: ModelConfig, config: TransformerConfig, layout: Layout, seq_length: int) -> list[GPTModel]:
     """This rank's part of the model: one chunk per virtual stage, in order. The weights are not yet initialised."""
     virtual = range(layout.vpp) if layout.vpp > 1 else [None]
@@ -226,12 +229,6 @@ class ShardableRMSNorm(nn.RMSNorm):
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
         super().__init__(hidden_size, eps=eps)
         vars(self.weight)["sequence_parallel"] = config.sequence_parallel
-
-
-STANDARD_DEVIATION = 0.02
-# Which dimension of a matrix is divided over the tensor-parallel group: output features, or input features.
-DIVIDED_BY_ROWS = ("linear_qkv.", "linear_fc1.", "word_embeddings.", "output_layer.")
-DIVIDED_BY_COLUMNS = ("linear_proj.", "linear_fc2.")
 
 
 def initialise(chunks: list[GPTModel], seed: int) -> None:

@@ -40,6 +40,14 @@ _OF_ZERO3 = ("ds_tensor", "ds_secondary_tensor")  # a parameter's shard, and hpZ
 _BEFORE = BlockOwner("before the first step", "", "")
 _ELSEWHERE = BlockOwner("made elsewhere", "", "")
 
+# Of torch.cuda.memory_stats: what tensors have, what PyTorch took from CUDA, and what of split blocks lies idle.
+_ALLOCATOR = {
+    "allocated_bytes": "allocated_bytes.all.current",
+    "reserved_bytes": "reserved_bytes.all.current",
+    "inactive_split_bytes": "inactive_split_bytes.all.current",
+}
+_SHOWN = 5  # holders that an error message names
+
 
 class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch has no types for it
     """Inside, `blocks` grows with every tensor on `device`. failed: called when an allocation fails, at that moment."""
@@ -247,15 +255,6 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, (list, tuple)):
             yield from _tensors(value)
-
-
-# Of torch.cuda.memory_stats: what tensors have, what PyTorch took from CUDA, and what of split blocks lies idle.
-_ALLOCATOR = {
-    "allocated_bytes": "allocated_bytes.all.current",
-    "reserved_bytes": "reserved_bytes.all.current",
-    "inactive_split_bytes": "inactive_split_bytes.all.current",
-}
-_SHOWN = 5  # holders that an error message names
 
 
 class Snapshot:

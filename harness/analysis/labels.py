@@ -11,6 +11,28 @@ from harness.analysis.summary import CodeLocation, Device, Steps, Summary
 from harness.common.format import duration
 
 MUCH_BETWEEN = 0.05  # of the mean step
+NO_GPUS = ("MTIA", "HPU")  # how the names of devices begin that are no GPUs
+
+_FIELDS = {
+    DETAILS: "the details of each rank",
+    "idle_ns": "idle time",
+    "idle_causes": "causes of idle time",
+    "busy_fraction": "share of busy time",
+    "communication_ns": "time of communication",
+    "exposed_communication_ns": "exposed communication",
+    "overlapped_communication_ns": "overlapped communication",
+    "overlap_fraction": "overlap",
+    "collectives.waiting_ns": "waiting in collectives",
+    "collectives.bus_bandwidth_gb_per_s": "bus bandwidth of collectives",
+    "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
+    "pop": "efficiency as POP defines it",
+    "findings": "the causes of lost time",
+    "findings.tiny-kernels": "the loss to small operators",
+    "findings.host": "the causes of lost time on the host",
+    "replay.what_ifs": "predictions with one thing changed",
+    "job_time": "where the job's time went",
+    "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and its expected bubble",
+}
 
 
 def cause_word(cause: str, cpu: bool) -> str:
@@ -43,9 +65,6 @@ def is_cpu(device: Device) -> bool:
     return device.device_kind == "cpu"
 
 
-NO_GPUS = ("MTIA", "HPU")  # how the names of devices begin that are no GPUs
-
-
 def accelerator(devices: Sequence[Device]) -> str | None:
     """What the devices are, where they are neither CPUs nor GPUs."""
     return next((kind for kind in NO_GPUS for device in devices if (device.name or "").startswith(kind)), None)
@@ -70,28 +89,6 @@ def device_names(s: Summary) -> str:
 def host_names(s: Summary) -> str:
     """The job's first four hosts; empty where no host is known."""
     return f"hosts {', '.join(s.hosts[:4])}{' …' if len(s.hosts) > 4 else ''}" if s.hosts else ""
-
-
-_FIELDS = {
-    DETAILS: "the details of each rank",
-    "idle_ns": "idle time",
-    "idle_causes": "causes of idle time",
-    "busy_fraction": "share of busy time",
-    "communication_ns": "time of communication",
-    "exposed_communication_ns": "exposed communication",
-    "overlapped_communication_ns": "overlapped communication",
-    "overlap_fraction": "overlap",
-    "collectives.waiting_ns": "waiting in collectives",
-    "collectives.bus_bandwidth_gb_per_s": "bus bandwidth of collectives",
-    "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
-    "pop": "efficiency as POP defines it",
-    "findings": "the causes of lost time",
-    "findings.tiny-kernels": "the loss to small operators",
-    "findings.host": "the causes of lost time on the host",
-    "replay.what_ifs": "predictions with one thing changed",
-    "job_time": "where the job's time went",
-    "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and its expected bubble",
-}
 
 
 def field_word(field: str) -> str:

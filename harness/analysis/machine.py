@@ -24,6 +24,8 @@ _COVERED = 0.9  # of the profiled steps' time that samples must cover
 _JOB, _MACHINE = "utilization_percent", "machine_utilization_percent"
 
 Span = tuple[int, int]  # unix nanoseconds
+_LEAST_NS = 3_000_000_000  # that a monitor ends before its job is no loss
+_PERIODS = 3
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,6 @@ def _weighted(recording: NodeSamples, column: str, span: Span) -> list[tuple[flo
             if weight > 0:
                 found.append((value, weight))
     return found
-
-
-_LEAST_NS = 3_000_000_000  # that a monitor ends before its job is no loss
-_PERIODS = 3
 
 
 Ends = Mapping[str, int]

@@ -19,6 +19,26 @@ _RANKS = 64  # of many ranks, those whose median is the job's step
 _ASIDE = 2  # steps on each side
 _LONGEST_PERIOD = 32  # steps
 _PERIODIC = 0.25  # of the absolute deviations, that a period must explain
+SHORTEST = 12  # steps of a level
+LEAST_JUMP = 0.065  # of the logarithm of the duration
+NEAR = 200  # steps on each side of a jump that say how large it is
+_CLIPPED = 3.0  # scores, in standard deviations
+_CANDIDATE = 5.0  # standard deviations of the scores' sum, if steps were independent
+# How large a jump must be in standard errors by the long-run variance, and how abrupt in times the distance of medians
+# side by side that is rare in noise: one of these pairs.
+_LEAST = ((5.5, 1.15), (3.0, 2.2))
+_BEYOND = 0.75  # of the steps on each side are on their own side of the jump's middle
+_ABRUPT = 0.5  # of the jump happens within SHORTEST steps
+_BLOCKS = (6, 12, 24, 48)  # steps
+_FEWEST_BLOCKS = 6
+_AROUND = 40  # steps on each side in which the place of a jump is searched
+_CLASSES = 10  # of values
+_FREEDOM = 3.0  # degrees of freedom of Student's t: the tails of step times
+_INSIDE = 0.95
+_FEWEST_GROWING = 16  # steps
+LEAST_GROWTH = 0.14  # of the logarithm of the duration, from the first quarter to the last
+_COMPARED = 400  # steps, of more
+_SD_PER_MAD = 1.4826  # of a normal distribution
 
 
 def job_step(steps: F64) -> F64:
@@ -85,27 +105,7 @@ def floor(y: F64) -> F64:
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, 2 * _ASIDE + 1).min(axis=1))
 
 
-SHORTEST = 12  # steps of a level
-LEAST_JUMP = 0.065  # of the logarithm of the duration
-NEAR = 200  # steps on each side of a jump that say how large it is
-_CLIPPED = 3.0  # scores, in standard deviations
-_CANDIDATE = 5.0  # standard deviations of the scores' sum, if steps were independent
-# How large a jump must be in standard errors by the long-run variance, and how abrupt in times the distance of medians
-# side by side that is rare in noise: one of these pairs.
-_LEAST = ((5.5, 1.15), (3.0, 2.2))
-_BEYOND = 0.75  # of the steps on each side are on their own side of the jump's middle
-_ABRUPT = 0.5  # of the jump happens within SHORTEST steps
-_BLOCKS = (6, 12, 24, 48)  # steps
-_FEWEST_BLOCKS = 6
-_AROUND = 40  # steps on each side in which the place of a jump is searched
-_CLASSES = 10  # of values
-_FREEDOM = 3.0  # degrees of freedom of Student's t: the tails of step times
-_INSIDE = 0.95
-_FEWEST_GROWING = 16  # steps
-LEAST_GROWTH = 0.14  # of the logarithm of the duration, from the first quarter to the last
-_COMPARED = 400  # steps, of more
 _IN_ORDER, _BY_CHANCE = 0.4, 4.0  # Kendall's tau, and its standard deviations
-_SD_PER_MAD = 1.4826  # of a normal distribution
 
 
 class Onset(NamedTuple):

@@ -24,6 +24,13 @@ _ALL = 0.9  # of the ranks
 _SERIES, _STEPS = 48, 12_000  # most series that are searched, and most steps of them together
 _APART, _LESS = 5, 0.5  # steps; of the differences between steps so far apart
 _BLOCKS, _LOOKS = 8, 512  # parts of a series, and steps, by which a series is looked at first
+OWN = "own"  # the part that is all of a rank's own time
+_FEWEST = 40  # steps, to speak of a change
+_SHORT_PERIOD = 4  # steps, of which an unusual one is not rare
+_COUNTS = 0.35  # of the job's change, by which a rank's own time must have changed
+_SHARED = 0.5  # of a jump of own time, by which the job's step must have changed too, or may have within its noise
+_RARE = 0.05  # of the steps are shorter than those in which no rank waited for a core
+_WAITED = 0.5  # of a jump of own time, that waiting for a core explains
 
 
 def own_parts(
@@ -171,15 +178,6 @@ def _grew(own_time: F64, sides: tuple[Ints, Ints], turn: int, sign: float) -> F6
 def _rows_spread(noise: F64) -> F64:
     middle = np.median(noise, axis=1, keepdims=True)
     return np.asarray(1.4826 * np.median(np.abs(noise - middle), axis=1))
-
-
-OWN = "own"  # the part that is all of a rank's own time
-_FEWEST = 40  # steps, to speak of a change
-_SHORT_PERIOD = 4  # steps, of which an unusual one is not rare
-_COUNTS = 0.35  # of the job's change, by which a rank's own time must have changed
-_SHARED = 0.5  # of a jump of own time, by which the job's step must have changed too, or may have within its noise
-_RARE = 0.05  # of the steps are shorter than those in which no rank waited for a core
-_WAITED = 0.5  # of a jump of own time, that waiting for a core explains
 
 
 class DetectedChange(NamedTuple):

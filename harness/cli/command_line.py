@@ -19,6 +19,7 @@ RUN = "run"
 # The commands whose words are one launch.
 TAKE_A_LAUNCH = frozenset({RUN, "doctor", "sweep"})
 _EXERCISE = re.compile(r"-e(=?[0-9].*)?|--exercise(=.*)?")
+DRY_RUN = "print the script and its warnings, start nothing"
 
 
 class Words(NamedTuple):
@@ -85,7 +86,6 @@ class LaunchLine(NamedTuple):
     script: tuple[str, ...] | None = None  # the words of the user's own training
 
 
-DRY_RUN = "print the script and its warnings, start nothing"
 BEHAVIOUR = [
     DeclaredParameter(("--site",), True, f"site: a name ({PROGRAM} sites) or a site file"),
     DeclaredParameter(

@@ -13,6 +13,13 @@ from harness.common.errors import RequestError, given_twice, nearest_or_list
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 
+# The titles of `help`, with the folders of harness/cli whose commands are below each.
+GROUPS = {"Launch": ("launch", "doctor"), "Watch": ("watch", "live"), "Read": ("read", "export"), "Study": ("study",)}
+
+# The sentences of Click for a value that is not one of the choices, and of pydantic for one that is no number.
+_WRONG_VALUE = re.compile(r"Invalid value for '([^']*)': ('.*') is not one of (.*)\.$")
+_NO_NUMBER = re.compile(r"Invalid value for '(.*)': Input should be a valid (integer|number)")
+
 
 class OptionalValue(NamedTuple):
     """An option whose value may be left out: what it then is, and whether the word after it is a value."""
@@ -44,8 +51,6 @@ class CommandEntry(NamedTuple):
 
 
 OfWords = partial(CommandEntry, launches=True, reads_arguments=True)  # its function reads a launch among its words
-# The titles of `help`, with the folders of harness/cli whose commands are below each.
-GROUPS = {"Launch": ("launch", "doctor"), "Watch": ("watch", "live"), "Read": ("read", "export"), "Study": ("study",)}
 
 COMMANDS = {
     "run": OfWords("harness.cli.launch.run:run", "launch your own training, run -- train.py; run RUN: a run again"),
@@ -179,11 +184,6 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
         print(f"{PROGRAM}: {name}: {_sentence(error, name, function)}", file=sys.stderr)
         return 2
     return result if isinstance(result, int) else 0
-
-
-# The sentences of Click for a value that is not one of the choices, and of pydantic for one that is no number.
-_WRONG_VALUE = re.compile(r"Invalid value for '([^']*)': ('.*') is not one of (.*)\.$")
-_NO_NUMBER = re.compile(r"Invalid value for '(.*)': Input should be a valid (integer|number)")
 
 
 def _sentence(error: Any, name: str, function: Callable[..., object]) -> str:

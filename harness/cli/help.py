@@ -43,6 +43,13 @@ OF_WORDS = {  # what `help` prints besides the pages of commands
     "numbers": "harness.cli.read.numbers:numbers_page",
     "agents": "harness.cli.help:agents_page",
 }
+_DASHES = {
+    "\u2010": "a typographic hyphen", "\u2011": "a typographic hyphen", "\u2012": "a figure dash",
+    "\u2013": "an en dash", "\u2014": "an em dash", "\u2015": "a horizontal bar", "\u2212": "a minus sign",
+    "\ufe58": "an em dash", "\ufe63": "a typographic hyphen", "\uff0d": "a typographic hyphen",
+}  # fmt: skip
+_DASH = f"[{''.join(_DASHES)}]"
+_FLAG = re.compile(rf"(?P<before>^|\s)-?{_DASH}[-{_DASH[1:]}*(?P<name>\S*)")
 
 
 def asked_page(argv: Sequence[str]) -> str | None:
@@ -126,15 +133,6 @@ def _number() -> str:
     except metadata.PackageNotFoundError:  # the environment of a checkout has the dependencies alone
         text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
         return text.partition('\nversion = "')[2].partition('"')[0]
-
-
-_DASHES = {
-    "\u2010": "a typographic hyphen", "\u2011": "a typographic hyphen", "\u2012": "a figure dash",
-    "\u2013": "an en dash", "\u2014": "an em dash", "\u2015": "a horizontal bar", "\u2212": "a minus sign",
-    "\ufe58": "an em dash", "\ufe63": "a typographic hyphen", "\uff0d": "a typographic hyphen",
-}  # fmt: skip
-_DASH = f"[{''.join(_DASHES)}]"
-_FLAG = re.compile(rf"(?P<before>^|\s)-?{_DASH}[-{_DASH[1:]}*(?P<name>\S*)")
 
 
 def refuse_mistyped(words: Words) -> None:

@@ -35,16 +35,17 @@ from harness.report.tables import catalogue
 from harness.report.words import GROUPS, Group, Word, load_words
 from harness.site.site import load_site
 
+_LONG = 140  # characters of a text that defines something; shorter ones are in `slurm.sh help numbers TABLE`
+_FORMULA = re.compile(r" [/=−·] |U\(|Σ|∩|∪")
+_FILES = (".py", ".sif")
+_WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
 
 def kinds() -> str:
     return markdown_table(
         "fault | exercise | on | what happens",
         ((f"`{kind.name}`", *where(kind), kind.meaning) for kind in FAULTS.values()),
     )
-
-
-_LONG = 140  # characters of a text that defines something; shorter ones are in `slurm.sh help numbers TABLE`
-_FORMULA = re.compile(r" [/=−·] |U\(|Σ|∩|∪")
 
 
 def sections() -> str:
@@ -116,9 +117,6 @@ def method_table() -> str:
     return f"{EXAMPLE}:\n\n{markdown_table(heads, map(cells, methods()))}"
 
 
-_FILES = (".py", ".sif")
-
-
 def job_on_leonardo(words: str) -> Job:
     line = read_launch(words.split(), declared())
     asked = build_experiment(list(line.given.items()), line.unknown, [])
@@ -181,7 +179,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "slide-and-script": slide,
     **(of_room(LESSON_TABLES) or {}),
 }
-_WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def documents() -> list[Path]:

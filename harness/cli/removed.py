@@ -11,6 +11,17 @@ from harness.cli.help import HELP, typed
 from harness.common.errors import RequestError
 from harness.common.paths import shown_file
 
+# A flag of `report`, and the kind of export that takes its value as the place; "": nothing replaces it.
+REPORT_FLAGS = {f"--{kind}": kind for kind in ("csv", "parquet", "png", "notebook")} | {"--hta-compatible": ""}
+_NOTEBOOK = f"cp {shown_file('configs/report.ipynb')} .   # then put the run's path into its first cell"
+_NOT_OF_EXPORT = ("--full", "--no-html", "--json", "--hta-compatible")
+# A flag of a launch, and the words for it; those with a FILE, which takes the value, replace the value too.
+LAUNCH_FLAGS = {
+    "--precision": "--mixed-precision",
+    "--python-sampling-frequency": "--python-sampling --nsys-options FILE",
+}
+_LAUNCHES = (RUN, "sweep", "lesson")
+
 
 class Instead(NamedTuple):
     """The words before and after the user's arguments, and those in their place if there are none."""
@@ -32,16 +43,6 @@ WORDS = {
     "mystery": Instead("lesson mystery"),
     "try": Instead("whatif", "--verify", "last"),
 }
-# A flag of `report`, and the kind of export that takes its value as the place; "": nothing replaces it.
-REPORT_FLAGS = {f"--{kind}": kind for kind in ("csv", "parquet", "png", "notebook")} | {"--hta-compatible": ""}
-_NOTEBOOK = f"cp {shown_file('configs/report.ipynb')} .   # then put the run's path into its first cell"
-_NOT_OF_EXPORT = ("--full", "--no-html", "--json", "--hta-compatible")
-# A flag of a launch, and the words for it; those with a FILE, which takes the value, replace the value too.
-LAUNCH_FLAGS = {
-    "--precision": "--mixed-precision",
-    "--python-sampling-frequency": "--python-sampling --nsys-options FILE",
-}
-_LAUNCHES = (RUN, "sweep", "lesson")
 
 
 def refuse_removed(words: Words) -> None:

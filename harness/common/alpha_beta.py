@@ -12,6 +12,7 @@ from typing import overload
 
 MOST_BYTES_PER_S = 1 << 43  # of one port, 70 Tb/s: more cannot be true
 MIN_SIZES = 3  # two points always lie on a line
+_SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,6 @@ def _r2_log(fitted: Sequence[tuple[float, float]]) -> float:
     mean = fmean(logs)
     residual = sum(log(time / line) ** 2 for line, time in fitted)
     return 1 - residual / sum((each - mean) ** 2 for each in logs)
-
-
-_SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 @overload

@@ -22,6 +22,19 @@ MOST_BYTES = 64 << 20  # a summary of a thousand ranks has some 20 MB
 MOST_LINE_BYTES = 1 << 20  # a step's line has some 400 bytes
 MOST_DEPTH = 64
 _TOO_DEEP = f"is JSON nested more than {MOST_DEPTH} levels deep, the limit for a file of this kind"
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_WITHOUT_MARK: dict[tuple[int, ...], str] = {
+    (1, 0, 1, 0): "utf-16-le",
+    (0, 1, 0, 1): "utf-16-be",
+    (1, 0, 0, 0): "utf-32-le",
+    (0, 0, 0, 1): "utf-32-be",
+}
 
 
 class BoundedReadError(ValueError):
@@ -114,21 +127,6 @@ def read_end(path: Path, most_bytes: int) -> bytes:
     with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
         return file.read(most_bytes)
-
-
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_WITHOUT_MARK: dict[tuple[int, ...], str] = {
-    (1, 0, 1, 0): "utf-16-le",
-    (0, 1, 0, 1): "utf-16-be",
-    (1, 0, 0, 0): "utf-32-le",
-    (0, 0, 0, 1): "utf-32-be",
-}
 
 
 def json_encoding(start: bytes) -> str | None:

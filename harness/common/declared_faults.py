@@ -10,36 +10,13 @@ from collections.abc import Mapping
 
 from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, ONCE, FaultCondition, FaultKey, FaultKind, InMystery
 
-
-def _ms(meaning: str) -> FaultKey:
-    return FaultKey("ms", meaning, least=0.001, most=60_000, whole=False)
-
-
-def _s(meaning: str) -> FaultKey:
-    return FaultKey("s", meaning, least=0.01, most=3600, whole=False)
-
-
-def _rank(default: str | None = "all") -> FaultKey:
-    return FaultKey("rank", "the rank that has the fault", default, most=LARGEST_RANK, words=("all",))
-
-
-def _step(meaning: str = "the step in which it happens; the first is 0") -> FaultKey:
-    return FaultKey("step", meaning, "5", most=1_000_000)
-
-
-def _words(name: str, meaning: str, default: str, explained: Mapping[str, str]) -> FaultKey:
-    return FaultKey(name, meaning, default, words=tuple(explained), explained=tuple(explained.items()))
-
-
 ONE_OF_THEM = FaultKey("rank", "the rank that has the fault", "0", most=LARGEST_RANK)
 EVERY = FaultKey("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)
 PHASES = ("forward", "backward", "optimizer")
-
 NO_BF16 = "the training computes in fp32 anyway: add --mixed-precision, or drop the fault"
 ONE_REPLICA = (
     "the model has one replica, so no gradients are exchanged: ask for more ranks (-g, -n) or a smaller --tp or --pp"
 )
-
 NO_CHECKPOINT = "the training writes no checkpoints: add --checkpoint-every 5"
 BEFORE = "0: the line is written before the fault acts"
 HANGS_ALONE = {
@@ -85,6 +62,27 @@ NAN = {
 }
 ONE_RANK = "a single rank waits for no other rank: ask for more with -g or -n"
 IN_TURN = "the stages of a pipeline begin forward in turn, and so cannot meet there: drop --pp"
+
+
+def _ms(meaning: str) -> FaultKey:
+    return FaultKey("ms", meaning, least=0.001, most=60_000, whole=False)
+
+
+def _s(meaning: str) -> FaultKey:
+    return FaultKey("s", meaning, least=0.01, most=3600, whole=False)
+
+
+def _rank(default: str | None = "all") -> FaultKey:
+    return FaultKey("rank", "the rank that has the fault", default, most=LARGEST_RANK, words=("all",))
+
+
+def _step(meaning: str = "the step in which it happens; the first is 0") -> FaultKey:
+    return FaultKey("step", meaning, "5", most=1_000_000)
+
+
+def _words(name: str, meaning: str, default: str, explained: Mapping[str, str]) -> FaultKey:
+    return FaultKey(name, meaning, default, words=tuple(explained), explained=tuple(explained.items()))
+
 
 _TIMED = (
     FaultKind(

@@ -18,6 +18,8 @@ from pathlib import Path
 from harness.common.paths import ENVIRONMENT, IN_CHECKOUT, installing
 from harness.common.printable import printable
 
+OLDEST_TO_TRAIN = (3, 11)  # of the extra `train`: of its pinned transformers
+
 
 class HarnessError(Exception):
     """A sentence for the user; `exit_code` is what the command line returns."""
@@ -46,9 +48,6 @@ class TrainingMissing(HarnessError):
             f"a run on this machine needs the training packages, about a gigabyte, and {ENVIRONMENT} does not have "
             f"them: {installing('train')}{_needs_newer()}"
         )
-
-
-OLDEST_TO_TRAIN = (3, 11)  # of the extra `train`: of its pinned transformers
 
 
 def _needs_newer() -> str:

@@ -15,6 +15,8 @@ from harness.common.printable import printable
 _MOST_STEPS = 10_000  # of a window: a rarer call is shown as a rate
 _ARGUMENTS = re.compile(r"\((?!anonymous|int\)|bool\)|unsigned|cudnn)")  # not casts in template arguments
 _END, _SEEN = 10, 6  # shown characters of a name's end, and of the place where it differs from others
+_BEGINS_A_FORMULA = re.compile(r"'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")  # the last four: as Japanese ones are typed
+_NOWHERE = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 
 def duration(ns: float | None) -> str:
@@ -348,9 +350,6 @@ def middle(name: str, width: int = 60) -> str:
     return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
 
 
-_BEGINS_A_FORMULA = re.compile(r"'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")  # the last four: as Japanese ones are typed
-
-
 def cells(row: Iterable[Any]) -> list[Any]:
     """The row as it is written.
 
@@ -371,9 +370,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-_NOWHERE = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 
 def with_scripts(scripts: Sequence[str]) -> str:

@@ -46,6 +46,8 @@ CALLS = (  # functions of torch.distributed that wait for other ranks
     *("init_process_group", "new_group", "destroy_process_group"),
 )
 DATA_EVERY = 4  # beats of a rank, one of which has its wait for data
+DIGITS = string.digits + string.ascii_letters + "-_"
+STEPS_PER_E = 64 * 64 / math.log(1e10)  # 1 µs to 10,000 s in 4,096 steps of 0.56 %
 
 
 def live_folder(run: Path) -> Path:
@@ -134,10 +136,6 @@ class Evidence(NamedTuple):
     call: dict[str, Any] | None
     gone: bool
     ended: bool
-
-
-DIGITS = string.digits + string.ascii_letters + "-_"
-STEPS_PER_E = 64 * 64 / math.log(1e10)  # 1 µs to 10,000 s in 4,096 steps of 0.56 %
 
 
 def encode(microseconds: list[float]) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from harness.common.profile_window import ProfileWindow
 
+_COUNTS = ("int", "int | None")
+
 
 @dataclass(frozen=True)
 class StartLine:
@@ -143,7 +145,6 @@ class ObservedLine:
     notes: list[str]
 
 
-_COUNTS = ("int", "int | None")
 STEP_COUNTS = tuple(f.name for line in (StepLine, StepCounters) for f in fields(line) if f.type in _COUNTS)
 START_FIELDS = tuple(field.name for line in (StartLine, RankProcess) for field in fields(line))
 

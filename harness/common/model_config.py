@@ -12,6 +12,9 @@ from typing import Literal
 LORA_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """What LoRA adapts: the matrices of a layer, by transformers's names."""
 
+FP8_BLOCK = 16
+"""What each size of an fp8 product is a multiple of: the tensor cores take it in such blocks."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDefaults:
@@ -105,8 +108,6 @@ Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
 float32 parameters for a master copy."""
 Precision = Literal["fp32", "tf32", "bf16", "fp8"]
 
-FP8_BLOCK = 16
-"""What each size of an fp8 product is a multiple of: the tensor cores take it in such blocks."""
 
 DTYPES: Mapping[Precision, str] = {"fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp8": "float8"}
 """As a training's metrics have it. TF32 and fp8 are of the products alone: weights stay float32."""

@@ -34,6 +34,7 @@ _MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe2
 # Controls, marks of direction, no characters, line ends.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _FLOOD = re.compile(f"({_MARK}{{4}}){_MARK}+")
+NOT_UNICODE = "name that is not UTF-8 text, which no report can hold: rename it"
 
 
 def printable(text: str) -> str:
@@ -85,9 +86,6 @@ def escaped(text: str) -> str:
         each.encode("unicode_escape").decode("ascii") if unicodedata.category(each) in _UNSEEN else each
         for each in text
     )
-
-
-NOT_UNICODE = "name that is not UTF-8 text, which no report can hold: rename it"
 
 
 def is_unicode(name: str) -> bool:

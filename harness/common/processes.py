@@ -43,6 +43,8 @@ _CALLS = {
     for number in (arm if os.uname().machine == "aarch64" else x86)
 }
 _LONGEST_PATH = 4096
+_COUNTED = 8  # columns of ticks in /proc/stat: what comes after them is in these too
+_LISTENS = "0A"  # a state of TCP in /proc/net/tcp
 
 
 class Usage(NamedTuple):
@@ -175,9 +177,6 @@ def resident(pid: int) -> Resident | None:
         return None
 
 
-_COUNTED = 8  # columns of ticks in /proc/stat: what comes after them is in these too
-
-
 def core_ticks() -> dict[str, list[int]]:
     """Ticks of all cores (`cpu`) and of each (`cpu0`, …) since the machine's start: user, nice, system, idle, waiting
     for a disk, two kinds of interrupts, used by other virtual machines. Empty: not known."""
@@ -269,9 +268,6 @@ def listener(port: int) -> int | None:
                 if str(number.readlink()) in sockets:
                     return pid
     return 0
-
-
-_LISTENS = "0A"  # a state of TCP in /proc/net/tcp
 
 
 def ancestors(pid: int) -> list[int]:

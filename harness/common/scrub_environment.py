@@ -16,6 +16,28 @@ from typing import NamedTuple
 NOT_PASSED = "HARNESS_NOT_PASSED"
 SYSTEM = ("/etc", "/usr", "/opt")
 MODULES = ("LMOD_PKG", "LMOD_ROOT", "LMOD_DIR", "MODULESHOME")
+_SLOW = "every allocation would be traced, and every step would take longer"
+_NOISE = "its lines would hide the output of the training"
+
+# What Apptainer sets inside from such a variable counts more than what the job sets.
+_INSIDE = re.compile(
+    r"(APPTAINER|SINGULARITY)ENV_(PYTHON\w+|RUN_DIR|MASTER_(ADDR|PORT)|NODE|OMP_NUM_THREADS|HARNESS_\w+)"
+)
+_REPLACES = "in a container it would replace the job's own"
+# What a launcher or MPI tells each rank that it starts, and where an outer launch meets.
+_OF_A_LAUNCH = re.compile(
+    r"RANK|WORLD_SIZE|LOCAL_(RANK|SIZE|WORLD_SIZE)|(NODE|GROUP|CROSS)_RANK|CROSS_SIZE|GROUP_WORLD_SIZE"
+    r"|ROLE_(RANK|NAME|WORLD_SIZE)|MASTER_(ADDR|PORT)"
+    r"|TORCHELASTIC_(RESTART_COUNT|MAX_RESTARTS|RUN_ID|USE_AGENT_STORE|ERROR_FILE)"
+    r"|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|MASTER_(ADDR|PORT)|STANDALONE|LOCAL_ADDR)"
+    r"|(OMPI|MV2)_COMM_WORLD_\w+|OMPI_(UNIVERSE_SIZE|APP_CTX_NUM_PROCS|FIRST_RANKS|NUM_APP_CTX)"
+    r"|OMPI_MCA_(orte|prte|ess)_\w+|PMI_\w+|PMIX_(?!MCA_)\w+|MPI_LOCAL(RANKID|NRANKS)|HYDI_CONTROL_FD"
+    r"|PALS_((LOCAL_)?RANKID|LOCAL_SIZE|NODEID|APID|FD|SPOOL_DIR)|FLUX_(TASK|JOB)_\w+|JSM_NAMESPACE_\w+"
+    r"|HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE))|SUBMITIT_\w+",
+    re.ASCII,
+)
+_OUTER = "of an outer launch, and the training would take itself for one of its ranks"
+_FUNCTION = "a script would call it instead of the program"
 
 
 class SpoilingVariable(NamedTuple):
@@ -38,8 +60,6 @@ def _is_not_the_sites(value: str, environ: Mapping[str, str]) -> bool:
     return bool(value) and not any(PurePosixPath(value).is_relative_to(folder) for folder in sites)
 
 
-_SLOW = "every allocation would be traced, and every step would take longer"
-_NOISE = "its lines would hide the output of the training"
 RULES = (
     SpoilingVariable("PYTHONHOME", "every Python would look there for its standard library"),
     SpoilingVariable("PYTHONPLATLIBDIR", "every Python would look there for its standard library"),
@@ -60,25 +80,6 @@ RULES = (
     SpoilingVariable("POSIXLY_CORRECT", "bash and other programs would follow older rules"),
     SpoilingVariable("CDPATH", "`cd` in a line of the site file might enter another folder"),
 )
-# What Apptainer sets inside from such a variable counts more than what the job sets.
-_INSIDE = re.compile(
-    r"(APPTAINER|SINGULARITY)ENV_(PYTHON\w+|RUN_DIR|MASTER_(ADDR|PORT)|NODE|OMP_NUM_THREADS|HARNESS_\w+)"
-)
-_REPLACES = "in a container it would replace the job's own"
-# What a launcher or MPI tells each rank that it starts, and where an outer launch meets.
-_OF_A_LAUNCH = re.compile(
-    r"RANK|WORLD_SIZE|LOCAL_(RANK|SIZE|WORLD_SIZE)|(NODE|GROUP|CROSS)_RANK|CROSS_SIZE|GROUP_WORLD_SIZE"
-    r"|ROLE_(RANK|NAME|WORLD_SIZE)|MASTER_(ADDR|PORT)"
-    r"|TORCHELASTIC_(RESTART_COUNT|MAX_RESTARTS|RUN_ID|USE_AGENT_STORE|ERROR_FILE)"
-    r"|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|MASTER_(ADDR|PORT)|STANDALONE|LOCAL_ADDR)"
-    r"|(OMPI|MV2)_COMM_WORLD_\w+|OMPI_(UNIVERSE_SIZE|APP_CTX_NUM_PROCS|FIRST_RANKS|NUM_APP_CTX)"
-    r"|OMPI_MCA_(orte|prte|ess)_\w+|PMI_\w+|PMIX_(?!MCA_)\w+|MPI_LOCAL(RANKID|NRANKS)|HYDI_CONTROL_FD"
-    r"|PALS_((LOCAL_)?RANKID|LOCAL_SIZE|NODEID|APID|FD|SPOOL_DIR)|FLUX_(TASK|JOB)_\w+|JSM_NAMESPACE_\w+"
-    r"|HOROVOD_((LOCAL_|CROSS_)?(RANK|SIZE))|SUBMITIT_\w+",
-    re.ASCII,
-)
-_OUTER = "of an outer launch, and the training would take itself for one of its ranks"
-_FUNCTION = "a script would call it instead of the program"
 
 
 def scrub_environment(environ: MutableMapping[str, str]) -> list[str]:

@@ -28,6 +28,11 @@ _SHORTEST_NUMBER = 6  # digits of a password
 # Needed by the processes of a job to find and trust each other, and void when the job has ended.
 _OF_THE_JOB = re.compile(r"PMI|PMIX|PALS|OMPI|MPICH|UCX|NCCL|FI", re.IGNORECASE)
 
+# The special tokens of a text, which are no secrets.
+_OF_A_TOKENIZER = re.compile(
+    r"(?:^|_)(?:PAD|EOS|BOS|UNK|MASK|SEP|CLS|START|END|STOP|SPECIAL|IMAGE|EOT)_TOKEN(?:_|$)", re.IGNORECASE
+)
+
 
 def secret_names(names: Iterable[str]) -> list[str]:
     """Those that hold a secret, sorted.
@@ -52,12 +57,6 @@ def masked_text(text: str) -> str:
 def _without_value(match: re.Match[str]) -> str:
     is_short = len(match[3]) < _SHORTEST and not re.search("pass|secret", match[1], re.IGNORECASE)
     return match[0] if is_short or not match[3] else match[1] + MASK + match[4]
-
-
-# The special tokens of a text, which are no secrets.
-_OF_A_TOKENIZER = re.compile(
-    r"(?:^|_)(?:PAD|EOS|BOS|UNK|MASK|SEP|CLS|START|END|STOP|SPECIAL|IMAGE|EOT)_TOKEN(?:_|$)", re.IGNORECASE
-)
 
 
 def masked_words(words: Sequence[str]) -> list[str]:

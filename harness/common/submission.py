@@ -27,6 +27,10 @@ _WHERE = re.compile(
 _OF_BACKEND = "CUDA_VISIBLE_DEVICES"
 _MOST_SHOWN = 60  # characters of a value
 
+# Not passed to sbatch by us, or no property of a job.
+_OF_NO_JOB = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_DEBUG", "SBATCH_IGNORE_PBS")
+AS_REQUESTED = "as requested"
+
 
 def passed_on(environ: Mapping[str, str], set_by_job: Container[str]) -> dict[str, str]:
     """Those of an environment, by name, without secrets. own: what the job sets itself.
@@ -76,10 +80,6 @@ def _whole(option: str) -> str:
     return option if option.startswith("--") else f"--{_SHORT.get(option[1:2], option)}"
 
 
-# Not passed to sbatch by us, or no property of a job.
-_OF_NO_JOB = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_DEBUG", "SBATCH_IGNORE_PBS")
-
-
 def _is_secret(name: str, value: str) -> bool:
     return bool(secret_names([name])) or holds_secret([f"{name}={value}"]) or masked_text(value) != value
 
@@ -99,9 +99,6 @@ def variables_in_words(variables: Mapping[str, str], most: int | None = None) ->
     named = [cut(printable(f"{name}={value}"), len(name) + 1 + _MOST_SHOWN) for name, value in variables.items()]
     more = len(named) - most if most is not None and len(named) > most else 0
     return ", ".join(named[: len(named) - more]) + f" and {more} more" * bool(more)
-
-
-AS_REQUESTED = "as requested"
 
 
 class Edit(NamedTuple):

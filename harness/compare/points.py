@@ -17,6 +17,25 @@ from harness.compare.comparison import Comparison, compare_arms, samples
 if TYPE_CHECKING:
     from harness.analysis.metric_values import Metrics
 
+FACTORS: dict[str, str] = {
+    "parallel": "parallel efficiency (POP)",
+    "load_balance": "load balance",
+    "communication": "communication efficiency",
+    "serialisation": "serialisation",
+    "transfer": "transfer",
+    "orchestration": "orchestration efficiency",
+}
+_LIMITS = {
+    "computation_scalability": "more computing time for the same work (smaller pieces, or shared cores)",
+    "load_balance": "unequal work of the devices",
+    "communication": "communication that no computation hides",
+    "serialisation": "ranks that wait for each other",
+    "transfer": "the time to send the messages",
+    "orchestration": "devices that wait for their host (launches, data, Python)",
+}
+_NOTICEABLE = 0.97
+_SUSPECT = 1.1  # caches explain a little more than the ideal
+
 
 class RepeatedMean(BaseModel):
     """The mean of n runs, and the ends of its 95 % interval; None if n is 1."""
@@ -88,26 +107,6 @@ def over_runs(metrics: Sequence[Metrics]) -> dict[str, RepeatedMean]:
     names = dict.fromkeys(name for each in metrics for name in each)
     found = {name: repeated([each[name] for each in metrics if name in each]) for name in names}
     return {name: value for name, value in found.items() if value is not None}
-
-
-FACTORS: dict[str, str] = {
-    "parallel": "parallel efficiency (POP)",
-    "load_balance": "load balance",
-    "communication": "communication efficiency",
-    "serialisation": "serialisation",
-    "transfer": "transfer",
-    "orchestration": "orchestration efficiency",
-}
-_LIMITS = {
-    "computation_scalability": "more computing time for the same work (smaller pieces, or shared cores)",
-    "load_balance": "unequal work of the devices",
-    "communication": "communication that no computation hides",
-    "serialisation": "ranks that wait for each other",
-    "transfer": "the time to send the messages",
-    "orchestration": "devices that wait for their host (launches, data, Python)",
-}
-_NOTICEABLE = 0.97
-_SUSPECT = 1.1  # caches explain a little more than the ideal
 
 
 class Size(BaseModel):

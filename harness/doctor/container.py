@@ -37,6 +37,14 @@ ADDED = {
     f'--target "$HOME/packages" megatron-core'
     f"   # then bind it ({README_OF_IMAGES})"
 }
+NSYS_S = 60.0
+OTHER_NSYS = (
+    "module avail nsight-systems   # a newer nsys may know this GPU; if DCGM holds its counters, ask administrators"
+)
+NO_METRICS = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
+OLDEST = (3, 10)
+NSYS2PRV = "nsys2prv"
+OLDEST_NSYS = (2023, 1)  # in the exports of older ones nsys2prv does not find what it needs
 
 
 def container(around: Surroundings) -> Iterator[CheckResult]:
@@ -159,13 +167,6 @@ def inside_of(answer: ProgramOutput) -> dict[str, Any] | None:
     return None
 
 
-NSYS_S = 60.0
-OTHER_NSYS = (
-    "module avail nsight-systems   # a newer nsys may know this GPU; if DCGM holds its counters, ask administrators"
-)
-NO_METRICS = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
-
-
 def nsys(around: Surroundings) -> CheckResult | None:
     """nsys: its version, and which options of the site's file it understands."""
     job = around.job
@@ -273,19 +274,12 @@ def cpu_samples(around: Surroundings) -> CheckResult | None:
     return ok(what, f"is {level}: nsys may sample the CPU")
 
 
-OLDEST = (3, 10)
-
-
 def python(around: Surroundings) -> CheckResult:
     dotted = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST:
         newer = f"HARNESS_PYTHON=/usr/bin/python3.11 {COMMAND} --install   # a Python 3.10 or newer"
         return problem(sys.executable, f"Python {dotted}, but the harness needs 3.10 or newer", newer)
     return ok(sys.executable, f"Python {dotted}")
-
-
-NSYS2PRV = "nsys2prv"
-OLDEST_NSYS = (2023, 1)  # in the exports of older ones nsys2prv does not find what it needs
 
 
 def nsys2prv(around: Surroundings) -> CheckResult:

@@ -29,6 +29,9 @@ from harness.site.site import Site
 from harness.site.slurm_commands import MISLEADING
 
 LITTLE_TEMPORARY_BYTES = 1 << 30
+NEWEST = 20  # runs whose sizes are looked at
+QUOTA_S = 10.0
+_FULL = 0.9
 
 
 def inputs(around: Surroundings) -> Iterator[CheckResult]:
@@ -117,9 +120,6 @@ def temporary(around: Surroundings) -> CheckResult:
 
 # Per run where none was measured: an nsys report of a node with its sqlite export; torch.profiler's of a CPU run.
 USUAL_GPU_BYTES, USUAL_CPU_BYTES = 1_000_000_000, 50_000_000
-NEWEST = 20  # runs whose sizes are looked at
-QUOTA_S = 10.0
-_FULL = 0.9
 
 
 class RunSize(NamedTuple):

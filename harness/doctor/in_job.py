@@ -37,6 +37,16 @@ from harness.run import disk_error, runs_root, write_atomically
 from harness.site.site import Site, override
 from harness.site.slurm_commands import JobId, in_queue, sbatch, scancel, squeue
 
+ASKED = "asked.json"  # the question, in the folder of the job
+TIME = "00:02:00"
+NEEDED_FIRST = frozenset({"request", "commands", "controller", "partition", "submission", "runs folder"})
+USUAL_NODES = 2
+FOLDER = ".doctor"  # in the runs' folder
+_LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
+GRACE_S = 20.0  # a shared file system may show an answer this much later than the queue forgets the job
+SILENT_S = 600.0  # beyond the patience: a job of two minutes that began is over, whatever squeue says
+SAY_EVERY_S = 30.0
+
 
 class NodeRequest(BaseModel):
     """A look from the nodes: of how many, at what site, for what course or training of the user's own."""
@@ -56,9 +66,6 @@ class Report(BaseModel):
     host: str
     lines: list[CheckLine]
     looking_at: str = ""  # the check that it has begun; empty when it is through
-
-
-ASKED = "asked.json"  # the question, in the folder of the job
 
 
 def report_file(folder: Path, node: int) -> Path:
@@ -88,19 +95,6 @@ def main(argv: list[str]) -> int:
     write_atomically(report_file(folder, node), report.model_dump_json())
     return 0
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
-TIME = "00:02:00"
-NEEDED_FIRST = frozenset({"request", "commands", "controller", "partition", "submission", "runs folder"})
-USUAL_NODES = 2
-FOLDER = ".doctor"  # in the runs' folder
-_LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
-GRACE_S = 20.0  # a shared file system may show an answer this much later than the queue forgets the job
-SILENT_S = 600.0  # beyond the patience: a job of two minutes that began is over, whatever squeue says
-SAY_EVERY_S = 30.0
 
 Say = Callable[[str], None]
 
@@ -253,3 +247,7 @@ def merged(reports: Iterable[Report]) -> list[CheckLine]:
     order = list(dict.fromkeys(line.check for line in hosts))
     lines = [line._replace(hosts=tuple(names)) for line, names in hosts.items()]
     return sorted(lines, key=lambda line: order.index(line.check))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -20,6 +20,14 @@ from harness.doctor.surroundings import CheckResult, Surroundings, ok, problem, 
 from harness.site.detection import visible_gpus
 
 LITTLE_SHARED_BYTES = 1 << 30  # NCCL and the DataLoader's workers of eight ranks
+SHOW = "nvidia-smi   # on the node; then the administrators"
+SHOW_AMD = "rocm-smi   # on the node; then the administrators"
+_MOST_KFD_NODES = 256  # CPUs and GPUs
+_DOES_IT = {"ROCm": "check that the container sees /dev/kfd", "CUDA": "check that the container is started with --nv"}
+MEETING_S = 25.0  # the nodes' Pythons start seconds apart on a cold file system
+QUESTIONS = 8
+APART_NS = 100_000_000  # the analysis aligns clocks by the ends of collectives; logs and monitors are not aligned
+_TIME = struct.Struct("!q")
 
 
 def cores(around: Surroundings) -> CheckResult | None:
@@ -84,11 +92,6 @@ def interface(around: Surroundings) -> CheckResult | None:
     return ok(what, f"is {state or 'there'}")
 
 
-SHOW = "nvidia-smi   # on the node; then the administrators"
-SHOW_AMD = "rocm-smi   # on the node; then the administrators"
-_MOST_KFD_NODES = 256  # CPUs and GPUs
-
-
 def gpus(around: Surroundings) -> CheckResult | None:
     """Whether there are a driver and enough GPUs that this process may use."""
     if around.job is None:
@@ -121,9 +124,6 @@ def _amd_gpus(around: Surroundings, wanted: int) -> CheckResult:
     return ok("AMD driver", f"shows {visible} GPUs, {wanted} requested")
 
 
-_DOES_IT = {"ROCm": "check that the container sees /dev/kfd", "CUDA": "check that the container is started with --nv"}
-
-
 def torch_and_driver(around: Surroundings) -> CheckResult | None:
     """Whether PyTorch's CUDA or ROCm works with the driver, from what inside.py says of it."""
     inside = inside_of(asked_inside(around, around.job)) if around.job else None
@@ -138,12 +138,6 @@ def torch_and_driver(around: Surroundings) -> CheckResult | None:
     if cuda["error"] or not cuda["count"]:
         return problem(what, cuda["error"] or f"sees no GPU: {_DOES_IT[cuda['platform']]}", older)
     return ok(what, f"uses {cuda['count']} GPUs")
-
-
-MEETING_S = 25.0  # the nodes' Pythons start seconds apart on a cold file system
-QUESTIONS = 8
-APART_NS = 100_000_000  # the analysis aligns clocks by the ends of collectives; logs and monitors are not aligned
-_TIME = struct.Struct("!q")
 
 
 def meeting(around: Surroundings) -> Iterator[CheckResult]:

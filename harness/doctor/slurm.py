@@ -17,6 +17,25 @@ from harness.launch.backends.slurm import options_of
 from harness.site.site import Site
 from harness.site.slurm_commands import PING_S, ask
 
+SHOW = "scontrol show reservation"
+NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
+MINE = "sacctmgr show associations user=$USER format=account,partition,qos"
+# What sbatch says when it refuses, and what to do.
+REFUSED = (
+    (r"[Ii]nvalid account", f"{MINE}   # then -a NAME, or account: in the site file"),
+    (r"[Ii]nvalid qos", f"{MINE}   # then -q NAME, or qos: in the site file"),
+    (r"[Ii]nvalid partition|[Nn]o partition", "sinfo --summarize   # then -p NAME, or partition: in the site file"),
+    (r"not permitted to use this partition", f"{MINE}   # then -p NAME of one that you may use"),
+    (r"time limit", "sinfo -o '%P %l'   # then --time HH:MM:SS, or time: in the site file"),
+    (r"reservation", "scontrol show reservation   # then --reservation= in sbatch: of the site file"),
+    (r"gres|generic resource", "sinfo -o '%P %G'   # then gpus: in the site file"),
+    (r"CPU count|node configuration|[Mm]emory", "sinfo -o '%P %c CPUs %m MB %G'   # then the site file"),
+    (r"[Nn]ode count", "sinfo -o '%P %D'   # then -n N"),
+    (r"[Ff]eature", "sinfo -o '%P %f'   # then --constraint= in sbatch: of the site file"),
+    (r"[Pp]artition.*(inactive|down|drain|not available)", "sinfo --summarize   # then -p of one that is up"),
+    (r"policy|limit", f"{MINE},maxjobs,maxtres   # then -q NAME, fewer nodes or less time"),
+)
+
 
 def gpus_of(tres: str) -> int | None:
     """The GPUs in a limit of sacctmgr, whatever their type; None if it does not limit them.
@@ -26,9 +45,6 @@ def gpus_of(tres: str) -> int | None:
     """
     found = [part.partition("=")[2] for part in tres.split(",") if part.startswith("gres/gpu=")]
     return int(found[0]) if found and found[0].isdigit() else None
-
-
-SHOW = "scontrol show reservation"
 
 
 def reservation(around: Surroundings) -> CheckResult | None:
@@ -84,25 +100,6 @@ def lets_in(fields: Mapping[str, str], user: str, account: str | None) -> bool:
         if f"-{name}" in names or (allowed and name is not None and name not in allowed):
             return False
     return True
-
-
-NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
-MINE = "sacctmgr show associations user=$USER format=account,partition,qos"
-# What sbatch says when it refuses, and what to do.
-REFUSED = (
-    (r"[Ii]nvalid account", f"{MINE}   # then -a NAME, or account: in the site file"),
-    (r"[Ii]nvalid qos", f"{MINE}   # then -q NAME, or qos: in the site file"),
-    (r"[Ii]nvalid partition|[Nn]o partition", "sinfo --summarize   # then -p NAME, or partition: in the site file"),
-    (r"not permitted to use this partition", f"{MINE}   # then -p NAME of one that you may use"),
-    (r"time limit", "sinfo -o '%P %l'   # then --time HH:MM:SS, or time: in the site file"),
-    (r"reservation", "scontrol show reservation   # then --reservation= in sbatch: of the site file"),
-    (r"gres|generic resource", "sinfo -o '%P %G'   # then gpus: in the site file"),
-    (r"CPU count|node configuration|[Mm]emory", "sinfo -o '%P %c CPUs %m MB %G'   # then the site file"),
-    (r"[Nn]ode count", "sinfo -o '%P %D'   # then -n N"),
-    (r"[Ff]eature", "sinfo -o '%P %f'   # then --constraint= in sbatch: of the site file"),
-    (r"[Pp]artition.*(inactive|down|drain|not available)", "sinfo --summarize   # then -p of one that is up"),
-    (r"policy|limit", f"{MINE},maxjobs,maxtres   # then -q NAME, fewer nodes or less time"),
-)
 
 
 def commands(around: Surroundings) -> Iterator[CheckResult]:

@@ -30,6 +30,9 @@ from harness.site.site import Site
 Place = Literal["login", "node", "here"]
 QUESTION_S = 20.0
 TRAININGS = (1, 2, 3)
+IN_JOB = f"{PROGRAM} doctor --in-job"  # what sees it
+NOT_FROM_LOGIN = f"cannot be seen from the login node: {IN_JOB}"
+_MOST_PATHS = 20
 
 
 @dataclass(frozen=True)
@@ -137,10 +140,6 @@ def look_around(
     )
 
 
-IN_JOB = f"{PROGRAM} doctor --in-job"  # what sees it
-NOT_FROM_LOGIN = f"cannot be seen from the login node: {IN_JOB}"
-
-
 class Level(str, Enum):
     """How bad it is. `unseen`: it could not be looked at from here, which is no fault."""
 
@@ -187,9 +186,6 @@ def worst(lines: list[CheckLine]) -> Level:
     """The worst level; `ok` for no line, and `unseen` counts as `ok`."""
     order = [Level.UNSEEN, Level.OK, Level.WARNING, Level.PROBLEM]
     return max([Level.OK, *(line.result.level for line in lines)], key=order.index)
-
-
-_MOST_PATHS = 20
 
 
 def script(around: Surroundings) -> Iterator[CheckResult]:

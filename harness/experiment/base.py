@@ -19,6 +19,11 @@ from harness.experiment.options import SIZE, BrokenRule, switch, tags_of, value
 Fields = Mapping[str, Any]
 """Field of an experiment -> its new value."""
 
+IDLE_FOR_DATA = "The devices are idle while the training process fetches the next batch."
+
+# Larger than any profiled run, and small enough for every 32-bit count behind it.
+MOST = 10_000_000
+
 
 class Suggestion(NamedTuple):
     """Something to try. fields: of the experiment; None: the change is in the reader's own program."""
@@ -44,12 +49,9 @@ class AdviceNumbers(NamedTuple):
 
 
 FEWER_MESSAGES = Suggestion("fewer, larger messages, or more work to hide them behind (micro-batch, overlap)")
-IDLE_FOR_DATA = "The devices are idle while the training process fetches the next batch."
 IDLE_LINKS = Advice("Devices wait for messages while they have nothing else to do.", (FEWER_MESSAGES,))
 
 
-# Larger than any profiled run, and small enough for every 32-bit count behind it.
-MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
 CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
 

@@ -19,6 +19,11 @@ from harness.experiment.yaml_file import read_yaml
 MODELS = CONFIGS / "models"
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # of a name on the hub, and safe as a folder's
+_STRICT = ConfigDict(extra="forbid", defer_build=True, protected_namespaces=())
+
+# Of a checkpoint's config.json: fields that we call the same, and those of some architectures.
+_NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings")
+_USUAL = {"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "num_local_experts": 1, "num_experts_per_tok": 1}
 
 
 def _own_part(name: str) -> str:
@@ -30,9 +35,6 @@ def _own_part(name: str) -> str:
             "beginning with a letter or digit"
         )
     return found[1]
-
-
-_STRICT = ConfigDict(extra="forbid", defer_build=True, protected_namespaces=())
 
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
@@ -87,11 +89,6 @@ def _first_of(error: ValidationError) -> str:
     first = error.errors()[0]
     said = first["msg"].removeprefix("Value error, ")
     return f"field {'.'.join(map(str, first['loc']))}: {said}" if first["loc"] else said
-
-
-# Of a checkpoint's config.json: fields that we call the same, and those of some architectures.
-_NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings")
-_USUAL = {"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "num_local_experts": 1, "num_experts_per_tok": 1}
 
 
 def _from_checkpoint(folder: Path) -> Model:

@@ -17,6 +17,7 @@ PLACE: Mapping[str, Any] = {"gpus_only": True, "rare": True, "group": "where"}  
 _LONGEST = 1000  # characters of a value: real ones, such as a list of network cards, have some 100
 _OUR_OWN = {"DEBUG_FILE"}
 _KEY = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+LOG_MEANING = "keep NCCL's log; the report then shows the transport of the messages"
 
 
 def _setting(text: str) -> str:
@@ -65,9 +66,6 @@ def log_flag(*more: str) -> Flag:
         compared=False,
         **PLACE,
     )
-
-
-LOG_MEANING = "keep NCCL's log; the report then shows the transport of the messages"
 
 
 def contradictions(base_model: BaseModel) -> Iterator[BrokenRule]:

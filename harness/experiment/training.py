@@ -21,6 +21,20 @@ Seconds = Annotated[int, Field(ge=1, le=MOST)]  # nsys reads a fraction as 0
 # The options of nsys by which it waits for the profiled steps: left out, it records by the clock.
 BY_TIME: Mapping[str, object] = dict.fromkeys(("capture-range", "capture-range-end", "nvtx-capture"))
 
+# The words that are the field's values of the flag without a word, and with --no-.
+SWITCHES: Mapping[str, bool] = {"fp32": False, "bf16": True}
+PRECISIONS = Flag(
+    {"--mixed-precision": VALUE, "--no-mixed-precision": False},
+    takes=get_args(Precision),
+    words=SWITCHES,
+    alone="bf16",
+    metavar="[NAME]",
+    help="compute in bf16, keep fp32 master weights; or in fp32, tf32, and in exercise 1 fp8",
+    tag="mixed",
+    free=True,
+    train="--mixed-precision",
+)
+
 
 def _canonical(text: str) -> str:
     try:
@@ -137,21 +151,6 @@ class ProfiledTraining(Experiment):
             instead = "--no-profile records nothing" if self.profiler == "none" else "--profiler torch records instead"
             for field, flag in for_nsys(self).items():
                 yield BrokenRule({"profiler", field}, f"{flag} is for nsys, and {instead}: drop one")
-
-
-# The words that are the field's values of the flag without a word, and with --no-.
-SWITCHES: Mapping[str, bool] = {"fp32": False, "bf16": True}
-PRECISIONS = Flag(
-    {"--mixed-precision": VALUE, "--no-mixed-precision": False},
-    takes=get_args(Precision),
-    words=SWITCHES,
-    alone="bf16",
-    metavar="[NAME]",
-    help="compute in bf16, keep fp32 master weights; or in fp32, tf32, and in exercise 1 fp8",
-    tag="mixed",
-    free=True,
-    train="--mixed-precision",
-)
 
 
 def _switched(word: object) -> object:

@@ -17,6 +17,11 @@ Mask = NDArray[np.bool_]
 CHUNK_LINES = 1 << 16
 _PHASES = 8
 _FOUR_DIGITS = np.array([list(b"%04d" % n) for n in range(10_000)], np.uint8)
+_STATES = {
+    COMPUTE: ThreadState.RUNNING,
+    COMMUNICATION: ThreadState.GROUP_COMMUNICATION,
+    MEMORY: ThreadState.MEMORY_TRANSFER,
+}
 
 
 @dataclass(frozen=True)
@@ -88,11 +93,6 @@ def digits(values: I64) -> tuple[U8, Mask]:
 
 # Order of records in the same nanosecond: ends first, then start and end of events without duration, then starts.
 END, POINT_BEGIN, POINT_END, BEGIN, LINE = range(5)
-_STATES = {
-    COMPUTE: ThreadState.RUNNING,
-    COMMUNICATION: ThreadState.GROUP_COMMUNICATION,
-    MEMORY: ThreadState.MEMORY_TRANSFER,
-}
 
 
 def blocks_of(

@@ -15,6 +15,17 @@ from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WO
 from harness.export.objects import ParaverTask
 from harness.traces.trace import I32, I64, Activity, CopyKind, RangeKind, Trace
 
+NCCL_DOMAIN = "NCCL"  # ranges that NCCL records itself; nsys2prv gives them a type of their own
+LAUNCH_TAG = 55001  # a line from the API call to its kernel
+MEMORY_TAG = 55002  # a line from the API call to its copy
+
+_COPIES: dict[int, str] = {
+    CopyKind.H2D: "CUDA memcpy Host-to-Device",
+    CopyKind.D2H: "CUDA memcpy Device-to-Host",
+    CopyKind.D2D: "CUDA memcpy Device-to-Device",
+    CopyKind.P2P: "CUDA memcpy Peer-to-Peer",
+}
+
 
 class EventType(IntEnum):
     """Numbers of event types. Ranges and metrics count on from theirs: +100 per NVTX domain, +1 per counter."""
@@ -70,9 +81,6 @@ STATE_COLOURS: dict[int, tuple[int, int, int]] = {
     ThreadState.GROUP_COMMUNICATION: (213, 94, 0),
     ThreadState.MEMORY_TRANSFER: (86, 180, 233),
 }
-NCCL_DOMAIN = "NCCL"  # ranges that NCCL records itself; nsys2prv gives them a type of their own
-LAUNCH_TAG = 55001  # a line from the API call to its kernel
-MEMORY_TAG = 55002  # a line from the API call to its copy
 
 
 def ranges_label(domain: str) -> str:
@@ -114,12 +122,6 @@ def _type_text(values: Values) -> str:
     return text
 
 
-_COPIES: dict[int, str] = {
-    CopyKind.H2D: "CUDA memcpy Host-to-Device",
-    CopyKind.D2H: "CUDA memcpy Device-to-Host",
-    CopyKind.D2D: "CUDA memcpy Device-to-Device",
-    CopyKind.P2P: "CUDA memcpy Peer-to-Peer",
-}
 _COPY, _SET = "CUDA memcpy", "CUDA memset"
 
 

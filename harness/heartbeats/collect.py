@@ -39,6 +39,22 @@ from harness.monitor.source import MonitorError
 
 COLUMN = "utilization_percent"
 TAIL_BYTES = 1 << 13  # some samples of 16 GPUs
+ANSWER_S = 3.0  # a rank whose Python runs answers twice a second
+PY_SPY_S = 10
+CHILD_S = 0.3  # over which it is seen whether children compute
+MOST_CHILDREN = 16
+MOST_ANSWER_BYTES = 4 << 20
+MOST_CRASH_BYTES = 1 << 16
+_INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f"{os.sep}lib64{os.sep}python3")
+_HERE = ("localhost", "127.0.0.1", "::1", "[::1]")
+_FATAL = "Fatal Python error: "
+_CRASHED_AT = re.compile(r'  File "(.+)", line (\d+) in (.+)')
+LOOK_S = 1.0  # between two looks
+LATE_S = 2.5  # a look that comes later than this: the monitor was suspended, or had no core
+FIRST_S = 30.0  # without progress, before the first steps have ended: how long a step takes is not known
+AGAIN_BYTES = 32_000  # a reader that begins later reads the end of the file only
+AGAIN_S = 15.0  # between two gatherings of evidence
+SEEN_FROM_OUTSIDE_S = 2.0  # for a rank that does not answer itself
 
 
 def gpu_use(folder: Path) -> dict[int, int]:
@@ -55,15 +71,6 @@ def gpu_use(folder: Path) -> dict[int, int]:
             if len(cells) == len(columns) and cells[at] and cells[device].isdecimal():
                 found[int(cells[device])] = round(float(cells[at]))
     return found
-
-
-ANSWER_S = 3.0  # a rank whose Python runs answers twice a second
-PY_SPY_S = 10
-CHILD_S = 0.3  # over which it is seen whether children compute
-MOST_CHILDREN = 16
-MOST_ANSWER_BYTES = 4 << 20
-MOST_CRASH_BYTES = 1 << 16
-_INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f"{os.sep}lib64{os.sep}python3")
 
 
 def gather(ranks: list[ObservedRank], memory: Path, now_ns: int) -> list[Evidence]:
@@ -96,9 +103,6 @@ def _listener(address: str, ranks: list[int]) -> str | None:
         return None
     named = processes.stat_of(pid) if pid else None
     return f"another program has this port, {named.name} (pid {pid})" if named else "another program has this port"
-
-
-_HERE = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
 def _answer(memory: Path, rank: int, question: str) -> dict[str, Any] | None:
@@ -172,10 +176,6 @@ def read_crash(path: Path) -> dict[str, Any] | None:
     return None
 
 
-_FATAL = "Fatal Python error: "
-_CRASHED_AT = re.compile(r'  File "(.+)", line (\d+) in (.+)')
-
-
 def is_users(file: str) -> bool:
     """Whether a file of another Python is no installed package, of its standard library or of a fault."""
     ours = f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}"
@@ -215,14 +215,6 @@ def _children(pid: int) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-LOOK_S = 1.0  # between two looks
-LATE_S = 2.5  # a look that comes later than this: the monitor was suspended, or had no core
-FIRST_S = 30.0  # without progress, before the first steps have ended: how long a step takes is not known
-AGAIN_BYTES = 32_000  # a reader that begins later reads the end of the file only
-AGAIN_S = 15.0  # between two gatherings of evidence
-SEEN_FROM_OUTSIDE_S = 2.0  # for a rank that does not answer itself
 
 
 class Collector:

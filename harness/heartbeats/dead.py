@@ -37,6 +37,8 @@ MEMORY = {
     "cgroup": "the kernel killed it: the job used more memory than its cgroup allows",
     "machine": "the kernel killed it: the machine's memory ran out",
 }
+_ABORTED = ("Aborted",)  # as Python's faulthandler names it
+_MEETINGS = ("init_process_group", "new_group", "destroy_process_group")
 
 
 class Death(NamedTuple):
@@ -147,10 +149,6 @@ def _apart(failed: list[Death]) -> str:
     if len({death.call for death in inside}) < 2 and not any(death.error in _ABORTED for death in inside):
         return ""
     return f"; {told}: all ranks of a group must make the same collectives in the same order"
-
-
-_ABORTED = ("Aborted",)  # as Python's faulthandler names it
-_MEETINGS = ("init_process_group", "new_group", "destroy_process_group")
 
 
 def _held(run: Path, rank: int) -> str:

@@ -23,6 +23,15 @@ from harness.common.text import span
 from harness.heartbeats.lines import ProgramLine, Time
 from harness.monitor.samples import replace_whole
 
+LOADS = "torch/utils/data/dataloader.py"
+FOR_LOCK = "waiting for a lock"
+_DISTRIBUTED = "torch/distributed/"
+_ENGINE = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
+# What a line of the user's own does when it waits for a collective that was begun before.
+_WAITS = (".wait(", ".item(", ".cpu(", ".synchronize(", ".tolist(", ".result(", ".value(")
+_NO_GROUP: dict[str, Any] = {"ranks": (), "last": 0}
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
 
 class Hang(NamedTuple):
     """Who is stuck where. kind: the cause, a key of `ADVICE` in stuck.py. ranks: those that cause it; waiting: those
@@ -111,16 +120,6 @@ def read_hang(run: Path) -> Hang | None:
         return msgspec.convert([found[name] for name in Hang._fields], Hang)
     except (OSError, TypeError, KeyError, BoundedReadError, msgspec.ValidationError):
         return None
-
-
-LOADS = "torch/utils/data/dataloader.py"
-FOR_LOCK = "waiting for a lock"
-_DISTRIBUTED = "torch/distributed/"
-_ENGINE = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
-# What a line of the user's own does when it waits for a collective that was begun before.
-_WAITS = (".wait(", ".item(", ".cpu(", ".synchronize(", ".tolist(", ".result(", ".value(")
-_NO_GROUP: dict[str, Any] = {"ranks": (), "last": 0}
-_INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 class Wait(NamedTuple):

@@ -17,6 +17,7 @@ ENDS_BYTES = 1 << 17
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+_DAMAGED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class ProgramLine(NamedTuple):
@@ -91,7 +92,6 @@ class MonitorEnd(_MonitorLine, tag="end"):
 
 Line = NodeLine | RankHeader | PlaceLine | BeatLine | GoneLine | LossLine | MonitorEnd
 _decoder = msgspec.json.Decoder(Line)
-_DAMAGED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def decoded(text: bytes) -> Iterator[Line]:

@@ -37,6 +37,12 @@ Floats = npt.NDArray[np.float32]
 _VALUE = np.zeros(256, np.int16)  # of a character
 _VALUE[np.frombuffer(DIGITS.encode(), np.uint8)] = np.arange(len(DIGITS))
 _US: Floats = np.exp(np.arange(len(DIGITS) ** 2) / STEPS_PER_E).astype(np.float32)
+BEATS = 30  # of a rank, whose phases are kept
+LINES = 128  # of a node, whose samples are kept
+RATE_S = 30.0  # samples and tokens are counted over at least so long
+FIRST_S = 30.0  # without progress, of a rank whose steps are not known yet
+NS = 1_000_000_000
+PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 
 
 def decode(text: str) -> Floats:
@@ -78,13 +84,6 @@ class History:
 
 def _joined(old: npt.NDArray[Any], newer: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([old, newer])[-MOST:]
-
-
-BEATS = 30  # of a rank, whose phases are kept
-LINES = 128  # of a node, whose samples are kept
-RATE_S = 30.0  # samples and tokens are counted over at least so long
-FIRST_S = 30.0  # without progress, of a rank whose steps are not known yet
-NS = 1_000_000_000
 
 
 class Gone(NamedTuple):
@@ -304,7 +303,6 @@ class Live:
 
 
 Matrix = npt.NDArray[np.float64]
-PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 
 
 class AlignedSteps(NamedTuple):

@@ -56,6 +56,15 @@ ADVICE = {
 IN_COLLECTIVE = ("group", "other collective", "other size", "order", "no partner", "meeting", "network")
 """The causes for which all ranks wait in collectives or for messages."""
 
+_AT_THE_END = ("_shutdown", "_python_exit", "_exit_function")  # of threading, concurrent.futures, multiprocessing
+
+_CALLS = {
+    "sleeps": ("sleeping",),
+    "lock": (FOR_LOCK,),
+    "socket": ("receiving", "accepting", "connecting", "sending", "polling"),
+    "file": ("reading", "opening", "writing", "flushing", "locking"),
+}
+
 
 class NodeEvidence(NamedTuple):
     """What is known of all nodes at one moment. world: the number of ranks, 0 where nobody says it.
@@ -178,9 +187,6 @@ def _has_left(rank: Evidence) -> bool:
     return rank.ended or any(frame[2] in _AT_THE_END for frame in rank.threads.get("main", []))
 
 
-_AT_THE_END = ("_shutdown", "_python_exit", "_exit_function")  # of threading, concurrent.futures, multiprocessing
-
-
 def _in_own_code(others: list[Evidence], scene: _Scene) -> Hang:
     """Ranks that wait for no other rank: those with the same cause as the first that fell behind."""
     first = min(others, key=lambda rank: (rank.step, rank.since_ns))
@@ -216,14 +222,6 @@ def _by_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> str:
         if call.startswith(calls):
             return "socket" if kind == "file" and "socket" in call else kind
     return "computes" if rank.computes or rank.state == "R" else "own code"
-
-
-_CALLS = {
-    "sleeps": ("sleeping",),
-    "lock": (FOR_LOCK,),
-    "socket": ("receiving", "accepting", "connecting", "sending", "polling"),
-    "file": ("reading", "opening", "writing", "flushing", "locking"),
-}
 
 
 def state_of(rank: Evidence, kind: str) -> str:

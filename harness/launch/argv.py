@@ -13,6 +13,14 @@ from typing import NamedTuple
 
 from harness.common.shell_words import lines_of
 
+NODE = "%q{SLURM_NODEID}"
+NODE_NAME = "%q{SLURMD_NODENAME}"
+"""The node's number and name, as nsys writes a variable of the node; harness.launch.node puts its own there."""
+OF_NODE = re.compile(r"%q\{(SLURM_NODEID|SLURMD_NODENAME)\}")
+_INERT = re.compile(r"[^\"$`\\!\n\0]*")  # inside of double quotes
+_OPTION = re.compile(r"--?[\w-]+=(?!\Z)")  # its value gets the quotes, if it needs some
+_WIDE = 132
+
 
 @dataclass(frozen=True)
 class Var:
@@ -50,10 +58,6 @@ class Shell:
 Word = str | Shell
 
 RUN_DIR = Var(var="RUN_DIR")
-NODE = "%q{SLURM_NODEID}"
-NODE_NAME = "%q{SLURMD_NODENAME}"
-"""The node's number and name, as nsys writes a variable of the node; harness.launch.node puts its own there."""
-OF_NODE = re.compile(r"%q\{(SLURM_NODEID|SLURMD_NODENAME)\}")
 MASTER_ADDR = Var(var="MASTER_ADDR")
 MASTER_PORT = Var(var="MASTER_PORT")
 
@@ -115,11 +119,6 @@ def read_here(word: Word, environ: Mapping[str, str]) -> Here:
 def shown(word: Word) -> str:
     """The word for people: variables by name."""
     return "".join(f"${part.var}" if isinstance(part, Var) else part for part in _parts(word))
-
-
-_INERT = re.compile(r"[^\"$`\\!\n\0]*")  # inside of double quotes
-_OPTION = re.compile(r"--?[\w-]+=(?!\Z)")  # its value gets the quotes, if it needs some
-_WIDE = 132
 
 
 def quote(word: Word) -> str:

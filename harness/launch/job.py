@@ -38,6 +38,17 @@ from harness.site.site import Site
 
 USUAL_GPUS_PER_NODE = 4
 USUAL_CPU_RANKS = 4
+REQUEST = "# The request, of which `sbatch` of a copy makes its record: "
+_PLAIN_PATH = re.compile(r"[\w/.+@=-]+", re.ASCII)
+
+NO_NSYS = (
+    "neither this machine nor the site has nsys, so torch.profiler records: name its module in a site file, or use "
+    "--profiler nsys"
+)
+NO_NSYS_INSIDE = (
+    "it is not known from here whether the container has nsys, so torch.profiler records: if it has, write profiler: "
+    "nsys in the site file, or use --profiler nsys"
+)
 
 
 class Machine(NamedTuple):
@@ -57,10 +68,6 @@ class ShellArray(NamedTuple):
     name: str
     words: list[Word]
     why: str = ""
-
-
-REQUEST = "# The request, of which `sbatch` of a copy makes its record: "
-_PLAIN_PATH = re.compile(r"[\w/.+@=-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -345,16 +352,6 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     if job.profiler == "nsys" and (secrets := kept_from_nsys(environ)):
         found.append(told_of_nsys(secrets))
     return found
-
-
-NO_NSYS = (
-    "neither this machine nor the site has nsys, so torch.profiler records: name its module in a site file, or use "
-    "--profiler nsys"
-)
-NO_NSYS_INSIDE = (
-    "it is not known from here whether the container has nsys, so torch.profiler records: if it has, write profiler: "
-    "nsys in the site file, or use --profiler nsys"
-)
 
 
 def _model(experiment: Experiment, device_kind: DeviceKind) -> TrainedModel:

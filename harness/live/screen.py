@@ -21,6 +21,13 @@ from harness.live.view import RunView
 _STALE = "bright_black"
 QUIET_S = 5.0  # a shorter time without a sign of life is not shown
 _MOST_NODE = 24  # characters
+LAST_STEPS = 40  # in the sparkline; of a narrow screen half of it
+_BAR = 24  # characters of the bar of progress
+_LEAST_ROWS = 5  # of the table, where findings would take its place
+_LEAST_FINDINGS = 4  # lines of findings, where the table would take their place
+_MOST_MESSAGE = 3  # lines
+_STATES = {"running": "bold green", "queued": "bold yellow", "completed": "bold green", "unknown": "bold yellow"}
+KEYS = "c capture   l logs   x cancel   q quit"
 
 
 class ScreenColumn(NamedTuple):
@@ -127,15 +134,6 @@ def _style(rank: RankHistory, live: Live) -> str:
     if live.is_silent(live.nodes[rank.node]):
         return _STALE
     return "yellow" if _quiet(rank, live) else ""
-
-
-LAST_STEPS = 40  # in the sparkline; of a narrow screen half of it
-_BAR = 24  # characters of the bar of progress
-_LEAST_ROWS = 5  # of the table, where findings would take its place
-_LEAST_FINDINGS = 4  # lines of findings, where the table would take their place
-_MOST_MESSAGE = 3  # lines
-_STATES = {"running": "bold green", "queued": "bold yellow", "completed": "bold green", "unknown": "bold yellow"}
-KEYS = "c capture   l logs   x cancel   q quit"
 
 
 class ScreenOptions(NamedTuple):

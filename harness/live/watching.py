@@ -35,6 +35,8 @@ GRACE_S = 60.0  # so long, a run of which nobody knows the state may still go on
 FIRST_ANSWER_S = 2.0  # the screen waits so long for the first answer about the states
 _LOG_BYTES = 32 << 10  # of a log's end
 _SAID_BYTES = 4 << 10
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+LEAST = (20, 5)  # columns and lines that are drawn on, however small the terminal is
 
 
 class WatchedRuns:
@@ -228,8 +230,6 @@ def _drawn(views: Sequence[RunView], size: tuple[int, int], shown: ScreenOptions
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[0m\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _REST = "\x1b[H", "\x1b[0m\x1b[K", "\x1b[J"
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-LEAST = (20, 5)  # columns and lines that are drawn on, however small the terminal is
 
 
 def has_screen() -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 WITHHELD = ("findings", "replay.what_ifs", "job_time")
 REASON = "this run is a mystery: find the cause yourself, or end it with `lesson mystery reveal`"
+NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
 
 def without_diagnosis(summary: Summary, run: Path) -> Summary:
@@ -109,9 +110,6 @@ def _without(time_lost: TimeLost, every_ns: int, margin_ns: float) -> TimeLost:
         update["low_ns"] = max(0, round(lost_ns - hypot(time_lost.lost_ns - time_lost.low_ns, margin_ns)))
         update["high_ns"] = max(0, round(lost_ns + hypot(time_lost.high_ns - time_lost.lost_ns, margin_ns)))
     return time_lost.model_copy(update=update)
-
-
-NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
 
 def summarise(

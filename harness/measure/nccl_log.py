@@ -44,6 +44,49 @@ _VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,60})|RCCL version ?:? (\d[\w.+
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+_COMM = r"(?: comm (?P<comm>0x[0-9a-f]{1,16})\b.*)?\s*$"  # RCCL's end of a line
+
+_SHAPES = [
+    (what, re.compile(shape))
+    for what, shape in (
+        (
+            "connection",
+            r"Channel \d{1,4}(?:/\d{1,4})? ?: (\d{1,8})\[[0-9a-f]{1,16}\] -> (\d{1,8})\[[0-9a-f]{1,16}\]"
+            rf"(?: \[(send|receive)\])? via (\S.{{0,200}}?){_COMM}",
+        ),
+        (
+            "initialisation",
+            r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev (\d{1,4}) "
+            r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)",
+        ),
+        ("ring", rf"Channel (\d{{1,4}})/\d{{1,4}} :((?: +\d{{1,8}})+){_COMM}"),
+        ("trees", r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)(?: comm (?P<comm>0x[0-9a-f]{1,16}))?"),
+        (
+            "channels",
+            r"(?P<coll>\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(?P<nvls>\d{1,4}) nvls channels, "
+            r"(?P<p2p>\d{1,4}) p2p channels(?P<comm>)",
+        ),
+        (
+            "channels",
+            r"comm:(?P<comm>0x[0-9a-f]{1,16}), .{1,60}, coll channels:(?P<coll>\d{1,4}) .{1,30}"
+            r"nvls channels:(?P<nvls>\d{1,4}), p2p channels:(?P<p2p>\d{1,4}),",
+        ),
+        ("choice", r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
+        ("choice", r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
+        ("network", r"Using network (\S.{0,80})"),
+        ("devices", r"NET/(\w{1,40}) : Using (\[.{1,4000})"),
+        ("no device", r"NET/(\w{1,40}) : No device found"),
+        ("GPU Direct", r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}"),
+        ("plugin", r"NET/Plugin: Loaded net plugin (\S[^(]{0,80})"),
+        ("plugin", r"P2P plugin (\S{1,80})"),
+        ("plugin", r"NET/OFI Initializing (aws-ofi-[nr]ccl \S{1,40})"),
+        ("variable", r"([NR]CCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"),
+        ("NVLS", r"NVLS multicast support is (not )?available"),
+    )
+]
+MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000
+_MOST_SHOWN = 100  # of warnings, variables and message sizes, those with most lines
+_LONGEST_LINE = 16 << 10  # bytes
 
 
 @dataclass
@@ -170,13 +213,13 @@ def _kept(text: str) -> str:
     return printable(text[:_LONGEST]).strip()
 
 
-def _put(table: dict[Key, Value], key: Key, value: Value) -> None:
-    if key in table or len(table) < MOST_DIFFERENT:
-        table[key] = value
+def _put(table: dict[Key, Value], hashable: Key, value: Value) -> None:
+    if hashable in table or len(table) < MOST_DIFFERENT:
+        table[hashable] = value
 
 
-def _count(counts: Counter[Key], key: Key) -> None:
-    _put(counts, key, counts[key] + 1)
+def _count(counts: Counter[Key], hashable: Key) -> None:
+    _put(counts, hashable, counts[hashable] + 1)
 
 
 def _version(process: LoggedProcess, text: str) -> bool:
@@ -234,53 +277,6 @@ def _named(word: str, names: tuple[str, ...]) -> str:
     if word.isdigit():
         return names[int(word)] if int(word) < len(names) else word
     return next((name for name in names if name.upper() == word.replace("_", "").upper()), word)
-
-
-_COMM = r"(?: comm (?P<comm>0x[0-9a-f]{1,16})\b.*)?\s*$"  # RCCL's end of a line
-
-_SHAPES = [
-    (what, re.compile(shape))
-    for what, shape in (
-        (
-            "connection",
-            r"Channel \d{1,4}(?:/\d{1,4})? ?: (\d{1,8})\[[0-9a-f]{1,16}\] -> (\d{1,8})\[[0-9a-f]{1,16}\]"
-            rf"(?: \[(send|receive)\])? via (\S.{{0,200}}?){_COMM}",
-        ),
-        (
-            "initialisation",
-            r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev (\d{1,4}) "
-            r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)",
-        ),
-        ("ring", rf"Channel (\d{{1,4}})/\d{{1,4}} :((?: +\d{{1,8}})+){_COMM}"),
-        ("trees", r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)(?: comm (?P<comm>0x[0-9a-f]{1,16}))?"),
-        (
-            "channels",
-            r"(?P<coll>\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(?P<nvls>\d{1,4}) nvls channels, "
-            r"(?P<p2p>\d{1,4}) p2p channels(?P<comm>)",
-        ),
-        (
-            "channels",
-            r"comm:(?P<comm>0x[0-9a-f]{1,16}), .{1,60}, coll channels:(?P<coll>\d{1,4}) .{1,30}"
-            r"nvls channels:(?P<nvls>\d{1,4}), p2p channels:(?P<p2p>\d{1,4}),",
-        ),
-        ("choice", r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
-        ("choice", r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
-        ("network", r"Using network (\S.{0,80})"),
-        ("devices", r"NET/(\w{1,40}) : Using (\[.{1,4000})"),
-        ("no device", r"NET/(\w{1,40}) : No device found"),
-        ("GPU Direct", r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}"),
-        ("plugin", r"NET/Plugin: Loaded net plugin (\S[^(]{0,80})"),
-        ("plugin", r"P2P plugin (\S{1,80})"),
-        ("plugin", r"NET/OFI Initializing (aws-ofi-[nr]ccl \S{1,40})"),
-        ("variable", r"([NR]CCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"),
-        ("NVLS", r"NVLS multicast support is (not )?available"),
-    )
-]
-
-
-MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000
-_MOST_SHOWN = 100  # of warnings, variables and message sizes, those with most lines
-_LONGEST_LINE = 16 << 10  # bytes
 
 
 def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:

@@ -36,6 +36,9 @@ _DEEPEST = 8  # ranges below this many others are not drawn
 _MOST_THREADS = 4  # with ranges, besides the main one
 _LONGEST_NAME = 200
 _RANGE = 255  # the code of ranges, which have no kind
+MOST_TRACKS = 8  # processes that a page shows by default; of more files no track is kept
+BINS = 200  # of a device's window, in a page
+_SAMPLES_PER_BIN = 8  # windows of different lengths share bins: values between samples are interpolated
 
 
 @dataclass(frozen=True)
@@ -300,10 +303,6 @@ def _remarks(m: MeasuredProcess, texts: Texts) -> dict[int, int]:
 
     return {int(rows.event[i]): _index(texts, say(i)) for i in np.flatnonzero(rows.event >= 0).tolist()}
 
-
-MOST_TRACKS = 8  # processes that a page shows by default; of more files no track is kept
-BINS = 200  # of a device's window, in a page
-_SAMPLES_PER_BIN = 8  # windows of different lengths share bins: values between samples are interpolated
 
 Ranks = frozenset[int] | None  # None: of every process
 

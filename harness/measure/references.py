@@ -39,6 +39,10 @@ SHIPPED = CONFIGS / "references" / "stored"
 INDEX = "reference.json"
 UNKNOWN_DEVICE = "unknown"
 MOST_INDEX_BYTES = 1_000_000  # of ours with 20 variants some 30 kB: a report reads no file that is much larger
+MOST_REFERENCES = 50
+INJECTED = ("faults", "mystery")  # what makes a run slow on purpose
+_CONVERTS = "nsys2prv"  # after the run: it changes nothing that is measured
+_PROFILERS = {"kineto": "torch"}  # a reader's name -> the profiler's, where they differ
 
 
 class FilePart(BaseModel):
@@ -225,11 +229,6 @@ def readable_references(most: int | None = None) -> Iterator[tuple[Path, Referen
         with suppress(WorkError):
             yield folder, read_reference(folder)
 
-
-MOST_REFERENCES = 50
-INJECTED = ("faults", "mystery")  # what makes a run slow on purpose
-_CONVERTS = "nsys2prv"  # after the run: it changes nothing that is measured
-_PROFILERS = {"kineto": "torch"}  # a reader's name -> the profiler's, where they differ
 
 Settings = dict[str, Any]
 

@@ -44,6 +44,9 @@ _RANK = re.compile(r"(?:rank|worker|process|proc)[-_.]?(\d+)", re.IGNORECASE)
 Folders = Mapping[Path, Sequence[Path]]
 """The folder of some traces, or the run that they are of -> the traces."""
 
+DEFAULT_TASKS = 16
+MOST_NAMED = 5
+
 
 def refuse_several_jobs(path: Path, files: Sequence[Path]) -> None:
     """Raises RequestError: the traces below `path` are of several jobs; with the command for each of them."""
@@ -101,10 +104,6 @@ def _command(paths: Sequence[str], word: str = "report") -> str:
 def _content(files: Sequence[Path]) -> str:
     formats = Counter(next((f.name for f in FORMATS if file.name.endswith(f.suffixes)), "") for file in files)
     return ", ".join(f"{count} {name} {'traces' if count > 1 else 'trace'}" for name, count in formats.items())
-
-
-DEFAULT_TASKS = 16
-MOST_NAMED = 5
 
 
 @dataclass(frozen=True)

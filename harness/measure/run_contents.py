@@ -48,6 +48,12 @@ from harness.theory.devices import peak_flops_per_s
 
 FEWEST_STEPS = 3  # of which a median is compared
 RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per parameter and token in place of 6
+JOB_SECONDS = "job_s"
+_OF_PROFILERS = tuple(f"{folder}/" for folder in TRACE_FOLDERS)
+_SHOWN_OF_RECORD = (
+    *("job_id", "backend", "created_ns", "git", "program", "versions"),
+    *("command", "user", "submit_host", "expects"),
+)
 
 
 def efficiency(training: Sequence[RankTraining], recomputes: bool = False) -> Efficiency | None:
@@ -100,9 +106,6 @@ def _peak(training: RankTraining) -> tuple[float, str] | None:
     return peak_flops_per_s(training.device_name, precision)
 
 
-JOB_SECONDS = "job_s"
-
-
 class _Number(BaseModel):
     """What is read of a number of plan.json."""
 
@@ -152,13 +155,6 @@ def predicted_and_measured(summary: Summary, plan: Mapping[str, Any]) -> list[Pr
         for name, number in numbers.items()
         if measured.get(name) and number.value > 0
     ]
-
-
-_OF_PROFILERS = tuple(f"{folder}/" for folder in TRACE_FOLDERS)
-_SHOWN_OF_RECORD = (
-    *("job_id", "backend", "created_ns", "git", "program", "versions"),
-    *("command", "user", "submit_host", "expects"),
-)
 
 
 @dataclass(frozen=True)

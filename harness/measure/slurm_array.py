@@ -31,6 +31,9 @@ from harness.traces.progress import OnProgress, silent
 
 PLAN = "plan.json"
 _MOST_BYTES = 256 << 20  # the paths of a million files
+POLL_S = 0.5
+GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
+FAN_IN = 8  # partial merges that one task joins
 
 
 class ArrayPlan(BaseModel):
@@ -91,11 +94,6 @@ def _stamp(file: Path) -> tuple[int, int]:
     except OSError:
         return -1, -1
     return found.st_size, found.st_mtime_ns
-
-
-POLL_S = 0.5
-GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
-FAN_IN = 8  # partial merges that one task joins
 
 
 class ArrayJob(Protocol):

@@ -15,6 +15,7 @@ from harness.monitor.gpu_choice import NoGpu, choose_visible
 from harness.monitor.source import SampleValue
 
 NvmlQuery = Callable[[Any, Any], tuple[SampleValue, ...]]
+_PCIE_COLUMNS = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
@@ -47,7 +48,6 @@ _READINGS: tuple[tuple[tuple[str, ...], NvmlQuery], ...] = (
     (("sm_clock_mhz",), lambda n, h: (n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM),)),
     (("clock_limits",), lambda n, h: (_clock_limits(n, h),)),
 )
-_PCIE_COLUMNS = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
 
 
 def _read_pcie(nvml: Any, handle: Any) -> tuple[SampleValue, ...]:

@@ -23,6 +23,13 @@ _BURST_S = 1.0
 # A process that begins or ends changes the PSS of others: a fork that of its parent. Then they are read in advance.
 _AHEAD_S = 10.0
 _PSS = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
+POWERCAP = Path("/sys/class/powercap")
+
+# A scan for new processes reads the whole process table. It may take this share of one core: the longer a scan takes,
+# the rarer it is, so that the monitor costs no more on a login node with thousands of processes.
+_SCAN_SHARE = 1 / 250
+_LONGEST_BETWEEN_SCANS_S = 10.0
+_IDLE = (3, 4)  # columns of a machine's ticks: idle, waits for a disk
 
 
 class PssMeter:
@@ -62,9 +69,6 @@ def read_pss(pid: int) -> int | None:
     except OSError:
         return None
     return int(found[1]) * 1024 if found else None
-
-
-POWERCAP = Path("/sys/class/powercap")
 
 
 class _Package:
@@ -112,12 +116,6 @@ def open_rapl(powercap: Path = POWERCAP) -> Rapl | None:
         except (OSError, ValueError):
             continue
     return Rapl(packages) if packages else None
-
-
-# A scan for new processes reads the whole process table. It may take this share of one core: the longer a scan takes,
-# the rarer it is, so that the monitor costs no more on a login node with thousands of processes.
-_SCAN_SHARE = 1 / 250
-_LONGEST_BETWEEN_SCANS_S = 10.0
 
 
 def find_processes(pids: Sequence[int], flag: str = "--pid") -> list[RunningProcess]:
@@ -181,9 +179,6 @@ def use_of(process: RunningProcess) -> ProcessUse | None:
     if stat is None or resident is None or stat.started != process.started:
         return None
     return ProcessUse(stat.own_cpu_ns / 1e9, resident)
-
-
-_IDLE = (3, 4)  # columns of a machine's ticks: idle, waits for a disk
 
 
 def _machine_percent(before: Sequence[int], now: Sequence[int]) -> float | None:

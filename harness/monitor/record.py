@@ -33,6 +33,8 @@ from harness.monitor.samples import (
 )
 from harness.monitor.source import MonitorError, SampleSource, SampleValue, boot_id
 
+HZ_RANGE = (0.01, 10.0)  # harness/experiment/base.py has the same range
+
 
 class SampleClock(NamedTuple):
     """The wall clock when the recording began, plus monotonic time, which all processes of a machine share."""
@@ -94,9 +96,6 @@ def _together(path: Path, before: list[dict[str, Any]], now: list[dict[str, Any]
                 f"{device.get('uuid')}): choose another --out"
             )
     return [devices[index] for index in sorted(devices)]
-
-
-HZ_RANGE = (0.01, 10.0)  # harness/experiment/base.py has the same range
 
 
 class Stopper:

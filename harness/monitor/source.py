@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 SampleValue = int | float | None  # None: unknown for this device, or this time
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SampleSource(Protocol):
@@ -30,9 +31,6 @@ class SampleSource(Protocol):
 
     def sample(self) -> Sequence[Sequence[SampleValue]]:
         """One row per device, in the order of `describe()["devices"]`, each with one value per column."""
-
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str | None:

@@ -14,6 +14,7 @@ SUMMARY_FILE = "summary.json"
 SUMMARY_SCHEMA = 1
 # NVML's bits for a clock that is lowered against the program's will; idle devices and chosen clocks have others.
 CLOCK_LIMITS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
+_BUSY_PERCENT = 90
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,6 @@ def clock_limits(device: DeviceSeries) -> dict[str, float]:
     bits = [int(value) for _, value in device.points("clock_limits")]
     shares = {name: sum(bool(each & bit) for each in bits) / len(bits) for bit, name in CLOCK_LIMITS.items() if bits}
     return dict(sorted(((name, share) for name, share in shares.items() if share), key=lambda one: -one[1]))
-
-
-_BUSY_PERCENT = 90
 
 
 def without_sms(utilization: float | None, sm_active: float | None) -> str | None:

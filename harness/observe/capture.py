@@ -21,6 +21,9 @@ from harness.common.captures import CaptureRequest, folder_of, given_up_file, is
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
 from harness.observe.ranges import nvtx_package
 
+LOOK_S = 0.5  # between two looks for a request
+CUDART = torch.cuda.cudart  # PyTorch's own, also while another stands for it in a script
+
 
 def _store() -> Any:
     """The process group's store; None: this rank is the only one."""
@@ -72,9 +75,6 @@ def first_said(subject: str, said: str | None) -> str | None:
     return str(store.get(key).decode()) if store.check([key]) else None
 
 
-LOOK_S = 0.5  # between two looks for a request
-
-
 class Capture:
     """Switches a profiler with the window; this one records nothing.
 
@@ -98,9 +98,6 @@ class Capture:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
-
-
-CUDART = torch.cuda.cudart  # PyTorch's own, also while another stands for it in a script
 
 
 class NsysRecording:

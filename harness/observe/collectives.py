@@ -16,6 +16,7 @@ from harness.common.heartbeats import CALLS, MESSAGES, PYTHON_SIDE
 from harness.observe.lines import is_users
 
 MOST_SIZES = 8  # tensors of one collective
+_PEERS = ("src", "dst", "group_src", "group_dst")
 
 
 def counted() -> int:
@@ -88,9 +89,6 @@ def _meeting_point(local: dict[str, Any]) -> str:
         return method.removeprefix("tcp://").partition("?")[0].rstrip("/")
     address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     return f"{address}:{port}" if port and (method is None or str(method).startswith("env://")) else ""
-
-
-_PEERS = ("src", "dst", "group_src", "group_dst")
 
 
 def _groups() -> list[Any]:

@@ -24,6 +24,10 @@ from harness.observe.lines import innermost, is_users
 EXITS = ("sys.exit", "os._exit")  # as the type of an error: the program leaves with a status
 LONGEST = 400  # characters of an error's message
 PATIENCE_S = 10.0  # for a main thread that is inside a call and runs no Python; then the process ends as it would have
+_WORKER = re.compile(r"^Caught \w+ in (.+?)\.?$")  # as PyTorch's ExceptionWrapper begins what it raises again
+_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$')
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 def on_termination(write: Callable[[], None]) -> None:
@@ -83,11 +87,11 @@ _open: list[TextIO] = []
 
 
 def _telling(
-    name: str, leave: Callable[..., NoReturn], counts: Callable[[Any], bool], tell: Callable[[dict[str, Any]], None]
+    name: str, leave: Callable[..., NoReturn], is_failure: Callable[[Any], bool], tell: Callable[[dict[str, Any]], None]
 ) -> Callable[..., NoReturn]:
     @functools.wraps(leave)
     def leaves(status: Any = None, /) -> NoReturn:
-        if counts(status) and threading.current_thread() is threading.main_thread():
+        if is_failure(status) and threading.current_thread() is threading.main_thread():
             with suppress(Exception):
                 caller, handled = sys._getframe(1), sys.exc_info()[1]
                 if isinstance(handled, Exception) and not is_users(caller.f_code.co_filename):
@@ -137,11 +141,6 @@ class _FarError(NamedTuple):
     code_line: list[Any] | None
 
 
-_WORKER = re.compile(r"^Caught \w+ in (.+?)\.?$")  # as PyTorch's ExceptionWrapper begins what it raises again
-_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$')
-_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
-
-
 def _far_error(error: BaseException) -> _FarError | None:
     """The error that another process wrote as a text into this one, with its own place; None: it has no such text.
 
@@ -158,9 +157,6 @@ def _far_error(error: BaseException) -> _FarError | None:
     place = [users[-1][1], int(users[-1][2]), users[-1][3]] if users else None
     said = next((found for line in lines if not line.startswith(" ") and (found := _RAISED.match(line.strip()))), None)
     return _FarError(said[1].rpartition(".")[2], said[2] or "", place) if said else None
-
-
-_TRACEBACK = "Traceback (most recent call last):"
 
 
 def _described(kind: str, message: str, place: list[Any] | None) -> dict[str, Any]:

@@ -13,18 +13,6 @@ from typing import Any, NamedTuple
 from harness.common.job_time import CHECKPOINTS, DATA, EVALUATION, FIRST_STEP, IMPORTS, MEETING, MODEL, TRACES
 
 _IMPORT = "<frozen importlib._bootstrap>"
-
-
-class FunctionMark(NamedTuple):
-    """What is known of a function. users: it is the user's own. part: of the job's time that it belongs to; empty:
-    none. strong: also if a function that called it belongs to another. imports: its first argument names a module."""
-
-    users: bool
-    part: str = ""
-    strong: bool = True
-    imports: bool = False
-
-
 _FUNCTIONS: tuple[tuple[str, bool, str, str], ...] = (  # part, strong, file, function
     (TRACES, True, r"torch/profiler/profiler\.py$", r"(start|stop|prepare)(_trace)?|export_\w+|_transit_action"),
     (TRACES, True, r"harness/observe/capture\.py$", r"begin|end|_write|_start_nsys|_stop_nsys"),
@@ -72,6 +60,16 @@ _BY_NAME = (  # functions and methods of the user's own
     (DATA, re.compile(r"(^|_)(data|dataset|dataloader|loader|corpus|tokeni[sz]\w*|preprocess\w*)s?($|_)", re.I)),
     (DATA, re.compile(r"^_?(load|read|fetch|download|parse|tokeni[sz]e)_\w+", re.I)),
 )
+
+
+class FunctionMark(NamedTuple):
+    """What is known of a function. users: it is the user's own. part: of the job's time that it belongs to; empty:
+    none. strong: also if a function that called it belongs to another. imports: its first argument names a module."""
+
+    users: bool
+    part: str = ""
+    strong: bool = True
+    imports: bool = False
 
 
 def subject_of(frame: FrameType) -> Any:

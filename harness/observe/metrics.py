@@ -45,6 +45,8 @@ from harness.observe.heartbeat import PROGRESS, EndedStep, over
 SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready and waiting for one, both in ns; slices
 FILES = Path("/proc/self/io")  # is there if Linux counts what a process writes to files of a disk
 BLOCK = 512  # bytes of a block that getrusage counts
+PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
+MOST_PENDING = 1000  # steps whose lines are not written yet
 
 
 class Counts(NamedTuple):
@@ -145,10 +147,6 @@ def _waited(descriptor: int | None) -> int | None:
         return None if descriptor is None else int(os.pread(descriptor, 400, 0).split()[1])
     except (OSError, ValueError, IndexError):
         return None
-
-
-PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
-MOST_PENDING = 1000  # steps whose lines are not written yet
 
 
 class StepTimer:

@@ -27,6 +27,7 @@ _USUAL_DEPTH = 3  # of a model without repeated layers
 _NOT_CALLED = (torch.nn.ModuleList, torch.nn.ModuleDict)
 _REPEATING = (torch.nn.ModuleList, torch.nn.Sequential)
 _WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  # children that are no parts
+_MOST_LOOKED_AT = 8  # values of each tuple, list or dictionary
 
 
 class ModulePath(NamedTuple):
@@ -239,8 +240,6 @@ def _repeats(children: list[Any]) -> bool:
     """Whether these are layers: several of one kind, with parts of their own."""
     return len(children) > 1 and len(set(map(type, children))) == 1 and any(True for _ in children[0].children())
 
-
-_MOST_LOOKED_AT = 8  # values of each tuple, list or dictionary
 
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 """Whether torch.compile reads the program now: what is called is not run."""

@@ -42,6 +42,11 @@ from harness.theory.peak import (
 )
 
 DDP_BUCKET_BYTES = 25 * 2**20  # PyTorch's bucket_cap_mb
+FRAMEWORK_BYTES = {"cuda": 1.5e9, "cpu": 0.6e9}
+FRAMEWORK_SOURCE = {
+    "cuda": "an assumption: context, kernels and NCCL's buffers take 1 to 2 GB (Hugging Face, Model training anatomy)",
+    "cpu": "measured: PyTorch, transformers and the profiler take 0.45 to 0.8 GB",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +150,6 @@ def _own(experiment: Training, job: Job) -> dict[str, Any]:
         buckets = ZeroBuckets(zero["reduce_bucket_size"], live, zero["overlap_comm"])
         fields |= {"bf16": experiment.in_bf16, "hpz": experiment.copy_ranks, "buckets": buckets}
     return fields
-
-
-FRAMEWORK_BYTES = {"cuda": 1.5e9, "cpu": 0.6e9}
-FRAMEWORK_SOURCE = {
-    "cuda": "an assumption: context, kernels and NCCL's buffers take 1 to 2 GB (Hugging Face, Model training anatomy)",
-    "cpu": "measured: PyTorch, transformers and the profiler take 0.45 to 0.8 GB",
-}
 
 
 def peak_memory(w: Workload, *, checkpointing: bool | None = None, framework: float | None = None) -> Peak:

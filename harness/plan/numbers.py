@@ -25,6 +25,10 @@ KORTHIKANTI = "the method of Korthikanti et al., 2022"
 GLOBAL_BATCH = "data parallelism, with ZeRO and FSDP too: each replica of the model has its own samples"
 
 Formula = tuple[str, str]
+NEEDS_A_MODEL = (
+    "memory, step and messages are computed for a model that the harness knows, and not for a training of your own: "
+    f"{PROGRAM} run makes a run, and {PROGRAM} report measures them"
+)
 
 
 def memory_formulas(w: Workload) -> dict[str, Formula]:
@@ -145,12 +149,6 @@ class PlanSection:
     title: str
     rows: list[Quantity]
     notes: list[str]
-
-
-NEEDS_A_MODEL = (
-    "memory, step and messages are computed for a model that the harness knows, and not for a training of your own: "
-    f"{PROGRAM} run makes a run, and {PROGRAM} report measures them"
-)
 
 
 def sections_of(plan: LaunchPlan) -> list[PlanSection]:

@@ -29,6 +29,11 @@ from harness.theory.flops import RECOMPUTED, USUAL_MFU, expected_bubble, flops_p
 from harness.theory.memory import megatron_parameters
 
 AROUND_ONE_RUN = 1.1  # a single earlier run says as much, up and down
+SECONDS_PER_HOUR = 3600.0
+START_S = {"cuda": 120.0, "cpu": 15.0}
+START_SOURCE = "an assumption: container, imports, weights and the profiler's report"
+NOMINAL = "the site's nominal rates"
+OF_A_STEP: dict[StepPart, float] = {"forward": 1 / 3, "backward": 2 / 3, "optimizer_step": 0.0}
 
 
 class Speed(NamedTuple):
@@ -82,13 +87,6 @@ def compute_range_ns(w: Workload, speed: Speed) -> tuple[float, float]:
     """(shortest, longest) time of a step's FLOPs."""
     flops = flops_per_step(w)
     return tuple(1e9 * step_seconds(flops, w.ranks, rate, 1.0) for rate in (speed.high, speed.low))  # type: ignore[return-value]  # two
-
-
-SECONDS_PER_HOUR = 3600.0
-
-
-START_S = {"cuda": 120.0, "cpu": 15.0}
-START_SOURCE = "an assumption: container, imports, weights and the profiler's report"
 
 
 class Cost(NamedTuple):
@@ -149,10 +147,6 @@ def cost_of(
     low, high = (w.steps * each / 1e9 for each in step_ns)
     start = (min(starts), max(starts)) if starts else 2 * (START_S[job.device],)
     return cost._replace(steps_s=(low, high), start_s=start, start_known=bool(starts))
-
-
-NOMINAL = "the site's nominal rates"
-OF_A_STEP: dict[StepPart, float] = {"forward": 1 / 3, "backward": 2 / 3, "optimizer_step": 0.0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,78 @@ _NO_STEP = (
     "no step was observed: it called no optimizer and no model's forward, or its Python ran with -I, -E or -S and so "
     "without the observer"
 )
+LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large
+USUALLY = {
+    "KILL": "the system does this if memory runs out: try a smaller batch or model",
+    "SEGV": "a library crashed: its last lines are in the log",
+    "ABRT": "a library aborted: its last lines in the log give the reason",
+    "BUS": "often /dev/shm is full, which the ranks share",
+    "TERM": f"something other than {PROGRAM} cancel asked it to stop",
+    "FPE": "a library divided by zero",
+    "XFSZ": "a file became larger than the limit of this account (ulimit -f)",
+    "XCPU": "it used more CPU time than this account may use (ulimit -t)",
+}
+PROGRAMS = {126: "a program could not be executed", 127: "a program was not found"}
+
+# Of torchrun's and accelerate's last words: on a node, when which exit status was the first.
+_ROOT_CAUSE = re.compile(
+    rb"Root Cause \(first observed failure\):\s+\[\d+\]:\s+time\s*:\s*(\S+)\s+host\s*:\s*(\S+)\s+rank\s*:[^\n]*\n"
+    rb"\s*exitcode\s*:\s*(-?\d+)"
+)
+_ALONE = re.compile(
+    rb"CalledProcessError: Command .* (?:returned non-zero exit status (\d+)|died with <[\w.]+: (\d+)>)\."
+)
+
+# As argparse writes it, before it ends with 2: how the program is called, then what was wrong.
+_REFUSED = re.compile(r"^usage: (?:.*\n)+?(?P<program>\S[^:\n]*): error: (?P<said>.+)$", re.MULTILINE)
+_BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH")
+
+# As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
+_SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
+# What the log says, and the sentence on it: with the names of the pattern, and with those of `why_not_begun`.
+_OF_APPTAINER = {
+    r"could not open image .*(no such file|does not exist)": (
+        "the image {image} does not exist on {hosts}: put it on a file system that all nodes share"
+    ),
+    r"could not open image .*(not readable|permission denied)": (
+        "the image {image} cannot be read on {hosts}: its owner types chmod a+r"
+    ),
+    r"image format not recognized": f"{{image}} is no image of Apptainer or Singularity: {COPY}",
+    r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)": (
+        "the image {image} was built for {built}, and {hosts} is {here}: build it on such a machine"
+    ),
+    r"mount source (?P<path>.+?) doesn't exist": (
+        "{path}, which is bound into the container, does not exist on {hosts}: {remedy}"
+    ),
+    r"user namespace": (
+        "{hosts} does not let users make user namespaces, which this {runtime} needs: ask its administrators, or drop "
+        "--userns if it has setuid"
+    ),
+    r"no space left on device": (
+        "a disk is full on {hosts}: the container could not be set up; its temporary files go to APPTAINER_TMPDIR, or "
+        "TMPDIR"
+    ),
+    r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs": (
+        f"the image {{image}} is damaged or incomplete: {COPY}"
+    ),
+    r'"(?P<program>[^"\n]+)": executable file not found in \$PATH': (
+        "the container has no program {program}: name its Python in container.python of the site file"
+    ),
+}
+_OF_PYTHON = {  # and of the job's script
+    r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ": (
+        "{neither} is on the PATH of {hosts}: name the module that brings one in the site file (modules), or its path "
+        "(container.command)"
+    ),
+    r"SyntaxError: future feature annotations is not defined": (
+        "the container's Python ({python}) is older than 3.8: name another one in container.python"
+    ),
+    r"^(?P<said>\S+ is Python [\d.]+, and .*)$": "in the container, {said}: name another one in container.python",
+    r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'": (
+        "the container's Python ({python}) has no {module}: name another one in container.python, or build the image "
+        f"with it ({README_OF_IMAGES})"
+    ),
+}
 
 
 def what_is_open(run: Run) -> str:
@@ -93,20 +165,6 @@ def _steps(run: Run) -> list[int]:
     return found
 
 
-LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large
-USUALLY = {
-    "KILL": "the system does this if memory runs out: try a smaller batch or model",
-    "SEGV": "a library crashed: its last lines are in the log",
-    "ABRT": "a library aborted: its last lines in the log give the reason",
-    "BUS": "often /dev/shm is full, which the ranks share",
-    "TERM": f"something other than {PROGRAM} cancel asked it to stop",
-    "FPE": "a library divided by zero",
-    "XFSZ": "a file became larger than the limit of this account (ulimit -f)",
-    "XCPU": "it used more CPU time than this account may use (ulimit -t)",
-}
-PROGRAMS = {126: "a program could not be executed", 127: "a program was not found"}
-
-
 def what_it_means(code: int | None) -> str:
     """A sentence for a status that a shell gave a meaning to; empty for any other.
 
@@ -139,16 +197,6 @@ def why_it_wrote_no_more(run: Run) -> str:
     if disk.f_bavail * disk.f_frsize >= LEAST_BYTES:
         return ""
     return f"it ended without an exit status: the disk of {run.path} is full; free some space, and start it again"
-
-
-# Of torchrun's and accelerate's last words: on a node, when which exit status was the first.
-_ROOT_CAUSE = re.compile(
-    rb"Root Cause \(first observed failure\):\s+\[\d+\]:\s+time\s*:\s*(\S+)\s+host\s*:\s*(\S+)\s+rank\s*:[^\n]*\n"
-    rb"\s*exitcode\s*:\s*(-?\d+)"
-)
-_ALONE = re.compile(
-    rb"CalledProcessError: Command .* (?:returned non-zero exit status (\d+)|died with <[\w.]+: (\d+)>)\."
-)
 
 
 def first_exits(log: Path) -> list[tuple[str, int]]:
@@ -202,10 +250,6 @@ def why_it_ended(run: Run, state: State, exit_code: int) -> str:
     return "; ".join(filter(None, [death.sentence, what_it_means(exit_code)]))
 
 
-# As argparse writes it, before it ends with 2: how the program is called, then what was wrong.
-_REFUSED = re.compile(r"^usage: (?:.*\n)+?(?P<program>\S[^:\n]*): error: (?P<said>.+)$", re.MULTILINE)
-
-
 def _refused(log: Path) -> str:
     """A sentence on the first program that did not accept its arguments; empty if the log tells of none."""
     try:
@@ -243,57 +287,6 @@ def why_nothing_was_recorded(record: RunRecord, missing: list[str]) -> str:
             "site's container.binds, or try --profiler torch"
         )
     return f"{nothing}nsys probably missed the profiled steps; try another version of nsys, or --profiler torch"
-
-
-_BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH")
-
-
-# As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
-_SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
-# What the log says, and the sentence on it: with the names of the pattern, and with those of `why_not_begun`.
-_OF_APPTAINER = {
-    r"could not open image .*(no such file|does not exist)": (
-        "the image {image} does not exist on {hosts}: put it on a file system that all nodes share"
-    ),
-    r"could not open image .*(not readable|permission denied)": (
-        "the image {image} cannot be read on {hosts}: its owner types chmod a+r"
-    ),
-    r"image format not recognized": f"{{image}} is no image of Apptainer or Singularity: {COPY}",
-    r"(architecture \(|image targets ')(?P<built>\w+)['\)]?.*(the host's \(|cannot run on ')(?P<here>\w+)": (
-        "the image {image} was built for {built}, and {hosts} is {here}: build it on such a machine"
-    ),
-    r"mount source (?P<path>.+?) doesn't exist": (
-        "{path}, which is bound into the container, does not exist on {hosts}: {remedy}"
-    ),
-    r"user namespace": (
-        "{hosts} does not let users make user namespaces, which this {runtime} needs: ask its administrators, or drop "
-        "--userns if it has setuid"
-    ),
-    r"no space left on device": (
-        "a disk is full on {hosts}: the container could not be set up; its temporary files go to APPTAINER_TMPDIR, or "
-        "TMPDIR"
-    ),
-    r"bad superblock|image is corrupted|squashfs.*(error|corrupt)|can't find a (valid )?squashfs": (
-        f"the image {{image}} is damaged or incomplete: {COPY}"
-    ),
-    r'"(?P<program>[^"\n]+)": executable file not found in \$PATH': (
-        "the container has no program {program}: name its Python in container.python of the site file"
-    ),
-}
-_OF_PYTHON = {  # and of the job's script
-    r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ": (
-        "{neither} is on the PATH of {hosts}: name the module that brings one in the site file (modules), or its path "
-        "(container.command)"
-    ),
-    r"SyntaxError: future feature annotations is not defined": (
-        "the container's Python ({python}) is older than 3.8: name another one in container.python"
-    ),
-    r"^(?P<said>\S+ is Python [\d.]+, and .*)$": "in the container, {said}: name another one in container.python",
-    r"ModuleNotFoundError: No module named '(?P<module>torch|accelerate|deepspeed)'": (
-        "the container's Python ({python}) has no {module}: name another one in container.python, or build the image "
-        f"with it ({README_OF_IMAGES})"
-    ),
-}
 
 
 def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: str) -> str:

@@ -27,6 +27,8 @@ from harness.site.slurm_commands import JobId, scontrol
 if TYPE_CHECKING:
     from harness.run.record import SeriesPart
 
+_SLURM_ID = re.compile(r"(\d+)(_\d+)?(-\d+)?", re.ASCII)
+
 
 def no_runs(root: Path) -> str:
     """The sentence for a place without runs, with what to do."""
@@ -105,9 +107,6 @@ def find_run(token: str, root: Path | None = None) -> Run:
         # It may be one of the runs that this user may not read.
         + (f"; {shut[0]} may not be read{whose(shut[0])}" if (shut := closed(root or runs_root())) else "")
     )
-
-
-_SLURM_ID = re.compile(r"(\d+)(_\d+)?(-\d+)?", re.ASCII)
 
 
 def _of_slurm(token: str, root: Path | None) -> list[Path]:

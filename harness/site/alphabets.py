@@ -33,6 +33,21 @@ SCRIPTS_OWN = frozenset({
 _BASHS_OWN = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
 _MANY = ("--array", "--wait", "--test-only")  # many runs, a submission that blocks, and no run
 
+# It does not begin with a dash, which would make it the next option.
+WORD_PATTERN = r"^[A-Za-z0-9_.@+:/,][A-Za-z0-9_.@+:/,=-]*$"
+_SUFFIX = r"^[A-Za-z0-9_.-]+$"
+_LINE = r"^--[^\x00-\x1f\x7f]+$"
+CLOCK_PATTERN = r"^([0-9]+-)?[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]$"
+NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+TAKES = {
+    WORD_PATTERN: "one word of letters, digits and _.@+:/,=- that begins with neither = nor -",
+    _SUFFIX: "letters, digits and _.-",
+    _LINE: "one line that begins with --, as in --exclusive",
+    CLOCK_PATTERN: "HH:MM:SS above zero, e.g. 00:30:00",
+    NAME_PATTERN: "a name of letters, digits and _ that does not begin with a digit",
+}
+"""What each pattern takes, in the words of an error."""
+
 
 def _refuse_secret(name: str, text: str) -> None:
     """Raises PydanticCustomError: `text` looks like a secret, and others can read a site's texts in the script."""
@@ -87,21 +102,6 @@ def _lasting(clock: str) -> str:
         raise ValueError("a time limit of zero: nothing could run")
     return clock
 
-
-# It does not begin with a dash, which would make it the next option.
-WORD_PATTERN = r"^[A-Za-z0-9_.@+:/,][A-Za-z0-9_.@+:/,=-]*$"
-_SUFFIX = r"^[A-Za-z0-9_.-]+$"
-_LINE = r"^--[^\x00-\x1f\x7f]+$"
-CLOCK_PATTERN = r"^([0-9]+-)?[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]$"
-NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
-TAKES = {
-    WORD_PATTERN: "one word of letters, digits and _.@+:/,=- that begins with neither = nor -",
-    _SUFFIX: "letters, digits and _.-",
-    _LINE: "one line that begins with --, as in --exclusive",
-    CLOCK_PATTERN: "HH:MM:SS above zero, e.g. 00:30:00",
-    NAME_PATTERN: "a name of letters, digits and _ that does not begin with a digit",
-}
-"""What each pattern takes, in the words of an error."""
 
 PlainWord = Annotated[str, StringConstraints(pattern=WORD_PATTERN, max_length=200)]
 Suffix = Annotated[str, StringConstraints(pattern=_SUFFIX, max_length=200)]

@@ -19,14 +19,12 @@ from harness.site.site import SITES, Detect, Site, load_site, site_names
 from harness.site.slurm_commands import controller_answers
 
 _NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
+COURSE = "HARNESS_COURSE_FOLDER"
 
 
 class SiteChoice(NamedTuple):
     site: Site
     reason: str
-
-
-COURSE = "HARNESS_COURSE_FOLDER"
 
 
 def choose_site(name: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:

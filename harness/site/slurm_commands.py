@@ -37,6 +37,7 @@ UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 HAS_ENDED = re.compile(r"already complet", re.IGNORECASE)
 _silent: dict[tuple[Server, str | None], float] = {}
 _lists_all: dict[str | None, bool] = {}  # by cluster: whether it lists everybody's jobs, and in time
+_ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%P|%Q|%r")
 
 
 class JobId(NamedTuple):
@@ -121,9 +122,6 @@ class QueueEntry(NamedTuple):
     def ends_ns(self) -> int | None:
         """Unix time at which its time limit ends it; None: Slurm does not say."""
         return unix_ns(self.ends)
-
-
-_ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%P|%Q|%r")
 
 
 def squeue_all(cluster: str | None, numbers: Iterable[str]) -> dict[str, QueueEntry] | None:

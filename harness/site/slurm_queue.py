@@ -9,6 +9,11 @@ from typing import NamedTuple
 from harness.common.slurm_notation import job_and_tasks
 from harness.site.slurm_commands import QueueEntry
 
+# Slurm leaves these out when it looks for a job to start: they wait for something else than their turn.
+NOT_IN_TURN = frozenset(
+    {"Dependency", "DependencyNeverSatisfied", "BeginTime", "JobArrayTaskLimit", "JobHeldUser", "JobHeldAdmin"}
+)
+
 
 class QueuePlace(NamedTuple):
     """A run's place among the jobs of a partition that wait for their turn. position: from 1; length: of all of
@@ -17,12 +22,6 @@ class QueuePlace(NamedTuple):
     partition: str
     position: int
     length: int
-
-
-# Slurm leaves these out when it looks for a job to start: they wait for something else than their turn.
-NOT_IN_TURN = frozenset(
-    {"Dependency", "DependencyNeverSatisfied", "BeginTime", "JobArrayTaskLimit", "JobHeldUser", "JobHeldAdmin"}
-)
 
 
 class _WaitingEntry(NamedTuple):

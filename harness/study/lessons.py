@@ -35,6 +35,8 @@ LESSONS = CONFIGS / "lessons"
 
 # Metrics that do not depend on how busy the machine is; all others are times, or shares of times.
 COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|tokens_per_step|gemm_\w+_share|\.(stuck|failed)_")
+UNSEEN = 0.0, 1e9  # between these factors, so nothing is known
+METRIC = re.compile(r"([ab])\.(\w+?)(_ns|_bytes)?")
 
 
 class LessonPart(BaseModel):
@@ -127,7 +129,6 @@ class RelationOutcome(str, Enum):
 
 
 MARKS = dict(zip(RelationOutcome, "✓✗?–", strict=True))
-UNSEEN = 0.0, 1e9  # between these factors, so nothing is known
 
 
 class RelationResult(NamedTuple):
@@ -422,9 +423,6 @@ def ending_of(run: Run) -> Ending:
     if first.step is not None:
         numbers["failed_step"] = float(first.step)
     return Ending(first.sentence, numbers)
-
-
-METRIC = re.compile(r"([ab])\.(\w+?)(_ns|_bytes)?")
 
 
 def because(lesson: Lesson, a: LessonArm, b: LessonArm) -> str:

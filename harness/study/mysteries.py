@@ -46,6 +46,7 @@ LEAST_STEPS, USUAL_STEPS = 9, 18  # recorded at level 2: every third step is see
 _CPU_STEP_MS = {1: 100.0, 2: 240.0, 3: 1000.0}
 _GPU_FLOPS_PER_S = {True: 250e12, False: 40e12}  # assumed of one device in bf16 and in fp32
 _LEAST_GPU_STEP_MS = 20.0  # a shorter step is bound by the host
+MOST_LOOKED_AT = 500_000  # of a whole class some 20,000
 
 
 class MysteryPlace(NamedTuple):
@@ -175,9 +176,6 @@ def faults_of(mystery: Mystery) -> tuple[Fault, ...]:
         if fault.kind.mystery is None and fault.name not in ENDINGS:
             raise RequestError(f"{cannot}: {fault.name} is drawn for none")
     return faults
-
-
-MOST_LOOKED_AT = 500_000  # of a whole class some 20,000
 
 
 @dataclass(frozen=True)

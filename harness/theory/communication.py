@@ -13,6 +13,7 @@ from harness.common.model_config import ModelConfig, Sharding
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all"]
 StepPart = Literal["forward", "backward", "optimizer_step"]
 Group = Literal["data", "copy", "copies", "tensor", "context", "expert", "pipeline"]
+BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +176,6 @@ def ranks_in_node(group: Group, layout: Layout, per_node: int, hpz: int = 1) -> 
     """
     stride, size = span(group, layout, hpz)
     return max(1, min(size, per_node // stride))
-
-
-BITS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from harness.theory.memory import StateBytes
 Arithmetic = Literal["fp32", "bf16", "autocast"]
 """What a layer computes in: its own type, or autocast's bf16 between float32 weights and residuals."""
 
+SUB_GROUP = 1_000_000_000  # DeepSpeed's `sub_group_size`: so many parameters of a shard are updated at once
+
 
 @dataclass(frozen=True, slots=True)
 class Activations:
@@ -122,9 +124,6 @@ def chunks_in_flight(stages: int, stage: int, microbatches: int, virtual_stages:
         return min(stages - stage, microbatches)
     ahead = 2 * (stages - stage - 1) + (virtual_stages - 1) * stages
     return min(ahead + 1, microbatches * virtual_stages)
-
-
-SUB_GROUP = 1_000_000_000  # DeepSpeed's `sub_group_size`: so many parameters of a shard are updated at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,14 @@ from harness.common.bounded_read import BoundedReadError, open_regular
 SUFFIXES = (".json", ".json.gz", ".csv", ".csv.gz", ".pftrace", ".otf2")
 _PROBE_BYTES, _PIECE_BYTES = 64 << 10, 1 << 20
 _MOST_BYTES = 256 << 20  # unpacked, while the records of a file are counted
+_EVENTS = re.compile(rb'\s*\{\s*"traceEvents"(?s:.){1,60000}"BeginNs"\s*:\s*"\d')
+
+_BY_NAME = {
+    ".pftrace": "a trace of Perfetto, as rocprofv3 writes it",
+    ".otf2": "a trace in OTF2, as rocprofv3 writes it",
+}
+_COMMAND = "rocprofv3 --runtime-trace --output-format rocpd -- python train.py"
+_INSTEAD = f"which is not read: record a database (`{_COMMAND}`), and give its *_results.db"
 
 
 class _Kind(NamedTuple):
@@ -26,7 +34,6 @@ class _Kind(NamedTuple):
     named: str
 
 
-_EVENTS = re.compile(rb'\s*\{\s*"traceEvents"(?s:.){1,60000}"BeginNs"\s*:\s*"\d')
 _KINDS = (
     _Kind("JSON of rocprofv3", re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), b'"dispatch_info"', "kernel"),
     _Kind("JSON of rocprof", _EVENTS, b'"BeginNs"', "event"),
@@ -40,12 +47,6 @@ _KINDS = (
         )
     ),
 )
-_BY_NAME = {
-    ".pftrace": "a trace of Perfetto, as rocprofv3 writes it",
-    ".otf2": "a trace in OTF2, as rocprofv3 writes it",
-}
-_COMMAND = "rocprofv3 --runtime-trace --output-format rocpd -- python train.py"
-_INSTEAD = f"which is not read: record a database (`{_COMMAND}`), and give its *_results.db"
 
 
 def amd_sentence(path: Path) -> str | None:

@@ -74,9 +74,9 @@ def reordered(column: AnyColumn, order: NDArray[np.intp]) -> AnyColumn:
     return np.broadcast_to(column[:1], order.shape) if is_constant(column) else column[order]
 
 
-def take(rows: AnySpans, order: NDArray[np.intp]) -> AnySpans:
-    """`rows` in `order`, which may leave some out."""
-    return replace(rows, **{f.name: reordered(getattr(rows, f.name), order) for f in fields(rows)})
+def take(spans: AnySpans, order: NDArray[np.intp]) -> AnySpans:
+    """`spans` in `order`, which may leave some out."""
+    return replace(spans, **{f.name: reordered(getattr(spans, f.name), order) for f in fields(spans)})
 
 
 def work(activity: Activity, name: I32, **columns: AnyColumn) -> Columns:

@@ -17,6 +17,10 @@ from harness.traces.vocabulary import POINT_TO_POINT, collective_kind, dtype_byt
 
 UNKNOWN_KIND = "unknown"
 _MOST_BYTES = 1 << 40
+_TORCH = "nccl:"  # torch's own range around its NCCL calls: "nccl:all_to_all, op_id = 7"
+_REACH = 1000  # ranges to search backwards: a collective of sends and receives has two per rank
+# Of these, a call's size is that of one rank's part.
+OF_ONE_RANK = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 @dataclass(slots=True)
@@ -104,10 +108,6 @@ def _name_group(message: Message, groups: dict[str, list[int]]) -> None:
 
 
 _GROUP_START, _GROUP_END = "ncclGroupStart", "ncclGroupEnd"
-_TORCH = "nccl:"  # torch's own range around its NCCL calls: "nccl:all_to_all, op_id = 7"
-_REACH = 1000  # ranges to search backwards: a collective of sends and receives has two per rank
-# Of these, a call's size is that of one rank's part.
-OF_ONE_RANK = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 # The message of the call of this kind that began on a thread at a time in nanoseconds.
 MessageOf = Callable[[int, int, str], Message]

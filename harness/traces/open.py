@@ -22,6 +22,10 @@ from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
 
+_GZIP_MAGIC = b"\x1f\x8b"
+_PROBE_BYTES = 1 << 20
+LFS_MAGIC = b"version https://git-lfs"
+
 
 def moved_to_zero(trace: Trace) -> Trace:
     """The same trace, its clock's zero moved to the first time where that lies before it."""
@@ -46,13 +50,8 @@ def moved_to_zero(trace: Trace) -> Trace:
     )
 
 
-def _later(rows: AnySpans, ahead_ns: int) -> AnySpans:
-    return replace(rows, start_ns=rows.start_ns + ahead_ns, end_ns=rows.end_ns + ahead_ns)
-
-
-_GZIP_MAGIC = b"\x1f\x8b"
-_PROBE_BYTES = 1 << 20
-LFS_MAGIC = b"version https://git-lfs"
+def _later(spans: AnySpans, ahead_ns: int) -> AnySpans:
+    return replace(spans, start_ns=spans.start_ns + ahead_ns, end_ns=spans.end_ns + ahead_ns)
 
 
 class TraceFormat(NamedTuple):

@@ -10,25 +10,6 @@ from functools import lru_cache
 
 from harness.common.paths import INSTALLED_EXERCISES
 
-
-class Owner(IntEnum):
-    """Whose code a function is."""
-
-    USER = 0
-    FRAMEWORK = 1  # runs trainings and inference in the user's place: transformers, vLLM, DeepSpeed
-    LIBRARY = 2  # Python's own, torch and everything below a framework
-
-
-@dataclass(frozen=True, slots=True)
-class PythonFunction:
-    """A function in a Python program."""
-
-    file: str | None  # as recorded: Kineto leaves out the folders that Python searches for modules
-    line: int | None  # of its definition; None: not recorded, as in nsys' samples
-    function: str
-    owner: Owner
-
-
 _CALL = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.*)", re.DOTALL)
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<function>.*?)(?: of (?P<of>.*?)(?: object at 0x\w+)?)?>")
 _NO_TYPE = re.compile(r"(?:type|module|PyCapsule|pybind11_builtins\..*)\Z")  # says nothing about a method
@@ -59,8 +40,28 @@ torchao torchaudio torchdata torchmetrics torchsnapshot torchtext torchvision to
 transformer_engine triton triton_kernels typeguard typer typing_extensions urllib3 uvicorn uvloop wandb
 webdataset websockets wrapt xarray xformers yaml yarl zarr zmq zstandard
 """
-_FRAMEWORKS, _LIBRARIES = frozenset(_FRAMEWORK_NAMES.split()), frozenset(_LIBRARY_NAMES.split())
 _PYTHON = sys.stdlib_module_names - {"cmd", "code", "profile", "trace"}  # rather the name of somebody's script
+
+
+class Owner(IntEnum):
+    """Whose code a function is."""
+
+    USER = 0
+    FRAMEWORK = 1  # runs trainings and inference in the user's place: transformers, vLLM, DeepSpeed
+    LIBRARY = 2  # Python's own, torch and everything below a framework
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunction:
+    """A function in a Python program."""
+
+    file: str | None  # as recorded: Kineto leaves out the folders that Python searches for modules
+    line: int | None  # of its definition; None: not recorded, as in nsys' samples
+    function: str
+    owner: Owner
+
+
+_FRAMEWORKS, _LIBRARIES = frozenset(_FRAMEWORK_NAMES.split()), frozenset(_LIBRARY_NAMES.split())
 
 
 @lru_cache(maxsize=1 << 16)

@@ -45,6 +45,19 @@ _MOST_DIGITS = 20  # of a number in a sentence
 
 Good = NDArray[np.bool_]
 
+# What is wrong with what was left out.
+_TIMES = f"calls, ranges or events ended before they started or are over {_DAYS:.0f} days from others"
+_DEVICES = "events are on a device whose number no machine has"
+_SIZES = "copies are larger than any memory"
+_DEPTH = f"ranges are nested in {_MOST_OPEN} others"
+_SAMPLES = f"samples of counters are over {_DAYS:.0f} days from the events"
+_VALUES = "samples of counters have a value that no counter reaches"
+_OVERLAP_NS = 100_000  # a programmatic launch begins microseconds before the end of the one before it
+_MOST_LATE = 0.05  # of a device's work; with more, it is not the ends that are wrong
+_UNLIKE = 3  # times the median of its name
+_FEWEST_ALIKE = 3
+_MOST_NAME = 60  # characters of a name in a sentence
+
 
 class _Stretch(NamedTuple):
     """The time that is reliable."""
@@ -56,13 +69,6 @@ class _Stretch(NamedTuple):
         return (time_ns >= self.low_ns) & (time_ns <= self.high_ns)
 
 
-# What is wrong with what was left out.
-_TIMES = f"calls, ranges or events ended before they started or are over {_DAYS:.0f} days from others"
-_DEVICES = "events are on a device whose number no machine has"
-_SIZES = "copies are larger than any memory"
-_DEPTH = f"ranges are nested in {_MOST_OPEN} others"
-_SAMPLES = f"samples of counters are over {_DAYS:.0f} days from the events"
-_VALUES = "samples of counters have a value that no counter reaches"
 _LeftOut = Counter[str]
 
 
@@ -129,14 +135,14 @@ def _has_time(timed: Spans | NicSamples, stretch: _Stretch) -> Good:
     return (timed.start_ns >= stretch.low_ns) & (timed.end_ns <= stretch.high_ns) & (timed.start_ns <= timed.end_ns)
 
 
-def _in_time(rows: AnySpans, stretch: _Stretch, out: _LeftOut) -> AnySpans:
-    good = _has_time(rows, stretch)
+def _in_time(spans: AnySpans, stretch: _Stretch, out: _LeftOut) -> AnySpans:
+    good = _has_time(spans, stretch)
     out[_TIMES] += int((~good).sum())
-    return _kept(rows, good)
+    return _kept(spans, good)
 
 
-def _kept(rows: AnySpans, good: Good) -> AnySpans:
-    return rows if good.all() else take(rows, np.flatnonzero(good))
+def _kept(spans: AnySpans, good: Good) -> AnySpans:
+    return spans if good.all() else take(spans, np.flatnonzero(good))
 
 
 def _closed(ranges: Ranges, events: Events, stretch: _Stretch) -> Ranges:
@@ -169,13 +175,6 @@ def _launched(events: Events, stretch: _Stretch) -> Events:
     """A launch at an unreliable time is unknown."""
     odd = ~stretch.holds(events.launch_ns) & (events.launch_ns != -1)
     return replace(events, launch_ns=np.where(odd, -1, events.launch_ns)) if odd.any() else events
-
-
-_OVERLAP_NS = 100_000  # a programmatic launch begins microseconds before the end of the one before it
-_MOST_LATE = 0.05  # of a device's work; with more, it is not the ends that are wrong
-_UNLIKE = 3  # times the median of its name
-_FEWEST_ALIKE = 3
-_MOST_NAME = 60  # characters of a name in a sentence
 
 
 def _in_turn(events: Events, names: Sequence[str]) -> tuple[Events, list[str]]:

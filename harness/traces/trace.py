@@ -18,6 +18,10 @@ I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
 F64 = NDArray[np.float64]
 
+# A shorter span explains no stretch that counts: it is a few launches long. What many of them take together is in the
+# span that holds them, which is long. Nine of ten operators and Python functions are shorter, and they fill a file.
+SHORTEST_HOST_NS = 50_000
+
 
 class Activity(IntEnum):
     """What the tool recorded; the name is not looked at."""
@@ -118,11 +122,6 @@ class Ranges(Spans):
     process: I64
     domain: I32  # index into Trace.names of the NVTX domain; -1 default domain
     is_open: U8  # 1: it did not end in the recording, and end_ns is the recording's end
-
-
-# A shorter span explains no stretch that counts: it is a few launches long. What many of them take together is in the
-# span that holds them, which is long. Nine of ten operators and Python functions are shorter, and they fill a file.
-SHORTEST_HOST_NS = 50_000
 
 
 @dataclass(frozen=True, slots=True)

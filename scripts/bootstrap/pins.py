@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 
+_OPENING = re.compile(r"^(?P<name>[\w-]+) = \[$")
+_REQUIREMENT = re.compile(r"""^\s+(?P<quote>["'])(?P<text>.*?)(?P=quote),?\s*(#.*)?$""")
+
 
 class UnknownListError(Exception):
     """pyproject.toml has no such list."""
-
-
-_OPENING = re.compile(r"^(?P<name>[\w-]+) = \[$")
-_REQUIREMENT = re.compile(r"""^\s+(?P<quote>["'])(?P<text>.*?)(?P=quote),?\s*(#.*)?$""")
 
 
 def requirements(pyproject: str, part: str) -> list[str]:

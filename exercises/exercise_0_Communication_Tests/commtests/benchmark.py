@@ -29,6 +29,13 @@ STYLES = {
     "all_to_all": ("v", "#D55E00"),
     "send_recv": ("P", "#56B4E9"),
 }
+BUDGET_S = {"cpu": 120.0, "cuda": 300.0}
+# The message, its output, its source, the expected output, and the memory of the comparison.
+COPIES_IN_MEMORY = 6
+GLOO_NOTE = (
+    "gloo has no reduce-scatter of its own: torch runs it as an all-reduce and keeps one part, "
+    "so its bus bandwidth here is about half of the all-reduce's."
+)
 
 
 def bytes_text(count: float) -> str:
@@ -204,13 +211,6 @@ def bounds(results: Sequence[Mapping[str, Any]]) -> dict[float, str]:
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 LARGEST_ON_CPU = 16 * MIB
 LARGEST_ON_GPU = GIB
-BUDGET_S = {"cpu": 120.0, "cuda": 300.0}
-# The message, its output, its source, the expected output, and the memory of the comparison.
-COPIES_IN_MEMORY = 6
-GLOO_NOTE = (
-    "gloo has no reduce-scatter of its own: torch runs it as an all-reduce and keeps one part, "
-    "so its bus bandwidth here is about half of the all-reduce's."
-)
 
 
 def run(options: Namespace) -> int:

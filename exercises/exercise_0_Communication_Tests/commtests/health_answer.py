@@ -11,6 +11,8 @@ from harness.common.format import aligned
 
 from .verdict import LIMIT, LinkFinding, SlowPlaces, judge_probe, number
 
+NAMED = 3  # places in the sentence
+
 
 class RankPlace(NamedTuple):
     node: int
@@ -72,9 +74,6 @@ def ring(rank_places: Sequence[RankPlace]) -> list[list[Pair]]:
         pair = Pair(one, other, list(zip(units[one], units[other], strict=False)))
         phases[2 if closes_odd_ring else k % 2].append(pair)
     return [phase for phase in phases if phase]
-
-
-NAMED = 3  # places in the sentence
 
 
 @dataclass(frozen=True)

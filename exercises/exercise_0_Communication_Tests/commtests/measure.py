@@ -21,6 +21,9 @@ PATTERN = 251
 # torch 2.13 renamed these two functions; older versions in the containers have only the old names.
 _all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+ANY_RAIL = "only one pair per node crosses the network, and the backend chooses how many rails it gets"
+MIN_ITERATIONS = 3
+LAUNCH_CYCLES = 1_000_000  # of a GPU, at 2 GHz half a millisecond: ten times what launching one call takes
 
 
 @dataclass
@@ -127,9 +130,6 @@ class Bound:
     reason: str | None = None
 
 
-ANY_RAIL = "only one pair per node crosses the network, and the backend chooses how many rails it gets"
-
-
 def bus_bound(collective: str, scope: str, ranks: int, links: LinkRates) -> Bound:
     """The largest possible bus bandwidth in groups of `ranks` ranks.
 
@@ -148,10 +148,6 @@ def bus_bound(collective: str, scope: str, ranks: int, links: LinkRates) -> Boun
         inside, across = 1.0, float(here)
     limits = [(links.intra_gbps, inside), (links.inter_gbps, across)]
     return Bound(min((rate * factor for rate, factor in limits if rate), default=None))
-
-
-MIN_ITERATIONS = 3
-LAUNCH_CYCLES = 1_000_000  # of a GPU, at 2 GHz half a millisecond: ten times what launching one call takes
 
 
 @dataclass(frozen=True)

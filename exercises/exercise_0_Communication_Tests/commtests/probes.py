@@ -23,6 +23,7 @@ COPY_BYTES = {"cpu": 64 * MIB, "cuda": 512 * MIB}
 HOST_COPY_BYTES = 128 * MIB
 WARM_UP_CALLS = 3
 SLOWED = 4
+SETUP_TIMEOUT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,6 @@ def calls_for(work: Callable[[], object], seconds: float, device: torch.device) 
     for _ in range(WARM_UP_CALLS):
         work()
     return max(1, round(seconds / max(time_calls(work, 2, device) / 2, 1e-9)))
-
-
-SETUP_TIMEOUT = timedelta(minutes=5)
 
 
 @contextmanager

@@ -20,6 +20,14 @@ STATUS = {
     "U": "unknown",
 }
 
+# Slower than the median of its peers by more: GPUs of one kind differ by a few per cent, processes that share a CPU
+# by much more.
+LIMIT = {"cuda": 0.15, "cpu": 0.30}
+# Of what the nominal links allow; a ring of NCCL reaches three quarters and more with large messages.
+LEAST_OF_NOMINAL = 0.5
+CLEARLY = 1.5  # times the usual spread: at 1.0, noise alone accused one of 512 ranks in up to 13 checks of 100
+SMALL_RING = 4  # up to so many pairs, a slow node is in half of them or more
+
 
 @dataclass(frozen=True)
 class LinkFinding:
@@ -228,15 +236,6 @@ def _properties(record: NodeRecord) -> dict[str, str]:
 
 def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{number}× {what}" for what, number in sorted(counts.items()))
-
-
-# Slower than the median of its peers by more: GPUs of one kind differ by a few per cent, processes that share a CPU
-# by much more.
-LIMIT = {"cuda": 0.15, "cpu": 0.30}
-# Of what the nominal links allow; a ring of NCCL reaches three quarters and more with large messages.
-LEAST_OF_NOMINAL = 0.5
-CLEARLY = 1.5  # times the usual spread: at 1.0, noise alone accused one of 512 ranks in up to 13 checks of 100
-SMALL_RING = 4  # up to so many pairs, a slow node is in half of them or more
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,11 @@ from exercises.utils.faults.target import FaultTarget
 from harness.common.faults import Fault
 
 EXIT_STATUS = 3
+HEADROOM = 2**28  # bytes: the other threads of the process allocate, too
+CHUNK = 2**24
+PR_SET_PDEATHSIG = 1
+LARGE = 2**21  # bytes per rank: several of gloo's messages, which are 1 MiB at most
+TAG = 2**20  # no other message has it
 
 
 def crash(fault: Fault, target: FaultTarget) -> None:
@@ -60,10 +65,6 @@ _KINDS: dict[str, Callable[[], None]] = {
     "exit": lambda: sys.exit(EXIT_STATUS),
     "gone": lambda: os._exit(0),  # without the functions that Python calls at its end
 }
-
-
-HEADROOM = 2**28  # bytes: the other threads of the process allocate, too
-CHUNK = 2**24
 
 
 def run_out_of_memory(fault: Fault, target: FaultTarget) -> None:
@@ -136,11 +137,6 @@ def _nan_gradient(tensor: torch.Tensor) -> torch.Tensor:
 
 
 _IN: dict[str, Change] = {"loss": _times_nan, "gradient": _nan_gradient}
-
-
-PR_SET_PDEATHSIG = 1
-LARGE = 2**21  # bytes per rank: several of gloo's messages, which are 1 MiB at most
-TAG = 2**20  # no other message has it
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ while not line.endswith(b"\\n"):
 sys.argv = json.loads(line)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
+GOLDEN = 0.6180339887  # its multiples, without their whole parts, visit every part of a step
 
 
 class SideProcess:
@@ -139,9 +140,6 @@ def _common_core() -> int:
     if os.environ.get("LOCAL_RANK", "0") == "0":
         store.set(key, str(first))
     return int(store.get(key))
-
-
-GOLDEN = 0.6180339887  # its multiples, without their whole parts, visit every part of a step
 
 
 def pause(fault: Fault, target: FaultTarget) -> None:

@@ -29,6 +29,48 @@ from exercises.utils.faults.startup import write_line
 from exercises.utils.faults.target import FaultTarget, PerStep
 from harness.common.faults import Fault, FaultLine
 
+# The calls of a process group by which Python sends, and the place of the tensors that this rank gives.
+SENDING = {
+    "allreduce": 0,
+    "allreduce_coalesced": 0,
+    "broadcast": 0,
+    "reduce": 0,
+    "send": 0,
+    "allgather": 1,
+    "_allgather_base": 1,
+    "all_gather_single": 1,
+    "allgather_into_tensor_coalesced": 1,
+    "reduce_scatter": 1,
+    "_reduce_scatter_base": 1,
+    "reduce_scatter_single": 1,
+    "reduce_scatter_tensor_coalesced": 1,
+    "alltoall": 1,
+    "alltoall_base": 1,
+    "all_to_all_single": 1,
+}
+
+# Small enough for a fine measure: a millisecond or less on one core, and on a GPU.
+SIZE = {"cpu": 192, "cuda": 2048}
+CALIBRATED_WITH = 50  # products
+FUNCTIONS = 20  # that are generated and compiled at a time: some milliseconds
+TEMPLATE = """
+def fused_{number}(left, right, scale):
+    total = 0.0
+    for row, column in zip(left, right):
+        product = row * column * scale + {number}
+        total += product if product > 0 else -product
+    return total
+"""
+
+# What writes a file of a checkpoint, inside the function that a training calls. The first one is also given memory, and
+# torch.distributed.checkpoint gives it tensor after tensor.
+WRITERS = (
+    ("torch.serialization", "_open_zipfile_writer"),
+    ("safetensors.torch", "serialize_file"),
+    ("torch.distributed.checkpoint.state_dict_saver", "_save_state_dict"),
+)
+WRITE_S = 0.05  # until a line is on the slow disk
+
 
 def write_checkpoints(fault: Fault, target: FaultTarget) -> None:
     """Write after the update of the parameters; the file is removed when the training ends."""
@@ -117,27 +159,6 @@ def _by_sample(forward: Callable[..., Any]) -> Callable[..., Any]:
     return by_sample
 
 
-# The calls of a process group by which Python sends, and the place of the tensors that this rank gives.
-SENDING = {
-    "allreduce": 0,
-    "allreduce_coalesced": 0,
-    "broadcast": 0,
-    "reduce": 0,
-    "send": 0,
-    "allgather": 1,
-    "_allgather_base": 1,
-    "all_gather_single": 1,
-    "allgather_into_tensor_coalesced": 1,
-    "reduce_scatter": 1,
-    "_reduce_scatter_base": 1,
-    "reduce_scatter_single": 1,
-    "reduce_scatter_tensor_coalesced": 1,
-    "alltoall": 1,
-    "alltoall_base": 1,
-    "all_to_all_single": 1,
-}
-
-
 def slow_link(fault: Fault, target: FaultTarget) -> None:
     """Sleep before each message, in the thread that sends it: of another thread a trace shows no operators."""
     delay = PerStep(fault, target)
@@ -171,11 +192,6 @@ def bytes_of(tensors: torch.Tensor | Iterable[Any]) -> int:
     if isinstance(tensors, torch.Tensor):
         return tensors.numel() * tensors.element_size()
     return sum(map(bytes_of, tensors))
-
-
-# Small enough for a fine measure: a millisecond or less on one core, and on a GPU.
-SIZE = {"cpu": 192, "cuda": 2048}
-CALIBRATED_WITH = 50  # products
 
 
 def compute_more(fault: Fault, target: FaultTarget) -> None:
@@ -244,16 +260,6 @@ def _products(device: torch.device) -> Callable[[int], None]:
 
 # -- beside the usual steps: the first forward, checkpoints, the end ---------------------------------------------------
 
-FUNCTIONS = 20  # that are generated and compiled at a time: some milliseconds
-TEMPLATE = """
-def fused_{number}(left, right, scale):
-    total = 0.0
-    for row, column in zip(left, right):
-        product = row * column * scale + {number}
-        total += product if product > 0 else -product
-    return total
-"""
-
 
 def compile_long(fault: Fault, target: FaultTarget) -> None:
     """Compile in the first forward until the time is over."""
@@ -274,15 +280,6 @@ def compile_long(fault: Fault, target: FaultTarget) -> None:
     target.moments.at("forward", compile_functions)
 
 
-# What writes a file of a checkpoint, inside the function that a training calls. The first one is also given memory, and
-# torch.distributed.checkpoint gives it tensor after tensor.
-WRITERS = (
-    ("torch.serialization", "_open_zipfile_writer"),
-    ("safetensors.torch", "serialize_file"),
-    ("torch.distributed.checkpoint.state_dict_saver", "_save_state_dict"),
-)
-
-
 def write_checkpoints_slowly(fault: Fault, target: FaultTarget) -> None:
     """Sleep where PyTorch or safetensors writes a file in this process, as while a slow disk takes it."""
     rank_pid = os.getpid()  # Megatron also writes in processes beside each other: their delays would not add up
@@ -301,9 +298,6 @@ def write_checkpoints_slowly(fault: Fault, target: FaultTarget) -> None:
     for name, function in WRITERS:
         with suppress(ImportError, AttributeError):  # another version of PyTorch, or no safetensors
             wrap(importlib.import_module(name), function, late, target.until)
-
-
-WRITE_S = 0.05  # until a line is on the slow disk
 
 
 def end_late(fault: Fault, target: FaultTarget) -> None:

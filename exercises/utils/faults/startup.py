@@ -30,6 +30,9 @@ from harness.common.faults import Fault, FaultLine, faults_file, parse_fault
 from harness.observe.metrics import JsonLines, rank_of_process
 
 BEFORE_STEPS = -1  # the step of what comes before the first one
+PACKAGE = "site_plugins"  # no name that gives the fault away
+BLOCK = 2**16  # bytes that one delay stands for
+_CODE = (".py", ".pyc", ".so")
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,6 @@ def first_step_begins() -> None:
 
 # -- imports -----------------------------------------------------------------------------------------------------------
 
-PACKAGE = "site_plugins"  # no name that gives the fault away
 PARTS, MODULES = 10, 20  # packages in it, and modules in each of them
 FILES = 1 + PARTS * (1 + MODULES)
 
@@ -161,9 +163,6 @@ def come_late(fault: Fault, here: Startup) -> None:
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
-
-BLOCK = 2**16  # bytes that one delay stands for
-_CODE = (".py", ".pyc", ".so")
 
 
 class ColdFile(io.FileIO):

@@ -33,6 +33,7 @@ from harness.traces.vocabulary import POINT_TO_POINT
 CHANCE = 0.01  # a rank is a straggler if chance alone makes it last this often with a lower probability
 MUCH_MORE = 1.5  # times as often as if all ranks took turns
 NOTICEABLE = 0.1  # and when the skew is at least this share of the collectives' time
+MIN_R_SQUARED = 0.9  # below it the time of a message depends too little on its size
 
 
 @dataclass
@@ -301,9 +302,6 @@ def chance_of(successes: int, trials: int, probability: float) -> float:
     return sum(
         comb(trials, k) * probability**k * (1 - probability) ** (trials - k) for k in range(successes, trials + 1)
     )
-
-
-MIN_R_SQUARED = 0.9  # below it the time of a message depends too little on its size
 
 
 def collective_phases(job: JobCollectives, steps: int) -> list[CollectivePhase]:

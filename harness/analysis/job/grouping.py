@@ -21,6 +21,16 @@ from harness.analysis.summary import Clock, Problem, problem_texts
 from harness.common.format import duration
 from harness.traces.trace import I64, Trace
 
+APART_NS = 1_000_000
+# collectives that end on no rank before all ranks have begun them
+NEED_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+_FEWEST = 5  # collectives that two files must share: fewer may agree by chance
+_MOST_SHARED = 0.5  # of the collectives of the file with fewer of them
+_ENDS_APART_NS = 200_000  # of one collective on two ranks of a host; NCCL's lie within 20 µs
+_HOSTS_APART_NS = 1_000_000_000  # clocks of two hosts: they are set by the network's time
+_ENDS_SCATTER_NS = 100_000  # around their usual distance
+_ENDS_SCATTER = 0.02  # the same, of the median distance of two collectives
+
 
 def clocks_of(traces: Sequence[Trace]) -> dict[str, Clock]:
     """The clocks of traces that were not measured, each with its offset from the first trace's."""
@@ -91,11 +101,6 @@ def _differences(end_ns: I64, waiting: _Lines, others: I64) -> Iterator[tuple[st
         yield from zip(clocks, far[:, None] + np.rint(left).astype(np.int64), strict=True)
 
 
-APART_NS = 1_000_000
-# collectives that end on no rank before all ranks have begun them
-NEED_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-
-
 def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     """Parts per job, in a canonical order.
 
@@ -130,14 +135,6 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
             jobs.append(rankless)
     complete = map(_without_helpers, [*runs.values(), *jobs])
     return sorted(complete, key=lambda job: (not any(map(used_a_gpu, job)), job[0].source.path))
-
-
-_FEWEST = 5  # collectives that two files must share: fewer may agree by chance
-_MOST_SHARED = 0.5  # of the collectives of the file with fewer of them
-_ENDS_APART_NS = 200_000  # of one collective on two ranks of a host; NCCL's lie within 20 µs
-_HOSTS_APART_NS = 1_000_000_000  # clocks of two hosts: they are set by the network's time
-_ENDS_SCATTER_NS = 100_000  # around their usual distance
-_ENDS_SCATTER = 0.02  # the same, of the median distance of two collectives
 
 
 def _by_collectives(files: dict[str, list[RankPart]]) -> list[list[RankPart]]:

@@ -30,6 +30,10 @@ CHANCE = 0.01
 FAR = 4.0
 FEWEST_FOR_SPREAD = 8
 _SIGMA = 1.4826  # of a normal distribution, in median absolute deviations
+MOST_STEPS = 400  # compared; of more these many, evenly spaced
+MOST_PLACES = 1024  # of a larger job those farthest from the middle
+MOST_OUTLIERS = 64
+MANY_NODES = 8  # of fewer nodes the ranks are judged too, and are the places
 
 
 def outlying(behind: F64) -> I64:
@@ -69,9 +73,6 @@ def at_least(k: int, n: int, q: float) -> float:
         return 0.0
     log_choose = (lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) for i in range(k, n + 1))
     return min(1.0, sum(exp(c + i * log(q) + (n - i) * log(1 - q)) for i, c in enumerate(log_choose, k)))
-
-
-MOST_STEPS = 400  # compared; of more these many, evenly spaced
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,6 @@ def largest(values: F64, of: NDArray[np.int64], count: int) -> F64:
 
 
 MOST_ROWS, MOST_COLUMNS = (256, 100)  # of the picture: a summary has at most 25,600 cells of each of its three layers
-MOST_PLACES = 1024  # of a larger job those farthest from the middle
-MOST_OUTLIERS = 64
-MANY_NODES = 8  # of fewer nodes the ranks are judged too, and are the places
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ _OF_HOST = "host_activities"
 _OF_ONE_RANK = (_OF_HOST, "long_messages")
 _NONE = Compressible()
 _SUMMED: dict[str, object] = {"tables": _NONE, "collectives": _NONE, "graph": _NONE, "phases": {}, "copies": []}
+_OF_DEVICE = tuple(field.name for field in fields(Device) if field.default_factory is list)  # its own tables
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,6 @@ def _without_details(part: RankPart) -> RankPart:
     network = part.network.model_copy(update={"ports_over_time": []}) if part.network else None
     kept = {"source": source, "devices": devices, "rows": rows, "network": network}
     return part.model_copy(update=kept)
-
-
-_OF_DEVICE = tuple(field.name for field in fields(Device) if field.default_factory is list)  # its own tables
 
 
 def _has_details(part: RankPart) -> bool:

@@ -59,7 +59,7 @@ def _memory(copy_kind: int, host_memory: int) -> str | None:
     return "device" if copy_kind in _ON_DEVICE else None
 
 
-def _copy(key: Key, events: Events, of: NDArray[np.bool_], exposed_ns: int) -> Copy:
+def _copy(hashable: Key, events: Events, of: NDArray[np.bool_], exposed_ns: int) -> Copy:
     duration = (events.end_ns - events.start_ns)[of]
     size = np.maximum(events.bytes[of], 0)
     known = events.bytes[of] >= 0
@@ -76,8 +76,8 @@ def _copy(key: Key, events: Events, of: NDArray[np.bool_], exposed_ns: int) -> C
     ]
     small = known & (size < SMALL_BYTES)
     return Copy(
-        direction=key[0],
-        memory=key[1],
+        direction=hashable[0],
+        memory=hashable[1],
         count=len(duration),
         bytes=int(size.sum()),
         duration_ns=int(duration.sum()),

@@ -21,6 +21,22 @@ from harness.traces.trace import I64, U8, Activity, Calls, HostKind
 from harness.traces.vocabulary import launches_work
 
 KNOWN = 0.9  # of the work has a launch: else it is not known which launches have none
+_FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device
+_DATA = re.compile(
+    r"data[ _]?load|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter", re.IGNORECASE
+)
+_DATA_CODE = re.compile(
+    r"torch/utils/data/|torchdata/|datasets/(?:arrow|iterable)_dataset\.py|DataLoader|IteratorGetNext|tensorflow/python/data/|nvidia/dali|webdataset/|tf[._]data"
+)
+_WAIT = re.compile(r"^(recv|send|wait|barrier|p2p|batch_isend)", re.IGNORECASE)
+_COMMUNICATION_CALL = re.compile(r"c10d|record_param_comms|wait|barrier", re.IGNORECASE)
+_ITEM = re.compile(r"_local_scalar_dense|aten::(item|is_nonzero|equal|nonzero)\b")
+_CAPTURE = re.compile(r"Graph(Instantiate|ExecUpdate|Destroy|ExecDestroy)|Stream(Begin|End)Capture")
+_LOADS = re.compile(
+    r"Module(Load|GetFunction)|LibraryLoad|LinkAdd|LinkComplete|FuncGetAttributes|FuncSetAttribute|Occupancy|"
+    r"FuncLoad|KernelGetFunction|CtxCreate|PrimaryCtxRetain|RegisterFatBinary"
+)
+_DRIVER_LOADS = re.compile(r"(?:lazy|module|function).*loading|compiler", re.IGNORECASE)  # of CUPTI's overheads
 
 
 class HostCause(IntEnum):
@@ -49,22 +65,6 @@ class HostCause(IntEnum):
 
 
 CAUSES = tuple(cause.label for cause in HostCause)
-_FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device
-_DATA = re.compile(
-    r"data[ _]?load|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter", re.IGNORECASE
-)
-_DATA_CODE = re.compile(
-    r"torch/utils/data/|torchdata/|datasets/(?:arrow|iterable)_dataset\.py|DataLoader|IteratorGetNext|tensorflow/python/data/|nvidia/dali|webdataset/|tf[._]data"
-)
-_WAIT = re.compile(r"^(recv|send|wait|barrier|p2p|batch_isend)", re.IGNORECASE)
-_COMMUNICATION_CALL = re.compile(r"c10d|record_param_comms|wait|barrier", re.IGNORECASE)
-_ITEM = re.compile(r"_local_scalar_dense|aten::(item|is_nonzero|equal|nonzero)\b")
-_CAPTURE = re.compile(r"Graph(Instantiate|ExecUpdate|Destroy|ExecDestroy)|Stream(Begin|End)Capture")
-_LOADS = re.compile(
-    r"Module(Load|GetFunction)|LibraryLoad|LinkAdd|LinkComplete|FuncGetAttributes|FuncSetAttribute|Occupancy|"
-    r"FuncLoad|KernelGetFunction|CtxCreate|PrimaryCtxRetain|RegisterFatBinary"
-)
-_DRIVER_LOADS = re.compile(r"(?:lazy|module|function).*loading|compiler", re.IGNORECASE)  # of CUPTI's overheads
 # What a call does to the host, by its name; the first that fits. An asynchronous copy counts if it is long.
 _BLOCKING: tuple[tuple[HostCause, re.Pattern[str]], ...] = (
     (HostCause.SYNCHRONISATION, re.compile(r"Synchronize|EventQuery.*wait")),

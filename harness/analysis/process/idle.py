@@ -18,6 +18,10 @@ from harness.analysis.summary import IdleCause, TimeSplit
 from harness.traces.trace import I32, I64, U8, Events
 
 COMPUTE, COMMUNICATION, MEMORY, NOT_WORK = 0, 1, 2, 3  # the class of an event; see kinds.py
+CHUNK = 1 << 19  # gaps judged at a time: keeps millions of gaps from filling the memory
+USUAL_FACTOR = 8  # times the process's median distance between launches
+MOST_LATENCY_NS = 50_000  # from a launch to the start on an idle device; more is waiting
+_SAMPLE = 1 << 18  # launches and gaps from which the usual is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +81,7 @@ def split_windows(sets: Busy, start_ns: I64, end_ns: I64) -> list[TimeSplit]:
     ]
 
 
-CHUNK = 1 << 19  # gaps judged at a time: keeps millions of gaps from filling the memory
 LEAST_USUAL_NS, MOST_USUAL_NS = 50_000, 500_000  # between launches that follow one another, whatever is usual
-USUAL_FACTOR = 8  # times the process's median distance between launches
-MOST_LATENCY_NS = 50_000  # from a launch to the start on an idle device; more is waiting
-_SAMPLE = 1 << 18  # launches and gaps from which the usual is taken
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from harness.analysis.process.ranges import RangeSums
 from harness.analysis.process.rows import RowsByField
 from harness.analysis.summary import Copy, Device, NodeNetwork, Problem, SummaryPart, TraceSource, Window
 
+T = TypeVar("T")
+
 
 class KernelSum(msgspec.Struct, array_like=True, gc=False):
     """All kernels of one name, kind and precision; on a CPU operators and collectives. overlapped_ns: beside work of
@@ -32,9 +34,6 @@ class KernelSum(msgspec.Struct, array_like=True, gc=False):
     shortest_ns: int
     longest_ns: int
     overlapped_ns: int
-
-
-T = TypeVar("T")
 
 
 def serialize(value: object) -> bytes:

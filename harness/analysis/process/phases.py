@@ -23,6 +23,18 @@ from harness.traces.columns import sorted_spans
 from harness.traces.operators import counted, operators
 from harness.traces.trace import I64, U8, Activity, Events, HostKind, RangeKind, Ranges
 
+# The functions and ranges of Lightning, transformers, MMEngine and of those who follow them.
+_EVALUATES = re.compile(
+    r"^(## )?(eval|evaluate|evaluation|validate|validation)(_(step|loop|epoch|batch))?\b"
+    r"|\b(validation|eval|test)_(step|epoch|loop)\b"
+    r"|(\.|: )(evaluate|evaluation_loop|validate|run_evaluation)$"
+)
+INFERRED = " (by its operators)"  # how the names of such phases end
+_AS_A_FORWARD_PASS = 0.5  # of the launches of a forward pass: a batch with fewer is only copied
+_AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
+_END_OF_DDP = re.compile(r"^torch\.distributed\.ddp\.reducer")  # DDP waits and copies after autograd's last operator
+_NONE = (np.empty(0, np.int64), np.empty(0, np.int64))
+
 
 class Phase(IntEnum):
     """A phase of training. label: its name in tables and in JSON; timed: its name where a training times itself
@@ -49,12 +61,6 @@ class Phase(IntEnum):
 PHASES = tuple(phase.label for phase in Phase)
 TIMED = tuple(phase.timed for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER))  # of a step
 _WHOLE_EVALUATION = Phase.EVALUATION.label  # as the observer marks a forward pass of one
-# The functions and ranges of Lightning, transformers, MMEngine and of those who follow them.
-_EVALUATES = re.compile(
-    r"^(## )?(eval|evaluate|evaluation|validate|validation)(_(step|loop|epoch|batch))?\b"
-    r"|\b(validation|eval|test)_(step|epoch|loop)\b"
-    r"|(\.|: )(evaluate|evaluation_loop|validate|run_evaluation)$"
-)
 _PATTERNS = (
     (Phase.EVALUATION, _EVALUATES),
     (Phase.FORWARD, re.compile(r"^(## )?forward|\.forward$|^pre_forward", re.IGNORECASE)),
@@ -135,11 +141,7 @@ def phase_of_moments(owner: I64, phase: NDArray[np.int8], moment_ns: I64, betwee
 
 
 _BORDERS = (Phase.OPTIMIZER, Phase.DATA)  # a forward pass begins after these
-INFERRED = " (by its operators)"  # how the names of such phases end
 _INFERRED = tuple(f"{phase.label}{INFERRED}" for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.EVALUATION))
-_AS_A_FORWARD_PASS = 0.5  # of the launches of a forward pass: a batch with fewer is only copied
-_AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function")
-_END_OF_DDP = re.compile(r"^torch\.distributed\.ddp\.reducer")  # DDP waits and copies after autograd's last operator
 
 
 class _Acts(NamedTuple):
@@ -207,9 +209,6 @@ def with_inferred_phases(view: ProcessView) -> ProcessView:
     )
     added = _rows(ranges, acts.thread, len(names), (forward, begins), (begins, ends), evaluated)
     return replace(view, trace=replace(view.trace, names=[*names, *_INFERRED]), ranges=added)
-
-
-_NONE = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def _untrained(ranges: Ranges, of: NDArray[np.int8], acts: _Acts, begins: I64) -> tuple[I64, I64]:

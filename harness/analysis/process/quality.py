@@ -27,6 +27,8 @@ FEWEST_COLLECTIVES = 3
 GRAPH_SHARE = 0.05  # of kernel time in whole graphs, from which overlap is not known
 WHOLE_GRAPH = "CUDA graph "
 _NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORECASE)
+_MOST_OF_WINDOW = 0.25  # that the first or last collective takes, if another rank's profiler starts or stops beside it
+_OUTSTANDING = 20.0  # times as long as every other collective
 
 
 def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
@@ -199,10 +201,6 @@ def _tail(part: RankPart) -> Iterator[Problem]:
         if d.work_after_window_ns > AFTER_WINDOW_SHARE * d.window_ns:
             seen = f"device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window"
             yield Problem.doubt(problem_texts.WORK_AFTER_STEPS, f"{_who(part)}, {seen}")
-
-
-_MOST_OF_WINDOW = 0.25  # that the first or last collective takes, if another rank's profiler starts or stops beside it
-_OUTSTANDING = 20.0  # times as long as every other collective
 
 
 def _profiler_of_another(part: RankPart, m: MeasuredProcess) -> Iterator[Problem]:

@@ -8,6 +8,8 @@ import msgspec
 
 from harness.analysis.summary.base import SummaryPart
 
+MOST_COLUMNS = 100  # of a node's rates over time
+
 
 class ApiTime(SummaryPart, kw_only=True):
     """One host API call."""
@@ -268,7 +270,6 @@ class Efficiency(SummaryPart, kw_only=True):
     of 6). Null if nothing is recomputed."""
 
 
-MOST_COLUMNS = 100  # of a node's rates over time
 LAST_UNIX_NS, LONGEST_NS = (1 << 62, 1 << 55)  # in the year 2116, and over a year: all sums of them have 64 bits
 _Rate = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 _Column = Annotated[list[_Rate | None], msgspec.Meta(min_length=1, max_length=MOST_COLUMNS)]

@@ -6,6 +6,17 @@ from typing import Literal
 
 from harness.analysis.summary.base import CodeLocation, SummaryPart
 
+FORMER_NAMES = {
+    **{f"no-stall-{phase}": f"no-host-stall-{phase}" for phase in ("forward", "backward", "optimizer")},
+    "no-stall-between": "no-checkpoint",
+    "own-cores": "no-noisy-neighbour",
+    "no-late-messages": "no-slow-link",
+    "no-host-gaps": "no-tiny-kernels",
+    "free-communication": "no-communication",
+}
+"""Of changes in older summaries -> today's."""
+NO_REPLAY = "the time of the same steps with an ideal network was not replayed"
+
 
 class LineShare(SummaryPart, kw_only=True):
     """A line of the user's own code with a part of a loss. The observer of each rank samples the line in which the main
@@ -78,17 +89,6 @@ class TimeLost(SummaryPart, kw_only=True):
     """The rank of `at_ns`."""
     evidence: str
     """What was seen, in words."""
-
-
-FORMER_NAMES = {
-    **{f"no-stall-{phase}": f"no-host-stall-{phase}" for phase in ("forward", "backward", "optimizer")},
-    "no-stall-between": "no-checkpoint",
-    "own-cores": "no-noisy-neighbour",
-    "no-late-messages": "no-slow-link",
-    "no-host-gaps": "no-tiny-kernels",
-    "free-communication": "no-communication",
-}
-"""Of changes in older summaries -> today's."""
 
 
 class WhatIf(SummaryPart, kw_only=True):
@@ -205,9 +205,6 @@ class PredictedNumber(SummaryPart, kw_only=True):
     """The formula of the prediction."""
     source: str | None = None
     """Of the formula, or of the numbers in it."""
-
-
-NO_REPLAY = "the time of the same steps with an ideal network was not replayed"
 
 
 class PopEfficiency(SummaryPart, kw_only=True):

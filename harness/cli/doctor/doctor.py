@@ -38,6 +38,11 @@ One line per check: ok; warning (a run works, but something is lost); problem (a
 cannot be seen from here). The command that fixes a warning or a problem is below it.
 
 Exit status: 0 ok, also with warnings and checks that were not made; 1 a problem; 2 the request was wrong."""
+EXAMPLES = [
+    ("doctor", "check this machine"),
+    ("doctor --site leonardo", "check it for this site"),
+    ("doctor --in-job run -n 2 -- train.py", "whether the nodes see your own training"),
+]
 
 
 def _printed(line: CheckLine, width: int) -> Iterator[str]:
@@ -56,13 +61,6 @@ def _printed(line: CheckLine, width: int) -> Iterator[str]:
 
 def _named(hosts: tuple[str, ...]) -> str:
     return ", ".join(hosts) if len(hosts) <= 4 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} nodes)"
-
-
-EXAMPLES = [
-    ("doctor", "check this machine"),
-    ("doctor --site leonardo", "check it for this site"),
-    ("doctor --in-job run -n 2 -- train.py", "whether the nodes see your own training"),
-]
 
 
 def doctor(arguments: list[str]) -> int:

@@ -46,6 +46,12 @@ OutOption = Annotated[
 
 
 ParaverEngine = Literal["auto", "nsys2prv", "own"]
+EXAMPLES = [
+    ("export perfetto last", "one trace of all ranks, for ui.perfetto.dev"),
+    ("export paraver last", "a Paraver trace: .prv, .pcf, .row"),
+    ("export csv last -o tables", "every table of the report"),
+    ("export png last", "every plot, for slides"),
+]
 
 
 @dataclass(frozen=True)
@@ -311,12 +317,6 @@ def numbers(
 
 
 OF_TRACES = {"paraver": paraver, "perfetto": perfetto}
-EXAMPLES = [
-    ("export perfetto last", "one trace of all ranks, for ui.perfetto.dev"),
-    ("export paraver last", "a Paraver trace: .prv, .pcf, .row"),
-    ("export csv last -o tables", "every table of the report"),
-    ("export png last", "every plot, for slides"),
-]
 
 
 def export(arguments: list[str]) -> int:

@@ -41,6 +41,7 @@ _HARMLESS = {
     "reference_traces",
 }  # fmt: skip
 _THREADS = "OMP_NUM_THREADS"  # a scaling study on CPUs sets it, at any site
+ASKED = "run somebody else's commands without asking"
 
 
 class RequestOrigin(NamedTuple):
@@ -189,7 +190,6 @@ def _own_lines(experiment: Experiment) -> Iterator[str]:
         yield f"{flag} {value}" + ("" if Path(value).is_absolute() else f" (in {ROOT})")
 
 
-ASKED = "run somebody else's commands without asking"
 YesOption = Annotated[bool, typer.Option("--yes", help=ASKED)]
 
 

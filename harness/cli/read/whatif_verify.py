@@ -30,6 +30,7 @@ from harness.run.record import RunRecord
 from harness.site.site import Site
 
 _NOTICEABLE = 0.02
+VERIFIED = "verified.json"  # in the folder of the last run with the change
 
 
 class WhatIfRuns(NamedTuple):
@@ -111,9 +112,6 @@ def _judgement(verified_prediction: VerifiedPrediction) -> str:
     end = high if high is not None and measured > high else low
     by = duration(abs(measured - (end or 0.0)))
     return f"{interval}: the step is {by} outside of it. This is a measurement of how accurate such a prediction is"
-
-
-VERIFIED = "verified.json"  # in the folder of the last run with the change
 
 
 def keep(made: WhatIfRuns, row: dict[str, Any]) -> None:

@@ -62,6 +62,7 @@ EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 EXAMPLE_REV = f"{PROGRAM} check --rev main HEAD 'run -g 2 -- train.py'"
 REV_TAKES = f"--rev takes two revisions, then one launch in quotes, as in {EXAMPLE_REV}"
 BISECT_TAKES = f"{BISECT} takes one launch in quotes, as in {PROGRAM} check {BISECT} 'run -g 2 -- train.py'"
+_VALUES = {"--rev": 2} | dict.fromkeys(("--build", "--fail-above", "--metric", "--resume", "--markdown", "--junit"), 1)
 
 
 def check(arguments: list[str]) -> int:
@@ -103,9 +104,6 @@ def _as_arguments(words: list[str]) -> list[str]:
         found.append(word if values else _as_argument(word))
         values = values - 1 if values else _VALUES.get(word, 0)
     return found
-
-
-_VALUES = {"--rev": 2} | dict.fromkeys(("--build", "--fail-above", "--metric", "--resume", "--markdown", "--junit"), 1)
 
 
 def _as_argument(word: str) -> str:

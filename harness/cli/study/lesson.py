@@ -23,6 +23,14 @@ from harness.site.detection import choose_site, runs_on_cpu
 from harness.site.site import Site
 from harness.study import lessons
 
+EXAMPLES = [
+    ("lesson", "all lessons"),
+    ("lesson 1a", "the question of lesson 1a; makes its two runs"),
+    ("lesson 1a --hint", "the first hint; --hint --hint: also the second"),
+    ("lesson 1a --answer", "the answer, from your two runs"),
+    ("lesson mystery -e 1", "a training with a hidden cause (help lesson mystery)"),
+]
+
 
 class LessonAtSite(NamedTuple):
     """A lesson, with its experiments as they run at one site."""
@@ -44,15 +52,6 @@ class LessonAtSite(NamedTuple):
         self, lesson_runs: lessons.LessonRuns
     ) -> tuple[tuple[Experiment, Run | None], tuple[Experiment, Run | None]]:
         return (self.pair.a, lesson_runs.a), (self.pair.b, lesson_runs.b)
-
-
-EXAMPLES = [
-    ("lesson", "all lessons"),
-    ("lesson 1a", "the question of lesson 1a; makes its two runs"),
-    ("lesson 1a --hint", "the first hint; --hint --hint: also the second"),
-    ("lesson 1a --answer", "the answer, from your two runs"),
-    ("lesson mystery -e 1", "a training with a hidden cause (help lesson mystery)"),
-]
 
 
 def lesson(arguments: list[str]) -> int:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from harness.analysis.summary import Summary, TimeLost
     from harness.common.faults import Fault
 
+HEAD = ("student", "run", "exercise", "level", "mystery", "answers", "causes", "points", "")
+
 
 class HealthyRun(NamedTuple):
     """The step without the faults: by the replay of the run with them (None: it found none of them), and measured.
@@ -279,9 +281,6 @@ def _answer_as_data(
     parts = [{"name": p.name, "points": p.points, "of": p.of, "hint": p.hint or None} for p in latest.parts]
     data = {"run": graded_mystery.run.job_id, "answer": number, "points": latest.points, "parts": parts}
     return {**data, "total": mystery_result.points, "not_answered": mystery_result.missing}
-
-
-HEAD = ("student", "run", "exercise", "level", "mystery", "answers", "causes", "points", "")
 
 
 def class_command(

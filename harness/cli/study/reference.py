@@ -44,6 +44,23 @@ PARTS = {
     "show": (f"{_SHOW}:show_command", "[NAME]: all references, or the variants of one"),
     "package": (f"{__name__}:package_command", "NAME -o FILE.tar.gz: an archive for students, to open offline"),
 }
+FURTHER = (
+    DeclaredParameter(("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"),
+    DeclaredParameter(("--only",), True, "only this variant; several: --only again, or NAME,NAME…", repeats=True),
+    DeclaredParameter(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
+    DeclaredParameter(("--no-traces",), False, "keep only numbers: no checksums and no copies of traces"),
+)
+CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
+_NOT_HERE = {"csv": "--csv", "png": "--png"}
+
+_RECORD_PAGE = HelpPage(
+    usage=["reference record [FLAGS]"],
+    about="Run a whole list of variants and store the result. The same command again continues: a run that is done is "
+    "not repeated.",
+    flags=[row for row in series.flag_rows(FURTHER) if not row[0].startswith(tuple(_NOT_HERE.values()))],
+    examples=[("reference record --dry-run", "the runs that would be made")],
+    docs=_DOCS,
+)
 
 
 def reference(arguments: list[str]) -> int:
@@ -89,16 +106,6 @@ def _no_part(word: str) -> str:
     return f"reference: there is no part {word!r}{hint}"
 
 
-FURTHER = (
-    DeclaredParameter(("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"),
-    DeclaredParameter(("--only",), True, "only this variant; several: --only again, or NAME,NAME…", repeats=True),
-    DeclaredParameter(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
-    DeclaredParameter(("--no-traces",), False, "keep only numbers: no checksums and no copies of traces"),
-)
-CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
-_NOT_HERE = {"csv": "--csv", "png": "--png"}
-
-
 def record(arguments: list[str]) -> int:
     """Run what is missing of a list and keep it, or say what would run; returns the exit code."""
     asked = series.read_arguments(arguments, "reference record", FURTHER)
@@ -120,16 +127,6 @@ def record(arguments: list[str]) -> int:
     for line in series.closing_lines(outcome, again):
         print(line, file=sys.stderr)
     return _keep(recording, outcome, asked)
-
-
-_RECORD_PAGE = HelpPage(
-    usage=["reference record [FLAGS]"],
-    about="Run a whole list of variants and store the result. The same command again continues: a run that is done is "
-    "not repeated.",
-    flags=[row for row in series.flag_rows(FURTHER) if not row[0].startswith(tuple(_NOT_HERE.values()))],
-    examples=[("reference record --dry-run", "the runs that would be made")],
-    docs=_DOCS,
-)
 
 
 def _recording(training_arguments: series.Arguments) -> ReferencePlan:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from harness.compare.comparison import Comparison
 
 HEAD = ("variant", "runs", "step", "difference", "verdict", "exposed", "memory", "tokens/s", "lessons")
+MOST_CHANGED = 6  # metrics in words; --json has all
 
 
 def show_command(
@@ -152,9 +153,6 @@ def check_command(
     data = found.model_dump(mode="json") | {"likely": reasons}
     print(json.dumps(data, indent=1) if as_json else "\n".join(lines_of(found, reasons, columns(WIDTH))))
     return found.exit_code
-
-
-MOST_CHANGED = 6  # metrics in words; --json has all
 
 
 def lines_of(reference_check: ReferenceCheck, reasons: list[str], width: int) -> Iterator[str]:

@@ -31,6 +31,19 @@ FURTHER = (
     DeclaredParameter(("--repeats",), True, "runs per size, for the intervals [3]"),
 )
 REPEATS = 3
+PAGE = HelpPage(
+    usage=[
+        "sweep scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
+        "sweep scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
+        "sweep scaling --nodes 1,2,4 -- train.py …: a training of your own",
+        "sweep NAME: continue a study, or show it",
+    ],
+    about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
+    "again continues: a run that is done is not repeated.",
+    flags=flag_rows(FURTHER),
+    examples=[("sweep scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
+    docs="docs/studies.md",
+)
 
 
 def scaling(arguments: list[str]) -> int:
@@ -49,21 +62,6 @@ def scaling(arguments: list[str]) -> int:
             found = found.model_copy(update={"repeats": repeats_of(read.further["--repeats"])})
     series = checked_series(name, found, read, f"{PROGRAM} sweep {name}", "scaling")
     return run_series(series, read, lambda outcome: _answer(series, outcome, read))
-
-
-PAGE = HelpPage(
-    usage=[
-        "sweep scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
-        "sweep scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
-        "sweep scaling --nodes 1,2,4 -- train.py …: a training of your own",
-        "sweep NAME: continue a study, or show it",
-    ],
-    about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
-    "again continues: a run that is done is not repeated.",
-    flags=flag_rows(FURTHER),
-    examples=[("sweep scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
-    docs="docs/studies.md",
-)
 
 
 def _stored(name: str) -> Sweep:

@@ -55,6 +55,18 @@ FURTHER = (
     DeclaredParameter(("--plot",), True, "the measured value that --png shows [the first of the file's show]"),
     DeclaredParameter(("--against",), True, "the option on the plot's horizontal axis [the first that varies]"),
 )
+PAGE = HelpPage(
+    usage=[
+        "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
+        f"sweep scaling …: one training on more and more devices ({PROGRAM} help sweep scaling)",
+        "sweep: the sweeps of the harness, and the series that you started",
+    ],
+    about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
+    "command again continues: a run that is done is not repeated.",
+    flags=flag_rows(FURTHER),
+    examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
+    docs="docs/studies.md",
+)
 
 
 def sweep(arguments: list[str]) -> int:
@@ -68,20 +80,6 @@ def sweep(arguments: list[str]) -> int:
 
 def page(words: list[str]) -> str:
     return as_text(resolve_name(f"{_SCALING}:PAGE") if words[1:2] == ["scaling"] else PAGE)
-
-
-PAGE = HelpPage(
-    usage=[
-        "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
-        f"sweep scaling …: one training on more and more devices ({PROGRAM} help sweep scaling)",
-        "sweep: the sweeps of the harness, and the series that you started",
-    ],
-    about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
-    "command again continues: a run that is done is not repeated.",
-    flags=flag_rows(FURTHER),
-    examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
-    docs="docs/studies.md",
-)
 
 
 def _is_scaling(word: str) -> bool:

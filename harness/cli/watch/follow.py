@@ -47,6 +47,7 @@ _UNFINISHED = re.compile(rb"USDT:[^\n]{0,200}\Z")
 _KEPT_AT_TERMINAL = re.compile(r"(\x1b\[[0-9;:]{0,60}m|\r)")
 _UNFINISHED_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]{0,60})?\Z")
 _PLAIN = "\x1b[0m"
+GRACE_S = 60
 
 
 class Tail:
@@ -156,9 +157,6 @@ def _without(match: re.Match[bytes]) -> bytes:
     """Marks and the line ends after them are replaced by the line ends that are not theirs."""
     theirs = match[1].count(b"USDT:") - match[1].count(b"\n")
     return match[2][theirs:]
-
-
-GRACE_S = 60
 
 
 def tails(run: Run, whole: bool = False) -> list[Tail]:

@@ -14,6 +14,19 @@ _MOST_ATOMS = 40  # by which a line's beginning is told
 
 Pattern = re.Pattern[bytes]
 
+# `_atoms` takes these patterns apart: they have no groups and no `?`. Of a long line, each looks at little.
+_RANK = rb"\[rank\d{1,6}\]:"
+_TIME = rb"\d{4} \d\d:\d\d:\d\d\.\d{3,9} "
+_OF_CPP = _TIME + rb"[\w./-]+\.[chp]+:\d+\] "
+_OF_LAUNCHER = _TIME + rb"\d+ torch/distributed/[\w/]+\.py:\d+\]"
+_BEFORE_2_3 = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] torch\.distributed\.[\w.]+: "
+_PATH = rb"[^]\s:]{1,300}"
+_BARRIER = rb"Error waiting on exit barrier\. "
+_STARS = b"*" * 41 + b"\n"
+_BANNER_BEGINS = _STARS + b"Setting OMP_NUM_THREADS "
+_BANNER = re.compile(rb"\n?%s[^\n]*\n%s" % (re.escape(_BANNER_BEGINS), re.escape(_STARS)))
+_ATOM = re.compile(rb"(\\.|\[\^?\]?[^]]*\]|.)(\*|\+|\{(\d+)(?:,(\d+))?\})?", re.DOTALL)
+
 
 class LineKind(NamedTuple):
     """Lines of one sort. begins: how they begin. after: how the lines below them begin that belong to them; ends: the
@@ -24,14 +37,6 @@ class LineKind(NamedTuple):
     ends: tuple[bytes, ...] = ()
 
 
-# `_atoms` takes these patterns apart: they have no groups and no `?`. Of a long line, each looks at little.
-_RANK = rb"\[rank\d{1,6}\]:"
-_TIME = rb"\d{4} \d\d:\d\d:\d\d\.\d{3,9} "
-_OF_CPP = _TIME + rb"[\w./-]+\.[chp]+:\d+\] "
-_OF_LAUNCHER = _TIME + rb"\d+ torch/distributed/[\w/]+\.py:\d+\]"
-_BEFORE_2_3 = rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] torch\.distributed\.[\w.]+: "
-_PATH = rb"[^]\s:]{1,300}"
-_BARRIER = rb"Error waiting on exit barrier\. "
 _KINDS = (
     LineKind((rb"\[[WI]" + _OF_CPP, rb"\[E" + _OF_CPP + rb"[^\n]{0,200}exit barrier")),
     LineKind((b"W" + _OF_LAUNCHER, _BEFORE_2_3 + rb"\[WARNING\]")),
@@ -64,11 +69,6 @@ _KINDS = (
         (b"To avoid this warning pass in values for each of the problematic parameters or run `accelerate config`",)
     ),
 )
-_STARS = b"*" * 41 + b"\n"
-_BANNER_BEGINS = _STARS + b"Setting OMP_NUM_THREADS "
-_BANNER = re.compile(rb"\n?%s[^\n]*\n%s" % (re.escape(_BANNER_BEGINS), re.escape(_STARS)))
-
-_ATOM = re.compile(rb"(\\.|\[\^?\]?[^]]*\]|.)(\*|\+|\{(\d+)(?:,(\d+))?\})?", re.DOTALL)
 
 
 def _atoms(pattern: bytes) -> Iterator[bytes]:

@@ -46,6 +46,12 @@ PLACES_S = 60.0  # between two of them that ask for places in the queue: then al
 AGAIN_S = 10.0  # between two questions about a run that has left it, and whose end is not known yet
 MOST_ASKED = 1000  # runs in one question, the newest
 NO_ANSWER = "its queue does not answer; this is the last known state"
+MOST_EDITED = 40  # lines of a difference
+RUN_HELP = "job id, name, path, or last"
+QUIET_S = 2.0  # most runs have ended by then, and nothing is said about the wait
+UNHEARD_S = 30.0  # a busy controller needs time
+MORE_S = 5.0  # after the kill, until it is known
+MOST_S = 120.0  # of a site that leaves its jobs more time, the wait is not the command's
 
 
 class States:
@@ -155,8 +161,6 @@ def _polled(run: Run) -> PolledState:
         return PolledState("unknown", str(error))
 
 
-MOST_EDITED = 40  # lines of a difference
-RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
 
 
@@ -291,12 +295,6 @@ def _unreadable(outputs: list[Tail]) -> int:
         if tail.trouble:
             print(f"{PROGRAM}: {tail.trouble}", file=sys.stderr)
     return int(any(tail.trouble for tail in outputs))
-
-
-QUIET_S = 2.0  # most runs have ended by then, and nothing is said about the wait
-UNHEARD_S = 30.0  # a busy controller needs time
-MORE_S = 5.0  # after the kill, until it is known
-MOST_S = 120.0  # of a site that leaves its jobs more time, the wait is not the command's
 
 
 def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:

@@ -30,6 +30,17 @@ SUBMITTER = "submitter"  # in the controller's folder: the process that starts i
 _LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
 STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
 ENDING = "it was asked to end, and is closing its traces"
+TEMPLATE = TEMPLATES / "local.j2"
+POLL_S = 0.3
+# PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal.
+KILL_S = 40.0
+
+PASSED_ON: dict[int, signal.Signals] = {
+    signal.SIGTERM: signal.SIGTERM,
+    signal.SIGINT: signal.SIGTERM,
+    signal.SIGUSR1: signal.SIGUSR1,  # submitit's warning before the time limit is one of these two
+    signal.SIGUSR2: signal.SIGUSR1,
+}
 
 
 def poll(run: Run) -> PolledState:
@@ -123,18 +134,7 @@ def is_kept(run: Run) -> bool:
     return pid is not None and processes.was_started_with(pid, run.controller_dir)
 
 
-TEMPLATE = TEMPLATES / "local.j2"
 RUNS_HERE = HELD = True
-POLL_S = 0.3
-# PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal.
-KILL_S = 40.0
-
-PASSED_ON: dict[int, signal.Signals] = {
-    signal.SIGTERM: signal.SIGTERM,
-    signal.SIGINT: signal.SIGTERM,
-    signal.SIGUSR1: signal.SIGUSR1,  # submitit's warning before the time limit is one of these two
-    signal.SIGUSR2: signal.SIGUSR1,
-}
 
 
 def run_and_pass_signals(words: list[str], environment: dict[str, str | None]) -> int:

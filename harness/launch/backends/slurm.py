@@ -20,6 +20,26 @@ from harness.run.record import FINAL
 from harness.site.site import Site
 from harness.site.slurm_commands import JobId, in_queue, number_in_config, sbatch, scancel, scontrol
 
+BETWEEN_S = 30  # of an allocation's limit, for what lies between two of its runs
+MOST_IN_SERIES = 1000
+TEMPLATE = TEMPLATES / "slurm.j2"
+POLL_S = 2.0  # a controller serves hundreds of students
+KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
+AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kernels
+# Site lines with the size of a training, which a process that only converts does not need.
+SIZES = re.compile(
+    r"--(nodes|nodelist|nodefile|ntasks[\w-]*|tasks-per-node|gpus[\w-]*|gpu-\w+|gres-flags|gres(?=[= ].*gpu)|"
+    r"tres-[\w-]+|mem[\w-]*|(cpus|cores|sockets|threads)-per-\w+|switches|exclusive|contiguous)(?=[= ]|$)"
+)
+
+# What sbatch reads after its command line.
+SBATCH_VARIABLES = {
+    "account": "SBATCH_ACCOUNT",
+    "partition": "SBATCH_PARTITION",
+    "qos": "SBATCH_QOS",
+    "time": "SBATCH_TIMELIMIT",
+}
+
 
 def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> list[str]:
     """The script's directives again, for the command line, where SBATCH_ variables cannot overrule them.
@@ -33,10 +53,6 @@ def options_of(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> li
 def log_option(path: Path) -> str:
     """The option for a log whose name holds the job's id as `%j`, in a folder of any name."""
     return f"--output={str(path.parent).replace('%', '%%')}/{path.name}"
-
-
-BETWEEN_S = 30  # of an allocation's limit, for what lies between two of its runs
-MOST_IN_SERIES = 1000
 
 
 def submit_together(submissions: Sequence[Submission], way: Together, at_once: int | None, render: Render) -> list[Run]:
@@ -82,27 +98,9 @@ def most_together(way: Together) -> int:
     return (number_in_config("MaxArraySize") or 0) if way == "array" else MOST_IN_SERIES
 
 
-TEMPLATE = TEMPLATES / "slurm.j2"
 RUNS_HERE = HELD = False
-POLL_S = 2.0  # a controller serves hundreds of students
-KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
 
 poll, listed = slurm_poll.poll, slurm_poll.listed
-
-AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kernels
-# Site lines with the size of a training, which a process that only converts does not need.
-SIZES = re.compile(
-    r"--(nodes|nodelist|nodefile|ntasks[\w-]*|tasks-per-node|gpus[\w-]*|gpu-\w+|gres-flags|gres(?=[= ].*gpu)|"
-    r"tres-[\w-]+|mem[\w-]*|(cpus|cores|sockets|threads)-per-\w+|switches|exclusive|contiguous)(?=[= ]|$)"
-)
-
-# What sbatch reads after its command line.
-SBATCH_VARIABLES = {
-    "account": "SBATCH_ACCOUNT",
-    "partition": "SBATCH_PARTITION",
-    "qos": "SBATCH_QOS",
-    "time": "SBATCH_TIMELIMIT",
-}
 
 
 def directives(experiment: Experiment, site: Site, cpus: int | None) -> list[str]:

@@ -51,6 +51,8 @@ MEANINGS: dict[str, PolledState] = {
     "LAUNCH_FAILED": PolledState("node_fail", "its nodes could not start it: submit it again"),
     "RECONFIG_FAIL": PolledState("node_fail", "one of its nodes could not be set up for it: submit it again"),
 }
+NO_REASON = ("", "None", "(null)")
+WENT_ON = "Slurm reported one of its nodes as lost, but it ran to its end: its reports are there"
 
 
 def meaning_of(word: str, job_id: str) -> PolledState:
@@ -64,10 +66,6 @@ def meaning_of(word: str, job_id: str) -> PolledState:
 
 def plain(word: str) -> str:
     return (word.split() or [""])[0].rstrip("+")
-
-
-NO_REASON = ("", "None", "(null)")
-WENT_ON = "Slurm reported one of its nodes as lost, but it ran to its end: its reports are there"
 
 
 class SlurmReply(NamedTuple):

@@ -21,6 +21,18 @@ from harness.site.site import Site
 Requested = TypeVar("Requested", bound=Experiment)
 DeviceKind = Literal["cuda", "cpu"]
 
+# By the class of the experiment; imported when one of its kind is launched.
+LAUNCHES = {
+    "CommTests": "harness.launch.exercises.comm_tests:LAUNCH",
+    "DDP": "harness.launch.exercises.ddp:LAUNCH",
+    "DeepSpeed": "harness.launch.exercises.deepspeed:LAUNCH",
+    "Megatron": "harness.launch.exercises.megatron:LAUNCH",
+    "OwnTraining": "harness.launch.exercises.own:LAUNCH",
+}
+TORCHRUN_JSC = "torchrun_jsc"
+_USUAL = ("python3", "python")
+_PLAIN = re.compile(r"[\w/.+@ -]*")  # a path that the first line of a script can name
+
 
 @dataclass(frozen=True)
 class LaunchCommand:
@@ -153,16 +165,6 @@ class Launch(Generic[Requested]):
         yield from ()
 
 
-# By the class of the experiment; imported when one of its kind is launched.
-LAUNCHES = {
-    "CommTests": "harness.launch.exercises.comm_tests:LAUNCH",
-    "DDP": "harness.launch.exercises.ddp:LAUNCH",
-    "DeepSpeed": "harness.launch.exercises.deepspeed:LAUNCH",
-    "Megatron": "harness.launch.exercises.megatron:LAUNCH",
-    "OwnTraining": "harness.launch.exercises.own:LAUNCH",
-}
-
-
 def launch_of(experiment: Requested) -> Launch[Requested]:
     """How this experiment is launched."""
     launch: Launch[Requested] = resolve_name(LAUNCHES[type(experiment).__name__])
@@ -188,9 +190,6 @@ def script_path(experiment: Experiment, name: str) -> str:
 
 MODULES = {"accelerate": "accelerate.commands.accelerate_cli", "deepspeed": "deepspeed.launcher.runner"}
 MODULES |= {"torchrun": "torch.distributed.run"}
-TORCHRUN_JSC = "torchrun_jsc"
-_USUAL = ("python3", "python")
-_PLAIN = re.compile(r"[\w/.+@ -]*")  # a path that the first line of a script can name
 
 
 def program(python: Word, name: str) -> list[Word]:

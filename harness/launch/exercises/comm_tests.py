@@ -7,6 +7,8 @@ from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, join
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, Launch, LaunchCommand, script_path, torchrun
 
+_TITLES = {"collectives": "collective benchmark", "overlap": "overlap test", "health": "health check"}
+
 
 class CommTestsLaunch(Launch[CommTests]):
     """No training and no profiler: the benchmark measures its own times."""
@@ -22,9 +24,6 @@ class CommTestsLaunch(Launch[CommTests]):
             after=[LaunchCommand("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
             expects=[f"comm/{measured}.json"],
         )
-
-
-_TITLES = {"collectives": "collective benchmark", "overlap": "overlap test", "health": "health check"}
 
 
 def _topology(experiment: CommTests, place: CommandPlace) -> list[LaunchCommand]:

@@ -47,6 +47,10 @@ from harness.launch.exercises.training import (
 from harness.site.site import Site
 
 _SHELL_NAMES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")
+HOSTS_FILE = "hostfile"
+USUAL_HOSTS_FILE = Path("/job/hostfile")  # that deepspeed reads if none is named
+OBSERVER = f"{ROOT}/harness/observe/site"
+OBSERVE_FILE = "observe.json"
 
 
 def program_missing(experiment: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
@@ -200,12 +204,6 @@ def _lacking_ours(experiment: OwnTraining, site: Site) -> Iterator[str]:
     here = backend_of(site).RUNS_HERE and importlib.util.find_spec("torch") is not None
     if here and importlib.util.find_spec(launcher) is None:
         yield f"--launcher {launcher}: our Python has no {launcher}: name one that has with --python"
-
-
-HOSTS_FILE = "hostfile"
-USUAL_HOSTS_FILE = Path("/job/hostfile")  # that deepspeed reads if none is named
-OBSERVER = f"{ROOT}/harness/observe/site"
-OBSERVE_FILE = "observe.json"
 
 
 class OwnLaunch(Launch[OwnTraining]):

@@ -19,6 +19,47 @@ _SIZES = 60
 SECTION = "nccl"
 _OF_LOG: dict[str, Any] = {"section": SECTION, "most": 16}
 _LONG = 70
+TRAFFIC = TableOf[summary.Traffic](
+    caption="Messages of a step, by size",
+    rows=lambda s: sorted(s.traffic, key=lambda t: -t.step_duration_ns)[:_SIZES],
+    columns=(
+        Column("rank", lambda t: "–" if t.rank is None else str(t.rank)),
+        Column("collective", lambda t: t.kind),
+        Column("phase", lambda t: t.phase),
+        Column("bytes", lambda t: amount(t.bytes)),
+        Column("calls per step", lambda t: per_step(t.count_per_step)),
+        Column("time per step", lambda t: duration(t.step_duration_ns)),
+        Column("exposed", lambda t: duration(t.step_exposed_ns)),
+    ),
+    left=3,
+    in_terminal=lambda s: False,
+    file=file_of("traffic"),
+)
+
+STRAGGLERS = TableOf[summary.Straggler](
+    caption="Ranks that the others wait for",
+    rows=lambda s: s.stragglers,
+    columns=(
+        Column("rank", lambda x: f"rank {x.rank}"),
+        Column("arrives last", lambda x: f"{x.last_arrivals:,} of {x.collectives:,}"),
+        Column("late by, on average", lambda x: duration(x.mean_lateness_ns)),
+    ),
+    section="collectives",
+    file=File("stragglers", lambda s: map(plain, s.stragglers)),
+)
+
+CLOCKS = TableOf[summary.Clock](
+    caption="Clocks, aligned at the ends of shared collectives",
+    rows=lambda s: [c for c in s.clocks if c.collectives],
+    columns=(
+        Column("host", lambda c: c.host),
+        Column("ahead by", lambda c: duration(c.offset_ns)),
+        Column("residual", lambda c: duration(c.residual_ns)),
+        Column("collectives", lambda c: f"{c.collectives:,}"),
+    ),
+    section="collectives",
+    file=file_of("clocks"),
+)
 
 
 def _cut_each(groups: Sequence[str], width: int) -> list[str]:
@@ -99,24 +140,6 @@ ISSUED = TableOf[tuple[summary.CollectivePhase, int, bool]](
 )
 
 
-TRAFFIC = TableOf[summary.Traffic](
-    caption="Messages of a step, by size",
-    rows=lambda s: sorted(s.traffic, key=lambda t: -t.step_duration_ns)[:_SIZES],
-    columns=(
-        Column("rank", lambda t: "–" if t.rank is None else str(t.rank)),
-        Column("collective", lambda t: t.kind),
-        Column("phase", lambda t: t.phase),
-        Column("bytes", lambda t: amount(t.bytes)),
-        Column("calls per step", lambda t: per_step(t.count_per_step)),
-        Column("time per step", lambda t: duration(t.step_duration_ns)),
-        Column("exposed", lambda t: duration(t.step_exposed_ns)),
-    ),
-    left=3,
-    in_terminal=lambda s: False,
-    file=file_of("traffic"),
-)
-
-
 LONG_MESSAGES = TableOf[summary.LongMessage](
     caption="Collectives that are exposed longest, by their place in the program",
     rows=lambda s: sorted(s.long_messages, key=lambda m: -m.exposed_ns)[:SHOWN],
@@ -190,32 +213,6 @@ FITS = TableOf[summary.CollectiveFit](
 
 def inverse(beta_ns_per_byte: float | None) -> str:
     return f"{rate(1 / beta_ns_per_byte)} GB/s" if beta_ns_per_byte else "–"
-
-
-STRAGGLERS = TableOf[summary.Straggler](
-    caption="Ranks that the others wait for",
-    rows=lambda s: s.stragglers,
-    columns=(
-        Column("rank", lambda x: f"rank {x.rank}"),
-        Column("arrives last", lambda x: f"{x.last_arrivals:,} of {x.collectives:,}"),
-        Column("late by, on average", lambda x: duration(x.mean_lateness_ns)),
-    ),
-    section="collectives",
-    file=File("stragglers", lambda s: map(plain, s.stragglers)),
-)
-
-CLOCKS = TableOf[summary.Clock](
-    caption="Clocks, aligned at the ends of shared collectives",
-    rows=lambda s: [c for c in s.clocks if c.collectives],
-    columns=(
-        Column("host", lambda c: c.host),
-        Column("ahead by", lambda c: duration(c.offset_ns)),
-        Column("residual", lambda c: duration(c.residual_ns)),
-        Column("collectives", lambda c: f"{c.collectives:,}"),
-    ),
-    section="collectives",
-    file=file_of("clocks"),
-)
 
 
 def _file(part: str) -> File:

@@ -15,6 +15,18 @@ from harness.explain.job_time import facts, sentence, time_words
 from harness.report.tables.table import Column, File, TableOf, plain
 
 SECTION = "job-time"
+IMPORTS = TableOf[JobImport](
+    caption="Imports of half a second or longer, each without those in it that are listed too",
+    rows=lambda s: s.job_time.imports if s.job_time else [],
+    columns=(
+        Column("package", lambda p: p.package),
+        Column("time", lambda p: duration(p.duration_ns)),
+        Column("slowest rank", lambda p: str(p.rank)),
+        Column("line", lambda p: short_place(p.where) if p.where else "–", apart, page=60),
+    ),
+    section=SECTION,
+    file=File("job_imports", lambda s: map(plain, s.job_time.imports) if s.job_time else []),
+)
 
 
 def _caption(s: Summary) -> str:
@@ -85,18 +97,5 @@ JOB_PARTS = TableOf[JobTimePart](
 def _facts(s: Summary) -> list[str]:
     return [f"  {name}: {text}" for name, text in facts(s.job_time)] if s.job_time else []
 
-
-IMPORTS = TableOf[JobImport](
-    caption="Imports of half a second or longer, each without those in it that are listed too",
-    rows=lambda s: s.job_time.imports if s.job_time else [],
-    columns=(
-        Column("package", lambda p: p.package),
-        Column("time", lambda p: duration(p.duration_ns)),
-        Column("slowest rank", lambda p: str(p.rank)),
-        Column("line", lambda p: short_place(p.where) if p.where else "–", apart, page=60),
-    ),
-    section=SECTION,
-    file=File("job_imports", lambda s: map(plain, s.job_time.imports) if s.job_time else []),
-)
 
 TABLES: tuple[TableOf[Any], ...] = (JOB_PARTS, IMPORTS)

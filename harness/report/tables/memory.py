@@ -23,6 +23,13 @@ MEANING = {
     "other": "allocated before the first step, or by code that the recording does not see; its use is not known",
 }
 _MANY_RANKS = 16
+BY_PLAN = TableOf[PredictedNumber](
+    caption="Beside the plan, which counts temporaries as activations, and in the optimizer's step as buffers",
+    rows=lambda s: [p for p in s.predictions if s.memory is not None and p.name in MEMORY_OF_PLAN],
+    columns=efficiency.PREDICTIONS.columns,
+    section="memory",
+    in_terminal=lambda s: False,  # the plan's own table has these lines
+)
 
 
 class _Row(NamedTuple):
@@ -69,14 +76,6 @@ CATEGORIES = TableOf[_Row](
         Column("share", lambda r: percent(r.share)),
     ),
     section="memory",
-)
-
-BY_PLAN = TableOf[PredictedNumber](
-    caption="Beside the plan, which counts temporaries as activations, and in the optimizer's step as buffers",
-    rows=lambda s: [p for p in s.predictions if s.memory is not None and p.name in MEMORY_OF_PLAN],
-    columns=efficiency.PREDICTIONS.columns,
-    section="memory",
-    in_terminal=lambda s: False,  # the plan's own table has these lines
 )
 
 

@@ -16,6 +16,20 @@ _LEAST_BEFORE = 0.05  # of what was recorded, from which the time before the fir
 _GAPS = 6
 _ACTIVITIES = 12
 Labelled = tuple[str, Device]
+PHASES = TableOf[PhaseTime](
+    caption="Phases of training, on the devices",
+    rows=lambda s: s.phases if any(p.phase != "other" for p in s.phases) else [],
+    columns=(
+        Column("phase", lambda p: p.phase),
+        Column("time", lambda p: duration(p.duration_ns)),
+        Column("share", lambda p: percent(p.share)),
+        Column("compute", lambda p: duration(p.compute_ns)),
+        Column("communication", lambda p: duration(p.communication_ns)),
+        Column("count", lambda p: f"{p.kernels:,}"),
+    ),
+    section="phases",
+    file=file_of("phases"),
+)
 
 
 def device_labels(some: Sequence[Device], devices: Sequence[Device]) -> list[str]:
@@ -85,21 +99,6 @@ KINDS = TableOf[KindTime](
     ),
     figure="kinds",
     file=file_of("kinds"),
-)
-
-PHASES = TableOf[PhaseTime](
-    caption="Phases of training, on the devices",
-    rows=lambda s: s.phases if any(p.phase != "other" for p in s.phases) else [],
-    columns=(
-        Column("phase", lambda p: p.phase),
-        Column("time", lambda p: duration(p.duration_ns)),
-        Column("share", lambda p: percent(p.share)),
-        Column("compute", lambda p: duration(p.compute_ns)),
-        Column("communication", lambda p: duration(p.communication_ns)),
-        Column("count", lambda p: f"{p.kernels:,}"),
-    ),
-    section="phases",
-    file=file_of("phases"),
 )
 
 

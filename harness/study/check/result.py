@@ -25,6 +25,8 @@ STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
 MEAN_STEP = "mean_step_ns"
 USUAL = "step_time"  # as `compare --fail-if` calls it
 _SAME_TOKENS = 1e-9
+_OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settings that the key has, too
+_SPECIAL = frozenset("\\`*_[]<>|#&~$@!")
 
 
 class JudgedMetric(NamedTuple):
@@ -77,9 +79,6 @@ def lacking(arm: CheckArm, found: Sequence[Value], metric: str) -> list[str]:
     """A sentence for each run that lacks the number."""
     having = {value.run.name for value in found}
     return [f"{run.name} is left out: it has no {metric}" for run in arm.runs if run.name not in having]
-
-
-_OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settings that the key has, too
 
 
 class RunValue(ComparisonPart):
@@ -212,9 +211,6 @@ def _other_steps(a: CheckArm, b: CheckArm, question: Question, comparison: Compa
         f"B's mean step is worse ({of_means.change}); the median step is not: some steps take longer, most do not; "
         f"--metric {MEAN_STEP} judges that"
     ]
-
-
-_SPECIAL = frozenset("\\`*_[]<>|#&~$@!")
 
 
 def as_markdown(checked: Checked, lines: Sequence[str]) -> str:

@@ -33,6 +33,7 @@ _SUFFIX = ".revisions"
 _OF_A_PLACE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
 _LIMIT_S = 120.0
 _LONGEST = 60  # characters of a subject in a sentence
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Repository(NamedTuple):
@@ -290,9 +291,6 @@ def _kept_by_git(worktree: Path) -> Path | None:
         if found.parent.name == "worktrees" and named.resolve() == (worktree / ".git").resolve():
             return found
     return None
-
-
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager

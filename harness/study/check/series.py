@@ -37,6 +37,12 @@ from harness.study.series.runner import (
 )
 
 _SHOWN_POINTS = 4
+ARMS = ("a", "b")
+BLOCKS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
+OF_AN_ARM = len(BLOCKS[0]) // len(ARMS)  # runs of an arm in a block
+MOST_FAILED = 2  # of an arm of which none completed: the next would fail, too
+OTHER_LAUNCHES = "give A and B as before, or leave out --resume"
+_FAILED = ("failed", "timeout", "node_fail", "stuck", "refused")
 
 
 class MeasuredRun(NamedTuple):
@@ -126,11 +132,6 @@ def commit_of_arm(arm: CheckArm) -> str | None:
     return commit if isinstance(commit, str) else None
 
 
-ARMS = ("a", "b")
-BLOCKS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
-OF_AN_ARM = len(BLOCKS[0]) // len(ARMS)  # runs of an arm in a block
-
-
 def slots(each: int) -> list[Slot]:
     """The runs of both arms, `each` times each, in order. With more runs the first ones stay the same."""
     made: Counter[str] = Counter()
@@ -156,9 +157,6 @@ class ArmFailed(WorkError):
     def __init__(self, arm: str, sentence: str) -> None:
         super().__init__(sentence)
         self.arm = arm
-
-
-MOST_FAILED = 2  # of an arm of which none completed: the next would fail, too
 
 
 class ArmLaunch(NamedTuple):
@@ -221,9 +219,6 @@ def _sort(job: Job) -> dict[str, str]:
     }
 
 
-OTHER_LAUNCHES = "give A and B as before, or leave out --resume"
-
-
 def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgress], None]) -> SeriesOutcome:
     """Make the runs of the series that are not done, in order; those that failed before are made again.
 
@@ -247,9 +242,6 @@ def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgre
             raise ArmFailed(change.slot.key, sentence)
 
     return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_of(tasks))
-
-
-_FAILED = ("failed", "timeout", "node_fail", "stuck", "refused")
 
 
 def arms_made(arguments: Sequence[str], outcome: SeriesOutcome) -> tuple[CheckArm, CheckArm]:

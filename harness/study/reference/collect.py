@@ -40,6 +40,10 @@ from harness.study.lessons import Lesson, LessonArm, fixed_fields, is_asked, ope
 
 LARGEST = "largest_messages_ns"
 _CPU_BACKEND = "gloo"
+MOST_STEPS = 100  # more are kept as their percentiles
+DRIVER = "nvidia driver"  # as the training names it, which does not say it on every system
+_DIGITS = 7  # of a metric: more would be noise in a file that people compare
+_MACHINE_DIGITS = 12
 
 
 def link_metrics(run: Run) -> Metrics:
@@ -116,12 +120,6 @@ def rows(folder: Path, reference: Reference) -> list[VariantRow]:
         )
         for variant, found in measured
     ]
-
-
-MOST_STEPS = 100  # more are kept as their percentiles
-DRIVER = "nvidia driver"  # as the training names it, which does not say it on every system
-_DIGITS = 7  # of a metric: more would be noise in a file that people compare
-_MACHINE_DIGITS = 12
 
 
 class CollectedRun(NamedTuple):

@@ -23,6 +23,7 @@ from harness.run import Run, all_runs, disk_error, make_shared, runs_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some parallel file systems are mounted without them
+_HOLDER = re.compile(r"process (\d+) on (.*)")
 
 
 def refuse_name(name: str, source: str) -> None:
@@ -75,9 +76,6 @@ def driving(name: str) -> Iterator[Path]:
         yield folder
     finally:
         os.close(descriptor)
-
-
-_HOLDER = re.compile(r"process (\d+) on (.*)")
 
 
 def holder_is_gone(folder: Path) -> bool:

@@ -22,6 +22,11 @@ from harness.site.site import Site
 
 HOUR_NS = 3_600_000_000_000
 
+# Of a run that may still be running; `unknown` is a scheduler that does not answer.
+OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
+GIVES_UP_NS = 90 * 1_000_000_000  # its minute of waiting, its start and its end
+_PENDING = "submitting-*.json"
+
 
 class Slot(NamedTuple):
     """A place in a series that one completed run fills."""
@@ -86,8 +91,6 @@ def prepared(points: Sequence[SeriesPoint]) -> list[SeriesTask]:
 
 
 TaskState = Literal["to do", "running", "done", "failed"]
-# Of a run that may still be running; `unknown` is a scheduler that does not answer.
-OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
 
 
 class ObservedRun(NamedTuple):
@@ -228,10 +231,6 @@ def why_too_much(task: SeriesTask, spent_ns: int, cap_ns: int) -> str:
         f"stopped before the cap: {hours(spent_ns)} device hours are spent, the next run ({task.point.slot}) may take "
         f"{each}, and --max-gpu-hours is {hours(cap_ns)}: raise it, or shorten the worst case with --time"
     )
-
-
-GIVES_UP_NS = 90 * 1_000_000_000  # its minute of waiting, its start and its end
-_PENDING = "submitting-*.json"
 
 
 @contextmanager

@@ -21,6 +21,10 @@ from harness.experiment.yaml_file import read_yaml
 from harness.site.site import Site
 
 EXAMPLE = 'command: "train.py --lr 1e-4"'
+SWEEPS = CONFIGS / "sweeps"
+OWN = "own"  # of base.exercise: a training of the user's own
+PLACED = ("command", "start_in")  # of a training of the user's own: no flag sets them
+SITE_FIELDS = [option.field for option in options_of(Site)]
 
 
 def is_script_flag(cls: type[Experiment], name: str) -> bool:
@@ -71,9 +75,6 @@ def _written(name: str, value: Any) -> list[str]:
         return [f"{name}{str(value).lower() if value is True else value}"]
     return [name] if value is True else [name, str(value)]
 
-
-SWEEPS = CONFIGS / "sweeps"
-OWN = "own"  # of base.exercise: a training of the user's own
 
 Metric = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 Values = Annotated[list[Any], Field(min_length=1)]
@@ -160,9 +161,6 @@ def _sentence(error: dict[str, Any]) -> str:
 
 Settings = dict[str, Any]
 """Option → its own value."""
-
-PLACED = ("command", "start_in")  # of a training of the user's own: no flag sets them
-SITE_FIELDS = [option.field for option in options_of(Site)]
 
 
 class VaryingOptions(NamedTuple):

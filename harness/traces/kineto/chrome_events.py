@@ -14,6 +14,24 @@ import msgspec
 from harness.traces.kineto.framing import Records, decoded
 from harness.traces.kineto.records import IGNORED, KIND_OF_CATEGORY, RecordKind, integer, nanoseconds
 
+_DEVICE = re.compile(
+    r"gpu|cuda|hip(?!\s*api)|device|kernel|npu|ascend hardware|hpu|xpu|tpu|mtia|mlu|musa|gcu|accelerator|memcpy|memset",
+    re.IGNORECASE,
+)
+_HOST = re.compile(r"\bcpu\b|\bapi\b|runtime|driver|host|python|annotation|overlap analysis", re.IGNORECASE)
+_STREAM = re.compile(r"stream|queue", re.IGNORECASE)
+_RANK = re.compile(r"\brank\W{0,3}(\d+)", re.IGNORECASE)
+_LABELLED = re.compile(r"^(.*?\S)\s+(\d+)$", re.DOTALL)
+_NUMBER = re.compile(r"(\d+)")
+_OF_LEGACY_AUTOGRAD = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
+_AT_ONCE = 1024
+_ALL = 0.99  # of the spans that say of which rank they are
+_MOST_TRACKS = 10_000  # processes and threads that are told apart
+_MOST_NAMED = 3  # categories in a sentence
+_FAR = 10**8  # more than any pid: numbers of a rank's processes
+DEVICES_APART = 256  # numbers of a rank's devices
+_THREADS_APART = 1 << 50
+
 
 class Event(msgspec.Struct, gc=False):
     """Any event of Chrome's trace format."""
@@ -30,24 +48,7 @@ class Event(msgspec.Struct, gc=False):
 
 Process = str  # as text, as the file has it
 _event = msgspec.json.Decoder(Event)
-_DEVICE = re.compile(
-    r"gpu|cuda|hip(?!\s*api)|device|kernel|npu|ascend hardware|hpu|xpu|tpu|mtia|mlu|musa|gcu|accelerator|memcpy|memset",
-    re.IGNORECASE,
-)
-_HOST = re.compile(r"\bcpu\b|\bapi\b|runtime|driver|host|python|annotation|overlap analysis", re.IGNORECASE)
-_STREAM = re.compile(r"stream|queue", re.IGNORECASE)
 _COPIES, _SETS = re.compile(r"memcpy|\bcopy\b", re.IGNORECASE), re.compile(r"memset", re.IGNORECASE)
-_RANK = re.compile(r"\brank\W{0,3}(\d+)", re.IGNORECASE)
-_LABELLED = re.compile(r"^(.*?\S)\s+(\d+)$", re.DOTALL)
-_NUMBER = re.compile(r"(\d+)")
-_OF_LEGACY_AUTOGRAD = {"CPU functions": "cpu_op", "CUDA functions": "kernel"}
-_AT_ONCE = 1024
-_ALL = 0.99  # of the spans that say of which rank they are
-_MOST_TRACKS = 10_000  # processes and threads that are told apart
-_MOST_NAMED = 3  # categories in a sentence
-_FAR = 10**8  # more than any pid: numbers of a rank's processes
-DEVICES_APART = 256  # numbers of a rank's devices
-_THREADS_APART = 1 << 50
 
 
 @dataclass(slots=True)

@@ -27,6 +27,13 @@ _shapes, _texts = msgspec.json.Decoder(list[Any]), msgspec.json.Decoder(list[str
 _MOST_DIMENSIONS = 64  # as PyTorch has
 _TO_ONE = ("c10d::send", "c10d::recv_")
 _OUTPUT_THEN_INPUT = ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "c10d::alltoall_base_")
+SPAN_PREFIX = "gloo:"
+_ROWS_AT_ONCE = 8192
+_NEVER = (1 << 63) - 1
+_ISSUES = (MESSAGE_OPERATOR, "c10d::", "_c10d_functional::")  # operators that enqueue or wait and do not compute
+_DIRECTIONS = (("HtoD", CopyKind.H2D), ("DtoH", CopyKind.D2H), ("DtoD", CopyKind.D2D), ("PtoP", CopyKind.P2P))
+_MEMORY = (("Pageable", HostMemory.PAGEABLE), ("Pinned", HostMemory.PINNED), ("Managed", HostMemory.MANAGED))
+_DEEPEST_NESTING = 4  # spans that may lie between a launch and the span with its message
 
 
 def from_arguments(name: str, args: MessageArgs) -> Message:
@@ -96,11 +103,7 @@ def _elements(tensors: list[list[Any]]) -> int:
     return sum(map(prod, tensors))
 
 
-SPAN_PREFIX = "gloo:"
-_ROWS_AT_ONCE = 8192
-_NEVER = (1 << 63) - 1
 _Running = tuple[int, int, int]  # an operator that has begun: its number, start and end
-_ISSUES = (MESSAGE_OPERATOR, "c10d::", "_c10d_functional::")  # operators that enqueue or wait and do not compute
 
 
 def host_events(gathered: KeptRecords, spans: list[HostMessage], issued: list[tuple[int, int]]) -> Events:
@@ -193,10 +196,6 @@ def _message_threads(start: I64, end: I64, thread: I64, spans: list[HostMessage]
     return serving
 
 
-_DIRECTIONS = (("HtoD", CopyKind.H2D), ("DtoH", CopyKind.D2H), ("DtoD", CopyKind.D2D), ("PtoP", CopyKind.P2P))
-_MEMORY = (("Pageable", HostMemory.PAGEABLE), ("Pinned", HostMemory.PINNED), ("Managed", HostMemory.MANAGED))
-
-
 def device_events(gathered: KeptRecords, columns: dict[str, NDArray[Any]], process: I64, calls: Calls) -> Events:
     """All work on GPUs, in the file's order."""
     name, activity = columns["name"], columns["activity"]
@@ -235,7 +234,6 @@ def _by_name(texts: list[str], name: I32, rows: NDArray[np.bool_], judge: Callab
 
 
 _Waiting = defaultdict[tuple[str | None, int], deque[int]]  # rows of spans by kind and elements, in order of start
-_DEEPEST_NESTING = 4  # spans that may lie between a launch and the span with its message
 
 
 def kernel_messages(gathered: KeptRecords, events: Events) -> dict[int, Message]:

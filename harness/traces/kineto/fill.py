@@ -18,6 +18,7 @@ from harness.traces.progress import OnProgress
 from harness.traces.trace import Identity
 
 _UNIX_NS = 10**18  # a clock that counts from 1970 has a later time since 2001
+_RECORDS_AT_ONCE = 1024
 
 
 class _ProcessGroup(msgspec.Struct):
@@ -91,9 +92,6 @@ def identity(path: Path, about: About, pid: int, first_ns: int, accelerators: di
         epoch_ns=0 if unix else about.base_ns,
         backend=about.distributed.backend,
     )
-
-
-_RECORDS_AT_ONCE = 1024
 
 
 def gathered_from(

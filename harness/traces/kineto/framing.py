@@ -25,6 +25,31 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31  # zlib's number for "with a gzip header"
 _DAMAGE: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 
+# Kineto divides by a copy's duration, which can be 0, and prints the result as the C library does.
+_NO_NUMBER = re.compile(rb"(:\s*)-?(?:nan|inf|NaN|Infinity)(?=\s*[,}\]])")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ODD = re.compile(
+    rb'(?P<right>\\(?:["\\/bfnrt]|' + _PAIR + rb"|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))"
+    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|[\x00-\x1f\\]"
+)
+_TO_A_KEY = re.compile(rb'(:\s*")(.*?)("(?=\s*,\s*"[^"]*"\s*:|\s*\}))', re.DOTALL)
+_QUOTE = re.compile(rb'(?<!\\)"|\\$')
+_CUT_OFF = "the file ends in the middle of its events"
+# Between two records, or at the end of all: the keys after them or the end of the file follow.
+_NO_MORE = b"\0"
+_BOUNDARY = re.compile(rb'\}\s*(?:(,)\s*(?=\{)|(\])\s*(?:,\s*"[^"]*"\s*:|\}\s*\0|\0))')
+_PHASE = b'"ph"'  # which each record has
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
+_SPACE = b" \t\r\n"
+_BETWEEN = _SPACE + b","  # may stand before the first record of a text
+_MOST_HEADER_BYTES = 64 << 20
+_LONG_BYTES = 4 << 20  # of text without the usual boundary; from here the structure is parsed
+_MOST_DEPTH = 1000
+_MOST_TRIED = 8  # ends of a record that is damaged or holds others; then its brackets tell the end
+_KEY_BYTES = 1024  # more than the events' key and its bracket need, with white space
+
 
 class NotJson(TraceError):
     """The text of a trace's events is no JSON."""
@@ -122,16 +147,6 @@ def _is_packed(open_file: FileIO) -> bool:
 
 
 Decoded = TypeVar("Decoded")
-# Kineto divides by a copy's duration, which can be 0, and prints the result as the C library does.
-_NO_NUMBER = re.compile(rb"(:\s*)-?(?:nan|inf|NaN|Infinity)(?=\s*[,}\]])")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_ODD = re.compile(
-    rb'(?P<right>\\(?:["\\/bfnrt]|' + _PAIR + rb"|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}))"
-    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|[\x00-\x1f\\]"
-)
-_TO_A_KEY = re.compile(rb'(:\s*")(.*?)("(?=\s*,\s*"[^"]*"\s*:|\s*\}))', re.DOTALL)
-_QUOTE = re.compile(rb'(?<!\\)"|\\$')
 
 
 def plainly(decoder: msgspec.json.Decoder[Decoded], text: bytes | msgspec.Raw) -> Decoded:
@@ -181,20 +196,6 @@ def _requoted(text: bytes) -> bytes:
     return _TO_A_KEY.sub(lambda value: value[1] + _QUOTE.sub(rb"\\\g<0>", value[2]) + value[3], text)
 
 
-_CUT_OFF = "the file ends in the middle of its events"
-# Between two records, or at the end of all: the keys after them or the end of the file follow.
-_NO_MORE = b"\0"
-_BOUNDARY = re.compile(rb'\}\s*(?:(,)\s*(?=\{)|(\])\s*(?:,\s*"[^"]*"\s*:|\}\s*\0|\0))')
-_PHASE = b'"ph"'  # which each record has
-_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
-_SPACE = b" \t\r\n"
-_BETWEEN = _SPACE + b","  # may stand before the first record of a text
-_MOST_HEADER_BYTES = 64 << 20
-_LONG_BYTES = 4 << 20  # of text without the usual boundary; from here the structure is parsed
-_MOST_DEPTH = 1000
-_MOST_TRIED = 8  # ends of a record that is damaged or holds others; then its brackets tell the end
-_KEY_BYTES = 1024  # more than the events' key and its bracket need, with white space
 _records = msgspec.json.Decoder(list[msgspec.Raw])
 _record = msgspec.json.Decoder(msgspec.Raw)
 

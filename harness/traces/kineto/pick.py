@@ -12,6 +12,9 @@ import msgspec
 from harness.traces.kineto.framing import Records, decoded, plainly
 from harness.traces.kineto.records import KIND_OF_CATEGORY, LONG_US, OLD_OPERATOR, Head, RecordKind
 
+PAIRS = "pairs of begin and end"  # what Kineto does not write
+MESSAGE_OPERATOR = "record_param_comms"
+
 
 @dataclass(slots=True)
 class RecordBatch:
@@ -33,8 +36,6 @@ class RecordBatch:
 _head = msgspec.json.Decoder(Head)
 _heads = msgspec.json.Decoder(list[Head])
 _SPAN, _BEGIN = "X", "B"
-PAIRS = "pairs of begin and end"  # what Kineto does not write
-MESSAGE_OPERATOR = "record_param_comms"
 _is_long = re.compile(LONG_US).match
 # Called millions of times: names of a module are found faster than those of an enumeration.
 _OPERATOR, _HOST, _RANGE, _INSTANT = RecordKind.OPERATOR, RecordKind.HOST, RecordKind.RANGE, RecordKind.INSTANT

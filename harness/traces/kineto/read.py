@@ -62,6 +62,14 @@ _SAME_NUMBERS = (
     "tells apart, and their work is added up as if it were one process's; give a file for each of them"
 )
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
+_SAME = 0.01  # of the launches of a process, that have another's number
+_CAUSAL = 0.99  # of a device's work must begin after its launch; a record may be wrong
+_APART = 0.01  # of the work, by which the right process of each device is better than any other
+_MOST_TRIED = 6  # devices whose every order is tried: 720 orders
+BY_ORDER = (
+    "the file holds {count} processes with a device each; which process launched on which device is not recorded, so "
+    "they are taken in the order of their numbers"
+)
 
 
 def read_kineto(path: Path, progress: OnProgress) -> Trace:
@@ -251,16 +259,6 @@ def _peak_memory(gathered: KeptRecords, host_only: bool) -> dict[int, int]:
     if host_only:
         return {0: peak[-1]} if -1 in peak else {}
     return {device: size for device, size in peak.items() if device >= 0}
-
-
-_SAME = 0.01  # of the launches of a process, that have another's number
-_CAUSAL = 0.99  # of a device's work must begin after its launch; a record may be wrong
-_APART = 0.01  # of the work, by which the right process of each device is better than any other
-_MOST_TRIED = 6  # devices whose every order is tried: 720 orders
-BY_ORDER = (
-    "the file holds {count} processes with a device each; which process launched on which device is not recorded, so "
-    "they are taken in the order of their numbers"
-)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,31 @@ import numpy as np
 from harness.traces.trace import I64, CopyKind
 from harness.traces.vocabulary import copy_name
 
+MTIA = "mtia_ccp_events"  # Meta's accelerator: kernels, copies and waits in one category
+KERNELS = frozenset({"kernel", "Kernel", MTIA, "hpu_op"})
+COPIES = frozenset({"gpu_memcpy", "Memcpy"})
+SETS = frozenset({"gpu_memset", "Memset"})
+OLD_OPERATOR = "Operator"  # until torch 1.9
+OPERATORS = ("cpu_op", OLD_OPERATOR)
+CALLS = (
+    *("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "xpu_driver"),
+    *("privateuse1_runtime", "privateuse1_driver", "mtia_runtime"),
+)
+
+# What Kineto writes besides: arrows, marks, and ranges of the host that are shown again beside a device's work.
+IGNORED = frozenset(
+    {"ac2g", "async_cpu_to_gpu", "fwdbwd", "forward_backward", "Trace", "async", "async_gpu", "gpu_user_annotation"}
+    | {"cuda_sync", "cuda_event", "cuda_profiler_range", "external_correlation", "collective_comm", "mtia_insight"}
+    | {"glow_runtime", "user_defined"}
+)
+LONG_US = rb'"?(?:[5-9]\d|\d{3})'  # how the text of at least SHORTEST_HOST_NS in microseconds begins
+_MOST_DIGITS = 18  # of a number written as text
+_MTIA_COPY = "dma_request"
+_MTIA_WAITS = ("event_record", "event_wait")  # of a stream: no work of the device
+_MTIA_DIRECTIONS = {"HOST_TO_DEVICE": CopyKind.H2D, "DEVICE_TO_HOST": CopyKind.D2H, "DEVICE_TO_DEVICE": CopyKind.D2D}
+_MOST_NS = 1 << 62  # the year 2116; twice as much is no number of 64 bits
+_MOST_FLOAT_DIGITS = 16  # of microseconds before the point
+
 
 class RecordKind(IntEnum):
     """What a reader takes a record for."""
@@ -25,16 +50,6 @@ class RecordKind(IntEnum):
     HOST = auto()  # a long span of the host: a Python function, the profiler's own work, an operator beside a GPU
 
 
-MTIA = "mtia_ccp_events"  # Meta's accelerator: kernels, copies and waits in one category
-KERNELS = frozenset({"kernel", "Kernel", MTIA, "hpu_op"})
-COPIES = frozenset({"gpu_memcpy", "Memcpy"})
-SETS = frozenset({"gpu_memset", "Memset"})
-OLD_OPERATOR = "Operator"  # until torch 1.9
-OPERATORS = ("cpu_op", OLD_OPERATOR)
-CALLS = (
-    *("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "xpu_driver"),
-    *("privateuse1_runtime", "privateuse1_driver", "mtia_runtime"),
-)
 KIND_OF_CATEGORY = {
     **dict.fromkeys((*KERNELS, *COPIES, *SETS), RecordKind.DEVICE),
     **dict.fromkeys(CALLS, RecordKind.CALL),
@@ -43,19 +58,11 @@ KIND_OF_CATEGORY = {
     "cpu_instant_event": RecordKind.INSTANT,
     **dict.fromkeys(("python_function", "overhead"), RecordKind.HOST),
 }
-# What Kineto writes besides: arrows, marks, and ranges of the host that are shown again beside a device's work.
-IGNORED = frozenset(
-    {"ac2g", "async_cpu_to_gpu", "fwdbwd", "forward_backward", "Trace", "async", "async_gpu", "gpu_user_annotation"}
-    | {"cuda_sync", "cuda_event", "cuda_profiler_range", "external_correlation", "collective_comm", "mtia_insight"}
-    | {"glow_runtime", "user_defined"}
-)
-LONG_US = rb'"?(?:[5-9]\d|\d{3})'  # how the text of at least SHORTEST_HOST_NS in microseconds begins
 
 
 # Every tool's numbers are within these; larger ones make a record invalid, and fit into no column.
 Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 Small = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
-_MOST_DIGITS = 18  # of a number written as text
 
 
 class Head(msgspec.Struct, gc=False):
@@ -89,11 +96,6 @@ class DeviceRecord(msgspec.Struct, gc=False):
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: msgspec.Raw = msgspec.Raw(b"")
     args: WorkArgs | None = None
-
-
-_MTIA_COPY = "dma_request"
-_MTIA_WAITS = ("event_record", "event_wait")  # of a stream: no work of the device
-_MTIA_DIRECTIONS = {"HOST_TO_DEVICE": CopyKind.H2D, "DEVICE_TO_HOST": CopyKind.D2H, "DEVICE_TO_DEVICE": CopyKind.D2D}
 
 
 def works_alike(records: Sequence[DeviceRecord]) -> list[DeviceRecord]:
@@ -195,10 +197,6 @@ def integer(number_or_text: int | str | None) -> int:
     digits = word.removeprefix("-")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return int(word) if is_number else -1
-
-
-_MOST_NS = 1 << 62  # the year 2116; twice as much is no number of 64 bits
-_MOST_FLOAT_DIGITS = 16  # of microseconds before the point
 
 
 def nanoseconds(microseconds: Sequence[msgspec.Raw]) -> I64:

@@ -44,6 +44,16 @@ _DIRECTIONS = {
     **dict.fromkeys((5, 6, 7, 8, 13), CopyKind.D2D),
     10: CopyKind.P2P,
 }
+_GPU_BITS = 0xFF  # of a typeId; the others say which machine and source
+_ALLOCATED = 0  # ENUM_CUDA_DEV_MEM_EVENT_OPER
+_ON_DEVICE = (2, 5)  # ENUM_CUDA_MEM_KIND: device, device static
+_MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+_FIRST_CALLS = ("cuInit", "cuDevicePrimaryCtxRetain", *(f"cuCtxCreate{v}" for v in ("", "_v2", "_v3", "_v4")))
+_KEYS = ("globalId", "portId", "metricsListId", "metricsIdx")  # of one metric of one port
+MOST_PORTS = 256  # of one node
+_BYTES = re.compile(r"(IB|Eth): Bytes (sent|received)")  # IP over InfiniBand is in the InfiniBand bytes already
+_UNIT = re.compile(r"(?:bytes|B)\s*/\s*(s|ms|us|ns)", re.IGNORECASE)
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def device_events(database: Database, names: NameTable, calls: Calls, devices: Devices) -> Events:
@@ -130,13 +140,6 @@ def api_calls(database: Database, names: NameTable) -> Calls:
     )
 
 
-_GPU_BITS = 0xFF  # of a typeId; the others say which machine and source
-_ALLOCATED = 0  # ENUM_CUDA_DEV_MEM_EVENT_OPER
-_ON_DEVICE = (2, 5)  # ENUM_CUDA_MEM_KIND: device, device static
-_MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
-_FIRST_CALLS = ("cuInit", "cuDevicePrimaryCtxRetain", *(f"cuCtxCreate{v}" for v in ("", "_v2", "_v3", "_v4")))
-
-
 def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
     """Every sampled counter of every device, in order of time."""
     raw = database.integers("GPU_METRICS", "timestamp", "typeId", "metricId", "value")
@@ -188,11 +191,6 @@ def _recorded_from_the_start(database: Database) -> list[int]:
 
 
 _SAMPLES, _METRICS = "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
-_KEYS = ("globalId", "portId", "metricsListId", "metricsIdx")  # of one metric of one port
-MOST_PORTS = 256  # of one node
-_BYTES = re.compile(r"(IB|Eth): Bytes (sent|received)")  # IP over InfiniBand is in the InfiniBand bytes already
-_UNIT = re.compile(r"(?:bytes|B)\s*/\s*(s|ms|us|ns)", re.IGNORECASE)
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class _Metric(NamedTuple):

@@ -12,6 +12,7 @@ from harness.traces.database import Database, whole
 from harness.traces.trace import I32, I64
 
 _LOW_24_BITS = 0xFFFFFF
+_ANY_PROCESS = -1
 
 
 def process_of(global_id: I64) -> I64:
@@ -47,9 +48,6 @@ def names_of(
     texts = string_ids(database, present.tolist())
     index = names.indices(cleaned(texts.get(number, default)) for number in present.tolist())
     return np.take(index, rows)
-
-
-_ANY_PROCESS = -1
 
 
 class Devices:

@@ -30,6 +30,20 @@ _REFUSED = re.compile(r"Version number is invalid: \d|newer than your current ve
 _INCLUDES_JSON = (2024, 6)  # the first that leaves out NCCL's message sizes unless it is asked for them
 
 Version = tuple[int, ...]
+_DAMAGE: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.error)  # type: ignore[assignment]
+_PIECE_BYTES = 1 << 20
+_SPARE_BYTES = 256 << 20  # of the disk, which are left to others
+_HASH_BYTES = 8
+_MOST_OUTPUT = 4096
+# Without it newer versions leave out NCCL's message sizes; older versions do not know it.
+_JSON = "--include-json"
+_PER_CENT = re.compile(r"(\d+)%")
+
+_WITHOUT_NSYS = (
+    "cannot be read without nsys, and nsys is not installed: where nsys is, type `{command}`, "
+    "and give the .sqlite instead; or fetch one (as root on Debian): `bash scripts/fetch-nsys FOLDER` in the checkout, "
+    "then put FOLDER on PATH"
+)
 
 
 def written_by(report: Path) -> Version:
@@ -73,11 +87,6 @@ def _said(argv: Sequence[str]) -> str:
 
 def _dotted(version: Version) -> str:
     return ".".join(map(str, version))
-
-
-_DAMAGE: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.error)  # type: ignore[assignment]
-_PIECE_BYTES = 1 << 20
-_SPARE_BYTES = 256 << 20  # of the disk, which are left to others
 
 
 @contextmanager
@@ -124,13 +133,6 @@ def _no_room(folder: Path, size: int) -> str:
     )
 
 
-_HASH_BYTES = 8
-_MOST_OUTPUT = 4096
-# Without it newer versions leave out NCCL's message sizes; older versions do not know it.
-_JSON = "--include-json"
-_PER_CENT = re.compile(r"(\d+)%")
-
-
 def exported(report: Path, progress: OnProgress = silent) -> Path:
     """The export of `report`, made now or earlier. Raises TraceError: nsys is not installed or cannot export it.
 
@@ -165,13 +167,6 @@ def _kept(report: Path, name: str) -> Path | None:
     """An export that was made earlier."""
     places = (folder / name for folder in (report.parent, _cache_folder()))
     return next((place for place in places if place.is_file()), None)
-
-
-_WITHOUT_NSYS = (
-    "cannot be read without nsys, and nsys is not installed: where nsys is, type `{command}`, "
-    "and give the .sqlite instead; or fetch one (as root on Debian): `bash scripts/fetch-nsys FOLDER` in the checkout, "
-    "then put FOLDER on PATH"
-)
 
 
 def _content_hash(report: Path) -> str:

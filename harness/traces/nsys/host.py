@@ -39,6 +39,9 @@ _TRIFLE = re.compile(
     r"|_init\b|_*(?:dynamic_cast|(?:libc_)?(?:malloc|free|calloc|realloc|start_main|start_call_main)|start_thread|clone)"
     r"|_*(?:pthread_(?:once|getspecific|mutex_(?:un)?lock)|clock_gettime|gettimeofday|tls_get_addr|errno)"
 )
+_PERIODS = 2  # of sampling; for longer than that without a sample, a thread did not run
+_COLLECTION_NAMES = re.compile(r"(?:python )?(?:gc|garbage collect(?:ion|or)?)(?:[.: ].*)?", re.IGNORECASE)
+_THREAD_BITS = 24
 
 
 class Says(IntEnum):
@@ -124,9 +127,6 @@ def _short(symbol: str) -> str:
 
 
 _OS_CALLS, _OVERHEADS = "OSRT_API", ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
-_PERIODS = 2  # of sampling; for longer than that without a sample, a thread did not run
-_COLLECTION_NAMES = re.compile(r"(?:python )?(?:gc|garbage collect(?:ion|or)?)(?:[.: ].*)?", re.IGNORECASE)
-_THREAD_BITS = 24
 
 
 def host_spans(database: Database, names: NameTable, calls: Calls, ranges: Ranges) -> HostSpans:

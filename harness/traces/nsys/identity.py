@@ -31,6 +31,9 @@ _PUSH_POP = (59, 70)  # NvtxPushPopRange, NvtxtPushPopRange
 _START_END = (60, 71)
 _DOMAIN = 75  # NvtxDomainCreate
 RANGES = _PUSH_POP + _START_END
+_EXPORT_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter until 2022
+_NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
+_DROPPED = re.compile(r"(?i)events? dropped:?\s*(\d{1,15})|(\d{1,15})\s+(?:\w+\s+)*events? (?:were|was) dropped")
 
 
 def nvtx_ranges(database: Database, names: NameTable, last_ns: int) -> Ranges:
@@ -155,11 +158,6 @@ def _message(kind: str, values: dict[str, Any], sizes: dict[str, int]) -> Messag
     if kind in OF_ONE_RANK and size > 0:
         size = size * ranks if ranks > 0 else -1
     return Message(kind, recorded_bytes=size, group=group, group_size=ranks)
-
-
-_EXPORT_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter until 2022
-_NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
-_DROPPED = re.compile(r"(?i)events? dropped:?\s*(\d{1,15})|(\d{1,15})\s+(?:\w+\s+)*events? (?:were|was) dropped")
 
 
 def identity(

@@ -41,6 +41,12 @@ _TYPES = (
 _MOST_DIGITS = 18
 
 Arguments = dict[str, Any]
+_COMMON = ("start", "end", "pid", "stream_id", "queue_id", "event_id")
+_OBJECT = re.compile(r"( \[clone)? ?\.kd\]?$")  # of a kernel's descriptor, whose name is the kernel's and this
+_UNNAMED = "[unnamed kernel]"
+_KIND = FileKind("a database of rocprofv3", "as rocprofv3 writes it", "record it again")
+_MOST_RECORDINGS = 256  # of one node
+_NO_CALLS = "which collective each RCCL kernel carries out was not recorded (record with rocprofv3 --rccl-trace)"
 
 
 def messages_of(regions: list[Regions]) -> MessageOf:
@@ -91,9 +97,6 @@ def _number(text: object) -> int | None:
 
 
 KERNELS, COPIES = "kernel_dispatch", "memory_copy"
-_COMMON = ("start", "end", "pid", "stream_id", "queue_id", "event_id")
-_OBJECT = re.compile(r"( \[clone)? ?\.kd\]?$")  # of a kernel's descriptor, whose name is the kernel's and this
-_UNNAMED = "[unnamed kernel]"
 
 
 def device_events(tables: list[tuple[SuffixedTables, Agents]], names: NameTable, calls: Calls) -> Events:
@@ -145,14 +148,11 @@ def _part(
     )
 
 
-_KIND = FileKind("a database of rocprofv3", "as rocprofv3 writes it", "record it again")
-_MOST_RECORDINGS = 256  # of one node
 _NEEDED = {
     KERNELS: ("start", "end", "agent_id", "kernel_id", "event_id"),
     COPIES: ("start", "end", "src_agent_id", "dst_agent_id", "size"),
     "region": ("start", "end", "tid", "name_id", "event_id"),
 }
-_NO_CALLS = "which collective each RCCL kernel carries out was not recorded (record with rocprofv3 --rccl-trace)"
 
 
 def read_rocpd(path: Path, progress: OnProgress) -> Trace:

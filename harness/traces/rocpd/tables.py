@@ -18,6 +18,14 @@ from harness.traces.errors import TraceError
 from harness.traces.trace import I32, I64, Calls, Identity, RangeKind, Ranges
 
 _METADATA = re.compile(r"rocpd_metadata(_\w{1,64})?", re.ASCII)
+_MOST_DIGITS = 9  # no rank has ten
+RCCL_DOMAIN = "RCCL"
+
+# Operations of roctx that are ranges; those of the second line are what the program calls, of older recordings.
+_RANGES = {
+    "roctxThreadRangeA": RangeKind.PUSH_POP, "roctxProcessRangeA": RangeKind.START_END,
+    "roctxRangePushA": RangeKind.PUSH_POP, "roctxRangeStartA": RangeKind.START_END,
+}  # fmt: skip
 
 
 class SuffixedTables:
@@ -129,9 +137,6 @@ def read_agents(recording: SuffixedTables) -> Agents:
     return Agents(number, names)
 
 
-_MOST_DIGITS = 9  # no rank has ten
-
-
 def identity(path: Path, recorded: list[SuffixedTables], device_names: dict[int, str], backend: str | None) -> Identity:
     """The identity of all recordings in a file. Ranks are those of the processes' environment (RANK, WORLD_SIZE),
     of which nothing else is read: it may hold secrets. Raises TraceError: the recordings are of several machines, whose
@@ -186,13 +191,7 @@ def _count(text: object) -> int | None:
     return int(str(text)) if is_number else None
 
 
-RCCL_DOMAIN = "RCCL"
 HIP, MARKER, RCCL = "HIP_", "MARKER_", "RCCL_"  # how the categories of regions begin
-# Operations of roctx that are ranges; those of the second line are what the program calls, of older recordings.
-_RANGES = {
-    "roctxThreadRangeA": RangeKind.PUSH_POP, "roctxProcessRangeA": RangeKind.START_END,
-    "roctxRangePushA": RangeKind.PUSH_POP, "roctxRangeStartA": RangeKind.START_END,
-}  # fmt: skip
 
 
 class Regions:
