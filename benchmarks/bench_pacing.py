@@ -34,7 +34,7 @@ from harness.analysis.summary import Summary, Window  # noqa: E402
 from harness.measure.paths import measure_files  # noqa: E402
 from harness.report.page.compose import compose, figures, read_inputs, write_page  # noqa: E402
 from harness.report.plots.png import write_pngs  # noqa: E402
-from harness.report.tables.efficiency import pace_sentences  # noqa: E402
+from harness.report.tables.pace import pace_sentences  # noqa: E402
 
 NOISE = 0.03
 PER_NODE, PER_SWITCH = 4, 16  # ranks, nodes

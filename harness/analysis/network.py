@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.analysis.summary import NetworkOverTime, NodeNetwork
-from harness.analysis.summary.machine import LAST_UNIX_NS, LONGEST_NS, MOST_COLUMNS, PortOverTime
+from harness.analysis.summary.monitor import MOST_COLUMNS, PortOverTime
+from harness.analysis.summary.training import LAST_UNIX_NS, LONGEST_NS
 from harness.monitor.network import NicSeries, summed
 from harness.traces.trace import F64, I64, NicSamples
 

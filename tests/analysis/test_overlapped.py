@@ -15,7 +15,7 @@ from harness.analysis.summary import Summary, Window
 from harness.compare.moved import moved
 from harness.compare.summaries import compare
 from harness.report.compare.tables import moved_section
-from harness.report.tables.efficiency import KERNELS
+from harness.report.tables.kernels import KERNELS
 from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, NCCL, Made
 

@@ -20,7 +20,7 @@ from harness.monitor.samples import read
 from harness.monitor.summary import summarize, without_sms
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import machine_section
-from harness.report.tables.machine import MONITOR
+from harness.report.tables.monitor import MONITOR
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml, GpmNvml
 
 Write = Callable[..., Path]

@@ -10,7 +10,7 @@ from msgspec import ValidationError
 
 from harness.analysis.network import node_network, placed, traffic_of_monitor
 from harness.analysis.summary import NetworkOverTime, Summary
-from harness.analysis.summary.machine import MOST_COLUMNS
+from harness.analysis.summary.monitor import MOST_COLUMNS
 from harness.measure.run_files import read_traffic
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, NodePorts, read_network
 from harness.monitor.record import SampleFile

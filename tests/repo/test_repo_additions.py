@@ -109,7 +109,7 @@ def with_an_analysis(tree: Path) -> None:
     edit(schema, "class Summary(SummaryPart, kw_only=True):\n", ROW)
     launches = "    launches: list[Launches] = []\n"
     edit(schema, launches, f'    wakeups: list[Wakeup] = []\n    """How late."""\n{launches}')
-    tables = tree / "harness/report/tables/machine.py"
+    tables = tree / "harness/report/tables/monitor.py"
     edit(tables, "from harness.analysis import summary\n", IMPORTS)
     edit(tables, "\nTABLES: ", f"{TABLE}\nTABLES: ")
     edit(tables, "MONITOR, NETWORK)", "MONITOR, NETWORK, WAKEUPS)")

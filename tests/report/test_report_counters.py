@@ -23,7 +23,7 @@ from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
 from harness.report.plots.counters import counter_figures, monitor_figure, port_figure
 from harness.report.tables.catalogue import files
-from harness.report.tables.machine import COUNTERS
+from harness.report.tables.kernels import COUNTERS
 from tests.report.conftest import ALL_DRAWN, UNFOLD
 from tests.synthetic.nsys import Nsys
 

@@ -11,8 +11,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Summary, Window
 from harness.common.module_ranges import module_of
-from harness.report.tables.efficiency import RANGES
-from harness.report.tables.modules import MODULES
+from harness.report.tables.ranges import MODULES, RANGES
 from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, Made
 

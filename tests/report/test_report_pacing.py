@@ -9,7 +9,7 @@ from harness.report.page.inputs import Inputs
 from harness.report.page.steps import steps_section
 from harness.report.plots.plots import pace_figure
 from harness.report.plots.plots import pace_scale_of as scale_of
-from harness.report.tables.efficiency import pace_sentences
+from harness.report.tables.pace import pace_sentences
 from harness.report.tables.terminal import render
 from tests.analysis.paced_jobs import job, paced
 

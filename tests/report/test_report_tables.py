@@ -36,7 +36,7 @@ from harness.report.page.steps import communication_section
 from harness.report.palette import CAUSES, KINDS
 from harness.report.tables import communication
 from harness.report.tables.communication import COLLECTIVES, ISSUED
-from harness.report.tables.efficiency import RANGES
+from harness.report.tables.ranges import RANGES
 from harness.report.tables.terminal import render
 from tests.report.conftest import Made
 

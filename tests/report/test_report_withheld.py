@@ -30,7 +30,7 @@ from harness.report.compare.breakdown import split_section as compared
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import quality_section
 from harness.report.page.sections import split_section
-from harness.report.tables.efficiency import RANGES
+from harness.report.tables.ranges import RANGES
 from harness.report.tables.terminal import render
 from harness.report.tables.time import CAUSES
 from harness.report.window import NOT_KNOWN

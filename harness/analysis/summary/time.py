@@ -1,8 +1,9 @@
-"""Where the time of devices went: steps, kernels, ranges, idle time. Fields only; no measurement."""
+"""Where the time of devices went: steps, kinds of work, idle time and its causes. Fields only; no measurement."""
 
 from __future__ import annotations
 
 from harness.analysis.summary.base import CodeLocation, SummaryPart
+from harness.analysis.summary.kernels import CounterOverTime, MetricAverage
 
 
 class Spread(SummaryPart, kw_only=True):
@@ -250,29 +251,6 @@ class Gap(SummaryPart, kw_only=True):
     """The event that ended it."""
 
 
-class MetricAverage(SummaryPart, kw_only=True):
-    """A sampled hardware counter, averaged over the window."""
-
-    metric: str
-    """The counter's name in nsys."""
-    mean: float
-    """Over the samples in the window."""
-    samples: int
-    """Number of samples."""
-
-
-class CounterOverTime(SummaryPart, kw_only=True):
-    """A sampled hardware counter in per cent, in equal columns of the device's window: SM Active, SM Issue, Tensor
-    Active, warps in flight, and the throughput of memory, NVLink and PCIe, of those that were recorded."""
-
-    metric: str
-    """The counter's name in nsys."""
-    column_ns: int
-    """Length of a column. There are at most 60."""
-    mean: list[float | None]
-    """Of the samples in each column. Null if it has none."""
-
-
 class StepSplit(TimeSplit, kw_only=True):
     """The split of one counted step."""
 
@@ -325,36 +303,6 @@ class Device(TimeSplit, kw_only=True):
     memory that it held before is not known."""
 
 
-class KernelTime(SummaryPart, kw_only=True):
-    """All launches of one kernel on all devices."""
-
-    name: str
-    """As recorded."""
-    kind: str
-    """Its kind."""
-    precision: str | None = None
-    """As for kinds."""
-    count: int
-    """Launches in the window, all ranks."""
-    duration_ns: int
-    """Sum."""
-    mean_ns: int
-    """Sum over count."""
-    min_ns: int
-    """Shortest."""
-    max_ns: int
-    """Longest."""
-    share: float
-    """Of the sum over all kernels."""
-    overlapped_ns: int | None = None
-    """The part of `duration_ns` beside work of the other class on the same device: of a communication kernel beside
-    U(compute), of any other kernel beside U(communication). Null if CUDA graphs were recorded whole."""
-    exposed_ns: int | None = None
-    """Of a communication kernel `duration_ns` − `overlapped_ns`: nothing computes beside it. Launches that run at the
-    same time count each, so that the sum over all names can exceed the devices' exposed communication. Null for other
-    kinds, and if CUDA graphs were recorded whole."""
-
-
 class PhaseTime(SummaryPart, kw_only=True):
     """Device time by the phase of training that launched it, all devices."""
 
@@ -375,34 +323,3 @@ class PhaseTime(SummaryPart, kw_only=True):
     """The part of that sum that is communication. Null if CUDA graphs were recorded whole."""
     share: float
     """Of the sum over all phases."""
-
-
-class RangeTime(SummaryPart, kw_only=True):
-    """All instances of one range name. A kernel belongs to the innermost range open on its launching thread at its
-    launch; if that thread has none (autograd's threads), to the innermost one of the main thread. An outermost
-    range of another thread lies in the main thread's innermost range that is open all the while. The main thread is
-    the one with the step marks, else the one that launches most. START/END ranges own nothing. Counters and
-    arguments in names become `#`."""
-
-    name: str
-    """The label."""
-    instances: int
-    """Outermost instances. A range inside a range of the same name is not counted again."""
-    host_ns: int
-    """Sum of their durations on the host."""
-    kernels: int
-    """Device events launched inside them, nested ranges included."""
-    kernel_ns: int
-    """Sum of those events' durations."""
-    own_kernel_ns: int
-    """Of events whose innermost range this is."""
-    idle_ns: int = 0
-    """Idle time of the process's devices while this was the main thread's innermost range."""
-    idle_inside_ns: int | None = None
-    """Idle time of the process's devices while it was open on the main thread, nested ranges included."""
-    device_span_ns: int
-    """Sum over instances of last event's end − first event's start."""
-    collectives: int = 0
-    """Collectives, sends and receives launched inside them that began in the window, nested ranges included."""
-    message_bytes: int = 0
-    """Sum of their message sizes, of those that were recorded."""

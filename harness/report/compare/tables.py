@@ -18,7 +18,7 @@ from harness.report.elements import Figure, PageTable, Section, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json, plots
 from harness.report.tables.catalogue import labels
-from harness.report.tables.efficiency import pace_sentences
+from harness.report.tables.pace import pace_sentences
 from harness.report.tables.table import setting
 from harness.report.tables.time import kind_label
 

@@ -29,7 +29,7 @@ from harness.report.plots import plotly_json
 from harness.report.plots.counters import monitor_figure, port_figure
 from harness.report.plots.plots import network_figure
 from harness.report.tables.catalogue import page_tables
-from harness.report.tables.machine import monitor_sentences
+from harness.report.tables.monitor import monitor_sentences
 from harness.run import when
 from harness.run.commands import commands_started, left_out
 

@@ -19,9 +19,10 @@ from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, JOB_PARTS, MEMO
 from harness.report.plots import plotly_json
 from harness.report.plots.counters import counter_figures
 from harness.report.tables.catalogue import page_tables
-from harness.report.tables.efficiency import efficiency_words, pipeline_words, stage_label
+from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.job_time import SECTION as JOB_TIME
 from harness.report.tables.memory import MEANING, moment_words, shown_moment
+from harness.report.tables.pipeline import pipeline_words, stage_label
 from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
 from harness.report.window import PARTS
 

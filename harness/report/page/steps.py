@@ -20,7 +20,7 @@ from harness.report.plots import plotly_json
 from harness.report.plots.plots import pace_figure
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.communication import SHOWN, inverse
-from harness.report.tables.efficiency import pace_change_sentences, pace_sentences
+from harness.report.tables.pace import pace_change_sentences, pace_sentences
 
 _MANY_RANKS = len(SERIES)
 _FEW = 12  # steps, each with its own mark on the axis

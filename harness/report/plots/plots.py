@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from harness.analysis.job.pacing import natural
 from harness.analysis.network import binned, rates_over_time
 from harness.analysis.summary import NodeNetwork, PaceHeat, Pacing, Summary
-from harness.analysis.summary.machine import MOST_COLUMNS
+from harness.analysis.summary.monitor import MOST_COLUMNS
 from harness.common.format import amount
 from harness.measure.page_data import BINS, PipelinePass
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP
 from harness.report.plots import plotly_json
-from harness.report.tables.efficiency import how_grouped, stage_label
+from harness.report.tables.pace import how_grouped
+from harness.report.tables.pipeline import stage_label
 from harness.report.timeline.timeline_model import DeviceBins
 
 T = TypeVar("T")

@@ -14,21 +14,45 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.format import cells
 from harness.common.paths import installing
 from harness.report.elements import PageTable
-from harness.report.tables import communication, efficiency, job_time, machine, memory, modules, replay, time
+from harness.report.tables import (
+    communication,
+    efficiency,
+    job_time,
+    kernels,
+    memory,
+    monitor,
+    nccl,
+    pace,
+    pipeline,
+    ranges,
+    replay,
+    time,
+    training,
+)
 from harness.report.tables.table import File, FileRow, TableOf, file_of, file_per_device
 
-# Every table, in the order in which the terminal shows them; each module ends with the list of its own.
+# Every table, in the order in which the terminal shows them.
 TABLES: tuple[TableOf[Any], ...] = (
     *job_time.TABLES,
     *replay.TABLES,
-    *efficiency.FACTORS,
+    efficiency.EFFICIENCY,
     *time.TABLES,
-    *efficiency.PACE_AND_WORK,
-    *modules.TABLES,
+    *pace.TABLES,
+    ranges.RANGES,
+    kernels.KERNELS,
+    kernels.UNCLASSIFIED,
+    ranges.MODULES,
     *communication.TABLES,
-    *efficiency.STAGES_AND_PLAN,
+    *nccl.TABLES,
+    pipeline.STAGES,
+    training.PREDICTIONS,
     *memory.TABLES,
-    *machine.TABLES,
+    kernels.LAUNCHES,
+    kernels.COPIES,
+    kernels.COUNTERS,
+    training.TRAINING,
+    efficiency.SPEED,
+    *monitor.TABLES,
 )
 
 _STEPS = File(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from harness.analysis.metric_values import MEMORY_OF_PLAN
 from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, PredictedNumber, Summary
 from harness.common.format import amount, percent
-from harness.report.tables import efficiency
+from harness.report.tables import training
 from harness.report.tables.table import Column, File, TableOf, plain
 
 MEANING = {
@@ -26,7 +26,7 @@ _MANY_RANKS = 16
 BY_PLAN = TableOf[PredictedNumber](
     caption="Beside the plan, which counts temporaries as activations, and in the optimizer's step as buffers",
     rows=lambda s: [p for p in s.predictions if s.memory is not None and p.name in MEMORY_OF_PLAN],
-    columns=efficiency.PREDICTIONS.columns,
+    columns=training.PREDICTIONS.columns,
     section="memory",
     in_terminal=lambda s: False,  # the plan's own table has these lines
 )

@@ -14,8 +14,8 @@ from harness.explain.answer import answer
 from harness.explain.findings import has_marked_steps
 from harness.report.first_screen import files_of, first_screen, place_of
 from harness.report.tables import catalogue
-from harness.report.tables.efficiency import efficiency_words, pace_change_sentences, pace_sentences
-from harness.report.tables.machine import SPEED
+from harness.report.tables.efficiency import SPEED, efficiency_words
+from harness.report.tables.pace import pace_change_sentences, pace_sentences
 from harness.report.tables.table import WIDTH, TableOf, TableScreen
 from harness.report.tables.time import SPLIT, labelled
 

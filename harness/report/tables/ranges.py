@@ -1,19 +1,46 @@
-"""The table of a model's modules, from the ranges that `--module-ranges` leaves: layers of one kind are one row."""
+"""The tables of the program's own ranges and of a model's modules."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
+from harness.analysis import summary
 from harness.analysis.labels import work_word
 from harness.analysis.summary import RangeTime, Summary
 from harness.common.format import amount, apart, duration, of, per_step
 from harness.common.module_ranges import BACKWARD, RECOMPUTED, module_of
-from harness.report.tables.table import Column, TableOf
+from harness.report.tables.kernels import TOP, works
+from harness.report.tables.table import Column, TableOf, file_of
 
+_Range = tuple[summary.RangeTime, bool]  # and whether the job has a device: without a device no work is shown
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _MOST = 16
+
+
+def _ranges(s: Summary) -> list[_Range]:
+    """The program's own ranges, without the operators of PyTorch and the modules, which have a table of their own."""
+    names = {r.name for r in s.ranges}
+    own = (r for r in s.ranges if r.instances and not r.name.startswith("aten::"))
+    shown = [r for r in own if module_of(r.name, names) is None]
+    return [(r, bool(s.devices)) for r in shown[:TOP]]
+
+
+RANGES = TableOf[_Range](
+    caption="The program's own ranges, on the host and on the devices",
+    rows=_ranges,
+    columns=(
+        Column("range", lambda x: x[0].name, apart, page=60),
+        Column("instances", lambda x: f"{x[0].instances:,}"),
+        Column("host each", lambda x: duration(x[0].host_ns / x[0].instances)),
+        Column(lambda s: f"{works(s)} each", lambda x: duration(x[0].kernel_ns / x[0].instances) if x[1] else "–"),
+        Column(works, lambda x: f"{x[0].kernels:,}" if x[1] else "–"),
+        Column("idle inside it", lambda x: duration(x[0].idle_inside_ns) if x[1] else "–"),
+    ),
+    section="kernels",
+    spare=("idle inside it",),
+    file=file_of("ranges"),
+)
 
 
 @dataclass
@@ -57,13 +84,13 @@ def modules(s: Summary) -> list[Module]:
     return sorted(found.values(), key=lambda x: (-x.time_ns("", BACKWARD), -x.total("host_ns"), x.name))
 
 
-def _caption(s: Summary) -> str:
+def _modules_caption(s: Summary) -> str:
     what = f"time of the {work_word(s.devices)} that they launch" if s.devices else "time on the host"
     return f"Modules: {what}, their parts included, per rank and step"
 
 
 MODULES = TableOf[Module](
-    caption=_caption,
+    caption=_modules_caption,
     rows=modules,
     columns=(
         Column("module", lambda x: x.name, apart, page=60),
@@ -81,5 +108,3 @@ MODULES = TableOf[Module](
     most=_MOST,
     rest="modules",
 )
-
-TABLES: tuple[TableOf[Any], ...] = (MODULES,)

@@ -1,4 +1,4 @@
-"""The pace of a training: its changes, the slowest rank, the pace of all places, stragglers. Fields only."""
+"""How the pace of steps changed, and which ranks and nodes are behind. Fields only."""
 
 from __future__ import annotations
 

@@ -1,0 +1,153 @@
+"""What NCCL's log says of its ranks, connections and choices. Fields only."""
+
+from __future__ import annotations
+
+from harness.analysis.summary.base import SummaryPart
+
+
+class NcclRank(SummaryPart, kw_only=True):
+    """One process."""
+
+    rank: int | None = None
+    """Of the process in its largest communicator, which is the job's if it has one of all ranks."""
+    host: str
+    """As each line of the log begins."""
+    pid: int
+    """As each line of the log begins."""
+    device: int | None = None
+    """The GPU's number among those that the process sees (`cudaDev`)."""
+    bus_id: str | None = None
+    """Its PCI bus."""
+    trees: str | None = None
+    """Of each channel the rank's children, itself and its parent, as NCCL prints them: `[0] 1/2/-1->0->-1`."""
+
+
+class NcclCommunicator(SummaryPart, kw_only=True):
+    """A group of ranks. Groups of one rank are left out. A group is identified by NCCL's `commId`, else
+    (`ncclCommSplit`) by its number and colour."""
+
+    size: int
+    """Its ranks."""
+    ranks_seen: int
+    """Ranks whose log was read."""
+    hosts: int
+    """Of the ranks seen."""
+    channel_count: int | None = None
+    """Channels for collectives."""
+    nvls_channel_count: int | None = None
+    """Those of them through NVLink SHARP."""
+    p2p_channel_count: int | None = None
+    """Channels for sends and receives."""
+    rings: list[str] = []
+    """The ranks of each channel's ring in their order, which NCCL's rank 0 prints."""
+
+
+class NcclConnection(SummaryPart, kw_only=True):
+    """The connections of one kind. A connection has one direction and one channel. Over a network both ends log it, and
+    the sender's line is counted."""
+
+    communicator_size: int | None = None
+    """Ranks of the communicator. Null if the line belongs to none that is known."""
+    transport: str
+    """`P2P/CUMEM`, `P2P/IPC`: from GPU to GPU, over NVLink or PCIe. `SHM/direct`: through host memory. `NET/…`: a
+    network."""
+    gdrdma: bool | None = None
+    """The network card reads and writes the GPU's memory itself (GPUDirect RDMA). Null without a network."""
+    between_nodes: bool | None = None
+    """The hosts of its ends differ. Null if one end's log was not read."""
+    count: int
+    """Number of such connections."""
+
+
+class NcclNetwork(SummaryPart, kw_only=True):
+    """A network that NCCL uses between nodes, or if it finds no other transport."""
+
+    name: str
+    """As in `Using network …`: `IB`, `Socket`, a plugin's."""
+    processes: int
+    """Processes that use it."""
+    network_devices: list[str] = []
+    """Its cards or interfaces, without their addresses."""
+    gpu_direct_rdma: bool | None = None
+    """Every card can read and write GPU memory. What a connection uses is its `gdrdma`."""
+    plugin: str | None = None
+    """The network plugin that was loaded."""
+
+
+class NcclVariable(SummaryPart, kw_only=True):
+    """A variable that NCCL says was set by the environment."""
+
+    name: str
+    """Of the variable."""
+    values: list[str]
+    """More than one if processes differ."""
+
+
+class NcclChoice(SummaryPart, kw_only=True):
+    """The algorithm and protocol for messages of one size. With TUNING only (exercise 0), from the releases that print
+    it; rank 0 of each communicator prints it for every message. The 100 choices made most often."""
+
+    collective: str
+    """As NCCL names it. Empty if the release does not say."""
+    bytes: int
+    """Of the message."""
+    algorithm: str
+    """Ring, Tree, NVLS …"""
+    protocol: str
+    """LL, LL128, Simple."""
+    count: int
+    """Messages."""
+
+
+class NcclWarning(SummaryPart, kw_only=True):
+    """A warning of NCCL."""
+
+    text: str
+    """The first 300 characters after `NCCL WARN`."""
+    host: str
+    """The host that gave it first."""
+    count: int
+    """Lines, of all processes."""
+
+
+class Nccl(SummaryPart, kw_only=True):
+    """From `nccl/<host>.<pid>.log`, which NCCL writes with `--nccl-debug` (`NCCL_DEBUG=INFO`, subsystems INIT, GRAPH,
+    NET and ENV; in exercise 0 also TUNING), one file per process and at most the first 200,000 lines of each. The
+    formats are those of NCCL 2.18 to 2.28, as its source prints them (`src/init.cc`, `src/transport/`,
+    `src/enqueue.cc`); NCCL promises no format, so a line that is not known is skipped and counted. The tests read text
+    of our own in NCCL's words. Lines of logs that others published (2.13 to 2.30) were read once, each as meant. A run
+    of ours on GPUs has not been read yet. RCCL's log (2.18 to 2.27, as published logs have it) is read too. Without a
+    log nothing is guessed: the report says whether gloo carried the messages, the log was not asked for, or NCCL wrote
+    none.
+
+    The row *between nodes* names the transport of the connections whose ends are on two hosts. The row gives a reason
+    for sockets only if the log has one: `NCCL_IB_DISABLE` or `NCCL_NET` is set, or NCCL found no InfiniBand device. A
+    plugin for the network (HPC-X's in NVIDIA's containers, AWS's for EFA) does not read `NCCL_IB_DISABLE`: `--no-ib`
+    sets HPC-X's `NCCL_IBEXT_DISABLE` too, and this row shows the result."""
+
+    versions: list[str] = []
+    """NCCL's, of all processes."""
+    nvls: bool | None = None
+    """Whether every GPU can let the NVLink switch reduce (NVLink SHARP). Null if no process says."""
+    without_infiniband: bool = False
+    """A process looked for InfiniBand devices and found none."""
+    ranks: list[NcclRank] = []
+    """One entry per process."""
+    communicators: list[NcclCommunicator] = []
+    """One entry per group of ranks."""
+    connections: list[NcclConnection] = []
+    """One entry per transport and size of communicator."""
+    networks: list[NcclNetwork] = []
+    """One entry per network."""
+    variables: list[NcclVariable] = []
+    """One entry per variable."""
+    choices: list[NcclChoice] = []
+    """One entry per message size."""
+    warnings: list[NcclWarning] = []
+    """One entry per text."""
+    processes: int = 0
+    """Processes whose log has a line that is understood."""
+    understood_count: int = 0
+    """Lines of all logs that are understood."""
+    skipped_count: int = 0
+    """Lines of all logs that are not, empty ones not counted."""
