@@ -212,7 +212,7 @@ def _worker(made: Job, shape: Shape, place: tuple[int, int, int], add: Callable[
             needs.append(op)
             if receives:
                 made.meets[op] = (name, dp, step, batch, place_in_model - (1 if forward else -1))
-        computed = add(f"{name}-compute", place, order[i].number, needs, record_batch=batch, chunk=chunk)
+        computed = add(f"{name}-compute", place, order[i].number, needs, batch=batch, chunk=chunk)
         previous[name] = computed
         sends = place_in_model != last[forward]
         if sends or shape.no_ops:
