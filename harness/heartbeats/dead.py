@@ -42,7 +42,7 @@ _MEETINGS = ("init_process_group", "new_group", "destroy_process_group")
 
 
 class Death(NamedTuple):
-    """code_line: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not
+    """place: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not
     fail, but left the training before the others. lost: of a node that fell silent, with the first of its ranks:
     which. held: what tensors held when there was no memory for another one. call: the function of torch.distributed in
     which it ended. apart: the collectives that the ranks were in, where those are not the same."""
@@ -53,7 +53,7 @@ class Death(NamedTuple):
     step: int | None
     error: str = ""
     oom: str | None = None
-    code_line: ProgramLine | None = None
+    place: ProgramLine | None = None
     seen: bool = False
     victim: bool = False
     exit_code: int | None = None
@@ -68,7 +68,7 @@ class Death(NamedTuple):
         """For status, logs and the page."""
         if self.lost:
             return f"{self.lost}, and the other ranks lost their connection to it"
-        at = where(self.code_line)
+        at = where(self.place)
         at = f" ({'last seen at ' if self.seen else ''}{at})" if at else ""
         step = "" if self.step is None else f" in step {self.step}"
         if self.left:
@@ -80,7 +80,7 @@ class Death(NamedTuple):
     def short(self) -> str:
         """For a list of runs: the rank, the kind of its error, and the line."""
         kind = self.error.partition(":")[0] or self.how
-        return self.lost or " ".join(filter(None, (f"rank {self.rank}: {kind}", where(self.code_line))))
+        return self.lost or " ".join(filter(None, (f"rank {self.rank}: {kind}", where(self.place))))
 
     @property
     def seen_at(self) -> str:
@@ -141,11 +141,9 @@ def _apart(failed: list[Death]) -> str:
         (death for death in failed if death.call and death.call not in _MEETINGS), key=lambda each: each.rank
     )
     alone = [death for death in failed if not death.victim and death.error not in _ABORTED]
-    if alone or len({(death.call, death.code_line) for death in inside}) < 2:
+    if alone or len({(death.call, death.place) for death in inside}) < 2:
         return ""
-    told = "; ".join(
-        f"rank {d.rank} was in {d.call}" + (f" ({where(d.code_line)})" if d.code_line else "") for d in inside
-    )
+    told = "; ".join(f"rank {d.rank} was in {d.call}" + (f" ({where(d.place)})" if d.place else "") for d in inside)
     if len({death.call for death in inside}) < 2 and not any(death.error in _ABORTED for death in inside):
         return ""
     return f"; {told}: all ranks of a group must make the same collectives in the same order"
@@ -190,7 +188,7 @@ def _death(line: GoneLine, codes: dict[int, int], last: int | None) -> Death:
         step=line.step if error.message and line.step is not None else last,
         error=text,
         oom=line.oom if line.oom in MEMORY and code in (None, -9) and not line.error else None,
-        code_line=error.place if line.error else line.place,
+        place=error.place if line.error else line.place,
         seen=not line.error,
         # A rank that is told to end ends by the signal TERM.
         victim=bool(_VICTIM.search(text)) or (not line.error and code == -15),

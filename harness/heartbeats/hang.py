@@ -37,7 +37,7 @@ class Hang(NamedTuple):
     """Who is stuck where. kind: the cause, a key of `ADVICE` in stuck.py. ranks: those that cause it; waiting: those
     that wait for them.
 
-    since_ns: unix time of the last progress of any rank. code_line: file, line and function of the first of `ranks`.
+    since_ns: unix time of the last progress of any rank. place: file, line and function of the first of `ranks`.
     lines: one for each rank, where it is. found_ns: when it was found; until_ns: until when it held, None: to the end.
     stops: the job is ended.
     """
@@ -47,7 +47,7 @@ class Hang(NamedTuple):
     waiting: tuple[int, ...]
     step: int
     since_ns: Time
-    code_line: ProgramLine | None
+    place: ProgramLine | None
     sentence: str
     advice: str
     lines: tuple[str, ...]
@@ -65,7 +65,7 @@ class Hang(NamedTuple):
             kind="mystery",
             ranks=(),
             waiting=(),
-            code_line=None,
+            place=None,
             sentence=f"in step {self.step}; the cause is hidden, because this run is a mystery",
             advice=(
                 f"look where each rank is, then: {PROGRAM} lesson mystery answer {run_name} --cause … --rank … --step …"

@@ -104,7 +104,7 @@ class _Scene(NamedTuple):
             waiting=tuple(sorted(waiting)),
             step=step,
             since_ns=max(rank.since_ns for rank in self.ranks),
-            code_line=program_line,
+            place=program_line,
             sentence=f"in step {step}: {'; '.join([*self._waiting(waiting), said])}",
             advice=ADVICE[kind],
             lines=tuple(map(self._line, sorted(self.ranks, key=lambda each: each.rank))),

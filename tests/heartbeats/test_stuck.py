@@ -48,7 +48,7 @@ def test_a_rank_in_its_own_code_is_named_with_its_line_and_what_it_waits_in(
     assert found is not None
     assert (found.kind, found.ranks, found.waiting) == (kind, (1,), (0, 2, 3))
     assert found.sentence == f"in step 37: {OTHERS}; {said}"
-    assert found.code_line == ("/home/ann/data.py", 41, "read_batch")
+    assert found.place == ("/home/ann/data.py", 41, "read_batch")
     assert found.advice == ADVICE[kind]
     assert found.lines[1].startswith("rank 1: ") and found.lines[0] == (
         "rank 0: waits in all_reduce of 1000 elements (train.py:88)"

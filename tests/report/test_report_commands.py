@@ -68,7 +68,7 @@ def test_a_stuck_runs_report_begins_with_who_is_stuck_where_also_if_it_was_cance
     run = run_of(tmp_path, 7)
     where = ("rank 0: sleeping in hang.py:8", "rank 1: waits in all_reduce (hang.py:11)")
     stuck = Hang(
-        kind="sleeps", ranks=(0,), waiting=(1,), step=30, since_ns=10**18, code_line=None, lines=where,
+        kind="sleeps", ranks=(0,), waiting=(1,), step=30, since_ns=10**18, place=None, lines=where,
         until_ns=10**18 + 9,
         sentence="in step 30: rank 0 is sleeping in hang.py:8", advice="give that line an end",
     )  # fmt: skip

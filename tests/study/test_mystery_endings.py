@@ -96,7 +96,7 @@ def test_a_hang_has_the_places_of_its_ranks_and_no_cause_until_it_is_revealed(tm
     write_hang(tmp_path, LOCK, hidden=True)
     shown = read_hang(tmp_path)
     assert shown is not None
-    assert (shown.kind, shown.ranks, shown.waiting, shown.code_line) == ("mystery", (), (), None)
+    assert (shown.kind, shown.ranks, shown.waiting, shown.place) == ("mystery", (), (), None)
     assert shown.lines == LOCK.lines
     assert "rank 1 waits" not in "".join(path.read_text() for path in hang_file(tmp_path).parent.iterdir())
     reveal_hang(tmp_path)
