@@ -81,7 +81,7 @@ def run_training(train: Callable[[TrainingState, metrics.MetricsWriter, Capture]
     capture = open_capture(arguments, training.accelerator.process_index)
     with writer, capture, injected(training, training.model, training.optimizer) as training:  # --fault
         train(training, writer, capture)
-        if stop.asked:
+        if stop.requested:
             writer.stopped("SIGTERM")
         else:
             training.check.finish()

@@ -69,7 +69,7 @@ def run_training(train: Callable[[ZeroState, metrics.MetricsWriter, Capture], No
     capture = open_capture(arguments, training.accelerator.process_index)
     with writer, capture, injected(training, training.engine, training.engine) as training:  # --fault
         train(training, writer, capture)
-        if stop.asked:
+        if stop.requested:
             writer.stopped("SIGTERM")
         else:
             training.check.finish()

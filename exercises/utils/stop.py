@@ -27,15 +27,15 @@ class StopRequest:
     """Whether training was asked to stop. Create it in the main thread, before all else."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
         self._step: int | None = None
         self._left = False
         signal.signal(signal.SIGTERM, self._ask)
 
     def _ask(self, signum: int, frame: FrameType | None) -> None:
-        if not self._asked:
+        if not self._requested:
             faulthandler.dump_traceback_later(STACKS_S, file=2)  # into the log: where it hung, if it did
-        self._asked = True
+        self._requested = True
 
     def before(self, step: int, lead: int = 1) -> bool:
         """True when every rank stops before `step`.
@@ -56,16 +56,16 @@ class StopRequest:
 
     def _agree(self, proposal: int) -> int | None:
         if not dist.is_initialized() or dist.get_world_size() == 1:
-            return 0 if self._asked else None  # at once
-        agreed = first_said(_SUBJECT, str(proposal) if self._asked else None)
+            return 0 if self._requested else None  # at once
+        agreed = first_said(_SUBJECT, str(proposal) if self._requested else None)
         return None if agreed is None else int(agreed)
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """True when training stops, or stopped, on request."""
-        return self._asked or self._step is not None
+        return self._requested or self._step is not None
 
     @property
     def exit_code(self) -> int:
         """The script's exit code: 143 when stopped, as a shell reports SIGTERM, else 0."""
-        return SIGTERM_EXIT_CODE if self.asked else 0
+        return SIGTERM_EXIT_CODE if self.requested else 0

@@ -67,7 +67,7 @@ class Guard:
     def __init__(self, run: Path, stop: bool) -> None:
         self._run, self._stop = run, stop
         self.over = threading.Event()
-        self._found: Hang | None = None
+        self._hang: Hang | None = None
         self._runs_since_ns = 0
         self._thread = threading.Thread(target=self._go, name="guard", daemon=True)
 
@@ -99,13 +99,13 @@ class Guard:
         is_still = any(live_folder(self._run).glob("*.stuck.json"))
         found = judge(seen(self._run, time.time_ns(), self._runs_since_ns)) if is_still else None
         if found is None:
-            if self._found is not None:
-                self._write(self._found._replace(until_ns=time.time_ns()))
-            self._found = None
-        elif self._found is None or self._found.sentence != found.sentence:
-            first = self._found is None
-            self._found = found._replace(found_ns=time.time_ns(), stops=self._stop)
-            shown = self._write(self._found)
+            if self._hang is not None:
+                self._write(self._hang._replace(until_ns=time.time_ns()))
+            self._hang = None
+        elif self._hang is None or self._hang.sentence != found.sentence:
+            first = self._hang is None
+            self._hang = found._replace(found_ns=time.time_ns(), stops=self._stop)
+            shown = self._write(self._hang)
             if first:
                 print("\n".join(shown.told(time.time_ns())), file=sys.stderr, flush=True)
                 if self._stop:

@@ -89,7 +89,7 @@ class NodeRun:
     """One node of a run while its commands run. stopped: it was asked to end."""
 
     def __init__(self, arguments: argparse.Namespace, number: int) -> None:
-        self.run, self.number, self.asked = Path(os.environ["RUN_DIR"]), number, arguments
+        self.run, self.number, self.arguments = Path(os.environ["RUN_DIR"]), number, arguments
         self.host = socket.gethostname().partition(".")[0]
         self.watched = f"{self.host}-{number}" if arguments.nodes > 1 else self.host
         self.started_ns = time.time_ns()
@@ -125,7 +125,7 @@ class NodeRun:
 
     def start(self, words: Sequence[str], environ: dict[str, str]) -> int:
         """Run a program to its end; returns its exit status as a shell reports it."""
-        folder = self.asked.folder
+        folder = self.arguments.folder
         try:
             with self._starting:
                 if self.stopped:
@@ -179,7 +179,7 @@ class NodeRun:
         self._canary.wait()
         self._end_what_is_left(code, environ[MEMORY])
         self._write(code)
-        if code not in (0, STOPPED) and (self.asked.nodes > 1 or os.environ.get("SLURM_NNODES", "1") != "1"):
+        if code not in (0, STOPPED) and (self.arguments.nodes > 1 or os.environ.get("SLURM_NNODES", "1") != "1"):
             time.sleep(3)  # other nodes often fail from the same cause a moment later: let them write it
         return code
 
@@ -209,7 +209,7 @@ class NodeRun:
         for sentence in said:
             self.leave_out(sentence)
         command = CommandParts(words, container, training)
-        if self.asked.nsys_per == "rank":
+        if self.arguments.nsys_per == "rank":
             return self._per_rank(command, environ)
         return self._recorded(command, options_of_start(installed, words), environ)
 
@@ -291,7 +291,7 @@ class NodeRun:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def _clean_up(self) -> None:
-        for line in self.asked.cleanup:
+        for line in self.arguments.cleanup:
             if subprocess.run(["bash", "-c", line], check=False).returncode:
                 self.say(f"warning: {self.host}: a line of node_cleanup failed")
 
@@ -338,7 +338,7 @@ class Monitor:
         self._thread.start()
 
     def _watch(self) -> None:
-        node, asked = self._node, self._node.asked
+        node, asked = self._node, self._node.arguments
         argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={node.run}", f"--node={node.number}"]
         argv += [f"--name={node.watched}", f"--below={os.getpid()}", f"--hz={asked.hz}", f"--on-hang={asked.on_hang}"]
         for what in ("started again once", "not started again: samples are missing from now on"):

@@ -300,23 +300,23 @@ class SupervisedSeries:
     def __init__(self, limit_s: int, warning_s: int) -> None:
         self._limit_s, self._warning_s = limit_s, warning_s
         self._child: subprocess.Popen[bytes] | None = None
-        self._asked: signal.Signals | None = None  # all runs were asked to end
+        self._stop_signal: signal.Signals | None = None  # all runs were asked to end
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)
 
     def _pass_on(self, number: int, _frame: object) -> None:
-        self._asked = signal.SIGUSR1 if number == signal.SIGUSR1 else signal.SIGTERM
+        self._stop_signal = signal.SIGUSR1 if number == signal.SIGUSR1 else signal.SIGTERM
         if self._child is not None:
-            self._child.send_signal(self._asked)
+            self._child.send_signal(self._stop_signal)
 
     def one(self, run: Path, job_id: str) -> int:
         """Run its script to its end; returns its exit status."""
-        if self._asked or not appears(run / "job.sbatch"):
-            return 0 if self._asked else 1
+        if self._stop_signal or not appears(run / "job.sbatch"):
+            return 0 if self._stop_signal else 1
         environ = os.environ | {"HARNESS_JOB_ID": job_id}
         self._child = child = subprocess.Popen(["bash", str(run / "job.sbatch")], env=environ)
-        if self._asked:  # it came before the child had its name here
-            child.send_signal(self._asked)
+        if self._stop_signal:  # it came before the child had its name here
+            child.send_signal(self._stop_signal)
         for seconds, number in ((self._limit_s, signal.SIGUSR1), (self._warning_s + 1, signal.SIGKILL)):
             try:
                 return child.wait(seconds)

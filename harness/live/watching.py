@@ -91,7 +91,7 @@ class Background:
 
     def __init__(self, look: Callable[[], list[RunState]], count: int) -> None:
         self._look = look
-        self._told = [RunState()] * count
+        self._last_states = [RunState()] * count
         self._thread: threading.Thread | None = None
 
     def told(self) -> list[RunState]:
@@ -101,10 +101,10 @@ class Background:
             self._thread = threading.Thread(target=self._ask, daemon=True)
             self._thread.start()
             self._thread.join(FIRST_ANSWER_S if first else 0.05)
-        return self._told
+        return self._last_states
 
     def _ask(self) -> None:
-        self._told = self._look()
+        self._last_states = self._look()
 
 
 class BackgroundCommand:

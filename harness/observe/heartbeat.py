@@ -51,8 +51,8 @@ class EndedStep(NamedTuple):
 
 
 class RankProgress:
-    """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all. own: of
-    steps, the number and the ns without waiting for other ranks, until the writer of metrics takes them."""
+    """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all. own_times:
+    of steps, the number and the ns without waiting for other ranks, until the writer of metrics takes them."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -66,7 +66,7 @@ class RankProgress:
         self.ended_ns = 0  # unix time; 0: it trains
         self.error: dict[str, Any] | None = None  # what ends the process: see `last_words.error_of`
         self.done: deque[EndedStep] = deque(maxlen=4096)
-        self.own: deque[tuple[int, int]] = deque(maxlen=4096)
+        self.own_times: deque[tuple[int, int]] = deque(maxlen=4096)
 
     def begins(self, step: int) -> None:
         self.step, self.step_unix_ns = step, time.time_ns()
@@ -86,7 +86,7 @@ class RankProgress:
     def forget(self) -> None:
         """All steps so far were none."""
         self.done.clear()
-        self.own.clear()
+        self.own_times.clear()
         self.samples = self.tokens = 0
         self.begins(0)
 
@@ -112,9 +112,9 @@ class Heartbeat:
         self.pid = os.getpid()
         self._known = {"rank": rank, "world": world, "local": local, "pid": self.pid}
         self._main = threading.main_thread()
-        self._asked = ""
+        self._question = ""
         self._launches_s = 0.0
-        self._own: dict[int, int] = {}  # of steps, by their begin: ns without waiting for other ranks
+        self._own_ns: dict[int, int] = {}  # of steps, by their begin: ns without waiting for other ranks
         self._last_own_ns: int | None = None
         self._stop = threading.Event()
         self._writes = threading.Lock()
@@ -164,7 +164,7 @@ class Heartbeat:
         now_ns = time.time_ns()
         lately = [step for step in _copied(PROGRESS.done) if now_ns - step.unix_ns - step.step_ns <= STORED_S * 1e9]
         self._look_at_launches(lately)
-        own_us = {begin: own // 1000 for begin, own in self._own.items()}
+        own_us = {begin: own // 1000 for begin, own in self._own_ns.items()}
         return [
             [step.number, step.step_ns // 1000, own_us.get(step.unix_ns), step.data_ns // 1000]
             for step in lately
@@ -178,15 +178,15 @@ class Heartbeat:
             begun = collectives.launches()
             spent_s = time.thread_time() - before_s  # on a busy machine most of the time is other programs'
             self._launches_s = begin_s + max(LAUNCHES_S, spent_s / LAUNCHES_SHARE)
-            known = self._own
-            self._own = {step.unix_ns: known.get(step.unix_ns) or self._own_of(step, begun) for step in lately}
+            known = self._own_ns
+            self._own_ns = {step.unix_ns: known.get(step.unix_ns) or self._own_of(step, begun) for step in lately}
 
     def _own_of(self, step: EndedStep, begun: collectives.CollectiveStarts | None) -> int:
         """A step's own time; where it is not known, that of the step before, or all of it."""
         found = step.step_ns if self._known["world"] == 1 else own_ns(step, begun)
         if found is None:
             return min(step.step_ns, self._last_own_ns or step.step_ns)
-        PROGRESS.own.append((step.number, found))
+        PROGRESS.own_times.append((step.number, found))
         self._last_own_ns = found
         return found
 
@@ -218,8 +218,8 @@ class Heartbeat:
             asked = (self._folder / "ask").read_text(encoding="ascii")
         except OSError:
             return
-        if asked != self._asked:
-            self._asked = asked
+        if asked != self._question:
+            self._question = asked
             with self._writes:
                 self._answer(asked)
 

@@ -253,7 +253,7 @@ class MetricsWriter:
 
     def _own(self) -> Iterator[dict[str, object]]:
         """A line of the own times that the heartbeats have found since the last one."""
-        found = [PROGRESS.own.popleft() for _ in range(len(PROGRESS.own))]
+        found = [PROGRESS.own_times.popleft() for _ in range(len(PROGRESS.own_times))]
         if found:
             steps, own_ns = map(list, zip(*found, strict=True))
             yield {"event": "own", **asdict(OwnLine(self._rank, steps, own_ns))}

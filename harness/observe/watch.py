@@ -66,7 +66,7 @@ class Watch:
     """One rank, from its first phase to its end. `model`: the module with most parameters, where one is known."""
 
     def __init__(self, run_dir: Callable[[], Path], arguments: dict[str, Any]) -> None:
-        self._folder, self._asked = run_dir, arguments
+        self._folder, self._arguments = run_dir, arguments
         self._window = as_recorded(ProfileWindow(**arguments["window"]), os.environ)
         self._marks: list[Mark | None] = []  # None: nobody records
         self._for_nsys = arguments["profiler"] == "nsys"
@@ -97,7 +97,7 @@ class Watch:
         if self.rank < 0:
             self._begin()
         if self._sampler is not None:
-            is_recorded = self._asked["profiler"] != "none" and self._window.start <= number < self._window.end
+            is_recorded = self._arguments["profiler"] != "none" and self._window.start <= number < self._window.end
             self._sampler.in_step(is_recorded)
         if not self.own_profiler:
             self._capture.step_begins(number)
@@ -189,18 +189,18 @@ class Watch:
             self._run_dir, rank, lambda: (PROGRESS.step, PROGRESS.phase), self.write_pending
         )
         self._open()
-        if self._asked.get("faults"):
+        if self._arguments.get("faults"):
             with self.ours():
                 module = importlib.import_module("exercises.utils.faults.inject")
-                self._moments = module.begin(self._run_dir, rank, self.model, self._asked["faults"])
+                self._moments = module.begin(self._run_dir, rank, self.model, self._arguments["faults"])
         on_termination(partial(self.close, "SIGTERM"))
 
     def _open(self) -> None:
         _, world, local = rank_now()
         self._writer = MetricsWriter(self._run_dir, self._start(self.rank, world, local))
-        memory = bool(self._asked.get("profile_memory"))
+        memory = bool(self._arguments.get("profile_memory"))
         self._capture = open_capture(
-            self._asked["profiler"], self._window, self._run_dir, self.rank, profile_memory=memory
+            self._arguments["profiler"], self._window, self._run_dir, self.rank, profile_memory=memory
         )
 
     def _start(self, rank: int, world: int, local: int) -> StartLine:
@@ -238,7 +238,7 @@ class Watch:
 
     def leave_alone(self, note: str) -> None:
         """The script records itself: nothing else does from now on."""
-        if self._asked["profiler"] == "torch" and not self.own_profiler:
+        if self._arguments["profiler"] == "torch" and not self.own_profiler:
             self.own_profiler = True
             self._capture.abandon()
             self.say(note)

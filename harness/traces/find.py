@@ -82,7 +82,7 @@ class _Folder:
     def __init__(self, folder: Path, say: Say) -> None:
         self.walk = Walk(folder, self._count)
         self._say = say
-        self._found: list[Path] = []
+        self._traces: list[Path] = []
         self._packed: list[Path] = []
         self._others: list[Path] = []
         self._opened = 0  # since the last trace, as below
@@ -93,19 +93,19 @@ class _Folder:
             if NAMES.search(file.name):
                 self._packed += [file] * (len(self._packed) < _MOST_ARCHIVES)
             elif self._looks_like_trace(file):
-                self._found.append(file)
+                self._traces.append(file)
                 self._opened, self._before = 0, self.walk.looked_at
             elif file.name.endswith(_UNREAD):
                 self._others += [file] * (len(self._others) < _MOST_ARCHIVES)
-        there = set(self._found)
+        there = set(self._traces)
         superseded = {other for file in there for other in _superseded(file, there)}
         return sorted(there - superseded, key=_natural)
 
     def archives(self) -> list[str]:
         """A sentence for each archive that may hold traces, if they do not also lie here unpacked."""
-        there = {file.name for file in self._found}
+        there = {file.name for file in self._traces}
         found = filter(None, map(archive_at, self._packed))
-        others = () if self._found else self._others
+        others = () if self._traces else self._others
         return [
             *(f"{printable(str(file))}: {why}" for file in others if (why := opening.unread_sentence(file))),
             *(
@@ -120,7 +120,7 @@ class _Folder:
         if walk.looked_at % _SAY_EVERY == 0:
             self._say(
                 f"looking for traces in {walk.top}: {walk.looked_at:,} files and folders so far, "
-                f"{len(self._found):,} traces"
+                f"{len(self._traces):,} traces"
             )
         without = walk.looked_at - self._before
         if without > MOST_WITHOUT or self._opened > MOST_OPENED or walk.looked_at > MOST_LOOKED_AT:
@@ -129,11 +129,11 @@ class _Folder:
     def _too_many(self) -> str:
         without = f"{self.walk.looked_at - self._before:,} files and folders"
         if self.walk.looked_at > MOST_LOOKED_AT:
-            said = f"there are more than {MOST_LOOKED_AT:,} files and folders, with {len(self._found):,} traces so far"
-        elif not self._found:
+            said = f"there are more than {MOST_LOOKED_AT:,} files and folders, with {len(self._traces):,} traces so far"
+        elif not self._traces:
             said = f"there is no trace among the first {without}"
         else:
-            last = f"after {len(self._found):,} traces, the last in {self._found[-1].parent},"
+            last = f"after {len(self._traces):,} traces, the last in {self._traces[-1].parent},"
             said = f"{last} there are {without} without one"
         return f"{self.walk.top}: {said}: give a folder that is nearer to the traces, or the files"
 

@@ -362,9 +362,9 @@ def test_each_metrics_line_is_on_disk_before_the_next_step(tmp_path: Path) -> No
 def test_a_writer_that_is_closed_writes_nothing_for_another_thread_that_still_has_it(tmp_path: Path) -> None:
     writer = metrics.MetricsWriter(tmp_path, _start(FINE_TUNING))
     writer.close()
-    PROGRESS.own.append((3, 100))
+    PROGRESS.own_times.append((3, 100))
     writer.write_pending()
-    assert PROGRESS.own.pop() == (3, 100), "it is there for the next writer"
+    assert PROGRESS.own_times.pop() == (3, 100), "it is there for the next writer"
 
 
 def test_a_failed_training_says_so_in_its_last_line(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ class _Pauses:
         self._fault, self._target = fault, target
         self._stopper = SideProcess("stopper", os.getpid())
         self._begins_ns: list[int] = []  # of the steps, by the monotonic clock that all processes share
-        self._asked = 0
+        self._delays = 0
         self._stopped_ns = 0  # in the step before
 
     def step_begins(self) -> None:
@@ -165,8 +165,8 @@ class _Pauses:
         self._record()
         self._begins_ns.append(time.monotonic_ns())
         if self._fault.due(self._target.moments.step):
-            self._asked += 1
-            delay_ns = int((self._asked + 7 * self._target.rank) * GOLDEN % 1 * self._usual_step_ns())
+            self._delays += 1
+            delay_ns = int((self._delays + 7 * self._target.rank) * GOLDEN % 1 * self._usual_step_ns())
             self._stopper.send(f"{delay_ns} {self._fault.ns()}")
 
     def _usual_step_ns(self) -> int:

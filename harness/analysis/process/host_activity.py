@@ -125,7 +125,7 @@ class HostWatch:
         self._between = steps.between
         feeding = feeding_threads(view, nesting)
         self.stacks = HostStacks(view, nesting, feeding)
-        self._told = self._told_of_host(feeding)
+        self._host_stretches = self._told_of_host(feeding)
         self._phase = phases(view.ranges, view.names, nesting)
         self._hidden = matching(view.ranges.name, view.names, set(steps.names).__contains__)
         self._hidden |= view.ranges.kind == RangeKind.STEP
@@ -178,9 +178,9 @@ class HostWatch:
         some = slice(begin, begin + CHUNK)
         gaps = Intervals(gaps.start[some], gaps.end[some])
         if self._view.on_cpu:
-            pieces = pieces_on_cpu(gaps, self._told)
+            pieces = pieces_on_cpu(gaps, self._host_stretches)
         else:
-            pieces = pieces_on_gpu(gaps, following.at(some), self._told, launching)
+            pieces = pieces_on_gpu(gaps, following.at(some), self._host_stretches, launching)
         return _Rows(pieces.start_ns, pieces.end_ns, pieces.cause, pieces.stretch, following.row[some][pieces.gap])
 
     def _named(self, rows: _Rows) -> IdleTime:
@@ -235,8 +235,8 @@ class HostWatch:
         """The thread whose activity counts: of the call, or of the launch of the gap's next event."""
         thread = np.append(self._view.events.launch_thread, -1)[rows.following]
         calls = np.flatnonzero(rows.stretch >= 0)
-        calls = calls[self._told.source[rows.stretch[calls]] == HostSource.CALL]
-        thread[calls] = self._view.calls.thread[self._told.row[rows.stretch[calls]]]
+        calls = calls[self._host_stretches.source[rows.stretch[calls]] == HostSource.CALL]
+        thread[calls] = self._view.calls.thread[self._host_stretches.row[rows.stretch[calls]]]
         return np.where(thread < 0, self._main, thread)
 
     def _phases_of_launches(self, rows: _Rows, at: I64) -> NDArray[np.int8]:
@@ -286,14 +286,14 @@ class HostWatch:
         """Each piece; of a call, also for what follows it, the call."""
         start, end = rows.start.copy(), rows.end.copy()
         called = np.flatnonzero(rows.stretch >= 0)
-        called = called[self._told.source[rows.stretch[called]] == HostSource.CALL]
-        start[called] = self._told.start_ns[rows.stretch[called]]
-        end[called] = self._told.end_ns[rows.stretch[called]]
+        called = called[self._host_stretches.source[rows.stretch[called]] == HostSource.CALL]
+        start[called] = self._host_stretches.start_ns[rows.stretch[called]]
+        end[called] = self._host_stretches.end_ns[rows.stretch[called]]
         return Intervals(start, end)
 
     def _told_names(self, rows: _Rows) -> tuple[I64, I64, I64]:
         """Kind, name and call of the pieces of which something recorded tells."""
-        view, told = self._view, self._told
+        view, told = self._view, self._host_stretches
         kind, what = np.zeros(len(rows.start), np.int64), np.full(len(rows.start), -1)
         call = what.copy()
         known = np.flatnonzero(rows.stretch >= 0)

@@ -47,7 +47,7 @@ class ValueSources:
 
     def __init__(self, job: Job, command: Sequence[str]) -> None:
         words = split_line(command[1:]).launcher
-        self.job, self.asked = job, job.experiment
+        self.job, self.experiment = job, job.experiment
         self._typed = {word.partition("=")[0] for word in words}
         self._typed |= {word[:2] for word in words if re.match("-[a-z]", word)}
         site = read_line(words, declared()).given.get("--site")
@@ -55,7 +55,7 @@ class ValueSources:
 
     @cached_property
     def options(self) -> dict[str, Option]:
-        return {option.field: option for option in options_of(type(self.asked))}
+        return {option.field: option for option in options_of(type(self.experiment))}
 
     def _flag(self, option: Option, value: object) -> str:
         names = [name for name in option.flag.names if name in self._typed]
@@ -63,14 +63,14 @@ class ValueSources:
         return f"flag {written if written in names else names[-1]}" if names else ""
 
     def field(self, name: str) -> str:
-        option, value = self.options.get(name), getattr(self.asked, name)
-        asked, usual = getattr(self.job.requested, name), type(self.asked).model_fields[name].default
+        option, value = self.options.get(name), getattr(self.experiment, name)
+        asked, usual = getattr(self.job.requested, name), type(self.experiment).model_fields[name].default
         if option is not None and (flag := self._flag(option, value)):
             return flag
         if name in self._file.defaults and str(self._file.defaults[name]) == str(asked):
             return f"site {self._file.name} (defaults.{name})"
         if asked is not None and asked != usual:
-            return TYPED if isinstance(self.asked, OwnTraining) else "the request"
+            return TYPED if isinstance(self.experiment, OwnTraining) else "the request"
         if asked is None and value is not None:
             return self._resolved(name, value)
         return DEFAULT
@@ -80,7 +80,7 @@ class ValueSources:
         if name == "gpus_per_node":
             return self._gpus()
         usual = vars(self.job.model.defaults) if self.job.model else {}
-        kinds = ["pretrain_"] * isinstance(self.asked, Megatron) + ["fp32_"] * (not self.asked.in_bf16) + [""]
+        kinds = ["pretrain_"] * isinstance(self.experiment, Megatron) + ["fp32_"] * (not self.experiment.in_bf16) + [""]
         if fields := [f"{kind}{name}" for kind in kinds if usual.get(f"{kind}{name}") == value]:
             return self.of_model(f"defaults.{fields[0]}")
         rule = re.search(r"\(default: (.+)\)$", self.options[name].meaning)
@@ -88,18 +88,18 @@ class ValueSources:
 
     def _gpus(self) -> str:
         site = self.job.site
-        if site.gpus.per_node == self.asked.gpus_per_node and not backend_of(site).RUNS_HERE:
+        if site.gpus.per_node == self.experiment.gpus_per_node and not backend_of(site).RUNS_HERE:
             return self.site("gpus.per_node")
-        if not backend_of(site).RUNS_HERE or launch_of(self.asked).usual_cpu_ranks is not None:
+        if not backend_of(site).RUNS_HERE or launch_of(self.experiment).usual_cpu_ranks is not None:
             return DEFAULT
         return f"the {'GPUs' if self.job.device == 'cuda' else 'cores'} of this machine"
 
     def changed(self, base: str, make: Callable[[Experiment], object]) -> str:
         """The source of what `make` writes of the experiment: `base`, and the flags that change it."""
-        names, now = [], make(self.asked)
+        names, now = [], make(self.experiment)
         for option in self.options.values():
-            flag = self._flag(option, getattr(self.asked, option.field))
-            if flag and make(self.asked.model_copy(update={option.field: option.default})) != now:
+            flag = self._flag(option, getattr(self.experiment, option.field))
+            if flag and make(self.experiment.model_copy(update={option.field: option.default})) != now:
                 names.append(flag.removeprefix("flag "))
         *most, last = names or [""]
         flags = f"flags {', '.join(most)} and {last}" if most else f"flag {last}"
@@ -149,7 +149,7 @@ class ValueSources:
         return self.site("job_python") if self.job.site.job_python else "this installation"
 
     def training_python(self) -> str:
-        if isinstance(self.asked, OwnTraining) and self.asked.python is not None:
+        if isinstance(self.experiment, OwnTraining) and self.experiment.python is not None:
             flag = self.field("python")
             return "the active environment" if flag == TYPED else flag
         return self.python() if self.job.site.container is None else self.site("container.python")
@@ -159,7 +159,7 @@ class ValueSources:
 
     def nsys(self, name: str, text: str) -> str:
         for option in self.options.values():
-            if name in option.nsys_options(getattr(self.asked, option.field)):
+            if name in option.nsys_options(getattr(self.experiment, option.field)):
                 return self.field(option.field)
         for chosen in (self.job.nsys_options, "cpu"):  # on a CPU, another event begins the recording
             wanted = load_options(chosen).get(name)
@@ -171,7 +171,7 @@ class ValueSources:
 
     def _option_set(self, name: str) -> str:
         text = f"option set {name}" if "/" in name else f"option set {name} (configs/nsys/{name}.json)"
-        if isinstance(self.asked, ProfiledTraining) and self.asked.nsys_options == name:
+        if isinstance(self.experiment, ProfiledTraining) and self.experiment.nsys_options == name:
             return f"{text}, of {self.field('nsys_options')}"
         return f"{text}, of {self.site('nsys')}" if self.job.site.nsys == name != "default" else text
 
@@ -205,7 +205,7 @@ class ValueSources:
 
     def _folders(self) -> Iterator[tuple[Word, str]]:
         """Folders of the command that the container sees, and what names them."""
-        asked, job = self.asked, self.job
+        asked, job = self.experiment, self.job
         if isinstance(asked, OwnTraining):
             yield str((Path(asked.start_in) / asked.program).parent), "the folder of your program"
             yield asked.start_in, "the folder where you typed the command"
@@ -221,7 +221,7 @@ class ValueSources:
                 yield path, self.field(name)
 
     def model(self) -> str:
-        asked, model = self.asked, self.job.model
+        asked, model = self.experiment, self.job.model
         if not isinstance(asked, Training) or asked.model is not None or model is None:
             return self.field("model")
         if model.name == asked.default_model:
@@ -235,17 +235,17 @@ class ValueSources:
         return self._course("models_dir", models) or self.site("models_dir")
 
     def data(self) -> str:
-        if getattr(self.asked, "data", None) is not None or self.job.site.data is None:
+        if getattr(self.experiment, "data", None) is not None or self.job.site.data is None:
             return self.field("data")
         return self._course("data", self.job.site.data) or self.site("data")
 
     def megatron_data(self) -> str:
-        is_own = getattr(self.asked, "data_path", None) is not None
+        is_own = getattr(self.experiment, "data_path", None) is not None
         return self.field("data_path") if is_own else self.site("megatron_data")
 
     def profiler(self) -> str:
         """The source of the profiler: `auto` leaves it to others."""
-        asked, job = self.asked, self.job
+        asked, job = self.experiment, self.job
         if not isinstance(asked, ProfiledTraining) or asked.profiler != "auto":
             return self.field("profiler")
         flags = [self.field(name) for name in for_nsys(asked)] if job.profiler == "nsys" else []
@@ -255,21 +255,21 @@ class ValueSources:
 
     def accelerate_config(self) -> str:
         """The source of accelerate's settings: the base whose settings the run has, and its flags."""
-        if isinstance(self.asked, OwnTraining) and (users := self.asked.accelerate_config) is not None:
+        if isinstance(self.experiment, OwnTraining) and (users := self.experiment.accelerate_config) is not None:
             return self.changed(users, partial(accelerate_files, base="ddp", users=users))
         for base in sorted(path.stem for path in ACCELERATE.glob("*.yaml")):
             make = partial(accelerate_files, base=base)
-            if make(self.asked)["accelerate.yaml"] == self.job.files.get("accelerate.yaml"):
+            if make(self.experiment)["accelerate.yaml"] == self.job.files.get("accelerate.yaml"):
                 return self.changed(f"configs/accelerate/{base}.yaml", make)
         return DEFAULT
 
     def deepspeed_config(self) -> str:
-        if not isinstance(self.asked, DeepSpeed):
+        if not isinstance(self.experiment, DeepSpeed):
             return DEFAULT
         return self.changed(DEFAULT, deepspeed_config)  # type: ignore[arg-type]  # a copy of ours
 
     def variable(self, name: str) -> str:
         for option in self.options.values():
-            if name in option.environment(getattr(self.asked, option.field)):
+            if name in option.environment(getattr(self.experiment, option.field)):
                 return self.field(option.field)
         return self.site("env") if name in self.job.site.env else ""

@@ -59,7 +59,7 @@ class States:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: dict[Path, RunState] = {}
+        self._states: dict[Path, RunState] = {}
         self._next_s: dict[str, float] = {}  # a backend's name, or a run's path
 
     def look(self, runs: Sequence[Run]) -> list[RunState]:
@@ -73,7 +73,7 @@ class States:
 
     def _waits(self, run: Run) -> bool:
         """Whether it waits in a queue, as far as is known. If why is a sentence, its allocation runs already."""
-        told = self._told.get(run.path)
+        told = self._states.get(run.path)
         if told is None:
             return run.status() is None
         return told.state == "queued" and " " not in told.why
@@ -82,7 +82,7 @@ class States:
         entries = backend.listed(runs, places=places)
         if entries is None:
             for run in runs:
-                self._told[run.path] = self._of(run)._replace(why=NO_ANSWER)
+                self._states[run.path] = self._of(run)._replace(why=NO_ANSWER)
             return
         for run in runs:
             entry = entries.get(run.path)
@@ -91,11 +91,11 @@ class States:
                 if now.state == "queued" and before.place and not places:  # it is still as it was last told
                     partition, place, length = before.partition, before.queue_place, before.queue_length
                     now = now._replace(partition=partition, queue_place=place, queue_length=length)
-                self._told[run.path] = now
+                self._states[run.path] = now
         left = [run for run in runs if run.path not in entries or entries[run.path].polled.state in FINAL]
         for run in left:
             if self._is_due(str(run.path), AGAIN_S):
-                self._told[run.path] = _state(run, Listed(_polled(run)))
+                self._states[run.path] = _state(run, Listed(_polled(run)))
                 if not backend.RUNS_HERE:  # of many that end together, one with each look
                     break
 
@@ -105,10 +105,10 @@ class States:
             return
         own = run.status()
         if own is not None and own.is_settled:
-            self._told[run.path] = RunState(own.state, own.why or own.note, began_ns=own.started_ns)
+            self._states[run.path] = RunState(own.state, own.why or own.note, began_ns=own.started_ns)
 
     def _of(self, run: Run) -> RunState:
-        return self._told.get(run.path, RunState())
+        return self._states.get(run.path, RunState())
 
     def _is_due(self, what: str, pause_s: float) -> bool:
         now_s = self._clock()
