@@ -52,7 +52,7 @@ class EndedStep(NamedTuple):
 
 class RankProgress:
     """What the training's main thread is at. calls: how many observed calls have begun. planned: steps in all.
-    own_times: of steps, the number and the ns without waiting for other ranks, until the writer of metrics takes them."""
+    own_times: of steps, the number and the ns without waiting for other ranks, until the metrics' writer takes them."""
 
     def __init__(self) -> None:
         self.step = 0
