@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def test_a_job_that_the_site_lets_slurm_requeue_runs_again_to_its_end(slurm_sh: 
     wait_until(lambda: slurm.state(run.job_id) == "PENDING", "the job's return to the queue")
     said = slurm_sh.status(run.job_id)
     assert (said["state"], said["reason"]) == ("queued", "BeginTime")  # Slurm waits for its nodes
+    time.sleep(5)  # as Slurm waits by itself, for two minutes, until what was killed has ended
     slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
     assert slurm.wait(run.job_id) == "COMPLETED"
     assert starts.read_text().split() == ["0", "1"]
