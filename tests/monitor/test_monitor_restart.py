@@ -212,7 +212,7 @@ class StandIn:
 
     def __init__(self, folder: Path) -> None:
         self.run, self.number, self.host, self.watched, self.stopped = folder, 0, "node1", "node1", False
-        self.asked = argparse.Namespace(hz=1.0, on_hang="report")
+        self.arguments = argparse.Namespace(hz=1.0, on_hang="report")
         self.said: list[str] = []
         self.say = self.said.append
 
@@ -241,7 +241,8 @@ def test_the_node_starts_it_again_once_and_says_so(
 def test_asked_to_end_it_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     fate = "trap 'exit 143' TERM; for i in {1..600}; do sleep 0.1; done; exit 1"
     node, monitor = started(tmp_path, fate, monkeypatch)
-    while late and not (tmp_path / "starts").exists():
+    end_s = time.monotonic() + 60
+    while late and not (tmp_path / "starts").exists() and time.monotonic() < end_s:
         time.sleep(0.01)
     monitor.end()
     assert node.said == []
