@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 
 from harness.common.errors import WorkError
 from harness.common.format import amount, cells, metric_axis, metric_text, percent, rate
+from harness.common.palette import of_series
 from harness.compare.points import FACTORS, Optimum, PointValues, RepeatedMean, Size
 from harness.report.compare.verdicts import verdict_words
 from harness.report.elements import PageTable
-from harness.report.palette import of_series
 from harness.report.plots.png import DPI, INK, dress, plain
 from harness.report.tables.catalogue import labels
 from harness.run import naming_flag, write_atomically

@@ -15,12 +15,12 @@ from harness.analysis.metric_values import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
 from harness.common.format import duration, percent, rate
+from harness.common.palette import of_series
 from harness.compare.summaries import SummaryDifferences
 from harness.compare.verdict import Interval
 from harness.report.compare.tables import ONE_RUN_EACH, doubts, letter, others
 from harness.report.compare.verdicts import verdict_table, verdict_words
 from harness.report.elements import Figure, PageTable, Section
-from harness.report.palette import of_series
 from harness.report.plots import plotly_json
 from harness.report.tables.efficiency import METRICS, efficiency_label
 from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS, part_label

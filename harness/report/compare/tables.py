@@ -11,11 +11,11 @@ from harness.analysis.labels import cause_word
 from harness.analysis.metrics import IDLE_LABEL
 from harness.analysis.summary import Summary
 from harness.common.format import duration, metric_text, per_step, percent, rate, short
+from harness.common.palette import of_series
 from harness.common.paths import PROGRAM
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences
 from harness.report.elements import Figure, PageTable, Section, table
-from harness.report.palette import of_series
 from harness.report.plots import plotly_json, plots
 from harness.report.tables.catalogue import labels
 from harness.report.tables.pace import pace_sentences
