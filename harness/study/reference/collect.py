@@ -139,7 +139,8 @@ def collect(run: Run, container: str | None = None, traces: bool = True) -> Coll
     Raises WorkError: the run left neither steps nor anything else that was measured.
     """
     summary = _summary(run)
-    metrics = {name: _short(value) for name, value in (metrics_by_name(summary) | link_metrics(run)).items()}
+    measured = metrics_by_name(summary, kept_only=True) | link_metrics(run)
+    metrics = {name: _short(value) for name, value in measured.items()}
     if not metrics:
         raise WorkError(f"{run.name}: nothing was measured")
     on_this_machine = backend_of_run(run).RUNS_HERE
