@@ -75,15 +75,13 @@ def _results(run: Run) -> dict[str, Any]:
 
 
 class VariantRow(NamedTuple):
-    """A variant in a table. Times in nanoseconds per step, memory in bytes; None: not measured."""
+    """A variant in a table. step_ns: nanoseconds, None: not measured. metrics: their medians over the runs."""
 
     variant: str
     command: str
     runs: int
     step_ns: int | None
-    exposed_communication_share: float | None
-    peak_memory_bytes: float | None
-    tokens_per_s: float | None
+    metrics: Metrics
     lessons: tuple[str, ...]
 
 
@@ -113,9 +111,7 @@ def rows(folder: Path, reference: Reference) -> list[VariantRow]:
             command=variant.command,
             runs=variant.runs,
             step_ns=variant.step_ns,
-            exposed_communication_share=found.get("exposed_communication_share"),
-            peak_memory_bytes=found.get("peak_memory_bytes"),
-            tokens_per_s=found.get("tokens_per_s"),
+            metrics=found,
             lessons=variant.lessons,
         )
         for variant, found in measured
