@@ -22,8 +22,7 @@ from harness.observe.metrics import MetricsWriter
 
 if TYPE_CHECKING:  # exercise 3 needs no accelerate
     from accelerate import Accelerator  # type: ignore[import-untyped]
-
-State = TypeVar("State", bound="LoopState[Any]")
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class LoopState(ABC, Generic[Arguments]):
     description: StartLine
 
     @abstractmethod
-    def with_faults(self: State) -> AbstractContextManager[State]:
+    def with_faults(self) -> AbstractContextManager[Self]:
         """Inside, the state with the faults of `--fault`; without them, as it is."""
 
     @abstractmethod
@@ -62,14 +61,14 @@ class LoaderState(LoopState[Arguments]):
     scheduler: LambdaLR
     loader: Any
 
-    def with_faults(self: Loader) -> AbstractContextManager[Loader]:
+    def with_faults(self) -> AbstractContextManager[Self]:
         return injected(self, self.model, self.optimizer)
 
     def end(self) -> None:
         self.accelerator.end_training()
 
 
-Loader = TypeVar("Loader", bound=LoaderState[Any])
+State = TypeVar("State", bound=LoopState[Any])
 Train = Callable[[State, MetricsWriter, Capture], None]
 
 
