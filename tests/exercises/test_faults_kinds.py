@@ -273,10 +273,7 @@ def test_long_sequences_repeat_what_the_rank_reads(tmp_path: Path, two_ranks: No
 
 def test_fp32_takes_mixed_precision_back(tmp_path: Path) -> None:
     words = ["--run-dir", "r", "--model", "m", "--mixed-precision"]
-    parsed = [
-        ddp.parse([*words, *more])
-        for more in ([], ["--fault", "fp32"])
-    ]
+    parsed = [ddp.parse([*words, *more]) for more in ([], ["--fault", "fp32"])]
     assert [each.mixed_precision for each in parsed] == [True, False]
     assert settings.computes_in_bf16(parsed[1].faults, False) is False
     with pytest.raises(RequestError, match="computes in fp32 anyway: add --mixed-precision"):
