@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from lock import locked
-from pins import UnknownListError
 from refresh import Venv, refresh
 from say import BootstrapError, say
 
@@ -26,16 +25,11 @@ def main() -> int:
     for name in [name for name in os.environ if name.startswith("PYTHON") and name != "PYTHONPATH"]:
         del os.environ[name]
     arguments = _parse()
-    venv = Venv(
-        path=arguments.venv,
-        root=arguments.root,
-        container=tuple(arguments.container or ()),
-        library_path=arguments.library_path,
-    )
+    venv = Venv(arguments.venv, arguments.root, tuple(arguments.container or ()), arguments.library_path)
     try:
-        with locked(venv.path) as beat:
-            refresh(venv, arguments.parts, beat)
-    except (BootstrapError, UnknownListError) as error:
+        with locked(venv.path):
+            refresh(venv, arguments.parts)
+    except BootstrapError as error:
         say(str(error))
     except OSError as error:
         say(f"{error.filename or venv.path}: {error.strerror or error}; HARNESS_VENV names another place for .venv.")
