@@ -10,6 +10,7 @@ import shlex
 import shutil
 import stat
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +45,8 @@ class Venv:
         return {path.name[len("harness-") : -len(".stamp")]: path.read_text(encoding="utf-8") for path in stamps}
 
 
-def refresh(venv: Venv, parts: list[str]) -> None:
-    """Install `parts` as pyproject.toml asks; update the parts that are installed already."""
+def refresh(venv: Venv, parts: Sequence[str]) -> None:
+    """Install these parts as pyproject.toml asks; update those that are installed already."""
     pyproject = (venv.root / "pyproject.toml").read_text(encoding="utf-8")
     stamps = venv.stamps()
     text = f"{venv.path}\n{venv.root}\n{pyproject}"
