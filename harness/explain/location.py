@@ -1,5 +1,6 @@
 """Where in the program a loss is: at the user's lines that were sampled, else in what the trace itself recorded of the
-host, which is a Python function, a call, an operator or a range. Knows only the Summary."""
+host, which is a Python function, a call, an operator or a range; of communication, which messages it is. Knows only
+the Summary."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from harness.analysis.process.phases import INFERRED
 from harness.analysis.summary import HostActivity, Summary, TimeLost
 from harness.common.format import middle
 from harness.explain.commands import line_words, share_words, short_file
+from harness.explain.messages import LargestMessage, largest, message_words
 from harness.replay.attribute.host_causes import OF_IDLE_TIME, ONE_EACH, activity_place, activity_words, short_name
+from harness.replay.attribute.suspect import Cause
 from harness.traces.vocabulary import OFF_CORE
 
 _MUCH_OF_IT = 0.25  # of a loss, from which a line or a function is on the first screen
@@ -27,11 +30,19 @@ class RecordedLocation(NamedTuple):
 
 def locations(s: Summary, time_lost: TimeLost) -> list[str]:
     """The lines with at least a quarter of a loss, as "31 % at train.py:42 in train"; without any, the recorded place
-    that has as much, as "51 % in cudaFree, inside aten::conv2d". Empty: not known, or spread over the program."""
+    that has as much, as "51 % in cudaFree, inside aten::conv2d"; of
+    exposed communication the messages with most of it. Empty: not known, or spread over the program."""
     if most := [line for line in time_lost.lines if line.share >= _MUCH_OF_IT]:
         return [f"{share_words(line)} at {line_words(s, line, '')}" for line in most]
+    if time_lost.cause == Cause.COMMUNICATION:
+        message = largest(s)
+        return [_of_message(s, message)] if message and message.share >= _MUCH_OF_IT else []
     recorded = recorded_location(s, time_lost)
     return [f"{100 * recorded.share:.0f} % in {', inside '.join(recorded.names)}"] if recorded else []
+
+
+def _of_message(s: Summary, message: LargestMessage) -> str:
+    return f"{100 * message.share:.0f} % in {message_words(s, message)}"
 
 
 def short_location(s: Summary, time_lost: TimeLost) -> str:

@@ -41,7 +41,8 @@ _LEAST = 0.005  # of a step: a smaller part belongs to the others
 _MUCH_OF_IT = 0.1  # of a part's losses, from which a cause has a place of its own
 _LABEL = 11  # characters of the words before a line
 _MOST_LINES = 12
-_BLANK_BELOW, _BLANK_ABOVE, _REFERENCE, _ALSO, _JOB = 5, 4, 3, 2, 1  # left out first of a screen with too many lines
+# The order in which lines are left out of a screen with too many, the largest first.
+_BLANK_BELOW, _BLANK_ABOVE, _REFERENCE, _ALSO, _FURTHER_LINES, _JOB = 6, 5, 4, 3, 2, 1
 _FIXED = "\u00a0"  # a space at which no line is broken
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|µs|ns|min|h)\b|%)")  # the space between a number and its unit
 
@@ -124,7 +125,7 @@ def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path |
     for sentence in said.sentences:
         lines.wrapped(sentence, "bold" if sentence is said.sentences[0] else "", "")
     for i, where in enumerate(said.where):
-        lines.labelled("" if i else "where:", where)
+        lines.labelled("" if i else "where:", where, optional=_FURTHER_LINES if i else 0)
     if (bar := bar_of_answer(s)) is not None:
         lines.bar(bar)
     _try(said, lines)

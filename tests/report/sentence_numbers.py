@@ -253,7 +253,8 @@ def _line_shares(s: Summary) -> Iterable[float]:
 
 
 def _place_shares(s: Summary) -> Iterator[float]:
-    """Of a loss, the part in a call, an operator, a function or a range, with all that is around it."""
+    """Of a loss, the part in a call, an operator, a function or a range, with all that is around it; of exposed
+    communication, the part in messages of a kind."""
     for found in s.findings or by_share(s):
         lost_ns = found.share * sum(d.window_ns for d in s.devices if d.rank in found.ranks)
         times: Counter[tuple[object, ...]] = Counter()
@@ -264,6 +265,10 @@ def _place_shares(s: Summary) -> Iterator[float]:
             for at in range(len(names)):
                 times[(row.cause, at, *names[at:])] += row.idle_ns
         yield from (min(ns / lost_ns, 1.0) for ns in times.values() if lost_ns)
+    exposed: Counter[int | None] = Counter()
+    for device in s.devices:
+        exposed[device.rank] += device.exposed_communication_ns or 0
+    yield from (m.exposed_ns / max(exposed[m.rank], m.exposed_ns, 1) for m in s.long_messages)
 
 
 def _counts(s: Summary) -> Iterator[str]:

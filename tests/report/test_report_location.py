@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import CodeLocation, Device, HostActivity, LineShare, Replay, Summary, TimeLost
+from harness.analysis.summary import (
+    CodeLocation,
+    Device,
+    HostActivity,
+    LineShare,
+    LongMessage,
+    Replay,
+    Summary,
+    TimeLost,
+)
 from harness.explain.answer import answer
 from harness.explain.location import locations
 from harness.replay.attribute.host_causes import activity_words
@@ -101,6 +110,20 @@ def test_a_sampled_line_with_a_quarter_is_told_instead() -> None:
     assert where(loss(60, row, lines=[line]), row) == ["31 % at app/model.py:40 in run_on_input"]
     little = line.model_copy(update={"share": 0.2})
     assert where(loss(60, row, lines=[little]), row) == ["100 % in aten::to"]
+
+
+def test_exposed_communication_is_told_by_its_messages_only_from_a_quarter_on() -> None:
+    found = loss(60, None, cause="communication")
+    message = LongMessage(
+        kind="all_gather", rank=0, group_size=2, bytes=4_000_000, range="Head", phase="other", count=1,
+        duration_ns=45 * MS, exposed_ns=45 * MS, waiting_ns=None, transfer_ns=None, mean_start_skew_ns=None,
+    )  # fmt: skip
+    s = job([found])
+    devices = [s.devices[0].model_copy(update={"exposed_communication_ns": 60 * MS})]
+    s = s.model_copy(update={"devices": devices, "long_messages": [message]})
+    assert locations(s, found) == ["75 % in one all-gather of 4.00 MB among 2 ranks inside Head"]
+    short = message.model_copy(update={"exposed_ns": 10 * MS})
+    assert locations(s.model_copy(update={"long_messages": [short]}), found) == []
 
 
 def test_the_first_screen_has_the_place_below_the_loss_and_tells_two_stalls_apart() -> None:

@@ -127,6 +127,31 @@ def test_a_bar_that_fits_is_one_line_in_its_colours() -> None:
         assert not bar.style, "its labels are as bright as other text"
 
 
+@pytest.mark.parametrize("width", [80, 100, 118])
+def test_a_screen_with_too_many_lines_leaves_out_blank_ones_first_and_the_loss_never(width: int) -> None:
+    """What is left out is in the whole report."""
+    (found, *others), (line,) = BUSY.findings, BUSY.findings[0].lines
+    long = line.model_copy(update={"where": line.where.model_copy(update={"function": "named_at_length_" * 4})})
+    full = BUSY.model_copy(update={"findings": [found.model_copy(update={"lines": [long] * 3}), *others]})
+    lines = told_of(full, width)[:-1]
+    assert len(lines) <= 12 and "" not in lines
+    text = "\n".join(lines)
+    assert all(word in text for word in ("costs 61", "where:", "try:", "page:", "more:"))
+
+
+def test_what_a_bar_is_of_is_apart_from_it_and_a_window_is_no_period() -> None:
+    assert BUSY.replay is not None
+    steps = BUSY.steps.model_copy(update={"duration": None})
+    (bar,) = [line for line in told_of(BUSY.model_copy(update={"steps": steps}), 118) if "compute" in line]
+    assert bar.startswith("  window   █")
+
+
+def test_a_number_and_its_unit_stay_in_one_line() -> None:
+    for width in range(60, 119):
+        text = "\n".join(told_of(BUSY, width))
+        assert not re.search(r"\d\n *(%|ms|s)\b", text)
+
+
 def test_a_line_with_little_of_the_loss_is_not_on_the_first_screen() -> None:
     (found, *others), (line,) = BUSY.findings, BUSY.findings[0].lines
     little = found.model_copy(update={"lines": [line.model_copy(update={"share": 0.24})]})
@@ -198,7 +223,7 @@ def test_report_prints_the_short_form_as_wide_as_the_terminal_and_full_prints_al
     assert max(len(line) for line in (short + whole).splitlines() if str(tmp_path) not in line) <= 72
     assert "Kinds of work" not in short and "Kinds of work" in whole
     assert f"more:    bash slurm.sh report --no-html {tmp_path} --full".replace(" --no-html", "") in short
-    assert "  more  " not in whole
+    assert "  more:" not in whole
 
 
 @pytest.mark.parametrize("page", [True, False])
