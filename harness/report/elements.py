@@ -11,6 +11,9 @@ from harness.common.format import Scale
 if TYPE_CHECKING:
     from harness.explain.answer import Diagnosis
 
+OTHER = "other"  # the label of a bar's part that no other part has
+WINDOW = "window"  # what a bar is of, where no step is marked
+
 
 class Link(str):
     """A text that leads to a file, by its path from the page's folder."""
@@ -157,10 +160,6 @@ class Page:
     step: StepBar | None = None
     moment: Moment | None = None  # where the timeline shows the first sentence's cause
     code: Mapping[str, Sequence[Code]] = field(default_factory=dict)
-
-
-OTHER = "other"  # the label of what no other part has
-WINDOW = "window"  # what a bar is of, where no step is marked
 
 
 class StepBarPart(NamedTuple):

@@ -42,7 +42,7 @@ _MUCH_OF_IT = 0.1  # of a part's losses, from which a cause has a place of its o
 _LABEL = 11  # characters of the words before a line
 _MOST_LINES = 12
 # The order in which lines are left out of a screen with too many, the largest first.
-_BLANK_BELOW, _BLANK_ABOVE, _REFERENCE, _ALSO, _FURTHER_LINES, _JOB = 6, 5, 4, 3, 2, 1
+_BLANK_BELOW, _BLANK_ABOVE, _REFERENCE, _JOB, _ALSO, _FURTHER_LINES = 6, 5, 4, 3, 2, 1
 _FIXED = "\u00a0"  # a space at which no line is broken
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|µs|ns|min|h)\b|%)")  # the space between a number and its unit
 

@@ -261,9 +261,11 @@ def _place_shares(s: Summary) -> Iterator[float]:
         for row in (row for row in s.host_activities if row.rank in found.ranks):
             where = row.where and (row.where.file, row.where.function)
             names = (row.what, row.operator, where, row.range)
-            times[(row.cause, row.innermost and row.innermost.function, *names)] += row.innermost_ns or 0
+            inner = (row.cause, row.innermost and row.innermost.function, *names)
+            times[inner] += row.innermost_ns or 0
             for at in range(len(names)):
-                times[(row.cause, at, *names[at:])] += row.idle_ns
+                around = (row.cause, at, *names[at:])
+                times[around] += row.idle_ns
         yield from (min(ns / lost_ns, 1.0) for ns in times.values() if lost_ns)
     exposed: Counter[int | None] = Counter()
     for device in s.devices:

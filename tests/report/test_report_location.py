@@ -27,7 +27,14 @@ USERS = CodeLocation(file="app/model.py", line=40, function="run_on_input")
 
 
 def activity(ms: float, what: str | None, **more: Any) -> HostActivity:
-    common = {"cause": "host work", "kind": "operator", "rank": 0, "device": 0, "count": 1, "first_ns": 0}
+    common: dict[str, Any] = {
+        "cause": "host work",
+        "kind": "operator",
+        "rank": 0,
+        "device": 0,
+        "count": 1,
+        "first_ns": 0,
+    }
     return HostActivity(**(common | {"what": what, "idle_ns": round(ms * MS), "longest_ns": round(ms * MS)} | more))
 
 
