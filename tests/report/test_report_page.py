@@ -151,7 +151,7 @@ def test_traces_of_others_get_a_page_only_where_asked(tmp_path: Path, capsys: py
     assert main(["report", str(traces)]) == 0
     assert not list(tmp_path.rglob("*.html"))
     assert main(["report", str(traces), "--html", str(tmp_path / "page.html")]) == 0
-    assert f"  page    {tmp_path / 'page.html'}\n" in capsys.readouterr().out and (tmp_path / "page.html").is_file()
+    assert f"  page:    {tmp_path / 'page.html'}\n" in capsys.readouterr().out and (tmp_path / "page.html").is_file()
     assert main(["export", "png", str(traces), "-o", str(tmp_path / "png")]) == 0
     assert list((tmp_path / "png").glob("*.png"))
 
