@@ -75,9 +75,9 @@ current() {
 
 # --- finding a Python: only when .venv has to be made or changed -----------------------------------------------------
 
-python=()       # how to start it
-container=()    # command and image, if it lives in one
-library_path='' # what a module's Python needs to find its own libpython
+python=()         # how to start it
+container=('' '') # command and image, if it lives in one
+library_path=''   # what a module's Python needs to find its own libpython
 
 # -I: a PYTHONHOME of the user's shell is another Python's.
 runs() { "$@" -I -c "$PROBE" >/dev/null 2>&1; }
@@ -173,7 +173,7 @@ python_in_a_container() {
       return 0
     fi
   done < <(site_files "$@")
-  container=()
+  container=('' '')
   return 1
 }
 
@@ -246,10 +246,8 @@ ensure() {
   [ -n "$stale" ] || return 0
   reachable
   find_python "${arguments[@]+"${arguments[@]}"}"
-  local options=(--root "$root" --venv "$venv" --library-path "$library_path")
-  [ ${#container[@]} = 0 ] || options+=(--container "${container[@]}")
   [ -z "$library_path" ] || python=(env "LD_LIBRARY_PATH=$library_path" "${python[@]}")
-  "${python[@]}" -I "$root/scripts/bootstrap" "${options[@]}" launcher "$@" </dev/null || exit $?
+  "${python[@]}" -I "$root/scripts/bootstrap" "$root" "$venv" "$library_path" "${container[@]}" "$@" </dev/null || exit $?
 }
 
 # place_venv: sets `venv`: beside this file, or the place that HARNESS_VENV names.

@@ -4,7 +4,7 @@ accelerate."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,17 +19,15 @@ from exercises.exercise_1_DDP import variants
 from exercises.utils import models, unified_memory
 from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments, positive
-from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.faults import settings
-from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, on_the_fly_loader, prepared_loader
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
-from exercises.utils.synchronisation import SynchronisationCheck, require_every_process, save_if_due
-from harness.common.metrics_lines import StartLine
-from harness.observe import metrics
+from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
+from exercises.utils.training import LoaderState, Train, run_loop
+from harness.observe.metrics import rank_of_process
 
 
 @dataclass(frozen=True)
@@ -44,24 +42,10 @@ class DDPArguments(LoaderArguments):
 
 
 @dataclass(frozen=True)
-class TrainingState:
+class TrainingState(LoaderState[DDPArguments]):
     """All that the loop needs."""
 
-    arguments: DDPArguments
-    accelerator: Accelerator
-    model: Any
-    optimizer: Any
-    scheduler: LambdaLR
-    loader: Any
-    stop: StopRequest
-    check: SynchronisationCheck
-    description: StartLine
-
-    def save_if_due(self, step: int) -> None:
-        """Write a checkpoint after `step`, if `--checkpoint-every` says so."""
-        save_if_due(self.arguments, step, self._save)
-
-    def _save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> None:
         """Write the state of model, optimizer and scheduler. Sharded, each rank writes its part."""
         if self.arguments.fsdp is None:
             self.accelerator.save_state(str(folder), safe_serialization=False)  # the model may share tensors
@@ -71,28 +55,21 @@ class TrainingState:
         distributed_checkpoint.save(state, checkpoint_id=folder)  # type: ignore[attr-defined]  # not in its __all__
 
 
-def run_training(train: Callable[[TrainingState, metrics.MetricsWriter, Capture], None]) -> int:
+def run_training(train: Train[TrainingState]) -> int:
     """Prepare everything, train with this loop, and return the exit code."""
-    stop = StopRequest()
-    arguments = parse_arguments(DDPArguments, "Exercise 1: data-parallel training.", declare_options)
-    announce("building the model and reading the data")
-    training = build(arguments, stop)
-    writer = metrics.MetricsWriter(arguments.run_dir, training.description)
-    capture = open_capture(arguments, training.accelerator.process_index)
-    with writer, capture, injected(training, training.model, training.optimizer) as training:  # --fault
-        train(training, writer, capture)
-        if stop.requested:
-            writer.stopped("SIGTERM")
-        else:
-            training.check.finish()
-    training.accelerator.end_training()
-    return stop.exit_code
+    return run_loop(parse, build, train)
+
+
+def parse(argv: Sequence[str] | None = None) -> DDPArguments:
+    """The command line. Exits with 2 for a wrong one."""
+    return parse_arguments(DDPArguments, "Exercise 1: data-parallel training.", declare_options, argv)
 
 
 def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     """Model, data and optimizer, spread over the processes by accelerate."""
+    announce("building the model and reading the data")
     if arguments.unified_memory:
-        unified_memory.use(metrics.rank_of_process()[2])  # before anything else uses the GPU
+        unified_memory.use(rank_of_process()[2])  # before anything else uses the GPU
     set_seed(arguments.seed)
     accelerator = make_accelerator(arguments)
     require_every_process(accelerator.num_processes)
@@ -128,7 +105,7 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     # A sharded model has no whole parameters to compare.
     check = SynchronisationCheck(trained if arguments.fsdp is None else [])
     description = describe(arguments, config, seq_length, device, lora=arguments.lora)
-    return TrainingState(arguments, accelerator, model, optimizer, scheduler, batches, stop, check, description)
+    return TrainingState(arguments, stop, check, description, accelerator, model, optimizer, scheduler, batches)
 
 
 def make_accelerator(arguments: DDPArguments) -> Accelerator:
@@ -150,8 +127,8 @@ def make_accelerator(arguments: DDPArguments) -> Accelerator:
 
 def bucket_size(arguments: DDPArguments) -> dict[str, float]:
     """DDP's setting for the size of its gradient buckets, in MiB; none: its own."""
-    asked = {} if arguments.bucket_cap_mb is None else {"bucket_cap_mb": arguments.bucket_cap_mb}
-    return asked | settings.ddp_buckets(arguments.faults)
+    requested = {} if arguments.bucket_cap_mb is None else {"bucket_cap_mb": arguments.bucket_cap_mb}
+    return requested | settings.ddp_buckets(arguments.faults)
 
 
 def declare_options(parser: Any) -> None:

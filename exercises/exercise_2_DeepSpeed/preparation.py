@@ -3,13 +3,12 @@ DeepSpeed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import set_seed  # type: ignore[import-untyped]
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -17,17 +16,15 @@ from exercises.exercise_2_DeepSpeed import zero
 from exercises.utils import models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments
-from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
-from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, prepared_loader
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
-from exercises.utils.synchronisation import SynchronisationCheck, require_every_process, save_if_due
-from harness.common.metrics_lines import StartLine
+from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
+from exercises.utils.training import LoaderState, Train, run_loop
 from harness.common.model_config import ModelConfig
-from harness.observe import metrics
+from harness.observe.metrics import rank_of_process
 
 
 @dataclass(frozen=True)
@@ -37,44 +34,28 @@ class DeepSpeedArguments(LoaderArguments):
 
 
 @dataclass(frozen=True)
-class ZeroState:
-    """All that the loop needs. `engine` is DeepSpeed's: model, optimizer and communication in one."""
+class ZeroState(LoaderState[DeepSpeedArguments]):
+    """All that the loop needs."""
 
-    arguments: DeepSpeedArguments
-    accelerator: Accelerator
-    engine: Any
-    scheduler: LambdaLR
-    loader: Any
-    stop: StopRequest
-    check: SynchronisationCheck
-    description: StartLine
+    @property
+    def engine(self) -> Any:
+        """DeepSpeed's: model, optimizer and communication in one."""
+        return self.model
 
-    def save_if_due(self, step: int) -> None:
-        """Write a checkpoint after `step`, if `--checkpoint-every` says so."""
-        save_if_due(self.arguments, step, self._save)
-
-    def _save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> None:
         """Write the state of model, optimizer and scheduler: each rank its shards."""
         state = {"scheduler": self.scheduler.state_dict()}
         self.engine.save_checkpoint(str(folder.parent), tag=folder.name, client_state=state, save_latest=False)
 
 
-def run_training(train: Callable[[ZeroState, metrics.MetricsWriter, Capture], None]) -> int:
+def run_training(train: Train[ZeroState]) -> int:
     """Prepare everything, train with this loop, and return the exit code."""
-    stop = StopRequest()
-    arguments = parse_arguments(DeepSpeedArguments, "Exercise 2: DeepSpeed ZeRO.", declare_options)
-    announce("building the model and reading the data")
-    training = build(arguments, stop)
-    writer = metrics.MetricsWriter(arguments.run_dir, training.description)
-    capture = open_capture(arguments, training.accelerator.process_index)
-    with writer, capture, injected(training, training.engine, training.engine) as training:  # --fault
-        train(training, writer, capture)
-        if stop.requested:
-            writer.stopped("SIGTERM")
-        else:
-            training.check.finish()
-    training.accelerator.end_training()
-    return stop.exit_code
+    return run_loop(parse, build, train)
+
+
+def parse(argv: Sequence[str] | None = None) -> DeepSpeedArguments:
+    """The command line. Exits with 2 for a wrong one."""
+    return parse_arguments(DeepSpeedArguments, "Exercise 2: DeepSpeed ZeRO.", declare_options, argv)
 
 
 def declare_options(parser: Any) -> None:
@@ -84,6 +65,7 @@ def declare_options(parser: Any) -> None:
 
 def build(arguments: DeepSpeedArguments, stop: StopRequest) -> ZeroState:
     """Model, data and optimizer, sharded over the processes by DeepSpeed."""
+    announce("building the model and reading the data")
     set_seed(arguments.seed)
     ds_config = zero.fill_in(zero.read_config(arguments.deepspeed_config), arguments)
     config = models.load_model_config(arguments.model)
@@ -110,7 +92,7 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> ZeroState:
     check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
     precision = "bf16" if zero.uses_bf16(ds_config) else arguments.precision  # the file decides on bfloat16
     description = describe(arguments, config, seq_length, accelerator.device, precision=precision)
-    return ZeroState(arguments, accelerator, engine, scheduler, batches, stop, check, description)
+    return ZeroState(arguments, stop, check, description, accelerator, engine, engine, scheduler, batches)
 
 
 def common_weights(config: ModelConfig, arguments: DeepSpeedArguments) -> Path | None:
@@ -123,6 +105,6 @@ def common_weights(config: ModelConfig, arguments: DeepSpeedArguments) -> Path |
     if not config.tiny:
         return None
     folder = arguments.run_dir / "checkpoint"
-    if metrics.rank_of_process()[0] == 0:
+    if rank_of_process()[0] == 0:
         models.save_random_weights(config, folder, arguments.seed)
     return folder

@@ -127,13 +127,11 @@ def step_line(
     )
 
 
-def install() -> StageRanges:
+def install(marks: StageRanges) -> None:
     """Wrap megatron-core's functions, once per process."""
-    marks = StageRanges()
     schedules.forward_step = marks.forward(schedules.forward_step)
     schedules.backward_step = marks.backward(schedules.backward_step)
     P2PCommunicator._communicate = _marked_communication(P2PCommunicator._communicate)
-    return marks
 
 
 class StageRanges:

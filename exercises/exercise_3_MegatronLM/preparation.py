@@ -3,8 +3,10 @@ megatron-core."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -12,12 +14,12 @@ import torch.distributed as dist
 from exercises.exercise_3_MegatronLM import options, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.announce import announce
-from exercises.utils.capture import Capture, open_capture
 from exercises.utils.models import load_model_config
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
-from exercises.utils.synchronisation import save_if_due
-from harness.observe.metrics import MetricsWriter, StepTimer, rank_of_process
+from exercises.utils.synchronisation import SynchronisationCheck
+from exercises.utils.training import LoopState, Train, run_loop
+from harness.observe.metrics import StepTimer, rank_of_process
 
 if TYPE_CHECKING:  # the import of megatron looks for CUDA, so `run_training` first installs the CPU shim
     from exercises.exercise_3_MegatronLM.data import Samples
@@ -26,15 +28,16 @@ if TYPE_CHECKING:  # the import of megatron looks for CUDA, so `run_training` fi
 
 
 @dataclass(frozen=True)
-class MegatronState:
+class MegatronState(LoopState[MegatronArguments]):
     """All that the loop needs. `engine` has model, optimizer and schedule; `marks` times the stages in them."""
 
-    arguments: MegatronArguments
     engine: Engine
     samples: Samples
     marks: StageRanges
-    stop: StopRequest
-    rank: int
+
+    @property
+    def rank(self) -> int:
+        return self.description.rank
 
     def step_line(self, iteration: int, timer: StepTimer, *, loss: float, lr: float) -> MegatronStep:
         """What the metrics keep of an iteration."""
@@ -43,19 +46,32 @@ class MegatronState:
         phase = self.arguments.window.phase(iteration)
         return hooks.step_line(iteration, phase, self.engine.batch, timer, loss=loss, lr=lr)
 
-    def save_if_due(self, iteration: int) -> None:
-        """Write a checkpoint after `iteration`, if `--checkpoint-every` says so."""
-        save_if_due(self.arguments, iteration, self.engine.save)
+    @contextmanager
+    def with_faults(self) -> Iterator[MegatronState]:
+        from exercises.exercise_3_MegatronLM import hooks
+
+        with hooks.injected(self.arguments, self.engine, self.samples):
+            hooks.install(self.marks)  # around the faults: a stage's range has the time of its fault
+            yield self
+
+    def save(self, folder: Path) -> None:
+        self.engine.save(folder)
+
+    def end(self) -> None:
+        dist.destroy_process_group()
 
 
-def run_training(train: Callable[[MegatronState, MetricsWriter, Capture], None]) -> int:
-    """Prepare everything, train with this loop, and return the exit code: 0, or 143 after SIGTERM."""
+def run_training(train: Train[MegatronState]) -> int:
+    """Prepare everything, train with this loop, and return the exit code."""
     runtime.order_launches()
-    stop = StopRequest()
-    arguments = options.parse()
+    return run_loop(options.parse, build, train)
+
+
+def build(arguments: MegatronArguments, stop: StopRequest) -> MegatronState:
+    """Model, data and optimizer, spread over the processes by megatron-core. Raises RequestError: the layout, the batch
+    and the model break a rule."""
     model = load_model_config(arguments.model)
-    rank, world, _ = rank_of_process()
-    layout = arguments.layout(world)
+    layout = arguments.layout(rank_of_process()[1])
     batch = arguments.batch(layout, model)
     options.check(layout, batch, model)
 
@@ -69,12 +85,6 @@ def run_training(train: Callable[[MegatronState, MetricsWriter, Capture], None])
     training = engine.build(arguments, model, layout, batch)
     prefix = data.prefix_of(arguments, model.vocab_size)
     samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)
-    start = hooks.start_line(arguments, model, layout, training, device)
-    with (
-        MetricsWriter(arguments.run_dir, start) as writer,
-        open_capture(arguments, rank) as capture,
-        hooks.injected(arguments, training, samples),  # --fault
-    ):
-        train(MegatronState(arguments, training, samples, hooks.install(), stop, rank), writer, capture)
-    dist.destroy_process_group()
-    return stop.exit_code
+    description = hooks.start_line(arguments, model, layout, training, device)
+    check = SynchronisationCheck([])  # ranks of tensor and pipeline parallelism have different parameters
+    return MegatronState(arguments, stop, check, description, training, samples, hooks.StageRanges())

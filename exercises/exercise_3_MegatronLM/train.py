@@ -29,8 +29,7 @@ def train(megatron_state: MegatronState, writer: MetricsWriter, capture: Capture
     """One iteration after the other, until the last one or until SIGTERM."""
     for iteration in range(megatron_state.arguments.total_steps):
         if megatron_state.stop.before(iteration):
-            writer.stopped("SIGTERM")
-            break
+            return
         capture.step_begins(iteration)
         timer, lr = megatron_state.marks.new_timer(), megatron_state.engine.learning_rate
         with timer.part("iteration"), annotate(f"iteration_{iteration}"):

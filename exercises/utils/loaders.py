@@ -151,9 +151,9 @@ class OnDevice:
 
 
 def on_device(arguments: LoaderArguments, batches: Any, device: torch.device, usual: bool = True) -> OnDevice:
-    """`batches` on `device`. usual: whether their copies are not waited for, where nothing else was asked for."""
-    asked = usual if arguments.non_blocking is None else arguments.non_blocking
-    return OnDevice(batches, device, settings.pins_batches(arguments.faults, asked))
+    """`batches` on `device`. usual: whether their copies are not waited for, where nothing else was requested."""
+    non_blocking = usual if arguments.non_blocking is None else arguments.non_blocking
+    return OnDevice(batches, device, settings.pins_batches(arguments.faults, non_blocking))
 
 
 def prepared_loader(arguments: LoaderArguments, vocabulary: Vocabulary, seq_length: int) -> DataLoader[TokenBatch]:

@@ -73,16 +73,19 @@ class Scale:
     def range(self, low_ns: float, high_ns: float) -> str:
         return f"{self.text(low_ns)} to {self.text(high_ns)} {self.unit}"
 
-    def parts(self, each_ns: Sequence[float]) -> list[str]:
-        """Parts of the whole, each as `text` has it; the last is the rest, so that they add up.
+    def parts(self, each_ns: Sequence[float], rest_at: int = -1) -> list[str]:
+        """Parts of the whole, each as `text` has it, but the one at `rest_at`, which is the rest, so that they add up.
 
         >>> Scale(49_000_000).parts([30_440_000, 4_740_000, 8_450_001, 1_840_000, 3_530_000])
         ['30.4', '4.7', '8.5', '1.8', '3.6']
+        >>> Scale(18_840_000).parts([6_350_000, 11_750_000, 650_001, 90_000], rest_at=0)
+        ['6.2', '11.8', '0.7', '0.1']
         """
         least = self._size / 10**self._digits
-        counts = [round(ns / least) for ns in each_ns[:-1]]
-        rest = max(round(self.whole_ns / least) - sum(counts), 0)
-        return [self.text(count * least) for count in (*counts, rest)]
+        counts = [round(ns / least) for ns in each_ns]
+        counts[rest_at] = 0
+        counts[rest_at] = max(round(self.whole_ns / least) - sum(counts), 0)
+        return [self.text(count * least) for count in counts]
 
 
 def about(share: float) -> str:

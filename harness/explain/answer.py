@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,6 +17,7 @@ from harness.analysis.summary.problem_texts import (
     DEVICE_MISSING,
     GRAPH_CAPTURE,
     KINDS,
+    NO_KERNEL,
     NOT_COMPLETED,
     READ_IN_PART,
     SAMPLED,
@@ -32,7 +34,6 @@ from harness.explain.findings import (
     also,
     certain_sentence,
     explanation,
-    first_lines,
     further_sentence,
     gain_sentence,
     idle_causes,
@@ -43,7 +44,8 @@ from harness.explain.findings import (
     unexplained,
     work_sentences,
 )
-from harness.explain.start import before_sentences, only_start_sentences, says_first_use
+from harness.explain.location import locations
+from harness.explain.start import before_sentences, how_to_record_steps, is_only_start, says_first_use, start_sentence
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
 from harness.replay.attribute.diagnosis import by_share
@@ -51,11 +53,11 @@ from harness.replay.attribute.diagnosis import by_share
 NOTICEABLE = 0.03  # a smaller share is not worth a change
 MOST_DOUBTS = 2  # problems of a recording in the first sentence
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
-    GRAPH_CAPTURE: "Record later steps, in which the graph is launched: give the profiler more steps to wait.",
-    SAMPLED: "Record every event of a few steps, without a sample and without a filter.",
-    DEVICE_MISSING: "Record the device too: ProfilerActivity.CUDA in torch.profiler, --trace=cuda in nsys, and no "
-    "hardware counters in the same recording.",
-    WORK_MISSING: "Record all work of the device: the whole recording, and every process that uses the device.",
+    GRAPH_CAPTURE: "record later steps, in which the graph is launched: give the profiler more steps to wait",
+    SAMPLED: "record every event of a few steps, without a sample and without a filter",
+    DEVICE_MISSING: "record the device too: ProfilerActivity.CUDA in torch.profiler, --trace=cuda in nsys, and no "
+    "hardware counters in the same recording",
+    WORK_MISSING: "record all work of the device: the whole recording, and every process that uses the device",
 }
 _PARTS_ABSENT = (texts.UNREADABLE, texts.NOT_MEASURED, texts.TRACE_MISSING, texts.NO_TRACE, texts.NO_STEP)
 _ALL_TIMES = (texts.BUSY, texts.CROWDED, texts.LAYERS, texts.EVENTS_DROPPED, texts.WHOLE_GRAPHS)
@@ -122,7 +124,8 @@ class Diagnosis:
     def first(self) -> list[str]:
         """What stands before the command, if there is one."""
         tried = [said for said in (self.attempt.text, self.attempt.predicted) if said] if self.attempt else []
-        return [*self.doubts, *self.sentences, *self.where, *([f"Try: {'; '.join(tried)}."] if tried else [])]
+        where = [f"Where: {'; '.join(self.where)}."] if self.where else []
+        return [*self.doubts, *self.sentences, *where, *([f"Try: {'; '.join(tried)}."] if tried else [])]
 
     @property
     def rest(self) -> list[str]:
@@ -133,11 +136,9 @@ class Diagnosis:
 
 def verdict(summary: Summary) -> Diagnosis:
     """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
-    doubt = doubts(summary)
-    where, no_causes = _where(summary), kinds_without_causes(summary)
-    instead = only_start_sentences(summary) or [text for kind, text in _RECORD_INSTEAD.items() if kind in no_causes]
-    if instead:
-        return Diagnosis(instead, doubt, further=[where] if where else [])
+    doubt, where = doubts(summary), _where(summary)
+    if (without := _without_causes(summary)) is not None:
+        return replace(without, further=[where] if where else [])
     if where is None:
         return Diagnosis(["The recording does not show where the time went."], doubt)
     found, best = summary.findings or ([] if summary.replay else by_share(summary)), to_gain(summary)
@@ -145,7 +146,7 @@ def verdict(summary: Summary) -> Diagnosis:
     if not found:
         attempt = None
         if best and summary.replay:
-            predicted = _predicted(summary.replay.step_ns, best)
+            predicted = f"{_predicted(summary.replay.step_ns, best)}, {percent(best.gain)} less"
             attempt = Attempt(best.meaning, command_of_what_if(summary, best), predicted)
         further = [where, *work_sentences(summary), *gain, *_warm_up(summary), *before_sentences(summary)]
         return Diagnosis([_nothing(summary, best)], doubt, attempt=attempt, further=further)
@@ -157,12 +158,22 @@ def verdict(summary: Summary) -> Diagnosis:
     return Diagnosis(
         [loss_sentence(summary, first)],
         doubt,
-        first_lines(summary, first),
+        locations(summary, first),
         _first_change(summary, first),
         also(summary, others),
         further=[*filter(None, [why]), *more, *further, *before_sentences(summary), *gain, *_warm_up(summary)],
         lines=lines,
     )
+
+
+def _without_causes(s: Summary) -> Diagnosis | None:
+    """What is missing in a recording that carries no cause, and what to record instead; None: causes are known."""
+    kinds = {NO_KERNEL} if is_only_start(s) else kinds_without_causes(s) & {*_RECORD_INSTEAD}
+    if not kinds:
+        return None
+    said = [*_kind_sentences(s, lambda kind: kind in kinds), start_sentence(s) if is_only_start(s) else ""]
+    instead = [text for kind, text in _RECORD_INSTEAD.items() if kind in kinds] or [how_to_record_steps(s)]
+    return Diagnosis([*filter(None, said)], doubts(s, but=kinds), attempt=Attempt("; ".join(instead)))
 
 
 def _warm_up(s: Summary) -> list[str]:
@@ -211,16 +222,11 @@ def _without(s: Summary, time_lost: TimeLost) -> str:
     return f"at best {scale.text(s.replay.step_ns - time_lost.lost_ns)} {scale.unit}"
 
 
-def doubts(s: Summary) -> list[str]:
-    """Sentences about a recording's problems: whether it ended, its kind, what makes its numbers doubtful."""
+def doubts(s: Summary, but: Collection[str] = ()) -> list[str]:
+    """Sentences about a recording's problems: whether it ended, its kind, what makes its numbers doubtful. but: kinds
+    that another sentence has."""
     said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what == NOT_COMPLETED]
-    seen: dict[str, list[str]] = {}
-    for problem in kinds_of_recording(s):
-        if says_first_use(s, problem, 1 + MOST_FURTHER):
-            continue
-        seen.setdefault(problem.what, []).append(problem.evidence)
-    for what, (first, *others) in seen.items():
-        said.append(f"{_capital(what)} ({first}{f'; {len(others)} more like it' if others else ''}).")
+    said += _kind_sentences(s, lambda kind: kind not in but)
     grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD and p.what not in KINDS]
     worst = next((p for p in grave if p.severity is s.quality.verdict), None)
     if s.quality.verdict is RecordingVerdict.UNUSABLE and worst is not None:
@@ -231,6 +237,18 @@ def doubts(s: Summary) -> list[str]:
     more = f"; and {len(reasons) - MOST_DOUBTS} more" if len(reasons) > MOST_DOUBTS else ""
     certain = [certain_sentence(s)] if disturbances(s) else []
     return [*said, f"These numbers are doubtful: {'; '.join(reasons[:MOST_DOUBTS])}{more}.", *certain]
+
+
+def _kind_sentences(s: Summary, is_told: Callable[[str], bool]) -> list[str]:
+    """What kind of recording it is, and the evidence for it."""
+    seen: dict[str, list[str]] = {}
+    for problem in kinds_of_recording(s):
+        if is_told(problem.what) and not says_first_use(s, problem, 1 + MOST_FURTHER):
+            seen.setdefault(problem.what, []).append(problem.evidence)
+    return [
+        f"{_capital(what)} ({first}{f'; {len(others)} more like it' if others else ''})."
+        for what, (first, *others) in seen.items()
+    ]
 
 
 def _reason(problem: Problem) -> str:

@@ -9,7 +9,8 @@ from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost, WhatIf
 from harness.common.format import Scale, about, duration, middle, ordinal, percent
-from harness.explain.commands import line_words, lines_sentence, share_words
+from harness.explain.commands import line_words, lines_sentence
+from harness.explain.location import short_location
 from harness.explain.messages import excess
 from harness.explain.reasons import Reason, reason
 from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words, without_pytorch
@@ -22,7 +23,6 @@ from harness.traces.vocabulary import OFF_CORE
 _MUCH = 0.1  # of the step
 MOST_NAMED = 4  # ranks in a sentence
 MOST_FURTHER = 3  # findings after the first
-_MUCH_OF_IT = 0.25  # of a loss, from which a line of code is on the first screen
 _OFF_CORE = (
     "In the largest part of that time its thread is on no core: it sleeps, or waits for another thread, a file or the "
     "network."
@@ -124,12 +124,6 @@ def explanation(s: Summary, time_lost: TimeLost) -> str:
     return " ".join(filter(None, said))
 
 
-def first_lines(s: Summary, time_lost: TimeLost) -> list[str]:
-    """The user's lines with at least a quarter of a loss, as "31 % at train.py:42 in train"."""
-    most = [line for line in time_lost.lines if line.share >= _MUCH_OF_IT]
-    return [f"{share_words(line)} at {line_words(s, line, '')}" for line in most]
-
-
 def certain_sentence(s: Summary) -> str:
     """What holds although others disturbed the recording: at best a loss that recurs and is surely noticeable."""
     step_ns = s.replay.step_ns if s.replay else 0
@@ -157,11 +151,13 @@ def further_sentence(s: Summary, time_lost: TimeLost) -> str:
 
 
 def also(s: Summary, others: Sequence[TimeLost]) -> str:
-    """The smaller losses in a few words each, the largest first."""
-    if s.replay is None:
-        return " · ".join(f"{label_of(found)} {about(found.share)}" for found in others)
-    scale = Scale(s.replay.step_ns)
-    return " · ".join(f"{label_of(found)} {scale.text(found.lost_ns)} {scale.unit}" for found in others)
+    """The smaller losses in a few words each, the largest first; of a stall also its place, as there may be several."""
+    scale, said = Scale(s.replay.step_ns) if s.replay else None, list[str]()
+    for found in others:
+        at = (short_location(s, found) or _place(s, found)) if found.cause in ONE_EACH else ""
+        size = f"{scale.text(found.lost_ns)} {scale.unit}" if scale else about(found.share)
+        said.append(f"{label_of(found)}{at} {size}")
+    return " · ".join(said)
 
 
 def _largest(s: Summary, time_lost: TimeLost, reason: Reason) -> str:

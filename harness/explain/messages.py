@@ -120,15 +120,21 @@ def named(s: Summary) -> str:
     if found is None:
         return ""
     row = found.row
-    number = f"one {_noun(row, 1)}" if found.each < 1.5 else f"{found.each:,.0f} {_noun(row, 2)}"
     own = 1.0 if row.transfer_ns is None else row.transfer_ns / max(row.duration_ns, 1)
     exposed = duration(row.exposed_ns * own * max(found.each, 1) / row.count)
     alone = " without waiting" if own < 1 - _NO_WAITING else ""
+    part = "Most" if found.share >= MOST else "The largest part"
+    what = message_words(s, found)
+    return f"{part} of the exposed communication is {what}, exposed for {exposed}{alone}{_rate(s, found)}."
+
+
+def message_words(s: Summary, message: LargestMessage) -> str:
+    """The messages by number, size and place: "one all-gather of 1.05 GB among 2 ranks inside Head"."""
+    row = message.row
+    number = f"one {_noun(row, 1)}" if message.each < 1.5 else f"{message.each:,.0f} {_noun(row, 2)}"
     size = f" of {amount(row.bytes)}" if row.bytes is not None else ""
     group = f" among {row.group_size} ranks" if row.group_size else ""
-    part = "Most" if found.share >= MOST else "The largest part"
-    what = f"{number}{size}{group}{_place(row)}{_unit(s, row)}"
-    return f"{part} of the exposed communication is {what}, exposed for {exposed}{alone}{_rate(s, found)}."
+    return f"{number}{size}{group}{_place(row)}{_unit(s, row)}"
 
 
 def _unit(s: Summary, long_message: LongMessage) -> str:

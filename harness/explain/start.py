@@ -63,20 +63,22 @@ def is_only_start(s: Summary) -> bool:
     return any(problem.what == NO_KERNEL for problem in s.quality.problems)
 
 
-def only_start_sentences(s: Summary) -> list[str]:
-    """What a recording of nothing but set-up holds, and how to record steps; nothing of any other."""
-    if not is_only_start(s):
-        return []
+def start_sentence(s: Summary) -> str:
+    """What a recording of nothing but set-up holds; empty if it is not known."""
     row = _longest(s)
     copied = f"; {amount(row.copied_bytes)} were copied to the device" if row and row.copied_bytes else ""
-    what = f"Its parts are {_parts(row)}{copied}." if row else ""
+    return f"Its parts are {_parts(row)}{copied}." if row else ""
+
+
+def how_to_record_steps(s: Summary) -> str:
+    """What to change in a recording of nothing but set-up."""
     tool = next((source.tool for source in s.sources), "")
     how = "begin to record when the program computes"
     if tool == "nsys":
         how = "begin when the program computes (nsys profile --delay, or --capture-range=cudaProfilerApi in its loop)"
     elif tool == "kineto":
         how = "torch.profiler.schedule(wait=..., warmup=..., active=...) with a step() in each step of the loop"
-    return [*filter(None, [what]), f"Nothing can be said of its steps. Record later ones: {how}."]
+    return f"record later steps: {how}"
 
 
 def before_sentences(s: Summary) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.common.mystery import HIDDEN_FILE
@@ -16,10 +16,9 @@ from harness.common.paths import ROOT
 from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
 from harness.experiment.exercises import AnyExperiment, Experiment, OwnTraining, ProfiledTraining, Training
 from harness.experiment.model import Model, find_model
-from harness.experiment.nsys_sets import load_options, profile_words
 from harness.experiment.options import InRun, for_nsys, options_of
 from harness.experiment.parse import validate
-from harness.launch.argv import NODE, RUN_DIR, Var, Word, concatenated, from_site, join
+from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import container_words
 from harness.launch.disturbing_variables import DISTURBING_VARIABLES
@@ -34,21 +33,13 @@ from harness.launch.exercises.base import (
     reports_of,
 )
 from harness.launch.exercises.training import device_doubts
+from harness.launch.profilers.choice import Profiler, choose_profiler, nsys_doubts, nsys_set, nsys_words
 from harness.site.site import Site
 
 USUAL_GPUS_PER_NODE = 4
 USUAL_CPU_RANKS = 4
 REQUEST = "# The request, of which `sbatch` of a copy makes its record: "
 _PLAIN_PATH = re.compile(r"[\w/.+@=-]+", re.ASCII)
-
-NO_NSYS = (
-    "neither this machine nor the site has nsys, so torch.profiler records: name its module in a site file, or use "
-    "--profiler nsys"
-)
-NO_NSYS_INSIDE = (
-    "it is not known from here whether the container has nsys, so torch.profiler records: if it has, write profiler: "
-    "nsys in the site file, or use --profiler nsys"
-)
 
 
 class Machine(NamedTuple):
@@ -77,7 +68,7 @@ class Job:
     experiment: AnyExperiment
     site: Site
     device: DeviceKind
-    profiler: Literal["nsys", "torch", "none"]
+    profiler: Profiler
     model: Model | None
     run_name: tuple[str, str]  # before and after the job id
     directives: list[str]  # sbatch options
@@ -129,11 +120,11 @@ class Job:
 
     @property
     def request(self) -> str:
-        """One line of JSON: the experiment and the site as they were asked for, and the profiler that they gave."""
+        """One line of JSON: the experiment and the site as they were requested, and the profiler that they gave."""
         of_site = self.site.model_dump(mode="json", exclude_defaults=True)
-        asked = {"experiment": self.requested.model_dump(mode="json", exclude_defaults=True), "site": of_site}
-        asked["experiment"] |= {"exercise": self.requested.exercise} if hasattr(self.requested, "exercise") else {}
-        return json.dumps(asked | {"profiler": self.profiler})
+        request = {"experiment": self.requested.model_dump(mode="json", exclude_defaults=True), "site": of_site}
+        request["experiment"] |= {"exercise": self.requested.exercise} if hasattr(self.requested, "exercise") else {}
+        return json.dumps(request | {"profiler": self.profiler})
 
     @property
     def script_directives(self) -> list[str]:
@@ -147,12 +138,12 @@ class Job:
         """The parts of the commands, each an array of the script."""
         inside = ", in the container" if self.nsys_inside else ""
         ours: list[Word] = [self.training_python, f"{ROOT}/harness/launch/profilers/nsys.py"]
-        found = [
+        outer = [
             ShellArray("NSYS", [*ours * self.nsys_inside, *self.nsys], f"records all that runs inside of it{inside}")
         ]
-        found.append(ShellArray("CONTAINER", self.container, "has the software, and shows it these folders"))
+        outer.append(ShellArray("CONTAINER", self.container, "has the software, and shows it these folders"))
         used = [bool(self.nsys), bool(self.container) and any(c.contained for c in self.commands)]
-        kept = [array for array, is_used in zip(found, used, strict=True) if is_used]
+        kept = [array for array, is_used in zip(outer, used, strict=True) if is_used]
         return [*kept, *(ShellArray(c.name, c.argv, c.why or f"the {c.title}") for c in self.commands)]
 
     @property
@@ -164,20 +155,20 @@ class Job:
     @property
     def node_program(self) -> list[Word]:
         """What Python starts on a node, with its options."""
-        asked, profiled = self.experiment, isinstance(self.experiment, ProfiledTraining)
+        experiment, profiled = self.experiment, isinstance(self.experiment, ProfiledTraining)
         folder = next((command.folder for command in self.commands if command.folder), None)
         local = backend_of(self.site).RUNS_HERE
         return [
             f"{self.checkout}/harness/launch/node.py",
             *self.node_lines,
-            *(["--nodes", str(asked.nodes)] if local and asked.nodes > 1 else []),
+            *(["--nodes", str(experiment.nodes)] if local and experiment.nodes > 1 else []),
             *(
-                ["--hz", str(asked.monitor_hz)]
-                if asked.monitor_hz != type(asked).model_fields["monitor_hz"].default
+                ["--hz", str(experiment.monitor_hz)]
+                if experiment.monitor_hz != type(experiment).model_fields["monitor_hz"].default
                 else []
             ),
-            *(["--on-hang", asked.on_hang] if asked.on_hang != "report" else []),
-            *(["--nsys-per", "rank"] if profiled and self.nsys and asked.nsys_per == "rank" else []),  # type: ignore[union-attr]
+            *(["--on-hang", experiment.on_hang] if experiment.on_hang != "report" else []),
+            *(["--nsys-per", "rank"] if profiled and self.nsys and experiment.nsys_per == "rank" else []),  # type: ignore[union-attr]
             *(["--folder", folder] if folder else []),
         ]
 
@@ -197,48 +188,48 @@ class Job:
         return f"{self.run_name[0]}-{job_id}{self.run_name[1]}"
 
 
-def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
-    """The job that `experiment` is at `site`. Raises RequestError: the experiment cannot run at the site; one line per
+def resolve(requested: Experiment, site: Site, machine: Machine) -> Job:
+    """The job that `requested` is at `site`. Raises RequestError: the experiment cannot run at the site; one line per
     reason."""
-    site = launch_of(experiment).site_for(experiment, site)
+    site = launch_of(requested).site_for(requested, site)
     device: DeviceKind = ("cuda" if machine.gpus else "cpu") if site.device == "auto" else site.device
-    chosen = _model(experiment, device)
+    chosen = _model(requested, device)
     model = chosen.model
-    asked = resolve_defaults(experiment, site, machine, device, chosen)
-    launch = launch_of(asked)
-    profiler = _profiler(asked, site, device, machine)
-    _refuse_without_nsys(asked, site, profiler)
+    experiment = resolve_defaults(requested, site, machine, device, chosen)
+    launch = launch_of(experiment)
+    profiler = choose_profiler(experiment, site, device, has_nsys=machine.has_nsys)
     own_python = python_of(site, machine)
-    python = launch.python(asked) or (own_python if site.container is None else site.container.python)
+    python = launch.python(experiment) or (own_python if site.container is None else site.container.python)
     place = CommandPlace(
         site=site,
         device=device,
         model=model,
         model_file=chosen.file,
-        checkpoint=_checkpoint(asked, site, chosen),
-        data=launch.data(asked, site),
-        megatron_data=launch.megatron_data(asked, site),
+        checkpoint=_checkpoint(experiment, site, chosen),
+        data=launch.data(experiment, site),
+        megatron_data=launch.megatron_data(experiment, site),
         python=python,
         launcher_python=own_python,
         profiler=profiler,
     )
-    plan = launch.plan(asked, place)
+    plan = launch.plan(experiment, place)
     image = from_site(plan.image or site.container.image) if site.container else None
-    runs_dir = machine.own_runs_dir or machine.runs_dir if isinstance(asked, OwnTraining) else machine.runs_dir
-    output_dir = f"{runs_dir}/{asked.folder}"
-    cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
-    variables = _of_options(asked)
-    env = _environment(site, device, plan, variables, _threads(asked, site, machine, cpus))
+    runs_dir = machine.own_runs_dir or machine.runs_dir if isinstance(experiment, OwnTraining) else machine.runs_dir
+    output_dir = f"{runs_dir}/{experiment.folder}"
+    cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (experiment.gpus_per_node or 1))
+    nsys_options = nsys_set(experiment, site, device, plan)
+    variables = _of_options(experiment)
+    env = _environment(site, device, plan, variables, _threads(experiment, site, machine, cpus))
     folder = next((command.folder for command in plan.commands if command.folder), output_dir)
     own: list[Word] = [str(ROOT), runs_dir, *plan.folders]
     return Job(
-        experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        experiment=experiment,  # type: ignore[arg-type]  # an instance of one of the union's classes
         site=site,
         device=device,
         profiler=profiler,
         model=model,
-        run_name=asked.name(model.hub_name if model else None),
-        directives=backend_of(site).directives(asked, site, cpus) + site.nsys_sbatch * (profiler == "nsys"),
+        run_name=experiment.name(model.hub_name if model else None),
+        directives=backend_of(site).directives(experiment, site, cpus) + site.nsys_sbatch * (profiler == "nsys"),
         modules=site.modules,
         setup=site.setup,
         node_setup=site.node_setup,
@@ -253,16 +244,16 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         checkpoint=place.checkpoint,
         data=place.data,
         megatron_data=place.megatron_data,
-        nsys_options=_nsys_set(asked, site, device, plan),
-        nsys=_nsys_words(asked, _nsys_set(asked, site, device, plan), device) if profiler == "nsys" else [],
+        nsys_options=nsys_options,
+        nsys=nsys_words(experiment, nsys_options, device) if profiler == "nsys" else [],
         cpus_per_task=cpus,
         commands=plan.commands,
         after=plan.after,
         files=plan.files,
-        holds_secret=isinstance(asked, OwnTraining) and holds_secret(asked.command),
+        holds_secret=isinstance(experiment, OwnTraining) and holds_secret(experiment.command),
         folders=sorted({str(PurePosixPath(t.path).parent) for t in variables.values() if isinstance(t, InRun)}),
-        expects=reports_of(asked, profiler) if plan.expects is None else plan.expects,
-        requested=experiment,  # type: ignore[arg-type]  # as above
+        expects=reports_of(experiment, profiler) if plan.expects is None else plan.expects,
+        requested=requested,  # type: ignore[arg-type]  # as above
     )
 
 
@@ -339,19 +330,19 @@ def python_of(site: Site, machine: Machine) -> Word:
 
 def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What works and is probably not intended, one sentence each. environ: the variables that sbatch passes on."""
-    asked = job.experiment
-    found = [*launch_of(asked).warnings(asked, job.site), *backend_of(job.site).warnings(asked, job.site, environ)]
-    if isinstance(asked, ProfiledTraining) and asked.profiler == "auto" and job.device == "cuda":
-        without = NO_NSYS_INSIDE if job.nsys_inside else NO_NSYS
-        is_told = job.site.profiler is None and job.site.gpus.vendor == "nvidia"
-        found += [without] * (job.profiler == "torch" and is_told)
-    found += device_doubts(asked, job.site, job.device)
+    experiment = job.experiment
+    sentences = [
+        *launch_of(experiment).warnings(experiment, job.site),
+        *backend_of(job.site).warnings(experiment, job.site, environ),
+    ]
+    sentences += nsys_doubts(experiment, job.site, job.device, job.profiler)
+    sentences += device_doubts(experiment, job.site, job.device)
     for name, disturbs in ((each.name, each.disturbs) for each in DISTURBING_VARIABLES if each.slows):
         if disturbs(value := str(job.env.get(name, environ.get(name, "")))):
-            found.append(f"{name}={value} slows the training down: its throughput is not representative")
+            sentences.append(f"{name}={value} slows the training down: its throughput is not representative")
     if job.profiler == "nsys" and (secrets := kept_from_nsys(environ)):
-        found.append(told_of_nsys(secrets))
-    return found
+        sentences.append(told_of_nsys(secrets))
+    return sentences
 
 
 def _model(experiment: Experiment, device_kind: DeviceKind) -> TrainedModel:
@@ -361,37 +352,6 @@ def _model(experiment: Experiment, device_kind: DeviceKind) -> TrainedModel:
     if device_kind == "cpu" and experiment.model is None and model.tiny_twin:
         model, file, checkpoint = find_model(model.tiny_twin)
     return TrainedModel(model, str(file) if file else None, str(checkpoint) if checkpoint else None)
-
-
-def _profiler(
-    experiment: Experiment, site: Site, device_kind: DeviceKind, machine: Machine
-) -> Literal["nsys", "torch", "none"]:
-    if not isinstance(experiment, ProfiledTraining):
-        return "none"
-    if experiment.profiler != "auto":
-        return experiment.profiler
-    on_nvidia = device_kind == "cuda" and site.gpus.vendor == "nvidia"
-    if launch_of(experiment).profiler(experiment) or ((experiment.nsys2prv or for_nsys(experiment)) and on_nvidia):
-        return "nsys"
-    if site.profiler:
-        return site.profiler
-    # nsys has to be inside a container that srun starts; else it is here, or a module or line of the site brings it.
-    may_have = not site.in_srun and bool(machine.has_nsys or site.modules or site.setup)
-    return "nsys" if on_nvidia and may_have else "torch"
-
-
-def _refuse_without_nsys(experiment: Experiment, site: Site, profiler: str) -> None:
-    """Raises RequestError: an option of nsys, where `auto` chose another profiler, or where nsys cannot do it."""
-    if isinstance(experiment, ProfiledTraining) and experiment.nsys_per == "rank" and site.in_srun:
-        raise RequestError(
-            f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
-            "a node: leave it out"
-        )
-    if profiler != "nsys" and (flags := for_nsys(experiment)):
-        raise RequestError(
-            f"{' and '.join(flags.values())}: for nsys only, and at site {site.name} --profiler auto means {profiler}: "
-            "add --profiler nsys, or leave it out"
-        )
 
 
 def _checkpoint(experiment: Experiment, site: Site, trained_model: TrainedModel) -> Word | None:
@@ -429,25 +389,6 @@ def _environment(
 def _of_options(experiment: Experiment) -> dict[str, str | InRun]:
     pairs = [(option, getattr(experiment, option.field)) for option in options_of(type(experiment))]
     return {name: text for option, value in pairs for name, text in option.environment(value).items()}
-
-
-def _nsys_set(experiment: Experiment, site: Site, device_kind: DeviceKind, plan: ExercisePlan) -> str:
-    own = experiment.nsys_options if isinstance(experiment, ProfiledTraining) else None
-    return own or ("cpu" if device_kind == "cpu" else plan.nsys_options if site.nsys == "default" else site.nsys)
-
-
-def _nsys_words(experiment: Experiment, options: str, device_kind: DeviceKind) -> list[Word]:
-    changes: dict[str, str | None] = {}
-    for option in options_of(experiment.__class__):
-        changes |= option.nsys_options(getattr(experiment, option.field))
-    words = [f"--no-{name}" if text is None else f"--{name}={text}" for name, text in changes.items()]
-    rank = "_rank%q{RANK}" if isinstance(experiment, ProfiledTraining) and experiment.nsys_per == "rank" else ""
-    output = join("--output=", RUN_DIR, f"/nsys/profile_node{NODE}{rank}")
-    try:
-        found = load_options(options)
-    except RequestError:  # harness.launch.check says it, before a launch
-        found = {}
-    return [*profile_words(found, words, has_gpu=device_kind == "cuda"), output]
 
 
 def _threads(experiment: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:

@@ -38,19 +38,34 @@ from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.common.shell_words import option_lines
 from harness.launch import leftovers
 from harness.launch.argv import OF_NODE
+from harness.launch.node_monitor import Monitor
 from harness.launch.profilers import below_nsys
 from harness.launch.profilers.nsys import import_reports, options_of_start, prepare, program_of, without_whole_node
 from harness.launch.profilers.record import output_of, session_of
 
 PART, THEN = "::", ":then:"
 OTHER_RUNTIME = {"apptainer": "singularity", "singularity": "apptainer"}
-ASKED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+END_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOPPED = 143  # by TERM, as a shell reports it
 KILL_S = 40.0  # PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal
 NSYS_TIMES = 3
 _NUMBER, _SET_UP = "HARNESS_NODE", "HARNESS_SET_UP"  # which node of this machine it is; the site's lines have run
 _SELF = (sys.executable, "-E")
 _OWN = ("HARNESS_JOB_ID", "HARNESS_PORT", "HARNESS_SUPERVISED")  # of the script, not of what it starts
+
+
+class NodeArguments(NamedTuple):
+    """The options of the program, and the words after them; `_parse` says what each is."""
+
+    setup: list[str]
+    cleanup: list[str]
+    hz: float
+    on_hang: str
+    nsys_per: str
+    folder: str | None
+    nodes: int
+    only: bool
+    words: list[str]
 
 
 class CommandParts(NamedTuple):
@@ -65,30 +80,30 @@ def commands_of(words: Sequence[str]) -> list[CommandParts]:
     """The commands of a command line.
 
     >>> commands_of(["nsys", "profile", "::", "python", "x.py"])
-    [Part(nsys=['nsys', 'profile'], container=[], training=['python', 'x.py'])]
+    [CommandParts(nsys=['nsys', 'profile'], container=[], training=['python', 'x.py'])]
     """
-    found: list[CommandParts] = []
+    commands: list[CommandParts] = []
     for command in _split(words, THEN):
         *before, training = _split(command, PART)
         nsys = before.pop(0) if before and before[0][:2] == ["nsys", "profile"] else []
-        found.append(CommandParts(nsys, [word for part in before for word in part], training))
-    return found
+        commands.append(CommandParts(nsys, [word for part in before for word in part], training))
+    return commands
 
 
 def _split(words: Sequence[str], at: str) -> list[list[str]]:
-    found: list[list[str]] = [[]]
+    parts: list[list[str]] = [[]]
     for word in words:
         if word == at:
-            found.append([])
+            parts.append([])
         else:
-            found[-1].append(word)
-    return found
+            parts[-1].append(word)
+    return parts
 
 
 class NodeRun:
     """One node of a run while its commands run. stopped: it was asked to end."""
 
-    def __init__(self, arguments: argparse.Namespace, number: int) -> None:
+    def __init__(self, arguments: NodeArguments, number: int) -> None:
         self.run, self.number, self.arguments = Path(os.environ["RUN_DIR"]), number, arguments
         self.host = socket.gethostname().partition(".")[0]
         self.watched = f"{self.host}-{number}" if arguments.nodes > 1 else self.host
@@ -99,9 +114,9 @@ class NodeRun:
         self._child: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
         self._program = ""
-        for signum in ASKED:
-            signal.signal(signum, self._ask)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED)
+        for signum in END_SIGNALS:
+            signal.signal(signum, self._end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
         # If Slurm tracks a step's processes by cgroup, a signal reaches only the first of them, which is this one. The
         # canary, which only waits, shows whether the others got the signal too: no process gets it twice.
         nowhere = subprocess.DEVNULL
@@ -109,7 +124,7 @@ class NodeRun:
             ["tail", f"--pid={os.getpid()}", "-f", "/dev/null"], stdin=nowhere, stdout=nowhere, stderr=nowhere
         )
 
-    def _ask(self, *_: object) -> None:
+    def _end(self, *_: object) -> None:
         if not self.stopped:
             self.stopped = True
             threading.Thread(target=self._pass_on, daemon=True).start()
@@ -160,7 +175,7 @@ class NodeRun:
         for folder in (f"gpus-monitor/{self.watched}", "node-status", "nsys", "torch"):
             with suppress(OSError):  # a full disk: who needs the folder says so
                 (self.run / folder).mkdir(parents=True, exist_ok=True)
-        monitor = Monitor(self)
+        monitor = Monitor(self, self.arguments.hz, self.arguments.on_hang)
         code = 0
         for command in commands:
             try:
@@ -172,7 +187,7 @@ class NodeRun:
                 break
         code = STOPPED if self.stopped and code == 1 else code  # accelerate's and torchrun's status is 1 in any case
         self._clean_up()
-        for signum in ASKED:  # as soon as one node has ended, srun asks the others once more to end
+        for signum in END_SIGNALS:  # as soon as one node has ended, srun asks the others once more to end
             signal.signal(signum, signal.SIG_IGN)
         monitor.end()
         self._canary.kill()
@@ -328,41 +343,6 @@ class NodeRun:
             self.say(f"{folder}: {error.strerror}")
 
 
-class Monitor:
-    """The monitor of a node, in a thread that starts it once more if it died."""
-
-    def __init__(self, node_run: NodeRun) -> None:
-        self._node, self._over = node_run, False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        node, asked = self._node, self._node.arguments
-        argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={node.run}", f"--node={node.number}"]
-        argv += [f"--name={node.watched}", f"--below={os.getpid()}", f"--hz={asked.hz}", f"--on-hang={asked.on_hang}"]
-        for what in ("started again once", "not started again: samples are missing from now on"):
-            if self._over or node.stopped:
-                return
-            inherited = {name: text for name, text in os.environ.items() if name != "PYTHONHOME"}
-            self._process = subprocess.Popen(argv, env=inherited | {"PYTHONPATH": str(ROOT)})
-            if self._over:  # it was asked before there was one
-                self._process.terminate()
-            code = shell_status(self._process.wait())
-            if not code or self._over or node.stopped:
-                return
-            at = time.strftime("%H:%M:%S")
-            node.say(f"warning: {node.host}: the monitor ended with status {code} at {at}; it is {what}")
-
-    def end(self) -> None:
-        """Ask it to end; a driver may not answer it, and the job must end all the same."""
-        self._over = True
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process is not None:
-                processes.signal_all([self._process.pid], number)
-            self._thread.join(10)
-
-
 def _memory() -> str:
     """A folder of its own in the node's memory: each rank leaves its heartbeats there, and the monitor reads them."""
     try:
@@ -384,7 +364,7 @@ def start_all(nodes: int) -> int:
         for each in started:
             _signal_group(each, signal.SIGTERM)
 
-    for signum in ASKED:
+    for signum in END_SIGNALS:
         signal.signal(signum, stop)
     for node in range(nodes):
         own = ",".join(devices[node * share : (node + 1) * share])
@@ -411,14 +391,14 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 def _set_up(lines: Sequence[str], argv: Sequence[str]) -> None:
     """Become a shell that runs the site's lines and then this program again. A signal that comes meanwhile waits."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     warn = 'echo "warning: $host: a line of node_setup failed" >&2'
     text = "".join(f"if ! {{\n:\n{line}\n}}; then {warn}; fi\n" for line in lines)  # ":" for one that is only a comment
     os.environ[_SET_UP] = "1"
     os.execvp("bash", ["bash", "-c", f'host=$(hostname -s)\n{text}exec "$@"', "bash", *_SELF, *argv])
 
 
-def _asked(argv: Sequence[str]) -> argparse.Namespace:
+def _parse(argv: Sequence[str]) -> NodeArguments:
     parser = argparse.ArgumentParser(prog="node.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--setup", action="append", default=[], metavar="LINE", help="of the site, before all else")
     parser.add_argument("--cleanup", action="append", default=[], metavar="LINE", help="of the site, after all else")
@@ -429,23 +409,23 @@ def _asked(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=1, help="run so many nodes on this machine")
     parser.add_argument("--only", action="store_true", help="run the words without monitor and status")
     parser.add_argument("words", nargs=argparse.REMAINDER)
-    return parser.parse_args(argv)
+    return NodeArguments(**vars(parser.parse_args(argv)))
 
 
 def main(argv: Sequence[str]) -> int:
     """Returns the node's exit status as a shell reports it."""
-    asked = _asked(argv)
-    if asked.nodes > 1 and _NUMBER not in os.environ:
-        return start_all(asked.nodes)
-    if asked.setup and not os.environ.pop(_SET_UP, ""):
-        _set_up(asked.setup, sys.argv)
+    arguments = _parse(argv)
+    if arguments.nodes > 1 and _NUMBER not in os.environ:
+        return start_all(arguments.nodes)
+    if arguments.setup and not os.environ.pop(_SET_UP, ""):
+        _set_up(arguments.setup, sys.argv)
     number = os.environ.pop(_NUMBER, "") or os.environ.get("SLURM_NODEID", "0")
     of_node = {"SLURM_NODEID": number, "SLURMD_NODENAME": os.environ.get("SLURMD_NODENAME", "")}
-    words = [OF_NODE.sub(lambda found: of_node[found[1]], word) for word in asked.words]
-    if asked.only:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ASKED)
+    words = [OF_NODE.sub(lambda variable: of_node[variable[1]], word) for word in arguments.words]
+    if arguments.only:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
         os.execvp(words[0], words)
-    return NodeRun(asked, int(number)).go(commands_of(words))
+    return NodeRun(arguments, int(number)).go(commands_of(words))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ from harness.common.format import Scale
 if TYPE_CHECKING:
     from harness.explain.answer import Diagnosis
 
+OTHER = "other"  # the label of a bar's part that no other part has
+WINDOW = "window"  # what a bar is of, where no step is marked
+
 
 class Link(str):
     """A text that leads to a file, by its path from the page's folder."""
@@ -167,7 +170,7 @@ class StepBarPart(NamedTuple):
 
 @dataclass(frozen=True)
 class StepBar:
-    """A step in parts that add up to it. what: which step it is."""
+    """A step in parts that add up to it. what: which step it is, or the whole window."""
 
     what: str
     whole_ns: float
@@ -175,9 +178,11 @@ class StepBar:
 
     @property
     def told(self) -> list[str]:
-        """Each part's label and its time, rounded so that they add up; the last has the unit."""
+        """Each part's label and its time; the last has the unit. What rounding leaves over is with the part that is no
+        loss and no other sentence has: other time, or else the first."""
         scale = Scale(self.whole_ns)
-        texts = scale.parts([part.ns for part in self.parts])
+        rest_at = -1 if self.parts[-1].label == OTHER else 0
+        texts = scale.parts([part.ns for part in self.parts], rest_at)
         said = [f"{part.label} {text}" for part, text in zip(self.parts, texts, strict=True)]
         return [*said[:-1], f"{said[-1]} {scale.unit}"]
 

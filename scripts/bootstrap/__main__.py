@@ -6,36 +6,33 @@ It prints one sentence per line to stderr: stdout belongs to the command that ru
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 from pathlib import Path
 
 from lock import locked
-from pins import UnknownListError
 from refresh import Venv, refresh
 from say import BootstrapError, say
 
 
-def main() -> int:
-    """Bring the environment up to date; returns 0, or 1 after one sentence with the reason."""
+def main(root: str, path: str, library_path: str, command: str, image: str, *parts: str) -> int:
+    """Bring the environment up to date; returns 0, or 1 after one sentence with the reason.
+
+    root: the checkout. library_path: the LD_LIBRARY_PATH that this Python needs to start. command, image: of the
+    container that this Python is in. Each may be empty. parts: launcher, and names of extras in pyproject.toml.
+    """
+    # Ctrl-C, scancel and a lost terminal end in the same way: the lock and an unfinished venv must not remain.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     # -I keeps them from this Python; pip and the venv module start others.
     for name in [name for name in os.environ if name.startswith("PYTHON") and name != "PYTHONPATH"]:
         del os.environ[name]
-    arguments = _parse()
-    venv = Venv(
-        path=arguments.venv,
-        root=arguments.root,
-        container=tuple(arguments.container or ()),
-        library_path=arguments.library_path,
-    )
+    venv = Venv(Path(path), Path(root), (command, image) if command else (), library_path)
     try:
-        with locked(venv.path) as beat:
-            refresh(venv, arguments.parts, beat)
-    except (BootstrapError, UnknownListError) as error:
+        with locked(venv.path):
+            refresh(venv, parts)
+    except BootstrapError as error:
         say(str(error))
     except OSError as error:
         say(f"{error.filename or venv.path}: {error.strerror or error}; HARNESS_VENV names another place for .venv.")
@@ -47,20 +44,5 @@ def main() -> int:
     return 1
 
 
-def _interrupt(number: int, _frame: object) -> None:
-    # Ctrl-C, scancel and a lost terminal end in the same way: the lock and an unfinished venv must not remain.
-    raise KeyboardInterrupt(number)
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="slurm.sh")
-    parser.add_argument("--root", type=Path, required=True, help="the checkout")
-    parser.add_argument("--venv", type=Path, required=True, help="where the environment belongs")
-    parser.add_argument("--container", nargs=2, metavar=("COMMAND", "IMAGE"), help="Python lives in here")
-    parser.add_argument("--library-path", default="", help="LD_LIBRARY_PATH that this Python needs to start")
-    parser.add_argument("parts", nargs="+", help="launcher, or names of extras in pyproject.toml")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

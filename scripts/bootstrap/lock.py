@@ -7,11 +7,11 @@ and Lustre as well, where flock is often missing or holds on one host only. See 
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from say import TICK_S, BootstrapError, say
@@ -21,42 +21,37 @@ POLL_S = 0.5
 
 
 @contextlib.contextmanager
-def locked(venv: Path) -> Iterator[Callable[[], None]]:
-    """Hold the lock of `venv`; wait while another has it. Yields what shows the others, every TICK_S, that we live.
+def locked(venv: Path) -> Iterator[None]:
+    """Hold the lock of `venv`, and show the others that we live; wait while another has it.
 
     Raises BootstrapError: its folder is not writable.
     """
-    lock = venv.with_name(venv.name + ".lock")
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container or a batch system may run a uid that has no name
-        user = str(os.getuid())
+    lock, done = venv.with_name(venv.name + ".lock"), threading.Event()
+    user = os.environ.get("LOGNAME") or os.environ.get("USER") or os.getuid()
     me = f"{user}@{socket.gethostname()}:{os.getpid()}"
 
     def beat() -> None:
-        with contextlib.suppress(OSError):  # another process took the lock over
-            os.utime(lock, follow_symlinks=False)
+        while not done.wait(TICK_S):
+            with contextlib.suppress(OSError):  # another process took the lock over
+                os.utime(lock, follow_symlinks=False)
 
-    _acquire(lock, me)
-    try:
-        yield beat
-    finally:
-        if _owner(lock) == me:
-            lock.unlink(missing_ok=True)
-
-
-def _acquire(lock: Path, me: str) -> None:
-    waited_s, said_s = 0.0, -TICK_S
+    waited_s = 0.0
     while not _take(lock, me):
         owner = _owner(lock)
         if owner and _is_abandoned(lock, owner, me):
             _break(lock, owner, me)
             continue
-        if owner and waited_s - said_s >= TICK_S:
-            said_s = waited_s
+        if owner and waited_s % TICK_S == 0:
             say(f"waiting for {owner}, who is installing into {lock.parent}: {waited_s:.0f} s")
         time.sleep(POLL_S)
         waited_s += POLL_S
+    threading.Thread(target=beat, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+        if _owner(lock) == me:
+            lock.unlink(missing_ok=True)
 
 
 def _take(lock: Path, me: str) -> bool:

@@ -10,11 +10,11 @@ import shlex
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import installer
+import install
 from pins import requirements
 from say import BootstrapError, say
 
@@ -45,8 +45,8 @@ class Venv:
         return {path.name[len("harness-") : -len(".stamp")]: path.read_text(encoding="utf-8") for path in stamps}
 
 
-def refresh(venv: Venv, parts: list[str], beat: Callable[[], None]) -> None:
-    """Install `parts` as pyproject.toml asks; update the parts that are installed already."""
+def refresh(venv: Venv, parts: Sequence[str]) -> None:
+    """Install these parts as pyproject.toml asks; update those that are installed already."""
     pyproject = (venv.root / "pyproject.toml").read_text(encoding="utf-8")
     stamps = venv.stamps()
     text = f"{venv.path}\n{venv.root}\n{pyproject}"
@@ -56,9 +56,9 @@ def refresh(venv: Venv, parts: list[str], beat: Callable[[], None]) -> None:
     wanted = {part: requirements(pyproject, part) for part in parts}
     installed = {part: requirements(stamp, part) for part, stamp in stamps.items()}
     if not _usable(venv, stamps):
-        _make(venv, wanted, beat)
+        _make(venv, wanted)
     elif wanted != installed:
-        _update(venv, wanted, beat)
+        _update(venv, wanted)
     _write(venv.path / "harness-python", _wrapper(venv), executable=True)
     if venv.container:
         _write(venv.path / "harness-container", "\n".join(venv.container) + "\n")
@@ -84,14 +84,14 @@ def _who_is_kept_out(path: Path, venv: Path) -> str:
     """Names what others may not enter on the way, or run; what its owner alone may use comes first."""
     modes = {step: step.stat().st_mode for step in (*reversed(path.absolute().parents), path)}
     closed = [step for step, mode in modes.items() if not mode & stat.S_IXOTH]
+    if not closed:
+        return ""
     for step in closed:
         if not modes[step] & stat.S_IXGRP:
             return (
                 f"but they may not use {path}, because {step} is closed to other users: open it with chmod, or remove "
                 f"{venv} and make it with a Python that all may run, named in HARNESS_PYTHON."
             )
-    if not closed:
-        return ""
     try:
         group = closed[0].group()
     except KeyError:  # a container may not know its name
@@ -119,7 +119,7 @@ def _runs(python: Path) -> bool:
         return False
 
 
-def _make(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
+def _make(venv: Venv, wanted: dict[str, list[str]]) -> None:
     if any(character in str(venv.path) for character in ":\n"):
         # venv refuses a colon, and the scripts of pip break at a newline.
         raise BootstrapError(f"a Python environment cannot be made in {str(venv.path)!r}; set HARNESS_VENV.")
@@ -134,17 +134,17 @@ def _make(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) ->
     try:
         venv.path.mkdir(parents=True)
         venv.building.touch()
-        installer.create(venv.path, beat)
-        installer.install(venv.python, wanted, beat)
+        install.create(venv.path)
+        install.install(venv.python, wanted)
     except BaseException:
         shutil.rmtree(venv.path, ignore_errors=True)
         raise
 
 
-def _update(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
+def _update(venv: Venv, wanted: dict[str, list[str]]) -> None:
     venv.building.touch()
     try:
-        installer.install(venv.python, wanted, beat)
+        install.install(venv.python, wanted)
     except BootstrapError:
         venv.building.unlink()  # pip ended by itself: the environment works as before
         raise

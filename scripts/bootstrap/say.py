@@ -7,10 +7,10 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 TICK_S = 10.0  # often enough to show that it works, rare enough for a log file
-TERMINAL_TICK_S = 1.0
+TERMINAL_TICK_S = 1.0  # where the line replaces the one before
 
 
 class BootstrapError(Exception):
@@ -24,16 +24,14 @@ def say(sentence: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(what: str, beat: Callable[[], None]) -> Iterator[list[str]]:
-    """Print every few seconds what is done, for how long, and the last line of the yielded list; call `beat` then."""
+def progress(what: str) -> Iterator[list[str]]:
+    """Print every few seconds what is done, for how long, and the last line of the yielded list."""
     details, done, begin = [""], threading.Event(), time.monotonic()
     terminal = sys.stderr.isatty()
 
     def tick() -> None:
         while not done.wait(TERMINAL_TICK_S if terminal else TICK_S):
-            beat()
-            detail = f" ({details[-1]})" if details[-1] else ""
-            text = f"{what}: {time.monotonic() - begin:.0f} s{detail}"
+            text = f"{what}: {time.monotonic() - begin:.0f} s" + f" ({details[-1]})" * bool(details[-1])
             if terminal:
                 width = shutil.get_terminal_size().columns - 1
                 print("\r\033[K" + f"slurm.sh: {text}"[:width], end="\r", file=sys.stderr, flush=True)

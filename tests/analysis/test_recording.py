@@ -91,12 +91,13 @@ def reasons(summary: Summary, field: str) -> set[str]:
 
 
 def concludes_nothing(summary: Summary, what: str) -> bool:
-    """Its kind is the first sentence, no cause follows, and the fields say so."""
+    """Its kind is the first sentence, what to record follows and no cause, and the fields say so."""
     said = answer(summary)
     text = " ".join([*said.first, *said.rest])
     withheld = {one.field for one in summary.quality.withheld if one.reason == what}
-    assert said.first[0].startswith(what[0].upper() + what[1:])
-    assert said.command is None and not any(word in text for word in ("launch-bound", " costs ", "Try: "))
+    assert said.sentences[0].startswith(what[0].upper() + what[1:]) and text.count(said.sentences[0]) == 1
+    assert said.attempt is not None and said.attempt.text.startswith("record ")
+    assert said.command is None and not any(word in text for word in ("launch-bound", " costs "))
     assert not summary.findings and (summary.replay is None or not summary.replay.what_ifs)
     return {"findings", "replay.what_ifs"} <= withheld
 
@@ -239,9 +240,10 @@ def test_the_first_use_of_a_kernel_in_the_window_is_said_first() -> None:
     assert not any("holds the first use" in text for text in (*said.first, *said.rest))
     assert [t for t in said.rest if "the first use of libraries and kernels: 26.1 % of the time" in t] != []
     only = summary.model_copy(update={"findings": [f for f in by_share(summary) if f.cause == "first-use"]})
-    loss, attempt = answer(only).first[-2:]
+    loss, where, attempt = answer(only).first[-3:]
     assert "The largest part in all recorded steps is cudaLaunchKernel (6.00 ms)." in answer(only).further
     assert loss.endswith("26.1 % of the time, about 1.04 ms a step.")
+    assert where.startswith("Where: 100 % in cudaLaunchKernel")
     assert attempt == "Try: record later steps: run several warm-up steps before the recording begins."
     other = summary.model_copy(update={"findings": [f for f in by_share(summary) if f.cause != "first-use"]})
     assert answer(other).first[0].startswith("The window holds the first use of libraries or kernels: it takes")

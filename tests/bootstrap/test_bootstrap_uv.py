@@ -44,7 +44,7 @@ def test_pip_fills_it_where_a_setting_is_no_option_of_uv(checkout: Checkout, set
     assert list(checkout.venv.glob("lib/*/site-packages/pip"))
 
 
-CHOICE = "import json, shlex, sys; from uv import uv_for; print(json.dumps(uv_for(shlex.split(sys.argv[1]))))"
+CHOICE = "import json, shlex, sys, install; print(json.dumps(install.settings_for_uv(shlex.split(sys.argv[1]))))"
 MIRROR = "https://a.b/simple"
 
 
@@ -61,25 +61,20 @@ MIRROR = "https://a.b/simple"
         ("", {"PIP_CERT": "/a.pem"}, [], {"SSL_CERT_FILE": "/a.pem"}),
         ("", {"PIP_CONSTRAINT": "mine.txt"}, ["--constraint=mine.txt"], {}),
         ("", {"PIP_CONFIG_FILE": "{here}/pip/pip.conf"}, [f"--extra-index-url={MIRROR}"], {"SSL_CERT_FILE": "/b.pem"}),
-        ("", {"PATH": "{here}/none"}, None, {}),
     ],
 )
-def test_uv_is_set_up_as_pip_is_with_a_stand_in_for_uv(
-    tmp_path: Path, options: str, settings: dict[str, str], uvs: list[str] | None, variables: dict[str, str]
+def test_uv_is_set_up_as_pip_is(
+    tmp_path: Path, options: str, settings: dict[str, str], uvs: list[str], variables: dict[str, str]
 ) -> None:
     (tmp_path / "pip").mkdir()
     (tmp_path / "pip" / "pip.conf").write_text(f"[global]\nextra-index-url = {MIRROR}\n[install]\ncert = /b.pem\n")
-    (tmp_path / "uv").write_text("#!/bin/sh\n")
-    (tmp_path / "uv").chmod(0o755)
     plain = {name: text for name, text in os.environ.items() if not name.startswith("PIP_")}
     own = {name: text.format(here=tmp_path) for name, text in settings.items()}
-    environment = {**plain, "PIP_CONFIG_FILE": os.devnull, "PATH": str(tmp_path), **own}
+    environment = {**plain, "PIP_CONFIG_FILE": os.devnull, **own}
     if "PIP_CONFIG_FILE" in settings:  # elsewhere uv would read the files of this machine
         environment |= {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path)}
     command = [sys.executable, "-c", CHOICE, options]
     done = subprocess.run(
         command, cwd=ROOT / "scripts" / "bootstrap", env=environment, capture_output=True, text=True, check=True
     )
-    found = json.loads(done.stdout)
-    assert (found and found[1]) == uvs
-    assert (found[2] if found else {}) == variables
+    assert json.loads(done.stdout) == [uvs, variables]

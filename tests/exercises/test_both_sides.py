@@ -12,7 +12,6 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 from exercises.exercise_1_DDP import preparation as ddp
 from exercises.exercise_2_DeepSpeed import preparation as deepspeed
 from exercises.exercise_3_MegatronLM import options as megatron
-from exercises.utils.arguments import parse_arguments
 from harness.experiment.exercises import DDP, DeepSpeed, Megatron, Training
 from harness.experiment.options import Option, options_of
 
@@ -25,10 +24,10 @@ def script(cls: type[Training], *words: str) -> Any:
     """What the script of `cls` makes of a command line."""
     argv = ["--run-dir", "r", "--model", "m", *words]
     if cls is DDP:
-        return parse_arguments(ddp.DDPArguments, "", ddp.declare_options, argv)
+        return ddp.parse(argv)
     if cls is DeepSpeed:
         argv += ["--deepspeed-config", "c"]
-        return parse_arguments(deepspeed.DeepSpeedArguments, "", deepspeed.declare_options, argv)
+        return deepspeed.parse(argv)
     return megatron.parse(argv)
 
 

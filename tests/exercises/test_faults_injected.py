@@ -17,6 +17,7 @@ from exercises.utils.faults.inject import INJECTORS, injected
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS
 from tests.exercises.small_training import arguments, prepared, train
+from tests.waiting import wait_until
 
 
 def test_every_declared_fault_and_no_other_has_its_injector() -> None:
@@ -94,8 +95,13 @@ def test_a_stopped_process_goes_on_when_its_stopper_is_asked_to_end() -> None:
     stopper = SideProcess("stopper", os.getpid())
     os.kill(stopper.pid, signal.SIGTERM)  # as a batch system sends it to every process of a job
     stopper.send("0 10000000")
-    while not (reports := list(stopper.received())):
-        time.sleep(0.001)
+    reports: list[str] = []
+
+    def has_reported() -> bool:
+        reports.extend(stopper.received())
+        return bool(reports)
+
+    wait_until(has_reported, "the report of a stop")
     stopper.send("60000000000 10000000")  # would begin in a minute
     begin = time.monotonic()
     stopper.close()

@@ -25,7 +25,6 @@ from torch._C._distributed_c10d import HashStore
 
 from exercises.exercise_1_DDP import preparation as ddp
 from exercises.utils import models
-from exercises.utils.arguments import parse_arguments
 from exercises.utils.data import IGNORED
 from exercises.utils.faults import settings, slow
 from exercises.utils.faults.inject import injected
@@ -274,10 +273,7 @@ def test_long_sequences_repeat_what_the_rank_reads(tmp_path: Path, two_ranks: No
 
 def test_fp32_takes_mixed_precision_back(tmp_path: Path) -> None:
     words = ["--run-dir", "r", "--model", "m", "--mixed-precision"]
-    parsed = [
-        parse_arguments(ddp.DDPArguments, "", ddp.declare_options, [*words, *more])
-        for more in ([], ["--fault", "fp32"])
-    ]
+    parsed = [ddp.parse([*words, *more]) for more in ([], ["--fault", "fp32"])]
     assert [each.mixed_precision for each in parsed] == [True, False]
     assert settings.computes_in_bf16(parsed[1].faults, False) is False
     with pytest.raises(RequestError, match="computes in fp32 anyway: add --mixed-precision"):
@@ -298,8 +294,8 @@ def test_deepspeed_gets_the_bucket_and_the_precision(two_ranks: None) -> None:
         "--fault",
         "small-buckets,kb=10",
     ]
-    small = parse_arguments(ddp.DDPArguments, "", ddp.declare_options, words)
-    both = parse_arguments(ddp.DDPArguments, "", ddp.declare_options, [*words, "--fault", "fp32"])
+    small = ddp.parse(words)
+    both = ddp.parse([*words, "--fault", "fp32"])
     assert zero.fill_in(config, small)["zero_optimization"]["reduce_bucket_size"] == 5120, "of two bytes each"
     filled = zero.fill_in(config, both)
     assert filled["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 2560}

@@ -18,9 +18,10 @@ from accelerate.state import AcceleratorState  # type: ignore[import-untyped]  #
 from torch.nn import Linear, Module  # noqa: E402
 
 from exercises.exercise_1_DDP import check_ranges, preparation  # noqa: E402
-from exercises.utils.arguments import parse_arguments  # noqa: E402
 from exercises.utils.capture import open_capture  # noqa: E402
 from exercises.utils.profiler_calls import by_calls  # noqa: E402
+from exercises.utils.stop import StopRequest  # noqa: E402
+from exercises.utils.synchronisation import SynchronisationCheck  # noqa: E402
 from harness.common.errors import RequestError  # noqa: E402
 from harness.common.metrics_lines import START_FIELDS, StartLine  # noqa: E402
 from harness.observe import ranges  # noqa: E402
@@ -42,6 +43,15 @@ class OneLayer(Module):
         return SimpleNamespace(loss=self.layer(input_ids).mean())
 
 
+class NeverStops(StopRequest):
+    """Takes no signal of the process that runs the tests."""
+
+    def __init__(self) -> None: ...
+
+    def before(self, step: int, lead: int = 1) -> bool:
+        return False
+
+
 @pytest.fixture
 def accelerator() -> Iterator[Any]:
     yield Accelerator(cpu=True)
@@ -52,18 +62,17 @@ def trained(script: str, run_dir: Path, accelerator: Any, *options: str) -> Path
     """The script's loop over a model of one layer, in this process. Returns the run's folder."""
     argv = ["--model", str(ROOT / "configs/models/tiny-llama.yaml"), "--run-dir", str(run_dir), "--device", "cpu"]
     argv += [*WINDOW, "--profiler", "torch", *options]
-    arguments = parse_arguments(preparation.DDPArguments, "", preparation.declare_options, argv)
+    arguments = preparation.parse(argv)
     model = OneLayer()
     optimizer = torch.optim.AdamW(model.parameters())
     start: dict[str, Any] = dict.fromkeys(START_FIELDS) | {"rank": 0, "world_size": 1, "device": "cpu"}
+    described = StartLine(**{name: start.get(name) for name in StartLine.__dataclass_fields__})
     training = preparation.TrainingState(
-        arguments, accelerator, model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0),
-        [{"input_ids": torch.ones(2, 4)}] * 3, stop=SimpleNamespace(before=lambda *_, **__: False),  # type: ignore[arg-type]
-        check=SimpleNamespace(after_update=lambda _: None), description=None,  # type: ignore[arg-type]
+        arguments, NeverStops(), SynchronisationCheck([]), described, accelerator, model, optimizer,
+        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0), [{"input_ids": torch.ones(2, 4)}] * 3,
     )  # fmt: skip
     names: dict[str, Any] = {"__name__": "train_todo"}
     exec(compile(script, "train_todo.py", "exec"), names)
-    described = StartLine(**{name: start.get(name) for name in StartLine.__dataclass_fields__})
     writer = MetricsWriter(run_dir, described)
     with writer, open_capture(arguments, 0) as capture:
         by_calls(names["train"])(training, writer, capture)

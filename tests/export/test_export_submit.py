@@ -88,7 +88,7 @@ def test_after_a_run_on_a_cluster_the_page_is_followed_by_the_line_for_the_lapto
     monkeypatch.setattr("harness.cli.watch.follow.watch", lambda run, quiet: "completed")
     follow(Run(moved), quiet=True, as_json=False)
     said = capsys.readouterr()
-    assert f"\n  page    {moved / 'report.html'}\n" in said.out
+    assert f"\n  page:    {moved / 'report.html'}\n" in said.out
     (typed,) = [line for line in said.err.splitlines() if "laptop" in line]
     words = shlex.split(typed.partition(": ")[2])
     assert words == ["scp", "-r", f"{this_user()}@{login or 'login7.cluster'}:{moved}", "."]
@@ -101,7 +101,7 @@ def test_of_a_run_on_this_machine_there_is_nothing_to_bring(
     monkeypatch.setattr("harness.cli.watch.follow.watch", lambda run, quiet: "completed")
     follow(Run(run), quiet=True, as_json=False)
     said = capsys.readouterr()
-    assert "\n  page    " in said.out and "scp" not in said.err
+    assert "\n  page:    " in said.out and "scp" not in said.err
 
 
 def test_a_wrong_request_is_refused_before_it_is_submitted(run: Path, harness: Harness, tmp_path: Path) -> None:

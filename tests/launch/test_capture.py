@@ -29,6 +29,7 @@ from harness.run.record import FINAL, State, Status
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, a_run
 from tests.real_nsys import EACH_NSYS
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -188,10 +189,9 @@ class Training:
 
     def trains(self) -> Path:
         """The run's folder, once it trains."""
-        while not (metrics := list(self._runs.glob("*/profiler/*/metrics/rank0.jsonl"))):
-            assert self.launch.poll() is None
-            time.sleep(0.2)
-        return metrics[0].parents[1]
+        metrics = "*/profiler/*/metrics/rank0.jsonl"
+        wait_until(lambda: list(self._runs.glob(metrics)) or self.launch.poll() is not None, "the first metrics")
+        return next(self._runs.glob(metrics)).parents[1]
 
 
 @pytest.mark.train
@@ -226,8 +226,7 @@ def test_nsys_records_again_while_it_runs(nsys_folder: Path, tmp_path: Path, mon
             assert max(counted) <= first + 3, "a rank may begin a step before nsys has ended"
         done = training.slurm("capture", "start", "last", "--steps", "1000", "--wait-s", "0")
         assert "0 of" in done.stderr
-        while not is_ready(run, CaptureRequest(3, 1000, len(names))):
-            time.sleep(0.1)
+        wait_until(lambda: is_ready(run, CaptureRequest(3, 1000, len(names))), "the third recording")
         time.sleep(3)  # some steps of the recording
     for name in names:
         assert len(_steps(run / "nsys" / f"{name}.nsys-rep")) >= 20, "its own window"

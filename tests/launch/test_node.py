@@ -15,6 +15,7 @@ import pytest
 
 from harness.launch.node import CommandParts, commands_of
 from tests.launch.launch_shared import ROOT
+from tests.waiting import wait_until
 
 # Fails the first times as nsys 2022.4 does, then starts the program; where it is told so, its report then fails.
 NSYS = """#!/bin/bash
@@ -151,8 +152,7 @@ def test_what_a_fake_nsys_could_not_import_in_a_container_becomes_a_report_outsi
 def test_asked_to_stop_it_waits_for_nsys_and_starts_none_again(nsys: Path, number: int) -> None:
     nsys.write_text(NSYS.partition("echo x")[0] + STOPPED)
     process = node(nsys.parent, "nsys", "profile", f"--output={nsys.parent}/x", "::", "true")
-    while not nsys.with_name("nsys.starts").exists():
-        time.sleep(0.05)
+    wait_until(nsys.with_name("nsys.starts").exists, "the start of nsys")
     os.killpg(process.pid, number)
     assert ended(process).returncode == 5
     assert starts(nsys) == 1

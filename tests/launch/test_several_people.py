@@ -158,7 +158,7 @@ OPEN: list[tuple[list[str], int, list[str]]] = [
         ],
     ),
     (["report", "local-1", "--full"], 0, ["Where the time went", "neither the page nor the numbers were kept"]),
-    (["report", "local-1", "--html", "HOME/page.html"], 0, ["  page    HOME/page.html"]),
+    (["report", "local-1", "--html", "HOME/page.html"], 0, ["  page:    HOME/page.html"]),
     (["compare", "local-1", "RUN/torch/"], 0, ["Configuration: "]),
     (["whatif", "local-1"], 0, ["A step takes"]),
     (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from harness.launch.backends import registry
 from harness.run import Run
 from tests.launch import queue_backend
 from tests.launch.launch_shared import a_run
+from tests.waiting import wait_until
 
 BRIEF = ("-g", "1", "--skip-steps", "1", "--wait-steps", "0", "--warmup-steps", "1")
 
@@ -60,9 +60,8 @@ def test_exercise_1_is_queued_run_followed_reported_and_cancelled(
 
     endless = json.loads(said("-e", "1", "--site", site, *BRIEF, "--active-steps", "99999", "--json"))
     run = Run(Path(endless["path"]))
-    while not run.metrics():
-        assert queue_backend.poll(run).state in ("queued", "running"), run.err.read_text()
-        time.sleep(0.2)
+    wait_until(lambda: run.metrics() or queue_backend.poll(run).state not in ("queued", "running"), "its first metrics")
+    assert run.metrics(), run.err.read_text()
     assert main(["cancel", endless["job_id"], "--json"]) == 0, run.err.read_text()
     assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
     said("logs", endless["job_id"], "-f")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from harness.run import Run
 from harness.run.record import FINAL, SeriesPart, State, Status
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import site_file
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -200,8 +200,7 @@ def test_what_is_said_while_a_run_starts_reaches_it(
     class Started(subprocess.Popen[bytes]):
         def __init__(self, argv: list[str], env: dict[str, str]) -> None:
             super().__init__(argv, env=env)
-            while not ready.exists():
-                time.sleep(0.01)
+            wait_until(ready.exists, "the start of the run")
             os.kill(os.getpid(), number)
 
     handlers = {each: signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}

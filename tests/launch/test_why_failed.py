@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from harness.common.errors import WorkError
 from harness.launch import supervise as outcome
+from harness.launch.backends import local
 from harness.launch.backends.protocol import PolledState
 from harness.launch.poll import look_at
 from harness.run import Run, find_run
@@ -64,8 +64,7 @@ def test_a_run_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     assert why_it_wrote_no_more(run) == ""
     full = os.statvfs_result((4096, 4096, 100, 0, 0, 9, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    failed = SimpleNamespace(poll=lambda _run: PolledState("failed"))
-    monkeypatch.setattr("harness.launch.poll.backend_of_run", lambda _run: failed)
+    monkeypatch.setattr(local, "poll", lambda _run: PolledState("failed"))
     assert "is full; free some space" in why_it_wrote_no_more(run)
     assert "is full; free some space" in look_at(run).why
     run.write_status(Status(state="failed", exit_code=7))

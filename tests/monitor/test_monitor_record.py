@@ -214,7 +214,7 @@ def test_of_a_new_process_only_the_work_since_the_last_sample_counts(
 ) -> None:
     """All work of a young process is new; when an old process that was found late worked is not known."""
     found: set[Any] = set()
-    source = processes.ProcessSource(SimpleNamespace(), None)  # type: ignore[arg-type]
+    source = processes.ProcessSource(processes.ProcessTree([], with_roots=False), None)
     source._measure(found)
     found.add(worked(monkeypatch, lambda: 5.0, age_s))
     assert source._measure(found) == (spent_s, 1, 1)
@@ -285,12 +285,13 @@ def test_looking_for_processes_takes_time_that_counts(monkeypatch: pytest.Monkey
 
     busy = worked(monkeypatch, lambda: now_s[0], 3600.0)  # all the time
 
-    def members() -> set[RunningProcess]:
-        now_s[0] += searching_s
-        return {busy}
+    class SlowTree(processes.ProcessTree):
+        def members(self) -> set[RunningProcess]:
+            now_s[0] += searching_s
+            return {busy}
 
     searching_s = 0.0
-    source = processes.ProcessSource(SimpleNamespace(members=members), None)  # type: ignore[arg-type]
+    source = processes.ProcessSource(SlowTree([], with_roots=False), None)
     cpu_before = [now_s[0]]
     monkeypatch.setattr(source, "_before", lambda process, cpu_s: cpu_before[0])
     source.sample()
@@ -305,7 +306,7 @@ def test_a_folder_with_another_kind_of_samples_is_refused(tmp_path: Path) -> Non
         SampleFile(tmp_path / "samples.csv", ["processes"])
 
 
-class Clock:
+class Clock(recorder.Stopper):
     """Stands in for `time` and for the sleep of the schedule; signals never come."""
 
     def __init__(self) -> None:
@@ -335,7 +336,7 @@ def test_the_schedule_does_not_drift(monkeypatch: pytest.MonkeyPatch, cost_s: fl
         clock.taken_s.append(clock.now_s)
         clock.now_s += cost_s
 
-    recorder._sample_on_schedule(take, 100.0, 1.0, clock, lambda: len(clock.taken_s) < 5)  # type: ignore[arg-type]
+    recorder._sample_on_schedule(take, 100.0, 1.0, clock, lambda: len(clock.taken_s) < 5)
     assert clock.taken_s == expected_s
 
 

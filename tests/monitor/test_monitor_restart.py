@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import re
@@ -15,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.launch.node import Monitor
+from harness.launch.node_monitor import Monitor, MonitoredNode
 from harness.monitor import plot as plots
 from harness.monitor.plot import thinned
 from harness.monitor.record import begin_or_go_on
@@ -207,14 +206,15 @@ FATES: dict[str, tuple[str, int, list[str]]] = {
 }
 
 
-class StandIn:
-    """What the monitor's starter reads of a node."""
+class StandIn(MonitoredNode):
+    """A node without commands."""
 
     def __init__(self, folder: Path) -> None:
         self.run, self.number, self.host, self.watched, self.stopped = folder, 0, "node1", "node1", False
-        self.arguments = argparse.Namespace(hz=1.0, on_hang="report")
         self.said: list[str] = []
-        self.say = self.said.append
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
 
 
 def started(folder: Path, fate: str, monkeypatch: pytest.MonkeyPatch) -> tuple[StandIn, Monitor]:
@@ -223,8 +223,8 @@ def started(folder: Path, fate: str, monkeypatch: pytest.MonkeyPatch) -> tuple[S
     monitor.write_text(f"#!/bin/bash\ncd '{folder}'\necho \"$*\" >>starts\n{fate}\n")
     monitor.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(monitor))
-    node: Any = StandIn(folder)
-    return node, Monitor(node)
+    node = StandIn(folder)
+    return node, Monitor(node, 1.0, "report")
 
 
 @pytest.mark.parametrize(("fate", "starts", "said"), FATES.values(), ids=FATES)

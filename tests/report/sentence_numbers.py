@@ -17,6 +17,7 @@ from harness.common.format import Scale, about, amount, duration, percent, rate
 from harness.explain.answer import Diagnosis
 from harness.explain.copies import CopiedJob, copy_causes, steady_bandwidth
 from harness.replay.attribute.causes import CAUSES
+from harness.replay.attribute.diagnosis import by_share
 
 _TIME, _SIZE = r"ns|µs|ms|s", r"(?:[kMGTP]?B)(?:/s)?"
 _DIGITS = r"(-?\d+(?:,\d{3})*(?:\.\d+)?)"
@@ -93,7 +94,9 @@ def known_numbers(s: Summary) -> set[str]:
     """The texts of all numbers that a sentence may have."""
     durations = {duration(ns).replace(" ns", " ns") for ns in _durations(s) if ns is not None}
     shares = [share for share in _shares(s) if share is not None]
-    percents = {percent(share) for share in shares} | {f"{100 * share:.0f} %" for share in _line_shares(s)}
+    percents = {percent(share) for share in shares} | {
+        f"{100 * share:.0f} %" for share in (*_line_shares(s), *_place_shares(s))
+    }
     percents |= {about(share) for share in shares}
     return durations | set(_of_a_step(s)) | percents | set(_counts(s)) | set(_amounts(s)) | _CONSTANTS
 
@@ -126,6 +129,8 @@ def _texts(s: Summary) -> Iterator[str]:
         places = [found.where, *(line.where for line in found.lines)]
         yield from chain.from_iterable((p.file, p.function) for p in places if p is not None)
     yield from (what.meaning for what in (s.replay.what_ifs if s.replay else ()))
+    for activity in s.host_activities:
+        yield from filter(None, (activity.what, activity.operator, activity.range))
     yield from (kernel.name for kernel in s.kernels)
     yield from (gap.range for device in s.devices for gap in device.longest_gaps if gap.range)
     yield from (entry.advice for entry in CAUSES.values())
@@ -245,6 +250,27 @@ def _causes_of_copies(s: Summary) -> list[Any]:
 
 def _line_shares(s: Summary) -> Iterable[float]:
     return [line.share for found in s.findings for line in found.lines]
+
+
+def _place_shares(s: Summary) -> Iterator[float]:
+    """Of a loss, the part in a call, an operator, a function or a range, with all that is around it; of exposed
+    communication, the part in messages of a kind."""
+    for found in s.findings or by_share(s):
+        lost_ns = found.share * sum(d.window_ns for d in s.devices if d.rank in found.ranks)
+        times: Counter[tuple[object, ...]] = Counter()
+        for row in (row for row in s.host_activities if row.rank in found.ranks):
+            where = row.where and (row.where.file, row.where.function)
+            names = (row.what, row.operator, where, row.range)
+            inner = (row.cause, row.innermost and row.innermost.function, *names)
+            times[inner] += row.innermost_ns or 0
+            for at in range(len(names)):
+                around = (row.cause, at, *names[at:])
+                times[around] += row.idle_ns
+        yield from (min(ns / lost_ns, 1.0) for ns in times.values() if lost_ns)
+    exposed: Counter[int | None] = Counter()
+    for device in s.devices:
+        exposed[device.rank] += device.exposed_communication_ns or 0
+    yield from (m.exposed_ns / max(exposed[m.rank], m.exposed_ns, 1) for m in s.long_messages)
 
 
 def _counts(s: Summary) -> Iterator[str]:

@@ -34,9 +34,9 @@ def found(imports_s: int, steps: int = 20) -> JobTime:
 def test_the_first_screen_tells_it_in_one_line_if_a_third_of_the_job_is_outside_of_its_steps() -> None:
     for imports_s, is_told in ((5, False), (12, True)):
         screen = first_screen(Summary(job_time=found(imports_s)), 80).plain.splitlines()
-        told = [line for line in screen if line.startswith("  job ")]
+        told = [line for line in screen if line.startswith("  job:")]
         assert len(told) == is_told
-    assert told == ["  job     15.0 s of 35.0 s outside of the steps: imports 13.0 s"]
+    assert told == ["  job:     15.0 s of 35.0 s outside of the steps: imports 13.0 s"]
 
 
 def test_the_sentence_has_the_package_the_rank_the_line_and_what_to_change() -> None:

@@ -49,7 +49,7 @@ def test_a_finding_names_its_lines_from_where_the_training_was_started() -> None
     said = answer(s).further[0]
     assert said.endswith("62 % of it is at train.py:42 in `train`, 20 % at /opt/data/load.py:7.")
     assert "The place in the code" not in said
-    assert "\n  62 % at train.py:42 in train\n" in first_screen(s).plain
+    assert "\n  where:   62 % at train.py:42 in train\n" in first_screen(s).plain
 
 
 def test_a_line_is_told_with_what_it_calls_and_where_it_is_called() -> None:

@@ -8,7 +8,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
@@ -30,6 +29,7 @@ from harness.report.plots.plotly_json import bars
 from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
 from tests.report.given_summary import run
+from tests.report.test_report_links import a_record
 from tests.synthetic.job import HOSTILE, write_traces
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
@@ -151,7 +151,7 @@ def test_traces_of_others_get_a_page_only_where_asked(tmp_path: Path, capsys: py
     assert main(["report", str(traces)]) == 0
     assert not list(tmp_path.rglob("*.html"))
     assert main(["report", str(traces), "--html", str(tmp_path / "page.html")]) == 0
-    assert f"  page    {tmp_path / 'page.html'}\n" in capsys.readouterr().out and (tmp_path / "page.html").is_file()
+    assert f"  page:    {tmp_path / 'page.html'}\n" in capsys.readouterr().out and (tmp_path / "page.html").is_file()
     assert main(["export", "png", str(traces), "-o", str(tmp_path / "png")]) == 0
     assert list((tmp_path / "png").glob("*.png"))
 
@@ -338,13 +338,12 @@ def test_a_damaged_run_of_exercise_0_on_the_same_site_is_named_and_costs_nothing
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     other = tmp_path / "exercise_0_Communication_Tests/profiler/other"
     (other / "comm").mkdir(parents=True)
-    (other / "run.json").write_text('{"site": {"name": "here"}}')
+    (other / "run.json").write_text('{"site": {"name": "local"}}')
     results = {"results": [{"collective": "all_reduce", "fit": {"alpha_ns": 1}}]}
     (other / "comm/collectives.json").write_text(json.dumps(results))
-    record: Any = SimpleNamespace(site=SimpleNamespace(name="here"))  # the only fields of a record that it reads
     reduced = Collective(kind="all_reduce", group_size=2, count=1, ranks=2, duration_ns=1, mean_ns=1)
     asked = {"exercise": 1, "nodes": 1, "gpus_per_node": 2}
-    found = links_of_site(record, Summary(experiment=asked, collectives=[reduced]))
+    found = links_of_site(a_record("1", 1), Summary(experiment=asked, collectives=[reduced]))
     assert not found.fits
     page = render_page(compose(Summary(), Inputs(left_out=found.left_out)))
     words = " ".join("".join(e.itertext()) for e in parse(page).iter(NAMESPACE + "dd"))

@@ -91,13 +91,13 @@ def test_the_first_screen_says_what_to_believe_what_is_lost_and_what_to_type_in_
         "  certain that both ranks lose at least 52.0 ms per step on average.",
         "",
         "Waiting for data costs 61 of 141 ms a step (43 %; 52 to 72 ms), on both ranks.",
-        "  31 % at train.py:42 in train",
-        "  a step  █████ compute 44 │ ▓▓ exposed 19 │ ░░░░░░░ data 61 │ ·· other 17 ms",
-        "  try     bash slurm.sh -e 1   predicted 82 ms (64 to 99 ms)",
-        "  also    cores used by others 50 ms",
-        "",
-        "  page    /p/report.html",
-        "  more    bash slurm.sh report local-1 --full",
+        "  where:   31 % at train.py:42 in train",
+        "  a step   ████████ compute 44 │ ▓▓▓▓ exposed communication 19",
+        "           ░░░░░░░░░░░ data 61 │ ··· other 17 ms",
+        "  try:     bash slurm.sh -e 1   predicted 82 ms (64 to 99 ms)",
+        "  also:    cores used by others 50 ms",
+        "  page:    /p/report.html",
+        "  more:    bash slurm.sh report local-1 --full",
         "",
     ]
 
@@ -105,7 +105,7 @@ def test_the_first_screen_says_what_to_believe_what_is_lost_and_what_to_type_in_
 @pytest.mark.parametrize("width", [40, 80, 118])
 def test_the_parts_of_a_step_add_up_to_it_on_every_screen(width: int) -> None:
     drawn = " ".join(told_of(BUSY, width))
-    numbers = [int(n) for n in re.findall(r"(?:compute|exposed|data|other) (\d+)", drawn)]
+    numbers = [int(n) for n in re.findall(r"(?:compute|exposed communication|data|other) (\d+)", drawn)]
     assert sum(numbers) == 141 and len(numbers) == 4
     assert max(map(len, told_of(BUSY, width)[:-3])) <= width
 
@@ -121,10 +121,35 @@ def test_a_loss_has_one_number_in_the_sentence_and_in_the_bar() -> None:
 
 
 def test_a_bar_that_fits_is_one_line_in_its_colours() -> None:
-    for width in range(80, 119):
+    for width in range(92, 119):
         (bar,) = [line for line in first_screen(BUSY, width).split("\n") if "compute" in line.plain]
         assert bar.plain.endswith("other 17 ms") and len(bar) <= width
         assert not bar.style, "its labels are as bright as other text"
+
+
+@pytest.mark.parametrize("width", [80, 100, 118])
+def test_a_screen_with_too_many_lines_leaves_out_blank_ones_first_and_the_loss_never(width: int) -> None:
+    """What is left out is in the whole report."""
+    (found, *others), (line,) = BUSY.findings, BUSY.findings[0].lines
+    long = line.model_copy(update={"where": line.where.model_copy(update={"function": "named_at_length_" * 4})})
+    full = BUSY.model_copy(update={"findings": [found.model_copy(update={"lines": [long] * 3}), *others]})
+    lines = told_of(full, width)[:-1]
+    assert len(lines) <= 12 and "" not in lines
+    text = "\n".join(lines)
+    assert all(word in text for word in ("costs 61", "where:", "try:", "page:", "more:"))
+
+
+def test_what_a_bar_is_of_is_apart_from_it_and_a_window_is_no_period() -> None:
+    assert BUSY.replay is not None
+    steps = BUSY.steps.model_copy(update={"duration": None})
+    (bar,) = [line for line in told_of(BUSY.model_copy(update={"steps": steps}), 118) if "compute" in line]
+    assert bar.startswith("  window   █")
+
+
+def test_a_number_and_its_unit_stay_in_one_line() -> None:
+    for width in range(60, 119):
+        text = "\n".join(told_of(BUSY, width))
+        assert not re.search(r"\d\n *(%|ms|s)\b", text)
 
 
 def test_a_line_with_little_of_the_loss_is_not_on_the_first_screen() -> None:
@@ -197,8 +222,8 @@ def test_report_prints_the_short_form_as_wide_as_the_terminal_and_full_prints_al
     whole = capsys.readouterr().out
     assert max(len(line) for line in (short + whole).splitlines() if str(tmp_path) not in line) <= 72
     assert "Kinds of work" not in short and "Kinds of work" in whole
-    assert f"more    bash slurm.sh report --no-html {tmp_path} --full".replace(" --no-html", "") in short
-    assert "  more  " not in whole
+    assert f"more:    bash slurm.sh report --no-html {tmp_path} --full".replace(" --no-html", "") in short
+    assert "  more:" not in whole
 
 
 @pytest.mark.parametrize("page", [True, False])
@@ -209,7 +234,7 @@ def test_the_page_is_pointed_to_only_where_one_was_written(
     flags = ["--html", str(tmp_path / "page.html")] if page else []
     assert main(["report", *flags, str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert (f"\n  page    {tmp_path / 'page.html'}\n" in said) == page == (tmp_path / "page.html").is_file()
+    assert (f"\n  page:    {tmp_path / 'page.html'}\n" in said) == page == (tmp_path / "page.html").is_file()
 
 
 def test_spare_columns_go_before_the_right_end_and_names_are_cut_last() -> None:

@@ -72,7 +72,7 @@ def test_a_row_has_what_ls_tells_the_newest_run_first_and_a_link_to_its_page(pag
     assert cells(page, 1)[:6] == ["local-12", "completed", "-e 1 -n 2", "–", "–", "–"]
     assert cells(page, 4)[3:6] == [
         "200 ms",
-        f"compute 140 · exposed 10 · {DATA} 50 ms",
+        f"compute 140 · exposed communication 10 · {DATA} 50 ms",
         f"{CAUSES['data-stall'].label} 25 %",
     ]
     (link,) = all_of(tree, "a")
@@ -109,10 +109,10 @@ def test_the_page_is_written_where_it_is_asked_for_and_has_all_runs(
     page.parent.mkdir()
     for flags, count in ((["--html", str(page)], 22), ([f"--html={page}", "-n", "3"], 3)):
         assert main(["ls", *flags]) == 0
-        assert f"  page    {page}\n" in capsys.readouterr().out
+        assert f"  page:   {page}\n" in capsys.readouterr().out
         assert len(all_of(parse(page.read_text()), "tr")) == 1 + count
     assert main(["ls", "--html"]) == 0
-    assert capsys.readouterr().out == f"  page    {tmp_path / 'runs.html'}\n"
+    assert capsys.readouterr().out == f"  page:   {tmp_path / 'runs.html'}\n"
     assert main(["ls", "--html", str(page.parent)]) == 2
     assert "is a folder" in capsys.readouterr().err
     assert main(["ls", "--html", "--json"]) == 2

@@ -22,6 +22,7 @@ from harness.study.series.folder import driving, runs_of
 from harness.study.series.points import HOUR_NS, SeriesTask, cost_ns, observed, slot_of
 from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, carry_out
 from tests.study.series_shared import SECOND_NS, part_of, quick_runs, tasks
+from tests.waiting import wait_until
 
 FORK = multiprocessing.get_context("fork")  # a driver that has imported everything is killed early and late alike
 SERIES = "killed"
@@ -128,8 +129,7 @@ def test_killed_between_two_steps_of_a_submission_the_point_is_made_once(
 def test_only_one_process_drives_a_series_and_a_killed_ones_lock_is_gone() -> None:
     wanted = tasks(3)
     process = driver(wanted, Limits())
-    while not runs_of(SERIES):
-        process.join(0.01)
+    wait_until(lambda: runs_of(SERIES), "the first run")
     with pytest.raises(WorkError, match=rf"being run by process {process.pid} on "), driving(SERIES):
         pass
     process.kill()
@@ -141,8 +141,7 @@ def test_a_run_that_goes_on_while_its_driver_is_dead_is_waited_for(monkeypatch: 
     quick_runs(monkeypatch, 0.5)
     wanted = tasks(1)
     process = driver(wanted, Limits())
-    while not (runs := runs_of(SERIES)) or not runs[0].status():
-        process.join(0.01)
+    wait_until(lambda: any(run.status() for run in runs_of(SERIES)), "the status of a run")
     process.kill()
     process.join()
     said = list[str]()

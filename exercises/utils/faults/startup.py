@@ -225,8 +225,8 @@ def read_cold(fault: Fault, here: Startup) -> None:
         return real if is_data and Path(real).is_file() else None
 
     def opened(file: Any, mode: str = "r", buffering: int = -1, *args: Any, **kwargs: Any) -> Any:
-        asked = signature.bind(file, mode, buffering, *args, **kwargs).arguments
-        real = data_file(file, mode) if asked.get("opener") is None else None
+        bound = signature.bind(file, mode, buffering, *args, **kwargs).arguments
+        real = data_file(file, mode) if bound.get("opener") is None else None
         if real is None:
             return usual(file, mode, buffering, *args, **kwargs)
         record = partial(here.record, fault)
@@ -234,7 +234,7 @@ def read_cold(fault: Fault, here: Startup) -> None:
         if buffering == 0:
             return raw
         binary = io.BufferedReader(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
-        as_text: dict[str, Any] = {name: asked.get(name) for name in ("encoding", "errors", "newline")}
+        as_text: dict[str, Any] = {name: bound.get(name) for name in ("encoding", "errors", "newline")}
         return binary if "b" in mode else io.TextIOWrapper(binary, **as_text)
 
     builtins.open = io.open = opened

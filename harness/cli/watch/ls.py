@@ -96,7 +96,7 @@ def _write_page(rows: Sequence[Row], page: Path) -> list[str]:
     listed = [listed_run(row, page.parent) for row in reversed(rows)]
     with naming_flag("--html"):
         write_atomically(page, runs_page(listed, _notes(rows, narrow=False), str(runs_root())))
-    show(Text.assemble(("  page    ", "dim"), (printable(str(page)), f"dim link {page.absolute().as_uri()}"), "\n"))
+    show(Text.assemble(("  page:   ", "dim"), (printable(str(page)), f"dim link {page.absolute().as_uri()}"), "\n"))
     return []
 
 
@@ -118,13 +118,14 @@ def listed_run(row: Row, folder: Path) -> ListedRun:
 
 def _bar(run: Run) -> StepBar | None:
     from harness.measure.request import load_summary
+    from harness.report.elements import WINDOW
     from harness.report.first_screen import bar_of_answer
 
     try:
         bar = bar_of_answer(load_summary(str(run.summary))[1]) if run.summary.is_file() else None
     except RequestError:  # damaged, or of another version
         return None
-    return bar if bar and bar.what != "recorded" else None
+    return bar if bar and bar.what != WINDOW else None
 
 
 def rows_of(runs: Sequence[Run]) -> list[Row]:

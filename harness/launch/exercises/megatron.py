@@ -54,7 +54,7 @@ _FIXED: dict[str, Option] = {
 def pretrain_gpt_argv(experiment: Megatron, model: Model, *, profile: bool, mock_data: bool) -> list[str]:
     """The script and its arguments, for torchrun.
 
-    asked: resolved: processes per node, tensor-parallel size, batch sizes and sequence length are set.
+    experiment: resolved: processes per node, tensor-parallel size, batch sizes and sequence length are set.
     profile: call cudaProfilerStart and Stop around the window, for the nsys that waits for them.
     mock_data: train on Megatron's generated data; else the caller adds `--data-path PREFIX`.
     """

@@ -139,8 +139,8 @@ def ask_installed(in_container: bool = False) -> Nsys:
             f"nsys is not on {NSYS_OF_IMAGE if in_container else NSYS_OF_NODE}, or run with --profiler torch or "
             f"--no-profile"
         )
-    asked = (["--version"], ["profile", "--help"], ["start", "--help"])
-    return understood(*(_output("nsys", *words) for words in asked))
+    commands = (["--version"], ["profile", "--help"], ["start", "--help"])
+    return understood(*(_output("nsys", *words) for words in commands))
 
 
 def ask_metrics(nsys: Nsys) -> str:
@@ -206,8 +206,8 @@ def import_reports(output: Path) -> None:
     for recording in sorted(path for path in recordings if not path.with_suffix(".nsys-rep").exists()):
         why = _imported(importer, recording) if importer else "this nsys has no importer beside it"
         made = recording.with_suffix(".nsys-rep").name
-        told = f"could not be turned into a report: {why}" if why else f"became {made}"
-        print(f"nsys: {recording.name}, which nsys itself could not import, {told}", file=sys.stderr)
+        result = f"could not be turned into a report: {why}" if why else f"became {made}"
+        print(f"nsys: {recording.name}, which nsys itself could not import, {result}", file=sys.stderr)
 
 
 def _imported(importer: Path, report: Path) -> str:

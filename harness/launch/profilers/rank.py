@@ -16,9 +16,9 @@ _APART_S = 0.5
 
 def main(argv: list[str]) -> str:
     """`FILE SCRIPT ARGUMENT…`; returns only an error. FILE: nsys's words, for a node's first rank and for others."""
-    told = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
+    words_of = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
     rank, local = (os.environ.get(name, "0") for name in ("RANK", "LOCAL_RANK"))
-    words = [word.replace("%q{RANK}", rank) for word in told["first" if local == "0" else "others"]]
+    words = [word.replace("%q{RANK}", rank) for word in words_of["first" if local == "0" else "others"]]
     # Two of nsys 2022.4 that began in one moment: one ended with "sem_open: No such file or directory".
     time.sleep(_APART_S * int(local))
     become = runpy.run_path(str(Path(__file__).with_name("record.py")))["become"]

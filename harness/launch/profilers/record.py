@@ -127,13 +127,13 @@ class Recorder:
         """Answer the last request, if it is a new one; see whether its recording is written."""
         from harness.common.captures import given_up_file, read_request
 
-        asked = read_request(self._run)
-        if asked is None:
+        request = read_request(self._run)
+        if request is None:
             return
-        if asked.number > self._served and not given_up_file(self._run, asked.number).exists():
-            self._prepare(asked)
-        elif asked.number == self._served and self._prepared is not None and self._is_written(self._prepared):
-            self._finish(asked, self._prepared)
+        if request.number > self._served and not given_up_file(self._run, request.number).exists():
+            self._prepare(request)
+        elif request.number == self._served and self._prepared is not None and self._is_written(self._prepared):
+            self._finish(request, self._prepared)
 
     def _prepare(self, request: CaptureRequest) -> None:
         from harness.common.captures import folder_of

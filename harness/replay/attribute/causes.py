@@ -350,7 +350,6 @@ _ENTRIES = (
         "fewer, larger messages, or more work to hide them behind (micro-batch, overlap)",
         share=device.communication_share,
         purpose="communication",
-        short="exposed",
         of_messages=True,
         categories=(TimeCategory.TRANSFER,),
         beyond=(Cause.SMALL_BUCKETS, Cause.SLOW_LINK),

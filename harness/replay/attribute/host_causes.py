@@ -204,7 +204,7 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
             ):
                 cause = Cause.BETWEEN_STEPS
             elif cause in ONE_EACH:
-                alike = _place_of(activity)
+                alike = activity_place(activity)
             if cause is not None:
                 groups.setdefault((cause, alike), []).append((process, row))
     synchronising = groups.pop((Cause.SYNCHRONISATION, None), [])
@@ -213,7 +213,7 @@ def activities(context: ReplayContext) -> Iterator[Suspect]:
     yield from _synchronising(context, synchronising)
 
 
-def _place_of(activity: HostActivity) -> tuple[object, ...]:
+def activity_place(activity: HostActivity) -> tuple[object, ...]:
     """What the activities of one finding share: a call, whoever makes it; or a place, whatever was sampled there."""
     if activity.kind == "call":
         return activity.what, activity.phase

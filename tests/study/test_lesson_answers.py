@@ -1,0 +1,169 @@
+"""A lesson answers from the numbers of its two runs: yes, no, or why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from harness.analysis.metric_values import Metrics
+from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary
+from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, give_answer, what_to_do
+from harness.experiment.exercises import DDP
+from harness.run import Run
+from harness.study.lessons import LessonArm, RelationOutcome, RelationResult, decide, load_lesson
+from tests.study.reference_runs import summary_of
+from tests.study.test_lessons import ALL, answers, completed
+
+
+def test_an_answer_shows_its_numbers_with_their_units() -> None:
+    numbers = {
+        "a.step_ns": 3.064e7,
+        "b.data_loading_share": 0.281,
+        "b.parameter_bytes": 13e9,
+        "a.all_reduce_count": 7.0,
+        "b.message_bytes / a.message_bytes": 2.3163,
+        "by theory": 2.4,
+    }
+    (_, said) = answer_lines(RelationResult(load_lesson("1a").relations[0], RelationOutcome.HOLDS, numbers, ""))
+    assert said.strip() == (
+        "run a: 30.6 ms a step, run b: data loading share 28.1 %, run b: parameter 13.0 GB, "
+        "run a: all reduce count 7, b.message_bytes / a.message_bytes: 2.32, by theory: 2.4"
+    )
+
+
+def failed(name: str, a: Metrics, b: Metrics) -> list[RelationResult]:
+    return answers(load_lesson(name), a, b, on_gpu=True, over_network=True)
+
+
+FAST, SLOW = {"step_ns": 10.0, "data_loading_share": 0.1}, {"step_ns": 20.0, "data_loading_share": 0.4}
+
+
+def test_a_relation_between_times_that_failed_says_to_run_the_pair_again() -> None:
+    lesson = load_lesson("1a")
+    said = what_to_do(failed("1a", SLOW, FAST), [], again(lesson, "my x.yaml"), "compare")
+    assert said[-1].strip() == "bash slurm.sh lesson 1a --site 'my x.yaml' --again --answer"
+    assert "when it is quiet" in said[-2]
+    assert what_to_do(failed("1a", FAST, SLOW), [], again(lesson, None), "compare") == []
+
+
+def test_what_the_recordings_are_doubted_for_stands_beside_a_relation_that_failed() -> None:
+    found = [
+        Problem(severity=RecordingVerdict.GOOD, what="seen on GPUs only", evidence="x"),
+        Problem(severity=RecordingVerdict.DOUBTFUL, what="others used the cores", evidence="job 40 %, machine 100 %"),
+    ]
+    doubts = doubts_of("local-7", Summary(quality=Quality(problems=found)))
+    said = "\n".join(what_to_do(failed("1a", SLOW, FAST), doubts, "again", "compare"))
+    assert "local-7: others used the cores (job 40 %, machine 100 %)" in said
+    assert "GPUs only" not in said
+    assert what_to_do(failed("1a", FAST, SLOW), doubts, "again", "compare") == [
+        "", "Problems of these recordings:", "    local-7: others used the cores (job 40 %, machine 100 %)",
+    ], "also where all relations hold"  # fmt: skip
+
+
+def timed(name: str, *runs: Sequence[float]) -> LessonArm:
+    """Runs with these steps, of which a tenth is data loading."""
+    mean = fmean(fmean(run) for run in runs)
+    share = 0.5 if name == "b" else 0.1
+    return LessonArm(name, {"step_ns": mean, "data_loading_share": share}, False, False, [], steps_ns=runs)
+
+
+EVENLY, NOISY = [100.0, 101, 99, 100, 102, 98], [102.0, 140, 75, 100, 130, 110]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "outcome"),
+    [
+        ([EVENLY], [[x * 1.2 for x in EVENLY]], RelationOutcome.HOLDS),
+        ([EVENLY], [[x * 0.8 for x in EVENLY]], RelationOutcome.FAILS),
+        ([EVENLY], [NOISY], RelationOutcome.UNKNOWN),
+        ([EVENLY], [EVENLY], RelationOutcome.UNKNOWN),
+        ([EVENLY[:3]], [[x * 1.2 for x in EVENLY[:3]]], RelationOutcome.UNKNOWN),
+        ([EVENLY, [130.0] * 6], [[x * 1.2 for x in EVENLY], [115.0] * 6], RelationOutcome.UNKNOWN),
+        ([EVENLY, [101.0] * 6], [[x * 1.2 for x in EVENLY], [121.0] * 6], RelationOutcome.HOLDS),
+    ],
+)
+def test_a_relation_of_times_holds_only_if_compare_sees_a_difference(
+    a: list[list[float]], b: list[list[float]], outcome: RelationOutcome
+) -> None:
+    shares, times = decide(load_lesson("1a"), timed("a", *a), timed("b", *b))
+    assert (times.outcome, shares.outcome) in {(outcome, RelationOutcome.HOLDS), (outcome, RelationOutcome.UNKNOWN)}
+    said = what_to_do([times], [], "bash slurm.sh lesson 1a --again --answer", "compare")
+    assert ("Measure both once more; the answer then takes both pairs:" in said) == (outcome is RelationOutcome.UNKNOWN)
+
+
+def test_again_answers_from_both_pairs_unless_only_the_first_was_disturbed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pair(first: int, **more: Any) -> tuple[Run, Run]:
+        runs = [completed(tmp_path, str(first + i), DDP(slow_dataloading=bool(i))) for i in (0, 1)]
+        for run, ms, share in zip(runs, (100 + first, 200 + first), (0.1, 0.5), strict=True):
+            summary = summary_of(run.record.experiment, ms, loading=share, **more)
+            run.summary.write_text(summary.model_dump_json(), encoding="utf-8")
+        return runs[0], runs[1]
+
+    quiet, later, disturbed = pair(1), pair(3), pair(5, doubts=["others used the cores"])
+    for pairs, named in (([quiet, later], "(a: 1 and 3, b: 2 and 4)"), ([disturbed, later], "(a: 3, b: 4)")):
+        give_answer(load_lesson("1a"), pairs, None, as_json=False)
+        assert named in capsys.readouterr().out
+    give_answer(load_lesson("1a"), [disturbed], None, as_json=False)
+    assert "5: others used the cores (node1)" in capsys.readouterr().out
+
+
+def test_what_is_counted_fails_on_a_quiet_machine_as_well() -> None:
+    a = {"all_reduce_count": 7.0, "all_reduce_bytes": 7e6}
+    said = "\n".join(what_to_do(failed("1c", a, a), [], "again", "bash slurm.sh compare local-1 local-2"))
+    assert "bash slurm.sh compare local-1 local-2" in said
+    assert "quiet" not in said
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_relations_know_whether_the_machines_load_matters(name: str) -> None:
+    times = {
+        "job_",
+        "useful_share",
+        "bubble",
+        "step_ns",
+        "data_loading_share",
+        "overlap_fraction",
+        "tokens_per_s_per_rank",
+    }
+    lesson = load_lesson(name)
+    for relation in [*lesson.relations, *lesson.here(cpu=True).relations]:
+        assert relation.depends_on_load == any(fact in relation.holds for fact in times), relation.holds
+
+
+def stages(micro_batches: int, gathered: float = 2.0) -> tuple[Metrics, Metrics]:
+    """What ZeRO-2 and ZeRO-3 move in a micro-batch of a model with 1 MB of parameters."""
+    size = {"parameter_bytes": 1e6, "expected_all_gather_bytes": 2e6}
+    two = {"all_gather_count": 1 / micro_batches, "all_gather_bytes": 1e6 / micro_batches}
+    three = {"all_gather_count": 32.0, "all_gather_bytes": gathered * 1e6}
+    return (
+        size | two | {"message_bytes": 1e6 + 1e6 / micro_batches},
+        size | three | {"message_bytes": (gathered + 1) * 1e6},
+    )
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4, 16])
+def test_the_bytes_of_zero_2_and_3_are_compared_with_the_accumulation_that_was_run(micro_batches: int) -> None:
+    decided = failed("2a", *stages(micro_batches))
+    assert [one.outcome for one in decided] == [RelationOutcome.HOLDS] * 3
+    ratio = 3 * micro_batches / (micro_batches + 1)
+    assert decided[-1].numbers["measured"] == pytest.approx(ratio)
+    assert decided[-1].numbers["by theory"] == pytest.approx(ratio)
+    assert failed("2a", *stages(micro_batches, gathered=1.0))[-1].outcome is RelationOutcome.FAILS
+
+
+def test_an_answer_says_yes_no_or_cannot() -> None:
+    lesson = load_lesson("1b")
+    a, b = {"gemm_bf16_share": 0.0, "step_ns": 10.0}, {"gemm_bf16_share": 0.9, "step_ns": 20.0}
+    on_gpu = answers(lesson, a, b, on_gpu=True, over_network=False)
+    assert [one.outcome for one in on_gpu] == [RelationOutcome.HOLDS, RelationOutcome.FAILS]
+    on_cpu = answers(lesson, a, b, on_gpu=False, over_network=False)
+    assert on_cpu[1].outcome is RelationOutcome.NOT_COMPARABLE
+    assert on_cpu[1].why == "this machine cannot show it: it needs runs on GPUs"
+    unknown = answers(lesson, {}, b, on_gpu=True, over_network=False)
+    assert "a.gemm_bf16_share was not measured" in unknown[0].why
