@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from harness.report.palette import SERIES
+from harness.common.palette import SERIES
 
 FOLDER = Path(__file__).parents[1] / "docs/pictures/collectives"
 RANKS = range(4)

@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from harness.common.format import duration  # noqa: E402  tests are no part of the installed project
+from harness.common.palette import COMMUNICATION, COMPUTE, MEMORY  # noqa: E402
 from harness.export.objects import build_object_model  # noqa: E402
 from harness.export.paraver import write_paraver  # noqa: E402
-from harness.report.palette import COMMUNICATION, COMPUTE, MEMORY  # noqa: E402
 from harness.traces import find_traces, open_trace  # noqa: E402
 from harness.traces.trace import I64, Activity, Spans, Trace  # noqa: E402
 from tests.export.paraver_cfg import Paraver, read_prv, read_view  # noqa: E402

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.job.partial_merge import DETAILS
+from harness.analysis.process.host_calls import HostCause
 from harness.analysis.summary import CodeLocation, Device, Steps, Summary
 from harness.common.format import duration
 
@@ -33,16 +34,16 @@ _FIELDS = {
     "job_time": "where the job's time went",
     "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and its expected bubble",
 }
+_ON_CPU = {cause.label: cause.on_cpu for cause in HostCause}
 
 
 def cause_word(cause: str, cpu: bool) -> str:
-    """The name under which a cause of idle time is shown. A CPU launches nothing: the time is Python's, from one
-    operator to the next.
+    """The name under which a cause of idle time is shown.
 
     >>> cause_word("launch-bound", cpu=True), cause_word("launch-bound", cpu=False)
     ('between operators', 'launch-bound')
     """
-    return "between operators" if cpu and cause == "launch-bound" else cause
+    return _ON_CPU.get(cause, cause) if cpu else cause
 
 
 def code_place(code_location: CodeLocation) -> str:

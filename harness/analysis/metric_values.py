@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median
 
 from harness.analysis.expected import expected_metrics
-from harness.analysis.summary import CollectivePhase, MemoryMoment, RankTraining, Summary
+from harness.analysis.summary import CollectivePhase, MemoryMoment, NcclConnection, RankTraining, Summary
 from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
 Metrics = dict[str, float]
@@ -127,6 +127,35 @@ def of_plan(name: str) -> Callable[[Facts], float | None]:
 
 def of_pipeline(field: str) -> Callable[[Facts], float | None]:
     return lambda facts: getattr(facts.summary.pipeline, field) if facts.summary.pipeline is not None else None
+
+
+def of_pop(field: str) -> Callable[[Facts], float | None]:
+    return lambda facts: getattr(facts.summary.pop, field) if facts.summary.pop is not None else None
+
+
+def of_job_time(field: str) -> Callable[[Facts], float | None]:
+    return lambda facts: getattr(facts.summary.job_time, field) if facts.summary.job_time is not None else None
+
+
+def part_of_job_time(part: str) -> Callable[[Facts], float | None]:
+    def part_ns(facts: Facts) -> float | None:
+        job_time = facts.summary.job_time
+        return None if job_time is None else sum(x.duration_ns for x in job_time.parts if x.part == part)
+
+    return part_ns
+
+
+def nccl_channels(facts: Facts) -> float | None:
+    nccl = facts.summary.nccl
+    return next((c.channel_count for c in nccl.communicators), None) if nccl else None
+
+
+def nccl_connections(fits: Callable[[NcclConnection], bool]) -> Callable[[Facts], float | None]:
+    def count(facts: Facts) -> float | None:
+        nccl = facts.summary.nccl
+        return sum(row.count for row in nccl.connections if fits(row)) if nccl else None
+
+    return count
 
 
 def message_bytes(facts: Facts) -> float | None:

@@ -1,21 +1,23 @@
 """A summary as metrics by name: for compare, check, `--fail-if`, sweeps, lessons and docs/metrics.md.
 
-A metric is one entry of METRICS, or of the `metrics` of a table (report/tables); its unit is the end of its name
-(common/format.py). It is there only when the summary has its numbers. Shares are of the window, averaged over devices
+A metric is one entry of METRICS; its unit is the end of its name (common/format.py). It is there only when the summary
+has its numbers. Shares are of the window, averaged over devices
 by time; times are nanoseconds per step; calls, bytes and times of collectives are per rank and step: their mean over
 the ranks that were read (in exercises 1 and 2 a step is a micro-batch)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.analysis import metric_values as values
 from harness.analysis.metric_values import MEMORY_OF_PLAN, Facts, Metrics
 from harness.analysis.process.host_calls import CAUSES
-from harness.analysis.summary import CollectivePhase, Summary
+from harness.analysis.summary import CollectivePhase, NcclConnection, Summary
+from harness.analysis.summary.efficiency import POP_FACTORS
+from harness.common.job_time import PARTS
 from harness.traces.vocabulary import POINT_TO_POINT
 
 Worse = Literal["more", "less"] | None  # None: neither more nor less of it is worse by itself
@@ -31,14 +33,15 @@ _ZERO = "In exercises 1 and 2, of one rank in one micro-batch."
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a summary: its name, its row of docs/metrics.md, its line of a comparison (empty: `--json` only), and
-    whether more or less of it is worse."""
+    """A number of a summary: its name, its row of docs/metrics.md, its line of a comparison (empty: `--json` only),
+    whether more or less of it is worse, and its title in sweeps and plots (empty: its line, else its name)."""
 
     name: str
     value: Callable[[Facts], float | None]
     meaning: str
     label: str = ""
     worse: Worse = None
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,15 @@ def _word(name: str) -> str:
     return name.replace("-", "_").replace(" ", "_")
 
 
+def _connections(name: str, label: str, meaning: str, fits: Callable[[NcclConnection], bool]) -> Metric:
+    value = values.nccl_connections(fits)
+    return Metric(f"nccl_{name}_connection_count", value, meaning, f"NCCL: connections {label}")
+
+
+def _of(transport: str) -> Callable[[NcclConnection], bool]:
+    return lambda connection: connection.transport.startswith(transport)
+
+
 OF_KIND = (
     OfKind("<kind>_count", lambda rows, steps: sum(c.count for c in rows) / steps, "Calls of a rank in a step."),
     OfKind(
@@ -66,8 +78,8 @@ OF_KIND = (
     OfKind("<kind>_least_bytes", values.least_bytes, "Then the sum of those that were recorded."),
     OfKind("<kind>_ns", lambda rows, steps: sum(c.duration_ns for c in rows) / steps, "Time of a rank in a step."),
 )
-# In the order of a comparison's lines and of docs/metrics.md.
-METRICS: tuple[Metric, ...] = (
+# What a reference keeps of a run, with the metrics of each kind of collective.
+KEPT: tuple[Metric, ...] = (
     Metric(
         "step_ns",
         values.median_step_ns,
@@ -75,6 +87,7 @@ METRICS: tuple[Metric, ...] = (
         "training's own clock. Two marks of the same name are the same step; if names do not tell, steps are counted "
         "from the last one. `steps.duration` is the spread of all ranks' steps, and its median differs a little.",
         worse="more",
+        title="step time",
     ),
     Metric("mean_step_ns", values.mean_step_ns, "The same with the mean over steps.", worse="more"),
     Metric(
@@ -247,14 +260,52 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("mfu", values.mfu, "`efficiency.mfu`.", "MFU", "less"),
 )
+_OF_JOB_TIME = (
+    Metric(
+        "job_elapsed_ns", values.of_job_time("elapsed_ns"), "`job_time.elapsed_ns`.", "the job's elapsed time", "more"
+    ),
+    Metric(
+        "useful_share", values.of_job_time("useful_share"), "`job_time.useful_share`.", "  steps, share of it", "less"
+    ),
+    *(
+        Metric(
+            f"job_{_word(part.removeprefix('job '))}_ns",
+            values.part_of_job_time(part),
+            f"`duration_ns` of the part `{part}` of `job_time.parts`; 0 if it has none.",
+            f"  {part}",
+            "more",
+        )
+        for part in PARTS
+    ),
+)
+_OF_POP = tuple(
+    Metric(factor.metric, values.of_pop(factor.field), f"`pop.{factor.field}`.", factor.indented("  "), "less")
+    for factor in POP_FACTORS
+)
+_OF_NCCL = (
+    Metric(
+        "nccl_channel_count",
+        values.nccl_channels,
+        "`channel_count` of the largest communicator.",
+        "NCCL: channels of the largest group",
+    ),
+    _connections("p2p", "from GPU to GPU", "Σ `count` of `nccl.connections` whose transport is `P2P/…`.", _of("P2P")),
+    _connections("shm", "through host memory", "The same of `SHM/…`.", _of("SHM")),
+    _connections("net", "over a network", "The same of `NET/…`.", _of("NET")),
+    _connections("socket", "over sockets", "The same of `NET/Socket`.", _of("NET/Socket")),
+    _connections(
+        "gdrdma", "with GPUDirect RDMA", "Σ `count` of `nccl.connections` with `gdrdma`.", lambda c: bool(c.gdrdma)
+    ),
+)
+# In the order of a comparison's lines and of docs/metrics.md.
+METRICS: tuple[Metric, ...] = (*KEPT, *_OF_JOB_TIME, *_OF_POP, *_OF_NCCL)
 
 
-def metrics_by_name(summary: Summary, more: Sequence[Metric] = ()) -> Metrics:
-    """Every metric of `summary`, in a fixed order; `more` are the metrics that tables add."""
+def metrics_by_name(summary: Summary, kept_only: bool = False) -> Metrics:
+    """Every metric of `summary`, in a fixed order. kept_only: those that a reference keeps."""
     facts = Facts(summary)
-    values = ((metric.name, metric.value(facts)) for metric in METRICS)
-    added = ((metric.name, metric.value(facts)) for metric in more)
-    every = [*values, *_of_kinds(facts), *added]
+    every = [(metric.name, metric.value(facts)) for metric in (KEPT if kept_only else METRICS)]
+    every[len(KEPT) : len(KEPT)] = _of_kinds(facts)
     return {name: float(value) for name, value in every if value is not None}
 
 
@@ -269,10 +320,9 @@ def _of_kinds(facts: Facts) -> Iterator[tuple[str, float | None]]:
             yield each.name.replace("<kind>", _word(kind)), each.value(by_kind[kind], facts.stepped)
 
 
-def worse_is(name: str, more: Iterable[Metric] = ()) -> Worse:
-    """Whether more or less of a metric is worse; `more` are the metrics that tables add. None: neither, or there is no
-    such metric."""
-    declared: dict[str, Worse] = {metric.name: metric.worse for metric in (*METRICS, *more)}
+def worse_is(name: str) -> Worse:
+    """Whether more or less of a metric is worse. None: neither, or there is no such metric."""
+    declared: dict[str, Worse] = {metric.name: metric.worse for metric in METRICS}
     ends = {each.name.removeprefix("<kind>"): each.worse for each in OF_KIND}
     return declared[name] if name in declared else next((w for end, w in ends.items() if name.endswith(end)), None)
 

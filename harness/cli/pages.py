@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from harness.analysis.metrics import METRICS, OF_KIND, Metric, OfKind
+from harness.analysis.metrics import KEPT, METRICS, OF_KIND, Metric, OfKind
 from harness.analysis.summary import Summary, SummaryPart
 from harness.analysis.summary.base import field_texts, parts_of
 from harness.cli.command_line import declared, read_launch
@@ -31,7 +31,6 @@ from harness.launch.job import Job, Machine, resolve
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.host_causes import OF_IDLE_TIME
 from harness.replay.attribute.what_ifs import WHAT_IFS
-from harness.report.tables import catalogue
 from harness.report.words import GROUPS, Group, Word, load_words
 from harness.site.site import load_site
 
@@ -70,9 +69,9 @@ def _section(part_class: type[SummaryPart]) -> str:
 
 
 def names() -> str:
-    labels = catalogue.labels()
-    declared: tuple[Metric | OfKind, ...] = (*METRICS, *OF_KIND, *catalogue.table_metrics())
-    rows = ((f"`{each.name}`", labels.get(each.name, "–").strip(), each.meaning) for each in declared)
+    declared: tuple[Metric | OfKind, ...] = (*METRICS[: len(KEPT)], *OF_KIND, *METRICS[len(KEPT) :])
+    labels = {metric.name: metric.label.strip() for metric in METRICS if metric.label}
+    rows = ((f"`{each.name}`", labels.get(each.name, "–"), each.meaning) for each in declared)
     return markdown_table("name | line of `compare` | meaning", rows)
 
 

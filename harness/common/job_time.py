@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.common import palette
+
 QUEUE = "queue"
 PROLOG = "prolog"  # from the moment at which Slurm gave the job its nodes to the job's script
 START = "job start"  # from the job's begin to the program of its first node: the batch system, modules, srun
@@ -39,10 +41,24 @@ TAIL = "tail"
 ENDING = "ending"  # after the last rank: the launcher's, the profiler's and the monitor's end
 CONVERSION = "conversion"  # after the last node: conversion of reports, the monitor's plots
 
-PARTS = (
-    *(PROLOG, START, LAUNCH, IMPORTS, MEETING, MODEL, DATA, OTHER, FIRST_STEP, STEPS),
-    *(EVALUATION, CHECKPOINTS, TRACES, TAIL, ENDING, CONVERSION),
-)
+PARTS = {  # each with its colour: blue for the steps, tones for what comes before, beside and after them
+    PROLOG: "#3f4a55",
+    START: "#5f6b78",
+    LAUNCH: "#8a94a0",
+    IMPORTS: "#cc79a7",
+    MEETING: "#c9a800",
+    MODEL: "#7d6bc4",
+    DATA: "#a3578f",
+    OTHER: "#c4c8cc",
+    FIRST_STEP: "#7f6f3a",
+    STEPS: palette.COMPUTE,
+    EVALUATION: "#56b4e9",
+    CHECKPOINTS: palette.MEMORY,
+    TRACES: "#d9a8c8",
+    TAIL: palette.COMMUNICATION,
+    ENDING: "#b5bbc2",
+    CONVERSION: "#e3d26a",
+}
 FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, "")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.statistics import best_point, mean_interval
+from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.paths import PROGRAM
 from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, compare_arms, samples
@@ -17,22 +18,8 @@ from harness.compare.comparison import Comparison, compare_arms, samples
 if TYPE_CHECKING:
     from harness.analysis.metric_values import Metrics
 
-FACTORS: dict[str, str] = {
-    "parallel": "parallel efficiency (POP)",
-    "load_balance": "load balance",
-    "communication": "communication efficiency",
-    "serialisation": "serialisation",
-    "transfer": "transfer",
-    "orchestration": "orchestration efficiency",
-}
-_LIMITS = {
-    "computation_scalability": "more computing time for the same work (smaller pieces, or shared cores)",
-    "load_balance": "unequal work of the devices",
-    "communication": "communication that no computation hides",
-    "serialisation": "ranks that wait for each other",
-    "transfer": "the time to send the messages",
-    "orchestration": "devices that wait for their host (launches, data, Python)",
-}
+EXPLAINING = ("exposed_communication_share",)  # metrics that explain a size, beside its efficiencies
+_LIMITS = {factor.field: factor.limit for factor in (*POP_FACTORS, *SERIES_FACTORS)}
 _NOTICEABLE = 0.97
 _SUSPECT = 1.1  # caches explain a little more than the ideal
 

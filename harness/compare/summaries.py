@@ -16,7 +16,7 @@ from pydantic import Field
 
 from harness.analysis.machine import disturbances
 from harness.analysis.metric_values import step_durations_ns, tokens_per_step
-from harness.analysis.metrics import Metric, metrics_by_name
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
@@ -89,24 +89,20 @@ class SummaryDifferences(ComparisonPart):
     scaling: list[Scaling] = Field(default_factory=list)  # a's and b's, where a series' runs differ in devices
 
 
-def compare_series(
-    named_runs: Sequence[tuple[str, Summary]], force: bool = False, more: Sequence[Metric] = ()
-) -> list[SummaryDifferences]:
+def compare_series(named_runs: Sequence[tuple[str, Summary]], force: bool = False) -> list[SummaryDifferences]:
     """Every run but the first against the first, with their places in the series of all. Raises RequestError as
     `compare` does."""
     (base, a), others = named_runs[0], named_runs[1:]
-    pairs = [compare(a, b, (base, name), force, more) for name, b in others]
+    pairs = [compare(a, b, (base, name), force) for name, b in others]
     rows = scaling([name for name, _ in named_runs], [s for _, s in named_runs])
     if not rows:
         return pairs
     return [pair.model_copy(update={"scaling": [rows[0], row]}) for pair, row in zip(pairs, rows[1:], strict=True)]
 
 
-def compare(
-    a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool = False, more: Sequence[Metric] = ()
-) -> SummaryDifferences:
-    """What differs between two runs; `more` are compared beside the metrics of metrics.py. Raises RequestError: they
-    train another model or sequence length and `force` is not set."""
+def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool = False) -> SummaryDifferences:
+    """What differs between two runs. Raises RequestError: they train another model or sequence length and `force` is
+    not set."""
     configuration = list(_differences(settings(a), settings(b)))
     obstacles = [d for d in configuration if d.name in INCOMPARABLE and d.a is not None and d.b is not None]
     if obstacles and not force:
@@ -122,7 +118,7 @@ def compare(
         why_normalised=why,
         configuration=configuration,
         step_time=_step_time(a, b, names_of_runs, scale),
-        changes=_changes(metrics_by_name(a, more), metrics_by_name(b, more)),
+        changes=_changes(metrics_by_name(a), metrics_by_name(b)),
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
         moved=moved(a, b),

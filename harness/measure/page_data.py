@@ -27,11 +27,12 @@ from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside
 from harness.analysis.process.view import views
 from harness.analysis.summary import Window
 from harness.common.format import amount
+from harness.common.palette import MEMORY as MEMORY_COLOR
 from harness.traces import TraceError, map_traces
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I64, U8, RangeKind, Trace
 
-KINDS = (*KERNEL_KINDS, "memory")  # a kernel's kinds, and copies and sets
+KINDS = {**KERNEL_KINDS, "memory": MEMORY_COLOR}  # a kernel's kinds, and copies and sets; each with its colour
 _DEEPEST = 8  # ranges below this many others are not drawn
 _MOST_THREADS = 4  # with ranges, besides the main one
 _LONGEST_NAME = 200

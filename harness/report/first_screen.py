@@ -13,10 +13,12 @@ from typing import NamedTuple
 from rich.text import Text
 
 from harness.analysis.labels import device_names, host_names
+from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary
 from harness.analysis.summary.problem_texts import NOT_COMPLETED
 from harness.common.format import cut
+from harness.common.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY
 from harness.common.paths import COMMAND
 from harness.common.printable import printable
 from harness.common.submission import edit_in
@@ -27,12 +29,11 @@ from harness.explain.job_time import is_large, short_words
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
 from harness.report.elements import OTHER, WINDOW, StepBar, StepBarPart
-from harness.report.palette import CAUSES as IDLE_CAUSES
-from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY
 from harness.report.tables.table import WIDTH
 from harness.run import TRACE_FOLDERS
 
-_COST = (IDLE_CAUSES["data loading"], IDLE_CAUSES["synchronisation"], IDLE_CAUSES["garbage collection"])
+_COST = HostCause.DATA.color  # idle time whose cause is not told
+_MOST_CAUSES = 3  # in a bar
 _EXPOSED = "exposed communication"
 _COLORS = {"compute": COMPUTE, _EXPOSED: COMMUNICATION, "copies": MEMORY}
 _FILLS = {COMPUTE: "█", COMMUNICATION: "▓", MEMORY: "▒", IDLE: "·"}  # losses: ░
@@ -59,17 +60,18 @@ def _of_replay(s: Summary) -> StepBar | None:
     if replay is None or left is None or replay.unexplained_ns is None:
         return None
     times = {"compute": left.work_ns, _EXPOSED: left.communication_ns, "copies": left.copies_ns}
-    saved_ns, losses = max(replay.step_ns - replay.unexplained_ns, 0), dict[str, float]()
+    saved_ns, losses, colors = max(replay.step_ns - replay.unexplained_ns, 0), dict[str, float](), dict[str, str]()
     for found in s.findings:
         own_ns = min(found.lost_ns, saved_ns - sum(losses.values()))
         entry = CAUSES.get(found.cause)
-        label = (entry.short or entry.label) if entry else found.cause
-        if own_ns > _MUCH_OF_IT * saved_ns and len(losses) < len(_COST):
+        label, color = (entry.short or entry.label, entry.color) if entry else (found.cause, _COST)
+        if own_ns > _MUCH_OF_IT * saved_ns and len(losses) < _MOST_CAUSES:
             losses[label] = losses.get(label, 0) + own_ns
+            colors[label] = color
     for label in [label for label in losses if label in times]:
         times[label] += round(losses.pop(label))
     parts = [StepBarPart(label, ns, _COLORS[label]) for label, ns in times.items()]
-    parts += [StepBarPart(label, ns, _COST[i]) for i, (label, ns) in enumerate(losses.items())]
+    parts += [StepBarPart(label, ns, colors[label]) for label, ns in losses.items()]
     return _bar("a step" if has_marked_steps(s) else WINDOW, replay.step_ns, parts)
 
 
@@ -82,7 +84,7 @@ def _of_devices(s: Summary) -> StepBar | None:
     whole_ns = (s.steps.mean_ns or spread.median_ns) if spread else window_ns / len(s.devices)
     fields = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")
     shares = [sum(getattr(d, field) or 0 for d in s.devices) / window_ns for field in fields]
-    labels = (_COLORS | {"idle": _COST[0]}).items()
+    labels = (_COLORS | {"idle": _COST}).items()
     parts = [StepBarPart(label, share * whole_ns, color) for (label, color), share in zip(labels, shares, strict=True)]
     return _bar(_device_unit(s), whole_ns, parts)
 
@@ -99,7 +101,7 @@ def _of_clock(s: Summary) -> StepBar | None:
     rank = slowest(s)
     if rank is None or not rank.median_step_ns:
         return None
-    names = {"forward": COMPUTE, "backward": COMPUTE, "optimizer": COMPUTE, "data": _COST[0]}
+    names = {"forward": COMPUTE, "backward": COMPUTE, "optimizer": COMPUTE, "data": HostCause.DATA.color}
     times = [(name, getattr(rank, f"median_{name}_ns") or 0, color) for name, color in names.items()]
     return _bar(
         "a step", max(rank.median_step_ns, sum(ns for _, ns, _ in times)), [StepBarPart(*each) for each in times]

@@ -12,33 +12,27 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from harness.analysis.metrics import METRICS
+from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.errors import WorkError
 from harness.common.format import amount, cells, metric_axis, metric_text, percent, rate
-from harness.compare.points import FACTORS, Optimum, PointValues, RepeatedMean, Size
+from harness.common.palette import of_series
+from harness.compare.points import EXPLAINING, Optimum, PointValues, RepeatedMean, Size
 from harness.report.compare.verdicts import verdict_words
 from harness.report.elements import PageTable
-from harness.report.palette import of_series
 from harness.report.plots.png import DPI, INK, dress, plain
-from harness.report.tables.catalogue import labels
 from harness.run import naming_flag, write_atomically
 
 _NAMED = 3  # settings that a sentence names
-_WORDS = {"step_ns": "step time"}  # compare has it in a table of its own
 INTERVALS = "mean of the runs ± half of its 95 % interval (Student's t); one run has no interval"
 _MARKERS = "osD^vP*X"
 _WIDE = 8  # times the smallest value: from there on an axis is logarithmic
-_EXPLAINED = {
-    "exposed_communication_share": "exposed communication",
-    **FACTORS,
-    "computation_scalability": "computation scalability",
-    "global_efficiency": "global efficiency (POP)",
-}
 
 
 def label_of(metric: str) -> str:
-    """The metric's words: those of a comparison, else its name without underscores."""
-    found = _WORDS.get(metric) or labels().get(metric, "").strip()
-    return found or metric.replace("_", " ")
+    """The metric's words: its title, else those of a comparison, else its name without underscores."""
+    declared = next((each for each in METRICS if each.name == metric), None)
+    return (declared and (declared.title or declared.label.strip())) or metric.replace("_", " ")
 
 
 def text_of(metric: str, value: RepeatedMean | None) -> str:
@@ -249,12 +243,19 @@ def scaling_table(title: str, sizes: Sequence[Size]) -> PageTable:
     return PageTable(f"{title}: {INTERVALS}" if repeats else title, head, rows)
 
 
+def _explaining(sizes: Sequence[Size]) -> dict[str, str]:
+    """The shares and efficiencies that explain at least one size, with their labels."""
+    labels = {name: label_of(name) for name in EXPLAINING}
+    labels |= {factor.field: factor.in_series for factor in (*POP_FACTORS, *SERIES_FACTORS)}
+    return {name: label for name, label in labels.items() if any(name in size.values for size in sizes)}
+
+
 def why_table(sizes: Sequence[Size]) -> PageTable:
     """What explains it: a column per size."""
-    names = [name for name in _EXPLAINED if any(name in size.values for size in sizes)]
+    labels = _explaining(sizes)
     rows = [
-        [_EXPLAINED[name], *(percent(size.values[name].mean) if name in size.values else "–" for size in sizes)]
-        for name in names
+        [label, *(percent(size.values[name].mean) if name in size.values else "–" for size in sizes)]
+        for name, label in labels.items()
     ]
     return PageTable("What explains it, means of the runs", ("devices", *(str(size.devices) for size in sizes)), rows)
 
@@ -272,7 +273,7 @@ def _between(value: RepeatedMean, factor: float, digits: int) -> str:
 
 def write_scaling_csv(sizes: Sequence[Size], path: Path) -> None:
     """Every number of every size, with the ends of its interval. Raises WorkError: it cannot be written."""
-    names = [name for name in _EXPLAINED if any(name in size.values for size in sizes)]
+    names = list(_explaining(sizes))
     columns = ["throughput", "speed_up", "efficiency", *names]
     axes = list(sizes[0].settings) if sizes else []
     ends = ("", "_low", "_high")

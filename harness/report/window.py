@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from harness.analysis.device_time import unknown_ns
 from harness.analysis.labels import cause_word
+from harness.analysis.process.host_calls import HostCause
 from harness.analysis.summary import Device
-from harness.report.palette import CAUSES, COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
+from harness.common.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
 
 OVERLAPPED = "compute and communication"
 NOT_KNOWN = "not known"
@@ -38,7 +39,7 @@ PARTS: dict[str, WindowPart] = {
     OVERLAPPED: WindowPart(COMPUTE, _overlapped),
     "exposed communication": WindowPart(COMMUNICATION, lambda d: d.exposed_communication_ns or 0),
     "copies alone": WindowPart(MEMORY, lambda d: d.exposed_memory_ns),
-    **{f"idle: {cause}": WindowPart(color, _idle(cause)) for cause, color in CAUSES.items()},
+    **{f"idle: {cause.label}": WindowPart(cause.color, _idle(cause.label)) for cause in HostCause},
     "idle, cause unknown": WindowPart(IDLE, _unexplained),
     NOT_KNOWN: WindowPart(UNKNOWN, unknown_ns),
 }

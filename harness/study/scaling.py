@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from harness.common.errors import RequestError
 from harness.common.paths import shown_file
 from harness.common.whole_number import whole_number
+from harness.compare.points import EXPLAINING
 from harness.experiment.exercises import Experiment, Megatron, OwnTraining, ProfiledTraining, Training
 from harness.experiment.parse import validate
 from harness.launch.backends.registry import backend_of
@@ -19,7 +20,7 @@ from harness.study.sweeps.axes import OWN, Settings, Sweep, exercise_of
 Mode = Literal["strong", "weak"]
 Axis = Literal["nodes", "gpus_per_node"]
 _WORDS = {"nodes": "nodes", "gpus_per_node": "the devices of a node"}
-SHOW = ["tokens_per_s", "exposed_communication_share"]
+SHOW = ["tokens_per_s", *EXPLAINING]
 
 
 class Study(NamedTuple):

@@ -17,7 +17,6 @@ from harness.analysis.summary import RankTraining, Summary, TraceSource
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import Comparison, compare_arms
 from harness.compare.verdict import ChangeVerdict, Threshold
-from harness.report.tables.catalogue import labels, table_metrics
 from harness.study.check.series import block_of, slots
 
 TIMES = 300  # simulated checks of each kind
@@ -218,11 +217,10 @@ def test_runs_that_differ_by_just_what_is_allowed_are_never_told_apart() -> None
 
 
 def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:
-    neutral = {name for name in labels() if worse_is(name, table_metrics()) is None}
+    neutral = {metric.name for metric in METRICS if metric.label and worse_is(metric.name) is None}
     assert {name for name in neutral if not name.startswith(("expected_", "gemm_", "nccl_"))} == {"compute_share"}
     assert {worse_is(name) for name in ("step_ns", "exposed_communication_share", "all_gather_bytes")} == {"more"}
     assert worse_is("tokens_per_s") == worse_is("mfu") == "less"
-    assert {metric.name for metric in METRICS if metric.label} <= set(labels())
 
 
 def a_run(device: str = "NVIDIA A100", tool: str = "nsys", **versions: str) -> Summary:

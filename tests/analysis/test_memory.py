@@ -31,7 +31,7 @@ def read(folder: Path, *documents: Any) -> Memory:
 
 
 def test_the_categories_of_the_reader_are_those_of_the_writer() -> None:
-    assert Category.__args__ == CATEGORIES and VERSION == 1  # type: ignore[attr-defined]
+    assert Category.__args__ == tuple(CATEGORIES) and VERSION == 1  # type: ignore[attr-defined]
 
 
 def test_the_rank_with_the_highest_peak_is_shown_and_the_others_counted(tmp_path: Path) -> None:

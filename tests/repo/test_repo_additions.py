@@ -1,5 +1,6 @@
-"""A site and a lesson are one file each; an analysis is its module, its line in the list, its
-field with its text, and its table; a cause of lost time is its member and its entry.
+"""How many files an addition touches: a metric, a phase and a cause of idle time one, by one entry; a cause of lost
+time its member and its entry; an analysis its module, its line in the list, its field with its text, and its table. A
+site and a lesson are one new file.
 
 Each is added to a copy of the tree, as a developer adds it, and then asked of the command line.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,9 +50,6 @@ WAKEUPS = TableOf["Wakeup"](
     columns=(Column("rank", lambda w: str(w.rank)), Column("late", lambda w: duration(w.late_ns))),
     section="host",
     file=file_of("wakeups"),
-    metrics=(
-        Metric("late_ns", lambda x: max((w.late_ns for w in x.summary.wakeups), default=None), "–", "latest begin"),
-    ),
 )
 """
 
@@ -61,11 +60,14 @@ CAUSE = """_ENTRIES = (
             Suspect(Cause.COFFEE, context.everyone, context.every_step, context.job.lengths // 2, standing=True)
         ]),
         "coffee",
+        "#123456",
         "waiting for coffee",
         "drink tea",
         without=WithoutCause("no coffee"),
     ),
 """
+
+METRIC = 'Metric("spoon_count", lambda facts: 7, "Of tea.", "spoons", "more")'
 
 
 @pytest.fixture
@@ -91,13 +93,21 @@ def python(tree: Path, *words: str) -> str:
     return done.stdout
 
 
-IMPORTS = "from harness.analysis import summary\nfrom harness.analysis.metrics import Metric\n"
-
-
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1, (path, old)
     path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def touched(tree: Path) -> set[str]:
+    """The files of the copy that differ from the checkout's, or are new."""
+    files = (path.relative_to(tree) for name in ("harness", "configs") for path in (tree / name).rglob("*"))
+    texts = (file for file in files if (tree / file).is_file() and file.suffix in (".py", ".yaml"))
+    return {
+        str(file)
+        for file in texts
+        if not (ROOT / file).is_file() or (ROOT / file).read_bytes() != (tree / file).read_bytes()
+    }
 
 
 def with_an_analysis(tree: Path) -> None:
@@ -110,14 +120,14 @@ def with_an_analysis(tree: Path) -> None:
     launches = "    launches: list[Launches] = []\n"
     edit(schema, launches, f'    wakeups: list[Wakeup] = []\n    """How late."""\n{launches}')
     tables = tree / "harness/report/tables/monitor.py"
-    edit(tables, "from harness.analysis import summary\n", IMPORTS)
     edit(tables, "\nTABLES: ", f"{TABLE}\nTABLES: ")
     edit(tables, "MONITOR, NETWORK)", "MONITOR, NETWORK, WAKEUPS)")
 
 
 @pytest.mark.long
-def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(tree: Path, tmp_path: Path) -> None:
+def test_an_analysis_of_four_files_is_in_terminal_page_files_and_help(tree: Path, tmp_path: Path) -> None:
     with_an_analysis(tree)
+    assert len(touched(tree)) == 4
     write_traces(tmp_path / "traces")
     first, second = (str(path) for path in sorted((tmp_path / "traces").iterdir()))
     (out := tmp_path / "out").mkdir()
@@ -130,10 +140,27 @@ def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(tree
     measured = json.loads(harness(tree, "report", first, second, "--json"))["wakeups"]
     assert [row["rank"] for row in rows] == ["0", "1"]
     assert [int(row["late_ns"]) for row in rows] == [row["late_ns"] for row in measured]
-    assert "latest begin" in harness(tree, "compare", first, second)
-    written = python(tree, "-m", "harness.cli.pages", "metric-names")
     assert "late_ns  From the window's start to its first work." in harness(tree, "help", "numbers", "wakeup")
-    assert "| `late_ns` | latest begin | –" in written
+
+
+def test_a_metric_a_phase_and_a_cause_of_idle_time_are_one_entry_in_one_file_each(tree: Path, tmp_path: Path) -> None:
+    """Then they are in reports, pages, comparisons, conditions and documents."""
+    analysis = tree / "harness/analysis"
+    edit(analysis / "metrics.py", "*_OF_NCCL)\n", f"*_OF_NCCL, {METRIC})\n")
+    phases, calls = analysis / "process/phases.py", analysis / "process/host_calls.py"
+    edit(phases, '    OTHER = 7, "other"\n', '    OTHER = 7, "other"\n    TEA = 8, "tea"\n')
+    edit(phases, "_PATTERNS = (\n", '_PATTERNS = (\n    (Phase.TEA, re.compile("^backward$")),\n')
+    edit(calls, '    OTHER = 12, "other", ', '    NAP = 13, "nap", "#654321"\n    OTHER = 12, "other", ')
+    assert touched(tree) == {str(file.relative_to(tree)) for file in (analysis / "metrics.py", phases, calls)}
+    write_traces(tmp_path / "traces")
+    first, second = (str(path) for path in sorted((tmp_path / "traces").iterdir()))
+    page = tmp_path / "page.html"
+    assert re.search("^  tea +[0-9.]+ [mµ]s", harness(tree, "report", first, "--full", "--html", str(page)), re.M)
+    assert '<li><span style="background: #654321"></span>idle: nap</li>' in page.read_text(encoding="utf-8")
+    compared = harness(tree, "compare", first, second, "--fail-if", "spoon_count > 1")
+    assert re.search("^ *spoons +7 +7 +1×", compared, re.M)
+    written = python(tree, "-m", "harness.cli.pages", "metric-names")
+    assert "| `spoon_count` | spoons | Of tea." in written and "| `idle_nap_share` | idle: nap |" in written
 
 
 def test_a_cause_is_its_member_and_its_entry(tree: Path, tmp_path: Path) -> None:
@@ -145,8 +172,11 @@ def test_a_cause_is_its_member_and_its_entry(tree: Path, tmp_path: Path) -> None
         '    DATA_STALL = "data-stall"\n    COFFEE = "coffee"\n',
     )
     edit(stage / "causes.py", "_ENTRIES = (\n", CAUSE)
+    assert touched(tree) == {f"harness/replay/attribute/{name}.py" for name in ("suspect", "causes")}
     write_traces(tmp_path / "traces")
-    said = harness(tree, "report", str(tmp_path / "traces"), "--full", "--no-html")
+    page = tmp_path / "page.html"
+    said = harness(tree, "report", str(tmp_path / "traces"), "--full", "--html", str(page))
+    assert '<li><span style="background: #123456"></span>coffee ' in page.read_text(encoding="utf-8")
     assert "aiting for coffee costs" in said and "rink tea" in said and "no coffee" in said
     assert "| coffee | `coffee` |  | `no-coffee` |  |" in python(tree, "-m", "harness.cli.pages", "causes")
     assert "no-coffee" in python(tree, "-c", "from harness.explain.commands import FIELDS; print(*FIELDS)")

@@ -20,7 +20,6 @@ from harness.common.printable import printable
 from harness.compare.summaries import compare
 from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
 from harness.measure.nccl_log import MOST_DIFFERENT, LoggedProcess, read_nccl_logs
-from harness.report.tables import catalogue
 from harness.report.tables.catalogue import write_tables
 from harness.report.tables.terminal import render_section
 from tests.launch.launch_shared import a_run
@@ -43,7 +42,7 @@ def read(*lines: str) -> LoggedProcess:
 
 
 def numbers(n: Nccl) -> dict[str, float]:
-    found = metrics_by_name(Summary(nccl=n), catalogue.table_metrics())
+    found = metrics_by_name(Summary(nccl=n))
     return {name.removesuffix("_connection_count"): x for name, x in found.items() if "connection" in name}
 
 
@@ -295,7 +294,7 @@ def test_exercise_0_tells_it_below_its_own_tables(
 
 def test_a_comparison_shows_the_connections() -> None:
     a, b = Summary(nccl=logs("infiniband")), Summary(nccl=logs("sockets"))
-    found = compare(a, b, ("a", "b"), more=catalogue.table_metrics())
+    found = compare(a, b, ("a", "b"))
     rows = {row.name: (row.a, row.b) for row in found.changes}
     assert rows["nccl_socket_connection_count"] == (0, 4)
     assert rows["nccl_gdrdma_connection_count"] == (4, 0)

@@ -74,6 +74,11 @@ def test_every_cause_and_every_fault_that_costs_time_has_its_words() -> None:
     assert {cause.value for cause in Cause} | slow <= set(CAUSES)
 
 
+def test_causes_with_unlike_labels_in_a_bar_have_unlike_colours() -> None:
+    labels = {(entry.color, entry.short or entry.label) for entry in CAUSES.values()}
+    assert len({color for color, _ in labels}) == len(labels) == len({label for _, label in labels})
+
+
 def test_every_what_if_says_which_option_makes_it() -> None:
     assert {kind.name for kind in WHAT_IFS} == set(FIELDS)
 

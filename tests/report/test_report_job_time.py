@@ -7,12 +7,12 @@ import pytest
 
 from harness.analysis.job_time import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.analysis.metric_values import Facts
+from harness.analysis.metrics import METRICS
 from harness.analysis.summary import CodeLocation, JobTime, Summary
 from harness.explain.job_time import facts, sentence, short_words
 from harness.report.first_screen import first_screen
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
-from harness.report.tables.catalogue import table_metrics
 from harness.report.tables.terminal import render_rest
 
 S = 1_000_000_000
@@ -71,7 +71,7 @@ def test_gpu_hours_have_the_part_that_is_outside_of_the_steps() -> None:
 
 def test_each_part_is_a_number_for_compare() -> None:
     summary = Summary(job_time=found(12))
-    values = {each.name: each.value(Facts(summary)) for each in table_metrics() if each.name.startswith("job_")}
+    values = {each.name: each.value(Facts(summary)) for each in METRICS if each.name.startswith("job_")}
     assert (values["job_imports_ns"], values["job_elapsed_ns"], values["job_tail_ns"]) == (13 * S, 35 * S, 0)
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from harness.analysis.summary import Collective, Efficiency, Problem, Quality, RankTraining, RecordingVerdict, Summary
 from harness.cli.main import main
+from harness.common.palette import COMMUNICATION
 from harness.explain.answer import Diagnosis
 from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.report.elements import Figure
@@ -24,7 +25,6 @@ from harness.report.page import compose as page_module
 from harness.report.page.compose import MOST_ROWS, compose, docs_from, figures, read_inputs, render_page, write_page
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import energy_within, machine_section
-from harness.report.palette import COMMUNICATION
 from harness.report.plots.plotly_json import bars
 from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named

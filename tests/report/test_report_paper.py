@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.report.palette import COLLECTIVES, COMMUNICATION, SERIES
+from harness.common.palette import COLLECTIVES, COMMUNICATION, SERIES
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from chromium import Browser, find_chromium

@@ -9,8 +9,6 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import labels as report_words
-from harness.analysis.process.host_calls import CAUSES as ALL_CAUSES
-from harness.analysis.process.kinds import KINDS as ALL_KINDS
 from harness.analysis.summary import (
     Collective,
     CollectiveFit,
@@ -27,13 +25,11 @@ from harness.analysis.summary import (
 from harness.common import format as numbers
 from harness.common.format import short
 from harness.compare.summaries import compare
-from harness.measure.page_data import KINDS as DRAWN
 from harness.report.compare.tables import collective_table
 from harness.report.elements import Page, PageTable
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from harness.report.page.steps import communication_section
-from harness.report.palette import CAUSES, KINDS
 from harness.report.tables import communication
 from harness.report.tables.communication import COLLECTIVES, ISSUED
 from harness.report.tables.ranges import RANGES
@@ -82,11 +78,6 @@ def test_nothing_is_launched_on_a_cpu_so_no_idle_time_there_is_called_launch_bou
     for text in (render(on_cpu()), " ".join([*cells, *page.said.first, *page.said.rest]), " ".join(drawn)):
         assert "between operators" in text and "launch-bound" not in text
     assert page.on_cpu
-
-
-def test_every_kind_and_every_cause_has_a_colour_and_a_place_in_the_timeline() -> None:
-    assert set(KINDS) == set(DRAWN) == {*ALL_KINDS, "memory"}
-    assert set(CAUSES) == set(ALL_CAUSES)
 
 
 def exchanged(includes_waiting: bool) -> Summary:

@@ -65,13 +65,13 @@ def lanes_of(head: dict[str, Any], group: str, rank: int) -> list[dict[str, Any]
 
 
 def test_time_per_kind_in_the_timeline_is_the_summarys(made: Made, drawn: TimelineModel) -> None:
-    head = read(pack(drawn.tracks, {}))
+    kinds, head = list(KINDS), read(pack(drawn.tracks, {}))
     for device in made.summary.devices:
         assert device.rank is not None
         sums: dict[str, int] = {}
         for lane in lanes_of(head, "stream", device.rank):
             for code, length in zip(lane["code"], lane["end"] - lane["start"], strict=True):
-                sums[KINDS[code]] = sums.get(KINDS[code], 0) + int(length)
+                sums[kinds[code]] = sums.get(kinds[code], 0) + int(length)
         expected: dict[str, int] = {}
         for kind in device.kinds:
             name = "memory" if kind.kind.startswith(("copy", "memset")) else kind.kind

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from harness.analysis.metric_values import MEMORY_OF_PLAN, Metrics
-from harness.analysis.metrics import COLLECTIVES
+from harness.analysis.metrics import COLLECTIVES, KEPT, METRICS
 from harness.cli.main import main
 from harness.cli.study.lesson import LessonAtSite, _next, _paired
 from harness.common.errors import RequestError
@@ -18,7 +18,6 @@ from harness.common.paths import ROOT
 from harness.common.users import this_user
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Training
 from harness.experiment.parse import all_options, build_experiment, command_of
-from harness.report.tables.catalogue import table_metrics
 from harness.run import Run, Stage
 from harness.run.record import RunRecord, Status
 from harness.site.site import Site, load_site
@@ -56,7 +55,7 @@ TRACED = [name for name in COMPLETED if load_lesson(name).a.model_dump().get("pr
 
 def metrics_of(experiment: Experiment) -> Metrics:
     """The metrics that a run of this experiment can have: without a pipeline there is no bubble."""
-    names = NAMES | {number.name for number in table_metrics()}
+    names = NAMES | {metric.name for metric in METRICS[len(KEPT) :]}
     if isinstance(experiment, Megatron) and experiment.pp > 1:
         names |= {"bubble", "expected_bubble", "microbatches"}
     if isinstance(experiment, DDP):

@@ -40,27 +40,29 @@ _DRIVER_LOADS = re.compile(r"(?:lazy|module|function).*loading|compiler", re.IGN
 
 
 class HostCause(IntEnum):
-    """Index into CAUSES, with the cause's name."""
+    """A cause of idle time: its index into CAUSES, its name and its colour; on_cpu: its name on a CPU, if another."""
 
     label: str
+    color: str
+    on_cpu: str
 
-    DATA = 0, "data loading"
-    COLLECTOR = 1, "garbage collection"
-    PROFILER = 2, "profiler"
-    SYNCHRONISATION = 3, "synchronisation"
-    COPY = 4, "blocking copy"
-    ALLOCATION = 5, "allocation"
-    FIRST_USE = 6, "first use"
-    CAPTURE = 7, "graph capture"
-    LAUNCH = 8, "launch-bound"
-    HOST = 9, "host work"
-    NOT_RECORDED = 10, "not recorded"
-    COMMUNICATION = 11, "communication"
-    OTHER = 12, "other"
+    DATA = 0, "data loading", "#cc79a7"
+    COLLECTOR = 1, "garbage collection", "#a3578f"
+    PROFILER = 2, "profiler", "#d9a8c8"
+    SYNCHRONISATION = 3, "synchronisation", "#c9a800"
+    COPY = 4, "blocking copy", "#9a8f00"
+    ALLOCATION = 5, "allocation", "#e3d26a"
+    FIRST_USE = 6, "first use", "#7f6f3a"
+    CAPTURE = 7, "graph capture", "#b8a25e"
+    LAUNCH = 8, "launch-bound", "#8a6a5c", "between operators"  # a CPU launches nothing: it is Python's time
+    HOST = 9, "host work", "#5f6b78"
+    NOT_RECORDED = 10, "not recorded", "#a9b1ba"
+    COMMUNICATION = 11, "communication", "#f0b469"  # pale orange: the device only waits for it
+    OTHER = 12, "other", "#c4c8cc"
 
-    def __new__(cls, number: int, label: str) -> HostCause:
+    def __new__(cls, number: int, label: str, color: str, on_cpu: str = "") -> HostCause:
         cause = int.__new__(cls, number)
-        cause._value_, cause.label = number, label
+        cause._value_, cause.label, cause.color, cause.on_cpu = number, label, color, on_cpu or label
         return cause
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.common import palette
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
 from harness.traces.columns import distinct_rows
@@ -23,18 +24,18 @@ from harness.traces.trace import I32, U8, Activity, CopyKind, Events
 RULES = CONFIGS / "kernels.yaml"
 HOST, OTHER, LAYOUT = "host", "other", "layout"
 NAME_CHARS = 1000  # mangled templates have many thousands; what matters comes first, and searching costs time
-KINDS = (
-    "gemm",
-    "attention",
-    "communication",
-    "normalisation",
-    "optimizer",
-    "embedding",
-    LAYOUT,
-    "elementwise",
-    HOST,
-    OTHER,
-)
+KINDS = {  # of kernels, each with its colour
+    "gemm": "#1f6fb2",
+    "attention": "#56b4e9",
+    "communication": palette.COMMUNICATION,
+    "normalisation": "#3f4fa0",
+    "optimizer": "#7d6bc4",
+    "embedding": "#8fb8de",
+    LAYOUT: "#2f4b7c",
+    "elementwise": "#74a9cf",
+    HOST: "#b5bbc2",
+    OTHER: "#8a94a0",
+}
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _WITH_PRECISION = ("gemm", "attention")
 MEMSET = "memset"
@@ -176,3 +177,8 @@ def _judge(
         return (HOST, None), NOT_WORK
     event_class = COMMUNICATION if kind == "communication" else COMPUTE
     return (kind, rules.precision(kind, name, dtype)), event_class
+
+
+def color_of_kind(kind: str) -> str:
+    """The colour of a kind of work; copies and sets are memory."""
+    return palette.MEMORY if kind.startswith(("copy", MEMSET)) else KINDS.get(kind, KINDS[OTHER])

@@ -1,6 +1,9 @@
-"""How well the devices were used, as POP defines it, by FLOPs, and what the profiler cost. Fields only."""
+"""How well the devices were used, as POP defines it, by FLOPs, and what the profiler cost: the fields, and of each of
+POP's efficiencies its words for tables, comparisons and scaling studies."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from harness.analysis.summary.base import SummaryPart
 from harness.analysis.summary.replay import NO_REPLAY
@@ -110,3 +113,76 @@ class PopEfficiency(SummaryPart, kw_only=True):
     split_unknown: str | None = NO_REPLAY
     """Why `transfer` and `serialisation` are null: no replay; the replay takes longer than the run did; or an ideal
     network also saves idle time, and `serialisation` would exceed 1."""
+
+
+@dataclass(frozen=True)
+class EfficiencyFactor:
+    """An efficiency. depth: below how many efficiencies it is a factor. of_what: of what it is a share. limit: what it
+    costs time by, if it is low."""
+
+    field: str
+    depth: int
+    label: str
+    of_what: str = ""
+    limit: str = ""
+
+    @property
+    def metric(self) -> str:
+        """Its name for compare and --fail-if."""
+        return self.field if self.field == "load_balance" else f"{self.field}_efficiency"
+
+    def indented(self, indent: str) -> str:
+        """Its label, indented below the efficiency of which it is a factor."""
+        return indent * self.depth + self.label
+
+    @property
+    def in_series(self) -> str:
+        """Its label where not all numbers are efficiencies."""
+        return self.label if self.depth else f"{self.label} (POP)"
+
+
+# The fields of PopEfficiency, each below the one of which it is a factor.
+POP_FACTORS = (
+    EfficiencyFactor("parallel", 0, "parallel efficiency", "mean compute of the devices / elapsed time"),
+    EfficiencyFactor(
+        "load_balance",
+        1,
+        "load balance",
+        "mean compute of the devices / largest compute of a device",
+        "unequal work of the devices",
+    ),
+    EfficiencyFactor(
+        "communication",
+        1,
+        "communication efficiency",
+        "largest compute of a device / largest active time of a device",
+        "communication that no computation hides",
+    ),
+    EfficiencyFactor(
+        "serialisation",
+        2,
+        "serialisation",
+        "the part that remains after waiting for other ranks",
+        "ranks that wait for each other",
+    ),
+    EfficiencyFactor(
+        "transfer", 2, "transfer", "elapsed time with an ideal network / elapsed time", "the time to send the messages"
+    ),
+    EfficiencyFactor(
+        "orchestration",
+        1,
+        "orchestration efficiency",
+        "largest active time of a device / elapsed time",
+        "devices that wait for their host (launches, data, Python)",
+    ),
+)
+# Those of a run among others, as analysis/scaling.py computes them.
+SERIES_FACTORS = (
+    EfficiencyFactor(
+        "computation_scalability",
+        1,
+        "computation scalability",
+        limit="more computing time for the same work (smaller pieces, or shared cores)",
+    ),
+    EfficiencyFactor("global_efficiency", 0, "global efficiency"),
+)

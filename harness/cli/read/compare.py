@@ -37,7 +37,6 @@ def compare(
     from harness.compare.summaries import compare_series
     from harness.measure.request import load_summary
     from harness.report.compare.terminal import render_comparisons
-    from harness.report.tables.catalogue import table_metrics
     from harness.report.tables.table import WHOLE
 
     if len(runs) < 2:
@@ -46,7 +45,7 @@ def compare(
         raise RequestError(f"--html {html}: is a folder; give a file, as in --html {html / 'compare.html'}")
     _refuse_twice(runs)
     found = [load_summary(token) for token in runs]
-    pairs = compare_series(found, force, table_metrics())
+    pairs = compare_series(found, force)
     answers = [(text, _answer(pair, text)) for pair in pairs for text in fail_if or []]
     if html is not None:
         _write_page(found, pairs, html)

@@ -173,9 +173,7 @@ def command(
 ) -> int:
     """Whether B is slower than A, from several runs of each. If the runs differ too much, it cannot tell and prints
     the command that would."""
-    from harness.report.tables.catalogue import table_metrics
-
-    question = Question(_share(fail_above), metric, table_metrics())
+    question = Question(_share(fail_above), metric)
     documents = Documents(markdown, junit)
     documents.refuse_wrong()
     given = (("--build", build), ("--fail-above", fail_above * (fail_above != USUAL_SHARE)), ("--metric", metric))

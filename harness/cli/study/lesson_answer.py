@@ -57,8 +57,6 @@ def give_answer(
 
 
 def arm_of(run: Run, lesson: Lesson) -> LessonArm:
-    from harness.report.tables.catalogue import table_metrics
-
     if lesson.ends != "completed":
         ending, numbers = lessons.ending_of(run)
         return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], ending=ending)
@@ -66,7 +64,7 @@ def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
     steps = [step_durations_ns(s)]
     doubts = doubts_of(run.job_id, s)
-    found, steps_ns = metrics_by_name(s, table_metrics()), [x for x in steps if x]
+    found, steps_ns = metrics_by_name(s), [x for x in steps if x]
     return LessonArm(run.job_id, found, on_gpu, len(s.hosts) > 1, doubts, steps_ns=steps_ns)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 
     from harness.compare.comparison import Comparison
 
-HEAD = ("variant", "runs", "step", "difference", "verdict", "exposed", "memory", "tokens/s", "lessons")
+# The metrics of a variant: the head of their column, and how it writes them.
+METRICS: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "exposed_communication_share": ("exposed", percent),
+    "peak_memory_bytes": ("memory", amount),
+    "tokens_per_s": ("tokens/s", lambda value: amount(value, "").strip()),
+}
+HEAD = ("variant", "runs", "step", "difference", "verdict", *(head for head, _ in METRICS.values()), "lessons")
 MOST_CHANGED = 6  # metrics in words; --json has all
 
 
@@ -51,10 +57,16 @@ def show_command(
     table, compared = rows(folder, found), with_first_variants(arm_of_reference(folder, whole=False))
     data = found.model_dump(mode="json", exclude={"variants"})
     comparisons = {variant: each.model_dump(mode="json") for variant, each in compared.items()}
-    variants = [row._asdict() | {"comparison": comparisons.get(row.variant)} for row in table]
+    variants = [_as_json(row) | {"comparison": comparisons.get(row.variant)} for row in table]
     data |= {"folder": str(folder), "variants": variants}
     print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table, compared)))
     return 0
+
+
+def _as_json(row: VariantRow) -> dict[str, Any]:
+    fields = row._asdict()
+    lessons, metrics = fields.pop("lessons"), fields.pop("metrics")
+    return fields | {name: metrics.get(name) for name in METRICS} | {"lessons": lessons}
 
 
 def _list(as_json: bool) -> int:
@@ -125,9 +137,7 @@ def _cells(row: VariantRow, compared: Comparison | None) -> tuple[str, ...]:
         duration(row.step_ns),
         "" if compared is None else compared.change,
         "" if compared is None else verdict_words(compared),
-        percent(row.exposed_communication_share),
-        amount(row.peak_memory_bytes),
-        amount(row.tokens_per_s, "").strip(),
+        *(text(row.metrics.get(name)) for name, (_, text) in METRICS.items()),
         ", ".join(row.lessons) or "–",
     )
 

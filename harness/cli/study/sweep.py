@@ -129,11 +129,10 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
 
 
 def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments, against: str) -> int:
-    from harness.report.tables.catalogue import table_metrics
     from harness.study.sweeps.results import results
 
     found = series.points
-    told = results(outcome.places, found.settings, found.sweep.show, table_metrics())
+    told = results(outcome.places, found.settings, found.sweep.show)
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
     written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
     if arguments.wanted.json:

@@ -14,15 +14,15 @@ from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.metric_values import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
+from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.format import duration, percent, rate
+from harness.common.palette import of_series
 from harness.compare.summaries import SummaryDifferences
 from harness.compare.verdict import Interval
 from harness.report.compare.tables import ONE_RUN_EACH, doubts, letter, others
 from harness.report.compare.verdicts import verdict_table, verdict_words
 from harness.report.elements import Figure, PageTable, Section
-from harness.report.palette import of_series
 from harness.report.plots import plotly_json
-from harness.report.tables.efficiency import METRICS, efficiency_label
 from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS, part_label
 
 _WORTH_SAYING = 0.1  # of the difference
@@ -172,16 +172,18 @@ def rows_of(pairs: Sequence[SummaryDifferences]) -> list[Scaling]:
 def series_table(names: Sequence[str], summaries: Sequence[Summary], scalings: Sequence[Scaling] = ()) -> PageTable:
     """A column per run. With `scalings` also its devices and work, and what follows from the smallest run's compute."""
     of_runs: list[tuple[str, list[str]]] = [
-        (efficiency_label(field, "· "), [_or_unknown(getattr(s.pop, field, None), percent) for s in summaries])
-        for field in METRICS
+        (factor.indented("· "), [_or_unknown(getattr(s.pop, factor.field, None), percent) for s in summaries])
+        for factor in POP_FACTORS
     ]
     if scalings:
         unit = f"{scalings[0].unit} per step" if scalings[0].unit else "work per step"
         of_runs = [
             ("devices", [_or_unknown(row.devices, rate) for row in scalings]),
             (unit, [_or_unknown(row.work_per_step, rate) for row in scalings]),
-            ("global efficiency", [_or_unknown(row.global_efficiency, percent) for row in scalings]),
-            ("· computation scalability", [_or_unknown(row.computation_scalability, percent) for row in scalings]),
+            *(
+                (factor.indented("· "), [_or_unknown(getattr(row, factor.field), percent) for row in scalings])
+                for factor in reversed(SERIES_FACTORS)  # the whole is first
+            ),
             *((f"· {label}", cells) for label, cells in of_runs),
         ]
     return PageTable(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])

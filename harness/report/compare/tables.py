@@ -8,16 +8,15 @@ from dataclasses import replace
 from string import ascii_lowercase
 
 from harness.analysis.labels import cause_word
-from harness.analysis.metrics import IDLE_LABEL
+from harness.analysis.metrics import IDLE_LABEL, METRICS
 from harness.analysis.summary import Summary
 from harness.common.format import duration, metric_text, per_step, percent, rate, short
+from harness.common.palette import of_series
 from harness.common.paths import PROGRAM
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences
 from harness.report.elements import Figure, PageTable, Section, table
-from harness.report.palette import of_series
 from harness.report.plots import plotly_json, plots
-from harness.report.tables.catalogue import labels
 from harness.report.tables.pace import pace_sentences
 from harness.report.tables.table import setting
 from harness.report.tables.time import kind_label
@@ -70,9 +69,11 @@ def result_table(pairs: Pairs) -> PageTable:
     """The numbers with a label, per run, and each run's over the base's."""
     names = _names(pairs)
     rows = [
-        (_label(pairs, label), *cells, *_times(pairs, name))
-        for name, label in labels().items()
-        if name in names and not set(cells := list(_cells(pairs, name))) <= {"0.0 %", "–"}
+        (_label(pairs, metric.label), *cells, *_times(pairs, metric.name))
+        for metric in METRICS
+        if metric.label
+        and metric.name in names
+        and not set(cells := list(_cells(pairs, metric.name))) <= {"0.0 %", "–"}
     ]
     head = ("", *letters(pairs), *(f"{x} / a" for x, _ in others(pairs)))
     return PageTable("Numbers of each run, and their ratio to the base's", head, rows)

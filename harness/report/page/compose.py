@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from harness.analysis.labels import are_cpus, cause_word
+from harness.analysis.process.host_calls import HostCause
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import WorkError
 from harness.common.format import about, amount, duration, shown_in_page, with_scripts
@@ -26,14 +27,13 @@ from harness.common.paths import ROOT, TEMPLATES
 from harness.common.printable import printable, printable_json
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.findings import label_of
-from harness.measure.page_data import PageData
+from harness.measure.page_data import KINDS, PageData
 from harness.report.elements import Figure, Link, Page, Section, StepBar
 from harness.report.exercise_0.links import links_of_run, links_of_site
 from harness.report.first_screen import bar_of_answer
 from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.run import hang_section, host_section, machine_section, quality_section, run_section, title
-from harness.report.palette import CAUSES, KINDS
 from harness.report.plots.plots import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
 from harness.report.tables.replay import first_moment
@@ -179,7 +179,7 @@ def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
         policy=with_scripts([*scripts, plotly.text]),
         scripts=scripts,
         timeline=packed(page.timeline) if page.timeline else "",
-        colors=[*KINDS.items(), *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items())],
+        colors=[*KINDS.items(), *((f"idle: {cause_word(c.label, page.on_cpu)}", c.color) for c in HostCause)],
         figures=packed(printable_json(json.dumps(drawn)).encode()),
         plotly=plotly.packed,
     )

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from harness.analysis.labels import device_names, field_word, host_names, recording
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.format import amount, duration
+from harness.common.palette import COMPUTE, IDLE, of_series
 from harness.common.paths import DISTRIBUTION, PROGRAM
 from harness.common.secrets import masked_text
 from harness.common.submission import edit_of, variables_in_words
@@ -24,7 +25,6 @@ from harness.monitor.source import pieces
 from harness.monitor.summary import counted, integrate
 from harness.report.elements import Figure, Link, Listing, PageTable, Section, table
 from harness.report.page.inputs import Inputs, StepRecord
-from harness.report.palette import COMPUTE, IDLE, of_series
 from harness.report.plots import plotly_json
 from harness.report.plots.counters import monitor_figure, port_figure
 from harness.report.plots.plots import network_figure

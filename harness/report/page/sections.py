@@ -7,21 +7,24 @@ from textwrap import dedent
 
 from harness.analysis.device_time import busiest_and_idlest, unknown_ns, with_known
 from harness.analysis.labels import are_cpus, work_word
+from harness.analysis.process.kinds import color_of_kind
 from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Pipeline, Summary
+from harness.common import job_time
 from harness.common.format import amount, duration, of, percent
+from harness.common.memory_snapshot import CATEGORIES
+from harness.common.palette import COMMUNICATION, COMPUTE, IDLE
 from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
 from harness.explain.job_time import facts, sentence, time_words
 from harness.report.elements import Code, Figure, PageTable, Section, table
 from harness.report.page.inputs import Inputs
-from harness.report.palette import COMMUNICATION, COMPUTE, IDLE, JOB_PARTS, MEMORY_OF, of_kind
 from harness.report.plots import plotly_json
 from harness.report.plots.counters import counter_figures
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.job_time import SECTION as JOB_TIME
-from harness.report.tables.memory import MEANING, moment_words, shown_moment
+from harness.report.tables.memory import moment_words, shown_moment
 from harness.report.tables.pipeline import pipeline_words, stage_label
 from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
 from harness.report.window import PARTS
@@ -114,7 +117,7 @@ def _kinds(s: Summary) -> Figure:
     kinds = [k for k in s.kinds if k.share >= 0.0005]
     labels, shares = [kind_label(k) for k in kinds], [percent(k.share) for k in kinds]
     style = {"text": shares, "textposition": "outside", "cliponaxis": False}
-    style |= {"marker": {"color": [of_kind(k.kind) for k in kinds]}}
+    style |= {"marker": {"color": [color_of_kind(k.kind) for k in kinds]}}
     data = [plotly_json.bars("time", [k.duration_ns / 1e6 for k in kinds], labels, "", **style)]
     axes = plotly_json.layout("time on all devices (ms)", plotly_json.NAMES, showlegend=False)
     most = ", ".join(f"{label} {share}" for label, share in zip(labels[:5], shares, strict=False))
@@ -202,7 +205,7 @@ def memory_section(s: Summary, inputs: Inputs) -> Section:
     if memory is None:
         return Section("memory", "Memory by use")
     line = memory.timeline
-    facts = [(name, MEANING[name]) for name in _seen(line)] if line else []
+    facts = [(name, CATEGORIES[name].meaning) for name in _seen(line)] if line else []
     figures = [_area(line)] if line else []
     return Section("memory", "Memory by use", _lead(memory), figures, page_tables(s, "memory"), facts)
 
@@ -227,7 +230,7 @@ def _area(memory_timeline: MemoryTimeline) -> Figure:
     x = [round(at / 1e9, 6) for at in memory_timeline.times_ns]
     data = []
     for name in _seen(memory_timeline):
-        sizes, color = [round(size / scale, 4) for size in memory_timeline.bytes[name]], MEMORY_OF[name]
+        sizes, color = [round(size / scale, 4) for size in memory_timeline.bytes[name]], CATEGORIES[name].color
         style = {"mode": "lines", "stackgroup": "memory", "fillcolor": color, "line": {"color": color, "width": 0.5}}
         hover = f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
         data.append(plotly_json.line(name, x, sizes, color, **style, hovertemplate=hover))
@@ -254,7 +257,7 @@ def job_time_section(s: Summary, _inputs: Inputs) -> Section:
             part.part,
             [round(part.duration_ns / 1e9, 3)],
             ["job"],
-            JOB_PARTS.get(part.part, IDLE),
+            job_time.PARTS.get(part.part, IDLE),
             hovertemplate=f"{part.part}: %{{x:,.4~r}} s, {percent(part.share)}<extra></extra>",
         )
         for part in found.parts

@@ -8,14 +8,15 @@ from statistics import median
 from typing import Any
 
 from harness.analysis.labels import step_parts
+from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Collective, MessageSize, PaceChange, Summary
 from harness.common.format import amount, binary_size, duration, percent, rate
+from harness.common.palette import COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.elements import Figure, PageTable, Section, table
 from harness.report.exercise_0 import ring_or_tree
 from harness.report.exercise_0.results import Fit, MeasuredCollective
 from harness.report.page.inputs import Inputs, StepRecord
-from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.plots import plotly_json
 from harness.report.plots.plots import pace_figure
 from harness.report.tables.catalogue import page_tables
@@ -27,7 +28,7 @@ _FEW = 12  # steps, each with its own mark on the axis
 _PHASES = {"skip": "skipped", "wait": "profiler waits", "warmup": "profiler warms up", "active": "profiled"}
 _NOT_COUNTED = "not counted"
 _UNPROFILED = {phase: "counted" if phase == "active" else _NOT_COUNTED for phase in _PHASES}
-_SHADES = {"warmup": CAUSES["synchronisation"], "active": COMPUTE}
+_SHADES = {"warmup": HostCause.SYNCHRONISATION.color, "active": COMPUTE}
 _AROUND = 4  # to either side of a message size that stands alone
 _FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
 _WORDS = {"intra": "inside a node", "inter": "between nodes", "world": "among all ranks"}
@@ -148,7 +149,7 @@ def _phase_bands(
 
 def _onsets(changes: Sequence[PaceChange]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A line where each new pace begins, between two steps, and their entry in the legend."""
-    color = CAUSES["host work"]
+    color = HostCause.HOST.color
     shapes = [plotly_json.upright(x.step - 0.5, color, "dash", 1.5) for x in changes]
     entry = plotly_json.line("a new pace begins", [None], [None], color, mode="lines", hoverinfo="skip")
     return shapes, [entry | {"line": shape["line"]} for shape in shapes[:1]]
@@ -217,10 +218,10 @@ def _wait_and_transfer(s: Summary) -> Figure:
     whole = [0.0 if c.waiting_ns is not None else c.duration_ns / 1e6 for c in chosen]
     transfer = [(c.transfer_ns or 0) / 1e6 for c in chosen]
     profiler = [c.profiler_ns / 1e6 for c in chosen]
-    both = plotly_json.stripes(COMMUNICATION, CAUSES["communication"])
+    both = plotly_json.stripes(COMMUNICATION, HostCause.COMMUNICATION.color)
     data = [
         plotly_json.bars("transfer", transfer, labels, COMMUNICATION),
-        plotly_json.bars("waiting for other ranks", waiting, labels, CAUSES["communication"]),
+        plotly_json.bars("waiting for other ranks", waiting, labels, HostCause.COMMUNICATION.color),
         plotly_json.bars("waiting for a profiler", profiler, labels, IDLE),
         plotly_json.bars("transfer and waiting together", whole, labels, "", marker=both),
     ]

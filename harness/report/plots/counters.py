@@ -13,9 +13,9 @@ from harness.analysis.network import binned, rates_over_time
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, Summary
 from harness.common.format import amount, percent
+from harness.common.palette import COMMUNICATION, COMPUTE, MEMORY
 from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.report.elements import Figure
-from harness.report.palette import COMMUNICATION, COMPUTE, MEMORY
 from harness.report.plots import plotly_json
 from harness.report.plots.plots import SAMPLED_BY, Layer, distinct, heatmaps, height_of, rounded
 from harness.report.tables.time import device_labels

@@ -14,9 +14,9 @@ from harness.analysis.network import binned, rates_over_time
 from harness.analysis.summary import NodeNetwork, PaceHeat, Pacing, Summary
 from harness.analysis.summary.monitor import MOST_COLUMNS
 from harness.common.format import amount
+from harness.common.palette import COMMUNICATION, COMPUTE, OVERLAP
 from harness.measure.page_data import BINS, PipelinePass
 from harness.report.elements import Figure
-from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP
 from harness.report.plots import plotly_json
 from harness.report.tables.pace import how_grouped
 from harness.report.tables.pipeline import stage_label
@@ -29,6 +29,7 @@ _MARKS = 24  # names of many rows
 SAMPLED_BY = {"monitor": "the monitor", "nsys": "nsys"}
 SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
 _LAG = "#d1495b"
+_BACKWARD = "#7d6bc4"  # of a pipeline, beside the blue of its forward passes
 _LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between these
 _APART = 4  # rows between two names of an axis
 _MANY = 40  # labels of the heat map of devices; the pointer shows the names of the others
@@ -296,7 +297,7 @@ def gantt_figure(passes: Sequence[PipelinePass]) -> Figure | None:
     ordered = sorted(passes, key=lambda p: (p.stage, -1 if p.rank is None else p.rank))
     stages = list(dict.fromkeys(map(stage_label, ordered)))
     data = []
-    for forward, name, color in ((True, "forward", COMPUTE), (False, "backward", KINDS["optimizer"])):
+    for forward, name, color in ((True, "forward", COMPUTE), (False, "backward", _BACKWARD)):
         mine = [p for p in passes if p.forward is forward]
         lengths = [round((p.end_ns - p.start_ns) / 1e6, 4) for p in mine]
         rows = list(map(stage_label, mine))

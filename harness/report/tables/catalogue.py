@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.analysis.metrics import METRICS, Metric
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import cells
@@ -94,16 +93,6 @@ def page_tables(s: Summary, section: str) -> list[PageTable]:
 
 def figure_table(s: Summary, figure: str) -> PageTable | None:
     return next((t.on_page(s) for t in TABLES if t.figure == figure), None)
-
-
-def table_metrics() -> list[Metric]:
-    """The metrics of the tables, beside those of analysis/metrics.py."""
-    return [metric for table in TABLES for metric in table.metrics]
-
-
-def labels() -> dict[str, str]:
-    """The label of every metric that has its line in a comparison, in order."""
-    return {metric.name: metric.label for metric in (*METRICS, *table_metrics()) if metric.label}
 
 
 def write_tables(summaries: Iterable[Summary], folder: Path, parquet: bool = False) -> list[Path]:

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from harness.analysis.labels import are_cpus
-from harness.analysis.metric_values import Facts
-from harness.analysis.metrics import Metric
 from harness.analysis.summary import Summary
+from harness.analysis.summary.efficiency import POP_FACTORS, EfficiencyFactor
 from harness.common.format import amount, percent
 from harness.report.tables.table import Column, File, TableOf, plain
 
-_SHOWN = {  # field of PopEfficiency -> how far it is indented, its name, and of what it is a share
-    "parallel": (0, "parallel efficiency", "mean compute of the devices / elapsed time"),
-    "load_balance": (1, "load balance", "mean compute of the devices / largest compute of a device"),
-    "communication": (
-        1, "communication efficiency", "largest compute of a device / largest active time of a device",
-    ),
-    "serialisation": (2, "serialisation", "the part that remains after waiting for other ranks"),
-    "transfer": (2, "transfer", "elapsed time with an ideal network / elapsed time"),
-    "orchestration": (1, "orchestration efficiency", "largest active time of a device / elapsed time"),
-}  # fmt: skip
-# field of PopEfficiency -> name for compare and --fail-if
-METRICS = {field: field if field == "load_balance" else f"{field}_efficiency" for field in _SHOWN}
-Row = tuple[str, float | None, str]  # the field, its value, and of what it is a share, or why it is not known
+# The efficiency, its value, and of what it is a share, or why it is not known.
+Row = tuple[EfficiencyFactor, float | None, str]
 _NO_PEAK = "not given: the peak of this device is not known"
-
-
-def efficiency_label(field: str, indent: str) -> str:
-    """The name of an efficiency, indented below the one of which it is a factor."""
-    depth, name, _ = _SHOWN[field]
-    return indent * depth + name
 
 
 def _rows(s: Summary) -> list[Row]:
     """Each efficiency below the one of which it is a factor."""
     if s.pop is None:
         return []
-    values = [(field, of, getattr(s.pop, field)) for field, (_, _, of) in _SHOWN.items()]
-    return [(field, value, of if value is not None else s.pop.split_unknown or "") for field, of, value in values]
+    values = [(factor, getattr(s.pop, factor.field)) for factor in POP_FACTORS]
+    unknown = s.pop.split_unknown or ""
+    return [(factor, value, unknown if value is None else factor.of_what) for factor, value in values]
 
 
 def _caption(s: Summary) -> str:
@@ -58,25 +39,17 @@ def efficiency_words(s: Summary) -> str:
     )
 
 
-def _value(field: str) -> Callable[[Facts], float | None]:
-    return lambda facts: getattr(facts.summary.pop, field) if facts.summary.pop is not None else None
-
-
 EFFICIENCY = TableOf[Row](
     caption=_caption,
     rows=_rows,
     columns=(
-        Column("efficiency", lambda x: efficiency_label(x[0], "· ")),
+        Column("efficiency", lambda x: x[0].indented("· ")),
         Column("value", lambda x: "not known" if x[1] is None else percent(x[1])),
         Column("of what", lambda x: x[2]),
     ),
     left=3,
     section="efficiency",
     file=File("pop", lambda s: [plain(s.pop)] if s.pop is not None else []),
-    metrics=tuple(
-        Metric(name, _value(field), f"`pop.{field}`.", efficiency_label(field, "  "), "less")
-        for field, name in METRICS.items()
-    ),
 )
 
 

@@ -12,16 +12,6 @@ from harness.common.format import amount, percent
 from harness.report.tables import training
 from harness.report.tables.table import Column, File, TableOf, plain
 
-MEANING = {
-    "weights": "parameters of the model, whole or this rank's shard",
-    "gradients": "of the parameters",
-    "optimizer": "its state, and its copy of the weights if it has one",
-    "activations": "allocated in forward and kept for backward",
-    "buffers": "for communication, such as DDP's buckets",
-    "inputs": "batches",
-    "temporary": "freed in the same part of the step",
-    "other": "allocated before the first step, or by code that the recording does not see; its use is not known",
-}
 _MANY_RANKS = 16
 BY_PLAN = TableOf[PredictedNumber](
     caption="Beside the plan, which counts temporaries as activations, and in the optimizer's step as buffers",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from harness.analysis import summary
-from harness.analysis.metric_values import Facts
-from harness.analysis.metrics import Metric
 from harness.analysis.summary import Summary
 from harness.common.format import amount, cut
 from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
@@ -50,23 +47,6 @@ NCCL = TableOf[tuple[str, str]](
 )
 
 
-def _largest_channel_count(facts: Facts) -> float | None:
-    nccl = facts.summary.nccl
-    return next((c.channel_count for c in nccl.communicators), None) if nccl else None
-
-
-def _counted(name: str, label: str, meaning: str, fits: Callable[[summary.NcclConnection], bool]) -> Metric:
-    def count(facts: Facts) -> float | None:
-        nccl = facts.summary.nccl
-        return sum(row.count for row in nccl.connections if fits(row)) if nccl else None
-
-    return Metric(f"nccl_{name}_connection_count", count, meaning, f"NCCL: connections {label}")
-
-
-def _of(kind: str) -> Callable[[summary.NcclConnection], bool]:
-    return lambda row: row.transport.startswith(kind)
-
-
 CONNECTIONS = TableOf[summary.NcclConnection](
     caption="NCCL's connections, one for each direction and channel",
     rows=lambda s: s.nccl.connections if s.nccl else [],
@@ -81,21 +61,6 @@ CONNECTIONS = TableOf[summary.NcclConnection](
     **_OF_LOG,
     rest="kinds of connection",
     file=_file("connections"),
-    metrics=(
-        Metric(
-            "nccl_channel_count",
-            _largest_channel_count,
-            "`channel_count` of the largest communicator.",
-            "NCCL: channels of the largest group",
-        ),
-        _counted("p2p", "from GPU to GPU", "Σ `count` of `nccl.connections` whose transport is `P2P/…`.", _of("P2P")),
-        _counted("shm", "through host memory", "The same of `SHM/…`.", _of("SHM")),
-        _counted("net", "over a network", "The same of `NET/…`.", _of("NET")),
-        _counted("socket", "over sockets", "The same of `NET/Socket`.", _of("NET/Socket")),
-        _counted(
-            "gdrdma", "with GPUDirect RDMA", "Σ `count` of `nccl.connections` with `gdrdma`.", lambda c: bool(c.gdrdma)
-        ),
-    ),
 )
 COMMUNICATORS = TableOf[summary.NcclCommunicator](
     caption="NCCL's groups of ranks (communicators)",

@@ -8,7 +8,6 @@ from textwrap import wrap
 from typing import Any, Generic, TypeVar
 
 from harness.analysis.labels import code_place
-from harness.analysis.metrics import Metric
 from harness.analysis.summary import CodeLocation, Summary, SummaryPart
 from harness.common.format import aligned, apart, cut
 from harness.common.printable import printable
@@ -90,7 +89,6 @@ class TableOf(Generic[R]):
     rest: str = ""  # the terminal's word for the rows beyond `most`
     advice: Callable[[Summary], Sequence[str]] = lambda s: ()  # sentences below it in the terminal
     file: File | None = None
-    metrics: Sequence[Metric] = ()  # beside those of analysis/metrics.py
 
     def on_page(self, s: Summary) -> PageTable:
         """Every row, as the page shows it."""

@@ -12,11 +12,9 @@ from isal import igzip
 from numpy.typing import NDArray
 
 from harness.analysis.labels import cause_word
-from harness.analysis.process.host_calls import CAUSES
+from harness.analysis.process.host_calls import HostCause
 from harness.common.format import percent
 from harness.measure.page_data import KINDS, ProcessTrack
-from harness.report.palette import CAUSES as CAUSE_COLORS
-from harness.report.palette import KINDS as KIND_COLORS
 from harness.traces.trace import I64
 
 MOST_BYTES = 2_600_000  # compressed; with Plotly's 1.5 MB and in base64 about 5.6 MB of page
@@ -31,8 +29,8 @@ def pack(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int], notes: S
     texts: dict[str, int] = {}
     head: dict[str, Any] = {
         "unit_ns": unit_ns,
-        "kinds": [[kind, KIND_COLORS[kind]] for kind in KINDS],
-        "causes": [[cause, CAUSE_COLORS[cause]] for cause in CAUSES],
+        "kinds": list(map(list, KINDS.items())),
+        "causes": [[cause.label, cause.color] for cause in HostCause],
         "notes": [*notes, *remark, *(note for track in tracks for note in track.notes)],
         "strips": [_head(track, origin, unit_ns) for track, origin in zip(tracks, origins, strict=True)],
     }
@@ -103,7 +101,7 @@ def _head(track: ProcessTrack, origin: int, unit_ns: int) -> dict[str, Any]:
             {"group": lane.group, "label": lane.label, "device": lane.device, "n": len(lane)} for lane in track.lanes
         ],
         "begin": at(track.window[0]),
-        "causes": [cause_word(cause, track.cpu) for cause in CAUSES],
+        "causes": [cause_word(cause.label, track.cpu) for cause in HostCause],
     }
 
 

@@ -179,8 +179,8 @@ class BisectStep(NamedTuple):
 
     def _effect(self, arms: Arms) -> tuple[JudgedMetric, MeasuredEffect | str]:
         """B against A, above zero if B is worse; or why they cannot be compared."""
-        metric = choose_metric(arms, self.question.metric, self.question.more)
-        found = [values(arm, metric.name, self.question.more) for arm in arms]
+        metric = choose_metric(arms, self.question.metric)
+        found = [values(arm, metric.name) for arm in arms]
         keys = [[key_of(run.summary) for run in arm.runs] for arm in arms]
         if unlike := sorted(_HARDWARE & differences(*keys).keys()):
             return metric, f"not comparable: {', '.join(unlike)} differ"

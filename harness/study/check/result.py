@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from harness.analysis.machine import disturbances
 from harness.analysis.metric_values import tokens_per_step
-from harness.analysis.metrics import Metric, metrics_by_name, worse_is
+from harness.analysis.metrics import metrics_by_name, worse_is
 from harness.analysis.statistics import Sample
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.format import metric_text
@@ -42,17 +42,17 @@ class Value(NamedTuple):
     value: float
 
 
-def choose_metric(arms: Sequence[CheckArm], metric_name: str | None, more: Sequence[Metric]) -> JudgedMetric:
+def choose_metric(arms: Sequence[CheckArm], metric_name: str | None) -> JudgedMetric:
     """The metric asked for; else the median step time, per token if A and B have different tokens per step.
     Raises RequestError: no run has it, or neither more nor less of it is worse."""
     if metric_name in (None, USUAL):
         return _step_time(arms)
-    known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, more)}
-    judged = [name for name in known if worse_is(name, more)]
+    known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary)}
+    judged = [name for name in known if worse_is(name)]
     if metric_name not in known:
         hint = nearest_or_list(str(metric_name), judged, "compare --json lists all")
         raise RequestError(f"--metric {metric_name}: these runs have no such number{hint}")
-    worse = worse_is(metric_name, more)
+    worse = worse_is(metric_name)
     if worse is None:
         raise RequestError(
             f"--metric {metric_name}: a larger value is neither better nor worse; take one of {', '.join(judged)}"
@@ -69,9 +69,9 @@ def _step_time(arms: Sequence[CheckArm]) -> JudgedMetric:
     return JudgedMetric(PER_TOKEN, True, f"per token, since a step is not the same work: {counts} tokens")
 
 
-def values(arm: CheckArm, metric: str, more: Sequence[Metric]) -> list[Value]:
+def values(arm: CheckArm, metric: str) -> list[Value]:
     """The number of each run that has it."""
-    found = ((run, metrics_by_name(run.summary, more).get(metric)) for run in arm.runs)
+    found = ((run, metrics_by_name(run.summary).get(metric)) for run in arm.runs)
     return [Value(run, value) for run, value in found if value is not None]
 
 
@@ -114,11 +114,10 @@ class Checked(Comparison):
 
 
 class Question(NamedTuple):
-    """The share by which B may be worse, the metric (None: the step time), and the metrics that tables add."""
+    """The share by which B may be worse, and the metric (None: the step time)."""
 
     fail_above: float
     metric: str | None = None
-    more: Sequence[Metric] = ()
 
     @property
     def threshold(self) -> Threshold:
@@ -129,8 +128,8 @@ class Question(NamedTuple):
 def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
     """B against A; nothing is judged if the runs' hardware or software differs.
     Raises RequestError: there is no such metric, or neither more nor less of it is worse."""
-    metric = choose_metric((a, b), question.metric, question.more)
-    of_a, of_b = (values(arm, metric.name, question.more) for arm in (a, b))
+    metric = choose_metric((a, b), question.metric)
+    of_a, of_b = (values(arm, metric.name) for arm in (a, b))
     found = _compared((a, of_a), (b, of_b), question, metric)
     keys = [[key_of(run.summary) for run in arm.runs] for arm in (a, b)]
     notes = [*filter(None, [metric.note]), *a.notes, *b.notes]
@@ -203,7 +202,7 @@ def _other_steps(a: CheckArm, b: CheckArm, question: Question, comparison: Compa
     """A sentence if only the mean step shows the change: one that affects few of the steps."""
     if comparison.metric != STEP or comparison.verdict is ChangeVerdict.WORSE:
         return []
-    arms = [(arm, values(arm, MEAN_STEP, ())) for arm in (a, b)]
+    arms = [(arm, values(arm, MEAN_STEP)) for arm in (a, b)]
     of_means = _compared(arms[0], arms[1], question, JudgedMetric(MEAN_STEP, True))
     if of_means.verdict is not ChangeVerdict.WORSE:
         return []

@@ -75,15 +75,13 @@ def _results(run: Run) -> dict[str, Any]:
 
 
 class VariantRow(NamedTuple):
-    """A variant in a table. Times in nanoseconds per step, memory in bytes; None: not measured."""
+    """A variant in a table. step_ns: nanoseconds, None: not measured. metrics: their medians over the runs."""
 
     variant: str
     command: str
     runs: int
     step_ns: int | None
-    exposed_communication_share: float | None
-    peak_memory_bytes: float | None
-    tokens_per_s: float | None
+    metrics: Metrics
     lessons: tuple[str, ...]
 
 
@@ -113,9 +111,7 @@ def rows(folder: Path, reference: Reference) -> list[VariantRow]:
             command=variant.command,
             runs=variant.runs,
             step_ns=variant.step_ns,
-            exposed_communication_share=found.get("exposed_communication_share"),
-            peak_memory_bytes=found.get("peak_memory_bytes"),
-            tokens_per_s=found.get("tokens_per_s"),
+            metrics=found,
             lessons=variant.lessons,
         )
         for variant, found in measured
@@ -139,7 +135,8 @@ def collect(run: Run, container: str | None = None, traces: bool = True) -> Coll
     Raises WorkError: the run left neither steps nor anything else that was measured.
     """
     summary = _summary(run)
-    metrics = {name: _short(value) for name, value in (metrics_by_name(summary) | link_metrics(run)).items()}
+    measured = metrics_by_name(summary, kept_only=True) | link_metrics(run)
+    metrics = {name: _short(value) for name, value in measured.items()}
     if not metrics:
         raise WorkError(f"{run.name}: nothing was measured")
     on_this_machine = backend_of_run(run).RUNS_HERE

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from harness.analysis.metric_values import Metrics
-from harness.analysis.metrics import Metric, metrics_by_name, worse_is
+from harness.analysis.metrics import metrics_by_name, worse_is
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import RecordingVerdict, Summary
+from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.compare.comparison import Comparison
 from harness.compare.points import (
-    FACTORS,
+    EXPLAINING,
     Optimum,
     PointValues,
     RepeatedMean,
@@ -30,6 +31,7 @@ from harness.study.series.points import TaskStatus
 from harness.study.sweeps.axes import Settings
 from harness.study.sweeps.expand import value_text
 
+_OF_POP, _OF_SERIES = ([factor.field for factor in each] for each in (POP_FACTORS, SERIES_FACTORS))
 RANK_STEPS = "rank steps/s"  # of weak scaling, where each rank does the same in a step
 
 
@@ -48,9 +50,7 @@ class Results(NamedTuple):
     unmeasured: list[str]
 
 
-def measured_runs(
-    places: Sequence[TaskStatus], more: Sequence[Metric] = ()
-) -> tuple[dict[str, list[SweepRun]], list[str]]:
+def measured_runs(places: Sequence[TaskStatus]) -> tuple[dict[str, list[SweepRun]], list[str]]:
     """The measured runs of each key, and a sentence for each completed run without numbers."""
     found: dict[str, list[SweepRun]] = {}
     lacking: list[str] = []
@@ -62,17 +62,15 @@ def measured_runs(
         except HarnessError as error:
             lacking.append(f"{place.task.point.slot}: {place.run.job_id} has no numbers: {error}")
             continue
-        one = SweepRun(place.run, summary, metrics_by_name(summary, more))
+        one = SweepRun(place.run, summary, metrics_by_name(summary))
         found.setdefault(place.task.point.key, []).append(one)
     return found, lacking
 
 
-def results(
-    places: Sequence[TaskStatus], settings: Mapping[str, Settings], show: Sequence[str], more: Sequence[Metric] = ()
-) -> Results:
-    """The table of a sweep. settings: by key. show: the metrics of the table. more: metrics that tables add."""
-    found, lacking = measured_runs(places, more)
-    judged = _judged({key: [one.metrics for one in found.get(key, [])] for key in settings}, show, more)
+def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], show: Sequence[str]) -> Results:
+    """The table of a sweep. settings: by key. show: the metrics of the table."""
+    found, lacking = measured_runs(places)
+    judged = _judged({key: [one.metrics for one in found.get(key, [])] for key in settings}, show)
     compared = with_first(*judged) if judged else {}
     points = [
         PointValues(
@@ -90,12 +88,12 @@ def results(
 
 
 def _judged(
-    metrics: Mapping[str, Sequence[Metrics]], show: Sequence[str], more: Sequence[Metric]
+    metrics: Mapping[str, Sequence[Metrics]], show: Sequence[str]
 ) -> tuple[str, dict[str, list[float]], bool] | None:
     """The first metric that is shown and measured, with its values by point, and whether more of it is worse; None: it
     has no better side."""
     metric = next((name for name in show if any(name in one for runs in metrics.values() for one in runs)), "")
-    worse = worse_is(metric, more)
+    worse = worse_is(metric)
     values = {key: [one[metric] for one in runs if metric in one] for key, runs in metrics.items()}
     return None if worse is None else (metric, values, worse == "more")
 
@@ -174,10 +172,9 @@ def _speed(one: SweepRun, unit: str) -> float | None:
 def _factors(one: SweepRun) -> dict[str, float]:
     """The shares and efficiencies that explain a run, of those that are known."""
     pop = one.summary.pop
-    known = {name: getattr(pop, name) for name in FACTORS if pop is not None and hasattr(pop, name)}
-    share = one.metrics.get("exposed_communication_share")
-    found = known | {"exposed_communication_share": share}
-    return {name: value for name, value in found.items() if value is not None}
+    known = {name: getattr(pop, name) for name in _OF_POP} if pop is not None else {}
+    shares = {name: one.metrics.get(name) for name in EXPLAINING}
+    return {name: value for name, value in (known | shares).items() if value is not None}
 
 
 def _scaled(runs_by_size: Sequence[tuple[str, Sequence[SweepRun]]]) -> dict[str, dict[str, RepeatedMean]]:
@@ -186,7 +183,7 @@ def _scaled(runs_by_size: Sequence[tuple[str, Sequence[SweepRun]]]) -> dict[str,
     for number in range(min((len(runs) for _, runs in runs_by_size), default=0)):
         rows = scaling([key for key, _ in runs_by_size], [runs[number].summary for _, runs in runs_by_size])
         for row in rows:
-            for name in ("computation_scalability", "global_efficiency"):
+            for name in _OF_SERIES:
                 if (value := getattr(row, name)) is not None:
                     values.setdefault(row.run, {}).setdefault(name, []).append(value)
     return {
