@@ -77,7 +77,7 @@ def check(arguments: list[str]) -> int:
 def _stopping_git(arguments: list[str]) -> int:
     """A step of `git bisect run`, for which each exit code from 1 to 127 but 125 blames the commit."""
     try:
-        code = run_command("check", command, arguments, _is_argument)
+        return run_command("check", command, arguments, _is_argument)
     except TrainingMissing:  # slurm.sh installs it and starts us again
         raise
     except HarnessError as error:
@@ -86,7 +86,6 @@ def _stopping_git(arguments: list[str]) -> int:
     except Exception:  # noqa: BLE001 - an error of ours is no commit's fault
         traceback.print_exc()
         return STOP
-    return STOP if code == RequestError.exit_code else code
 
 
 def page(_: list[str]) -> str:
