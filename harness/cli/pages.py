@@ -18,7 +18,7 @@ from harness.analysis.summary import Summary, SummaryPart
 from harness.analysis.summary.base import field_texts, parts_of
 from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
-from harness.cli.methods import EXAMPLE, cells, methods
+from harness.cli.method_table import EXAMPLE, cells, methods
 from harness.cli.parser import declared, read_launch
 from harness.cli.rooms import LESSON_TABLES, of_room
 from harness.common.faults import FAULTS

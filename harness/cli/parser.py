@@ -87,6 +87,7 @@ class DeclaredParameter(NamedTuple):
     kind: `str`, `Path`, `int`, `float`, or a `Literal` of all allowed words.
     least, most: the range of a number, both included.
     words: how many words its value has; the value of several is a tuple.
+    required: a command cannot do without it.
     """
 
     names: tuple[str, ...]
@@ -340,7 +341,7 @@ def _value(parameter: DeclaredParameter, word: str) -> Any:
         number = kind(word) if _NUMBER.fullmatch(word) else math.inf
     except ValueError:  # not a whole number, or one of thousands of digits
         number = math.inf
-    if number == math.inf:
+    if math.isinf(number):
         raise ValueError(f"takes a {'whole ' * (kind is int)}number")
     if parameter.least is not None and number < parameter.least:
         raise ValueError(f"takes a number ≥ {parameter.least}")
@@ -359,7 +360,7 @@ def _parted(word: str, flags: Mapping[str, DeclaredParameter]) -> tuple[str, str
 def _joined_switches(word: str, flags: Mapping[str, DeclaredParameter]) -> list[str]:
     """The switches of one letter that are written as one word, `-sz`; empty: it is no such word."""
     names = [f"-{letter}" for letter in word[1:]]
-    return names if is_plain(word) is False and all(name in flags and not flags[name].takes for name in names) else []
+    return names if not is_plain(word) and all(name in flags and not flags[name].takes for name in names) else []
 
 
 def _is_flag(word: str, flags: Mapping[str, DeclaredParameter]) -> bool:

@@ -122,6 +122,6 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_the_page_of_a_command_is_its_signature() -> None:
     page = as_text(of_function("try", command))
     assert page.startswith("Usage: slurm.sh try KIND PATH… [FLAGS]\n\nDo it.\n")
-    for row in ("-n/--limit N", "--every-s N", "--page [FILE]", "--between A B", "--window steps|gpu", "--run/--no-run"):
+    for row in ("-n/--limit N", "--every-s N", "--page [FILE]", "--between A B", "--window steps|gpu"):
         assert f"\n  {row} " in page
     assert "how many [3]" in page and "which time [steps]" in page
