@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness.cli.command_line import declared, read_line
 from harness.cli.launch.launch import request_of
+from harness.cli.parser import declared, read_line
 from harness.experiment.model import find_model
 from harness.launch.submit import prepare
 from harness.plan.memory import Workload, of_stage, peak_memory, workload_of

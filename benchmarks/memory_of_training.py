@@ -328,8 +328,8 @@ def _gathered_alike(found: list[Any], own: Any, group: Any = None) -> None:
 
 def training_argv_of(words: list[str], run_dir: str) -> tuple[int, int, list[str]]:
     """(exercise, world size, the training script's arguments) of a launch on this machine; writes its files."""
-    from harness.cli.command_line import declared, read_line
     from harness.cli.launch.launch import request_of
+    from harness.cli.parser import declared, read_line
     from harness.launch.argv import read_here
     from harness.launch.submit import prepare
 

@@ -1,43 +1,26 @@
-"""The commands, and a function run as one of them. Knows the modules of the commands by name only."""
+"""The table of the commands. Knows their modules by name only."""
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from harness.cli.page import Rows, flags_of
-from harness.common.errors import RequestError, given_twice, nearest_or_list
-from harness.common.paths import PROGRAM
-from harness.common.printable import printable
+Rows = Sequence[tuple[str, str]]  # of a page of help: what to type, and what it is for
 
 # The titles of `help`, with the folders of harness/cli whose commands are below each.
 GROUPS = {"Launch": ("launch", "doctor"), "Watch": ("watch", "live"), "Read": ("read", "export"), "Study": ("study",)}
-
-# The sentences of Click for a value that is not one of the choices, and of pydantic for one that is no number.
-_WRONG_VALUE = re.compile(r"Invalid value for '([^']*)': ('.*') is not one of (.*)\.$")
-_NO_NUMBER = re.compile(r"Invalid value for '(.*)': Input should be a valid (integer|number)")
-
-
-class OptionalValue(NamedTuple):
-    """An option whose value may be left out: what it then is, and whether the word after it is a value."""
-
-    value: str
-    is_value: Callable[[str], bool]
 
 
 class CommandEntry(NamedTuple):
     """A command. function: module:name, imported when it runs. help: its line among all commands.
 
-    exits, examples, docs: as in a `Page`, of a command whose function Typer reads; the others write their page.
+    exits, examples, docs: as in a `HelpPage`, which is made of the function's parameters; the others write their page.
     """
 
     function: str
     help: str
     launches: bool = False  # it starts trainings
-    optional: Mapping[str, OptionalValue] = {}
     reads_arguments: bool = False  # its function takes the words after its name; `page` of its module is its help
     exits: Rows = ()
     examples: Rows = ()
@@ -68,7 +51,6 @@ COMMANDS = {
     "ls": CommandEntry(
         "harness.cli.watch.ls:ls",
         "your runs: flags, step, largest loss",
-        optional={"--html": OptionalValue("", lambda word: bool(word) and not word.startswith("-"))},
         examples=[
             ("ls", "the newest runs"),
             ("ls -n 100 --json", "the newest 100, for a script"),
@@ -125,7 +107,6 @@ COMMANDS = {
     "whatif": CommandEntry(
         "harness.cli.read.whatif:whatif",
         "predicted step time with one thing changed",
-        optional={"--verify": OptionalValue("1", str.isdigit)},
         exits=[
             ("0", "answered"),
             ("1", "no answer"),
@@ -159,72 +140,3 @@ COMMANDS = {
         "harness.cli.study.reference:reference", "the stored runs of a workshop: record, check, show, package"
     ),
 }
-
-
-def run_command(name: str, function: Callable[..., object], argv: list[str]) -> int:
-    """Run a function as a Typer command line; a number that it returns is the exit code."""
-    import typer
-
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name, context_settings={"help_option_names": []})(function)
-    _refuse_twice(name, function, argv)
-    try:
-        result = app(
-            _completed(argv, COMMANDS[name.split(maxsplit=1)[0]].optional),
-            prog_name=f"{PROGRAM} {name}",
-            standalone_mode=False,
-        )
-    except SystemExit as leaving:
-        if isinstance(leaving.__context__, BrokenPipeError):  # Typer would call a closed pipe a failure
-            raise leaving.__context__ from None
-        raise
-    except Exception as error:
-        if not hasattr(error, "format_message"):
-            raise
-        print(f"{PROGRAM}: {name}: {_sentence(error, name, function)}", file=sys.stderr)
-        return 2
-    return result if isinstance(result, int) else 0
-
-
-def _sentence(error: Any, name: str, function: Callable[..., object]) -> str:
-    """What Typer refuses, as all other requests are refused."""
-    where = f"{PROGRAM} help {name}"
-    if unknown := getattr(error, "option_name", None) if type(error).__name__ == "NoSuchOption" else None:
-        hint = nearest_or_list(unknown, flags_of(function), f"{where} lists all flags")
-        return f"unknown flag {printable(unknown)}{hint}"
-    said = error.format_message().replace("Value error, ", "").replace("' / '", "/")  # pydantic's words inside Typer's
-    if missing := re.match(r"Missing argument '(.*)'\.", said):
-        return f"{missing[1]} is missing ({where})"
-    if wrong := _WRONG_VALUE.match(said):
-        flag, value, allowed = wrong.groups()
-        choices = allowed.replace("'", "")
-        return f"{flag}: got {value}, takes one of {choices} ({where})"
-    if wrong := _NO_NUMBER.match(said):
-        return f"{wrong[1]}: takes a {'whole ' * (wrong[2] == 'integer')}number ({where})"
-    said = re.sub(
-        r"^Invalid value for '([^']*)': Input should be greater than or equal to", r"\1: takes a number ≥", said
-    )
-    if further := re.match(r"Got unexpected extra argument\(?s?\)? \((.*)\)", said, re.DOTALL):
-        return f"unexpected word {printable(further[1])!r} ({where})"
-    return re.sub(r"\s*\n\s*", " ", said) + f" ({where})"  # it lists choices in lines of their own
-
-
-def _refuse_twice(name: str, function: Callable[..., object], argv: list[str]) -> None:
-    """Raises RequestError: a flag that takes one value got two; Typer would take the last."""
-    given: dict[str, str] = {}
-    for word, after in zip(argv, [*argv[1:], ""], strict=False):
-        flag, equals, joined = word.partition("=")
-        if flags_of(function).get(flag):
-            value = joined if equals else after
-            if given.setdefault(flag, value) != value:
-                raise RequestError(f"{name}: {given_twice(flag, given[flag], value)}")
-
-
-def _completed(argv: list[str], optional: Mapping[str, OptionalValue]) -> list[str]:
-    """The arguments with the values that were left out: Typer has no option with an optional value."""
-    completed = []
-    for word, after in zip(argv, [*argv[1:], ""], strict=False):
-        completed.append(word)
-        if word in optional and not optional[word].is_value(after):
-            completed.append(optional[word].value)
-    return completed

@@ -1,18 +1,19 @@
-"""The first screen, all commands, the page of one, and the version. Of the commands it loads only the one asked for."""
+"""All pages of help in one style: the first screen, all commands, the page of one, the version. Of the commands it
+loads only the one whose page is shown."""
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pkgutil import resolve_name
+from textwrap import wrap
+from typing import NamedTuple
 
-from harness.cli.command_line import Words
-from harness.cli.commands import COMMANDS, GROUPS
-from harness.cli.page import HelpPage, Rows, as_text, of_function, section
+from harness.cli.commands import COMMANDS, GROUPS, Rows
+from harness.cli.parser import DeclaredParameter, parameters_of
+from harness.cli.terminal import columns
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.paths import COMMAND, DISTRIBUTION, IN_CHECKOUT, PROGRAM, ROOT
+from harness.common.paths import COMMAND, DISTRIBUTION, IN_CHECKOUT, PROGRAM, ROOT, shown_file
 
 HELP = {"-h", "--help"}
 EXERCISES: Rows = [
@@ -43,13 +44,22 @@ OF_WORDS = {  # what `help` prints besides the pages of commands
     "numbers": "harness.cli.read.numbers:numbers_page",
     "agents": "harness.cli.help:agents_page",
 }
-_DASHES = {
-    "\u2010": "a typographic hyphen", "\u2011": "a typographic hyphen", "\u2012": "a figure dash",
-    "\u2013": "an en dash", "\u2014": "an em dash", "\u2015": "a horizontal bar", "\u2212": "a minus sign",
-    "\ufe58": "an em dash", "\ufe63": "a typographic hyphen", "\uff0d": "a typographic hyphen",
-}  # fmt: skip
-_DASH = f"[{''.join(_DASHES)}]"
-_FLAG = re.compile(rf"(?P<before>^|\s)-?{_DASH}[-{_DASH[1:]}*(?P<name>\S*)")
+WIDTH = 100
+MOST_LEFT = 34  # characters of a flag with its value; of a longer one the text is on the next line
+FEWEST_RIGHT = 30  # characters of a text beside a name
+
+
+class HelpPage(NamedTuple):
+    """usage: each way to write the command, without the program's name. flags: as typed, and what each does. exits:
+    exit codes and their meaning. examples: command lines, and what each does. docs: the document with more."""
+
+    usage: Sequence[str]
+    about: str
+    arguments: Rows = ()
+    flags: Rows = ()
+    exits: Rows = ()
+    examples: Rows = ()
+    docs: str = ""
 
 
 def asked_page(argv: Sequence[str]) -> str | None:
@@ -107,6 +117,67 @@ def command_page(words: Sequence[str]) -> str:
     return as_text(of_function(name, resolve_name(entry.function), entry.exits, entry.examples, entry.docs))
 
 
+def page_width() -> int:
+    return min(columns(WIDTH), WIDTH)
+
+
+def as_text(page: HelpPage) -> str:
+    usage = [each for words in page.usage for each in _usage(words, is_first=words == page.usage[0])]
+    about = wrap(page.about, page_width(), break_on_hyphens=False)
+    examples = [(f"{COMMAND} {words}", text) for words, text in page.examples]
+    titled = {"Arguments": page.arguments, "Flags": page.flags, "Exit codes": page.exits, "Examples": examples}
+    parts = ["\n".join(usage), "\n".join(about)]
+    parts += ["\n".join(section(title, rows)) for title, rows in titled.items() if rows]
+    return "\n\n".join([*parts, *([f"More: {shown_file(page.docs)}"] if page.docs else [])])
+
+
+def _usage(words: str, is_first: bool) -> list[str]:
+    before = "Usage: " if is_first else " " * len("Usage: ")
+    indent = " " * (len(before) + 2)
+    return wrap(f"{before}{PROGRAM} {words}", page_width(), subsequent_indent=indent, break_on_hyphens=False)
+
+
+def section(title: str, rows: Rows, left: int = 0) -> Iterator[str]:
+    """A title, and below it each name with its text. left: characters of the names; 0: as the longest needs."""
+    wide = left or max(map(len, dict(rows)), default=0)
+    yield f"{title}:"
+    for name, text in rows:
+        yield from line(name, text, wide if title == "Examples" else min(wide, MOST_LEFT))
+
+
+def line(name: str, text: str, left: int = MOST_LEFT) -> Iterator[str]:
+    """A name and its text, wrapped beside it; below it where the name is too long or too little room is left."""
+    is_wide = page_width() - left > FEWEST_RIGHT
+    indent = " " * (left + 4 if is_wide else 6)
+    texts = wrap(text, page_width() - len(indent), break_on_hyphens=False)
+    beside = texts.pop(0) if texts and is_wide and len(name) <= left else ""
+    yield f"  {name:<{left}}  {beside}".rstrip()
+    yield from (indent + each for each in texts)
+
+
+def of_function(
+    name: str, function: Callable[..., object], exits: Rows = (), examples: Rows = (), docs: str = ""
+) -> HelpPage:
+    """The page of a command from its function's parameters and docstring."""
+    parameters = parameters_of(function).values()
+    flags = flag_rows(each for each in parameters if each.is_flag)
+    words = [each.names[0] for each in parameters if not each.is_flag]
+    # Where all of the name is in brackets, they say on the line of usage that it may be left out.
+    arguments = [
+        (each.names[0].strip("[]") if each.names[0].startswith("[") else each.names[0], each.help)
+        for each in parameters
+        if not each.is_flag
+    ]
+    about = " ".join(inspect.cleandoc(function.__doc__ or "").split())
+    usage = [" ".join([name, *words, *(["[FLAGS]"] if flags else [])])]
+    return HelpPage(usage, about, arguments, flags, exits, examples, docs)
+
+
+def flag_rows(flags: Iterable[DeclaredParameter]) -> Rows:
+    """A row for each flag: its spellings with what it takes, and its text."""
+    return [(f"{each.spelling} {each.takes}".rstrip(), each.help) for each in flags]
+
+
 def agents_page(words: Sequence[str]) -> str:
     """Which command answers which question, for a program that runs them."""
     if words:
@@ -133,43 +204,3 @@ def _number() -> str:
     except metadata.PackageNotFoundError:  # the environment of a checkout has the dependencies alone
         text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
         return text.partition('\nversion = "')[2].partition('"')[0]
-
-
-def refuse_mistyped(words: Words) -> None:
-    """Raises RequestError, with the corrected line: a flag begins with a dash, or the line with an exercise."""
-    argv = words.launcher
-    arguments = [_with_hyphens(word) for word in argv]
-    rest = [] if words.script is None else ["--", *words.script]
-    changed = [pair for pair in zip(argv, arguments, strict=True) if pair[0] != pair[1]]
-    if changed:
-        wrong, right = changed[0]
-        sign = next(sign for sign in wrong if sign in _DASHES)
-        raise RequestError(
-            f"{wrong}: a flag begins with a hyphen (-), and this is {_DASHES[sign]} ({sign}), as slides and documents "
-            f"have it: type {right}. The corrected line:\n  {typed([*arguments, *rest])}"
-        )
-    if argv and argv[0].isascii() and argv[0].isdigit():
-        from harness.experiment.exercises import EXERCISES, listing
-
-        if argv[0] not in map(str, EXERCISES):
-            raise RequestError(f"-e/--exercise: there is no exercise {argv[0]!r}; there are {listing()}")
-        raise RequestError(f"{argv[0]}: an exercise is chosen with -e. The corrected line:\n  {typed(['-e', *argv])}")
-
-
-def typed(arguments: Iterable[str]) -> str:
-    """The command line with these words after the program's name, to paste."""
-    return f"{COMMAND} {shlex.join(arguments)}"
-
-
-def _with_hyphens(word: str) -> str:
-    """The word; a flag that begins with a dash, with hyphens: also each of a launch that is one word, in quotes."""
-    is_launch = word.startswith("-") and " " in word
-    is_flag = _FLAG.match(word) is not None and not os.path.lexists(word)
-    return _FLAG.sub(_hyphens, word) if is_launch or is_flag else word
-
-
-def _hyphens(match: re.Match[str]) -> str:
-    name, equals, value = match["name"].partition("=")
-    name = re.sub(_DASH, "-", name)
-    is_short = len(name) == 1 or (len(name) > 1 and not name[1].isalpha())  # -e, -n2, a negative number
-    return match["before"] + ("-" if is_short else "--") + name + equals + value

@@ -12,10 +12,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import NoReturn, TextIO, cast
 
-from harness.cli.command_line import split_line
-from harness.cli.commands import COMMANDS, run_command
-from harness.cli.help import asked_page, refuse_mistyped
+from harness.cli.commands import COMMANDS
+from harness.cli.help import asked_page
 from harness.cli.launch.observe import become_command, is_prefix
+from harness.cli.mistyped import refuse_mistyped
+from harness.cli.parser import run_command, split_line
 from harness.cli.removed import refuse_removed
 from harness.cli.rooms import lacking_room, lacking_sentence
 from harness.common.errors import HarnessError, RequestError, nearest_or_list

@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once. Not in command_line.py, since a dry run needs no Typer."""
+"""Options that several commands share, each declared once. Not in parser.py, since a dry run needs no Typer."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from harness.analysis.metrics import KEPT, METRICS, OF_KIND, Metric, OfKind
 from harness.analysis.summary import Summary, SummaryPart
 from harness.analysis.summary.base import field_texts, parts_of
-from harness.cli.command_line import declared, read_launch
 from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
-from harness.cli.methods import EXAMPLE, cells, methods
-from harness.cli.page import markdown_table
+from harness.cli.method_table import EXAMPLE, cells, methods
+from harness.cli.parser import declared, read_launch
 from harness.cli.rooms import LESSON_TABLES, of_room
 from harness.common.faults import FAULTS
 from harness.common.paths import CONFIGS, ROOT
+from harness.common.text import markdown_table
 from harness.experiment.parse import build_experiment
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Shell, quote_all, shown
@@ -118,7 +118,7 @@ def method_table() -> str:
 
 def job_on_leonardo(words: str) -> Job:
     line = read_launch(words.split(), declared())
-    asked = build_experiment(list(line.given.items()), line.unknown, [])
+    asked = build_experiment(list(line.given.items()), [*line.unknown, *line.words], [])
     machine = Machine(0, 1, has_nsys=True, python=f"{ROOT}/.venv/harness-python", runs_dir=f"{ROOT}/exercises")
     return resolve(asked, load_site("leonardo"), machine)
 

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harness.cli.command_line import RUN, Words, names_exercise
-from harness.cli.help import HELP, typed
+from harness.cli.help import HELP
+from harness.cli.mistyped import typed
+from harness.cli.parser import RUN, Words, names_exercise
 from harness.common.errors import RequestError
 from harness.common.paths import shown_file
 

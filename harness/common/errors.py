@@ -93,6 +93,16 @@ def nearest_or_list(word: str, allowed: Iterable[str], where: str) -> str:
     return (f": did you mean {near}?" if near else "") + f" ({where})"
 
 
+def unknown_flag(word: str, known: Iterable[str], where: str) -> str:
+    """The sentence for a word that begins like a flag and is none. where: the command that lists all flags.
+
+    >>> unknown_flag("--jsn=1", ["--json"], "slurm.sh help ls")
+    'unknown flag --jsn: did you mean --json? (slurm.sh help ls lists all flags)'
+    """
+    name = word.partition("=")[0]
+    return f"unknown flag {printable(name)}{nearest_or_list(name, known, f'{where} lists all flags')}"
+
+
 def given_twice(flag: str, first: str, second: str) -> str:
     """The sentence for a flag that takes one value and got two.
 

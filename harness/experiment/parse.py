@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from harness.common.errors import RequestError, nearest, nearest_or_list
+from harness.common.errors import RequestError, nearest, unknown_flag
 from harness.common.job_folder import WORD
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
@@ -245,8 +245,7 @@ def _after_dashes(word: str) -> str:
 def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     if not word.startswith("-"):
         return f"unexpected word {word!r}: a flag begins with - ({PROGRAM} --help lists all flags)"
-    name = word.split("=", 1)[0]
-    return f"unknown flag {printable(name)}" + nearest_or_list(name, known, f"{PROGRAM} --help lists all flags")
+    return unknown_flag(word, known, f"{PROGRAM} --help")
 
 
 def _field_sentences(cls: type[Experiment], field: int | str, word: object, sentences: list[str] | None) -> list[str]:

@@ -7,19 +7,16 @@ line that fails can be made shorter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from functools import cache
 from importlib import import_module
 from pkgutil import resolve_name
 from random import Random
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args
 
-from typer.models import OptionInfo
-
-from harness.cli.command_line import BEHAVIOUR, DeclaredParameter, declared
 from harness.cli.commands import COMMANDS
 from harness.cli.export import export
 from harness.cli.launch.run import rerun
+from harness.cli.parser import BEHAVIOUR, DeclaredParameter, declared, parameters_of
 from harness.cli.study import mystery, reference, scaling, series, sweep
 from harness.common.declared_faults import FAULTS
 from harness.experiment.exercises import EXERCISES
@@ -77,7 +74,7 @@ def tables() -> tuple[Table, ...]:
     launch = tuple(_of_declared(each) for each in _once(declared().values()))
     of_series = {"sweep": sweep.FURTHER, "sweep scaling": scaling.FURTHER, "reference record": reference.FURTHER}
     found = [Table((), launch, launches=True), Table(("-e", "1", "--plan"), launch, launches=True)]
-    found.append(_of_typer(("run",), rerun))
+    found.append(_of_function(("run",), rerun))
     found.append(Table(("lesson", "mystery"), (*launch, *map(_of_declared, mystery.OWN)), launches=True))
     for name, further in of_series.items():
         own = tuple(map(_of_declared, (*series.OWN, *further)))
@@ -86,13 +83,13 @@ def tables() -> tuple[Table, ...]:
     for group, parts in (("lesson mystery", mystery.PARTS), ("reference", reference.PARTS)):
         for part, (command, _) in parts.items():
             if part != "record":
-                found.append(_of_typer((*group.split(), part), resolve_name(command)))
+                found.append(_of_function((*group.split(), part), resolve_name(command)))
     for name, entry in COMMANDS.items():
         if not entry.reads_arguments:
-            found.append(_of_typer((name,), resolve_name(entry.function)))
-    found += [_of_typer((name,), import_module(f"harness.cli.study.{name}").command) for name in ("check", "lesson")]
-    found += [_of_typer(("export", kind), of) for kind, of in export.OF_TRACES.items()]
-    found.append(_of_typer(("export",), export.numbers))
+            found.append(_of_function((name,), resolve_name(entry.function)))
+    found += [_of_function((name,), import_module(f"harness.cli.study.{name}").command) for name in ("check", "lesson")]
+    found += [_of_function(("export", kind), of) for kind, of in export.OF_TRACES.items()]
+    found.append(_of_function(("export",), export.numbers))
     return tuple(found)
 
 
@@ -101,28 +98,15 @@ def _once(all_of: Any) -> list[DeclaredParameter]:
 
 
 def _of_declared(each: DeclaredParameter) -> Choice:
-    return Choice(each.names, each.takes_value, _good(each.names))
+    return Choice(each.names, bool(each.takes), get_args(each.kind) or _good(each.names))
 
 
-def _of_typer(words: tuple[str, ...], function: Any) -> Table:
-    """A command whose function Typer reads: the options and arguments of its signature."""
-    options, arguments = [], 0
-    hints = get_type_hints(function, include_extras=True)
-    for field, hint in hints.items():
-        if field == "return":
-            continue
-        kind, told = get_args(hint)
-        if not isinstance(told, OptionInfo):
-            arguments += 3 if get_origin(kind) is list else 1
-            continue
-        words_of = [str(told.default), *(told.param_decls or ())]  # Typer keeps the first word as a default
-        names = tuple(name for word in words_of if word.startswith("-") for name in word.split("/"))
-        names = names or (f"--{field.replace('_', '-')}",)
-        plain: type = next((e for e in (kind, *get_args(kind)) if isinstance(e, type) and not get_args(e)), str)
-        choices = tuple(each.value for each in plain) if issubclass(plain, Enum) else ()
-        takes = plain is not bool and not told.count
-        options.append(Choice(names, takes, choices or _good(names)))
-    return Table(words, tuple(options), arguments, _WORDS.get(words[-1], ()))
+def _of_function(words: tuple[str, ...], function: Any) -> Table:
+    """A command whose function declares its parameters."""
+    parameters = parameters_of(function).values()
+    options = tuple(_of_declared(each) for each in parameters if each.is_flag)
+    arguments = sum(3 if each.is_list else 1 for each in parameters if not each.is_flag)
+    return Table(words, options, arguments, _WORDS.get(words[-1], ()))
 
 
 def _good(names: Sequence[str]) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli.command_line import declared, read_line
 from harness.cli.launch.launch import request_of
+from harness.cli.parser import declared, read_line
 from harness.common.errors import RequestError
 
 FLAGS = declared()
-VALUED = sorted(name for name, flag in FLAGS.items() if flag.takes_value)
+VALUED = sorted(name for name, flag in FLAGS.items() if flag.takes)
 SWITCHES = sorted(set(FLAGS) - set(VALUED))
 
 values = st.text(st.characters(exclude_characters="\0"), max_size=8) | st.integers(-9, 99).map(str)
@@ -89,4 +89,4 @@ def test_a_flag_that_repeats_keeps_all_its_values_in_order() -> None:
     ],
 )
 def test_an_unknown_flag_takes_its_value_with_it_and_nothing_else(argv: list[str], unknown: list[str]) -> None:
-    assert read_line(argv, FLAGS).unknown == unknown
+    assert [*(line := read_line(argv, FLAGS)).unknown, *line.words] == unknown

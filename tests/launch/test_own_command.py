@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.command_line import declared, read_launch, split_line
 from harness.cli.launch.launch import request_of
+from harness.cli.parser import declared, read_launch, split_line
 from harness.experiment.exercises import OwnTraining
 from harness.experiment.parse import command_of
 from harness.launch.argv import quote_all, shown

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.command_line import split_line
 from harness.cli.main import main
+from harness.cli.parser import split_line
 from harness.cli.removed import refuse_removed
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, DeepSpeed, Megatron
@@ -40,7 +40,7 @@ def complaints(*words: str) -> list[str]:
         (["-e", "²"], "there is no exercise '²'"),
         (["-e", "1", "-e", "2"], "-e/--exercise is given twice, as 1 and as 2: drop one"),
         (["check", "a", "b", "--runs", "2", "--runs=3"], "check: --runs is given twice, as 2 and as 3: drop one"),
-        (["export", "csv", "x", "-o", "a", "-o", "b"], "export: -o is given twice, as a and as b: drop one"),
+        (["export", "csv", "x", "-o", "a", "-o", "b"], "export: -o/--out is given twice, as a and as b: drop one"),
         (["lesson", "9z"], "there is no lesson '9z' (slurm.sh lesson lists all)"),
         (["check", "a"], "check: B is missing (slurm.sh help check)"),
         (["run", "-n", "2"], "run: name your script after --, as in"),

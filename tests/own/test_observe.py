@@ -286,14 +286,14 @@ def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--profiler", "nsight", "--", "true"), "--profiler takes none, torch, nsys, not 'nsight'"),
+        (("--profiler", "nsight", "--", "true"), "--profiler: got 'nsight', takes one of none, torch, nsys"),
         (("--profile", "torch", "--", "true"), "unknown flag --profile: did you mean --profiler?"),
         (("--steps", "0", "--profiler", "torch", "--", "true"), "--steps takes a whole number from 1 to 10000, not 0"),
         (("--steps", "3", "--", "true"), "--steps is for --profiler torch or nsys"),
         (("train.py",), "a command stands after --"),
         (("--",), "name a command after --"),
         ((), "name a command after --"),
-        (("--env", "fish"), "--env takes sh, lua, tcl, not 'fish'"),
+        (("--env", "fish"), "--env: got 'fish', takes one of sh, lua, tcl: did you mean sh?"),
         (("--summary",), "--summary requires an argument"),
     ],
 )

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.cli.command_line import declared, read_line
 from harness.cli.commands import COMMANDS
 from harness.cli.launch.launch import request_of
+from harness.cli.parser import declared, read_line
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of
 from harness.study.lessons import lesson_names, load_lesson

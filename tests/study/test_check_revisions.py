@@ -169,7 +169,7 @@ def test_markdown_and_junit_have_the_verdict(
     ("words", "sentence"),
     [
         (["--rev", "mian", "main", LAUNCH], "--rev 'mian': there is no such revision in {}: did you mean main?"),
-        (["--rev", "--all", "main", LAUNCH], "--rev '--all': there is no such revision"),
+        (["--rev=--all", "main", LAUNCH], "--rev '--all': there is no such revision"),
         (["--rev", "-x y", "main", LAUNCH], "--rev '-x y': there is no such revision"),
         (["--rev", "", "main", LAUNCH], "--rev '': there is no such revision"),
         (["--rev", "main", "main..main~1", LAUNCH], "--rev 'main..main~1': there is no such revision"),

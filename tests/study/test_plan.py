@@ -32,8 +32,8 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prepared(*words: str) -> PreparedLaunch:
-    from harness.cli.command_line import declared, read_line
     from harness.cli.launch.launch import request_of
+    from harness.cli.parser import declared, read_line
 
     experiment, choice = request_of(read_line([*words], declared()))
     return prepare(experiment, choice.site)

@@ -11,9 +11,10 @@ import pytest
 
 from harness import what_if as replayed
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary, Withheld
-from harness.cli.commands import COMMANDS
 from harness.cli.main import main
+from harness.cli.parser import parameters_of
 from harness.cli.read import whatif_verify
+from harness.cli.read.whatif import whatif
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP, Experiment
 from harness.explain.predictions import trials, verify
@@ -292,4 +293,4 @@ def test_verified_numbers_are_in_the_json(
     assert (first["step_time"]["verdict"], first["step_time"]["noise"]) == ("same", "prediction")
     assert second["name"] == "gas-x2"
     assert [asked for asked, _ in launched[::2]] == 2 * [run.record.experiment], "`last` stays the run that it was"
-    assert COMMANDS["whatif"].optional["--verify"].value == "1"
+    assert parameters_of(whatif)["verify"].alone == "1"

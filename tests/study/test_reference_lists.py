@@ -23,8 +23,8 @@ def test_there_is_a_list_for_gpus_and_one_for_cpus() -> None:
 
 @pytest.mark.parametrize("command", [slide["command"] for slide in SLIDES])
 def test_every_command_of_the_slides_is_a_variant(command: str) -> None:
-    from harness.cli.command_line import declared, read_line
     from harness.cli.launch.launch import request_of
+    from harness.cli.parser import declared, read_line
 
     experiment, choice = request_of(read_line(["--site", "leonardo", *command.split()], declared()))
     assert whole(experiment, choice.site) in [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from draw_patterns import METHODS, PICTURES
 
-from harness.cli.methods import RANKS, methods
+from harness.cli.method_table import RANKS, methods
 from harness.common.alpha_beta import bus_factor
 from harness.theory.ring_or_tree import hop_of_ring
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.command_line import RUN, declared, read_launch
-from harness.cli.commands import run_command
+from harness.cli.help import as_text, of_function
 from harness.cli.options import JsonOption
-from harness.cli.page import as_text, of_function
+from harness.cli.parser import RUN, declared, read_launch, run_command
 from harness.cli.rooms import COURSE_EXPERIMENTS, of_room
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError

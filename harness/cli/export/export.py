@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from harness.cli.commands import run_command
+from harness.cli.help import as_text, of_function
 from harness.cli.options import JsonOption
-from harness.cli.page import as_text, of_function
+from harness.cli.parser import run_command
 from harness.cli.read import report
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.format import duration

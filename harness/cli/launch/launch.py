@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from harness.cli.command_line import BEHAVIOUR, RUN, LaunchLine, declared, read_launch
+from harness.cli.parser import BEHAVIOUR, RUN, CommandLine, declared, read_launch
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
 from harness.common.printable import unguarded
@@ -51,7 +51,7 @@ def launch_argv(argv: list[str], is_run: bool = False) -> int:
     return go(experiment, choice, behaviour, [PROGRAM, *words])
 
 
-def behaviour_of(line: LaunchLine) -> Behaviour:
+def behaviour_of(line: CommandLine) -> Behaviour:
     """How the launch behaves. Raises RequestError: there is no script to explain."""
     given: dict[str, Any] = line.given
     behaviour = Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
@@ -63,7 +63,7 @@ def behaviour_of(line: LaunchLine) -> Behaviour:
 
 
 def page(arguments: list[str]) -> str:
-    from harness.cli.all_flags import help_text
+    from harness.cli.launch.all_flags import help_text
 
     line = read_launch(arguments, declared())
     site = line.given.get("--site")
@@ -73,7 +73,7 @@ def page(arguments: list[str]) -> str:
     return help_text(choice, whole="--all" in line.unknown)
 
 
-def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
+def request_of(line: CommandLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
     """The experiment and the site of a command line. further: the command's own flags, for suggestions."""
     given: dict[str, Any] = line.given
     site_fields = {name: o.field for o in options_of(Site) for name in o.flag.names}
@@ -86,7 +86,7 @@ def request_of(line: LaunchLine, further: Iterable[str] = ()) -> tuple[Experimen
 
     def build() -> Experiment:
         own = own_fields(line.script) if line.script is not None else None
-        return build_experiment(asked, line.unknown, spellings, defaults, own)
+        return build_experiment(asked, [*line.unknown, *line.words], spellings, defaults, own)
 
     experiment = _or_error(errors, build)
     # The site's flags are checked even where the site is not known.

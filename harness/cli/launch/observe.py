@@ -9,37 +9,47 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
-from harness.cli.page import HelpPage
+from harness.cli.help import HelpPage, flag_rows
+from harness.cli.parser import DeclaredParameter, by_spelling, read_line, refuse_mistakes
 from harness.common import job_folder
-from harness.common.errors import RequestError, WorkError, given_twice, nearest, nearest_or_list
+from harness.common.errors import RequestError, WorkError
 from harness.common.job_folder import RunRequest
 from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.printable import printable
 
 OBSERVE = job_folder.WORD
-PROFILERS = ("none", "torch", "nsys")
-ON_HANG = ("report", "stop")
-SHELLS = ("sh", "lua", "tcl")
+Profiler = Literal["none", "torch", "nsys"]
+OnHang = Literal["report", "stop"]
+Shell = Literal["sh", "lua", "tcl"]
 MOST_STEPS = 10_000
 _OF_DEEPSPEED = re.compile(r"--local[_-]rank=\d+")  # its launcher puts this word before the script's own
-_VALUES = {"--profiler": PROFILERS, "--on-hang": ON_HANG, "--env": SHELLS, "--steps": None, "--summary": None}
-_ALONE = ("--no-report",)
+FLAGS = (
+    DeclaredParameter(
+        ("--profiler",), "none|torch|nsys", "also record some steps, with torch.profiler or nsys [none]", kind=Profiler
+    ),
+    DeclaredParameter(("--steps",), "N", f"the recorded steps, after the first 7 [{job_folder.WINDOW['active']}]"),
+    DeclaredParameter(
+        ("--on-hang",), "report|stop", "what to do if no rank makes progress any more [report]", kind=OnHang
+    ),
+    DeclaredParameter(("--no-report",), "", "print no report after the command"),
+    DeclaredParameter(
+        ("--env",),
+        "sh|lua|tcl",
+        "print the lines for a module: every training is observed, without a word [sh]",
+        alone="sh",
+        kind=Shell,
+    ),
+    DeclaredParameter(("--summary",), "JOBID", "print three lines on a job, for the end of its log or for a mail"),
+)
 
 page = HelpPage(
     usage=["observe [FLAGS] -- COMMAND…", "observe --env [sh|lua|tcl]", "observe --summary JOBID"],
     about="One word before a command of yours, in your own sbatch script, in salloc, in a container or on a "
     "workstation: it starts as it is and ends as it ends. Its trainings in Python become runs: where the time goes, at "
     "which line, what is stuck. No launcher and no flag of the training changes.",
-    flags=[
-        ("--profiler none|torch|nsys", "also record some steps, with torch.profiler or nsys [none]"),
-        ("--steps N", f"the recorded steps, after the first 7 [{job_folder.WINDOW['active']}]"),
-        ("--on-hang report|stop", "what to do if no rank makes progress any more [report]"),
-        ("--no-report", "print no report after the command"),
-        ("--env sh|lua|tcl", "print the lines for a module: every training is observed, without a word [sh]"),
-        ("--summary JOBID", "print three lines on a job, for the end of its log or for a mail"),
-    ],
+    flags=flag_rows(FLAGS),
     exits=[("the command's", "or 128 and the signal that ended it"), ("2", "wrong request; nothing was started")],
     examples=[
         ("observe -- torchrun --nproc-per-node 4 train.py", "in your own script"),
@@ -104,7 +114,7 @@ def observe(arguments: list[str]) -> int:
     """What `observe` prints without a command; returns the exit code."""
     given = _flags(arguments)
     if "--env" in given and len(given) == 1:
-        print("\n".join(module_lines(given["--env"] or SHELLS[0])))
+        print("\n".join(module_lines(given["--env"])))
         return 0
     if "--summary" in given and len(given) == 1:
         print("\n".join(summary_lines(given["--summary"])))
@@ -114,35 +124,14 @@ def observe(arguments: list[str]) -> int:
 
 def _flags(words: Sequence[str]) -> dict[str, str]:
     """The flags and their values. Raises RequestError."""
-    given: dict[str, str] = {}
-    waiting = list(words)
-    while waiting:
-        word = waiting.pop(0)
-        name, equals, value = word.partition("=")
-        if name in _ALONE and not equals:
-            given[name] = ""
-            continue
-        if name not in _VALUES:
-            if not word.startswith("-"):
-                hint = f": a command stands after --, as in {COMMAND} observe -- {printable(word)} …"
-                raise RequestError(f"observe: unexpected word {printable(word)!r}{hint}")
-            raise RequestError(
-                f"observe: unknown flag {printable(name)}"
-                + nearest_or_list(name, (*_VALUES, *_ALONE), f"{PROGRAM} help observe lists all flags")
-            )
-        if not equals and waiting and not waiting[0].startswith("-"):
-            value = waiting.pop(0)
-        elif not equals and name != "--env":
-            raise RequestError(f"observe: {name} requires an argument")
-        if name in given and given[name] != value:
-            raise RequestError(f"observe: {given_twice(name, printable(given[name]), printable(value))}")
-        allowed = _VALUES[name]
-        if allowed and value not in allowed and (value or equals):
-            near = nearest(value, allowed)
-            hint = f": did you mean {near}?" if near else ""
-            raise RequestError(f"observe: {name} takes {', '.join(allowed)}, not {printable(value)!r}{hint}")
-        given[name] = value
-    return given
+    flags = by_spelling(FLAGS)
+    line = read_line(words, flags)
+    if line.words:
+        word = printable(line.words[0])
+        hint = f"a command stands after --, as in {COMMAND} observe -- {word} …"
+        raise RequestError(f"observe: unexpected word {word!r}: {hint}")
+    refuse_mistakes(line, flags, OBSERVE)
+    return line.given
 
 
 # -- for sites ---------------------------------------------------------------------------------------------------------

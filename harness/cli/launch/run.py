@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.command_line import DRY_RUN, RUN
-from harness.cli.commands import run_command
 from harness.cli.launch.launch import Behaviour, go, launch_argv, page
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
 from harness.cli.options import JsonOption
-from harness.cli.page import flags_of
+from harness.cli.parser import DRY_RUN, RUN, by_spelling, parameters_of, run_command
 from harness.common.errors import RequestError
 from harness.common.job_folder import BACKEND
 from harness.common.paths import PROGRAM
@@ -27,7 +25,8 @@ __all__ = ["again", "page", "rerun", "run"]
 
 def run(arguments: list[str]) -> int:
     """Launch what the words name; returns the exit code."""
-    first = next((word for word in arguments if word not in flags_of(rerun)), "-")
+    switches = by_spelling(parameters_of(rerun).values())
+    first = next((word for word in arguments if word not in switches), "-")
     if "--" in arguments:
         return launch_argv(arguments, is_run=True)
     if first.startswith("-") or first.endswith(".py"):

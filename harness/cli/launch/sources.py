@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from harness.cli.command_line import declared, read_line, split_line
+from harness.cli.parser import declared, read_line, split_line
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.exercises import Experiment, Megatron, OwnTraining, ProfiledTraining, Training
 from harness.experiment.nsys_sets import load_options, trace_list
@@ -48,10 +48,9 @@ class ValueSources:
     def __init__(self, job: Job, command: Sequence[str]) -> None:
         words = split_line(command[1:]).launcher
         self.job, self.experiment = job, job.experiment
-        self._typed = {word.partition("=")[0] for word in words}
-        self._typed |= {word[:2] for word in words if re.match("-[a-z]", word)}
-        site = read_line(words, declared()).given.get("--site")
-        self._file: Site = choose_site(site if isinstance(site, str) else None).site  # before the flags changed it
+        line = read_line(words, declared())
+        self._typed = set(line.typed)
+        self._file: Site = choose_site(line.given.get("--site")).site  # before the flags changed it
 
     @cached_property
     def options(self) -> dict[str, Option]:

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from harness.analysis.summary import Summary, problem_texts
 from harness.analysis.summary.base import constant_texts, part_texts, parts_of
-from harness.cli.page import page_width, section
+from harness.cli.help import page_width, section
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
 from harness.experiment.exercises import EXERCISES

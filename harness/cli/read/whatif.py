@@ -12,6 +12,7 @@ import typer
 
 from harness.cli.launch.untrusted import YesOption
 from harness.cli.options import JsonOption
+from harness.cli.parser import Alone
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError
 from harness.common.format import duration, percent
@@ -34,6 +35,7 @@ def whatif(
     verify: Annotated[
         int | None,
         typer.Option(metavar="[N]", min=1, max=MOST_RUNS, help="run the first N, each after an unchanged run [1]"),
+        Alone("1"),
     ] = None,
     times: Annotated[
         int, typer.Option(metavar="K", min=1, max=MOST_RUNS, help="--verify makes both K times, and compares the means")

@@ -12,10 +12,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.cli.command_line import RUN
-from harness.cli.commands import run_command
+from harness.cli.help import as_text, of_function
 from harness.cli.options import JsonOption
-from harness.cli.page import as_text, of_function
+from harness.cli.parser import RUN, is_plain, run_command
 from harness.cli.study.check_runs import (
     CheckRequest,
     bisect_lines,
@@ -62,7 +61,6 @@ EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 EXAMPLE_REV = f"{PROGRAM} check --rev main HEAD 'run -g 2 -- train.py'"
 REV_TAKES = f"--rev takes two revisions, then one launch in quotes, as in {EXAMPLE_REV}"
 BISECT_TAKES = f"{BISECT} takes one launch in quotes, as in {PROGRAM} check {BISECT} 'run -g 2 -- train.py'"
-_VALUES = {"--rev": 2} | dict.fromkeys(("--build", "--fail-above", "--metric", "--resume", "--markdown", "--junit"), 1)
 
 
 def check(arguments: list[str]) -> int:
@@ -70,7 +68,7 @@ def check(arguments: list[str]) -> int:
     if any(word.startswith(BISECT[:4]) for word in arguments):
         return _stopping_git(arguments)
     try:
-        return run_command("check", command, _as_arguments(arguments))
+        return run_command("check", command, arguments, _is_argument)
     except WorkError as error:
         error.exit_code = CANNOT_TELL
         raise
@@ -79,7 +77,7 @@ def check(arguments: list[str]) -> int:
 def _stopping_git(arguments: list[str]) -> int:
     """A step of `git bisect run`, for which each exit code from 1 to 127 but 125 blames the commit."""
     try:
-        code = run_command("check", command, _as_arguments(arguments))
+        return run_command("check", command, arguments, _is_argument)
     except TrainingMissing:  # slurm.sh installs it and starts us again
         raise
     except HarnessError as error:
@@ -88,7 +86,6 @@ def _stopping_git(arguments: list[str]) -> int:
     except Exception:  # noqa: BLE001 - an error of ours is no commit's fault
         traceback.print_exc()
         return STOP
-    return STOP if code == RequestError.exit_code else code
 
 
 def page(_: list[str]) -> str:
@@ -96,23 +93,16 @@ def page(_: list[str]) -> str:
     return as_text(about._replace(usage=USAGE))
 
 
-def _as_arguments(words: list[str]) -> list[str]:
-    """The words with a program's name before each launch; the values of flags stay as they are."""
-    found: list[str] = []
-    values = 0  # that the last flag still takes
-    for word in words:
-        found.append(word if values else _as_argument(word))
-        values = values - 1 if values else _VALUES.get(word, 0)
-    return found
-
-
-def _as_argument(word: str) -> str:
+def _is_argument(word: str) -> bool:
+    """Whether it is one: also a launch in quotes, which begins with a flag. Raises RequestError: the quotes lack."""
     if word in ("-e", "--exercise"):
         raise RequestError(f"check: {word}: put each launch into quotes, as in {EXAMPLE}")
-    own = word.startswith(tuple(f"{flag}=" for flag in _VALUES))
-    asks = word.startswith("-") and not own and (" " in word or word.startswith("-e"))
-    asks = asks or word.startswith(f"{RUN} ")
-    return f"{PROGRAM} {word}" if asks else word
+    return is_plain(word) or " " in word or word.startswith("-e")
+
+
+def _with_program(word: str) -> str:
+    """The word; a launch, with the program's name before it."""
+    return f"{PROGRAM} {word}" if not is_plain(word) or word.startswith(f"{RUN} ") else word
 
 
 class Documents(NamedTuple):
@@ -173,6 +163,7 @@ def command(
 ) -> int:
     """Whether B is slower than A, from several runs of each. If the runs differ too much, it cannot tell and prints
     the command that would."""
+    a, b = (word if word is None else _with_program(word) for word in (a, b))
     question = Question(_share(fail_above), metric)
     documents = Documents(markdown, junit)
     documents.refuse_wrong()

@@ -11,8 +11,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
-from harness.cli.command_line import BEHAVIOUR, RUN, declared, read_launch
 from harness.cli.launch.launch import request_of
+from harness.cli.parser import BEHAVIOUR, RUN, declared, read_launch
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.format import percent, takes
 from harness.common.paths import PROGRAM

@@ -8,11 +8,11 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.cli.commands import run_command
+from harness.cli.help import as_text, of_function
 from harness.cli.launch.plan import start_announced
 from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
-from harness.cli.page import as_text, of_function
+from harness.cli.parser import run_command
 from harness.cli.study import mystery
 from harness.common.errors import RequestError, TrainingMissing
 from harness.experiment.exercises import Experiment

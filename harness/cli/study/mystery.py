@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from harness.cli.all_flags import behaviour_rows
-from harness.cli.command_line import DeclaredParameter, LaunchLine, declared, read_line
-from harness.cli.commands import run_command
-from harness.cli.page import HelpPage, as_text, of_function
+from harness.cli.help import HelpPage, as_text, flag_rows, of_function
+from harness.cli.parser import BEHAVIOUR, CommandLine, DeclaredParameter, by_spelling, declared, read_line, run_command
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Megatron, Training
@@ -38,9 +36,9 @@ LEVEL = "1: the cause is on all ranks; 2: on one rank or in every k-th step [1]"
 SEED = "the same number draws the same mystery; default: random"
 KIND = "what it is: slow, hang or crash [slow]"
 OWN = (
-    DeclaredParameter(("--kind",), True, KIND),
-    DeclaredParameter(("--level",), True, LEVEL),
-    DeclaredParameter(("--seed",), True, SEED),
+    DeclaredParameter(("--kind",), "slow|hang|crash", KIND),
+    DeclaredParameter(("--level",), "1|2", LEVEL),
+    DeclaredParameter(("--seed",), "N", SEED),
 )
 NEXT = f"{COMMAND} lesson mystery answer RUN --cause … --ms … · {COMMAND} lesson mystery reveal RUN"
 SUBJECTS = ("slow", "hang", "crash")
@@ -82,7 +80,7 @@ def page(arguments: list[str]) -> str:
     if nearest(part, PARTS):
         raise RequestError(_no_part(part))
     parts = [f"lesson mystery {name} {text}" for name, (_, text) in PARTS.items()]
-    flags = [("--kind slow|hang|crash", KIND), ("--level 1|2", LEVEL), ("--seed N", SEED), *behaviour_rows(("-h",))]
+    flags = flag_rows([*OWN, *(each for each in BEHAVIOUR if "-h" not in each.names)])
     return as_text(
         HelpPage(
             usage=[
@@ -114,7 +112,7 @@ def _start(arguments: list[str]) -> int:
     from harness.cli.launch.launch import behaviour_of, go, request_of
     from harness.launch.submit import prepare
 
-    line = read_line(arguments, declared() | {name: own for own in OWN for name in own.names})
+    line = read_line(arguments, declared() | by_spelling(OWN))
     level, seed, subject = _own(line)
     launch = _of_launch(line, subject)
     experiment, choice = request_of(launch, [name for own in OWN for name in own.names])
@@ -129,7 +127,7 @@ def _start(arguments: list[str]) -> int:
     return go(hidden, choice, behaviour_of(launch), [PROGRAM, "lesson", "mystery", *arguments])
 
 
-def _own(line: LaunchLine) -> tuple[mysteries.Level, int, mysteries.Subject]:
+def _own(line: CommandLine) -> tuple[mysteries.Level, int, mysteries.Subject]:
     """Level, seed and kind. Raises RequestError: a flag of the mystery has a value that it does not take."""
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     subject = str(line.given.get("--kind", "slow"))
@@ -146,7 +144,7 @@ def _own(line: LaunchLine) -> tuple[mysteries.Level, int, mysteries.Subject]:
     return int(level), drawn_by, subject  # type: ignore[return-value]  # both were checked
 
 
-def _of_launch(line: LaunchLine, subject: mysteries.Subject) -> LaunchLine:
+def _of_launch(line: CommandLine, subject: mysteries.Subject) -> CommandLine:
     """The line without the mystery's own flags. Raises RequestError: a flag does not go with a mystery."""
     given: dict[str, Any] = dict(line.given)
     for own in OWN:

@@ -12,10 +12,9 @@ from urllib.parse import quote
 
 import typer
 
-from harness.cli.command_line import DeclaredParameter
-from harness.cli.commands import run_command
+from harness.cli.help import HelpPage, as_text, flag_rows, of_function
 from harness.cli.options import JsonOption
-from harness.cli.page import HelpPage, as_text, of_function
+from harness.cli.parser import DeclaredParameter, run_command
 from harness.cli.study import series
 from harness.cli.watch.follow import write_report
 from harness.common.errors import RequestError, nearest_or_list
@@ -45,19 +44,21 @@ PARTS = {
     "package": (f"{__name__}:package_command", "NAME -o FILE.tar.gz: an archive for students, to open offline"),
 }
 FURTHER = (
-    DeclaredParameter(("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"),
-    DeclaredParameter(("--only",), True, "only this variant; several: --only again, or NAME,NAME…", repeats=True),
-    DeclaredParameter(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
-    DeclaredParameter(("--no-traces",), False, "keep only numbers: no checksums and no copies of traces"),
+    DeclaredParameter(
+        ("--list",), "NAME|FILE", "the variants: workshop, miniatures or a file [by whether the site has GPUs]"
+    ),
+    DeclaredParameter(("--only",), "NAME", "only this variant; several: --only again, or NAME,NAME…", repeats=True),
+    DeclaredParameter(("--repeats",), "N", "runs of each variant [1]; check needs 4 to judge times"),
+    DeclaredParameter(("--no-traces",), "", "keep only numbers: no checksums and no copies of traces"),
 )
 CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
-_NOT_HERE = {"csv": "--csv", "png": "--png"}
+_NOT_HERE = ("--csv", "--png")
 
 _RECORD_PAGE = HelpPage(
     usage=["reference record [FLAGS]"],
     about="Run a whole list of variants and store the result. The same command again continues: a run that is done is "
     "not repeated.",
-    flags=[row for row in series.flag_rows(FURTHER) if not row[0].startswith(tuple(_NOT_HERE.values()))],
+    flags=flag_rows(each for each in series.flags_of(FURTHER) if each.names[0] not in _NOT_HERE),
     examples=[("reference record --dry-run", "the runs that would be made")],
     docs=_DOCS,
 )
@@ -134,7 +135,7 @@ def _recording(training_arguments: series.Arguments) -> ReferencePlan:
     from harness.study.reference.variants import device_of
 
     wanted, further = training_arguments.wanted, training_arguments.further
-    if unused := [flag for name, flag in _NOT_HERE.items() if getattr(wanted, name) is not None]:
+    if unused := [flag for flag in _NOT_HERE if getattr(wanted, flag.strip("-")) is not None]:
         raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
     site = _site(training_arguments)
     given = further.get("--list") or ("miniatures" if device_of(site) == "cpu" else "workshop")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.cli.command_line import DeclaredParameter
+from harness.cli.help import HelpPage, as_text, flag_rows
 from harness.cli.launch.launch import own_fields
-from harness.cli.page import HelpPage, as_text
-from harness.cli.study.series import Arguments, close, flag_rows, read_arguments, repeats_of
+from harness.cli.parser import DeclaredParameter
+from harness.cli.study.series import Arguments, close, flags_of, read_arguments, repeats_of
 from harness.cli.study.sweep import SweepSeries, checked_series, parted, print_json, run_series, site_of, write_files
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError, nearest
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from harness.study.sweeps.axes import Sweep
 
 FURTHER = (
-    DeclaredParameter(("--gpus",), True, "GPUs of one node (without GPUs: processes), as in 1,2,4, instead of --nodes"),
-    DeclaredParameter(("--strong",), False, "strong scaling: the same global batch, split over more devices"),
-    DeclaredParameter(("--weak",), False, "weak scaling: the same batch per device [default]"),
-    DeclaredParameter(("--repeats",), True, "runs per size, for the intervals [3]"),
+    DeclaredParameter(
+        ("--gpus",), "N,N…", "GPUs of one node (without GPUs: processes), as in 1,2,4, instead of --nodes"
+    ),
+    DeclaredParameter(("--strong",), "", "strong scaling: the same global batch, split over more devices"),
+    DeclaredParameter(("--weak",), "", "weak scaling: the same batch per device [default]"),
+    DeclaredParameter(("--repeats",), "N", "runs per size, for the intervals [3]"),
 )
 REPEATS = 3
 PAGE = HelpPage(
@@ -40,7 +42,7 @@ PAGE = HelpPage(
     ],
     about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
     "again continues: a run that is done is not repeated.",
-    flags=flag_rows(FURTHER),
+    flags=flag_rows(flags_of(FURTHER)),
     examples=[("sweep scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
     docs="docs/studies.md",
 )

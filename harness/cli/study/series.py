@@ -7,12 +7,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from harness.cli.all_flags import behaviour_rows
-from harness.cli.command_line import DeclaredParameter, LaunchLine, declared, read_launch
 from harness.cli.launch.untrusted import confirmed
-from harness.common.errors import RequestError, nearest_or_list
+from harness.cli.parser import BEHAVIOUR, DeclaredParameter, by_spelling, declared, read_launch, refuse_mistakes
+from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.common.text import how_many
 from harness.common.whole_number import whole_number
@@ -24,20 +22,16 @@ from harness.study.series.points import SeriesTask, TaskStatus, counts, hours
 from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, carry_out, survey, to_make
 
 OWN = (
-    DeclaredParameter(("--name",), True, "name of the series (default: from the request)"),
-    DeclaredParameter(("--yes",), False, "start without asking"),
-    DeclaredParameter(("--max-gpu-hours",), True, "start no run that could exceed this; without GPUs: process hours"),
-    DeclaredParameter(("--max-parallel",), True, "runs at once [1 on this machine, 4 in a queue]"),
-    DeclaredParameter(("--retry-failed",), False, "make the failed runs again; they are kept"),
-    DeclaredParameter(("--status",), False, "only print the state of each point"),
-    DeclaredParameter(("--csv",), True, "write every measured value of every point"),
-    DeclaredParameter(("--png",), True, "write a plot with intervals"),
-)  # fmt: skip
+    DeclaredParameter(("--name",), "NAME", "name of the series (default: from the request)"),
+    DeclaredParameter(("--yes",), "", "start without asking"),
+    DeclaredParameter(("--max-gpu-hours",), "H", "start no run that could exceed this; without GPUs: process hours"),
+    DeclaredParameter(("--max-parallel",), "N", "runs at once [1 on this machine, 4 in a queue]"),
+    DeclaredParameter(("--retry-failed",), "", "make the failed runs again; they are kept"),
+    DeclaredParameter(("--status",), "", "only print the state of each point"),
+    DeclaredParameter(("--csv",), "FILE", "write every measured value of every point"),
+    DeclaredParameter(("--png",), "FILE", "write a plot with intervals"),
+)
 _UNUSED = ("--plan", "--explain", "--wait", "--follow", "--strict")
-_DRY_RUN = "print the plan and each run's command, start nothing"
-_TAKES = {"--name": "NAME", "--csv": "FILE", "--png": "FILE", "--site": "NAME|FILE", "--gpus": "N,N…",
-          "--plot": "METRIC", "--against": "OPTION", "--max-gpu-hours": "H",
-          "--list": "NAME|FILE", "--only": "NAME"}  # fmt: skip
 IN_QUEUE = 4
 MOST_REPEATS = 1000
 
@@ -67,35 +61,24 @@ class Arguments(NamedTuple):
 
 def read_arguments(arguments: Sequence[str], command: str, further: Sequence[DeclaredParameter] = ()) -> Arguments:
     """The arguments after the command's name. Raises RequestError: a flag is unknown or lacks its value."""
-    own = {name: each for each in (*OWN, *further) for name in each.names}
-    known = {name: each for name, each in declared().items() if name not in _UNUSED} | own
-    line: LaunchLine = read_launch(list(arguments), known)
-    errors = [*line.complaints, *(_unknown(word, known, command) for word in line.unknown)]
-    if errors:
-        raise RequestError("\n".join(errors))
+    known = {name: each for name, each in declared().items() if name not in _UNUSED} | by_spelling((*OWN, *further))
+    line = read_launch(list(arguments), known)
+    refuse_mistakes(line, known, command)
     given = dict(line.given)
     ours = {name: given.pop(flag) for name in SeriesOptions._fields if (flag := f"--{name.replace('_', '-')}") in given}
     theirs = {each.names[-1]: _joined(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
-    return Arguments(SeriesOptions(**ours), theirs, given, line.script)  # type: ignore[arg-type]  # a switch is True, a value its word
+    return Arguments(SeriesOptions(**ours), theirs, given, line.script)
 
 
 def _joined(option_value: str | tuple[str, ...] | bool) -> str:
     return ",".join(option_value) if isinstance(option_value, tuple) else str(option_value)
 
 
-def _unknown(word: str, declared_parameters: dict[str, DeclaredParameter], command: str) -> str:
-    what, near = ("unknown flag", declared_parameters) if word.startswith("-") else ("unexpected word", ())
-    where = f"{PROGRAM} help {command} lists all flags"
-    return f"{what} {printable(word)}" + nearest_or_list(word.partition("=")[0], near, where)
-
-
-def flag_rows(further: Sequence[DeclaredParameter] = ()) -> list[tuple[str, str]]:
-    values = {each: f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else "" for each in (*OWN, *further)}
-    shared = behaviour_rows((*_UNUSED, "-h"))
-    return [
-        *(("/".join(each.names) + value, each.help) for each, value in values.items()),
-        *((name, _DRY_RUN if name == "--dry-run" else text) for name, text in shared),
-    ]
+def flags_of(further: Sequence[DeclaredParameter] = ()) -> list[DeclaredParameter]:
+    """The flags of a command that makes many runs, besides those of a launch."""
+    shared = [each for each in BEHAVIOUR if each.names[0] not in (*_UNUSED, "-h")]
+    dry_run = "print the plan and each run's command, start nothing"
+    return [*OWN, *further, *(each._replace(help=dry_run) if "--dry-run" in each.names else each for each in shared)]
 
 
 def limits_of(wanted: SeriesOptions, tasks: Sequence[SeriesTask]) -> Limits:

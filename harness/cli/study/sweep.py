@@ -10,16 +10,16 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.cli.command_line import DeclaredParameter
+from harness.cli.help import HelpPage, as_text, flag_rows
 from harness.cli.launch.untrusted import RequestOrigin, may_launch, show_request
-from harness.cli.page import HelpPage, as_text
+from harness.cli.parser import DeclaredParameter
 from harness.cli.study.series import (
     Arguments,
     SeriesOptions,
     SeriesPlan,
     carried_out,
     close,
-    flag_rows,
+    flags_of,
     limits_of,
     plan_lines,
     plan_of,
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 _SCALING = "harness.cli.study.scaling"
 _NAMED = 3  # points that a line names
 FURTHER = (
-    DeclaredParameter(("--repeats",), True, "runs per point; default: the file's"),
-    DeclaredParameter(("--plot",), True, "the measured value that --png shows [the first of the file's show]"),
-    DeclaredParameter(("--against",), True, "the option on the plot's horizontal axis [the first that varies]"),
+    DeclaredParameter(("--repeats",), "N", "runs per point; default: the file's"),
+    DeclaredParameter(("--plot",), "METRIC", "the measured value that --png shows [the first of the file's show]"),
+    DeclaredParameter(("--against",), "OPTION", "the option on the plot's horizontal axis [the first that varies]"),
 )
 PAGE = HelpPage(
     usage=[
@@ -63,7 +63,7 @@ PAGE = HelpPage(
     ],
     about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
     "command again continues: a run that is done is not repeated.",
-    flags=flag_rows(FURTHER),
+    flags=flag_rows(flags_of(FURTHER)),
     examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
     docs="docs/studies.md",
 )

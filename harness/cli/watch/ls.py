@@ -15,6 +15,7 @@ from urllib.parse import quote
 import typer
 
 from harness.cli.options import JsonOption
+from harness.cli.parser import Alone
 from harness.cli.terminal import columns, show
 from harness.cli.watch.results import result_of
 from harness.common.errors import RequestError, WorkError
@@ -51,7 +52,9 @@ def ls(
         int | None, typer.Option("-n", "--limit", min=1, help=f"runs to show, newest first [{SHOWN}; --html: all]")
     ] = None,
     html: Annotated[
-        str | None, typer.Option(metavar="[FILE]", help="write a page of them [runs.html in the runs' folder]")
+        str | None,
+        typer.Option(metavar="[FILE]", help="write a page of them [runs.html in the runs' folder]"),
+        Alone(""),
     ] = None,
 ) -> int:
     """List the runs, newest last: state, flags that differ from the default, step time, the steps' share of the job's

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from textwrap import wrap
 
-from harness.cli.command_line import BEHAVIOUR
-from harness.cli.page import MOST_LEFT, Rows, page_width, section
+from harness.cli.help import MOST_LEFT, flag_rows, page_width, section
+from harness.cli.parser import BEHAVIOUR
 from harness.common.paths import PROGRAM
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, Training, listing
 from harness.experiment.model import model_names
@@ -26,7 +26,7 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
         _usage(choice),
         _section("Where and how much", _where(choice.site, whole)),
         *(_section(title, _lines(options, choice.site, whole)) for title, options in titled.items() if options),
-        _section("The launch itself", behaviour_rows()),
+        _section("The launch itself", flag_rows(BEHAVIOUR)),
         "\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)),
         f"All commands: {PROGRAM} help",
     ]
@@ -43,12 +43,6 @@ def _usage(choice: SiteChoice) -> str:
         f"  {PROGRAM} -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
         "    --mixed-precision --gradient-accumulation-steps 4"
     )
-
-
-def behaviour_rows(left_out: Iterable[str] = ()) -> Rows:
-    takes = {"--site": " NAME|FILE"}
-    shown = [each for each in BEHAVIOUR if each.names[0] not in left_out]
-    return [("/".join(each.names) + takes.get(each.names[0], ""), each.help) for each in shown]
 
 
 def _section(title: str, flags: Iterable[tuple[str, str]]) -> str:
