@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 from harness.common.errors import RequestError, given_twice, nearest, unknown_flag
+from harness.common.format import cut
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 
@@ -28,6 +29,7 @@ TAKE_A_LAUNCH = frozenset({RUN, "doctor", "sweep"})
 DRY_RUN = "print the script and its warnings, start nothing"
 _EXERCISE = re.compile(r"-e(=?[0-9].*)?|--exercise(=.*)?")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
+_MOST_SHOWN = 40  # characters of a word that is no number
 _TAKES = {int: "N", float: "N"}
 
 
@@ -341,12 +343,12 @@ def _value(parameter: DeclaredParameter, word: str) -> Any:
         number = kind(word) if _NUMBER.fullmatch(word) else math.inf
     except ValueError:  # not a whole number, or one of thousands of digits
         number = math.inf
-    if math.isinf(number):
-        raise ValueError(f"takes a {'whole ' * (kind is int)}number")
-    if parameter.least is not None and number < parameter.least:
-        raise ValueError(f"takes a number ≥ {parameter.least}")
-    if parameter.most is not None and number > parameter.most:
-        raise ValueError(f"takes a number ≤ {parameter.most}")
+    least, most = parameter.least, parameter.most
+    is_within = (least is None or number >= least) and (most is None or number <= most)
+    if number == math.inf or not is_within:
+        limits = " and ".join(f"{sign} {limit}" for sign, limit in (("≥", least), ("≤", most)) if limit is not None)
+        takes = f"a {'whole ' * (kind is int)}number {limits}".rstrip()
+        raise ValueError(f"got {cut(printable(word), _MOST_SHOWN)!r}, takes {takes}")
     return number
 
 

@@ -68,7 +68,7 @@ def test_on_a_machine_without_a_queue_the_compute_node_is_this_one(cluster: Clus
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--students", "0"], "--students: takes a number ≥ 1"),
+        (["--students", "0"], "--students: got '0', takes a whole number ≥ 1"),
         (["--nodes", "2"], "only with --in-job"),
         (["--site", "leonado"], "did you mean leonardo?"),
         (["--site", "slurm", "-p", "a b"], "-p/--partition"),

@@ -87,9 +87,9 @@ def test_an_error_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -
     ("argv", "said"),
     [
         (["report", "last", "--window", "x"], "report: --window: got 'x', takes one of steps, gpu"),
-        (["doctor", "--students", "x"], "doctor: --students: takes a whole number"),
-        (["ls", "-n", "x"], "ls: -n/--limit: takes a whole number"),
-        (["ls", "-n", "0"], "ls: -n/--limit: takes a number ≥ 1"),
+        (["doctor", "--students", "x"], "doctor: --students: got 'x', takes a whole number ≥ 1 and ≤ 1000000"),
+        (["ls", "-n", "x"], "ls: -n/--limit: got 'x', takes a whole number ≥ 1"),
+        (["ls", "-n", "0"], "ls: -n/--limit: got '0', takes a whole number ≥ 1"),
     ],
 )
 def test_a_wrong_value_is_refused_in_the_form_of_all_other_requests(

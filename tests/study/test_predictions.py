@@ -119,7 +119,7 @@ def test_traces_of_any_origin_are_answered_without_commands(tmp_path: Path, caps
     ("words", "sentence"),
     [
         (["local-1", "local-1", "--verify"], "--verify makes runs of one run: give one, not 2"),
-        (["local-1", "--verify", "0"], "--verify: takes a number ≥ 1"),
+        (["local-1", "--verify", "0"], "--verify: got '0', takes a whole number ≥ 1"),
         (["local-2"], "there is no run 'local-2'"),
         (["local-1", "--times", "3"], "--times 3 is how often --verify makes its runs: add --verify"),
     ],
