@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.common.run_files import JOB_TIME
+
 QUEUE = "queue"
 PROLOG = "prolog"  # from the moment at which Slurm gave the job its nodes to the job's script
 START = "job start"  # from the job's begin to the program of its first node: the batch system, modules, srun
@@ -48,4 +50,4 @@ FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, C
 
 def job_time_file(run: Path, rank_or_star: int | str) -> Path:
     """Where a rank records where its time goes; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "job-time" / f"rank{rank_or_star}.jsonl"
+    return JOB_TIME.path(run, rank_or_star)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FOLDER = "memory"  # in a run's directory
+from harness.common.run_files import MEMORY_SNAPSHOTS
+
 VERSION = 1
 # What memory is for, as the plan names it where the plan knows it; in the order in which a page stacks them.
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "buffers", "inputs", "temporary", "other")
@@ -16,4 +17,4 @@ MOST_STEPS = 10_000
 
 def memory_file(run_dir: Path, rank_or_star: int | str) -> Path:
     """The file of one rank; with `*` a pattern for those of all ranks."""
-    return run_dir / FOLDER / f"rank{rank_or_star}.json"
+    return MEMORY_SNAPSHOTS.path(run_dir, rank_or_star)

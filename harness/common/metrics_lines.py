@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from harness.common.profile_window import ProfileWindow
+from harness.common.run_files import LINES, METRICS
 
 _COUNTS = ("int", "int | None")
 
@@ -151,9 +152,9 @@ START_FIELDS = tuple(field.name for line in (StartLine, RankProcess) for field i
 
 def lines_file(run: Path, rank_or_star: int | str) -> Path:
     """Where a rank writes its samples; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "lines" / f"rank{rank_or_star}.jsonl"
+    return LINES.path(run, rank_or_star)
 
 
 def metrics_file(run: Path, rank_or_star: int | str) -> Path:
     """Where a rank writes its lines; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "metrics" / f"rank{rank_or_star}.jsonl"
+    return METRICS.path(run, rank_or_star)

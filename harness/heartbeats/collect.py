@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import processes
-from harness.common.bounded_read import read_end
 from harness.common.heartbeats import (
     CALLS,
     LEAST_S,
@@ -33,6 +32,7 @@ from harness.common.heartbeats import (
     node_file,
 )
 from harness.common.paths import INSTALLED_EXERCISES
+from harness.common.run_files import MONITOR_SAMPLES, MONITORS
 from harness.heartbeats.ranks import ObservedRank
 from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
 from harness.monitor.source import MonitorError
@@ -66,7 +66,7 @@ def gpu_use(folder: Path) -> dict[int, int]:
         with (folder / SAMPLES_FILE).open(encoding="utf-8") as file:
             columns = file.readline().strip().split(",")
         at, device = columns.index(COLUMN), LEADING_COLUMNS.index("device")
-        for line in read_end(folder / SAMPLES_FILE, TAIL_BYTES).decode("utf-8", "replace").splitlines():
+        for line in MONITOR_SAMPLES.end_text(folder / SAMPLES_FILE, TAIL_BYTES).splitlines():
             cells = line.split(",")
             if len(cells) == len(columns) and cells[at] and cells[device].isdecimal():
                 found[int(cells[device])] = round(float(cells[at]))
@@ -351,7 +351,7 @@ class Collector:
 
     def _beat(self) -> None:
         now_ns = time.monotonic_ns()
-        use = gpu_use(self._run / "gpus-monitor" / self._node)
+        use = gpu_use(MONITORS.path(self._run, self._node))
         ranks = sorted(self._ranks.values(), key=lambda each: each.rank)
         beats = [
             rank.beat(now_ns, self._place(rank.facts.get("place")), use.get(rank.facts.get("local", -1)))

@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from harness.common.heartbeats import MEMORY, Evidence, evidence_file, live_folder
+from harness.common.heartbeats import MEMORY, Evidence, evidence_file
 from harness.common.mystery import hides
+from harness.common.run_files import EVIDENCE, MONITORS, STATUS
+from harness.common.run_store import UnreadFileError
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.hang import Hang, write_hang
 from harness.heartbeats.lines import node_files
@@ -54,7 +56,7 @@ def _watch(arguments: argparse.Namespace, claim: str | None) -> None:
             if arguments.node == 0:
                 until.enter_context(Guard(arguments.run, arguments.on_hang == "stop"))
         pids = () if arguments.pid is None else (arguments.pid,)
-        record(arguments.run / "gpus-monitor" / arguments.name, arguments.hz, pids, arguments.name, arguments.below)
+        record(MONITORS.path(arguments.run, arguments.name), arguments.hz, pids, arguments.name, arguments.below)
     if claim:  # not after an error: the monitor is started again
         shutil.rmtree(claim, ignore_errors=True)
 
@@ -96,7 +98,7 @@ class Guard:
         return over
 
     def _look(self) -> None:
-        is_still = any(live_folder(self._run).glob("*.stuck.json"))
+        is_still = any(EVIDENCE.paths(self._run))
         found = judge(seen(self._run, time.time_ns(), self._runs_since_ns)) if is_still else None
         if found is None:
             if self._hang is not None:
@@ -120,8 +122,8 @@ class Guard:
 
     def _end_job(self) -> None:
         """Tell the job's script, which ends what it has started and writes the state `stuck`."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            status = json.loads((self._run / "status.json").read_text(encoding="utf-8"))
+        with suppress(UnreadFileError, OSError, KeyError, ValueError, TypeError):
+            status = STATUS.as_json.read(STATUS.path(self._run))
             if status["host"] == socket.gethostname():
                 os.kill(int(status["pid"]), signal.SIGUSR2)
 

@@ -12,14 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common import processes
-from harness.common.heartbeats import MEMORY, live_folder
+from harness.common.heartbeats import MEMORY
+from harness.common.run_files import EVIDENCE
 
 _WRITES_S = 10.0  # a rank that is asked to stop may write its trace for so long
 
 
 def kill_stuck(run: Path) -> None:
     """Kill what is left on this machine of ranks that were stuck, and of what they started."""
-    for path in live_folder(run).glob("*.stuck.json"):
+    for path in EVIDENCE.paths(run):
         with suppress(OSError, ValueError, KeyError, TypeError):
             content = json.loads(path.read_bytes())
             ranks = content["ranks"] if content["host"] == os.uname().nodename else []

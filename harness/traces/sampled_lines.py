@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from harness.common.bounded_read import read_lines
 from harness.common.printable import printable, printable_name
+from harness.common.run_files import LINES
 from harness.common.secrets import masked_text
 from harness.traces.trace import I32, I64
 
@@ -190,7 +190,7 @@ def _number(number: int | None) -> int:
 
 def _lines(path: Path) -> Iterator[_SampledLine]:
     decode = msgspec.json.Decoder(_SampledLine).decode
-    for text in islice(read_lines(path, MOST_LINE_BYTES), MOST_LINES):
+    for text in islice(LINES.known_lines(path, MOST_LINE_BYTES), MOST_LINES):
         try:
             yield decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
