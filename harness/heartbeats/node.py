@@ -4,7 +4,6 @@ decides whether the run is stuck."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -85,7 +84,7 @@ class Guard:
         while not self._waited():
             try:
                 self._look()
-            except (OSError, ValueError, KeyError, TypeError, IndexError) as error:  # another node's file is damaged
+            except (UnreadFileError, OSError, ValueError, LookupError, TypeError) as error:  # a damaged file of a node
                 print(f"warning: cannot tell whether the run is stuck: {error!r}", file=sys.stderr)
                 self.over.wait(30.0)
 
@@ -130,7 +129,8 @@ class Guard:
 
 def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> NodeEvidence:
     """All nodes of a run as their files have them. runs_since_ns: unix time since which this job was not suspended:
-    what was written before says nothing of now. Raises OSError, ValueError, KeyError: one is damaged."""
+    what was written before says nothing of now. Raises UnreadFileError, OSError, ValueError, KeyError: one is damaged.
+    """
     ranks: list[Evidence] = []
     gone: dict[int, bool] = {}
     silent: list[SilentNode] = []
@@ -140,7 +140,7 @@ def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> NodeEvidence:
         world = max(world, node.world)
         gone.update(node.gone)
         evidence = evidence_file(run, path.stem)
-        content = json.loads(evidence.read_text(encoding="utf-8")) if evidence.exists() else None
+        content = EVIDENCE.as_json.read(evidence) if evidence.exists() else None
         may_report = now_ns - runs_since_ns <= LOST_S * 1e9
         if not may_report and (quiet := node.silent(LOST_S, now_ns)):
             silent.append(quiet)
