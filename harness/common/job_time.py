@@ -19,10 +19,6 @@ Python 3.8 and its standard library: the observer reads this file too.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from harness.common.run_files import JOB_TIME
-
 QUEUE = "queue"
 PROLOG = "prolog"  # from the moment at which Slurm gave the job its nodes to the job's script
 START = "job start"  # from the job's begin to the program of its first node: the batch system, modules, srun
@@ -46,8 +42,3 @@ PARTS = (
     *(EVALUATION, CHECKPOINTS, TRACES, TAIL, ENDING, CONVERSION),
 )
 FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, "")
-
-
-def job_time_file(run: Path, rank_or_star: int | str) -> Path:
-    """Where a rank records where its time goes; with "*" as the rank, the pattern of all ranks' files."""
-    return JOB_TIME.path(run, rank_or_star)

@@ -3,18 +3,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from harness.common.run_files import MEMORY_SNAPSHOTS
-
 VERSION = 1
 # What memory is for, as the plan names it where the plan knows it; in the order in which a page stacks them.
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "buffers", "inputs", "temporary", "other")
 MOST_POINTS = 600  # of the timeline: a screen does not show more
 MOST_HOLDERS = 40  # lines of who held most; the rest is summed up
 MOST_STEPS = 10_000
-
-
-def memory_file(run_dir: Path, rank_or_star: int | str) -> Path:
-    """The file of one rank; with `*` a pattern for those of all ranks."""
-    return MEMORY_SNAPSHOTS.path(run_dir, rank_or_star)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from harness.common.heartbeats import MEMORY, Evidence, evidence_file
+from harness.common.heartbeats import MEMORY, Evidence
 from harness.common.mystery import hides
 from harness.common.run_files import EVIDENCE, MONITORS, STATUS
 from harness.common.run_store import UnreadFileError
@@ -139,7 +139,7 @@ def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> NodeEvidence:
         node = NodeFile(path)
         world = max(world, node.world)
         gone.update(node.gone)
-        evidence = evidence_file(run, path.stem)
+        evidence = EVIDENCE.path(run, path.stem)
         content = EVIDENCE.as_json.read(evidence) if evidence.exists() else None
         may_report = now_ns - runs_since_ns <= LOST_S * 1e9
         if not may_report and (quiet := node.silent(LOST_S, now_ns)):
