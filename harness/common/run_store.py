@@ -43,6 +43,10 @@ def as_text(text: str) -> str:
     return text
 
 
+def _only_read(content: object) -> str:
+    raise TypeError(f"this form of the file is not for writing: {type(content).__name__}")
+
+
 def as_object(text: str) -> dict[str, Any]:
     """The JSON object of a text. Raises BoundedReadError: it has none."""
     value = parse_json(text)
@@ -72,9 +76,9 @@ class RunFile(Generic[Content]):
     most_bytes: int = MOST_BYTES
     kept_in: Literal["run", "log", "logs"] = "run"
 
-    def holding(self, decode: Callable[[str], Other], encode: Callable[[Other], str] = repr) -> RunFile[Other]:
-        """The same file with its content's type. encode: of a type that is written."""
-        return replace(self, decode=decode, encode=encode)  # type: ignore[arg-type,return-value]
+    def holding(self, decode: Callable[[str], Other], encode: Callable[[Other], str] | None = None) -> RunFile[Other]:
+        """The same file with its content's type. encode: None: in this form it is only read."""
+        return replace(self, decode=decode, encode=encode or _only_read)  # type: ignore[arg-type,return-value]
 
     @property
     def as_json(self) -> RunFile[dict[str, Any]]:

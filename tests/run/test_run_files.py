@@ -108,6 +108,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [node.host for node in run.started_nodes()] == ["n2"]
 
 
+def test_a_form_that_is_only_read_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="not for writing: dict"):
+        Run(tmp_path).write(SUMMARY.as_json, {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_summary_that_is_larger_than_its_reader_takes_is_not_read(tmp_path: Path) -> None:
     SUMMARY.path(tmp_path).write_text(json.dumps({"x": "y" * 2000}))
     run = Run(tmp_path)
