@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.heartbeats import DATA_EVERY, PERIOD_S, Beat, encode, node_file
+from harness.common.heartbeats import DATA_EVERY, PERIOD_S, Beat, encode
+from harness.common.run_files import HEARTBEATS
 from harness.experiment.exercises import DDP
 from harness.launch.submit import prepare
 from harness.run import Run, Stage
@@ -63,7 +64,7 @@ class Nodes:
     """The heartbeats of all nodes, which grow."""
 
     def __init__(self, run: Path, nodes: int, ranks: int) -> None:
-        self._files = [node_file(run, f"n{number:03}") for number in range(nodes)]
+        self._files = [HEARTBEATS.path(run, f"n{number:03}") for number in range(nodes)]
         self._ranks, self._step, self._now_ns = ranks, 0, time.time_ns() - NS
         self._random = random.Random(1)
         self._files[0].parent.mkdir()

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from own_trainings import SCRIPTS, TRAININGS, Training
 from plant_stalls import Plant, plant_into
 
-from harness.common.metrics_lines import metrics_file
+from harness.common.run_files import METRICS
 from tests.exercises.launching import ROOT, free_port
 from tests.own.observed_trainings import PLAIN, Ended
 
@@ -91,7 +91,7 @@ class Bench:
         _call([*slurm, "run", *launch, "--", *training.words, *self._options(case, "ours")], scripts, training)
         (run,) = (scripts / "runs/own/profiler").iterdir()
         summary = json.loads(_call([*slurm, "report", str(run), "--json"], scripts, training))
-        lines = [_steps_of(metrics_file(run, rank)) for rank in range(training.ranks)]
+        lines = [_steps_of(METRICS.path(run, rank)) for rank in range(training.ranks)]
         shutil.rmtree(run / "torch", ignore_errors=True)  # large, and read already
         active = [[line["step_ns"] for line in own if line["phase"] == "active"] for own in lines]
         outside = [line["step"] for line in lines[0] if line["phase"] in ("skip", "after")]

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ROOT / "tests/own/shapes"
 sys.path.insert(0, str(ROOT))
 
-from harness.common.metrics_lines import metrics_file  # noqa: E402
+from harness.common.run_files import METRICS  # noqa: E402
 
 STEPS, ACTIVE, TIMEOUT_S = 40, 13, 180
 CLOSE = 0.25  # of the planted time
@@ -146,7 +146,7 @@ def planted_ns(run_dir: Path, records: Path, ranks: Sequence[int]) -> float | No
         file = records.with_name(f"{records.name}.rank{rank}")
         if not file.exists():
             return None
-        lines = map(json.loads, metrics_file(run_dir, rank).read_text(encoding="utf-8").splitlines())
+        lines = map(json.loads, METRICS.path(run_dir, rank).read_text(encoding="utf-8").splitlines())
         steps = [line for line in lines if line["event"] == "step" and line["phase"] == "active"][1:]
         begin, end = steps[0]["unix_ns"], steps[-1]["unix_ns"] + steps[-1]["step_ns"]
         stalls = [tuple(map(int, line.split())) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -215,7 +215,7 @@ def judged(shape: Shape, folder: Path, asked: argparse.Namespace) -> str:
     (folder / "said.json").write_text(
         json.dumps({"findings": said["findings"], "replay": said.get("replay")}, indent=1)
     )
-    steps = sum('"event": "step"' in line or '"event":"step"' in line for line in open(metrics_file(run_in(folder), 0)))  # noqa: PTH123, SIM115
+    steps = sum('"event": "step"' in line or '"event":"step"' in line for line in open(METRICS.path(run_in(folder), 0)))  # noqa: PTH123, SIM115
     counted = "" if steps == STEPS else f"  [{steps} steps for {STEPS}]"
     if asked.healthy:
         wrong = [f"{f['cause']} {f['ranks']} {f['share']:.0%}" for f in said["findings"] if f["cause"] not in CROWDED]

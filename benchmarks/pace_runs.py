@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from own_trainings import KEEP_MEMORY, SCRIPTS, TRAININGS
 
 from harness.analysis.summary import PaceChange
-from harness.common.metrics_lines import metrics_file
+from harness.common.run_files import METRICS
 from harness.measure.run_files import read_training
 from harness.measure.step_times import RankStepTimes, pace_of
 from tests.own.observed_trainings import start
@@ -120,7 +120,7 @@ def made(run: Run, out: Path, batch_size: int) -> list[PaceChange]:
         running.ended()
         file.write_text(json.dumps(asdict(run)), encoding="utf-8")
     times = RankStepTimes()
-    read_training([metrics_file(folder, rank) for rank in range(TRAINING.ranks)], times)
+    read_training([METRICS.path(folder, rank) for rank in range(TRAINING.ranks)], times)
     return pace_of(times)[0]
 
 

@@ -32,7 +32,8 @@ from exercises.utils.memory_log import (
     timeline,
     without_numbers,
 )
-from harness.common.memory_snapshot import MOST_STEPS, VERSION, memory_file
+from harness.common.memory_snapshot import MOST_STEPS, VERSION
+from harness.common.run_files import MEMORY_SNAPSHOTS
 from harness.observe import ranges
 
 MOST_BLOCKS = 2_000_000  # of some 200 bytes each: a step of a large model makes 20 000
@@ -262,7 +263,7 @@ class Snapshot:
     in_profiled_steps: steps are recorded whose times count."""
 
     def __init__(self, run_dir: Path, rank: int, device_type: str, in_profiled_steps: bool = False) -> None:
-        self._path = memory_file(run_dir, rank)
+        self._path = MEMORY_SNAPSHOTS.path(run_dir, rank)
         self._rank, self._device, self._in_profiled_steps = rank, device_type, in_profiled_steps
         self._tracker = MemoryTracker(device_type, self._failed)
         self._steps: list[tuple[int, int]] = []

@@ -23,6 +23,7 @@ from harness.cli.parser import declared, read_launch
 from harness.cli.rooms import LESSON_TABLES, of_room
 from harness.common.faults import FAULTS
 from harness.common.paths import CONFIGS, ROOT
+from harness.common.run_files import FILES
 from harness.common.text import markdown_table
 from harness.experiment.parse import build_experiment
 from harness.experiment.yaml_file import read_yaml
@@ -168,6 +169,14 @@ def slide() -> str:
     return markdown_table("slide | ours | what differs, and why", cells)
 
 
+def files_of_a_run() -> str:
+    """A row per file of a run, in the table's order; not of what is hidden, which nobody may find by accident."""
+    folder = {"run": "", "log": "logs/ID/", "logs": "logs/"}
+    shown = [each for each in FILES if not each.name.startswith(".")]
+    rows = ((f"`{folder[x.kept_in]}{x.name}`", x.form, x.purpose, x.writers, x.readers) for x in shown)
+    return markdown_table("file | form | what it has | written by | read by", rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "fault-kinds": kinds,
     "causes": causes,
@@ -175,6 +184,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "methods": method_table,
     "summary": sections,
     "metric-names": names,
+    "run-files": files_of_a_run,
     "slide-and-script": slide,
     **(of_room(LESSON_TABLES) or {}),
 }

@@ -137,7 +137,7 @@ def json_encoding(start: bytes) -> str | None:
 
 def why_unread(error: OSError | ValueError) -> str:
     """What a failed reading says, in one line and without the file's name; of another user's file, whom to ask."""
-    if isinstance(error, PermissionError) and isinstance(error.filename, str | Path):
+    if isinstance(error, PermissionError) and isinstance(error.filename, (str, Path)):
         return f"{error.strerror}{whose(Path(error.filename))}"
     return (isinstance(error, OSError) and error.strerror) or (str(error).splitlines() or ["it is damaged"])[0]
 

@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-FOLDER = "captures"
+from harness.common.run_files import CAPTURES
+
+FOLDER = CAPTURES.name.partition("/")[0]
 STEPS = 5
 MOST_STEPS = 1000  # a trace of more is hard to read, and to write
 

@@ -12,6 +12,7 @@ from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.fault_kinds import CPU_AND_GPU, Exercise, Fault, FaultKey, FaultKind, InMystery, Setup
 from harness.common.mystery import hidden_folder, is_mystery
 from harness.common.paths import PROGRAM
+from harness.common.run_files import INJECTED
 
 __all__ = [
     "CPU_AND_GPU",
@@ -153,5 +154,5 @@ class FaultLine:
 
 def faults_file(run: Path, rank_or_star: int | str) -> Path:
     """Where a rank writes what was injected; with "*" as the rank, the pattern of all ranks' files."""
-    folder = hidden_folder(run) if is_mystery(run) else run / "faults"
-    return folder / f"rank{rank_or_star}.jsonl"
+    file = INJECTED.path(run, rank_or_star)
+    return hidden_folder(run) / file.name if is_mystery(run) else file

@@ -29,6 +29,8 @@ import string
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.common.run_files import HANG
+
 MEMORY = "HARNESS_HEARTBEATS"  # names the folder in the node's shared memory: one file per rank, gone with the job
 PERIOD_S = 2.0  # between two lines of a node
 SCHEMA = 1
@@ -52,17 +54,7 @@ STEPS_PER_E = 64 * 64 / math.log(1e10)  # 1 µs to 10,000 s in 4,096 steps of 0.
 
 def live_folder(run: Path) -> Path:
     """Where a run's heartbeats are."""
-    return run / "live"
-
-
-def node_file(run: Path, node: str) -> Path:
-    """A node's heartbeats. node: its name among the run's monitors."""
-    return live_folder(run) / f"{node}.jsonl"
-
-
-def evidence_file(run: Path, node: str) -> Path:
-    """What was seen on a node whose ranks showed no sign of life."""
-    return live_folder(run) / f"{node}.stuck.json"
+    return HANG.path(run).parent
 
 
 class Beat(NamedTuple):

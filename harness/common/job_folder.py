@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.common.heartbeats import MEMORY
+from harness.common.run_files import HEARTBEATS, LINES, METRICS, OBSERVE, RECORD, STATUS
 from harness.common.secrets import holds_secret
 
-SETTINGS = "observe.json"
 VARIABLE = "HARNESS_OBSERVE"  # the settings' file of the run that a process belongs to; or how it finds one
 WORD = "observe"  # the word before the command
 BY_ITSELF = "module"  # its value where no command of ours stands before the training
@@ -316,7 +316,7 @@ def _number_of_job(environ: Mapping[str, str]) -> str | None:
 
 def write_settings(joined: JoinedProcess, request: RunRequest, environ: Mapping[str, str]) -> Path:
     """Write the settings, the same from each process; returns the file."""
-    path = joined.path / SETTINGS
+    path = OBSERVE.path(joined.path)
     _linked_if_new(path, json.dumps(settings_of(request, environ), indent=1) + "\n")
     return path
 
@@ -358,18 +358,15 @@ def write_run(
         "created_ns": time.time_ns(),
         **more,
     }
-    replace(joined.path / "run.json", record, 0o600 if holds_secret(request.command) else None)
+    replace(RECORD.path(joined.path), record, 0o600 if holds_secret(request.command) else None)
     about = {"state": "running", "pid": os.getpid(), "host": socket.gethostname()}
-    replace(joined.path / "status.json", {**about, "started_ns": started_ns or time.time_ns()})
+    replace(STATUS.path(joined.path), {**about, "started_ns": started_ns or time.time_ns()})
 
 
 def write_end(joined: JoinedProcess, state: str, code: int | None) -> None:
     """Write how the run ended, with its begin as it is written."""
-    path = joined.path / "status.json"
-    try:
-        started_ns = json.loads(path.read_text(encoding="utf-8"))["started_ns"]
-    except (OSError, ValueError, KeyError, TypeError):
-        started_ns = None
+    path = STATUS.path(joined.path)
+    started_ns = (STATUS.as_json.known(path) or {}).get("started_ns")
     about = {"state": state, "exit_code": code, "host": socket.gethostname(), "started_ns": started_ns}
     replace(path, {**about, "ended_ns": time.time_ns()})
 
@@ -408,9 +405,9 @@ def withdraw(joined: JoinedProcess) -> None:
 
 def trained(run: Path) -> Iterator[Path]:
     """What the observers of ranks have written, and heartbeats of nodes that had ranks."""
-    for pattern in ("metrics/*", "lines/*"):
-        yield from run.glob(pattern)
-    for path in run.glob("live/*.jsonl"):
+    for file in (METRICS, LINES):
+        yield from file.path(run).parent.glob("*")
+    for path in HEARTBEATS.paths(run):
         if '"event":"rank"' in path.read_text(encoding="utf-8"):
             yield path
 

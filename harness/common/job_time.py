@@ -19,8 +19,6 @@ Python 3.8 and its standard library: the observer reads this file too.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from harness.common import palette
 
 QUEUE = "queue"
@@ -60,8 +58,3 @@ PARTS = {  # each with its colour: blue for the steps, tones for what comes befo
     CONVERSION: "#e3d26a",
 }
 FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, "")
-
-
-def job_time_file(run: Path, rank_or_star: int | str) -> Path:
-    """Where a rank records where its time goes; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "job-time" / f"rank{rank_or_star}.jsonl"

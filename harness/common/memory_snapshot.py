@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from harness.common import palette
 
-FOLDER = "memory"  # in a run's directory
 VERSION = 1
 MOST_POINTS = 600  # of the timeline: a screen does not show more
 MOST_HOLDERS = 40  # lines of who held most; the rest is summed up
@@ -35,8 +33,3 @@ CATEGORIES = {
         "allocated before the first step, or by code that the recording does not see; its use is not known", "#9aa0a6"
     ),
 }
-
-
-def memory_file(run_dir: Path, rank_or_star: int | str) -> Path:
-    """The file of one rank; with `*` a pattern for those of all ranks."""
-    return run_dir / FOLDER / f"rank{rank_or_star}.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 from harness.common.profile_window import ProfileWindow
 
@@ -147,13 +146,3 @@ class ObservedLine:
 
 STEP_COUNTS = tuple(f.name for line in (StepLine, StepCounters) for f in fields(line) if f.type in _COUNTS)
 START_FIELDS = tuple(field.name for line in (StartLine, RankProcess) for field in fields(line))
-
-
-def lines_file(run: Path, rank_or_star: int | str) -> Path:
-    """Where a rank writes its samples; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "lines" / f"rank{rank_or_star}.jsonl"
-
-
-def metrics_file(run: Path, rank_or_star: int | str) -> Path:
-    """Where a rank writes its lines; with "*" as the rank, the pattern of all ranks' files."""
-    return run / "metrics" / f"rank{rank_or_star}.jsonl"

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from harness.common.bounded_read import BoundedReadError, read_bounded_text
 from harness.common.paths import PROGRAM
+from harness.common.run_files import HIDDEN_FAULTS, SEALED_FAULTS
 
-HIDDEN_FILE = ".mystery/please-do-not-look.txt"  # in the run
+HIDDEN_FILE = HIDDEN_FAULTS.name  # in the run
 _FIRST_LINE = f"Please do not look: the faults of a mystery follow. `{PROGRAM} lesson mystery reveal RUN` shows them.\n"
-_OF_EARLIER_VERSIONS = "mystery.sealed"  # they encrypted the faults
 
 
 def hidden_folder(run: Path) -> Path:
@@ -24,12 +23,12 @@ def hidden_folder(run: Path) -> Path:
 
 def hidden_file(run: Path) -> Path:
     """Where a training finds the faults of a mystery."""
-    return run / HIDDEN_FILE
+    return HIDDEN_FAULTS.path(run)
 
 
 def is_mystery(run: Path) -> bool:
     """Whether the run's folder is that of a mystery, hidden still or not."""
-    return hidden_file(run).is_file() or (run / _OF_EARLIER_VERSIONS).is_file()
+    return hidden_file(run).is_file() or SEALED_FAULTS.path(run).is_file()
 
 
 def hidden_text(faults: Sequence[str]) -> str:
@@ -39,10 +38,7 @@ def hidden_text(faults: Sequence[str]) -> str:
 
 def hidden_faults(run: Path) -> tuple[str, ...]:
     """The faults of a mystery; none in another run, or if its file cannot be read."""
-    try:
-        lines = read_bounded_text(hidden_file(run)).split("\n")
-    except (OSError, ValueError, BoundedReadError):
-        return ()
+    lines = (HIDDEN_FAULTS.known(hidden_file(run)) or "").split("\n")
     return tuple(filter(None, lines[1:]))
 
 

@@ -19,7 +19,6 @@ PROGRAM = "slurm.sh" if IN_CHECKOUT else DISTRIBUTION
 COMMAND = f"bash {PROGRAM}" if IN_CHECKOUT else PROGRAM  # as users type it
 # In the path of an exercise's file where the wheel is installed: it is the program, and no package that others made.
 INSTALLED_EXERCISES = "/harness/files/exercises/"
-NCCL_LOGS = "nccl"  # in a run: a file for each process
 ENVIRONMENT = ".venv" if IN_CHECKOUT else "the environment of training-traces"  # that has our packages
 
 

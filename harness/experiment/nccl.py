@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel
 
-from harness.common.paths import NCCL_LOGS
+from harness.common.run_files import NCCL_LOGS
 from harness.experiment.options import BrokenRule, Flag, InRun, options_of, switch
 
 PREFIX = "NCCL_"
@@ -60,7 +60,7 @@ def log_flag(*more: str) -> Flag:
         env={
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": ",".join(("INIT", "GRAPH", "NET", "ENV", *more)),
-            "NCCL_DEBUG_FILE": InRun(f"{NCCL_LOGS}/%h.%p.log"),  # NCCL fills in the host and the process
+            "NCCL_DEBUG_FILE": InRun(NCCL_LOGS.name.replace("*", "%h.%p")),  # NCCL fills in the host and the process
         },
         free=True,
         compared=False,

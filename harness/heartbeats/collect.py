@@ -20,19 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import processes
-from harness.common.bounded_read import read_end
-from harness.common.heartbeats import (
-    CALLS,
-    LEAST_S,
-    PERIOD_S,
-    PYTHON_SIDE,
-    SCHEMA,
-    TIMES_USUAL,
-    Evidence,
-    evidence_file,
-    node_file,
-)
+from harness.common.heartbeats import CALLS, LEAST_S, PERIOD_S, PYTHON_SIDE, SCHEMA, TIMES_USUAL, Evidence
 from harness.common.paths import INSTALLED_EXERCISES
+from harness.common.run_files import EVIDENCE, HEARTBEATS, MONITOR_SAMPLES, MONITORS
 from harness.heartbeats.ranks import ObservedRank
 from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
 from harness.monitor.source import MonitorError
@@ -66,7 +56,7 @@ def gpu_use(folder: Path) -> dict[int, int]:
         with (folder / SAMPLES_FILE).open(encoding="utf-8") as file:
             columns = file.readline().strip().split(",")
         at, device = columns.index(COLUMN), LEADING_COLUMNS.index("device")
-        for line in read_end(folder / SAMPLES_FILE, TAIL_BYTES).decode("utf-8", "replace").splitlines():
+        for line in MONITOR_SAMPLES.end_text(folder / SAMPLES_FILE, TAIL_BYTES).splitlines():
             cells = line.split(",")
             if len(cells) == len(columns) and cells[at] and cells[device].isdecimal():
                 found[int(cells[device])] = round(float(cells[at]))
@@ -230,7 +220,7 @@ class Collector:
         self._samples = self._tokens = 0
         self._gathered_s = 0.0
         self._stop = threading.Event()
-        path = node_file(run, node)
+        path = HEARTBEATS.path(run, node)
         path.parent.mkdir(exist_ok=True)
         self._file = path.open("a", encoding="utf-8", buffering=1)
         self._write("node", node=number, host=os.uname().nodename, name=node, schema=SCHEMA, unix_ns=time.time_ns())
@@ -351,7 +341,7 @@ class Collector:
 
     def _beat(self) -> None:
         now_ns = time.monotonic_ns()
-        use = gpu_use(self._run / "gpus-monitor" / self._node)
+        use = gpu_use(MONITORS.path(self._run, self._node))
         ranks = sorted(self._ranks.values(), key=lambda each: each.rank)
         beats = [
             rank.beat(now_ns, self._place(rank.facts.get("place")), use.get(rank.facts.get("local", -1)))
@@ -375,7 +365,7 @@ class Collector:
     def _judge(self, now_s: float) -> float:
         """Where no rank of this node makes progress, gather what can be seen; where one does again, forget it. Returns
         the seconds that it may have taken."""
-        path = evidence_file(self._run, self._node)
+        path = EVIDENCE.path(self._run, self._node)
         ranks = list(self._ranks.values())
         if not ranks:
             return 0.0  # all have ended, perhaps because they were stuck

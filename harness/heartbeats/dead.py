@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import BoundedReadError, read_bounded_json, read_end
 from harness.common.format import amount, cut
 from harness.common.heartbeats import CALLS
-from harness.common.memory_snapshot import memory_file
+from harness.common.run_files import ERR, HEARTBEATS, MEMORY_SNAPSHOTS
+from harness.common.run_store import UnreadFileError
 from harness.common.text import where
 from harness.heartbeats.lines import Error, GoneLine, ProgramLine, decoded, node_files
 from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
@@ -151,8 +151,8 @@ def _apart(failed: list[Death]) -> str:
 
 def _held(run: Path, rank: int) -> str:
     """Who held the memory when an allocation failed, if the run has snapshots of it."""
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        held = read_bounded_json(memory_file(run, rank))["failure"]["bytes"]
+    with suppress(UnreadFileError, KeyError, TypeError, AttributeError):
+        held = MEMORY_SNAPSHOTS.as_json.read(MEMORY_SNAPSHOTS.path(run, rank))["failure"]["bytes"]
         parts = sorted(((size, name) for name, size in held.items() if size > 0), reverse=True)
         named = ", ".join(f"{name} {amount(size)}" for size, name in parts[:_MOST_HELD])
         return f"; tensors held {amount(sum(held.values()))} then: {named}" if parts else ""
@@ -170,8 +170,7 @@ def _lost(run: Path, step: int | None) -> Death | None:
 
 def _gone(run: Path) -> Iterator[GoneLine]:
     for path in node_files(run):
-        with suppress(OSError, BoundedReadError):
-            yield from (line for line in decoded(read_end(path, TAIL_BYTES)) if isinstance(line, GoneLine))
+        yield from (line for line in decoded(HEARTBEATS.end(path, TAIL_BYTES)) if isinstance(line, GoneLine))
 
 
 def _death(line: GoneLine, codes: dict[int, int], last: int | None) -> Death:
@@ -202,8 +201,7 @@ def exit_codes(log: Path | None) -> dict[int, int]:
     """By process, as the launcher wrote them into the log."""
     found: dict[int, int] = {}
     if log is not None:
-        with suppress(OSError, ValueError):
-            text = read_end(log, LOG_BYTES)
-            for pattern in _EXITS:
-                found.update({int(pid): int(code) for code, pid in pattern.findall(text)})
+        text = ERR.end(log, LOG_BYTES)
+        for pattern in _EXITS:
+            found.update({int(pid): int(code) for code, pid in pattern.findall(text)})
     return found

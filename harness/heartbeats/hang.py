@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.common.bounded_read import BoundedReadError, read_bounded_json
-from harness.common.heartbeats import Evidence, live_folder
+from harness.common.bounded_read import BoundedReadError
+from harness.common.heartbeats import Evidence
 from harness.common.mystery import hidden_folder
 from harness.common.paths import INSTALLED_EXERCISES, PROGRAM
+from harness.common.run_files import HANG
+from harness.common.run_store import as_object
 from harness.common.text import span
 from harness.heartbeats.lines import ProgramLine, Time
 from harness.monitor.samples import replace_whole
@@ -85,7 +87,7 @@ class Hang(NamedTuple):
 
 def hang_file(run: Path) -> Path:
     """Where the answer is; it does not exist if the run was never stuck."""
-    return live_folder(run) / "stuck.json"
+    return HANG.path(run)
 
 
 def write_hang(run: Path, hang: Hang, hidden: bool = False) -> None:
@@ -115,11 +117,14 @@ def _write(path: Path, text: str) -> None:
 
 def read_hang(run: Path) -> Hang | None:
     """The answer; None: the run was never stuck, or the file is damaged."""
-    try:
-        found = read_bounded_json(hang_file(run))
-        return msgspec.convert([found[name] for name in Hang._fields], Hang)
-    except (OSError, TypeError, KeyError, BoundedReadError, msgspec.ValidationError):
-        return None
+    return HANG.holding(_hang).known(hang_file(run))
+
+
+def _hang(text: str) -> Hang:
+    content = as_object(text)
+    if missing := {*Hang._fields} - {*content}:
+        raise BoundedReadError(f"has no {min(missing)}")
+    return msgspec.convert([content[name] for name in Hang._fields], Hang)
 
 
 class Wait(NamedTuple):

@@ -4,7 +4,6 @@ decides whether the run is stuck."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -16,8 +15,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from harness.common.heartbeats import MEMORY, Evidence, evidence_file, live_folder
+from harness.common.heartbeats import MEMORY, Evidence
 from harness.common.mystery import hides
+from harness.common.run_files import EVIDENCE, MONITORS, STATUS
+from harness.common.run_store import UnreadFileError
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.hang import Hang, write_hang
 from harness.heartbeats.lines import node_files
@@ -54,7 +55,7 @@ def _watch(arguments: argparse.Namespace, claim: str | None) -> None:
             if arguments.node == 0:
                 until.enter_context(Guard(arguments.run, arguments.on_hang == "stop"))
         pids = () if arguments.pid is None else (arguments.pid,)
-        record(arguments.run / "gpus-monitor" / arguments.name, arguments.hz, pids, arguments.name, arguments.below)
+        record(MONITORS.path(arguments.run, arguments.name), arguments.hz, pids, arguments.name, arguments.below)
     if claim:  # not after an error: the monitor is started again
         shutil.rmtree(claim, ignore_errors=True)
 
@@ -83,7 +84,7 @@ class Guard:
         while not self._waited():
             try:
                 self._look()
-            except (OSError, ValueError, KeyError, TypeError, IndexError) as error:  # another node's file is damaged
+            except (UnreadFileError, OSError, ValueError, LookupError, TypeError) as error:  # a damaged file of a node
                 print(f"warning: cannot tell whether the run is stuck: {error!r}", file=sys.stderr)
                 self.over.wait(30.0)
 
@@ -96,7 +97,7 @@ class Guard:
         return over
 
     def _look(self) -> None:
-        is_still = any(live_folder(self._run).glob("*.stuck.json"))
+        is_still = any(EVIDENCE.paths(self._run))
         found = judge(seen(self._run, time.time_ns(), self._runs_since_ns)) if is_still else None
         if found is None:
             if self._hang is not None:
@@ -120,15 +121,16 @@ class Guard:
 
     def _end_job(self) -> None:
         """Tell the job's script, which ends what it has started and writes the state `stuck`."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            status = json.loads((self._run / "status.json").read_text(encoding="utf-8"))
+        with suppress(UnreadFileError, OSError, KeyError, ValueError, TypeError):
+            status = STATUS.as_json.read(STATUS.path(self._run))
             if status["host"] == socket.gethostname():
                 os.kill(int(status["pid"]), signal.SIGUSR2)
 
 
 def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> NodeEvidence:
     """All nodes of a run as their files have them. runs_since_ns: unix time since which this job was not suspended:
-    what was written before says nothing of now. Raises OSError, ValueError, KeyError: one is damaged."""
+    what was written before says nothing of now. Raises UnreadFileError, OSError, ValueError, KeyError: one is damaged.
+    """
     ranks: list[Evidence] = []
     gone: dict[int, bool] = {}
     silent: list[SilentNode] = []
@@ -137,8 +139,8 @@ def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> NodeEvidence:
         node = NodeFile(path)
         world = max(world, node.world)
         gone.update(node.gone)
-        evidence = evidence_file(run, path.stem)
-        content = json.loads(evidence.read_text(encoding="utf-8")) if evidence.exists() else None
+        evidence = EVIDENCE.path(run, path.stem)
+        content = EVIDENCE.as_json.read(evidence) if evidence.exists() else None
         may_report = now_ns - runs_since_ns <= LOST_S * 1e9
         if not may_report and (quiet := node.silent(LOST_S, now_ns)):
             silent.append(quiet)

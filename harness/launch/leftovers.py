@@ -4,7 +4,6 @@ launcher or container was killed, which then belong to nobody.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -12,16 +11,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common import processes
-from harness.common.heartbeats import MEMORY, live_folder
+from harness.common.heartbeats import MEMORY
+from harness.common.run_files import EVIDENCE
+from harness.common.run_store import UnreadFileError
 
 _WRITES_S = 10.0  # a rank that is asked to stop may write its trace for so long
 
 
 def kill_stuck(run: Path) -> None:
     """Kill what is left on this machine of ranks that were stuck, and of what they started."""
-    for path in live_folder(run).glob("*.stuck.json"):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads(path.read_bytes())
+    for path in EVIDENCE.paths(run):
+        with suppress(UnreadFileError, OSError, ValueError, KeyError, TypeError):
+            content = EVIDENCE.as_json.read(path)
             ranks = content["ranks"] if content["host"] == os.uname().nodename else []
             for process in [*ranks, *(child for rank in ranks for child in rank["children"])]:
                 now = processes.stat_of(int(process["pid"]))

@@ -26,6 +26,8 @@ from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY, live_folder
 from harness.common.job_folder import JoinedProcess, RunRequest
 from harness.common.paths import COMMAND, PROGRAM, ROOT
+from harness.common.run_files import HANG, MONITORS, NODE_STATUS, NSYS_REPORTS
+from harness.common.run_store import UnreadFileError
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 
 OBSERVER = ROOT / "harness/observe/site"
@@ -121,7 +123,7 @@ def _nsys(joined: JoinedProcess, environ: Mapping[str, str]) -> list[str]:
 
     has_gpu = bool(visible_gpus())
     number = next((environ[n] for n in ("RANK", "SLURM_PROCID") if environ.get(n, "").isdecimal()), "0")
-    folder = joined.path / "nsys"
+    folder = NSYS_REPORTS.path(joined.path).parent
     folder.mkdir(exist_ok=True)
     words = profile_words(load_options("default" if has_gpu else "cpu"), [], has_gpu=has_gpu)
     try:
@@ -175,7 +177,7 @@ class ObservedCommand:
         joined = self._joined
         host = socket.gethostname().partition(".")[0]
         name = f"{host}-{joined.node}" if joined.node else host
-        (joined.path / "gpus-monitor" / name).mkdir(parents=True, exist_ok=True)
+        MONITORS.path(joined.path, name).mkdir(parents=True, exist_ok=True)
         self._write_node(None)
         argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={joined.path}", f"--node={joined.node}"]
         argv += [f"--name={name}", f"--below={_above_all()}", f"--on-hang={self._request.on_hang}"]
@@ -239,7 +241,7 @@ class ObservedCommand:
 
     def _is_stuck(self, number: int) -> bool:
         """Whether a signal is the guard's word, with --on-hang stop, that no rank makes progress any more."""
-        if number != signal.SIGUSR2 or not (live_folder(self._joined.path) / "stuck.json").exists():
+        if number != signal.SIGUSR2 or not HANG.path(self._joined.path).exists():
             return False
         self._kill_at_s = time.monotonic() + KILL_S
         processes.signal_all([self._child], signal.SIGTERM)
@@ -280,12 +282,11 @@ class ObservedCommand:
             say(self._before, f"{COMMAND} report {joined.job_id} shows where its time went", always=True)
 
     def _open_nodes(self) -> list[Path]:
-        import json
 
         found = []
-        for path in (self._joined.path / "node-status").glob("[0-9]*.json"):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                if json.loads(path.read_text(encoding="utf-8"))["exit"] is None:
+        for path in NODE_STATUS.paths(self._joined.path):
+            with suppress(UnreadFileError, KeyError):
+                if NODE_STATUS.as_json.read(path)["exit"] is None:
                     found.append(path)
         return found
 
@@ -300,11 +301,11 @@ class ObservedCommand:
             "topology_pattern": self._before.get("SLURM_TOPOLOGY_ADDR_PATTERN", ""),
             "commands": [masked_words(self._command)],
         }
-        job_folder.replace(self._joined.path / "node-status" / f"{self._joined.node}.json", status)
+        job_folder.replace(NODE_STATUS.path(self._joined.path, self._joined.node), status)
 
     def _write_end(self, code: int) -> None:
         state = "completed" if not code else "cancelled" if self._asked_to_end else "failed"
-        if (live_folder(self._joined.path) / "stuck.json").exists() and self._request.on_hang == "stop" and code:
+        if HANG.path(self._joined.path).exists() and self._request.on_hang == "stop" and code:
             state = "stuck"
         job_folder.write_end(self._joined, state, code)
 

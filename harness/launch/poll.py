@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.common.bounded_read import read_end
 from harness.common.printable import printable
+from harness.common.run_files import SCHEDULER_LOG
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
 from harness.launch.backends.protocol import PolledState
@@ -15,10 +15,7 @@ from harness.run.record import FINAL, State
 
 def why_never_begun(run: Run) -> str:
     """Of a job that wrote nothing: the last line that its shell printed; empty where there is none."""
-    try:
-        lines = read_end(run.scheduler_log, 1 << 12).decode("utf-8", "replace").strip().splitlines()
-    except (OSError, ValueError):
-        return ""
+    lines = SCHEDULER_LOG.end_text(run.scheduler_log, 1 << 12).strip().splitlines()
     if not lines:
         return ""
     python = run.record.job.get("python")

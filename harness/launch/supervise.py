@@ -38,10 +38,10 @@ except ImportError as problem:
 assert pydantic and yaml
 
 from harness.common import processes
-from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError, WorkError
 from harness.common.paths import COMMAND, ROOT
 from harness.common.programs import shell_status
+from harness.common.run_files import ERR, METRICS, MONITOR_SAMPLES, MONITORS, OUT, SCRIPT
 from harness.common.scrub_environment import of_outer_launch
 from harness.run import SUBMITTED, Run
 from harness.run.ended import (
@@ -122,8 +122,8 @@ def allocated_ns(run: Run) -> int | None:
 
 def _ended_as(metrics: Path) -> object:
     try:
-        last = json.loads(read_end(metrics, LONGEST_LINE).splitlines()[-1])
-    except (OSError, ValueError, IndexError):
+        last = json.loads(METRICS.end(metrics, LONGEST_LINE).splitlines()[-1])
+    except (ValueError, IndexError):
         return None
     return last.get("status") if isinstance(last, dict) else None
 
@@ -252,8 +252,8 @@ def _starts_nodes(pid: int) -> bool:
 
 def _draw(run: Run) -> None:
     """The monitors' plots."""
-    if any((folder / "samples.csv").exists() for folder in run.monitors()):
-        argv = [sys.executable, "-m", "harness.monitor", "plot", str(run.path / "gpus-monitor")]
+    if any(path.exists() for path in MONITOR_SAMPLES.paths(run.path)):
+        argv = [sys.executable, "-m", "harness.monitor", "plot", str(MONITORS.path(run.path).parent)]
         environ = os.environ | {"PYTHONPATH": str(ROOT)}
         try:
             subprocess.run(argv, env=environ, stdout=subprocess.DEVNULL, check=False)
@@ -265,7 +265,7 @@ def into_log(folder: Path) -> None:
     """From here on, what this process and its children print goes into the run's logs."""
     folder.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
-    for number, name in ((1, "log.out"), (2, "log.err")):
+    for number, name in ((1, OUT.name), (2, ERR.name)):
         with (folder / name).open("ab") as log:
             os.dup2(log.fileno(), number)
 
@@ -311,10 +311,10 @@ class SupervisedSeries:
 
     def one(self, run: Path, job_id: str) -> int:
         """Run its script to its end; returns its exit status."""
-        if self._stop_signal or not appears(run / "job.sbatch"):
+        if self._stop_signal or not appears(SCRIPT.path(run)):
             return 0 if self._stop_signal else 1
         environ = os.environ | {"HARNESS_JOB_ID": job_id}
-        self._child = child = subprocess.Popen(["bash", str(run / "job.sbatch")], env=environ)
+        self._child = child = subprocess.Popen(["bash", str(SCRIPT.path(run))], env=environ)
         if self._stop_signal:  # it came before the child had its name here
             child.send_signal(self._stop_signal)
         for seconds, number in ((self._limit_s, signal.SIGUSR1), (self._warning_s + 1, signal.SIGKILL)):
@@ -345,7 +345,7 @@ def run_series(argv: Sequence[str]) -> int:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR")
     asked = parser.parse_args(argv)
     if asked.limit is None:  # a task of an array: this program becomes its script
-        script = asked.runs[0] / "job.sbatch"
+        script = SCRIPT.path(asked.runs[0])
         if appears(script):
             os.execvp("bash", ["bash", str(script)])
         return 1

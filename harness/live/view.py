@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from harness.common.bounded_read import parse_json, read_end
+from harness.common.bounded_read import parse_json
 from harness.common.errors import WorkError
-from harness.common.metrics_lines import metrics_file
+from harness.common.run_files import METRICS
 from harness.common.text import span
 from harness.heartbeats.model import NS, Live, RunProgress
 from harness.heartbeats.read import Reader
@@ -99,10 +99,7 @@ def _why_missing(run_state: RunState, now_ns: int, last: LastStep | None) -> str
 
 def last_step(run: Run) -> LastStep | None:
     """The last step that rank 0 wrote down; None: there is none."""
-    try:
-        lines = read_end(metrics_file(run.path, 0), _METRICS_BYTES).decode("utf-8", "replace").splitlines()
-    except (OSError, ValueError):
-        return None
+    lines = METRICS.end_text(run.where(METRICS, 0), _METRICS_BYTES).splitlines()
     return next(filter(None, map(_step_of, reversed(lines))), None)
 
 

@@ -21,8 +21,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, NamedTuple, TextIO
 
-from harness.common.bounded_read import read_end
 from harness.common.printable import printable, unguarded
+from harness.common.run_files import ERR, OUT
 from harness.heartbeats.silent_nodes import SILENT_S
 from harness.live.screen import ScreenOptions, as_json, as_line, screen
 from harness.live.several import several
@@ -137,12 +137,12 @@ class BackgroundCommand:
 def last_lines(run: Run) -> list[str]:
     """The end of the run's output, of both streams."""
     found = []
-    for path in (run.out, run.err):
-        with suppress(OSError, ValueError):
-            text = read_end(path, _LOG_BYTES).decode("utf-8", "replace")
+    for file in (OUT, ERR):
+        if run.where(file).is_file():
+            text = file.end_text(run.where(file), _LOG_BYTES)
             # A bar of progress begins its line anew: its last state is shown.
             lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
-            found += [f"{path.name}:", *(line for line in lines[1:] or lines if line.strip())]
+            found += [f"{file.name}:", *(line for line in lines[1:] or lines if line.strip())]
     return [printable(line) for line in found] or ["It has printed nothing yet."]
 
 

@@ -12,11 +12,11 @@ import msgspec
 
 from harness.analysis.job_time import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.analysis.summary import CodeLocation, JobTime, LineShare
-from harness.common.bounded_read import parse_json, read_end, read_lines
+from harness.common.bounded_read import parse_json
 from harness.common.job_folder import BACKEND
-from harness.common.job_time import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS, job_time_file
-from harness.common.metrics_lines import metrics_file
+from harness.common.job_time import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS
 from harness.common.printable import printable_name
+from harness.common.run_files import JOB_TIME, METRICS
 from harness.run import Run
 
 _MOST_LINES, _MOST_BYTES = 1 << 20, 1 << 15
@@ -53,8 +53,7 @@ class _StepLine(msgspec.Struct):
 
 def read_job_time(run: Run) -> JobTime | None:
     """Where the time of a run went that has ended, or whose ranks have; None: nothing recorded it."""
-    pattern = job_time_file(run.path, "*")
-    found = (rank_record(run.path, path) for path in sorted(pattern.parent.glob(pattern.name))[:_MOST_RANKS])
+    found = (rank_record(run.path, path) for path in JOB_TIME.paths(run.path)[:_MOST_RANKS])
     records = [each for each in found if each is not None]
     job = _job(run)
     return job_time(job, records) if records or job.end_ns is not None else None
@@ -81,7 +80,7 @@ def _job(run: Run) -> JobRecord:
 
 def rank_record(run: Path, path: Path) -> RankRecord | None:
     """What one rank recorded; None: the file cannot be read or says of no rank."""
-    lines = list(_lines(path, _JobTimeLine, _MOST_LINES))
+    lines = list(_decoded(islice(JOB_TIME.known_lines(path, _MOST_BYTES), _MOST_LINES), _JobTimeLine))
     about = next((line for line in lines if line.event == "process"), None)
     if about is None or not 0 <= about.rank < _MOST_RANKS or not 0 < about.unix_ns < _LATEST_NS:
         return None
@@ -106,7 +105,7 @@ def rank_record(run: Path, path: Path) -> RankRecord | None:
             )
             for line, stop in zip(changes, until, strict=True)
         ],
-        steps=_steps(metrics_file(run, about.rank)),
+        steps=_steps(METRICS.path(run, about.rank)),
         end_ns=end,
         between=_between(lines, places),
     )
@@ -159,11 +158,8 @@ def _place(line: _JobTimeLine) -> CodeLocation:
 
 def _steps(path: Path) -> list[TimedStep]:
     """The first steps and the last one: a long training has millions."""
-    first = _valid(_lines(path, _StepLine, _FIRST_LINES))
-    try:
-        end = read_end(path, _MOST_BYTES).decode(errors="replace").splitlines()
-    except (OSError, ValueError):
-        end = []
+    first = _valid(_decoded(islice(METRICS.known_lines(path, _MOST_BYTES), _FIRST_LINES), _StepLine))
+    end = METRICS.end_text(path, _MOST_BYTES).splitlines()
     return sorted({*first, *_valid(_decoded(end, _StepLine))})
 
 
@@ -171,13 +167,6 @@ def _valid(lines: Iterable[_StepLine]) -> Iterator[TimedStep]:
     for line in lines:
         if line.event == "step" and 0 < line.unix_ns < _LATEST_NS and 0 < line.step_ns < _LATEST_NS:
             yield TimedStep(line.unix_ns, line.step_ns, max(line.data_ns, 0))
-
-
-def _lines(path: Path, kind: type[_Read], most: int) -> Iterator[_Read]:
-    try:
-        yield from _decoded(islice(read_lines(path, _MOST_BYTES), most), kind)
-    except (OSError, ValueError):
-        return
 
 
 def _decoded(texts: Iterable[str], kind: type[_Read]) -> Iterator[_Read]:

@@ -18,13 +18,14 @@ from harness.analysis.summary import (
     Problem,
     problem_texts,
 )
-from harness.common.bounded_read import read_bounded_json
+from harness.common.bounded_read import BoundedReadError, parse_json
 from harness.common.format import amount
 from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
 from harness.common.printable import printable
+from harness.common.run_files import MEMORY_SNAPSHOTS
+from harness.common.run_store import UnreadFileError
 from harness.run import why_invalid
 
-MOST_BYTES = 8 << 20  # a file has some 50 kB, and with the most steps 600 kB
 Amount = Annotated[int, Field(ge=0, lt=1 << 60, strict=True)]  # bytes or nanoseconds
 Text = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
 Category = Literal[
@@ -91,15 +92,25 @@ class _MemoryDocument(_Shape):
         return self
 
 
+def _document(text: str) -> _MemoryDocument:
+    try:
+        return _MemoryDocument.model_validate(parse_json(text))
+    except ValueError as error:
+        raise BoundedReadError(why_invalid(error)) from None
+
+
+MEMORY_SNAPSHOTS_FILE = MEMORY_SNAPSHOTS.holding(_document)
+
+
 def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
     """What the ranks held, and what a reader must know of it; None where no rank wrote a file that can be read."""
     found: dict[int, _MemoryDocument] = {}
     problems: list[Problem] = []
     for path in files:
         try:
-            document = _MemoryDocument.model_validate(read_bounded_json(path, MOST_BYTES))
-        except (OSError, ValueError) as error:
-            why = f"{printable(path.name)}: {printable(why_invalid(error))}"
+            document = MEMORY_SNAPSHOTS_FILE.read(path)
+        except UnreadFileError as error:
+            why = f"{printable(path.name)}: {printable(error.reason)}"
             problems.append(Problem.doubt(problem_texts.SNAPSHOT_UNREADABLE, why))
             continue
         if document.rank in found:

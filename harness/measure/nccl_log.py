@@ -26,8 +26,9 @@ from harness.analysis.summary import (
     Problem,
     problem_texts,
 )
-from harness.common.bounded_read import BoundedReadError, read_lines, why_unread
 from harness.common.printable import printable
+from harness.common.run_files import NCCL_LOGS
+from harness.common.run_store import UnreadFileError
 
 MOST_DIFFERENT = 1_000  # kept of anything that a log may have many of: that of a real process has some dozens
 _MOST_READ = 8_192  # characters of a line: NCCL itself writes at most 1,024, and a ring of 1,000 ranks has 5,000
@@ -286,16 +287,16 @@ def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
     for path in files:
         try:
             processes.append(read_nccl_log(path))
-        except (OSError, BoundedReadError) as error:
-            problems.append(Problem.doubt(problem_texts.NCCL_UNREADABLE, f"nccl/{path.name}: {why_unread(error)}"))
+        except UnreadFileError as error:
+            problems.append(Problem.doubt(problem_texts.NCCL_UNREADABLE, f"nccl/{path.name}: {error.reason}"))
     spoken = [each for each in processes if each.understood]
     return (_together(spoken, processes) if spoken else None), problems
 
 
 def read_nccl_log(path: Path) -> LoggedProcess:
-    """The log of one process. Raises OSError and BoundedReadError as `read_lines`."""
+    """The log of one process. Raises UnreadFileError."""
     process = LoggedProcess()
-    for line in islice(read_lines(path, _LONGEST_LINE), MOST_LINES):
+    for line in islice(NCCL_LOGS.lines(path, _LONGEST_LINE), MOST_LINES):
         process.read(line)
     return process
 

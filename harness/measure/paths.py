@@ -15,7 +15,7 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.process.view import ProcessView
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
 from harness.common.errors import RequestError
-from harness.common.metrics_lines import lines_file
+from harness.common.run_files import LINES
 from harness.measure.jobs import summarise
 from harness.measure.page_data import PageData
 from harness.replay.graph.process import process_graph
@@ -184,7 +184,7 @@ def _file_of(view: ProcessView) -> Path | None:
         return None
     run = Run(trace.parent.parent)
     if view.rank is not None:
-        path = lines_file(run.path, view.rank)
+        path = LINES.path(run.path, view.rank)
         return path if path.is_file() else None
     if view.pid is None:
         return None

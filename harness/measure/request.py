@@ -21,10 +21,12 @@ import msgspec
 from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window
 from harness.analysis.summary.base import why_invalid
-from harness.common.bounded_read import parse_json, read_bounded_text, why_unread
+from harness.common.bounded_read import BoundedReadError, parse_json
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, PROGRAM, ROOT, expanded
 from harness.common.printable import printable, printable_json
+from harness.common.run_files import SUMMARY
+from harness.common.run_store import UnreadFileError
 from harness.measure.jobs import summarise
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.paths import is_run, look_for_traces, measure_files, run_directories, run_of
@@ -286,19 +288,26 @@ def load_summary(token: str) -> tuple[str, Summary]:
 
 def _read(file: Path) -> Summary:
     try:
-        text = read_bounded_text(file)
-        content = parse_json(text)
-        version = content.get("schema_version") if isinstance(content, dict) else None
-        if version == SCHEMA_VERSION:
-            return Summary.model_validate_json(printable_json(text))
-        reason = "it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
+        return SUMMARY_FILE.read(file)
+    except UnreadFileError as error:
+        raise RequestError(
+            f"{file}: is not a summary of this program ({error.reason}): "
+            f"`{PROGRAM} report RUN` writes it anew from the traces"
+        ) from None
+
+
+def _of_this_version(text: str) -> Summary:
+    content = parse_json(text)
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise BoundedReadError("it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}")
+    try:
+        return Summary.model_validate_json(printable_json(text))
     except msgspec.MsgspecError as error:
-        reason = why_invalid(error)
-    except (OSError, ValueError) as error:
-        reason = why_unread(error)
-    raise RequestError(
-        f"{file}: is not a summary of this program ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
-    )
+        raise BoundedReadError(why_invalid(error)) from None
+
+
+SUMMARY_FILE = SUMMARY.holding(_of_this_version)
 
 
 def _found_again(summary: Summary, folder: Path) -> Summary:

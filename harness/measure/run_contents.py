@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.network import few_with_ports, placed
@@ -28,10 +28,11 @@ from harness.analysis.summary import (
     Summary,
     problem_texts,
 )
-from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.model_config import PRECISION_OF
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
+from harness.common.run_files import PLAN
+from harness.common.run_store import UnreadFileError
 from harness.common.submission import edit_of
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
@@ -41,8 +42,9 @@ from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training
 from harness.measure.step_times import RankStepTimes, pace_of
-from harness.run import TRACE_FOLDERS, Run, without_secrets
+from harness.run import TRACE_FOLDERS, Run, typed, without_secrets
 from harness.run.ended import not_injected, why_it_ended
+from harness.run.record import PARTIAL_RECORD_FILE
 from harness.site.site import Site
 from harness.theory.devices import peak_flops_per_s
 
@@ -126,11 +128,13 @@ class _NumbersDocument(BaseModel):
     numbers: dict[str, _Number]
 
 
+PLAN_FILE = typed(PLAN, _NumbersDocument)
+
+
 def read_plan(run: Run) -> dict[str, Any]:
     """The numbers of plan.json by name, and the seconds that the job took; empty without a plan that can be read."""
-    try:
-        plan = _NumbersDocument.model_validate(read_bounded_json(run.plan))
-    except (OSError, ValueError, ValidationError):
+    plan = run.known(PLAN_FILE)
+    if plan is None:
         return {}
     status = run.status()
     elapsed_ns = status.elapsed_ns if status else None
@@ -232,36 +236,18 @@ def _ends(run: Run) -> dict[str, int]:
 
 
 def _record(run: Run) -> tuple[dict[str, Any], list[Problem]]:
-    """The content of run.json, or a finding where it is damaged. Only the parts that are used here must be valid."""
+    """The content of run.json without secrets, or a finding where it is damaged. Only the parts that are used here must
+    be valid."""
     try:
-        record = read_bounded_json(run.record_file)
-        record = without_secrets(record) if isinstance(record, dict) else record
-        asked = _RecordShape.model_validate(record)
-    except FileNotFoundError:
-        return {}, []
-    except (OSError, ValueError) as error:
-        what = problem_texts.RECORD_UNREADABLE
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else why_unread(error)
-        evidence = f"run.json: {reason}; the settings of the run are not known"
-        return {}, [Problem.doubt(what, evidence)]
-    expects = asked.job.expects if asked.job else None
+        record = without_secrets(run.read(PARTIAL_RECORD_FILE))
+    except UnreadFileError as error:
+        if error.is_missing:
+            return {}, []
+        evidence = f"run.json: {error.reason}; the settings of the run are not known"
+        return {}, [Problem.doubt(problem_texts.RECORD_UNREADABLE, evidence)]
+    expects = (record.get("job") or {}).get("expects")
     of_profilers = None if expects is None else [x for x in expects if x.startswith(_OF_PROFILERS)]
     return record | {"expects": of_profilers}, []
-
-
-class _JobShape(BaseModel):
-    expects: list[str] | None = None
-    experiment: dict[str, Any] | None = None
-
-
-class _RecordShape(BaseModel):
-    """The shape of the parts of run.json that are used here."""
-
-    experiment: dict[str, Any] | None = None
-    site: dict[str, Any] | None = None
-    job: _JobShape | None = None
-    inherited: dict[str, str] = {}
-    edited: str = ""
 
 
 def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:

@@ -24,9 +24,11 @@ from harness.analysis.process.phases import TIMED
 from harness.analysis.process.steps import leading_warmup
 from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
 from harness.analysis.summary.base import why_invalid
-from harness.common.bounded_read import BoundedReadError, parse_json, read_lines, why_unread
+from harness.common.bounded_read import BoundedReadError, parse_json
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
+from harness.common.run_files import METRICS
+from harness.common.run_store import UnreadFileError
 from harness.measure.step_times import RankStepTimes
 from harness.monitor.network import NETWORK_FILE, read_network
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, NodeSamples, read
@@ -53,9 +55,9 @@ def read_training(
     for path in files:
         try:
             events, broken = read_events(path)
-        except (OSError, BoundedReadError) as error:
+        except UnreadFileError as error:
             what = problem_texts.METRICS_UNREADABLE
-            problems.append(Problem.doubt(what, f"{path.name}: {why_unread(error)}"))
+            problems.append(Problem.doubt(what, f"{path.name}: {error.reason}"))
             continue
         if broken:
             problems.append(Problem.doubt(problem_texts.METRICS_LINES, f"{path.name}: {broken}"))
@@ -81,11 +83,9 @@ def read_training(
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The events of one metrics file, and the number of broken lines: not JSON, or text instead of a number.
 
-    Raises:
-        OSError: it is missing or may not be read.
-        BoundedReadError: it is no regular file, or has a line without end.
+    Raises UnreadFileError: it is missing, no regular file or may not be read, or has a line without end.
     """
-    found = [_event(line) for line in read_lines(path)]
+    found = [_event(line) for line in METRICS.lines(path)]
     events = [event for event in found if event is not None]
     return events, len(found) - len(events)
 

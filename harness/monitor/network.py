@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.alpha_beta import MOST_BYTES_PER_S
+from harness.common.run_files import MONITOR_NETWORK
 from harness.monitor.samples import META_FILE, DeviceSeries, read_meta, read_series, starts_of
 from harness.monitor.source import MonitorError, SampleValue, find_gaps
 
-NETWORK_FILE = "network.csv"
+NETWORK_FILE = MONITOR_NETWORK.base  # in a node's folder
 NETWORK_COLUMNS = ("received_bytes", "sent_bytes")
 _WORD_BYTES = 4  # of the counters of an InfiniBand port
 _IP_OVER_INFINIBAND = "32"  # ARPHRD_INFINIBAND: its traffic is in the port's counters already

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness.common.bounded_read import parse_json
+from harness.common.run_files import MONITOR_META, MONITOR_SAMPLES
+from harness.common.run_store import UnreadFileError
 from harness.monitor.source import Gap, MonitorError, find_gaps
 
-SAMPLES_FILE = "samples.csv"
-META_FILE = "meta.json"
+SAMPLES_FILE, META_FILE = MONITOR_SAMPLES.base, MONITOR_META.base  # in a node's folder
 META_SCHEMA = 1
 GPU_SOURCES = ("nvml", "amdsmi")
 LEADING_COLUMNS = ("unix_ns", "device")
@@ -162,12 +164,10 @@ def _series(device: dict[str, Any]) -> DeviceSeries:
 
 def read_meta(path: Path) -> dict[str, Any]:
     """A monitor's description. Raises MonitorError: it is missing or none."""
-    from harness.common.bounded_read import BoundedReadError, read_bounded_json, why_unread
-
     try:
-        meta = read_bounded_json(path)
-    except (OSError, BoundedReadError) as error:
-        raise MonitorError(f"{path}: {why_unread(error)}") from error
+        meta = MONITOR_META.holding(parse_json).read(path)
+    except UnreadFileError as error:
+        raise MonitorError(f"{path}: {error.reason}") from error
     if not isinstance(meta, dict) or meta.get("schema") != META_SCHEMA:
         raise MonitorError(f"{path}: not a monitor's description of schema {META_SCHEMA}")
     return meta
@@ -179,16 +179,14 @@ def read_series(path: Path, device_series: dict[int, DeviceSeries]) -> int:
     Raises:
         MonitorError: the file cannot be read.
     """
-    from harness.common.bounded_read import BoundedReadError, read_lines, why_unread
-
     try:
-        lines = read_lines(path, _MOST_LINE_BYTES)
+        lines = MONITOR_SAMPLES.lines(path, _MOST_LINE_BYTES)
         names = next(lines, "").split(",")[len(LEADING_COLUMNS) :]
         for device in device_series.values():
             device.columns.update({name: [] for name in names})
         return sum(not _take_row(line, names, device_series) for line in lines if line)
-    except (OSError, BoundedReadError) as error:
-        raise MonitorError(f"{path}: {why_unread(error)}") from error
+    except UnreadFileError as error:
+        raise MonitorError(f"{path}: {error.reason}") from error
 
 
 def _take_row(line: str, names: list[str], device_series: dict[int, DeviceSeries]) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from harness.common.run_files import MONITOR_SUMMARY
 from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.monitor.source import Points, pieces
 
-SUMMARY_FILE = "summary.json"
+SUMMARY_FILE = MONITOR_SUMMARY.base  # in a node's folder
 SUMMARY_SCHEMA = 1
 # NVML's bits for a clock that is lowered against the program's will; idle devices and chosen clocks have others.
 CLOCK_LIMITS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from harness.common.captures import CaptureRequest, folder_of, given_up_file, is_ready, read_request, stop_file
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
+from harness.common.run_files import KINETO
 from harness.observe.ranges import nvtx_package
 
 LOOK_S = 0.5  # between two looks for a request
@@ -191,7 +192,7 @@ class TorchRecording:
 
 def trace_file(run_dir: Path, rank: int) -> Path:
     """Where a rank's trace by torch.profiler is kept."""
-    return run_dir / "torch" / f"rank{rank}.json.gz"
+    return KINETO.path(run_dir, rank)
 
 
 making_ours: list[bool] = []  # not empty while this module makes a profiler

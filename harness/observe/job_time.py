@@ -21,7 +21,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TextIO
 
-from harness.common.job_time import DATA, EVALUATION, FIRST_STEP, STEPS, job_time_file
+from harness.common.job_time import DATA, EVALUATION, FIRST_STEP, STEPS
+from harness.common.run_files import JOB_TIME
 from harness.observe.lines import LineSampler, Look, SourceLine, is_users
 
 SHORT_NS = 200_000_000  # outside of steps, in the training: what is shorter belongs to the steps
@@ -222,7 +223,7 @@ class JobTimeRecorder:
 
     def _open(self, rank: int, mode: str) -> None:
         assert self._run_dir is not None
-        path = job_time_file(self._run_dir, rank)
+        path = JOB_TIME.path(self._run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _opened(path, mode)
         about = {"rank": rank, "host": socket.gethostname(), "pid": self.pid, "node": _node()}

@@ -26,8 +26,8 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from harness.common.job_time import IMPORTS
-from harness.common.metrics_lines import lines_file
 from harness.common.paths import INSTALLED_EXERCISES
+from harness.common.run_files import LINES
 from harness.observe.marks import FunctionMark, kind_of, subject_of
 
 HZ, STEP_HZ, WINDOW_HZ = 50, 25, 200  # samples per second: beside the steps, in steps, and in those that are recorded
@@ -120,7 +120,7 @@ class LineSampler:
     def write_to(self, run_dir: Path, rank: int, on_flush: Callable[[], object] = lambda: None) -> None:
         """From now on write the lines of this rank. on_flush: called whenever samples are written, ten times a second,
         by the sampler's thread."""
-        path = lines_file(run_dir, rank)
+        path = LINES.path(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", buffering=1, encoding="utf-8")  # a child of fork has nothing to write again
         self._on_flush = on_flush

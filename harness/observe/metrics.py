@@ -37,9 +37,9 @@ from harness.common.metrics_lines import (
     StepCounters,
     StepLine,
     as_ranges,
-    metrics_file,
 )
 from harness.common.profile_window import ProfileWindow
+from harness.common.run_files import METRICS
 from harness.observe.heartbeat import PROGRESS, EndedStep, over
 
 SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready and waiting for one, both in ns; slices
@@ -214,7 +214,7 @@ class MetricsWriter:
     """Appends lines to `metrics/rank<R>.jsonl`; as a context manager it also writes the `end` line."""
 
     def __init__(self, run_dir: Path, start_line: StartLine) -> None:
-        self._lines = JsonLines(metrics_file(run_dir, start_line.rank))
+        self._lines = JsonLines(METRICS.path(run_dir, start_line.rank))
         self._rank = start_line.rank
         self._steps = 0
         self._closed = False

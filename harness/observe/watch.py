@@ -23,8 +23,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.common.metrics_lines import StartLine, StepLine, metrics_file
+from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.profile_window import ProfileWindow, as_recorded
+from harness.common.run_files import METRICS
 from harness.observe import heartbeat
 from harness.observe.capture import Capture, making_ours, open_capture, trace_file
 from harness.observe.heartbeat import PROGRESS
@@ -150,7 +151,7 @@ class Watch:
         self.trace_file.unlink(missing_ok=True)
         if self._writer is not None:
             self._writer.close()
-        metrics_file(self._run_dir, self.rank).unlink(missing_ok=True)
+        METRICS.path(self._run_dir, self.rank).unlink(missing_ok=True)
         PROGRESS.forget()
         self.steps_ended_by = None
         self._open()
@@ -174,7 +175,7 @@ class Watch:
 
     def _begin(self) -> None:
         rank, *_ = rank_now()
-        path = metrics_file(self._run_dir, rank)
+        path = METRICS.path(self._run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             path.open("x").close()

@@ -15,12 +15,14 @@ from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.bounded_read import read_bounded_json
 from harness.common.model_config import DTYPES, Precision
+from harness.common.run_files import COLLECTIVES, RECORD, SUMMARY
+from harness.common.run_store import RunFile
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
 from harness.plan.memory import Workload
 from harness.run import Run, runs_root
+from harness.run.record import PARTIAL_RECORD_FILE
 from harness.theory.communication import MeasuredLink
 
 NEWEST = 6
@@ -46,7 +48,7 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
         return []
     found = []
     for run in _newest(Path(job.output_dir), job.run_name[0]):
-        summary = _json(run.summary) or {}
+        summary = _stored(run, SUMMARY.as_json) or {}
         asked, site = summary.get("experiment"), _at(summary, "run", "site", "name")
         clean = isinstance(asked, dict) and not asked.get("faults") and not asked.get("mystery")
         alike = w.device == "cuda" or summary.get("world_size") == w.ranks
@@ -64,7 +66,7 @@ def elapsed_of_same(job: Job) -> list[int]:
 
 def _is_same(run: Run, job: Job) -> bool:
     """Whether it completed, and was resolved to the same experiment, but for the seed, on the same kind of device."""
-    record, status = _json(run.record_file), run.status()
+    record, status = _stored(run, PARTIAL_RECORD_FILE), run.status()
     if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
         return False
     if (_at(record, "job", "device"), _at(record, "job", "profiler")) != (job.device, job.profiler):
@@ -87,29 +89,26 @@ def _newest(folder: Path, before: str, after: str = "-n") -> list[Run]:
 def _newest_folders(folder: Path, before: str, after: str, _changed_ns: int) -> list[Path]:
     named = re.compile(rf"{re.escape(before)}-{_JOB_ID}{re.escape(after)}")
     pairs = []
-    for path in folder.glob(f"{escape(before)}-*/run.json"):
+    for path in folder.glob(f"{escape(before)}-*/{RECORD.name}"):
         with suppress(OSError):
             if named.match(path.parent.name):  # not of a model whose name begins alike
                 pairs.append((path.stat().st_mtime_ns, path.parent))
     return [path for _, path in sorted(pairs, reverse=True)[:NEWEST]]
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def _stored(run: Run, run_file: RunFile[dict[str, Any]]) -> dict[str, Any] | None:
     """A stored document; None if it is not there, not ours, or too large to read before a submission."""
+    path = run.where(run_file)
     try:
-        found = path.stat()
+        about = path.stat()
     except OSError:
         return None
-    return _content(path, found.st_mtime_ns, found.st_size)
+    return _content(run_file.limited(LARGEST_FILE), path, about.st_mtime_ns, about.st_size)
 
 
 @lru_cache(maxsize=2 * NEWEST)
-def _content(path: Path, _changed_ns: int, _size: int) -> dict[str, Any] | None:
-    try:
-        content = read_bounded_json(path, LARGEST_FILE)
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+def _content(run_file: RunFile[dict[str, Any]], path: Path, _changed_ns: int, _size: int) -> dict[str, Any] | None:
+    return run_file.known(path)
 
 
 def _speed(summary: dict[str, Any], precision: Precision) -> EarlierRun | None:
@@ -150,10 +149,10 @@ class MeasuredLinks(NamedTuple):
 def measured_links(job: Job) -> MeasuredLinks | None:
     """The newest completed run of exercise 0 at the job's site that fitted a line; None: there is no such run."""
     for run in _newest(runs_root() / CommTests.folder, "comm-tests"):
-        status, record = run.status(), _json(run.record_file)
+        status, record = run.status(), _stored(run, PARTIAL_RECORD_FILE)
         if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
             continue
-        lines = list(_lines(_json(run.collectives) or {}))
+        lines = list(_lines(_stored(run, COLLECTIVES.as_json) or {}))
         if lines:
             return MeasuredLinks(str(_at(record, "job_id")), lines)
     return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from harness.common.run_files import PLAN
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import PreparedLaunch, Start, submit, submit_together
 from harness.plan.numbers import plan_text
@@ -30,4 +30,4 @@ def start_together(starts: Sequence[Start], way: Together, at_once: int | None =
 
 
 def _kept(plan: LaunchPlan) -> dict[str, str]:
-    return {Run(Path()).plan.name: plan_text(plan)}
+    return {PLAN.name: plan_text(plan)}

@@ -7,6 +7,7 @@ import shutil
 import time
 from contextlib import suppress
 
+from harness.common.run_files import RECORD
 from harness.run.files import disk_error
 from harness.run.run import Run
 
@@ -35,7 +36,7 @@ def delete_run(run: Run) -> None:
 def _is_alone(run: Run) -> bool:
     """Whether the logs of its id are its own: it lies where it was made, and beside it is no copy of it."""
     record, folder = run.known_record, run.path.parent
-    others = (Run(path.parent).known_record for path in folder.glob("[!.]*/run.json") if path.parent != run.path)
+    others = (Run(path.parent).known_record for path in folder.glob(f"[!.]*/{RECORD.name}") if path.parent != run.path)
     return (
         record is not None
         and folder.name == "profiler"

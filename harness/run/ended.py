@@ -12,17 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common import processes
-from harness.common.bounded_read import read_end
 from harness.common.faults import parse_fault
 from harness.common.format import cut
 from harness.common.mystery import hides
 from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
 from harness.common.printable import printable
 from harness.common.programs import shell_status
+from harness.common.run_files import ERR, METRICS
+from harness.common.run_store import UnreadFileError
 from harness.experiment.exercises import OwnTraining, ProfiledTraining
 from harness.heartbeats.dead import LOG_BYTES, ends_of_ranks, exit_codes, first_death
 from harness.heartbeats.hang import read_hang
-from harness.run import Run, read_json_lines
+from harness.run import Run
 from harness.run.mystery import injected
 from harness.run.record import FINAL, NodeStatus, RunRecord, State
 from harness.site.site import Container
@@ -160,8 +161,8 @@ def _started_by(run: Run) -> Iterator[int]:
 def _steps(run: Run) -> list[int]:
     found = []
     for path in run.metrics():
-        with suppress(OSError, ValueError):
-            found.append(sum(line.get("event") == "step" for line in read_json_lines(path)))
+        with suppress(UnreadFileError):
+            found.append(sum(line.get("event") == "step" for line in METRICS.objects(path)))
     return found
 
 
@@ -203,10 +204,7 @@ def first_exits(log: Path) -> list[tuple[str, int]]:
     """Of each launcher whose ranks failed, its host and the exit status of the rank that was the first, negative for a
     signal, as it wrote them into the log; the earliest first. Its own exit status is 1 in any case. A host is empty if
     accelerate started a single process."""
-    try:
-        text = read_end(log, LOG_BYTES)
-    except (OSError, ValueError):
-        return []
+    text = ERR.end(log, LOG_BYTES)
     found = sorted((at, host.decode("utf-8", "replace"), int(code)) for at, host, code in _ROOT_CAUSE.findall(text))
     if found:
         return [(host, code) for _, host, code in found]
@@ -252,10 +250,7 @@ def why_it_ended(run: Run, state: State, exit_code: int) -> str:
 
 def _refused(log: Path) -> str:
     """A sentence on the first program that did not accept its arguments; empty if the log tells of none."""
-    try:
-        found = _REFUSED.search(read_end(log, LOG_BYTES).decode(errors="replace"))
-    except (OSError, ValueError):
-        return ""
+    found = _REFUSED.search(ERR.end_text(log, LOG_BYTES))
     said = f"{found['program']} does not accept its arguments: {found['said']}" if found else ""
     return cut(printable(said), _MOST_TOLD)
 
@@ -292,10 +287,7 @@ def why_nothing_was_recorded(record: RunRecord, missing: list[str]) -> str:
 def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: str) -> str:
     """A sentence on what kept the container or its Python from starting; empty if the log says nothing of it. log: of a
     run some ranks of which never wrote a line. hosts: of the nodes that failed."""
-    try:
-        text = read_end(log, LOG_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
+    text = ERR.end_text(log, LOG_BYTES)
     where = " and ".join(dict.fromkeys(map(printable, hosts))) or "its node"
     said = [found["said"] for found in _SAID.finditer(text)]
     for known, lines in ((_OF_APPTAINER, "\n".join(said)), (_OF_PYTHON, text)):

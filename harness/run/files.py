@@ -9,17 +9,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.common import job_folder
-from harness.common.bounded_read import parse_json, read_lines
+from harness.common.bounded_read import BoundedReadError, why_unread
 from harness.common.errors import WorkError
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
+from harness.common.run_files import RECORD, Entry
+from harness.common.run_store import RunFile
 from harness.common.secrets import masked_words
 from harness.common.users import whose
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
 OWN_FOLDER = "own"
 SECRET_MODE = 0o600
+Model = TypeVar("Model", bound="BaseModel")
 
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
@@ -89,7 +95,7 @@ class DiskError(WorkError):
 def disk_error(path: Path, error: OSError) -> DiskError:
     """A sentence for a write that failed. It names HARNESS_RUNS only for a path in the runs' folder, and not for one in
     a run that there is: that stays where it is."""
-    in_run = any(map(os.path.lexists, (folder / "run.json" for folder in (path.parent, path.parent.parent))))
+    in_run = any(map(os.path.lexists, (RECORD.path(folder) for folder in (path.parent, path.parent.parent))))
     ours = path.absolute().is_relative_to(runs_root()) and not in_run
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         otherwise = ", or set HARNESS_RUNS" if ours else ""
@@ -126,16 +132,27 @@ def naming_flag(flag: str) -> Iterator[None]:
         raise DiskError(f"{flag} {error}") from None
 
 
-def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out. Raises
-    OSError: it is missing or may not be read. SmallFileError: it is no regular file, or has a line without end."""
-    for line in read_lines(path):
+def typed(entry: Entry, model_class: type[Model]) -> RunFile[Model]:
+    """The file with the model of its content."""
+
+    def decode(text: str) -> Model:
         try:
-            value = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            yield value
+            return model_class.model_validate_json(text)
+        except ValueError as error:
+            raise BoundedReadError(why_invalid(error)) from None
+
+    return entry.holding(decode, lambda content: content.model_dump_json(indent=1) + "\n")
+
+
+def why_invalid(error: OSError | ValueError) -> str:
+    """Why a file was not read as its model, in one line; of a model's errors the first, with its field."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return why_unread(error)
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}{': ' * bool(where)}{first['msg']}"
 
 
 def without_secrets(record: dict[str, Any]) -> dict[str, Any]:

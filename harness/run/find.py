@@ -17,6 +17,7 @@ from harness.common.errors import RequestError, WorkError, near_path, nearest_or
 from harness.common.job_folder import roots
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.printable import printable
+from harness.common.run_files import RECORD
 from harness.common.slurm_notation import fields_of
 from harness.common.users import whose
 from harness.common.whole_number import whole_number
@@ -66,7 +67,7 @@ def _is_open(folder: Path) -> bool:
 def all_runs(root: Path | None = None) -> list[Run]:
     """Every run, oldest first."""
     folders = [folder for each in run_roots(root) for folder in run_folders(each)]
-    runs = [Run(p.parent) for folder in folders for p in folder.glob("profiler/[!.]*/run.json")]
+    runs = [Run(p.parent) for folder in folders for p in folder.glob(f"profiler/[!.]*/{RECORD.name}")]
     return sorted(runs, key=lambda r: (r.known_record.created_ns if r.known_record else 0, r.name))
 
 
@@ -75,7 +76,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
     path = expanded(token)
     if Run(path).is_run:
         return Run(path.absolute())
-    if path.name == "run.json" and path.is_file():
+    if path.name == RECORD.name and path.is_file():
         return Run(path.absolute().parent)
     refuse_odd_record(path)
     if Run(path).looks_like_run:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.common.bounded_read import read_bounded_text, why_unread
-from harness.common.errors import WorkError
 from harness.common.faults import FaultLine
 from harness.common.mystery import hidden_folder, is_mystery
+from harness.common.run_files import ANSWERS, INJECTED, REVEALED
+from harness.common.run_store import UnreadFileError
 from harness.experiment.training import Mystery, Training
-from harness.run.files import disk_error, read_json_lines, write_atomically
+from harness.run.files import disk_error, typed, write_atomically
 
 
 class MysteryAnswer(BaseModel):
@@ -49,7 +49,7 @@ class AnswerLine(BaseModel):
 
 
 def answers_file(run: Path) -> Path:
-    return run / "mystery-answers.jsonl"
+    return ANSWERS.path(run)
 
 
 def add_answer(run: Path, line: AnswerLine) -> None:
@@ -70,11 +70,11 @@ def read_answers(path: Path) -> list[AnswerLine]:
     """Every line of an answers file that is one, oldest first; none where there is no file. Raises WorkError: it cannot
     be read."""
     try:
-        lines = list(read_json_lines(path))
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        raise WorkError(f"{path} cannot be read: {why_unread(error)}") from None
+        lines = list(ANSWERS.objects(path))
+    except UnreadFileError as error:
+        if error.is_missing:
+            return []
+        raise
     found: list[AnswerLine] = []
     for line in lines:
         with suppress(ValueError):
@@ -94,21 +94,21 @@ class MysterySolution(BaseModel):
     without: str | None = None  # the name of the run without the faults
 
 
+REVEALED_FILE = typed(REVEALED, MysterySolution)
+
+
 def revealed_file(run: Path) -> Path:
-    return run / "mystery-revealed.json"
+    return REVEALED.path(run)
 
 
 def read_revealed(run: Path) -> MysterySolution | None:
     """The end of a mystery; None before it."""
-    try:
-        return MysterySolution.model_validate_json(read_bounded_text(revealed_file(run)))
-    except (OSError, ValueError):
-        return None
+    return REVEALED_FILE.known(revealed_file(run))
 
 
 def write_revealed(run: Path, revealed: MysterySolution) -> None:
     """End the mystery. Raises DiskError."""
-    write_atomically(revealed_file(run), revealed.model_dump_json(indent=1) + "\n")
+    write_atomically(revealed_file(run), REVEALED_FILE.encode(revealed))
 
 
 def is_hidden(run: Path, experiment: object) -> bool:
@@ -120,7 +120,7 @@ def is_hidden(run: Path, experiment: object) -> bool:
 def show_records(run: Path) -> None:
     """Move what was injected from the hidden folder to faults/. Raises DiskError."""
     for path in sorted(hidden_folder(run).glob("rank*.jsonl")):
-        shown = run / "faults" / path.name
+        shown = INJECTED.path(run).with_name(path.name)
         try:
             shown.parent.mkdir(exist_ok=True)
             path.replace(shown)
@@ -132,8 +132,7 @@ def injected(run: Path) -> list[FaultLine]:
     """What was injected, after it was revealed."""
     shape = {name: type(value) for name, value in asdict(FaultLine(0, "", 0, 0, 0)).items()}
     found: list[FaultLine] = []
-    for path in sorted((run / "faults").glob("rank*.jsonl")):
-        with suppress(OSError, ValueError):  # a file that is none
-            lines = read_json_lines(path)
-            found += [FaultLine(**line) for line in lines if {k: type(v) for k, v in line.items()} == shape]
+    for path in INJECTED.paths(run):
+        lines = INJECTED.known_objects(path)
+        found += [FaultLine(**line) for line in lines if {k: type(v) for k, v in line.items()} == shape]
     return found

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.common import run_files
+from harness.common.bounded_read import BoundedReadError, parse_json
 from harness.common.secrets import holds_secret, masked_words
 from harness.experiment.exercises import AnyExperiment, OwnTraining, Training
+from harness.run.files import typed
 from harness.site.site import Site
 
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "stuck", "unknown"]
@@ -163,3 +166,35 @@ class RunRecord(BaseModel):
         """Whether only its owner may read it."""
         own = self.experiment.command if isinstance(self.experiment, OwnTraining) else ()
         return holds_secret([*self.command, *own])
+
+
+class _JobParts(BaseModel):
+    expects: list[str] | None = None
+    experiment: dict[str, Any] | None = None
+
+
+class _RecordParts(BaseModel):
+    """The parts of run.json without which a reader of many, or damaged, records can do nothing."""
+
+    experiment: dict[str, Any] | None = None
+    site: dict[str, Any] | None = None
+    job: _JobParts | None = None
+    inherited: dict[str, str] = {}
+    edited: str = ""
+
+
+def _with_valid_parts(text: str) -> dict[str, Any]:
+    content = parse_json(text)
+    try:
+        _RecordParts.model_validate(content)
+    except ValidationError as error:
+        raise BoundedReadError(error.errors()[0]["msg"]) from None
+    return dict(content)
+
+
+NODE_STATUS_FILE = typed(run_files.NODE_STATUS, NodeStatus)
+STATUS_FILE = typed(run_files.STATUS, Status)
+RECORD_FILE = typed(run_files.RECORD, RunRecord)
+PARTIAL_RECORD_FILE = run_files.RECORD.holding(_with_valid_parts)
+"""The record as JSON has it, for who reads only its experiment, site and job: of another version, or damaged elsewhere,
+it still counts."""

@@ -3,28 +3,24 @@ run's directory keeps its name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from harness.common.bounded_read import read_bounded_text, why_unread
+from harness.common import run_files
 from harness.common.errors import WorkError
-from harness.common.memory_snapshot import memory_file
-from harness.common.metrics_lines import lines_file, metrics_file
 from harness.common.mystery import hidden_faults
-from harness.common.paths import NCCL_LOGS
+from harness.common.run_store import Content, RunFile
 from harness.run.files import SECRET_MODE, write_atomically
 
 if TYPE_CHECKING:  # a run's traces are found without what reads its record
-    from pydantic import BaseModel
-
     from harness.run.record import NodeStatus, RunRecord, State, Status
 
 SUBMITTED = "submitted"
 """A word after a job's script: slurm.sh will move the run's directory into place. Without it the job makes one."""
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
-Written = TypeVar("Written", bound="BaseModel")
 TRACE_FOLDERS = ("torch", "nsys")  # of a run, by its profiler
 
 
@@ -33,28 +29,48 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.script = path / "job.sbatch"
-        self.record_file = path / "run.json"
-        self.summary = path / "summary.json"
-        self.page = path / "report.html"
-        self.plan = path / "plan.json"  # what was expected of it before it started
-        self.collectives = path / "comm" / "collectives.json"  # exercise 0: the measured times
-        self.verdict = path / "comm" / "verdict.json"  # exercise 0: the conclusion
+        self.script = run_files.SCRIPT.path(path)
+        self.record_file = run_files.RECORD.path(path)
+        self.summary = run_files.SUMMARY.path(path)
+        self.page = run_files.PAGE.path(path)
+        self.plan = run_files.PLAN.path(path)
+        self.collectives = run_files.COLLECTIVES.path(path)
 
     @property
     def name(self) -> str:
         return self.path.name
 
+    def where(self, run_file: RunFile[Content], member: int | str = "") -> Path:
+        """The path of a file of the table. member: of a kind, the rank, node or number."""
+        if run_file.kept_in == "run":
+            return run_file.path(self.path, member)
+        return run_file.path(self.log_dir if run_file.kept_in == "log" else self.log_dir.parent, member)
+
+    def read(self, run_file: RunFile[Content], member: int | str = "") -> Content:
+        """What the file has. Raises UnreadFileError: it is missing or damaged."""
+        return run_file.read(self.where(run_file, member))
+
+    def known(self, run_file: RunFile[Content], member: int | str = "") -> Content | None:
+        """What the file has; None where it is missing or damaged."""
+        return run_file.known(self.where(run_file, member))
+
+    def write(
+        self,
+        run_file: RunFile[Content],
+        content: Content,
+        member: int | str = "",
+        still: Callable[[], bool] = lambda: True,
+        mode: int | None = None,
+    ) -> None:
+        """Write the file as a whole or not at all; still, mode and errors as of `write_atomically`."""
+        write_atomically(self.where(run_file, member), run_file.encode(content), still, mode)
+
     @cached_property
     def record(self) -> RunRecord:
         """What run.json says. Raises WorkError: it is missing or not one of ours."""
-        from harness.run.record import RunRecord
+        from harness.run.record import RECORD_FILE
 
-        try:
-            record = RunRecord.model_validate_json(read_bounded_text(self.record_file))
-        except (OSError, ValueError) as error:
-            raise WorkError(f"{self.record_file} cannot be read: {why_invalid(error)}") from None
-        return record.with_faults(hidden_faults(self.path))
+        return self.read(RECORD_FILE).with_faults(hidden_faults(self.path))
 
     @property
     def known_record(self) -> RunRecord | None:
@@ -75,7 +91,7 @@ class Run:
     @property
     def looks_like_run(self) -> bool:
         """Whether the directory is a run, also where its record was lost."""
-        return self.is_run or (self.path / "metrics").is_dir()
+        return self.is_run or run_files.METRICS.path(self.path).parent.is_dir()
 
     @property
     def log_dir(self) -> Path:
@@ -84,11 +100,11 @@ class Run:
 
     @property
     def out(self) -> Path:
-        return self.log_dir / "log.out"
+        return self.where(run_files.OUT)
 
     @property
     def err(self) -> Path:
-        return self.log_dir / "log.err"
+        return self.where(run_files.ERR)
 
     @property
     def controller_dir(self) -> Path:
@@ -98,42 +114,36 @@ class Run:
     @property
     def scheduler_log(self) -> Path:
         """What Slurm itself wrote (a cancellation, a time limit); absent when it wrote nothing."""
-        return self.path.parent.parent / "logs" / f"slurm-{self.job_id}.out"
+        return self.where(run_files.SCHEDULER_LOG, self.job_id)
 
     def log_after(self, job_id: str) -> Path:
         """The output of a job that was queued to begin after this run."""
-        return self.log_dir / f"after-{job_id}.out"
+        return self.where(run_files.AFTER, job_id)
 
     def traces(self) -> list[Path]:
         """What a profiler left: Kineto files, else nsys reports or their exports."""
-        kineto = sorted((self.path / "torch").glob("rank*.json.gz"))
-        if kineto:
-            return kineto
-        reports = sorted((self.path / "nsys").glob("*.nsys-rep"))
-        return reports or sorted((self.path / "nsys").glob("*.sqlite"))
+        kineto = run_files.KINETO.paths(self.path)
+        return kineto or run_files.NSYS_REPORTS.paths(self.path) or run_files.NSYS_EXPORTS.paths(self.path)
 
     def metrics(self) -> list[Path]:
         """What the training wrote about its steps, one file per rank."""
-        pattern = metrics_file(self.path, "*")
-        return sorted(pattern.parent.glob(pattern.name))
+        return run_files.METRICS.paths(self.path)
 
     def lines(self) -> list[Path]:
         """Where the ranks' main threads were in their programs, as their observers sampled it; one file per rank."""
-        pattern = lines_file(self.path, "*")
-        return sorted(pattern.parent.glob(pattern.name))
+        return run_files.LINES.paths(self.path)
 
     def monitors(self) -> list[Path]:
         """The monitor's folders, one per node."""
-        return sorted(p for p in (self.path / "gpus-monitor").glob("*") if p.is_dir())
+        return [path for path in run_files.MONITORS.paths(self.path) if path.is_dir()]
 
     def memory_snapshots(self) -> list[Path]:
         """Who held each rank's memory, one file per rank: see `--memory-snapshot`."""
-        pattern = memory_file(self.path, "*")
-        return sorted(pattern.parent.glob(pattern.name))
+        return run_files.MEMORY_SNAPSHOTS.paths(self.path)
 
     def nccl_logs(self) -> list[Path]:
         """What NCCL wrote about itself, one file per process: see `--nccl-debug`."""
-        return sorted((self.path / NCCL_LOGS).glob("*.log"))
+        return run_files.NCCL_LOGS.paths(self.path)
 
     def nodes(self) -> list[NodeStatus]:
         """The reports of the nodes that have ended, without a file that cannot be read: a full disk may hold half."""
@@ -141,56 +151,44 @@ class Run:
 
     def started_nodes(self) -> list[NodeStatus]:
         """The nodes' own reports so far, also of those that still run."""
-        from harness.run.record import NodeStatus
+        from harness.run.record import NODE_STATUS_FILE
 
-        found = (_read(NodeStatus, path) for path in (self.path / "node-status").glob("[0-9]*.json"))
-        return sorted((status for status in found if status is not None), key=lambda status: status.node)
+        paths = (path for path in NODE_STATUS_FILE.paths(self.path) if path.name[0].isdecimal())
+        known = (status for path in paths if (status := NODE_STATUS_FILE.known(path)) is not None)
+        return sorted(known, key=lambda status: status.node)
 
     def status(self) -> Status | None:
         """What the job itself last wrote; None before it started. Its end is in the record too, should this be lost."""
-        from harness.run.record import Status
+        from harness.run.record import STATUS_FILE
 
-        return _read(Status, self.path / "status.json") or (self.known_record.status if self.known_record else None)
+        return self.known(STATUS_FILE) or (self.known_record.status if self.known_record else None)
 
     def write_node(self, status: NodeStatus) -> None:
-        write_atomically(self.path / "node-status" / f"{status.node}.json", status.model_dump_json() + "\n")
+        from harness.run.record import NODE_STATUS_FILE
+
+        self.write(NODE_STATUS_FILE, status, status.node)
 
     def write_status(self, status: Status) -> None:
-        write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
+        from harness.run.record import STATUS_FILE
+
+        self.write(STATUS_FILE, status)
 
     def write_down(self, state: State, told_by: str, why: str = "") -> None:
         """Keep an end that the job could not write; `told_by` knows it. A job's own word about its end stays. Where
         this user may not write, nothing is kept."""
-        from harness.run.record import Status
+        from harness.run.record import STATUS_FILE, Status
 
         own = self.status() or Status(state=state)
         learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why or own.why})
         with suppress(WorkError):
-            write_atomically(
-                self.path / "status.json",
-                learned.model_dump_json(indent=1) + "\n",
+            self.write(
+                STATUS_FILE,
+                learned,
                 still=lambda: (own := self.status()) is None or not own.is_settled or own.told_by is not None,
             )
 
     def write_record(self, record: RunRecord) -> None:
-        text = record.model_dump_json(indent=1) + "\n"
-        write_atomically(self.record_file, text, mode=SECRET_MODE if record.holds_secret else None)
+        from harness.run.record import RECORD_FILE
+
+        self.write(RECORD_FILE, record, mode=SECRET_MODE if record.holds_secret else None)
         self.__dict__.pop("record", None)
-
-
-def why_invalid(error: OSError | ValueError) -> str:
-    """Why a file was not read as its model, in one line; of a model's errors the first, with its field."""
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        return why_unread(error)
-    first = error.errors(include_input=False, include_url=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"{where}{': ' * bool(where)}{first['msg']}"
-
-
-def _read(record_class: type[Written], path: Path) -> Written | None:
-    try:
-        return record_class.model_validate_json(read_bounded_text(path))
-    except (OSError, ValueError):
-        return None

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from harness.common.bounded_read import read_lines
 from harness.common.printable import printable, printable_name
+from harness.common.run_files import LINES
 from harness.common.secrets import masked_text
 from harness.traces.trace import I32, I64
 
@@ -142,10 +142,7 @@ class _SampledLine(msgspec.Struct):
 
 def read_about(path: Path) -> SampledProcess | None:
     """The process of a file, by its first line; None: the file cannot be read or begins with something else."""
-    try:
-        first = next(_lines(path), None)
-    except (OSError, ValueError):
-        return None
+    first = next(_lines(path), None)
     if first is None or first.event != "start":
         return None
     return SampledProcess(first.rank, None if first.host is None else printable_name(first.host), first.pid)
@@ -156,26 +153,23 @@ def read_sampled_lines(path: Path, first_ns: int, last_ns: int) -> SampledLines 
     places: dict[int, CodeLine] = {}
     times: list[tuple[int, int, int]] = []  # seen before, seen there, place
     period_ns, ended_ns = 0.0, last_ns
-    try:
-        for line in _lines(path):
-            if line.event == "start" and 0 < line.hz <= _MOST_HZ:
-                period_ns = 1e9 / line.hz
-            elif line.event == "place" and _is_small(line.id, line.line, line.first_line):
-                if len(places) < MOST_PLACES:
-                    places.setdefault(_number(line.id), _place(line))
-            elif line.event == "end" and line.unix_ns > 0:
-                ended_ns = min(ended_ns, line.unix_ns)
-            elif line.event == "at" and 0 < line.unix_ns < _LATEST_NS:
-                if times and line.unix_ns < times[-1][1]:
-                    continue  # a clock that was set back
-                if len(times) == 1 and line.unix_ns <= first_ns:
-                    times.clear()
-                since_ns = line.since_ns if 0 < line.since_ns <= line.unix_ns else -1
-                times.append((since_ns, line.unix_ns, _number(line.id)))
-                if line.unix_ns > last_ns:
-                    break
-    except (OSError, ValueError):
-        pass  # what was read until there counts
+    for line in _lines(path):
+        if line.event == "start" and 0 < line.hz <= _MOST_HZ:
+            period_ns = 1e9 / line.hz
+        elif line.event == "place" and _is_small(line.id, line.line, line.first_line):
+            if len(places) < MOST_PLACES:
+                places.setdefault(_number(line.id), _place(line))
+        elif line.event == "end" and line.unix_ns > 0:
+            ended_ns = min(ended_ns, line.unix_ns)
+        elif line.event == "at" and 0 < line.unix_ns < _LATEST_NS:
+            if times and line.unix_ns < times[-1][1]:
+                continue  # a clock that was set back
+            if len(times) == 1 and line.unix_ns <= first_ns:
+                times.clear()
+            since_ns = line.since_ns if 0 < line.since_ns <= line.unix_ns else -1
+            times.append((since_ns, line.unix_ns, _number(line.id)))
+            if line.unix_ns > last_ns:
+                break
     return _changes(times, places, period_ns, (first_ns, min(last_ns, ended_ns)))
 
 
@@ -190,7 +184,7 @@ def _number(number: int | None) -> int:
 
 def _lines(path: Path) -> Iterator[_SampledLine]:
     decode = msgspec.json.Decoder(_SampledLine).decode
-    for text in islice(read_lines(path, MOST_LINE_BYTES), MOST_LINES):
+    for text in islice(LINES.known_lines(path, MOST_LINE_BYTES), MOST_LINES):
         try:
             yield decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

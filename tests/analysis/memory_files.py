@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.common.memory_snapshot import CATEGORIES, memory_file
+from harness.common.memory_snapshot import CATEGORIES
+from harness.common.run_files import MEMORY_SNAPSHOTS
 
 MB = 1_000_000
 
@@ -40,7 +41,7 @@ def write_memory(run_dir: Path, *documents: Any) -> list[Path]:
     """Each as the file of its rank; a text as it is."""
     paths = []
     for number, document in enumerate(documents):
-        path = memory_file(run_dir, number)
+        path = MEMORY_SNAPSHOTS.path(run_dir, number)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
         paths.append(path)

@@ -10,7 +10,7 @@ import pytest
 from pace_series import Noise, Planted, Series, simulated
 
 from harness.analysis.summary import PaceChange, Summary
-from harness.common.metrics_lines import metrics_file
+from harness.common.run_files import METRICS
 from harness.measure.jobs import summarise
 from harness.measure.run_files import read_training
 from harness.measure.step_times import RankStepTimes, pace_of
@@ -52,7 +52,7 @@ def _written(run: Path, series: Series, first: int = 0, profiled: range = range(
             for begin in told
         ]
         lines.append({"event": "end", "rank": rank, "status": "completed", "steps": len(steps)})
-        file = metrics_file(run, rank)
+        file = METRICS.path(run, rank)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     return run
@@ -114,7 +114,7 @@ def test_without_metrics_there_is_neither(tmp_path: Path) -> None:
 
 def test_a_damaged_line_is_left_out(tmp_path: Path) -> None:
     run = _written(tmp_path, _slower())
-    file = metrics_file(run, 0)
+    file = METRICS.path(run, 0)
     odd: list[dict[str, object]] = [{"step": "7"}, {"step": -1}, {"step": 1 << 60}, {"step": 5, "step_ns": None}, {}]
     more = "".join(f"{json.dumps({'event': 'step', 'rank': 0, **each})}\n" for each in odd)
     file.write_text(file.read_text(encoding="utf-8") + more + "{", encoding="utf-8")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.common.memory_snapshot import CATEGORIES, memory_file
+from harness.common.memory_snapshot import CATEGORIES
+from harness.common.run_files import MEMORY_SNAPSHOTS
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
@@ -65,7 +66,7 @@ def train(snapshot: Snapshot, model: nn.Module, steps: int = 3, micro_batches: i
 
 
 def written(folder: Path) -> dict[str, Any]:
-    return dict(json.loads(memory_file(folder, 0).read_text(encoding="utf-8")))
+    return dict(json.loads(MEMORY_SNAPSHOTS.path(folder, 0).read_text(encoding="utf-8")))
 
 
 def highest(document: dict[str, Any], category: str) -> int:

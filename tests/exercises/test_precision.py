@@ -22,8 +22,8 @@ from exercises.utils.describe import describe, measured_peak_flops_per_s  # noqa
 from exercises.utils.models import build_model, load_model_config  # noqa: E402
 from exercises.utils.precision import set_precision  # noqa: E402
 from harness.common.errors import RequestError  # noqa: E402
-from harness.common.metrics_lines import metrics_file  # noqa: E402
 from harness.common.model_config import Precision  # noqa: E402
+from harness.common.run_files import METRICS  # noqa: E402
 from harness.observe import metrics  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,5 +228,5 @@ def test_the_script_trains_in_fp8(tmp_path: Path) -> None:
     ]
     done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    lines = [json.loads(line) for line in metrics_file(run, 0).read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in METRICS.path(run, 0).read_text(encoding="utf-8").splitlines()]
     assert (lines[0]["dtype"], lines[-1]["status"], lines[-1]["steps"]) == ("float8", "completed", 3)

@@ -13,8 +13,7 @@ from statistics import median
 
 import pytest
 
-from harness.common.job_time import job_time_file
-from harness.common.memory_snapshot import memory_file
+from harness.common.run_files import JOB_TIME, MEMORY_SNAPSHOTS
 from harness.measure.job_time import rank_record
 from harness.measure.request import ReportRequest, measure_request
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
@@ -61,7 +60,7 @@ def test_metrics_describe_the_run_from_start_to_end(default: Finished) -> None:
 
 def test_where_the_time_before_the_first_step_goes_is_recorded(default: Finished) -> None:
     for rank in (0, 1):
-        record = rank_record(default.folder, job_time_file(default.folder, rank))
+        record = rank_record(default.folder, JOB_TIME.path(default.folder, rank))
         assert {"imports", "model", "data"} <= {each.part for each in record.changes}
         assert any(each.packages for each in record.changes), "which package is imported"
         assert record.begun_ns < record.steps[0].begin_ns
@@ -200,7 +199,7 @@ def test_a_memory_snapshot_of_ddp_has_the_bytes_of_the_parameters(tmp_path: Path
     done = train(SCRIPT, tmp_path / "run", *SHORT, "--memory-snapshot", model="tiny-llama")
     assert done.code == 0, done.stderr[-3000:]
     start = json.loads((tmp_path / "run/metrics/rank1.jsonl").read_text().splitlines()[0])
-    found = json.loads(memory_file(tmp_path / "run", 1).read_text())
+    found = json.loads(MEMORY_SNAPSHOTS.path(tmp_path / "run", 1).read_text())
     most = {name: max(line) for name, line in found["bytes"].items()}
     weights = 4 * start["parameters"]
     assert (most["weights"], most["gradients"]) == (weights, weights)

@@ -19,8 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-from harness.common.metrics_lines import EndLine, RankProcess, StartLine, StepLine, metrics_file
+from harness.common.metrics_lines import EndLine, RankProcess, StartLine, StepLine
 from harness.common.profile_window import ProfileWindow
+from harness.common.run_files import METRICS
 
 __all__ = ["at", "hold", "hold_for_go", "hold_until_stopped", "main"]
 MOMENTS = ("import", "start", "window", "trace", "end")
@@ -71,7 +72,7 @@ def main() -> int:
     asked, _ = parser.parse_known_args()
     _reached("start", rank)
     steps = asked.active + SKIPPED
-    path = metrics_file(asked.run_dir, rank)
+    path = METRICS.path(asked.run_dir, rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", buffering=1) as lines:
         print(json.dumps(_start_line(rank, world, steps)), file=lines)

@@ -8,7 +8,7 @@ import os
 import socket
 from pathlib import Path
 
-from harness.common.metrics_lines import metrics_file
+from harness.common.run_files import METRICS
 from harness.experiment.exercises import DDP
 from harness.experiment.model import MODELS
 from harness.launch.submit import prepare
@@ -104,7 +104,7 @@ def _metrics(run: Path) -> None:
             for i in range(20)
         ]  # fmt: skip
         end = {"event": "end", "rank": rank, "status": "completed", "reason": None, "steps": 20}
-        file = metrics_file(run, rank)
+        file = METRICS.path(run, rank)
         file.parent.mkdir(exist_ok=True)
         file.write_text("".join(json.dumps(line) + "\n" for line in (start, *steps, end)), encoding="utf-8")
 

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.common.heartbeats import node_file
-from harness.common.memory_snapshot import memory_file
+from harness.common.run_files import HEARTBEATS, MEMORY_SNAPSHOTS
 from harness.heartbeats.dead import Death, first_death
 from tests.heartbeats.evidences import S
 
@@ -27,7 +26,7 @@ def error(kind: str, message: str, at: int) -> dict[str, Any]:
 
 def first(run: Path, nodes: dict[str, list[dict[str, Any]]], log: str = "") -> Death | None:
     for name, lines in nodes.items():
-        path = node_file(run, name)
+        path = HEARTBEATS.path(run, name)
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "go')
     (run / "log.err").write_text(log)
@@ -62,8 +61,8 @@ def test_who_held_the_memory_is_told_where_a_snapshot_knows_it(tmp_path: Path) -
     said = "rank 1 failed first, in step 60: OutOfMemoryError: CUDA out of memory. (train.py:31)"
     assert told(tmp_path, nodes) == said
     held = {"weights": 3 * 10**9, "activations": 12 * 10**9, "inputs": 0, "gradients": 10**9, "other": 5}
-    memory_file(tmp_path, 1).parent.mkdir()
-    memory_file(tmp_path, 1).write_text(json.dumps({"failure": {"bytes": held}}))
+    MEMORY_SNAPSHOTS.path(tmp_path, 1).parent.mkdir()
+    MEMORY_SNAPSHOTS.path(tmp_path, 1).write_text(json.dumps({"failure": {"bytes": held}}))
     then = "; tensors held 16.0 GB then: activations 12.0 GB, weights 3.00 GB, gradients 1.00 GB"
     assert told(tmp_path, nodes) == said + then
     nodes["a"][0]["error"] = error("ValueError", "no such token", 20)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.common.heartbeats import Evidence, evidence_file, node_file
+from harness.common.heartbeats import Evidence
+from harness.common.run_files import EVIDENCE, HEARTBEATS
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.node import Guard, seen
 from harness.heartbeats.stuck import judge
@@ -21,14 +22,14 @@ def written(run: Path, node: str, ranks: list[int], last_s: float, *more: dict[s
     begun = [{"event": "rank", "rank": each, "world": 4, "unix_ns": NOW_NS - 99 * S} for each in ranks]
     beat = {"event": "beat", "unix_ns": NOW_NS - round(last_s * S), "ranks": []}
     lines = [{"event": "node", "host": f"host-{node}", "unix_ns": NOW_NS - 99 * S}, *begun, beat, *more]
-    node_file(run, node).parent.mkdir(exist_ok=True)
-    node_file(run, node).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    HEARTBEATS.path(run, node).parent.mkdir(exist_ok=True)
+    HEARTBEATS.path(run, node).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def seen_there(run: Path, node: str, ranks: list[Evidence], ago_s: float = 1) -> None:
     """What the node saw of its ranks."""
     content = {"unix_ns": NOW_NS - round(ago_s * S), "host": node, "ranks": [each._asdict() for each in ranks]}
-    evidence_file(run, node).write_text(json.dumps(content))
+    EVIDENCE.path(run, node).write_text(json.dumps(content))
 
 
 def test_a_node_that_fell_silent_is_named_with_its_ranks_and_since_when(tmp_path: Path) -> None:

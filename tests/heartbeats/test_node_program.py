@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.common.heartbeats import evidence_file, node_file
+from harness.common.run_files import EVIDENCE, HEARTBEATS
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.dead import first_death
 from harness.heartbeats.hang import Hang, read_hang
@@ -99,7 +99,7 @@ def wait_for(found: Callable[[], Any], seconds: float = 20) -> Any:
 
 
 def lines_of(place: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in node_file(place / "run", "n1").read_text().splitlines()]
+    return [json.loads(line) for line in HEARTBEATS.path(place / "run", "n1").read_text().splitlines()]
 
 
 def collector(place: Path) -> Collector:
@@ -125,7 +125,7 @@ def test_steps_are_written_once_and_an_end_is_no_failure(place: Path, begin: Cal
         waits = [us for beat in beats if beat[0] == rank for text in beat[13:] for us in decode(text)]
         assert all(abs(us - 9_000) < 30 for us in waits)
         assert bool(waits) == bool(rank), "rank 0 is never seen to load data"
-    assert not evidence_file(place / "run", "n1").exists()
+    assert not EVIDENCE.path(place / "run", "n1").exists()
 
 
 def stuck(place: Path) -> Hang | None:
@@ -177,7 +177,7 @@ def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
         rank = begin(str(fifo))[1]
         group.add(rank.pid)
         with collector(place):
-            assert wait_for(lambda: node_file(place / "run", "n1").read_text().count('"event":"rank"') == 2)
+            assert wait_for(lambda: HEARTBEATS.path(place / "run", "n1").read_text().count('"event":"rank"') == 2)
             fifo.write_text("held = [bytearray(b'x' * (8 << 20)) for _ in range(64)]")
             assert rank.wait(60) == -signal.SIGKILL
             found = wait_for(lambda: first_death(place / "run"))
@@ -193,7 +193,7 @@ def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[...,
     )
     try:
         ranks = begin(steps=1500)
-        wait_for(lambda: node_file(place / "run", "n1").exists() and len(lines_of(place)) > 4)
+        wait_for(lambda: HEARTBEATS.path(place / "run", "n1").exists() and len(lines_of(place)) > 4)
         processes = [*ranks, watched]
         for process in processes:
             os.kill(process.pid, signal.SIGSTOP)

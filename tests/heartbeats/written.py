@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.common.heartbeats import Beat, encode, node_file
+from harness.common.heartbeats import Beat, encode
+from harness.common.run_files import HEARTBEATS
 
 S = 1_000_000_000
 START_NS = 1_790_000_000 * S
@@ -43,7 +44,7 @@ class NodeWriter:
     """One node's file. now_ns: the node's clock, which `beats` moves on by a period."""
 
     def __init__(self, run: Path, name: str, ranks: range, steps: int | None = 1000, host: str = "") -> None:
-        self.path = node_file(run, name)
+        self.path = HEARTBEATS.path(run, name)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.ranks, self.now_ns = ranks, START_NS
         self.line(event="node", node=0, host=host or f"host-{name}", name=name, unix_ns=self.now_ns)

@@ -24,7 +24,7 @@ from harness.analysis.summary import (
     Withheld,
 )
 from harness.cli.main import main
-from harness.common.heartbeats import node_file
+from harness.common.run_files import HEARTBEATS
 from harness.experiment.exercises import DDP, Experiment, OwnTraining
 from harness.experiment.training import Mystery
 from harness.replay.attribute.causes import CAUSES
@@ -170,7 +170,7 @@ def test_a_run_that_failed_or_left_something_open_says_why(
 ) -> None:
     run = a_run(runs, "local-1")
     run.write_status(status)
-    file = node_file(run.path, "here")
+    file = HEARTBEATS.path(run.path, "here")
     file.parent.mkdir()
     error = {"type": "ValueError", "message": "wrong", "place": ["/home/me/t.py", 9, "main"], "unix_ns": 5}
     file.write_text(json.dumps({"event": "gone", "rank": 1, "step": 5, "unix_ns": 6, "error": error}) + "\n")

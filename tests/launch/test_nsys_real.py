@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from harness.analysis.summary.problem_texts import BUSY, CROWDED, UNEVEN
+from harness.common.run_files import METRICS
 from harness.experiment.nsys_sets import capturing_on_cpu, load_options, profile_words
 from harness.launch.profilers.nsys import adapted, understood
-from harness.run import read_json_lines
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT
 from tests.planted import leaks, planted
@@ -72,7 +72,7 @@ def apart_ns(run: Path, report: str) -> Iterator[int]:
     """How far a step's begin in the report is from the one that some rank of its own wrote, for each step."""
     own: dict[str, list[int]] = {}
     for path in (run / "metrics").glob("rank*.jsonl"):
-        for line in read_json_lines(path):
+        for line in METRICS.objects(path):
             if line["event"] == "step":
                 own.setdefault(f"batch_{line['step']}", []).append(line["unix_ns"])
     trace = open_trace(run / "nsys" / report)

@@ -20,20 +20,12 @@ import yaml
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.programs import usable_cores
+from harness.common.run_files import METRICS
 from harness.experiment.exercises import DDP
 from harness.launch import supervise as outcome
 from harness.launch.backends import local
 from harness.launch.submit import Start, prepare, submit, this_machine
-from harness.run import (
-    Run,
-    Stage,
-    all_runs,
-    claim_local_id,
-    find_run,
-    read_json_lines,
-    release_local_id,
-    write_atomically,
-)
+from harness.run import Run, Stage, all_runs, claim_local_id, find_run, release_local_id, write_atomically
 from harness.run.find import claim_folder
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
@@ -317,7 +309,7 @@ def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.Capt
 def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "rank0.jsonl"
     path.write_text('{"step": 0}\n{"step": 1}\n{"st')
-    assert [r["step"] for r in read_json_lines(path)] == [0, 1]
+    assert [r["step"] for r in METRICS.objects(path)] == [0, 1]
 
 
 @pytest.mark.parametrize(

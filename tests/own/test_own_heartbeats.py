@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.common.heartbeats import MEMORY, Beat, node_file
+from harness.common.heartbeats import MEMORY, Beat
+from harness.common.run_files import HEARTBEATS
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.read import Reader
 from tests.exercises.launching import ROOT, free_port
@@ -100,7 +101,7 @@ def test_on_a_busy_machine_all_steps_and_samples_are_told_at_their_pace(tmp_path
         said, _ = trained(tmp_path, "goes on")
     ends_ns = np.array(json.loads(said))
     live = Reader(tmp_path).read()
-    lines = [json.loads(line) for line in node_file(tmp_path, "n1").read_text().splitlines()]
+    lines = [json.loads(line) for line in HEARTBEATS.path(tmp_path, "n1").read_text().splitlines()]
     beats = [Beat(*beat) for line in lines if line["event"] == "beat" for beat in line["ranks"]]
     told = sum(beat.per * len(beat.steps) // 2 for beat in beats)
     assert told == pytest.approx(len(ends_ns), rel=0.15), "the last two seconds are in no beat"

@@ -9,7 +9,7 @@ import pytest
 from own_trainings import SCRIPTS, TRAININGS
 
 from harness.analysis.summary import PaceChange
-from harness.common.metrics_lines import metrics_file
+from harness.common.run_files import METRICS
 from harness.measure.run_files import read_training
 from harness.measure.step_times import RankStepTimes, pace_of
 from tests.own.observed_trainings import start
@@ -32,7 +32,7 @@ def change_of(folder: Path) -> PaceChange | None:
     asked = {"profiler": "none"}
     start(TRAINING, folder, ["--steps", str(STEPS)], asked=asked, scripts=folder / "scripts", first=True).ended()
     times = RankStepTimes()
-    read_training([metrics_file(folder, rank) for rank in range(TRAINING.ranks)], times)
+    read_training([METRICS.path(folder, rank) for rank in range(TRAINING.ranks)], times)
     found = [change for change in pace_of(times)[0] if abs(change.step - STEP) <= 3]
     return found[0] if found else None
 

@@ -15,6 +15,7 @@ import pytest
 
 from harness.cli.commands import COMMANDS
 from harness.cli.rooms import ROOMS
+from tests.run.unlisted import unlisted_files
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "tests/data/h100/fp32.json.gz"
@@ -116,6 +117,7 @@ def test_without_all_rooms_an_exercise_trains_and_is_reported(tmp_path: Path) ->
     done = harness(tree, launch, ["status", "last"], ["report", "last"])
     assert codes(done) == [0] * 3, done.stderr
     assert "local-1  completed" in done.stdout and "a step " in done.stdout
+    assert unlisted_files(tree / "runs") == [], "the table of a run's files names what a run leaves"
 
 
 def test_the_contract_of_the_core_has_each_folder_that_is_no_room() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.metrics_lines import metrics_file
+from harness.common.run_files import METRICS
 from harness.launch.backends import local
 from harness.run import Run
 from harness.run.record import SeriesPart, Status
@@ -20,7 +20,7 @@ STEPS = 6
 
 def write_metrics(folder: Path, ms: float, **start: object) -> None:
     """The lines of a rank whose steps all take so long."""
-    file = metrics_file(folder, 0)
+    file = METRICS.path(folder, 0)
     file.parent.mkdir(exist_ok=True)
     told = {"world_size": 1, "host": "n0", "device": "cpu", "device_name": "a CPU", "model": "tiny", "seq_length": 8}
     first = {"event": "start", "rank": 0, **told, "versions": {"torch": "2.13.0"}, **start}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.common.heartbeats import node_file
+from harness.common.run_files import HEARTBEATS
 from harness.experiment.exercises import Experiment
 from harness.heartbeats.hang import Hang, hang_file
 from harness.run import Run
@@ -46,7 +46,7 @@ def died(root: Path, job_id: str, asked: Experiment, left: bool) -> Run:
     run = ended(root, job_id, asked, "failed")
     own = {"type": "os._exit", "message": "0"} if left else {"type": "ValueError", "message": "wrong"}
     broken = {"type": "RuntimeError", "message": "Connection reset by peer"}
-    file = node_file(run.path, "here")
+    file = HEARTBEATS.path(run.path, "here")
     file.parent.mkdir()
     lines = [
         {"event": "gone", "rank": rank, "pid": rank, "step": 5, "unix_ns": at, "error": error | {"unix_ns": at}}

@@ -19,6 +19,7 @@ from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.printable import printable
+from harness.common.run_files import METRICS
 from harness.export import nsys2prv
 from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, refuse_taken
 from harness.export.paraver import compress as compress_paraver
@@ -26,7 +27,7 @@ from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import NodeSamples, find, read
 from harness.monitor.source import MonitorError
-from harness.run import Run, find_run, naming_flag, read_json_lines, write_atomically
+from harness.run import Run, find_run, naming_flag, write_atomically
 from harness.run.record import FINAL
 from harness.traces.find import search
 from harness.traces.many import map_traces
@@ -87,10 +88,7 @@ class ExportSources:
 
 def _lines_of(metrics: Path) -> list[dict[str, Any]]:
     """Empty where the file cannot be read: then a rank's node has no name, as in a trace from elsewhere."""
-    try:
-        return list(read_json_lines(metrics))
-    except (OSError, ValueError):
-        return []
+    return list(METRICS.known_objects(metrics))
 
 
 def sources(tokens: list[str]) -> ExportSources:

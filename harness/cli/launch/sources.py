@@ -11,6 +11,7 @@ from string import Template
 from typing import Any
 
 from harness.cli.parser import declared, read_line, split_line
+from harness.common.run_files import ACCELERATE_SETTINGS
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.exercises import Experiment, Megatron, OwnTraining, ProfiledTraining, Training
 from harness.experiment.nsys_sets import load_options, trace_list
@@ -258,7 +259,7 @@ class ValueSources:
             return self.changed(users, partial(accelerate_files, base="ddp", users=users))
         for base in sorted(path.stem for path in ACCELERATE.glob("*.yaml")):
             make = partial(accelerate_files, base=base)
-            if make(self.experiment)["accelerate.yaml"] == self.job.files.get("accelerate.yaml"):
+            if make(self.experiment)[ACCELERATE_SETTINGS.name] == self.job.files.get(ACCELERATE_SETTINGS.name):
                 return self.changed(f"configs/accelerate/{base}.yaml", make)
         return DEFAULT
 

@@ -6,8 +6,6 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.analysis.summary import Summary
@@ -17,6 +15,7 @@ from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
 from harness.common.format import duration, duration_range, percent, takes
 from harness.common.paths import COMMAND
+from harness.common.run_files import VERIFIED
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.explain.predictions import Trial, VerifiedPrediction, verify
 from harness.launch.check import require_training
@@ -25,12 +24,11 @@ from harness.measure.request import load_summary
 from harness.report.compare.verdicts import verdict_table
 from harness.report.tables.table import table
 from harness.run import Run, all_runs, find_run
-from harness.run.files import read_json_lines, write_atomically
+from harness.run.files import write_atomically
 from harness.run.record import RunRecord
 from harness.site.site import Site
 
 _NOTICEABLE = 0.02
-VERIFIED = "verified.json"  # in the folder of the last run with the change
 
 
 class WhatIfRuns(NamedTuple):
@@ -116,12 +114,12 @@ def _judgement(verified_prediction: VerifiedPrediction) -> str:
 
 def keep(made: WhatIfRuns, row: dict[str, Any]) -> None:
     """Store the outcome beside the run that it ended with."""
-    write_atomically(made.changed[-1].path / VERIFIED, json.dumps(row) + "\n")
+    write_atomically(made.changed[-1].where(VERIFIED), json.dumps(row) + "\n")
 
 
 def accuracy_so_far() -> str:
     """How accurate the predictions were that this folder of runs has verified on good recordings; empty without any."""
-    rows = [row for run in all_runs() for row in _judged(run.path / VERIFIED)]
+    rows = [row for run in all_runs() for row in _judged(run)]
     held, errors = [row["held"] for row in rows], [abs(row["error"]) for row in rows]
     if not errors:
         return ""
@@ -133,12 +131,11 @@ def accuracy_so_far() -> str:
     )
 
 
-def _judged(file: Path) -> Iterator[dict[str, Any]]:
-    """The stored outcome, if an interval could be judged."""
-    with suppress(OSError, ValueError):  # most runs have none
-        for row in read_json_lines(file):
-            if isinstance(row.get("held"), bool) and isinstance(row.get("error"), float):
-                yield row
+def _judged(run: Run) -> Iterator[dict[str, Any]]:
+    """The stored outcome, if an interval could be judged; most runs have none."""
+    for row in VERIFIED.known_objects(run.where(VERIFIED)):
+        if isinstance(row.get("held"), bool) and isinstance(row.get("error"), float):
+            yield row
 
 
 def row_of(s: Summary, trial: Trial, made: WhatIfRuns) -> dict[str, Any]:

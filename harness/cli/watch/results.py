@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.common.bounded_read import read_bounded
 from harness.common.mystery import hides
+from harness.common.run_files import METRICS, SUMMARY
 from harness.heartbeats.dead import first_death
 from harness.launch.backends.protocol import PolledState
-from harness.run import Run, read_json_lines
+from harness.run import Run
 
 
 class _Duration(msgspec.Struct):
@@ -76,14 +76,11 @@ class RunResult(NamedTuple):
     useful: float | None
 
 
-_decoder = msgspec.json.Decoder(_Summary)
+SUMMARY_IN_LISTS = SUMMARY.holding(msgspec.json.Decoder(_Summary).decode)
 
 
 def result_of(run: Run, polled: PolledState) -> RunResult:
-    try:
-        found = _decoder.decode(read_bounded(run.summary))
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
-        found = _Summary()
+    found = run.known(SUMMARY_IN_LISTS) or _Summary()
     loss = _loss(found) if polled.state == "completed" else ""
     doubtful = bool(loss) and found.quality.verdict != "good"
     useful = found.job_time.useful_share if found.job_time else None
@@ -126,10 +123,7 @@ def _step(summary: _Summary) -> MedianStep | None:
 def _of_metrics(run: Run) -> MedianStep | None:
     """Of the first rank only: a run without a summary may have hundreds of ranks."""
     for path in run.metrics()[:1]:
-        try:
-            steps = [line for line in read_json_lines(path) if line.get("event") == "step"]
-        except (OSError, ValueError):
-            continue
+        steps = [line for line in METRICS.known_objects(path) if line.get("event") == "step"]
         counted = [line for line in steps if line.get("phase") == "active"] or steps
         times = [line["step_ns"] for line in counted if isinstance(line.get("step_ns"), int)]
         return _slowest([median(times)] if times else [])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
+from harness.common.run_files import GROUP_SCRIPT, RECORD
 from harness.common.slurm_notation import clock_text, fields_of, words_of
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
@@ -69,7 +70,7 @@ def submit_together(submissions: Sequence[Submission], way: Together, at_once: i
         lines.append(f"--time={clock_text(minutes * 60)}")
         log, between = "slurm-%j.out", "-"
     lines.append(f"--output=logs/{log}")
-    script = stage.path / f"{way}.sbatch"
+    script = GROUP_SCRIPT.path(stage.path, way)
     write_atomically(script, render(TEMPLATES / f"slurm_{way}.j2", lines))
     job = sbatch(*options_of(stage.output_dir, lines, log), str(script))
     return _published(job, {f"{job.number}{between}{i}": each for i, each in enumerate(submissions)}, stage.output_dir)
@@ -214,7 +215,7 @@ def cancel(run: Run) -> list[Run]:
 
 def _beside(run: Run) -> list[Run]:
     """The other runs of the allocation that have not ended."""
-    same = (Run(file.parent) for file in run.path.parent.glob("[!.]*/run.json") if file.parent != run.path)
+    same = (Run(file.parent) for file in run.path.parent.glob(f"[!.]*/{RECORD.name}") if file.parent != run.path)
     known = (each for each in same if each.known_record and shares_allocation(each) and job_of(each) == job_of(run))
     return [each for each in known if (own := each.status()) is None or own.state not in FINAL]
 

@@ -11,6 +11,7 @@ import yaml
 
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
+from harness.common.run_files import ACCELERATE_SETTINGS
 from harness.experiment.base import Experiment
 from harness.experiment.yaml_file import read_yaml
 
@@ -47,12 +48,12 @@ def accelerate_files(experiment: Experiment, base: str, users: str | None = None
     if users is not None:
         settings = _under(settings, _read(users))
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return {"accelerate.yaml": yaml.dump(settings, Dumper=dumper, sort_keys=False)}
+    return {ACCELERATE_SETTINGS.name: yaml.dump(settings, Dumper=dumper, sort_keys=False)}
 
 
 def notes(experiment: Experiment, users: str, on_gpus: bool) -> Iterator[str]:
     """That the user's file is used, and what of it is not. Raises RequestError: accelerate cannot use the file."""
-    own, ours = _read(users), yaml.safe_load(accelerate_files(experiment, "ddp", users)["accelerate.yaml"])
+    own, ours = _read(users), yaml.safe_load(accelerate_files(experiment, "ddp", users)[ACCELERATE_SETTINGS.name])
     differ = [name for name in _TOLD if own.get(name) not in (None, {}, ours.get(name))]
     differ += ["use_cpu"] * bool(own.get("use_cpu") and on_gpus)
     left = {name: own[name] for name in differ if name != "distributed_type" or own[name] not in _PLAIN}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from harness.common.run_files import DS_CONFIG
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.argv import RUN_DIR, join
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path
@@ -86,7 +87,7 @@ class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
 
     def plan(self, experiment: DeepSpeed, place: CommandPlace) -> ExercisePlan:
         config = deepspeed_config(experiment, tiny=place.model is not None and place.model.tiny)
-        files, option = {"ds_config.json": as_json(config)}, ("--deepspeed-config", join(RUN_DIR, "/ds_config.json"))
+        files, option = {DS_CONFIG.name: as_json(config)}, ("--deepspeed-config", join(RUN_DIR, f"/{DS_CONFIG.name}"))
         return accelerated_plan(
             experiment, place, "deepspeed", script_path(experiment, "train.py"), *option, files=files
         )

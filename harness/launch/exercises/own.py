@@ -18,6 +18,7 @@ from harness.common.errors import nearest
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.paths import ROOT, expanded
 from harness.common.printable import printable
+from harness.common.run_files import HOSTS, OBSERVE
 from harness.common.training_python import TrainingPython, ask_python
 from harness.experiment.own import OwnTraining
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
@@ -47,10 +48,8 @@ from harness.launch.exercises.training import (
 from harness.site.site import Site
 
 _SHELL_NAMES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")
-HOSTS_FILE = "hostfile"
 USUAL_HOSTS_FILE = Path("/job/hostfile")  # that deepspeed reads if none is named
 OBSERVER = f"{ROOT}/harness/observe/site"
-OBSERVE_FILE = "observe.json"
 
 
 def program_missing(experiment: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
@@ -278,7 +277,7 @@ class OwnLaunch(Launch[OwnTraining]):
         told: dict[str, object] = {"profiler": place.profiler, "launcher": experiment.launcher}
         told |= {"window": asdict(experiment.window), "profile_memory": False}
         told |= {"module_ranges": experiment.module_ranges} if experiment.module_ranges else {}
-        files = {OBSERVE_FILE: json.dumps(told | {"faults": list(experiment.faults)}, indent=1) + "\n"}
+        files = {OBSERVE.name: json.dumps(told | {"faults": list(experiment.faults)}, indent=1) + "\n"}
         # A container must see where it starts, and the script's folder with the modules beside it.
         folders: list[Word] = [experiment.start_in]
         if experiment.form == "script":
@@ -286,7 +285,7 @@ class OwnLaunch(Launch[OwnTraining]):
         if experiment.launcher == "accelerate":
             files |= accelerate_settings.accelerate_files(experiment, "ddp", experiment.accelerate_config)
         if experiment.launcher == "deepspeed":
-            files[HOSTS_FILE] = "".join(
+            files[HOSTS.name] = "".join(
                 f"node{node} slots={experiment.gpus_per_node}\n" for node in range(experiment.nodes)
             )
         return ExercisePlan(
@@ -294,7 +293,7 @@ class OwnLaunch(Launch[OwnTraining]):
             [paraver_command(place, experiment)] if experiment.nsys2prv else [],
             files,
             folders=folders,
-            environment={"HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE_FILE}")},
+            environment={"HARNESS_OBSERVE": join(RUN_DIR, f"/{OBSERVE.name}")},
             python_path=OBSERVER,
             keeps_users=True,
             expects=[],
@@ -338,7 +337,7 @@ def deepspeed_files(environ: Mapping[str, str], folder: str) -> list[Path]:
 def _deepspeed(experiment: OwnTraining) -> list[Word]:
     """Its launcher on each node, which logs in nowhere."""
     meeting: list[Word] = [join("--master_addr=", MASTER_ADDR), join("--master_port=", MASTER_PORT)]
-    return [join("--hostfile=", RUN_DIR, f"/{HOSTS_FILE}"), "--no_ssh", f"--node_rank={NODE}", *meeting]
+    return [join("--hostfile=", RUN_DIR, f"/{HOSTS.name}"), "--no_ssh", f"--node_rank={NODE}", *meeting]
 
 
 LAUNCH = OwnLaunch()

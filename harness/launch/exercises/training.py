@@ -15,6 +15,7 @@ from harness.common.errors import RequestError
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.mystery import HIDDEN_FILE, hidden_text
 from harness.common.paths import PROGRAM, ROOT, expanded
+from harness.common.run_files import ACCELERATE_SETTINGS, MODEL
 from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
 from harness.experiment.nsys_sets import check_trace_list, is_option_set, is_trace_list, trace_list
@@ -164,7 +165,7 @@ def training_plan(experiment: Training, place: CommandPlace, argv: list[Word], f
     """The plan that runs `argv` with `files` beside it."""
     if place.model is not None and place.model_file is None:
         given = asdict(place.model, dict_factory=lambda items: {name: v for name, v in items if v is not None})
-        files["model.yaml"] = yaml.safe_dump(given, sort_keys=False)
+        files[MODEL.name] = yaml.safe_dump(given, sort_keys=False)
     if experiment.mystery is not None:
         if not experiment.mystery.faults:
             again = f"{PROGRAM} lesson mystery -e {experiment.exercise} starts a new one"
@@ -208,7 +209,7 @@ def around_each_rank(experiment: ProfiledTraining, place: CommandPlace) -> list[
 
 
 def training_argv(experiment: Training, place: CommandPlace) -> list[Word]:
-    model: Word = place.model_file if place.model_file else join(RUN_DIR, "/model.yaml")
+    model: Word = place.model_file if place.model_file else join(RUN_DIR, f"/{MODEL.name}")
     words: list[Word] = ["--run-dir", join(RUN_DIR), "--model", model]
     if place.checkpoint is not None:
         words += ["--checkpoint", place.checkpoint]
@@ -236,5 +237,5 @@ def accelerated_plan(
 
 def accelerate_options() -> list[Word]:
     """The file of `accelerate_files`, which node this is, and where the ranks meet."""
-    config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate.yaml"), "--machine_rank", NODE]
+    config: list[Word] = ["--config_file", join(RUN_DIR, f"/{ACCELERATE_SETTINGS.name}"), "--machine_rank", NODE]
     return [*config, "--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]

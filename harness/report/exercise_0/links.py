@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
-from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
 from harness.common.paths import COMMAND
 from harness.report.exercise_0.results import (
@@ -20,7 +19,7 @@ from harness.report.exercise_0.results import (
     read_verdict,
 )
 from harness.run import Run, all_runs
-from harness.run.record import RunRecord
+from harness.run.record import PARTIAL_RECORD_FILE, RunRecord
 
 _PLACES = {"intra": "inside a node", "inter": "one per node", "world": "over all nodes"}
 _File = TypeVar("_File")
@@ -120,18 +119,14 @@ def _note(layout: NodeLayout, missing: dict[int, list[str]]) -> str:
 def _measured_on(site: str, backend: str | None, left_out: list[str]) -> Iterator[tuple[Run, CollectiveResults]]:
     """Runs of exercise 0 on this site over this backend, the newest first; damaged ones go to `left_out`."""
     for run in reversed(all_runs()):
-        if not run.collectives.is_file() or _site(run) != site:
+        if not run.collectives.is_file():
+            continue
+        record = run.known(PARTIAL_RECORD_FILE) or {}
+        if (record.get("site") or {}).get("name") != site:
             continue
         measured = _unless_damaged(read_results, run.path, left_out)
         if measured is not None and backend in (None, measured.backend):
             yield run, measured
-
-
-def _site(run: Run) -> str | None:
-    try:
-        return str(read_bounded_json(run.record_file)["site"]["name"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def links_of_run(run: Run | None) -> LinkResults:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.alpha_beta import bus_factor
-from harness.common.bounded_read import BoundedReadError, read_bounded, why_unread
 from harness.common.errors import WorkError
 from harness.common.format import binary_size, duration, percent, rate
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.common.run_files import COLLECTIVES, VERDICT
+from harness.common.run_store import Content, RunFile, UnreadFileError
 from harness.common.submission import edit_of
 from harness.report.exercise_0 import ring_or_tree
 from harness.report.tables.table import table as columns_of
-from harness.run import Run
+from harness.run import Run, typed
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 WIDTH = 79  # of everything but the plot's path and the messages of other programs
@@ -105,30 +106,28 @@ class LinkVerdict(_FilePart):
     lines: list[str] = []  # of a test other than the collectives: its table
 
 
-_File = TypeVar("_File", CollectiveResults, LinkVerdict)
+COLLECTIVES_FILE = typed(COLLECTIVES, CollectiveResults)
+VERDICT_FILE = typed(VERDICT, LinkVerdict)
 
 
 def read_results(run_dir: Path) -> CollectiveResults | None:
     """The measured collectives; None: the run left no such file. Raises WorkError: the file is damaged."""
-    return _read(Run(run_dir).collectives, CollectiveResults)
+    return _read(COLLECTIVES_FILE, run_dir)
 
 
 def read_verdict(run_dir: Path) -> LinkVerdict | None:
     """The verdict over all nodes; None: the run left no such file. Raises WorkError: the file is damaged."""
-    return _read(Run(run_dir).verdict, LinkVerdict)
+    return _read(VERDICT_FILE, run_dir)
 
 
-def _read(path: Path, shape: type[_File]) -> _File | None:
+def _read(run_file: RunFile[Content], run_dir: Path) -> Content | None:
+    path = run_file.path(run_dir)
     try:
-        return shape.model_validate_json(read_bounded(path))
-    except FileNotFoundError:
-        return None
-    except (OSError, BoundedReadError) as error:
-        raise WorkError(f"{path} cannot be read ({why_unread(error)})") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise WorkError(f"{path} is damaged ({where}{': ' * bool(where)}{first['msg']})") from None
+        return run_file.read(path)
+    except UnreadFileError as error:
+        if error.is_missing:
+            return None
+        raise WorkError(f"{path} {'is damaged' if error.is_damaged else 'cannot be read'} ({error.reason})") from None
 
 
 def is_comm_run(path: Path) -> bool:
@@ -142,7 +141,7 @@ def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
         verdict, missing = read_verdict(run_dir), f"the run ended before its verdict ({PROGRAM} logs RUN)"
     except WorkError as error:
         verdict, missing = None, str(error)
-    shown = verdict_was_shown and Run(run_dir).verdict.is_file()
+    shown = verdict_was_shown and VERDICT.path(run_dir).is_file()
     edited = _edited(Run(run_dir))
     if verdict is not None and verdict.lines:  # a test in place of the collectives
         lines = edited if shown else [*edited, *verdict.lines, "", *_verdict(verdict)]

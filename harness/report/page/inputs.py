@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import WorkError
+from harness.common.run_store import UnreadFileError
 from harness.heartbeats.bad_loss import BadLoss, first_bad_loss
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.read import stuck_to_its_end
@@ -85,7 +85,7 @@ def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
     for file in files:
         try:
             events = [e for e in read_events(file)[0] if e.get("event") == "step" and _is_whole(e)]
-        except (OSError, BoundedReadError):
+        except UnreadFileError:
             continue
         rank = events[0].get("rank", 0) if events else None
         if isinstance(rank, int):

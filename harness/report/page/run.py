@@ -15,6 +15,7 @@ from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.format import amount, duration
 from harness.common.palette import COMPUTE, IDLE, of_series
 from harness.common.paths import DISTRIBUTION, PROGRAM
+from harness.common.run_files import KINETO, METRICS, MONITOR_SAMPLES, NSYS_REPORTS, RECORD, SCRIPT, SUMMARY
 from harness.common.secrets import masked_text
 from harness.common.submission import edit_of, variables_in_words
 from harness.experiment.base import Experiment
@@ -172,14 +173,14 @@ def _nodes(inputs: Inputs) -> list[PageTable]:
 
 def _files(run: Path) -> list[PageTable]:
     known = (
-        ("nsys/*.nsys-rep", "nsys-ui {}"),
+        (NSYS_REPORTS.name, "nsys-ui {}"),
         ("**/*.prv*", "wxparaver {}, then a view from configs/paraver"),
-        ("torch/rank*.json.gz", f"https://ui.perfetto.dev; {PROGRAM} export perfetto merges the ranks"),
-        ("job.sbatch", "any editor; it is the exact script"),
-        ("run.json", f"{PROGRAM} run {{}}"),
-        ("summary.json", f"{PROGRAM} compare {{}} OTHER"),
-        ("gpus-monitor/*/samples.csv", "any spreadsheet"),
-        ("metrics/rank*.jsonl", "any editor; each line is a JSON object of one step"),
+        (KINETO.name, f"https://ui.perfetto.dev; {PROGRAM} export perfetto merges the ranks"),
+        (SCRIPT.name, "any editor; it is the exact script"),
+        (RECORD.name, f"{PROGRAM} run {{}}"),
+        (SUMMARY.name, f"{PROGRAM} compare {{}} OTHER"),
+        (MONITOR_SAMPLES.name, "any spreadsheet"),
+        (METRICS.name, "any editor; each line is a JSON object of one step"),
     )
     rows = []
     for pattern, how in known:

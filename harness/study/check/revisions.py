@@ -17,11 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import read_end, read_lines
+from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import COMMAND, expanded
 from harness.common.printable import printable
 from harness.common.programs import NOT_THERE, ProgramOutput, ask
+from harness.common.run_files import LINES
 from harness.experiment.exercises import OwnTraining
 from harness.run import Run, disk_error
 from harness.study.check.series import ArmLaunch
@@ -199,7 +200,7 @@ class Worktrees:
 def _executed(run: Run) -> Iterator[Path]:
     """The user's files in which the run's main threads were seen."""
     for path in run.lines():
-        for line in read_lines(path):
+        for line in LINES.lines(path):
             with suppress(ValueError, KeyError, TypeError):
                 told = json.loads(line)
                 if told["event"] == "place":

@@ -8,14 +8,15 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.analysis.labels import device_names
 from harness.analysis.metric_values import Metrics, step_durations_ns
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.bounded_read import BoundedReadError, read_bounded_json, why_unread
+from harness.common.bounded_read import BoundedReadError, why_unread
 from harness.common.errors import RequestError, WorkError
+from harness.common.run_files import COLLECTIVES
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of_run
 from harness.measure.references import (
@@ -52,7 +53,7 @@ def link_metrics(run: Run) -> Metrics:
     found: Metrics = {}
     total = 0.0
     try:
-        for result in _results(run).get("results", []):
+        for result in (run.known(COLLECTIVES.as_json) or {}).get("results", []):
             name = f"{result['collective']}_{result['scope']}".replace("-", "_")
             if result.get("fit"):
                 found[f"{name}_alpha_ns"] = float(result["fit"]["alpha_ns"])
@@ -63,15 +64,6 @@ def link_metrics(run: Run) -> Metrics:
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return {}
     return found | ({LARGEST: total} if total else {})
-
-
-def _results(run: Run) -> dict[str, Any]:
-    """What exercise 0 wrote; empty for other exercises, or if the file cannot be read."""
-    try:
-        content = read_bounded_json(run.collectives)
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 class VariantRow(NamedTuple):
@@ -191,7 +183,7 @@ def environment_of(run: Run, summary: Summary, container: str | None = None) -> 
 
 
 def _hardware(run: Run, summary: Summary) -> Hardware:
-    results = _results(run)
+    results = run.known(COLLECTIVES.as_json) or {}
     kind, device = device_kind(summary), device_names(summary)
     if isinstance(results.get("device_name"), str):
         kind, device = "cpu" if results.get("backend") == _CPU_BACKEND else "gpu", results["device_name"]

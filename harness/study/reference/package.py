@@ -10,10 +10,11 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import RequestError
+from harness.common.run_files import SUMMARY
+from harness.common.run_store import UnreadFileError
 from harness.common.walk import Walk
 from harness.measure.references import INDEX, Reference, StoredRun, read_reference, read_runs, variant_file
 from harness.run import Run, disk_error
@@ -92,17 +93,16 @@ def plan_package(folder: Path, with_traces: bool) -> Package:
 def _files(run: Run, inside: str, with_traces: bool) -> Iterator[ArchiveEntry]:
     if run.page.is_file():
         yield ArchiveEntry(f"{inside}/{run.page.name}", run.page)
-    with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
-        yield ArchiveEntry(f"{inside}/{run.summary.name}", _without_names(run.summary))
+    with suppress(UnreadFileError, AttributeError, KeyError, TypeError):
+        yield ArchiveEntry(f"{inside}/{run.summary.name}", _without_names(run.read(SUMMARY.as_json)))
     if with_traces:
         converted = [path for path in Walk(run.path).files() if path.suffix in _PARAVER and path.is_file()]
         for path in [*filter(Path.is_file, run.traces()), *sorted(converted)]:
             yield ArchiveEntry(f"{inside}/{path.relative_to(run.path)}", path)
 
 
-def _without_names(summary: Path) -> bytes:
+def _without_names(content: dict[str, Any]) -> bytes:
     """A summary without who made the run, and with the traces' paths as they are in the package."""
-    content = read_bounded_json(summary)
     content["run"] = {name: value for name, value in (content.get("run") or {}).items() if name not in _PRIVATE}
     for source in content.get("sources", []):
         path = Path(source["path"])

@@ -19,6 +19,7 @@ from pathlib import Path
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError
 from harness.common.processes import exists
+from harness.common.run_files import RECORD
 from harness.run import Run, all_runs, disk_error, make_shared, runs_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -50,10 +51,10 @@ def runs_of(series: str) -> list[Run]:
 
 def _is_part(run: Run, series: str) -> bool:
     """A quick look comes first: a thousand records take seconds to validate."""
-    with suppress(OSError, ValueError, WorkError):
-        if json.dumps(series) in read_bounded_text(run.record_file, errors="replace"):
-            return run.record.part is not None and run.record.part.series == series
-    return False
+    if json.dumps(series) not in (run.known(RECORD) or ""):
+        return False
+    record = run.known_record
+    return record is not None and record.part is not None and record.part.series == series
 
 
 @contextmanager
