@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from pathlib import Path
 
 from harness.common.paths import ENVIRONMENT, IN_CHECKOUT, installing
@@ -64,6 +63,8 @@ def nearest(word: str, allowed: Iterable[str]) -> str | None:
     words = {each.lower(): each for each in allowed}
     low = word.lower()
     begun = [w for w in words if w.startswith(low)] if len(low.lstrip("-")) > 1 else []
+    from difflib import get_close_matches
+
     found = get_close_matches(low, begun, n=1, cutoff=0) or get_close_matches(low, words, n=1, cutoff=0.6)
     return words[found[0]] if found else None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from hashlib import blake2b
 from typing import Any, TextIO
 
 MOST_NAME = 4096  # characters of a name in a trace: the longest real ones, of C++ templates, have some 3,000
@@ -71,6 +70,8 @@ def printable_name(text: str) -> str:
     shown = printable(text)
     if len(shown) <= MOST_NAME:
         return shown
+    from hashlib import blake2b
+
     checksum = blake2b(shown.encode(), digest_size=4).hexdigest()
     middle = f"…({len(shown)} characters, {checksum})…"
     return shown[: MOST_NAME - _KEPT_END - len(middle)] + middle + shown[-_KEPT_END:]

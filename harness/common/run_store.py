@@ -8,7 +8,7 @@ names from the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from copy import copy
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -55,7 +55,6 @@ def as_object(text: str) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True)
 class RunFile(Generic[Content]):
     """A file of a run, or all of a kind.
 
@@ -66,19 +65,28 @@ class RunFile(Generic[Content]):
     file is not read as a whole.
     """
 
-    name: str
-    form: str
-    purpose: str
-    writers: str
-    readers: str
-    decode: Callable[[str], Content] = as_text  # type: ignore[assignment]  # of an entry of the table
-    encode: Callable[[Content], str] = as_text  # type: ignore[assignment]
-    most_bytes: int = MOST_BYTES
-    kept_in: Literal["run", "log", "logs"] = "run"
+    # No dataclass: in each process of a training its import would take longer than this whole module.
+    def __init__(
+        self,
+        name: str,
+        form: str,
+        purpose: str,
+        writers: str,
+        readers: str,
+        *,
+        decode: Callable[[str], Content] = as_text,  # type: ignore[assignment]  # of an entry of the table
+        encode: Callable[[Content], str] = as_text,  # type: ignore[assignment]
+        most_bytes: int = MOST_BYTES,
+        kept_in: Literal["run", "log", "logs"] = "run",
+    ) -> None:
+        self.name, self.form, self.purpose, self.writers, self.readers = name, form, purpose, writers, readers
+        self.decode, self.encode, self.most_bytes, self.kept_in = decode, encode, most_bytes, kept_in
 
     def holding(self, decode: Callable[[str], Other], encode: Callable[[Other], str] | None = None) -> RunFile[Other]:
         """The same file with its content's type. encode: None: in this form it is only read."""
-        return replace(self, decode=decode, encode=encode or _only_read)  # type: ignore[arg-type,return-value]
+        file: RunFile[Any] = copy(self)
+        file.decode, file.encode = decode, encode or _only_read
+        return file
 
     @property
     def as_json(self) -> RunFile[dict[str, Any]]:
@@ -87,7 +95,9 @@ class RunFile(Generic[Content]):
 
     def limited(self, most_bytes: int) -> RunFile[Content]:
         """The same file for a reader that has no time for more bytes."""
-        return replace(self, most_bytes=most_bytes)
+        file = copy(self)
+        file.most_bytes = most_bytes
+        return file
 
     @property
     def base(self) -> str:
