@@ -32,8 +32,9 @@ if __name__ == "__main__":
 
 from harness.common import processes
 from harness.common.errors import HarnessError, WorkError
-from harness.common.heartbeats import MEMORY, live_folder
+from harness.common.heartbeats import MEMORY
 from harness.common.programs import shell_status
+from harness.common.run_files import HANG, MONITORS, NODE_STATUS
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.common.shell_words import option_lines
 from harness.launch import leftovers
@@ -172,9 +173,10 @@ class NodeRun:
         environ = {name: text for name, text in os.environ.items() if name not in _OWN}
         environ[MEMORY] = _memory()
         os.environ[MEMORY] = environ[MEMORY]
-        for folder in (f"gpus-monitor/{self.watched}", "node-status", "nsys", "torch"):
+        of_this_node = (MONITORS.path(self.run, self.watched), NODE_STATUS.path(self.run).parent)
+        for folder in (*of_this_node, self.run / "nsys", self.run / "torch"):
             with suppress(OSError):  # a full disk: who needs the folder says so
-                (self.run / folder).mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
         monitor = Monitor(self, self.arguments.hz, self.arguments.on_hang)
         code = 0
         for command in commands:
@@ -313,7 +315,7 @@ class NodeRun:
     def _end_what_is_left(self, code: int, heartbeats: str) -> None:
         """Stuck, a rank hears no TERM; of a launcher or container that was killed, the ranks may still train. A
         launcher without a handler of its own ends before the ranks that were asked with it."""
-        stuck = self.stopped and (live_folder(self.run) / "stuck.json").exists()
+        stuck = self.stopped and HANG.path(self.run).exists()
         if stuck or (code >= 128 and not self.stopped):
             leftovers.kill_stuck(self.run)
             leftovers.end_orphans(heartbeats, os.getpid())
@@ -335,12 +337,13 @@ class NodeRun:
             "commands": self.ran,
             "left_out": self.left_out,
         }
-        folder = self.run / "node-status"
+        path = NODE_STATUS.path(self.run, self.number)
+        temporary = path.with_name(f".{self.number}")
         try:
-            (folder / f".{self.number}").write_text(json.dumps(status) + "\n", encoding="utf-8")
-            (folder / f".{self.number}").replace(folder / f"{self.number}.json")
+            temporary.write_text(json.dumps(status) + "\n", encoding="utf-8")
+            temporary.replace(path)
         except OSError as error:
-            self.say(f"{folder}: {error.strerror}")
+            self.say(f"{path.parent}: {error.strerror}")
 
 
 def _memory() -> str:
