@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-pytest.importorskip("megatron.core", reason="exercise 3 needs megatron-core")
-
-import torch
-
-from exercises.exercise_3_MegatronLM import train
 from harness.common.errors import RequestError
 
 
 def test_the_queue_is_set_before_anything_asks_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("megatron.core", reason="exercise 3 needs megatron-core")  # seconds, which no other test pays
+    import torch
+
+    from exercises.exercise_3_MegatronLM import train
+
     seen: list[str | None] = []
 
     def asked() -> bool:

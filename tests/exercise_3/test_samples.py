@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-pytest.importorskip("megatron.core", reason="exercise 3's data is Megatron's")
-
-import torch
-from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
-
-from exercises.exercise_3_MegatronLM.data import Samples
 from harness.common.errors import RequestError
+
+if TYPE_CHECKING:
+    from exercises.exercise_3_MegatronLM.data import Samples
 
 SEQUENCE = 8
 DOCUMENTS = (3, 20, 1, 17, 40)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def megatron() -> None:
+    """Its import takes seconds, which only the worker with these tests pays."""
+    pytest.importorskip("megatron.core", reason="exercise 3's data is Megatron's")
+
+
+def samples_of(prefix: Path, length: int = SEQUENCE, vocabulary_size: int = 100, seed: int = 0) -> Samples:
+    from exercises.exercise_3_MegatronLM.data import Samples
+
+    return Samples(prefix, length, vocabulary_size=vocabulary_size, seed=seed)
+
+
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     """81 tokens 0, 1, 2 … in documents of uneven length."""
+    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
     builder = IndexedDatasetBuilder(str(tmp_path / "text.bin"), dtype=np.int32)
     begin = 0
     for length in DOCUMENTS:
@@ -33,14 +44,14 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def test_a_sample_is_one_sequence_and_the_token_after_it(prefix: Path) -> None:
-    samples = Samples(prefix, SEQUENCE, vocabulary_size=100, seed=0)
+    samples = samples_of(prefix)
     for index in range(len(samples)):
         tokens = samples.sample(index)
         assert tokens.tolist() == list(range(int(tokens[0]), int(tokens[0]) + SEQUENCE + 1))
 
 
 def test_an_epoch_has_every_sequence_once_and_the_next_another_order(prefix: Path) -> None:
-    samples = Samples(prefix, SEQUENCE, vocabulary_size=100, seed=0)
+    samples = samples_of(prefix)
     assert len(samples) == 10
     epochs = [[int(samples.sample(e * 10 + i)[0]) for i in range(10)] for e in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(0, 80, SEQUENCE))
@@ -49,6 +60,8 @@ def test_an_epoch_has_every_sequence_once_and_the_next_another_order(prefix: Pat
 
 def test_an_epochs_order_is_drawn_once(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An order drawn for every sample took 100 ms per sample with a corpus of millions."""
+    import torch
+
     drawn: list[int] = []
     draw = torch.randperm
 
@@ -57,7 +70,7 @@ def test_an_epochs_order_is_drawn_once(prefix: Path, monkeypatch: pytest.MonkeyP
         return draw(n, **options)
 
     monkeypatch.setattr(torch, "randperm", counted)
-    samples = Samples(prefix, SEQUENCE, vocabulary_size=100, seed=0)
+    samples = samples_of(prefix)
     for index in range(3 * len(samples)):
         samples.sample(index)
     assert drawn == [10, 10, 10]
@@ -65,19 +78,19 @@ def test_an_epochs_order_is_drawn_once(prefix: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_order_is_a_function_of_the_seed(prefix: Path) -> None:
     def order(seed: int) -> list[int]:
-        samples = Samples(prefix, SEQUENCE, vocabulary_size=100, seed=seed)
+        samples = samples_of(prefix, seed=seed)
         return [int(samples.sample(index)[0]) for index in range(10)]
 
     assert order(1) == order(1) != order(2)
 
 
 def test_a_set_shorter_than_a_sequence_starts_over(prefix: Path) -> None:
-    tokens = Samples(prefix, 200, vocabulary_size=100, seed=0).sample(3)
+    tokens = samples_of(prefix, 200).sample(3)
     assert tokens.tolist() == [place % 81 for place in range(201)]
 
 
 def test_a_token_without_an_embedding_is_named(prefix: Path) -> None:
-    samples = Samples(prefix, SEQUENCE, vocabulary_size=50, seed=0)
+    samples = samples_of(prefix, vocabulary_size=50)
     with pytest.raises(RequestError, match="the model only 50 tokens"):
         for index in range(len(samples)):
             samples.sample(index)
@@ -85,4 +98,4 @@ def test_a_token_without_an_embedding_is_named(prefix: Path) -> None:
 
 def test_a_missing_pair_is_named(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--data-path .*there is no .*text\.idx"):
-        Samples(tmp_path / "text", SEQUENCE, vocabulary_size=100, seed=0)
+        samples_of(tmp_path / "text")

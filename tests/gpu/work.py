@@ -102,12 +102,15 @@ class Work:
         return self.launched(name, "-e", "1", *EXERCISE_1[name])
 
     def launched(self, name: str, *words: str, seconds: float = 80) -> Run:
-        """The run of this name: the completed one, else a new one with the model that suits this machine."""
+        """The run of this name: the completed one, else a new one with the model that suits this machine.
+
+        seconds: the most with a GPU, whose time is lent; the tests' cores have several other tests at once.
+        """
         needs(*TRAINING)
         sizes = ("--model", "llama-3.2-1b", "--random-weights") if has_gpu() else ("--model", "tiny-llama")
         if (known := self._find(name)) is None:
             argv = [sys.executable, "-I", "-m", "harness", *words, *sizes, "--site", "local", "-g", "1", "--json"]
-            ended = self.run(argv, seconds)
+            ended = self.run(argv, seconds if has_gpu() else 4 * seconds)
             last = ([line for line in ended.stdout.splitlines() if line.startswith("{")] or ["{}"])[-1]
             job: dict[str, Any] = json.loads(last)
             if ended.code != 0 or job.get("state") != "completed":

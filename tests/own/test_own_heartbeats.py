@@ -86,9 +86,11 @@ def test_calls_of_the_model_inside_a_wrapper_are_progress(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def busy() -> Iterator[None]:
-    """Four other programs compute."""
-    others = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(4)]
+def busy(tmp_path: Path) -> Iterator[None]:
+    """Four other programs compute, from the first heartbeat on."""
+    begun = tmp_path / "memory" / "rank0.json"
+    computes = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.1)\nwhile True: pass"
+    others = [subprocess.Popen([sys.executable, "-S", "-c", computes, str(begun)]) for _ in range(4)]
     yield
     for other in others:
         other.kill()

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,14 +17,14 @@ from tests.exercises.launching import ROOT, free_port
 
 pytestmark = pytest.mark.train
 
-# The observer looks sooner, and only once PyTorch is there, as reading it from a busy disk is a wait too. The script
-# ends once it has had the time to look several times.
+# The observer looks sooner, and only once PyTorch is there, as reading it from a busy disk is a wait too. A script that
+# is no rank ends once it has had the time to look several times.
 BEGIN = """
 import os, subprocess, sys, threading, time
 import torch.distributed as dist
 from harness.observe import start_watch
 start_watch.LOOK_S = 0.3
-threading.Timer(3, lambda: os.kill(os.getpid(), 9)).start()
+threading.Timer(float(sys.argv[2]), lambda: os.kill(os.getpid(), 9)).start()
 start_watch.watch_start()
 here = f"tcp://127.0.0.1:{sys.argv[1]}"
 """
@@ -36,8 +38,14 @@ WAITS = {
     "reads": ("os.read(os.pipe()[0], 1)", (0, 1)),
     "computes": ("while True: pass", None),
     "has started Python": ("subprocess.run([sys.executable, '-c', 'import time; time.sleep(6)'])", None),
-    "has started another program": ("subprocess.run(['sleep', '6'])", (0, 1)),
+    "has started another program": ("subprocess.run(['sleep', '60'])", (0, 1)),
 }  # fmt: skip
+
+
+def shown(memory: Path) -> list[dict[str, Any]]:
+    """The heartbeats in a node's memory. A file is empty until its first heartbeat."""
+    texts = [path.read_text() for path in memory.glob("rank*.json") if "stacks" not in path.name]
+    return [json.loads(text) for text in texts if text]
 
 
 @pytest.mark.parametrize("what", WAITS)
@@ -47,10 +55,14 @@ def test_a_start_that_waits_is_a_rank(tmp_path: Path, what: str) -> None:
     script.write_text(BEGIN + does.replace("\\n", "\n") + "\n")
     outer = {name: text for name, text in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "NODE_RANK")}
     environ = {**outer, "PYTHONPATH": str(ROOT), MEMORY: str(tmp_path)}
-    argv = [sys.executable, str(script), str(free_port())]
+    argv = [sys.executable, str(script), str(free_port()), "60" if is_rank else "3"]
     nowhere = subprocess.DEVNULL  # what it started outlives it
-    subprocess.run(argv, env=environ, check=False, timeout=120, stdout=nowhere, stderr=nowhere)
-    found = [json.loads(path.read_text()) for path in tmp_path.glob("rank*.json") if "stacks" not in path.name]
+    with subprocess.Popen(argv, env=environ, stdout=nowhere, stderr=nowhere) as process:
+        while process.poll() is None:
+            time.sleep(0.05)
+            if any(each["place"] for each in shown(tmp_path)):
+                process.kill()
+    found = shown(tmp_path)
     assert [(each["rank"], each["world"]) for each in found] == ([is_rank] if is_rank else [])
     assert all(each["place"][0] == str(script) for each in found)
 
