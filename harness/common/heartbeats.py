@@ -54,7 +54,7 @@ STEPS_PER_E = 64 * 64 / math.log(1e10)  # 1 µs to 10,000 s in 4,096 steps of 0.
 
 def live_folder(run: Path) -> Path:
     """Where a run's heartbeats are."""
-    return HANG.path(run).parent
+    return HANG.folder(run)
 
 
 class Beat(NamedTuple):

@@ -108,6 +108,10 @@ class RunFile(Generic[Content]):
         """Where it is. member: of a kind, the rank, node or number."""
         return folder / self.name.replace("*", str(member))
 
+    def folder(self, run: Path) -> Path:
+        """The folder that it is in, in a run; of a kind, the one with all of them."""
+        return (run / self.name).parent
+
     def paths(self, folder: Path) -> list[Path]:
         """Those of the kind that there are, by name."""
         return sorted(folder.glob(self.name))

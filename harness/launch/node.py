@@ -173,7 +173,7 @@ class NodeRun:
         environ = {name: text for name, text in os.environ.items() if name not in _OWN}
         environ[MEMORY] = _memory()
         os.environ[MEMORY] = environ[MEMORY]
-        of_this_node = (MONITORS.path(self.run, self.watched), NODE_STATUS.path(self.run).parent)
+        of_this_node = (MONITORS.path(self.run, self.watched), NODE_STATUS.folder(self.run))
         for folder in (*of_this_node, self.run / "nsys", self.run / "torch"):
             with suppress(OSError):  # a full disk: who needs the folder says so
                 folder.mkdir(parents=True, exist_ok=True)

@@ -123,7 +123,7 @@ def _nsys(joined: JoinedProcess, environ: Mapping[str, str]) -> list[str]:
 
     has_gpu = bool(visible_gpus())
     number = next((environ[n] for n in ("RANK", "SLURM_PROCID") if environ.get(n, "").isdecimal()), "0")
-    folder = NSYS_REPORTS.path(joined.path).parent
+    folder = NSYS_REPORTS.folder(joined.path)
     folder.mkdir(exist_ok=True)
     words = profile_words(load_options("default" if has_gpu else "cpu"), [], has_gpu=has_gpu)
     try:

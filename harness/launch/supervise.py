@@ -253,7 +253,7 @@ def _starts_nodes(pid: int) -> bool:
 def _draw(run: Run) -> None:
     """The monitors' plots."""
     if any(path.exists() for path in MONITOR_SAMPLES.paths(run.path)):
-        argv = [sys.executable, "-m", "harness.monitor", "plot", str(MONITORS.path(run.path).parent)]
+        argv = [sys.executable, "-m", "harness.monitor", "plot", str(MONITORS.folder(run.path))]
         environ = os.environ | {"PYTHONPATH": str(ROOT)}
         try:
             subprocess.run(argv, env=environ, stdout=subprocess.DEVNULL, check=False)

@@ -91,7 +91,7 @@ class Run:
     @property
     def looks_like_run(self) -> bool:
         """Whether the directory is a run, also where its record was lost."""
-        return self.is_run or run_files.METRICS.path(self.path).parent.is_dir()
+        return self.is_run or run_files.METRICS.folder(self.path).is_dir()
 
     @property
     def log_dir(self) -> Path:

@@ -179,7 +179,8 @@ def test_ctrl_c_leaves_the_array_and_says_how_to_go_on_shown_by_a_stand_in_for_s
     words = ["report", *map(str, ranks), "--json", "--executor", "slurm"]
     assert main(words) == 130
     (folder,) = tmp_path.glob("report-*")
-    (said,) = capsys.readouterr().err.splitlines()
+    said, last = capsys.readouterr().err.splitlines()
+    assert last == "slurm.sh: interrupted"
     assert said.startswith("slurm.sh report: the array's tasks may continue (squeue --me)")
     assert said.endswith(f"the same command with --resume {folder}")
     assert main([*words, "--resume", str(folder)]) == 0

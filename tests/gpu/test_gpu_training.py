@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import problem_texts
 from tests.gpu.claims import Claim, Summary, of_each_report, ran_in
 from tests.gpu.machine import has_gpu
 from tests.gpu.work import BF16, EXERCISE_1, WINDOW, Run, Work, figures
@@ -57,6 +56,8 @@ def test_its_answer_has_a_step(run: Run, work: Work, record_property: Record) ->
     report = work.harness(["report", run.path, "--no-html"])
     answer = " ".join((report.rpartition("\n\n")[0] or report).split())  # without its page and the command for more
     record_property("answer", answer)
+    from harness.analysis.summary import problem_texts
+
     beside_others = not has_gpu() and problem_texts.BUSY in answer  # a CPU that other tests use: no time is certain
     assert " a step" in answer or beside_others
 

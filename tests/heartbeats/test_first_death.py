@@ -61,7 +61,7 @@ def test_who_held_the_memory_is_told_where_a_snapshot_knows_it(tmp_path: Path) -
     said = "rank 1 failed first, in step 60: OutOfMemoryError: CUDA out of memory. (train.py:31)"
     assert told(tmp_path, nodes) == said
     held = {"weights": 3 * 10**9, "activations": 12 * 10**9, "inputs": 0, "gradients": 10**9, "other": 5}
-    MEMORY_SNAPSHOTS.path(tmp_path, 1).parent.mkdir()
+    MEMORY_SNAPSHOTS.folder(tmp_path).mkdir()
     MEMORY_SNAPSHOTS.path(tmp_path, 1).write_text(json.dumps({"failure": {"bytes": held}}))
     then = "; tensors held 16.0 GB then: activations 12.0 GB, weights 3.00 GB, gradients 1.00 GB"
     assert told(tmp_path, nodes) == said + then

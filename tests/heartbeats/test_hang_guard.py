@@ -22,7 +22,7 @@ def written(run: Path, node: str, ranks: list[int], last_s: float, *more: dict[s
     begun = [{"event": "rank", "rank": each, "world": 4, "unix_ns": NOW_NS - 99 * S} for each in ranks]
     beat = {"event": "beat", "unix_ns": NOW_NS - round(last_s * S), "ranks": []}
     lines = [{"event": "node", "host": f"host-{node}", "unix_ns": NOW_NS - 99 * S}, *begun, beat, *more]
-    HEARTBEATS.path(run, node).parent.mkdir(exist_ok=True)
+    HEARTBEATS.folder(run).mkdir(exist_ok=True)
     HEARTBEATS.path(run, node).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -15,11 +15,19 @@ import pytest
 
 from harness.cli.commands import COMMANDS
 from harness.cli.rooms import ROOMS
+from harness.common import run_files
 from tests.run.unlisted import unlisted_files
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "tests/data/h100/fp32.json.gz"
 TINY = "--model tiny-llama --seq-length 16 --skip-steps 0 --wait-steps 0 --warmup-steps 1 --active-steps 1 --steps 3"
+# What every training leaves, its report included.
+LEFT = (
+    *(run_files.RECORD, run_files.SCRIPT, run_files.PLAN, run_files.STATUS, run_files.NODE_STATUS),
+    *(run_files.METRICS, run_files.LINES, run_files.JOB_TIME, run_files.KINETO),
+    *(run_files.MONITOR_META, run_files.MONITOR_SAMPLES, run_files.MONITOR_SUMMARY, run_files.MONITOR_PLOTS),
+    *(run_files.SUMMARY, run_files.PAGE),
+)
 # Several commands in one process, to import once; the last line has their exit codes.
 SEVERAL = "import json, sys; from harness.cli.main import main; print([main(each) for each in json.loads(sys.argv[1])])"
 
@@ -118,6 +126,8 @@ def test_without_all_rooms_an_exercise_trains_and_is_reported(tmp_path: Path) ->
     assert codes(done) == [0] * 3, done.stderr
     assert "local-1  completed" in done.stdout and "a step " in done.stdout
     assert unlisted_files(tree / "runs") == [], "the table of a run's files names what a run leaves"
+    (run,) = (tree / "runs").glob("*/profiler/[!.]*")
+    assert [file.name for file in LEFT if not file.paths(run)] == []
 
 
 def test_the_contract_of_the_core_has_each_folder_that_is_no_room() -> None:

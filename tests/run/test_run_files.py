@@ -81,6 +81,12 @@ def test_paths_are_those_of_the_run_and_of_its_logs(tmp_path: Path) -> None:
     assert run.where(HEARTBEATS, "n1").name == "n1.jsonl"
 
 
+def test_the_folder_of_a_kind_is_that_of_all_of_them(tmp_path: Path) -> None:
+    assert run_files.MONITORS.folder(tmp_path) == tmp_path / "gpus-monitor"
+    assert run_files.NODE_STATUS.folder(tmp_path) == tmp_path / "node-status"
+    assert run_files.RECORD.folder(tmp_path) == tmp_path
+
+
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     run = a_run(tmp_path, "7")
     path = run.where(STATUS_FILE)
