@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="the script needs PyTorch")
 
 from harness.common.format import duration
+from harness.common.run_files import JOB_TIME, METRICS
 from harness.run import Run
 from harness.run.mystery import injected
 from tests.launch.own_shared import process
@@ -71,11 +72,12 @@ IMPORT = "slow-import,s=2"
 
 
 class Trained(NamedTuple):
-    """Where the run's time went, what the faults took from the rank with most of it, and the report."""
+    """Where the run's time went, what the faults took from the rank with most of it, the report, and the records."""
 
     job_time: Mapping[str, Any]
     took_ns: Mapping[str, int]
     report: str
+    ends: str  # of the ranks' records, for a failure
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
         took[line.fault, line.rank] = took.get((line.fault, line.rank), 0) + line.ns
     longest = {name: max(ns for (each, _), ns in took.items() if each == name) for name, _ in took}
     said = json.loads(process(folder, "report", "last", "--json").stdout)
-    return Trained(said["job_time"], longest, process(folder, "report", "last", "--full").stdout)
+    ends = "\n".join(
+        text[-2000:] for path in [*JOB_TIME.paths(run), *METRICS.paths(run)] for text in [path.read_text()]
+    )
+    return Trained(said["job_time"], longest, process(folder, "report", "last", "--full").stdout, ends)
 
 
 def agrees(measured_ns: int, took_ns: int, usual_ns: int = 200_000_000) -> bool:
@@ -104,7 +109,9 @@ def agrees(measured_ns: int, took_ns: int, usual_ns: int = 200_000_000) -> bool:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.fault.partition(",")[0])
 def test_its_part_has_its_seconds_rank_and_line(trained: Trained, case: Case) -> None:
     (part,) = (part for part in trained.job_time["parts"] if part["part"] == case.part)
-    assert agrees(part["duration_ns"], trained.took_ns[case.fault.partition(",")[0]], case.usual_ns), part
+    assert agrees(part["duration_ns"], trained.took_ns[case.fault.partition(",")[0]], case.usual_ns), (
+        f"{part}\n{trained.ends}"
+    )
     assert case.rank is None or part["rank"] == case.rank
     marked = [number for number, text in enumerate(TRAINING.splitlines(), 1) if text.endswith(f"# {case.part}")]
     if marked:
