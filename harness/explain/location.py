@@ -30,8 +30,8 @@ class RecordedLocation(NamedTuple):
 
 def locations(s: Summary, time_lost: TimeLost) -> list[str]:
     """The lines with at least a quarter of a loss, as "31 % at train.py:42 in train"; without any, the recorded place
-    that has as much, as "51 % in cudaFree, inside aten::conv2d"; of
-    exposed communication the messages with most of it. Empty: not known, or spread over the program."""
+    that has as much, as "51 % in cudaFree, inside aten::conv2d"; of exposed communication the messages with most of it.
+    Empty: not known, or spread over the program."""
     if most := [line for line in time_lost.lines if line.share >= _MUCH_OF_IT]:
         return [f"{share_words(line)} at {line_words(s, line, '')}" for line in most]
     if time_lost.cause == Cause.COMMUNICATION:
