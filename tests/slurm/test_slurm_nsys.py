@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 
 from harness.common.captures import folder_of
-from tests.real_nsys import EACH_NSYS_AT_LENGTH
+from tests.real_nsys import EACH_NSYS_AT_LENGTH, MOST_TRIES
 from tests.slurm.slurm_sh import ENDLESS, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps
 
 pytestmark = [pytest.mark.slurm, EACH_NSYS_AT_LENGTH]
 
 NODES = (0, 1)
-MOST_TRIES = 2  # on two busy cores nsys 2022.4 was seen to lose a whole recording: it may record once more
 
 
 @pytest.fixture(scope="module")
