@@ -12,8 +12,9 @@ import pytest
 from own_trainings import SCRIPTS, TRAININGS
 
 from tests.container.images import container
+from tests.real_nsys import MOST_TRIES
 from tests.slurm.slurm_sh import REPOSITORY, SHORT, SlurmSh, Submitted, submitted
-from tests.slurm.test_slurm_nsys import MOST_TRIES, ranges
+from tests.slurm.test_slurm_nsys import ranges
 from tests.slurm.test_slurm_slides import DEFAULTS
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
