@@ -56,7 +56,7 @@ def runs(slurm_sh: SlurmSh, request: pytest.FixtureRequest) -> dict[str, Submitt
 def finished(slurm_sh: SlurmSh, run: Submitted) -> Submitted:
     """The run, at its end."""
     state = slurm_sh.slurm.wait(run.job_id, timeout_s=900)
-    assert state == "COMPLETED", (run.logs / "log.err").read_text()[-3000:]
+    assert state == "COMPLETED", f"{slurm_sh.slurm.job(run.job_id)}\n{(run.logs / 'log.err').read_text()[-3000:]}"
     said = slurm_sh.status(run.job_id)
     assert (said["state"], said["missing"]) == ("completed", [])
     assert set(run.node_exits().values()) == {0}
