@@ -44,18 +44,19 @@ def busy(slurm_sh: SlurmSh) -> Iterator[Submitted]:
 
 
 def pids_of_script(run: Submitted) -> list[int]:
-    """The processes that run the job's script."""
-    return pids_with(f"job{int(run.job_id):05d}/slurm_script")
+    """The processes that run the job's script. A cluster beside this one can have a job of the same number."""
+    script, folder = f"job{int(run.job_id):05d}/slurm_script", f"HARNESS_RUNS={run.path.parents[2]}\0"
+    return [pid for pid in pids_with(script) if _has(Path("/proc", str(pid), "environ"), folder)]
 
 
 def pids_with(text: str) -> list[int]:
     """The processes with this text in their command."""
-    return [int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if _has(file, text.encode())]
+    return [int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if _has(file, text)]
 
 
-def _has(file: Path, text: bytes) -> bool:
+def _has(file: Path, text: str) -> bool:
     try:
-        return text in file.read_bytes()
+        return text.encode() in file.read_bytes()
     except OSError:  # it ended meanwhile
         return False
 
