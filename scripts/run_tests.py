@@ -1,0 +1,316 @@
+"""Runs all tests in processes of pytest, a part of the tests in each, and closes with one line of totals.
+
+    run_tests.py RESULTS [pytest's options]     RESULTS: an existing folder for what the parts print
+
+A part is a folder of tests, or several. pytest-xdist is not used: where one of its workers is lost, the run waits for
+ever (docs/development/decisions/004-tests.md). Here a test over its limit fails alone, a part whose process is lost is
+named with the test that it ran, and a test that did not run counts as failed. What a part leaves running is ended a
+minute after the last test, named, and counts as a failure too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.part import EVENTS  # noqa: E402
+from tests.waiting import limit_s  # noqa: E402
+
+SLOTS = 3  # parts at a time on two cores: tests wait for jobs of Slurm, ranks and programs
+TEST_LIMIT_S = 300.0  # of one test, its fixtures included, on an idle machine
+LEFTOVERS_S = 60.0  # how long after the last test a process may still be there
+OF_PART = "HARNESS_TESTS_PART"
+_PR_SET_CHILD_SUBREAPER = 36
+_NO_TESTS = 5  # pytest's exit code
+_SHOWN_LINES = 60
+
+
+class Part(NamedTuple):
+    """One process: its name, and what it runs."""
+
+    name: str
+    argv: list[str]
+    tests: bool = True  # else a command whose exit code tells
+
+
+@dataclass
+class Running:
+    """A part whose process runs, and what it has told so far."""
+
+    part: Part
+    process: subprocess.Popen[bytes]
+    output: Path
+    events: Path
+    began_s: float = field(default_factory=time.monotonic)
+    read_bytes: int = 0
+    collected: int | None = None
+    outcomes: Counter[str] = field(default_factory=Counter)
+    current: str | None = None
+    current_since_s: float = 0.0
+    is_lost: bool = False
+
+    def news(self) -> Iterator[dict[str, Any]]:
+        """The events since the last look."""
+        with suppress(FileNotFoundError), self.events.open("rb") as file:
+            file.seek(self.read_bytes)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self.read_bytes += len(line)
+                yield json.loads(line)
+
+
+class Run:
+    """All parts, a few at a time."""
+
+    def __init__(self, parts: Sequence[Part], results: Path) -> None:
+        self._waiting = list(parts)
+        self._results = results
+        self._running: dict[int, Running] = {}
+        self._totals: Counter[str] = Counter()
+        self._skips: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._began_s = time.monotonic()
+
+    def all(self) -> int:
+        """Runs them; 0 if everything passed, 1 if not, 130 if it was interrupted."""
+        interrupted = False
+        try:
+            while self._waiting or self._running:
+                while self._waiting and len(self._running) < SLOTS:
+                    self._start(self._waiting.pop(0))
+                self._look()
+                time.sleep(0.1)
+        except KeyboardInterrupt:
+            interrupted = True
+            self._interrupt()
+        self._end_leftovers()
+        self._close()
+        return 130 if interrupted else 1 if self._totals["failed"] else 0
+
+    def _start(self, part: Part) -> None:
+        output, events = self._results / f"{part.name}.txt", self._results / f"{part.name}.jsonl"
+        with output.open("wb") as out:
+            process = subprocess.Popen(
+                part.argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                env={**os.environ, EVENTS: str(events), OF_PART: part.name}, start_new_session=True,
+            )  # fmt: skip
+        self._running[process.pid] = Running(part, process, output, events)
+
+    def _look(self) -> None:
+        for running in self._running.values():
+            self._read(running)
+            self._end_if_stuck(running)
+        for pid, status in _ended_children():
+            if (running := self._running.pop(pid, None)) is not None:
+                running.process.returncode = os.waitstatus_to_exitcode(status)
+                self._read(running)
+                self._account(running)
+
+    def _read(self, running: Running) -> None:
+        for event in running.news():
+            if "collected" in event:
+                running.collected = event["collected"]
+            elif "start" in event:
+                running.current, running.current_since_s = event["start"], time.monotonic()
+            elif "end" in event:
+                running.current = None
+                running.outcomes[event["outcome"]] += 1
+                self._seconds[event["end"]] = event["seconds"]
+                if event["outcome"] == "failed":
+                    _show(event["end"], event["why"])
+                elif event["outcome"] == "skipped":
+                    self._skips[event["why"]] += 1
+            elif "broken" in event:
+                running.outcomes["failed"] += 1
+                _show(event["broken"], event["why"])
+            else:
+                self._skips[event["why"]] += 1
+
+    def _end_if_stuck(self, running: Running) -> None:
+        """pytest-timeout fails a test that Python can interrupt; this is for all others."""
+        over = time.monotonic() - running.current_since_s > limit_s(TEST_LIMIT_S) + 60
+        if running.current and over and not running.is_lost:
+            running.is_lost = True
+            _say(f"{running.current} did not end after its limit: its process is ended")
+            _signal([running.process.pid], signal.SIGABRT)  # faulthandler prints the stacks
+            time.sleep(1)
+            _signal(_descendants(running.process.pid), signal.SIGKILL)
+
+    def _account(self, running: Running) -> None:
+        """The counts of a part that has ended."""
+        name, code, counts = running.part.name, running.process.returncode, running.outcomes
+        if not running.part.tests:
+            counts["failed"] += code != 0
+            print(running.output.read_text(errors="replace"), end="", flush=True)
+        else:
+            missing = (running.collected or 0) - counts["passed"] - counts["failed"] - counts["skipped"]
+            if code not in (0, 1, _NO_TESTS) or missing > 0 or running.collected is None:
+                where = running.current or "no test"
+                counts["failed"] += max(missing, 1)
+                _show(where, f"the process of {name} ended with {code} in it; {max(missing, 0)} tests did not run\n"
+                      + running.output.read_text(errors="replace"))  # fmt: skip
+        self._totals += counts
+        seconds = time.monotonic() - running.began_s
+        told = ", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "skipped") if counts[each])
+        left = ", ".join(each.part.name for each in self._running.values())
+        mark = "FAILED" if counts["failed"] else "ok    "
+        _say(f"{mark} {name:<14} {told or 'done'} in {seconds:.0f} s{' · still: ' + left if left else ''}")
+
+    def _interrupt(self) -> None:
+        _say("interrupted: the tests that run are ended")
+        _signal(list(self._running), signal.SIGINT)
+        end_s = time.monotonic() + LEFTOVERS_S
+        while self._running and time.monotonic() < end_s:
+            self._look()
+            time.sleep(0.1)
+        for part in self._waiting:
+            self._totals["failed"] += 1
+            _say(f"{part.name} did not run")
+
+    def _end_leftovers(self) -> None:
+        """All processes that the tests started, also those that left their parents, are children of this one."""
+        end_s = time.monotonic() + LEFTOVERS_S
+        while (left := _descendants(os.getpid())) and time.monotonic() < end_s:
+            time.sleep(0.2)
+            list(_ended_children())
+        for pid in left:
+            self._totals["failed"] += 1
+            _say(f"left running by {_part_of(pid)}: process {pid}, {_words_of(pid)}")
+        _signal(left, signal.SIGKILL)
+
+    def _close(self) -> None:
+        if self._skips:
+            _say("skipped, and why:")
+            for why, count in self._skips.most_common():
+                print(f"  {count:>4}  {why.removeprefix('Skipped: ')}")
+        _say("the slowest:")
+        for name, seconds in sorted(self._seconds.items(), key=lambda each: -each[1])[:10]:
+            print(f"  {seconds:6.1f} s  {name}")
+        _say(f"{(time.monotonic() - self._began_s) / 60:.1f} minutes")
+        print(f"{self._totals['passed']} passed, {self._totals['failed']} failed, {self._totals['skipped']} skipped")
+
+
+def become_subreaper() -> None:
+    """What a part leaves behind becomes a child of this process, which finds it at the end."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _say(words: str) -> None:
+    print(f"== {words}", flush=True)
+
+
+def _show(test: str, why: str) -> None:
+    """A failure as soon as it happens, with the command that repeats it alone."""
+    lines = why.splitlines()
+    cut = [f"… ({len(lines) - _SHOWN_LINES} lines before)"] if len(lines) > _SHOWN_LINES else []
+    print(
+        f"\n== FAILED {test}",
+        *cut,
+        *lines[-_SHOWN_LINES:],
+        f"again: bash scripts/test '{test}'\n",
+        sep="\n",
+        flush=True,
+    )
+
+
+def _ended_children() -> Iterator[tuple[int, int]]:
+    """Each child that has ended, with its status: parts, and orphans of theirs."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, status
+
+
+def _descendants(of: int) -> list[int]:
+    """The processes below one, the process itself left out."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):  # it has ended meanwhile
+            state, parent = stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if state != "Z":
+                children.setdefault(int(parent), []).append(int(stat.parent.name))
+    found, left = [], [of]
+    while left:
+        below = children.get(left.pop(), [])
+        found += below
+        left += below
+    return found
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _words_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+    return "it has ended"
+
+
+def _part_of(pid: int) -> str:
+    with suppress(OSError):
+        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if variable.startswith(f"{OF_PART}=".encode()):
+                return variable.partition(b"=")[2].decode(errors="replace")
+    return "a part that did not leave its name"
+
+
+# What is likely to fail and what takes long comes first. A folder that is named nowhere here is a part of its own.
+FIRST: tuple[tuple[str, ...], ...] = (
+    ("tests/slurm", "tests/container"),  # one cluster
+    ("tests/launch",),
+    ("tests/exercises", "tests/exercise_3"),  # the trainings of the exercises
+    ("tests/own", "tests/observe"),
+    ("tests/faults", "tests/gpu"),
+    ("tests/wheel", "tests/bootstrap", "tests/exercise_0"),
+    ("tests/report", "tests/export"),  # one browser
+)
+
+
+def parts(options: Sequence[str]) -> list[Part]:
+    """The checks, and every folder of tests."""
+    python = sys.executable
+    folders = sorted({file.relative_to(ROOT).parts[1] for file in ROOT.glob("tests/*/**/test_*.py")})
+    left = [(f"tests/{name}",) for name in folders if not any(f"tests/{name}" in part for part in FIRST)]
+    argv = [
+        python, "-m", "pytest", "-p", "tests.part", "-m", "not gpu", "-q", "--continue-on-collection-errors",
+        "--hypothesis-profile=ci", f"--timeout={limit_s(TEST_LIMIT_S):.0f}", "-p", "no:cacheprovider", *options,
+    ]  # fmt: skip
+    tests = [Part(paths[0].removeprefix("tests/"), [*argv, *paths]) for paths in (*FIRST, *left)]
+    return [*tests[:1], Part("checks", ["bash", "scripts/check"], tests=False), *tests[1:]]
+
+
+def main() -> int:
+    results, *options = sys.argv[1:]
+    become_subreaper()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    limit_s()  # measured once, before anything runs; the parts inherit it
+    with tempfile.TemporaryDirectory(prefix="tests-") as shared:
+        os.environ["HARNESS_TESTS_SHARED"] = shared
+        return Run(parts(options), Path(results)).all()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
