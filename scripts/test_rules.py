@@ -1,0 +1,102 @@
+"""Refuses what makes a test depend on the machine: `test_rules.py [FILE…]`, by default all of tests/.
+
+- A `sleep` needs a comment with its reason, on its line or the one above.
+- No assertion is about what a clock in the test has measured.
+- A wait has a limit: `wait`, `communicate`, `join` and `subprocess.run` take one; a loop that polls is `wait_until` of
+  tests/waiting.py.
+
+Prints `file:line: what is wrong → what to do`; exit status 1 if there is any. Programs that a test writes are strings, and
+are not read.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns", "process_time"}
+WAITS = {"wait", "communicate", "join"}  # without an argument
+RUNS = {"run", "call", "check_call", "check_output"}  # of subprocess
+NOT_READ = ("tests/waiting.py", "tests/own/scripts/", "tests/own/shapes/")  # the one wait; programs of users
+
+
+def problems(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a file and what is wrong there."""
+    tree = ast.parse(text)
+    reasons = _comments(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = _called(node)
+            if name == "sleep" and not reasons & {node.lineno, node.lineno - 1}:
+                yield node.lineno, "sleep without a reason → wait_until(state), or a comment that says why"
+            elif name in WAITS and isinstance(node.func, ast.Attribute) and not node.args and not node.keywords:
+                yield node.lineno, f".{name}() without a limit → .{name}(timeout=limit_s())"
+            elif name in RUNS and _of(node, "subprocess") and "timeout" not in {each.arg for each in node.keywords}:
+                yield node.lineno, f"subprocess.{name} without a limit → timeout=limit_s()"
+        elif isinstance(node, ast.While) and any(
+            isinstance(n, ast.Call) and _called(n) == "sleep" for n in ast.walk(node)
+        ):
+            yield node.lineno, "a loop that polls → wait_until(condition, what) of tests/waiting.py"
+        elif isinstance(node, ast.FunctionDef):
+            yield from _timed_assertions(node)
+
+
+def _timed_assertions(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    """Assertions with a clock, or with a variable that a clock has set."""
+    timed: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and _has_clock(node.value, timed):
+            timed |= {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert) and _has_clock(node.test, timed):
+            yield node.lineno, "an assertion about a duration → a state, a count, a stored recording, or a benchmark"
+
+
+def _has_clock(expression: ast.AST, timed: set[str]) -> bool:
+    """Whether it is a clock's time, or a difference with one. A function that is given a time measures nothing."""
+    if isinstance(expression, ast.Call):
+        return _called(expression) in CLOCKS and _of(expression, "time")
+    if isinstance(expression, ast.Name):
+        return expression.id in timed
+    if isinstance(expression, ast.BinOp | ast.Compare | ast.BoolOp | ast.UnaryOp):
+        return any(_has_clock(each, timed) for each in ast.iter_child_nodes(expression))
+    return False
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _of(call: ast.Call, module: str) -> bool:
+    return (
+        isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == module
+    )
+
+
+def _comments(text: str) -> set[int]:
+    return {
+        token.start[0]
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    }
+
+
+def main(names: Sequence[str]) -> int:
+    files = [Path(name).resolve() for name in names] or sorted((ROOT / "tests").rglob("*.py"))
+    found = 0
+    for file in files:
+        name = str(file.relative_to(ROOT))
+        if not name.startswith(NOT_READ):
+            for line, what in sorted(problems(file.read_text(encoding="utf-8"))):
+                print(f"{name}:{line}: {what}")
+                found += 1
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
