@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chromium import Browser, find_chromium
+from chromium import Browser, Chromium, find_chromium
 from generate_nsys_sqlite import generate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -68,7 +68,7 @@ def look(page: Path, seconds: float) -> None:
     program = find_chromium()
     if program is None:
         raise SystemExit("Chromium is not installed: nothing to look with")
-    with Browser(program) as browser:
+    with Chromium(program) as chromium, chromium.page() as browser:
         browser.open(page)
         browser.wait("document.body.dataset.timeline === 'ready'")
         ready_ms = browser.evaluate("performance.now()")

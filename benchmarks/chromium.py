@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -49,38 +50,72 @@ class ScriptError(Exception):
     """An expression that threw in the page."""
 
 
-class Browser:
-    """One page in one browser. `problems`: console errors and exceptions; `requests`: every address asked for."""
+class Chromium:
+    """A browser without a window; `page` opens a window of its own in it."""
 
-    def __init__(self, program: str, width: int = 1280, height: int = 900) -> None:
+    def __init__(self, program: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
-        self.problems: list[str] = []
-        self.requests: list[str] = []
-        self._number = 0
-        argv = [program, *_QUIET, f"--user-data-dir={self._folder.name}", f"--window-size={width},{height}"]
+        argv = [program, *_QUIET, f"--user-data-dir={self._folder.name}"]
         self._process = subprocess.Popen([*argv, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            self._socket = websocket.create_connection(self._address(), timeout=60)
+            self._port = self._listens_at()
         except BaseException:
             self._process.kill()
             raise
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.call("Emulation.setDeviceMetricsOverride", **size)
 
-    def _address(self) -> str:
-        """The page's own socket; Chromium writes its port once it listens."""
+    def _listens_at(self) -> str:
+        """Chromium writes its port once it listens."""
         port_file = Path(self._folder.name) / "DevToolsActivePort"
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             if port_file.is_file() and (lines := port_file.read_text().split()):
-                with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json/list") as answer:
-                    pages = [t for t in json.load(answer) if t["type"] == "page"]
-                if pages:
-                    return str(pages[0]["webSocketDebuggerUrl"])
+                return lines[0]
             time.sleep(0.05)
         raise TimeoutError(f"Chromium did not start in {_START_S:.0f} s")
+
+    def __enter__(self) -> Chromium:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:  # it has nothing to lose
+            self._process.kill()
+            self._process.wait(timeout=20)
+        self._folder.cleanup()
+
+    def page(self, width: int = 1280, height: int = 900) -> Browser:
+        """A new window: a page in the background of another would not be drawn."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/json/version", timeout=60) as answer:
+            browser = _connect(json.load(answer)["webSocketDebuggerUrl"])
+        wanted = {"url": "about:blank", "newWindow": True, "width": width, "height": height}
+        browser.send(json.dumps({"id": 1, "method": "Target.createTarget", "params": wanted}))
+        while (message := json.loads(browser.recv())).get("id") != 1:
+            pass
+        browser.close()
+        target = message["result"]["targetId"]
+        return Browser(_connect(f"ws://127.0.0.1:{self._port}/devtools/page/{target}"), width, height)
+
+
+def _connect(address: str) -> websocket.WebSocket:
+    return websocket.create_connection(address, timeout=60)
+
+
+class Browser:
+    """One page. `problems`: console errors and exceptions; `requests`: every address asked for."""
+
+    def __init__(self, page: websocket.WebSocket, width: int, height: int) -> None:
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self._number = 0
+        self._socket = page
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def __enter__(self) -> Browser:
         return self
@@ -88,14 +123,9 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with suppress(websocket.WebSocketException, OSError):
+            self.call("Page.close")
         self._socket.close()
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:  # it has nothing to lose
-            self._process.kill()
-            self._process.wait()
-        self._folder.cleanup()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command and its result; what happened meanwhile is recorded."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +18,9 @@ from harness.report.page.compose import compose, render_page, write_page
 from harness.report.page.inputs import Inputs
 from harness.run import Run
 from tests.synthetic.job import write_traces
+
+if TYPE_CHECKING:
+    from chromium import Chromium
 
 # What a browser's test evaluates to see the whole page.
 UNFOLD = "document.querySelectorAll('details.part').forEach((part) => { part.open = true; })"
@@ -29,6 +34,19 @@ class Made:
 
     page: Path
     summary: Summary
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    """The one browser; each test or module opens a page of its own in it."""
+    pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
+    from chromium import Chromium, find_chromium
+
+    program = find_chromium()
+    if program is None:
+        pytest.skip("Chromium is not installed: the page cannot be looked at")
+    with Chromium(program) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

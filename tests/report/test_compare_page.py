@@ -220,15 +220,12 @@ def test_the_results_are_a_table_too(compared: ComparedRuns) -> None:
 
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
+from chromium import Browser, Chromium  # noqa: E402 - skipped without a way to speak with it
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """The page of two runs, opened and drawn."""
-    program = find_chromium()
-    if program is None:
-        pytest.skip("Chromium is not installed: the page cannot be looked at")
     folder = tmp_path_factory.mktemp("compare")
     runs = [folder / name for name in ("one", "<b>two")]
     for run in runs:
@@ -236,7 +233,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     page = folder / "page.html"
     assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
     assert HOSTILE not in page.read_text() and page.stat().st_size < 6_000_000
-    with Browser(program) as browser:
+    with chromium.page() as browser:
         browser.open(page)
         browser.wait("document.body.dataset.timeline === 'ready'")
         browser.wait("document.body.dataset.plots === 'ready'")

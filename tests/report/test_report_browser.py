@@ -16,16 +16,13 @@ from tests.report.conftest import ALL_DRAWN, UNFOLD, Made
 from tests.synthetic.job import STEPS, write_traces
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from chromium import Browser, find_chromium
+from chromium import Browser, Chromium
 
 
 @pytest.fixture(scope="module")
-def browser(made: Made) -> Iterator[Browser]:
+def browser(chromium: Chromium, made: Made) -> Iterator[Browser]:
     """The page, opened and drawn."""
-    program = find_chromium()
-    if program is None:
-        pytest.skip("Chromium is not installed: the page cannot be looked at")
-    with Browser(program) as browser:
+    with chromium.page() as browser:
         browser.open(made.page)
         browser.wait("document.body.dataset.timeline === 'ready'")
         browser.wait("document.body.dataset.plots === 'ready'")

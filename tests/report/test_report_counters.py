@@ -9,7 +9,7 @@ import math
 import random
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +26,9 @@ from harness.report.tables.catalogue import files
 from harness.report.tables.kernels import COUNTERS
 from tests.report.conftest import ALL_DRAWN, UNFOLD
 from tests.synthetic.nsys import Nsys
+
+if TYPE_CHECKING:
+    from chromium import Chromium
 
 MS = 1_000_000
 STEPS, STEP_MS, GPUS = 6, 50, 4
@@ -203,16 +206,10 @@ def test_a_page_without_counters_has_no_section_of_them() -> None:
     )])) is None  # fmt: skip
 
 
-def test_the_page_draws_all_of_them(summary: Summary, tmp_path: Path) -> None:
-    pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-    from chromium import Browser, find_chromium
-
-    program = find_chromium()
-    if program is None:
-        pytest.skip("Chromium is not installed: the page cannot be looked at")
+def test_the_page_draws_all_of_them(chromium: Chromium, summary: Summary, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(render_page(compose(summary, Inputs())), encoding="utf-8")
-    with Browser(program) as browser:
+    with chromium.page() as browser:
         browser.open(path)
         browser.wait("document.body.dataset.plots === 'ready'")
         browser.evaluate(UNFOLD)

@@ -17,7 +17,7 @@ import pytest
 from harness.common.palette import COLLECTIVES, COMMUNICATION, SERIES
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from chromium import Browser, find_chromium
+from chromium import Chromium, find_chromium
 
 from tests.report.conftest import ALL_DRAWN, UNFOLD
 
@@ -83,7 +83,7 @@ def pixels_of(sheets: list[Picture], color: str) -> int:
     "sort", [pytest.param(each, marks=() if each == "report" else pytest.mark.long) for each in COLOURS]
 )
 def test_a_dark_page_is_printed_light_with_every_plot_and_every_column(
-    pages: dict[str, Path], sort: str, tmp_path: Path
+    chromium: Chromium, pages: dict[str, Path], sort: str, tmp_path: Path
 ) -> None:
     pdf = print_page(pages[sort], tmp_path, "dark")
     sheets, said = pictures(pdf), words(pdf)
@@ -94,15 +94,13 @@ def test_a_dark_page_is_printed_light_with_every_plot_and_every_column(
         assert pixels_of(sheets, color) > 40, color
     far = [word for word, right, width in said if right > width - MARGIN_PT]
     assert far == []
-    missing = set(expected(pages[sort])) - {word for word, *_ in said}
+    missing = set(expected(chromium, pages[sort])) - {word for word, *_ in said}
     assert not missing
 
 
-def expected(page: Path) -> list[str]:
+def expected(chromium: Chromium, page: Path) -> list[str]:
     """The words that must be on paper: heads of tables, captions, and the titles of the plots' axes."""
-    program = find_chromium()
-    assert program is not None
-    with Browser(program) as browser:
+    with chromium.page() as browser:
         browser.open(page)
         browser.wait("document.body.dataset.plots === 'ready'")
         browser.evaluate(UNFOLD)
@@ -115,10 +113,7 @@ def expected(page: Path) -> list[str]:
     return found
 
 
-def test_after_the_print_the_page_is_as_it_was(pages: dict[str, Path]) -> None:
-    program = find_chromium()
-    if program is None:
-        pytest.skip("Chromium is not installed: nothing can be printed")
+def test_after_the_print_the_page_is_as_it_was(chromium: Chromium, pages: dict[str, Path]) -> None:
     state = (
         "[document.documentElement.dataset.theme, document.getElementById('timeline-canvas').width,"
         "document.getElementById('timeline-canvas').height,"
@@ -126,7 +121,7 @@ def test_after_the_print_the_page_is_as_it_was(pages: dict[str, Path]) -> None:
         "[...document.querySelectorAll('details')].map((part) => part.open),"
         "document.querySelectorAll('section:not(:has(.part)) figure ul.legend').length, Timeline.ink.card]"
     )
-    with Browser(program, 1300) as browser:
+    with chromium.page(1300) as browser:
         browser.open(pages["report"], dark=True)
         browser.wait("document.body.dataset.plots === 'ready' && document.body.dataset.timeline === 'ready'")
         browser.evaluate("Timeline.draw()")

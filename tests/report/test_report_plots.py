@@ -15,7 +15,7 @@ import pytest
 from matplotlib.image import imread
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from chromium import Browser, find_chromium
+from chromium import Browser, Chromium
 
 from harness.analysis.summary import Summary
 from harness.explain.answer import Attempt, Diagnosis
@@ -28,24 +28,18 @@ BUTTONS = ["download plot as a png", "zoom", "pan", "zoom in", "zoom out", "rese
 PHONE = 400
 
 
-def opened(width: int) -> Iterator[Browser]:
-    program = find_chromium()
-    if program is None:
-        pytest.skip("Chromium is not installed: the page cannot be looked at")
-    with Browser(program, width) as browser:
+@pytest.fixture(scope="module")
+def wide(chromium: Chromium) -> Iterator[Browser]:
+    """A window of a desktop's width."""
+    with chromium.page(1300) as browser:
         yield browser
 
 
 @pytest.fixture(scope="module")
-def wide() -> Iterator[Browser]:
-    """A browser of a desktop's width."""
-    yield from opened(1300)
-
-
-@pytest.fixture(scope="module")
-def phone() -> Iterator[Browser]:
-    """A browser of a phone's width."""
-    yield from opened(PHONE)
+def phone(chromium: Chromium) -> Iterator[Browser]:
+    """A window of a phone's width."""
+    with chromium.page(PHONE) as browser:
+        yield browser
 
 
 def show(browser: Browser, page: Path) -> None:

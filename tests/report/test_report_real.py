@@ -13,7 +13,7 @@ from tests.real_traces import real_trace
 
 pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from chromium import Browser, find_chromium
+from chromium import Browser, Chromium
 
 from tests.report.test_report_page import all_of, parse
 
@@ -28,11 +28,8 @@ ALIKE = ("kineto_a100_collective_args", "nsys_a100_ddp_4gpu/rank0.sqlite.gz")  #
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = find_chromium()
-    if program is None:
-        pytest.skip("Chromium is not installed: the page cannot be looked at")
-    with Browser(program) as browser:
+def browser(chromium: Chromium) -> Iterator[Browser]:
+    with chromium.page() as browser:
         yield browser
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.report.conftest import Made
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from chromium import Browser, find_chromium
+from chromium import Browser, Chromium
 
 BOX = "document.getElementById('word-meaning')"
 FIRST = "document.querySelector('#verdict a.word, section a.word')"
@@ -17,12 +17,9 @@ SHOWN = f"{BOX}.hidden ? '' : {BOX}.textContent"
 
 
 @pytest.fixture(scope="module")
-def browser(made: Made) -> Iterator[Browser]:
+def browser(chromium: Chromium, made: Made) -> Iterator[Browser]:
     """The page, opened and drawn, in a window that has the focus."""
-    program = find_chromium()
-    if program is None:
-        pytest.skip("Chromium is not installed: the page cannot be looked at")
-    with Browser(program) as browser:
+    with chromium.page() as browser:
         browser.call("Emulation.setFocusEmulationEnabled", enabled=True)
         browser.open(made.page)
         browser.wait("document.body.dataset.plots === 'ready'")

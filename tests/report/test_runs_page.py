@@ -122,15 +122,12 @@ def test_the_page_is_written_where_it_is_asked_for_and_has_all_runs(
 
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
+from chromium import Browser, Chromium  # noqa: E402 - skipped without a way to speak with it
 
 
 @pytest.fixture(scope="module")
-def started() -> Iterator[Browser]:
-    program = find_chromium()
-    if program is None:
-        pytest.skip("Chromium is not installed: the page cannot be looked at")
-    with Browser(program, width=400) as browser:
+def started(chromium: Chromium) -> Iterator[Browser]:
+    with chromium.page(width=400) as browser:
         yield browser
 
 
