@@ -16,7 +16,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -90,6 +89,8 @@ class Run:
     def all(self) -> int:
         """Runs them; 0 if everything passed, 1 if not, 130 if it was interrupted."""
         interrupted = False
+        _become_subreaper()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             while self._waiting or self._running:
                 while self._waiting and len(self._running) < SLOTS:
@@ -117,7 +118,8 @@ class Run:
             self._read(running)
             self._end_if_stuck(running)
         for pid, status in _ended_children():
-            if (running := self._running.pop(pid, None)) is not None:
+            if pid in self._running:
+                running = self._running.pop(pid)
                 running.process.returncode = os.waitstatus_to_exitcode(status)
                 self._read(running)
                 self._account(running)
@@ -206,7 +208,7 @@ class Run:
         print(f"{self._totals['passed']} passed, {self._totals['failed']} failed, {self._totals['skipped']} skipped")
 
 
-def become_subreaper() -> None:
+def _become_subreaper() -> None:
     """What a part leaves behind becomes a child of this process, which finds it at the end."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -304,12 +306,8 @@ def parts(options: Sequence[str]) -> list[Part]:
 
 def main() -> int:
     results, *options = sys.argv[1:]
-    become_subreaper()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     limit_s()  # measured once, before anything runs; the parts inherit it
-    with tempfile.TemporaryDirectory(prefix="tests-") as shared:
-        os.environ["HARNESS_TESTS_SHARED"] = shared
-        return Run(parts(options), Path(results)).all()
+    return Run(parts(options), Path(results)).all()
 
 
 if __name__ == "__main__":

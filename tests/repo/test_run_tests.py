@@ -4,6 +4,7 @@ counted as passed."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 ROOT = Path(__file__).parents[2]
 STARTS = f"""
@@ -20,7 +21,6 @@ from pathlib import Path
 sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "scripts")!r}]
 import run_tests
 run_tests.TEST_LIMIT_S, run_tests.LEFTOVERS_S = 2.0, 3.0
-run_tests.become_subreaper()
 argv = [sys.executable, "-m", "pytest", "-p", "tests.part", "--timeout=2", "-q", "--continue-on-collection-errors"]
 parts = [run_tests.Part(Path(each).stem, [*argv, each]) for each in sys.argv[2:]]
 sys.exit(run_tests.Run(parts, Path(sys.argv[1])).all())
@@ -96,3 +96,24 @@ def test_what_a_test_leaves_running_is_ended_named_and_a_failure(tmp_path: Path)
     assert (last, code) == ("1 passed, 1 failed, 0 skipped", 1)
     assert "left running by test_leaves" in output and "sleep 4321" in output
     assert subprocess.run(["pgrep", "-f", "sleep 4321"], check=False, timeout=limit_s()).returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_its_tests_and_says_what_did_not_run(number: signal.Signals, tmp_path: Path) -> None:
+    begun, results = tmp_path / "begun", tmp_path / "results"
+    results.mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    waits = tmp_path / "test_waits.py"
+    waits.write_text(
+        f"import pathlib, subprocess\ndef test_waits():\n    pathlib.Path({str(begun)!r}).touch()\n"
+        "    subprocess.run(['sleep', '2345'])\ndef test_never(): pass\n"
+    )
+    argv = [sys.executable, "-c", STARTS.replace("timeout=2", "timeout=600"), str(results), str(waits)]
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": "."}
+    ) as run:
+        wait_until(begun.exists, "the test")
+        run.send_signal(number)
+        output, _ = run.communicate(timeout=limit_s())
+    assert run.returncode == 130
+    assert "interrupted" in output and output.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
