@@ -32,6 +32,7 @@ from tests.waiting import limit_s  # noqa: E402
 
 SLOTS = 3  # parts at a time on two cores: tests wait for jobs of Slurm, ranks and programs
 TEST_LIMIT_S = 300.0  # of one test, its fixtures included, on an idle machine
+NEWS_S = 30.0  # between two lines that say how far it is
 LEFTOVERS_S = 60.0  # how long after the last test a process may still be there
 OF_PART = "HARNESS_TESTS_PART"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -60,7 +61,7 @@ class Running:
     collected: int | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
     current: str | None = None
-    current_since_s: float = 0.0
+    last_event_s: float = field(default_factory=time.monotonic)
     is_lost: bool = False
 
     def news(self) -> Iterator[dict[str, Any]]:
@@ -84,7 +85,7 @@ class Run:
         self._totals: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
         self._seconds: dict[str, float] = {}
-        self._began_s = time.monotonic()
+        self._began_s = self._told_s = time.monotonic()
 
     def all(self) -> int:
         """Runs them; 0 if everything passed, 1 if not, 130 if it was interrupted."""
@@ -96,11 +97,14 @@ class Run:
                 while self._waiting and len(self._running) < SLOTS:
                     self._start(self._waiting.pop(0))
                 self._look()
+                self._tell_progress()
                 time.sleep(0.1)
         except KeyboardInterrupt:
             interrupted = True
             self._interrupt()
-        self._end_leftovers()
+        if interrupted:
+            _signal(_descendants(os.getpid()), signal.SIGKILL)
+        self._name_leftovers()
         self._close()
         return 130 if interrupted else 1 if self._totals["failed"] else 0
 
@@ -124,12 +128,25 @@ class Run:
                 self._read(running)
                 self._account(running)
 
+    def _tell_progress(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s < NEWS_S:
+            return
+        self._told_s = now_s
+        parts = [
+            f"{each.part.name} {each.outcomes.total()} of {each.collected}" if each.collected else each.part.name
+            for each in self._running.values()
+        ]
+        minutes, seconds = divmod(int(now_s - self._began_s), 60)
+        _say(f"{minutes}:{seconds:02} {', '.join(parts)}; {len(self._waiting)} more parts wait")
+
     def _read(self, running: Running) -> None:
         for event in running.news():
+            running.last_event_s = time.monotonic()
             if "collected" in event:
                 running.collected = event["collected"]
             elif "start" in event:
-                running.current, running.current_since_s = event["start"], time.monotonic()
+                running.current = event["start"]
             elif "end" in event:
                 running.current = None
                 running.outcomes[event["outcome"]] += 1
@@ -145,11 +162,11 @@ class Run:
                 self._skips[event["why"]] += 1
 
     def _end_if_stuck(self, running: Running) -> None:
-        """pytest-timeout fails a test that Python can interrupt; this is for all others."""
-        over = time.monotonic() - running.current_since_s > limit_s(TEST_LIMIT_S) + 60
-        if running.current and over and not running.is_lost:
+        """pytest-timeout fails a test that Python can interrupt; this is for all else, also between tests."""
+        over = time.monotonic() - running.last_event_s > limit_s(TEST_LIMIT_S) + 60
+        if running.part.tests and over and not running.is_lost:
             running.is_lost = True
-            _say(f"{running.current} did not end after its limit: its process is ended")
+            _say(f"{running.part.name} says nothing any more and is ended; it was in {running.current or 'no test'}")
             _signal([running.process.pid], signal.SIGABRT)  # faulthandler prints the stacks
             time.sleep(1)
             _signal(_descendants(running.process.pid), signal.SIGKILL)
@@ -169,23 +186,24 @@ class Run:
                       + running.output.read_text(errors="replace"))  # fmt: skip
         self._totals += counts
         seconds = time.monotonic() - running.began_s
-        told = ", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "skipped") if counts[each])
-        left = ", ".join(each.part.name for each in self._running.values())
+        counted = ", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "skipped") if counts[each])
         mark = "FAILED" if counts["failed"] else "ok    "
-        _say(f"{mark} {name:<14} {told or 'done'} in {seconds:.0f} s{' · still: ' + left if left else ''}")
+        _say(f"{mark} {name}: {counted or 'done'} in {seconds:.0f} s")
 
     def _interrupt(self) -> None:
         _say("interrupted: the tests that run are ended")
         _signal(list(self._running), signal.SIGINT)
         end_s = time.monotonic() + LEFTOVERS_S
-        while self._running and time.monotonic() < end_s:
+        while self._running:
             self._look()
             time.sleep(0.1)
+            if time.monotonic() > end_s:
+                _signal(_descendants(os.getpid()), signal.SIGKILL)
         for part in self._waiting:
             self._totals["failed"] += 1
             _say(f"{part.name} did not run")
 
-    def _end_leftovers(self) -> None:
+    def _name_leftovers(self) -> None:
         """All processes that the tests started, also those that left their parents, are children of this one."""
         end_s = time.monotonic() + LEFTOVERS_S
         while (left := _descendants(os.getpid())) and time.monotonic() < end_s:
@@ -221,14 +239,8 @@ def _show(test: str, why: str) -> None:
     """A failure as soon as it happens, with the command that repeats it alone."""
     lines = why.splitlines()
     cut = [f"… ({len(lines) - _SHOWN_LINES} lines before)"] if len(lines) > _SHOWN_LINES else []
-    print(
-        f"\n== FAILED {test}",
-        *cut,
-        *lines[-_SHOWN_LINES:],
-        f"again: bash scripts/test '{test}'\n",
-        sep="\n",
-        flush=True,
-    )
+    again = f"again: bash scripts/test '{test}'"
+    print("", f"== FAILED {test}", *cut, *lines[-_SHOWN_LINES:], again, "", sep="\n", flush=True)
 
 
 def _ended_children() -> Iterator[tuple[int, int]]:

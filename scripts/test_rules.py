@@ -5,8 +5,8 @@
 - A wait has a limit: `wait`, `communicate`, `join` and `subprocess.run` take one; a loop that polls is `wait_until` of
   tests/waiting.py.
 
-Prints `file:line: what is wrong → what to do`; exit status 1 if there is any. Programs that a test writes are strings, and
-are not read.
+Prints `file:line: what is wrong → what to do`; exit status 1 if there is any. Programs that a test writes are strings,
+and are not read.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ def test_an_interrupted_run_ends_its_tests_and_says_what_did_not_run(number: sig
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     waits = tmp_path / "test_waits.py"
     waits.write_text(
-        f"import pathlib, subprocess\ndef test_waits():\n    pathlib.Path({str(begun)!r}).touch()\n"
-        "    subprocess.run(['sleep', '2345'])\ndef test_never(): pass\n"
+        "import pathlib, subprocess\ndef test_waits():\n    left = subprocess.Popen(['sleep', '2345'])\n"
+        f"    pathlib.Path({str(begun)!r}).touch()\n    left.wait()\ndef test_never(): pass\n"
     )
     argv = [sys.executable, "-c", STARTS.replace("timeout=2", "timeout=600"), str(results), str(waits)]
     with subprocess.Popen(
