@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.common import processes
+from tests.waiting import limit_s
 
 Start = Callable[[str], subprocess.Popen[bytes]]
 
@@ -30,7 +31,7 @@ def start() -> Iterator[Start]:
     yield begin
     for program in started:
         os.killpg(program.pid, signal.SIGKILL)
-        program.wait()
+        program.wait(limit_s())
 
 
 def eventually(read: Callable[[], str], wanted: str) -> str:
@@ -88,7 +89,7 @@ def test_who_computes_who_is_stopped_and_who_is_below_whom(start: Start) -> None
 def test_a_process_that_has_ended_is_told_as_such() -> None:
     program = subprocess.Popen(["true"])
     assert eventually(lambda: str(processes.lives(program.pid)), "False") == "False"  # a zombie does not live
-    program.wait()
+    program.wait(limit_s())
     assert processes.stat_of(program.pid) is None
     assert processes.waits_in(program.pid) == ""
     assert processes.usage(program.pid) == (0, 0, 0, False)

@@ -17,6 +17,7 @@ from commtests.health_answer import HealthAnswer, RankPlace, health_answer, ring
 from commtests.verdict import LinkFinding, judge_probe, number
 
 from tests.exercise_0.conftest import EXERCISE
+from tests.waiting import limit_s
 
 ROUNDS = 9
 Rates = Mapping[str, Sequence[float]]
@@ -155,10 +156,10 @@ def torchrun(folder: Path, *words: str) -> dict[str, Any]:
         str(EXERCISE / "comm_tests.py"), *words, "--run-dir", str(folder), "--device", "cpu",
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=110, env=environment)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=limit_s(), env=environment)
     assert done.returncode == 0, done.stderr
     argv = [sys.executable, "-S", str(EXERCISE / "comm_tests.py"), "answer", words[0], "--run-dir", str(folder)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={})
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={}, timeout=limit_s())
     assert done.stderr == "" and max(map(len, done.stdout.splitlines())) < 100
     return {**json.loads((folder / "comm/verdict.json").read_text()), "exit": done.returncode}
 

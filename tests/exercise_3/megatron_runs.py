@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.exercises.launching import ROOT, TIMEOUT_S, environment, free_port, launch_forked, trace_events
+from tests.waiting import limit_s
 
 SCRIPT = ROOT / "exercises" / "exercise_3_MegatronLM" / "train.py"
 MODELS = ROOT / "configs" / "models"
@@ -82,7 +83,7 @@ def train_launched(folder: Path, *flags: object) -> Run:
     """Train to the end, each rank as a new interpreter."""
     done = subprocess.run(
         command(folder, *flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=TIMEOUT_S, check=False,
+        text=True, timeout=limit_s(TIMEOUT_S), check=False,
     )  # fmt: skip
     return Run(folder, done.returncode, done.stdout)
 

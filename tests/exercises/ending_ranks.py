@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from exercises.utils.faults.inject import injected
 from tests.exercises.small_training import Tiny, Training, arguments, loop
+from tests.waiting import limit_s
 
 STEPS, STEP = 4, 2  # the fault comes in the third of four steps
 PATIENCE_S = 60
@@ -122,7 +123,7 @@ def all_ended(started: subprocess.Popen[str]) -> Iterator[None]:
         started.kill()
         for pid in below:
             _kill(pid)
-        started.wait()
+        started.wait(limit_s())
         wait_until(lambda: not any(map(state_of, below)))
 
 

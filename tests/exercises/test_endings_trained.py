@@ -19,6 +19,7 @@ from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from tests.exercise_3 import megatron_runs
 from tests.exercises.ending_ranks import all_ended, wait_until
 from tests.exercises.launching import ROOT, TIMEOUT_S, environment, start
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
@@ -84,7 +85,7 @@ def test_an_exercise_hangs(exercise: int, kind: str, tmp_path: Path) -> None:
 )
 def test_an_exercise_dies(exercise: int, fault: str, said: str, tmp_path: Path) -> None:
     with training(exercise, fault, tmp_path / "run") as started:
-        _, log = started.communicate(timeout=TIMEOUT_S)
+        _, log = started.communicate(timeout=limit_s(TIMEOUT_S))
         assert started.returncode != 0
         assert said in log
         (line,) = lines(tmp_path / "run", "faults", 1)
@@ -96,7 +97,7 @@ def test_an_exercise_dies(exercise: int, fault: str, said: str, tmp_path: Path) 
 def test_the_loss_of_an_exercise_is_nan(exercise: int, what: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with training(exercise, f"nan,in={what}", folder) as started:
-        _, log = started.communicate(timeout=TIMEOUT_S)
+        _, log = started.communicate(timeout=limit_s(TIMEOUT_S))
         assert started.returncode == 0, log[-3000:]
     steps = [each for each in lines(folder, "metrics", 1) if each["event"] == "step"]
     losses = [float(str(each["loss"])) for each in steps]

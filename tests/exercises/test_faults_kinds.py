@@ -35,6 +35,7 @@ from harness.common.faults import parse_fault
 from harness.observe.metrics import SCHEDULER, JsonLines
 from tests.exercises.launching import ROOT, wait_for
 from tests.exercises.small_training import Tiny, arguments, prepared, train
+from tests.waiting import limit_s
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_a_side_process_runs_on_the_same_cores_at_the_same_priority_and_dies_wit
         assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
     finally:
         parent.send_signal(signal.SIGKILL)
-    parent.communicate()
+    parent.communicate(timeout=limit_s())
     deadline = time.monotonic() + 60
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.01)

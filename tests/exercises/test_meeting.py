@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import limit_s
+
 pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,11 +120,11 @@ def two_ranks(script: str, folder: Path, *words: str) -> list[Any]:
         subprocess.Popen([sys.executable, "-c", script, str(folder), str(rank), *words], env=env) for rank in range(2)
     ]
     try:
-        assert [rank.wait(timeout=240) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=limit_s(240)) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()
-            rank.wait()
+            rank.wait(limit_s())
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 

@@ -13,6 +13,7 @@ from harness.analysis.summary import Summary
 from harness.explain.messages import excess
 from harness.measure.paths import measure_one
 from tests.exercises.launching import ROOT, TIMEOUT_S, free_port
+from tests.waiting import limit_s
 
 ATTEMPTS = 3
 SCRIPT = Path(__file__).with_name("plain_ddp.py")
@@ -23,7 +24,9 @@ def trained(what: str, folder: Path) -> Summary:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     folder.mkdir(exist_ok=True)
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*launcher, str(SCRIPT), what, str(folder)], cwd=ROOT, env=one_thread, check=True, timeout=TIMEOUT_S)
+    subprocess.run(
+        [*launcher, str(SCRIPT), what, str(folder)], cwd=ROOT, env=one_thread, check=True, timeout=limit_s(TIMEOUT_S)
+    )
     return measure_one([folder])
 
 

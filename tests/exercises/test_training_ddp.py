@@ -19,6 +19,7 @@ from harness.measure.request import ReportRequest, measure_request
 from harness.measure.run_contents import FEWEST_STEPS
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
 from tests.exercises.student_script import filled
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.train
 
@@ -104,7 +105,7 @@ def test_slow_data_loading_changes_nothing_but_time(default: Finished, slow: Fin
 
 
 def test_all_ranges_are_in_the_trace_of_every_rank(default: Finished) -> None:
-    checked = subprocess.run([sys.executable, str(CHECK), str(default.folder)], check=False)
+    checked = subprocess.run([sys.executable, str(CHECK), str(default.folder)], check=False, timeout=limit_s())
     assert checked.returncode == 0
     names = {event["name"] for event in events(default.folder, 1)}
     assert {"batch_4", "batch_11", "DataLoad batch 4"} <= names
@@ -147,7 +148,9 @@ def test_the_students_version_with_the_pages_solution_trains_and_is_recorded_as_
     run = train(str(script), tmp_path / "run", *SHORT, "--profiler", "torch", model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]
     assert run.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
-    checked = subprocess.run([sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert checked.returncode == 0, checked.stdout
     summaries = [measure_request(ReportRequest([str(each.folder)])).summaries[0] for each in (run, default)]
     # on a busy machine the first steps may be so long that they are warm-up
@@ -167,7 +170,7 @@ def test_a_copy_of_the_students_version_runs_from_anywhere(tmp_path: Path) -> No
     done = subprocess.run(
         [sys.executable, str(mine), "--model", str(ROOT / "configs/models/tiny-llama.yaml"),
          "--run-dir", str(tmp_path / "run"), "--steps", "2", "--device", "cpu"],
-        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False, timeout=limit_s(), env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -186,7 +189,7 @@ def test_sigterm_ends_a_training_cleanly_on_every_rank(tmp_path: Path) -> None:
         rank1 = folder / "metrics" / "rank1.jsonl"
         wait_for(lambda: rank1.exists() and '"phase": "active"' in rank1.read_text(), started)
         os.kill(json.loads(rank1.read_text().splitlines()[0])["pid"], signal.SIGTERM)
-        _, stderr = started.communicate(timeout=120)
+        _, stderr = started.communicate(timeout=limit_s())
     finally:
         started.kill()
     run = Finished(started.returncode, stderr, folder)

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 from exercises.utils.stop import StopRequest  # noqa: E402
 from exercises.utils.synchronisation import SynchronisationCheck  # noqa: E402
 from harness.common.errors import WorkError  # noqa: E402 - needs torch
+from tests.waiting import limit_s  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -111,5 +112,5 @@ def collective_that_never_ends():
 os.kill(os.getpid(), 15)
 collective_that_never_ends()
 """
-    ended = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, timeout=limit_s(), check=True)
     assert "in collective_that_never_ends" in ended.stderr

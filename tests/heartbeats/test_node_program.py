@@ -22,6 +22,7 @@ from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.model import decode
 from harness.heartbeats.node import Guard
 from tests.common.cgroups import V1, V2, cgroup
+from tests.waiting import limit_s
 
 RANK = """
 import json, os, sys, threading, time
@@ -88,7 +89,7 @@ def begin(place: Path) -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]
     yield ranks
     for process in started:
         process.kill()
-        process.wait()
+        process.wait(limit_s())
 
 
 def wait_for(found: Callable[[], Any], seconds: float = 20) -> Any:
@@ -109,7 +110,7 @@ def collector(place: Path) -> Collector:
 def test_steps_are_written_once_and_an_end_is_no_failure(place: Path, begin: Callable[..., Any]) -> None:
     with collector(place):
         for process in begin():
-            process.wait(20)
+            process.wait(limit_s())
         wait_for(lambda: sum(line["event"] == "gone" for line in lines_of(place)) == 2)
     lines = lines_of(place)
     assert [line["event"] for line in (lines[0], lines[-1])] == ["node", "end"]
@@ -179,7 +180,7 @@ def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
         with collector(place):
             assert wait_for(lambda: HEARTBEATS.path(place / "run", "n1").read_text().count('"event":"rank"') == 2)
             fifo.write_text("held = [bytearray(b'x' * (8 << 20)) for _ in range(64)]")
-            assert rank.wait(60) == -signal.SIGKILL
+            assert rank.wait(limit_s()) == -signal.SIGKILL
             found = wait_for(lambda: first_death(place / "run"))
     assert found is not None
     why = "the kernel killed it: the job used more memory than its cgroup allows"
@@ -206,7 +207,7 @@ def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[...,
         assert read_hang(place / "run") is None
     finally:
         watched.kill()
-        watched.wait()
+        watched.wait(limit_s())
 
 
 _SUSPENDED = """

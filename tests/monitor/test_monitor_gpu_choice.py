@@ -20,6 +20,7 @@ from harness.monitor.record import begin_or_go_on
 from harness.monitor.samples import read, replace_json
 from harness.monitor.summary import summarize
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml
+from tests.waiting import limit_s
 
 Write = Callable[..., Path]
 UUIDS = ["GPU-aa00", "GPU-bb00", "GPU-cc00"]
@@ -162,7 +163,7 @@ def test_with_a_fake_pynvml_the_cpu_that_stands_in_for_hidden_gpus_says_so(
             break
         time.sleep(0.02)
     monitor.terminate()
-    assert monitor.wait(10) == 0
+    assert monitor.wait(limit_s()) == 0
     recording = read(tmp_path / "m")
     assert recording.source == "processes"
     (note,) = recording.notes

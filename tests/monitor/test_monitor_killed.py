@@ -16,6 +16,7 @@ from harness.analysis.summary.problem_texts import MONITOR_DIED, MONITOR_GAP
 from harness.measure.run_contents import read_contents
 from harness.monitor.samples import read
 from tests.monitor.conftest import REPOSITORY
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.train
 
@@ -54,7 +55,7 @@ def test_a_run_whose_monitor_is_killed_twice_completes_and_says_both(tmp_path: P
     )  # fmt: skip
     kill_monitor(tmp_path, 1)
     kill_monitor(tmp_path, 2)
-    out, err = run.communicate(timeout=300)
+    out, err = run.communicate(timeout=limit_s(300))
     assert run.returncode == 0, err
     (path,) = tmp_path.glob("*/profiler/[!.]*")
     (recording,) = (read(folder) for folder in (path / "gpus-monitor").iterdir())

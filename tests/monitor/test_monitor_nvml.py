@@ -14,6 +14,7 @@ from harness.monitor.record import SampleFile
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml, GpmNvml, NVMLError, OldBindings, OldCall, OldDriver
+from tests.waiting import limit_s
 
 Write = Callable[..., Path]
 
@@ -120,12 +121,12 @@ def test_with_a_fake_pynvml_the_program_records_and_draws_the_devices(
             break
         time.sleep(0.02)
     monitor.terminate()
-    assert monitor.wait(10) == 0
+    assert monitor.wait(limit_s()) == 0
     recording = read(tmp_path / "m")
     assert (recording.source, recording.meta["driver"]) == ("nvml", "570.86.15")
     assert [device.energy_from for device in summarize(recording).devices] == ["counter", "power"]
     drawing = start("plot", tmp_path / "m")
-    assert drawing.wait(60) == 0
+    assert drawing.wait(limit_s()) == 0
     assert (tmp_path / "m" / "power.png").read_bytes().startswith(b"\x89PNG")
 
 

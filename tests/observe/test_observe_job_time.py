@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "harness/observe/site"
 PATIENCE_S = 30
@@ -50,7 +52,7 @@ def test_an_import_before_pytorch_has_its_packages_and_the_line_that_imports_it(
     (packages / "outer.py").write_text("import inner\n", encoding="utf-8")
     (packages / "inner.py").write_text("import time\ntime.sleep(1)\n", encoding="utf-8")
     process = start(tmp_path, "import os\nimport outer\n", RANK="0")
-    assert (process.communicate(timeout=PATIENCE_S)[1], process.returncode) == ("", 0)
+    assert (process.communicate(timeout=limit_s(PATIENCE_S))[1], process.returncode) == ("", 0)
     lines = lines_of(tmp_path)
     seen = next(line for line in lines if line.get("what") == ["outer", "inner"])
     assert seen["part"] == "imports"
@@ -65,7 +67,7 @@ def test_a_killed_process_leaves_what_it_had(tmp_path: Path) -> None:
     while not any(line.get("part") == "data" for line in lines_of(tmp_path, 3)) and time.monotonic() < end_s:
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.wait(limit_s())
     lines = lines_of(tmp_path, 3)
     assert places(lines)[next(line["id"] for line in lines if line.get("part") == "data")] == (
         "script.py",
@@ -79,11 +81,11 @@ def test_a_program_that_a_rank_starts_does_not_write_as_the_rank(tmp_path: Path)
     other = "import time; time.sleep(1.5)"
     script = f"import subprocess, sys, time\ntime.sleep(1)\nsubprocess.run([sys.executable, '-c', {other!r}])\n"
     process = start(tmp_path, script, RANK="0")
-    assert (process.communicate(timeout=PATIENCE_S)[1], process.returncode) == ("", 0)
+    assert (process.communicate(timeout=limit_s(PATIENCE_S))[1], process.returncode) == ("", 0)
     assert [line["pid"] for line in lines_of(tmp_path) if line["event"] == "process"] == [process.pid]
 
 
 def test_a_process_that_is_no_rank_writes_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, "import time, torch\ntime.sleep(1)\n")
-    assert (process.communicate(timeout=PATIENCE_S)[1], process.returncode) == ("", 0)
+    assert (process.communicate(timeout=limit_s(PATIENCE_S))[1], process.returncode) == ("", 0)
     assert not (tmp_path / "job-time").exists()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).resolve().parents[2]
 # Calls of functions with frames of many sizes, collections of garbage that run Python, and a thread switch at every
 # chance. All frames count as other people's, so that every look goes through all of them. Before collections were
@@ -50,7 +52,7 @@ def test_a_look_at_a_running_thread_sees_whole_frames(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=limit_s(),
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -63,7 +65,9 @@ def test_each_place_is_described_once_and_only_changes_are_written(tmp_path: Pat
         "for _ in range(2):\n    time.sleep(0.2)\n    time.sleep(0.3)\nsampler.close()\n",
         encoding="utf-8",
     )
-    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=limit_s()
+    )
     text = (tmp_path / "lines" / "rank3.jsonl").read_text(encoding="utf-8")
     events = [json.loads(line) for line in text.splitlines()]
     assert [event["event"] for event in (events[0], events[-1])] == ["start", "end"]
@@ -84,7 +88,9 @@ def test_a_place_has_the_users_lines_that_called_it_the_nearest_first(tmp_path: 
         "def calls():\n    sorted([1, 2], key=lambda _: waits(3) or 0)\ncalls()\nsampler.close()\n",
         encoding="utf-8",
     )
-    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=limit_s()
+    )
     lines = (tmp_path / "lines" / "rank0.jsonl").read_text(encoding="utf-8").splitlines()
     places = [event for event in map(json.loads, lines) if event["event"] == "place" and event["function"] == "waits"]
     (place,) = places
@@ -107,7 +113,9 @@ def test_in_profiled_steps_python_is_seen_between_calls_that_give_the_lock_away(
         "sampler.in_step(False)\nassert sys.getswitchinterval() == before\nsampler.close()\n",
         encoding="utf-8",
     )
-    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=limit_s()
+    )
     text = (tmp_path / "lines" / "rank0.jsonl").read_text(encoding="utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
     number = {event["line"]: event["id"] for event in lines if event["event"] == "place"}

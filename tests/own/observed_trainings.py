@@ -19,6 +19,7 @@ from own_trainings import SCRIPTS, TRAININGS, Training
 
 from harness.common.heartbeats import MEMORY
 from tests.exercises.launching import ROOT, free_port
+from tests.waiting import limit_s
 
 SITE = ROOT / "harness/observe/site"
 WINDOW = {"skip": 3, "wait": 0, "warmup": 1, "active": 4}
@@ -81,10 +82,10 @@ class Running:
         Raises AssertionError: it failed.
         """
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=TIMEOUT_S)
+            self.process.wait(timeout=limit_s(TIMEOUT_S))
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        assert self.process.wait() == 0, self.log
+        assert self.process.wait(limit_s()) == 0, self.log
         return Ended(self.training, self.folder, self.log)
 
 

@@ -22,6 +22,7 @@ from tests.common.cgroups import V1, V2, cgroup
 from tests.exercises.launching import ROOT
 from tests.faults.processes import processes_of
 from tests.faults.scene import LOCAL_SITE
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
@@ -96,7 +97,7 @@ def started(folder: Path, *words: str, script: tuple[str, ...] = (), site: str =
                 with suppress(ProcessLookupError):
                     os.kill(each.pid, signal.SIGKILL)
             time.sleep(0.1)
-        process.wait()
+        process.wait(limit_s())
 
 
 @contextmanager
@@ -172,7 +173,7 @@ def test_a_rank_that_uses_more_memory_than_its_cgroup_allows_is_first(version: s
             in_group = []
         asked = ("--kind", "eats", "--rank", "1", "--step", str(STEP), *in_group)
         with started(tmp_path, script=asked, site=str(site)) as run:
-            assert run.process.wait(PATIENCE_S) == 1
+            assert run.process.wait(limit_s(PATIENCE_S)) == 1
             status = run.status()
     line = line_of(SCRIPT, "eats")
     assert status["state"] == "failed"

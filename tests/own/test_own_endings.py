@@ -14,6 +14,7 @@ import pytest
 from harness.common.declared_faults import HANGS_ALONE, HANGS_IN_COLLECTIVE
 from tests.exercises.ending_ranks import all_ended
 from tests.own.observed_trainings import TIMEOUT_S, Running, start, training_of
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.train]
 
@@ -75,7 +76,7 @@ def test_a_training_of_one_s_own_hangs(kind: str, tmp_path: Path) -> None:
 )
 def test_a_training_of_one_s_own_dies(fault: str, said: str, tmp_path: Path) -> None:
     with trained_with(fault, tmp_path / "run") as running:
-        assert running.process.wait(TIMEOUT_S) == 1, "what torchrun ends with"
+        assert running.process.wait(limit_s(TIMEOUT_S)) == 1, "what torchrun ends with"
         assert said in running.log
         assert faults_of(running, 1) == [(STEP, fault.partition(",")[0])]
         assert "observer: off" not in running.log

@@ -18,6 +18,7 @@ from harness.common.run_files import HEARTBEATS
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.read import Reader
 from tests.exercises.launching import ROOT, free_port
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.train
 
@@ -70,7 +71,7 @@ def trained(folder: Path, end: str) -> tuple[str, dict[str, Any]]:
         MEMORY: str(memory),
     }
     done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False, timeout=limit_s()
     )
     return done.stdout, json.loads((memory / "rank0.json").read_text(encoding="utf-8"))
 
@@ -94,7 +95,7 @@ def busy(tmp_path: Path) -> Iterator[None]:
     yield
     for other in others:
         other.kill()
-        other.wait()
+        other.wait(limit_s())
 
 
 def test_on_a_busy_machine_all_steps_and_samples_are_told_at_their_pace(tmp_path: Path, busy: None) -> None:
@@ -181,6 +182,6 @@ def test_python_ends_as_without_the_heartbeat_that_is_inside_pytorch(tmp_path: P
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=limit_s(),
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -14,6 +14,7 @@ import pytest
 
 from harness.common.heartbeats import MEMORY
 from tests.exercises.launching import ROOT, free_port
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.train
 
@@ -74,7 +75,9 @@ def test_a_rank_that_learns_its_number_later_has_it(tmp_path: Path) -> None:
         "heartbeat.over()\nprint(heartbeat.has_begun())\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT), MEMORY: str(tmp_path)}
-    done = subprocess.run([sys.executable, str(script)], env=environ, check=True, timeout=120, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environ, check=True, timeout=limit_s(), capture_output=True
+    )
     assert done.stdout == b"True\n"
     (found,) = (json.loads(path.read_text()) for path in tmp_path.glob("rank*.json"))
     assert (found["rank"], found["world"], found["local"]) == (2, 4, 2)
