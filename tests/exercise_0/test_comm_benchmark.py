@@ -131,7 +131,7 @@ def test_two_real_processes_measure_every_collective_and_all_are_right(tmp_path:
     argv = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
         str(EXERCISE / "comm_tests.py"), "collectives", "--run-dir", str(tmp_path), "--max-bytes", "64K",
-        "--iterations", "5", "--time-budget-s", "20", "--link-gbps-intra", "80",
+        "--iterations", "5", "--time-budget-s", "3600", "--link-gbps-intra", "80",
     ]  # fmt: skip
     done = subprocess.run(
         argv, capture_output=True, text=True, check=False, timeout=limit_s(), env={**os.environ, "OMP_NUM_THREADS": "1"}

@@ -88,10 +88,10 @@ def train_launched(folder: Path, *flags: object) -> Run:
     return Run(folder, done.returncode, done.stdout)
 
 
-def train(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral", first: bool = False) -> Run:
-    """Train to the end with forked ranks. `first`: with the highest priority, where that is allowed."""
+def train(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral") -> Run:
+    """Train to the end with forked ranks."""
     arguments = _arguments(folder, flags, processes=processes, model=model)
-    return Run(folder, *launch_forked("torchrun", arguments, folder, first))
+    return Run(folder, *launch_forked("torchrun", arguments, folder))
 
 
 def completed(run: Run) -> Run:

@@ -17,7 +17,6 @@ from tests.waiting import limit_s
 
 pytestmark = pytest.mark.train
 
-PATIENCE_S = 300
 EXIT_2 = re.compile(r"exitcode +: 2 ")
 
 
@@ -82,9 +81,9 @@ def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) ->
         argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     with started:
-        wait_for(lambda: rank1.exists() and rank1.read_text().count('"step_ns"') >= 2, started)
+        wait_for(lambda: rank1.exists() and rank1.read_text().count('"step_ns"') >= 2, "two steps", started)
         started.send_signal(signal.SIGTERM)
-        output, _ = started.communicate(timeout=limit_s(PATIENCE_S))
+        output, _ = started.communicate(timeout=limit_s(300))
     assert started.returncode == 1, output[-3000:]
     assert "got signal: 15" in output, "as torchrun says it"
     ends = [Run(folder, 0, "").lines(rank)[-1] for rank in (0, 1)]

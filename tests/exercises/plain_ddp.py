@@ -44,7 +44,7 @@ def main(what: str, folder: Path) -> None:
                 x, y = torch.randn(samples, WIDTH), torch.randint(0, 10, (samples,))
                 nn.functional.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
             if what == "sleep" and rank == 1:
-                time.sleep(0.03)
+                time.sleep(0.03)  # the thing that is wrong
             if what == "norms":
                 for parameter in model.parameters():
                     assert parameter.grad is not None

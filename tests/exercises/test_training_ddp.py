@@ -187,7 +187,7 @@ def test_sigterm_ends_a_training_cleanly_on_every_rank(tmp_path: Path) -> None:
     started = start(SCRIPT, folder, *SHORT[:-1], "1000", "--profiler", "torch", model="tiny-llama")
     try:
         rank1 = folder / "metrics" / "rank1.jsonl"
-        wait_for(lambda: rank1.exists() and '"phase": "active"' in rank1.read_text(), started)
+        wait_for(lambda: rank1.exists() and '"phase": "active"' in rank1.read_text(), "a recorded step", started)
         os.kill(json.loads(rank1.read_text().splitlines()[0])["pid"], signal.SIGTERM)
         _, stderr = started.communicate(timeout=limit_s())
     finally:
