@@ -9,14 +9,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 
 import pytest
 
-from harness.common.run_files import JOB_TIME, MEMORY_SNAPSHOTS
+from harness.common.run_files import JOB_TIME, MEMORY_SNAPSHOTS, METRICS
 from harness.measure.job_time import rank_record
 from harness.measure.request import ReportRequest, measure_request
-from harness.measure.run_contents import FEWEST_STEPS
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
 from tests.exercises.student_script import filled
 from tests.waiting import limit_s
@@ -39,12 +37,6 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The same with --slow-dataloading."""
     options = [*SHORT, "--profiler", "torch", "--slow-dataloading"]
     return train(SCRIPT, tmp_path_factory.mktemp("s") / "run", *options, model="tiny-llama")
-
-
-def data_share(run: Finished) -> float:
-    """Data loading's share of a profiled step of either rank: the median, since a busy machine can stall some."""
-    steps = [step for rank in (0, 1) for step in run.steps(rank) if step["phase"] == "active"]
-    return float(median(step["data_ns"] / step["step_ns"] for step in steps))
 
 
 def test_metrics_describe_the_run_from_start_to_end(default: Finished) -> None:
@@ -78,29 +70,26 @@ def test_the_learning_rate_warms_up(default: Finished) -> None:
     assert set(rates[5:]) == {2e-5}
 
 
-def test_a_report_compares_the_profiled_steps_with_the_others(default: Finished) -> None:
-    (summary,) = measure_request(ReportRequest([str(default.folder)])).summaries
+def test_a_report_compares_the_profiled_steps_with_the_others(default: Finished, tmp_path: Path) -> None:
+    """Of this run's lines, with times of a machine that has nothing else to do."""
+    copy = Path(shutil.copytree(default.folder, tmp_path / "run"))
+    parts = dict.fromkeys(("data_ns", "forward_ns", "backward_ns", "optimizer_ns"), 1_000_000)
+    for rank in (0, 1):
+        lines = default.metrics(rank)
+        for line in lines:
+            if line["event"] == "step":
+                times = {"step_ns": 30_000_000 if line["phase"] == "active" else 20_000_000, "core_wait_ns": 0}
+                line.update({**times, **parts})
+        METRICS.path(copy, rank).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (summary,) = measure_request(ReportRequest([str(copy)])).summaries
     cost = summary.profiler_cost
     assert cost is not None
-    times = {True: list[float](), False: list[float]()}
-    # on a busy machine the first steps may be so long that they are warm-up, and a rank has too few others
-    for own in (own for own in summary.training if own.unprofiled_steps >= FEWEST_STEPS):
-        steps = [step for step in default.steps(own.rank) if step["phase"] != "warmup"]
-        for profiled, medians in times.items():
-            of_one = [step for step in steps if (step["phase"] == "active") == profiled]
-            counted = of_one if profiled else of_one[-own.unprofiled_steps :]
-            medians.append(median(max(step["step_ns"] - step["core_wait_ns"], 0) for step in counted))
-    assert cost.profiled_step_ns == pytest.approx(median(times[True]))
-    assert cost.unprofiled_step_ns == pytest.approx(median(times[False]))
-    assert cost.ratio == pytest.approx(cost.profiled_step_ns / cost.unprofiled_step_ns)
-
-
-def test_slow_data_loading_takes_at_least_three_times_the_share(default: Finished, slow: Finished) -> None:
-    assert slow.code == 0, slow.stderr[-3000:]
-    assert data_share(slow) >= 3 * data_share(default)
+    assert (cost.profiled_step_ns, cost.unprofiled_step_ns, cost.ratio) == (30_000_000, 20_000_000, 1.5)
 
 
 def test_slow_data_loading_changes_nothing_but_time(default: Finished, slow: Finished) -> None:
+    """How long it takes is shown by recordings: tests/exercises/test_pages_h100.py."""
+    assert slow.code == 0, slow.stderr[-3000:]
     assert slow.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
 
 

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+from functools import cache
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ def _in_two_processes(work: Any, *arguments: Any) -> list[Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
+    context = _context()
     answers: Any = context.Queue()
     started = [context.Process(target=_member, args=(rank, port, answers, work, arguments)) for rank in range(2)]
     for process in started:
@@ -37,6 +39,14 @@ def _in_two_processes(work: Any, *arguments: Any) -> list[Any]:
     for process in started:
         process.join(limit_s())
     return [results[rank] for rank in range(2)]
+
+
+@cache
+def _context() -> ForkServerContext:
+    """Whose processes are forked from one that has imported PyTorch once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _member(rank: int, port: int, answers: Any, work: Any, arguments: tuple[Any, ...]) -> None:
