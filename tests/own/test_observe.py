@@ -20,8 +20,7 @@ import pytest
 from own_trainings import SCRIPTS
 
 from harness.common import job_folder
-from tests.slurm.slurm_cluster import wait_until
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORD = [sys.executable, "-I", "-m", "harness", "observe"]
@@ -126,8 +125,7 @@ def test_time_outside_of_all_phases_has_its_line_without_a_profiler(tmp_path: Pa
         "    time.sleep(3 * (step == 20))\ntime.sleep(3)\n"
     )
     said = " ".join(observed(tmp_path, sys.executable, "train.py", flags=()).stderr.split())
-    told = re.search(r"backward and optimizer: (\d+) % of them at train.py:5 in `wait`", said)
-    assert told and int(told[1]) > 80, said
+    assert re.search(r"backward and optimizer: \d+ % of them at train.py:5 in `wait`", said), said
     (run,) = runs(tmp_path)
     lines = map(json.loads, (run / "lines/rank0.jsonl").read_text().splitlines())
     places = [line["id"] for line in lines if line["event"] == "at"]
@@ -302,8 +300,7 @@ def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
     assert events.count("step") == 12
     assert json.loads((run / "status.json").read_text())["state"] == "completed"
     assert (run / "lines/rank0.jsonl").stat().st_size
-    end_s = time.monotonic() + 60
-    wait_until(lambda: list((run / "live").glob("*.jsonl")) or time.monotonic() > end_s, "the heartbeats' file")
+    wait_until(lambda: list((run / "live").glob("*.jsonl")), "the heartbeats' file", lambda: list(run.rglob("*")))
     assert not list((run / "torch").glob("*"))
 
 
