@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from harness.monitor.record import SampleFile
 from harness.monitor.samples import COLUMNS, LEADING_COLUMNS, NodeSamples, read
 from harness.monitor.source import MonitorError
 from harness.monitor.summary import summarize
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
 WORKLOAD = "import time; block = bytearray(64 * 2**20); print('ready', flush=True); time.sleep(60)"
@@ -35,12 +36,12 @@ BUSY = "print('ready', flush=True)\nwhile True: pass"
 def wait_for_samples(folder: Path, count: int) -> list[str]:
     """The lines after the header, once there are `count`."""
     path = folder / "samples.csv"
-    for _ in range(1500):
-        lines = path.read_text().splitlines()[1:] if path.exists() else []
-        if len(lines) >= count:
-            return lines
-        time.sleep(0.02)
-    raise AssertionError(f"{path} never had {count} samples")
+
+    def lines() -> list[str]:
+        return path.read_text().splitlines()[1:] if path.exists() else []
+
+    wait_until(lambda: len(lines()) >= count, f"{count} samples in {path}", lines)
+    return lines()
 
 
 def start_workload(start: Start, code: str = WORKLOAD) -> subprocess.Popen[str]:
@@ -144,12 +145,11 @@ def test_ends_when_its_parent_is_killed(tmp_path: Path, start: Start) -> None:
     monitor = int(shell.stdout.readline())
     wait_for_samples(tmp_path, 1)
     shell.kill()
-    for _ in range(500):
-        if not Path(f"/proc/{monitor}").exists():
-            return
-        time.sleep(0.02)
-    os.kill(monitor, signal.SIGKILL)
-    raise AssertionError("the monitor outlived its parent by ten seconds")
+    try:
+        wait_until(lambda: not Path(f"/proc/{monitor}").exists(), "the end of a monitor whose parent was killed")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(monitor, signal.SIGKILL)
 
 
 def test_the_time_limits_warning_does_not_end_it(tmp_path: Path, start: Start) -> None:

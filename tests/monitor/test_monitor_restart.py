@@ -24,7 +24,7 @@ from harness.monitor.summary import summarize
 from tests.monitor.conftest import START_UNIX_NS
 from tests.monitor.test_monitor_plot import panel_of
 from tests.monitor.test_monitor_record import Start, start_workload, wait_for_samples
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 S = 10**9
 GPU = [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]
@@ -65,11 +65,7 @@ def test_it_sees_what_is_below_a_process_but_not_who_starts_it_again(tmp_path: P
     for process in started:
         if "time.sleep(60)" in " ".join(process.cmdline()[:3]):
             process.kill()
-    for _ in range(500):
-        if not read(tmp_path).died:
-            return
-        time.sleep(0.02)
-    raise AssertionError("the monitor outlived what it watched by ten seconds")
+    wait_until(lambda: not read(tmp_path).died, "the end of a monitor whose processes were killed")
 
 
 def test_there_is_no_such_process_to_look_below(tmp_path: Path, start: Start) -> None:
@@ -233,7 +229,7 @@ def test_the_node_starts_it_again_once_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fate: str, starts: int, said: list[str]
 ) -> None:
     node, monitor = started(tmp_path, fate, monkeypatch)
-    monitor._thread.join(60)
+    monitor._thread.join(limit_s())
     assert (tmp_path / "starts").read_text().count("\n") == starts
     assert [re.sub(r"\d\d:\d\d:\d\d", "T", sentence) for sentence in node.said] == said
 
@@ -242,9 +238,8 @@ def test_the_node_starts_it_again_once_and_says_so(
 def test_asked_to_end_it_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     fate = "trap 'exit 143' TERM; for i in {1..600}; do sleep 0.1; done; exit 1"
     node, monitor = started(tmp_path, fate, monkeypatch)
-    end_s = time.monotonic() + 60
-    while late and not (tmp_path / "starts").exists() and time.monotonic() < end_s:
-        time.sleep(0.01)
+    if late:
+        wait_until((tmp_path / "starts").exists, "the monitor's start")
     monitor.end()
     assert node.said == []
     assert not (tmp_path / "starts").exists() or (tmp_path / "starts").read_text().count("\n") == 1
