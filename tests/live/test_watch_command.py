@@ -80,13 +80,15 @@ def test_lines_go_on_until_the_run_has_ended(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
+    now_s = [100.0]
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
+        now_s[0] += seconds
         if len(pauses) == 2:
             end(run)
 
-    monkeypatch.setattr("harness.live.watching.time", SimpleNamespace(monotonic=lambda: 100.0, sleep=sleep))
+    monkeypatch.setattr("harness.live.watching.time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
     assert main(["watch"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
