@@ -42,7 +42,7 @@ def test_a_rank_that_sleeps_or_has_more_samples_is_named(what: str, cause: str, 
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("accumulate", "Gradients are reduced in every micro-batch: 4 times per step, 17.1 MB each time."),
+        ("accumulate", "Gradients are reduced in every micro-batch: 4 times per step, 17.1 MB each time"),
         *(
             pytest.param(what, said, marks=pytest.mark.long)  # the same of other messages
             for what, said in {
