@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
+
 ROOT = Path("/sys/fs/cgroup")
 V1, V2 = "v1", "v2"
-PATIENCE_S = 120.0  # a limit for a busy machine
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,22 @@ class Cgroup:
     def remove(self) -> None:
         """End what is in it and in those below it, and remove them."""
         for folder in (*(each for each in self.path.iterdir() if each.is_dir()), self.path):
-            end_s = time.monotonic() + PATIENCE_S
-            while pids := (folder / "cgroup.procs").read_text().split():
-                assert time.monotonic() < end_s, f"{folder} still has the processes {pids}"
-                for pid in pids:
-                    with suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
-                time.sleep(0.05)
+            procs = folder / "cgroup.procs"
+            wait_until(lambda file=procs: not _kill_those_in(file), f"the end of what is in {folder}", procs.read_text)  # type: ignore[misc]
             folder.rmdir()
 
 
+def _kill_those_in(procs: Path) -> list[str]:
+    """The processes that are still there."""
+    pids = procs.read_text().split()
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    return pids
+
+
 def _wait_for(file: Path, word: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while word not in (found := file.read_text()):
-        assert time.monotonic() < end_s, f"{file} does not become {word}: {found}"
-        time.sleep(0.01)
+    wait_until(lambda: word in file.read_text(), f"{word} in {file}", file.read_text)
 
 
 @contextmanager

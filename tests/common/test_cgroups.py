@@ -11,6 +11,7 @@ import pytest
 
 from harness.common import processes
 from tests.common.cgroups import V1, V2, Cgroup, cgroup
+from tests.waiting import limit_s
 
 SLEEPS = "import time; time.sleep(99)"
 # At most 512 MB, should nothing limit it.
@@ -53,7 +54,7 @@ def test_a_process_is_frozen_with_its_cgroup_or_with_one_above(freezer: Cgroup) 
     assert not any(processes.is_frozen(each.pid) for each in programs)
     for program in programs:
         program.kill()
-        program.wait()
+        program.wait(limit_s())
 
 
 @pytest.mark.parametrize("where", ["its own", "one above"])
@@ -63,7 +64,7 @@ def test_the_kernel_s_count_rises_when_the_limit_kills(memory: Cgroup, where: st
     file, before = processes.killed_for_memory(program.pid)
     assert file is not None
     begin(program)
-    assert program.wait() == -9
+    assert program.wait(limit_s()) == -9
     after = processes.counted(file)
     assert (after.cgroup - before.cgroup, after.machine > before.machine) == (1, True)
 
@@ -72,7 +73,7 @@ def test_a_process_that_is_killed_by_somebody_does_not_count(memory: Cgroup) -> 
     program = started_in(memory, SLEEPS)
     file, before = processes.killed_for_memory(program.pid)
     program.kill()
-    program.wait()
+    program.wait(limit_s())
     assert processes.counted(file).cgroup == before.cgroup
 
 

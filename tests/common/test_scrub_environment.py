@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.common.scrub_environment import NOT_PASSED, RULES, scrub_environment
+from tests.waiting import limit_s
 
 # Each variable, a value, and a command whose output or exit status that value changes.
 SPOILS = {
@@ -53,7 +54,7 @@ def outcome(argv: list[str], folder: Path, **variable: str) -> tuple[int, str]:
     clean = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run(
         argv, cwd=folder, env={**clean, **variable}, stdin=subprocess.DEVNULL, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", timeout=60,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace", timeout=limit_s(),
     )  # fmt: skip
     return done.returncode, done.stdout
 

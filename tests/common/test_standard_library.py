@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(path.stem for path in (ROOT / "harness/common").glob("*.py") if path.stem != "__init__")
 
@@ -15,5 +17,7 @@ MODULES = sorted(path.stem for path in (ROOT / "harness/common").glob("*.py") if
 @pytest.mark.parametrize("module", MODULES)
 def test_it_imports_without_any_installed_package(module: str) -> None:
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import harness.common.{module}"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,7 @@ from harness.site.slurm_commands import JobId
 from harness.study.lessons import course_experiments
 from tests.doctor.healthy import Cluster, inside
 from tests.launch.launch_shared import ROOT, a_run
+from tests.waiting import limit_s
 
 Printed = pytest.CaptureFixture[str]
 
@@ -141,10 +142,10 @@ def test_lustres_quota_is_read_with_a_long_path_a_grace_time_and_a_soft_limit(pr
 def test_nodes_meet_and_a_clock_is_known_to_half_a_round_trip() -> None:
     port = free_port()
     came: list[int] = []
-    server = Thread(target=lambda: came.append(serve(port, 1, 30)))
+    server = Thread(target=lambda: came.append(serve(port, 1, limit_s())))
     server.start()
-    offset_ns, round_trip_ns = offset_from("127.0.0.1", port, 30)
-    server.join()
+    offset_ns, round_trip_ns = offset_from("127.0.0.1", port, limit_s())
+    server.join(limit_s())
     assert came == [1]
     assert abs(offset_ns) <= round_trip_ns // 2 + 1, "it is the same clock"
     assert offset_verdict(offset_ns, round_trip_ns).level is Level.OK

@@ -24,6 +24,7 @@ from commtests.measure import (
 
 from harness.common.alpha_beta import bus_factor, fit_alpha_beta
 from tests.exercise_0.conftest import EXERCISE
+from tests.waiting import limit_s
 
 torch = pytest.importorskip("torch")
 
@@ -130,10 +131,10 @@ def test_two_real_processes_measure_every_collective_and_all_are_right(tmp_path:
     argv = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
         str(EXERCISE / "comm_tests.py"), "collectives", "--run-dir", str(tmp_path), "--max-bytes", "64K",
-        "--iterations", "5", "--time-budget-s", "20", "--link-gbps-intra", "80",
+        "--iterations", "5", "--time-budget-s", "3600", "--link-gbps-intra", "80",
     ]  # fmt: skip
     done = subprocess.run(
-        argv, capture_output=True, text=True, check=False, timeout=110, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        argv, capture_output=True, text=True, check=False, timeout=limit_s(), env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "comm/collectives.json").read_text())
@@ -158,6 +159,8 @@ def test_two_real_processes_measure_every_collective_and_all_are_right(tmp_path:
 def test_one_process_alone_is_named_as_the_reason(tmp_path: Path) -> None:
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     argv = [sys.executable, str(EXERCISE / "comm_tests.py"), "collectives", "--run-dir", str(tmp_path)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, **alone})
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, env={**os.environ, **alone}, timeout=limit_s()
+    )
     assert done.returncode == 0 and "needs two processes or more, and this run has one (-g 2" in done.stdout
     assert json.loads((tmp_path / "comm/collectives.json").read_text())["results"] == []

@@ -17,6 +17,7 @@ from commtests.health_answer import HealthAnswer, RankPlace, health_answer, ring
 from commtests.verdict import LinkFinding, judge_probe, number
 
 from tests.exercise_0.conftest import EXERCISE
+from tests.waiting import limit_s
 
 ROUNDS = 9
 Rates = Mapping[str, Sequence[float]]
@@ -155,24 +156,36 @@ def torchrun(folder: Path, *words: str) -> dict[str, Any]:
         str(EXERCISE / "comm_tests.py"), *words, "--run-dir", str(folder), "--device", "cpu",
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=110, env=environment)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=limit_s(), env=environment)
     assert done.returncode == 0, done.stderr
     argv = [sys.executable, "-S", str(EXERCISE / "comm_tests.py"), "answer", words[0], "--run-dir", str(folder)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={})
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={}, timeout=limit_s())
     assert done.stderr == "" and max(map(len, done.stdout.splitlines())) < 100
     return {**json.loads((folder / "comm/verdict.json").read_text()), "exit": done.returncode}
 
 
 @pytest.mark.train
+def test_two_real_processes_measure_every_probe_and_get_the_answer_to_their_rates(tmp_path: Path) -> None:
+    """Which rank is slower depends on what else the machine does."""
+    pytest.importorskip("torch")
+    verdict = torchrun(tmp_path, "health", "--slow-rank", "1")
+    measured = json.loads((tmp_path / "comm/health.json").read_text())
+    assert measured["slow_rank"] == 1
+    assert [each["name"] for each in measured["probes"]] == ["GEMM", "memory", "all-reduce in node", "small all-reduce"]
+    assert [set(alone["values"]) for alone in measured["probes"][:2]] == [{"0", "1"}] * 2
+    assert all(rate > 0 for each in measured["probes"] for row in each["values"].values() for rate in row)
+    answer = health_answer(measured)
+    assert (verdict["status"], verdict["verdict"]) == (answer.status, answer.verdict)
+    assert verdict["exit"] == (answer.status == "fail")
+
+
+@pytest.mark.train
+@pytest.mark.long  # only on a machine that does nothing else
 def test_of_two_real_processes_the_slow_one_is_named_and_never_the_other(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     verdict = torchrun(tmp_path, "health", "--slow-rank", "1")
-    assert "rank 0:" not in verdict["verdict"]
-    assert (verdict["status"], verdict["exit"]) in {("fail", 1), ("cannot tell", 0)}, "a machine may be too busy"
     assert verdict["verdict"].startswith(("HEALTH: fail: rank 1: ", "HEALTH: cannot tell: "))
     measured = json.loads((tmp_path / "comm/health.json").read_text())
-    assert [each["name"] for each in measured["probes"]] == ["GEMM", "memory", "all-reduce in node", "small all-reduce"]
-    assert all(rate > 0 for each in measured["probes"] for row in each["values"].values() for rate in row)
     for alone in measured["probes"][:2]:
         assert median(alone["values"]["1"]) < median(alone["values"]["0"])
 

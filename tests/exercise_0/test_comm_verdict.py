@@ -14,6 +14,7 @@ from commtests.verdict import judge_node, judge_nodes, verdict_line
 
 from harness.site.site import load_site
 from tests.exercise_0.conftest import EXERCISE
+from tests.waiting import limit_s
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SCRIPT = EXERCISE / "comm_tests.py"
@@ -165,7 +166,9 @@ def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> Non
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         # -S: no site-packages. A node's own Python, with nothing installed, must do.
         argv = [sys.executable, "-S", str(SCRIPT), *arguments, "--run-dir", str(tmp_path)]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": str(tmp_path)})
+        return subprocess.run(
+            argv, capture_output=True, text=True, check=False, env={"PATH": str(tmp_path)}, timeout=limit_s()
+        )
 
     assert run("verdict").returncode == 2
     for node in ("0", "1"):
@@ -194,7 +197,7 @@ def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> Non
 )
 def test_a_wrong_request_is_one_sentence_and_exit_code_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     argv = [sys.executable, str(SCRIPT), *arguments, "--run-dir", str(tmp_path)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={})
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={}, timeout=limit_s())
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
     assert not any(tmp_path.iterdir())
 
@@ -205,7 +208,7 @@ def test_a_folder_that_cannot_be_made_is_a_wrong_request(tmp_path: Path, command
     (tmp_path / "file").write_text("")
     argv = [sys.executable, str(SCRIPT), *command, "--run-dir", str(tmp_path / "file" / "run")]
     torchrun = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=torchrun)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=torchrun, timeout=limit_s())
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == f"--run-dir: {tmp_path / 'file' / 'run' / 'comm'} cannot be made (Not a directory)\n"

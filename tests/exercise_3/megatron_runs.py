@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.exercises.launching import ROOT, TIMEOUT_S, environment, free_port, launch_forked, trace_events
+from tests.waiting import limit_s
 
 SCRIPT = ROOT / "exercises" / "exercise_3_MegatronLM" / "train.py"
 MODELS = ROOT / "configs" / "models"
@@ -82,15 +83,15 @@ def train_launched(folder: Path, *flags: object) -> Run:
     """Train to the end, each rank as a new interpreter."""
     done = subprocess.run(
         command(folder, *flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=TIMEOUT_S, check=False,
+        text=True, timeout=limit_s(TIMEOUT_S), check=False,
     )  # fmt: skip
     return Run(folder, done.returncode, done.stdout)
 
 
-def train(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral", first: bool = False) -> Run:
-    """Train to the end with forked ranks. `first`: with the highest priority, where that is allowed."""
+def train(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral") -> Run:
+    """Train to the end with forked ranks."""
     arguments = _arguments(folder, flags, processes=processes, model=model)
-    return Run(folder, *launch_forked("torchrun", arguments, folder, first))
+    return Run(folder, *launch_forked("torchrun", arguments, folder))
 
 
 def completed(run: Run) -> Run:

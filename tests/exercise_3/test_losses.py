@@ -61,7 +61,10 @@ def test_the_operators_of_a_tensor_parallel_run_on_a_cpu_have_their_kinds(tensor
         pytest.param(("--pp", 2, "--vpp", 2), id="interleaved pipeline"),
         pytest.param(("--cp", 2), id="context parallel"),
         pytest.param((), id="data parallel, distributed optimizer, overlap"),
-        pytest.param(("--no-distributed-optimizer", "--no-overlap"), id="data parallel, neither"),
+        # trained in test_stage_ranges.py, too
+        pytest.param(
+            ("--no-distributed-optimizer", "--no-overlap"), id="data parallel, neither", marks=pytest.mark.long
+        ),
         pytest.param(("--pp", 2, "--mixed-precision", "--activation-checkpointing"), id="recomputed, bf16"),
     ],
 )

@@ -13,10 +13,10 @@ import pytest
 
 from tests.exercise_3.megatron_runs import SCRIPT, Run, command, completed, train, train_launched
 from tests.exercises.launching import ROOT, environment, wait_for
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.train
 
-PATIENCE_S = 300
 EXIT_2 = re.compile(r"exitcode +: 2 ")
 
 
@@ -81,9 +81,9 @@ def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) ->
         argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     with started:
-        wait_for(lambda: rank1.exists() and rank1.read_text().count('"step_ns"') >= 2, started)
+        wait_for(lambda: rank1.exists() and rank1.read_text().count('"step_ns"') >= 2, "two steps", started)
         started.send_signal(signal.SIGTERM)
-        output, _ = started.communicate(timeout=PATIENCE_S)
+        output, _ = started.communicate(timeout=limit_s(300))
     assert started.returncode == 1, output[-3000:]
     assert "got signal: 15" in output, "as torchrun says it"
     ends = [Run(folder, 0, "").lines(rank)[-1] for rank in (0, 1)]
@@ -120,7 +120,7 @@ def test_without_a_launcher_it_says_how_to_start_it(tmp_path: Path) -> None:
     alone = {name: text for name, text in environment().items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     done = subprocess.run(
         [sys.executable, *argv[argv.index(str(SCRIPT)) :]], cwd=os.sep, env=alone, capture_output=True, text=True,
-        check=False, timeout=120,
+        check=False, timeout=limit_s(),
     )  # fmt: skip
     assert done.returncode == 2
     assert "torchrun" in done.stderr

@@ -51,6 +51,20 @@ def test_the_schedule_is_one_forward_one_backward(pipeline: Run) -> None:
     assert schedule(pipeline, 1) == ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"]
 
 
+def test_a_stage_waits_for_what_it_computes_with(pipeline: Run) -> None:
+    """So the bubble is at least that of theory; benchmarks/bench_bubble.py shows how large it is."""
+    for iteration in range(2):
+        spans = [
+            [s for s in pipeline.spans(rank) if pipeline.spans(rank, "iteration_")[iteration].holds(s)]
+            for rank in (0, 1)
+        ]
+        first, last = ({s.name.rpartition(" ")[0]: s for s in own if " mb" in s.name} for own in spans)
+        assert len(first) == len(last) == 2 * MICROBATCHES
+        for k in range(MICROBATCHES):
+            assert first[f"forward mb{k}"].end <= last[f"forward mb{k}"].start
+            assert last[f"backward mb{k}"].end <= first[f"backward mb{k}"].start
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_is_one_stage(pipeline: Run, rank: int) -> None:
     names = {span.name for span in pipeline.spans(rank) if " mb" in span.name}

@@ -9,8 +9,7 @@ import faulthandler
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,9 +22,9 @@ import torch.distributed as dist
 
 from exercises.utils.faults.inject import injected
 from tests.exercises.small_training import Tiny, Training, arguments, loop
+from tests.waiting import limit_s, wait_until
 
 STEPS, STEP = 4, 2  # the fault comes in the third of four steps
-PATIENCE_S = 60
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,12 @@ class Rank:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     @property
+    def log(self) -> str:
+        """What it has printed."""
+        path = self.folder / f"log{self.number}"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    @property
     def state(self) -> str:
         """R, S, T … as in /proc; empty if the process is no more."""
         return state_of(self.process.pid or 0)
@@ -64,12 +69,16 @@ class Rank:
         path = self.folder / f"stacks{self.number}"
         path.write_text("")
         os.kill(self.process.pid or 0, signal.SIGUSR1)
-        wait_until(lambda: "ending_ranks.py" in path.read_text() or "_shutdown" in path.read_text())
+        wait_until(
+            lambda: "ending_ranks.py" in path.read_text() or "_shutdown" in path.read_text(),
+            f"the stacks of rank {self.number}",
+            lambda: f"{path.read_text()}\n{self.log}",
+        )
         return path.read_text()
 
     def exit_code(self) -> int | None:
         """Wait for its end; None: it does not end."""
-        self.process.join(PATIENCE_S)
+        self.process.join(limit_s())
         return self.process.exitcode
 
 
@@ -88,19 +97,11 @@ def ranks_with(fault: str, folder: Path, world_size: int = 1) -> Iterator[list[R
         for rank in ranks:
             started += rank.children
             rank.process.kill()
-            rank.process.join()
+            rank.process.join(limit_s())
         with ExitStack() as at_last:
             for pid in started:
                 at_last.callback(_kill, pid)
-            wait_until(lambda: not any(map(state_of, started)))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Raises AssertionError: it does not come to hold."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came so far"
-        time.sleep(0.02)
+            wait_until(lambda: not any(map(state_of, started)), "the end of what the ranks started")
 
 
 def state_of(pid: int) -> str:
@@ -122,8 +123,8 @@ def all_ended(started: subprocess.Popen[str]) -> Iterator[None]:
         started.kill()
         for pid in below:
             _kill(pid)
-        started.wait()
-        wait_until(lambda: not any(map(state_of, below)))
+        started.wait(limit_s())
+        wait_until(lambda: not any(map(state_of, below)), "the end of what the launcher started")
 
 
 def _below(pid: int) -> list[int]:

@@ -12,7 +12,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -33,9 +32,6 @@ def _launch(launcher: str, order: dict[str, Any]) -> None:
     """Ends this process, and each rank that is forked from it, with its exit status."""
     for own, path in ((0, os.devnull), (1, order["log"]), (2, order["log"])):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), own)
-    if order["first"]:
-        with suppress(PermissionError):
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     os.chdir(order["folder"])
     run: Callable[[Any], None] = torchrun.run
 

@@ -8,8 +8,8 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -17,8 +17,10 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
+from tests.waiting import limit_s, wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 300
+TIMEOUT_S = 300  # of a training, on an idle machine
 UNHURRIED = Path(__file__).with_name("unhurried_train.py")
 
 
@@ -87,18 +89,25 @@ def environment() -> dict[str, str]:
     return {**os.environ, **ours, "CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
 
 
-def launch_forked(launcher: str, arguments: list[str], folder: Path, first: bool = False) -> tuple[int, str]:
-    """Exit status and log of a launch whose ranks are forked. `first`: with the highest priority, where allowed."""
+def launch_forked(launcher: str, arguments: list[str], folder: Path) -> tuple[int, str]:
+    """Exit status and log of a launch whose ranks are forked.
+
+    Raises AssertionError: it does not end; with its log.
+    """
     log = folder.with_suffix(".log")
-    order = {"arguments": arguments, "folder": str(folder.parent), "log": str(log), "first": first}
+    order = {"arguments": arguments, "folder": str(folder.parent), "log": str(log)}
     server = _server(launcher)
     assert server.stdin is not None and server.stdout is not None
-    too_long = Timer(TIMEOUT_S, server.kill)
+    too_long = Timer(limit_s(TIMEOUT_S), server.kill)
     too_long.start()
     print(json.dumps(order), file=server.stdin, flush=True)
     code = server.stdout.readline()
     too_long.cancel()
-    return int(code), log.read_text(encoding="utf-8")
+    text = log.read_text(encoding="utf-8") if log.exists() else ""
+    if not code:
+        _server.cache_clear()  # the next training gets a new one
+    assert code, f"it did not end in {limit_s(TIMEOUT_S):.0f} s\n{text[-3000:]}"
+    return int(code), text
 
 
 @cache
@@ -108,13 +117,27 @@ def _server(launcher: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def wait_for(condition: Callable[[], bool], started: subprocess.Popen[str]) -> None:
-    """Wait until `condition` holds; fail when the process ends before, or after a minute or two."""
-    deadline = time.monotonic() + TIMEOUT_S / 2
-    while not condition():
-        assert started.poll() is None, "it ended too early"
-        assert time.monotonic() < deadline, "it never came so far"
-        time.sleep(0.2)
+def wait_for(condition: Callable[[], bool], what: str, started: subprocess.Popen[str]) -> None:
+    """Wait until `condition` holds; fails with what the process said, also where that ends before."""
+
+    def holds() -> bool:
+        ended = started.poll() is not None  # asked first: what it did before its end counts
+        held = condition()
+        assert held or not ended, f"it ended before {what}\n{_said(started)}"
+        return held
+
+    wait_until(holds, what, lambda: _said(started), TIMEOUT_S)
+
+
+def _said(started: subprocess.Popen[str]) -> str:
+    """What is in the pipes of a process, which may be running."""
+    said = ""
+    for pipe in (started.stdout, started.stderr):
+        if pipe is not None:
+            os.set_blocking(pipe.fileno(), False)
+            with suppress(BlockingIOError):
+                said += os.read(pipe.fileno(), 1 << 20).decode("utf-8", "replace")
+    return said
 
 
 def free_port() -> int:

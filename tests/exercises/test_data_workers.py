@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import limit_s
+
 pytest.importorskip("torch")
 
 SCRIPT = """
@@ -41,7 +43,7 @@ main()
 def test_workers_outlive_a_batch_systems_sigterm_and_a_training_that_fails_does_not_hang() -> None:
     root = Path(__file__).resolve().parents[2]
     argv = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=limit_s(), check=False)
     assert done.stdout.splitlines() == ["True"], done.stderr
     assert done.returncode == 1
     assert "the training fails" in done.stderr
@@ -78,7 +80,7 @@ gc.collect()
 def test_a_worker_does_not_collect_what_it_inherited_as_a_cuda_event_that_would_abort_it() -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", GARBAGE], cwd=root, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", GARBAGE], cwd=root, capture_output=True, text=True, timeout=limit_s(), check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ended in its process"]

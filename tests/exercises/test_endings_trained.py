@@ -17,8 +17,9 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from tests.exercise_3 import megatron_runs
-from tests.exercises.ending_ranks import all_ended, wait_until
-from tests.exercises.launching import ROOT, TIMEOUT_S, environment, start
+from tests.exercises.ending_ranks import all_ended
+from tests.exercises.launching import ROOT, TIMEOUT_S, environment, start, wait_for
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
@@ -62,8 +63,8 @@ def lines(folder: Path, what: str, rank: int) -> list[dict[str, object]]:
 def test_an_exercise_hangs(exercise: int, kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with training(exercise, f"hang,kind={kind}", folder) as started:
-        wait_until(lambda: bool(lines(folder, "faults", 1)))
-        time.sleep(LOOKED_AT_S)
+        wait_for(lambda: bool(lines(folder, "faults", 1)), "the fault", started)
+        time.sleep(LOOKED_AT_S)  # one that does not hang makes steps meanwhile
         assert started.poll() is None
         (line,) = lines(folder, "faults", 1)
         assert (line["fault"], line["step"]) == ("hang", STEP)
@@ -84,7 +85,7 @@ def test_an_exercise_hangs(exercise: int, kind: str, tmp_path: Path) -> None:
 )
 def test_an_exercise_dies(exercise: int, fault: str, said: str, tmp_path: Path) -> None:
     with training(exercise, fault, tmp_path / "run") as started:
-        _, log = started.communicate(timeout=TIMEOUT_S)
+        _, log = started.communicate(timeout=limit_s(TIMEOUT_S))
         assert started.returncode != 0
         assert said in log
         (line,) = lines(tmp_path / "run", "faults", 1)
@@ -96,7 +97,7 @@ def test_an_exercise_dies(exercise: int, fault: str, said: str, tmp_path: Path) 
 def test_the_loss_of_an_exercise_is_nan(exercise: int, what: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with training(exercise, f"nan,in={what}", folder) as started:
-        _, log = started.communicate(timeout=TIMEOUT_S)
+        _, log = started.communicate(timeout=limit_s(TIMEOUT_S))
         assert started.returncode == 0, log[-3000:]
     steps = [each for each in lines(folder, "metrics", 1) if each["event"] == "step"]
     losses = [float(str(each["loss"])) for each in steps]

@@ -6,7 +6,7 @@ import math
 import resource
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +20,9 @@ import torch
 from exercises.utils.faults import ends
 from exercises.utils.faults.inject import injected
 from harness.common.declared_faults import CRASHES, FAULTS, HANGS_ALONE, HANGS_IN_COLLECTIVE, HANGS_TOGETHER
-from tests.exercises.ending_ranks import STEP, STEPS, Rank, ranks_with, state_of, wait_until
+from tests.exercises.ending_ranks import STEP, STEPS, Rank, ranks_with, state_of
 from tests.exercises.small_training import arguments, loop, prepared
+from tests.waiting import wait_until
 
 LOOKED_AT_S = 0.5  # in which a hanging rank makes no step
 # The function in which a rank waits; where it waits for others, in which function of PyTorch.
@@ -43,15 +44,26 @@ WAITS_IN = {
 }
 
 
+def waits_in(rank: Rank, function: str) -> None:
+    """The rank comes to wait in this function."""
+    wait_until(lambda: function in rank.stacks(), f'"{function}" in the stacks of rank {rank.number}', rank.stacks)
+
+
+def comes_to(states: Callable[[], list[str]], wanted: list[str]) -> None:
+    """Processes come to these states."""
+    wait_until(lambda: states() == wanted, f"the states {wanted}", states)
+
+
 def check_hangs(ranks: list[Rank], faulty: Rank) -> None:
     """No rank makes a step any more, and the fault was recorded before."""
-    wait_until(lambda: bool(faulty.lines))
-    time.sleep(LOOKED_AT_S)
+    wait_until(lambda: bool(faulty.lines), "the fault", lambda: faulty.log)
     before = [rank.steps for rank in ranks]
-    time.sleep(LOOKED_AT_S)
-    assert [rank.steps for rank in ranks] == before
+    time.sleep(LOOKED_AT_S)  # one that does not hang makes steps meanwhile
+    assert faulty.steps == before[faulty.number] == STEP, "what comes before the fault's step is done"
     assert all(rank.state for rank in ranks), "no process has ended"
-    assert max(before) <= STEP, "what comes before the fault's step is done, and that step never ends"
+    assert max(rank.steps for rank in ranks) <= STEP, (
+        "what comes before the fault's step is done, and that step never ends"
+    )
     assert f'"step": {STEP}, "fault": "hang", "rank": {faulty.number}, "ns": 0' in faulty.lines
     assert [bool(rank.lines) for rank in ranks] == [rank is faulty for rank in ranks]
 
@@ -66,12 +78,13 @@ def test_a_rank_that_hangs_waits_where_it_says(kind: str, tmp_path: Path) -> Non
     with ranks_with(f"hang,kind={kind},step={STEP}", tmp_path) as ranks:
         (rank,) = ranks
         check_hangs(ranks, rank)
-        assert rank.state == {"loop": "R", "stopped": "T"}.get(kind, "S")
         if kind != "stopped":
-            assert WAITS_IN[kind] in rank.stacks()
+            waits_in(rank, WAITS_IN[kind])
+        comes_to(lambda: [rank.state], [{"loop": "R", "stopped": "T"}.get(kind, "S")])
         children = rank.children
         assert bool(children) == kind.startswith(("child", "worker"))
-        assert [state_of(pid) for pid in children] == ["T" if kind == "worker-stopped" else "S"] * len(children)
+        wanted = ["T" if kind == "worker-stopped" else "S"] * len(children)
+        comes_to(lambda: [state_of(pid) for pid in children], wanted)
     assert not list(tmp_path.glob("*.fifo")), "nothing is left in the run"
 
 
@@ -79,14 +92,10 @@ def test_a_rank_that_hangs_waits_where_it_says(kind: str, tmp_path: Path) -> Non
 def test_ranks_hang_that_wait_for_each_other(kind: str, tmp_path: Path) -> None:
     with ranks_with(f"hang,kind={kind},step={STEP},rank=1", tmp_path, world_size=2) as ranks:
         check_hangs(ranks, ranks[1])
-        assert WAITS_IN[kind] in ranks[1].stacks()
-        other = ranks[0].stacks()
-        if kind == "other-size":
-            assert "in backward" in other, "gloo had all that it expected: this rank waits in its next collective"
-        elif kind in HANGS_TOGETHER:
-            assert "in all_reduce" in other
-        else:
-            assert "in backward" in other, "where DDP sends its gradients"
+        waits_in(ranks[1], WAITS_IN[kind])
+        # With another size gloo had all that it expected, and this rank waits in its next collective; else in the
+        # wrong one, or where DDP sends its gradients.
+        waits_in(ranks[0], "in all_reduce" if kind in HANGS_TOGETHER and kind != "other-size" else "in backward")
 
 
 def test_every_kind_of_hang_is_tried_here() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -16,7 +17,7 @@ import torch
 from exercises.utils.faults.inject import INJECTORS, injected
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS
-from tests.exercises.small_training import arguments, prepared, train
+from tests.exercises.small_training import arguments, loop, prepared, train
 from tests.waiting import wait_until
 
 
@@ -53,12 +54,13 @@ def test_afterwards_no_hook_is_left(tmp_path: Path) -> None:
     ],
 )
 def test_it_takes_its_time_in_its_phase_of_each_kth_step(tmp_path: Path, fault: str, phase: str) -> None:
+    begin_ns = time.time_ns()
     seen = train(tmp_path, f"{fault},every=3", steps=7)
     name = fault.partition(",")[0]
     assert [(line["step"], line["fault"], line["rank"]) for line in seen.lines] == [(2, name, 0), (5, name, 0)]
     for line in seen.lines:
         assert 10_000_000 <= line["ns"] <= seen.phase(phase)[line["step"]]
-        assert abs(time.time_ns() - line["unix_ns"]) < 60e9
+        assert begin_ns <= line["unix_ns"] <= time.time_ns()
 
 
 def test_another_rank_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,14 +81,23 @@ def test_the_fault_comes_once_per_step_whatever_the_number_of_micro_batches(tmp_
 
 
 def test_a_pause_stops_the_whole_process_within_the_training(tmp_path: Path) -> None:
+    """The stopper is a process of its own, which stops this one whenever it gets a core."""
+    faults = tmp_path / "faults" / "rank0.jsonl"
     begin_ns = time.perf_counter_ns()
-    seen = train(tmp_path, "host-stall,ms=30", "pause,ms=40,every=2", steps=6)
+    training = prepared(arguments(tmp_path, "pause,ms=40,every=2"), steps=10_000)
+    with injected(training, training.model, training.optimizer) as faulty:
+        for last, _ in enumerate(loop(faulty)):
+            number = last
+            if faults.exists() and len(faults.read_text().splitlines()) >= 3:
+                break
+            time.sleep(0.01)  # a step that the stopper can stop
     took_ns = time.perf_counter_ns() - begin_ns
-    pauses = seen.of("pause")
-    assert 2 <= len(pauses) <= 3, "the last one may not have begun before the end"
+    pauses = [json.loads(line) for line in faults.read_text().splitlines()]
+    assert {line["fault"] for line in pauses} == {"pause"}
     assert all(line["ns"] >= 40_000_000 for line in pauses)
-    assert took_ns >= sum(line["ns"] for line in pauses) + 30_000_000
-    assert {line["step"] for line in pauses} <= set(range(1, 6))
+    assert took_ns >= sum(line["ns"] for line in pauses)
+    steps = [line["step"] for line in pauses]
+    assert steps == sorted(steps) and 1 <= steps[0] <= steps[-1] <= number
 
 
 def test_a_stopped_process_goes_on_when_its_stopper_is_asked_to_end() -> None:
@@ -102,10 +113,8 @@ def test_a_stopped_process_goes_on_when_its_stopper_is_asked_to_end() -> None:
         return bool(reports)
 
     wait_until(has_reported, "the report of a stop")
-    stopper.send("60000000000 10000000")  # would begin in a minute
-    begin = time.monotonic()
+    stopper.send(f"{86_400 * 10**9} 10000000")  # would begin in a day
     stopper.close()
-    assert time.monotonic() - begin < 30
     assert int(reports[0].split()[1]) >= 10_000_000
     assert list(stopper.received()) == [], "no stop begins after the end"
 

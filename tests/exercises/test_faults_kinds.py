@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from harness.common.faults import parse_fault
 from harness.observe.metrics import SCHEDULER, JsonLines
 from tests.exercises.launching import ROOT, wait_for
 from tests.exercises.small_training import Tiny, arguments, prepared, train
+from tests.waiting import limit_s, wait_until
 
 
 @pytest.fixture
@@ -123,23 +124,22 @@ def test_a_side_process_runs_on_the_same_cores_at_the_same_priority_and_dies_wit
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
         "print(SideProcess('burner').pid, flush=True); time.sleep(600)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     try:
-        wait_for(lambda: _cpu_ticks(pid) > 2, parent)
+        wait_for(lambda: _cpu_ticks(pid) > 2, "the burner's work", parent)
         assert os.sched_getaffinity(pid) == {min(os.sched_getaffinity(0))}
         assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
     finally:
         parent.send_signal(signal.SIGKILL)
-    parent.communicate()
-    deadline = time.monotonic() + 60
-    while _runs(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    outlived = _runs(pid)
-    if outlived:
-        os.kill(pid, signal.SIGKILL)
-    assert not outlived
+    parent.wait(limit_s())
+    try:
+        wait_until(lambda: not _runs(pid), "the burner's end, whose parent was killed")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _fields(pid: int) -> list[str]:
@@ -213,7 +213,7 @@ def test_sync_waits_after_each_layer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     waits: list[int] = []
 
     def wait() -> None:
-        time.sleep(0.002)
+        time.sleep(0.002)  # so long takes what the fault is to count
         waits.append(1)
 
     monkeypatch.setattr(torch.cuda, "synchronize", wait)

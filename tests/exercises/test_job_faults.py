@@ -14,6 +14,7 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 
 from harness.run.mystery import injected
 from tests.exercises.launching import ROOT
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
@@ -37,7 +38,9 @@ def test_each_part_has_the_seconds_of_its_fault_beside_its_own(exercise: str, tm
     env = {**os.environ, "HARNESS_RUNS": str(tmp_path), "HARNESS_SITE": "local", "CUDA_VISIBLE_DEVICES": ""}
     for argv in (words, ["report", "last", "--json"]):
         command = [sys.executable, "-m", "harness", *argv]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=600)
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=limit_s(600)
+        )
         assert done.returncode == 0, done.stderr[-3000:]
     (run,) = tmp_path.glob("exercise_*/profiler/[!.]*")
     took: dict[str, dict[int, int]] = {}

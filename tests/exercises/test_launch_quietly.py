@@ -13,6 +13,7 @@ from exercises.utils.announce import announce
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.job import Machine, resolve
 from harness.site.site import load_site
+from tests.waiting import limit_s
 
 pytest.importorskip("deepspeed", reason="the training extra is not installed")
 
@@ -29,7 +30,7 @@ def test_deepspeed_does_not_warn_of_the_gpus_a_laptop_lacks(tmp_path: Path) -> N
     done = subprocess.run(
         [Path(sys.executable).with_name("accelerate"), "launch", "--config_file", str(config),
          "--num_processes", "1", str(script)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=480,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=limit_s(480),
         env={**os.environ, **own, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -25,6 +25,7 @@ from harness.common.errors import RequestError  # noqa: E402
 from harness.common.model_config import Precision  # noqa: E402
 from harness.common.run_files import METRICS  # noqa: E402
 from harness.observe import metrics  # noqa: E402
+from tests.waiting import limit_s  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "configs/models/tiny-llama.yaml"
@@ -226,7 +227,9 @@ def test_the_script_trains_in_fp8(tmp_path: Path) -> None:
         str(TINY),
         *["--device", "cpu", "--steps", "3", "--mixed-precision", "fp8"],
     ]
-    done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), *words], capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [json.loads(line) for line in METRICS.path(run, 0).read_text(encoding="utf-8").splitlines()]
     assert (lines[0]["dtype"], lines[-1]["status"], lines[-1]["steps"]) == ("float8", "completed", 3)

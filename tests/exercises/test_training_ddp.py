@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 
 import pytest
 
-from harness.common.run_files import JOB_TIME, MEMORY_SNAPSHOTS
+from harness.common.run_files import JOB_TIME, MEMORY_SNAPSHOTS, METRICS
 from harness.measure.job_time import rank_record
 from harness.measure.request import ReportRequest, measure_request
-from harness.measure.run_contents import FEWEST_STEPS
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
 from tests.exercises.student_script import filled
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.train
 
@@ -38,12 +37,6 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The same with --slow-dataloading."""
     options = [*SHORT, "--profiler", "torch", "--slow-dataloading"]
     return train(SCRIPT, tmp_path_factory.mktemp("s") / "run", *options, model="tiny-llama")
-
-
-def data_share(run: Finished) -> float:
-    """Data loading's share of a profiled step of either rank: the median, since a busy machine can stall some."""
-    steps = [step for rank in (0, 1) for step in run.steps(rank) if step["phase"] == "active"]
-    return float(median(step["data_ns"] / step["step_ns"] for step in steps))
 
 
 def test_metrics_describe_the_run_from_start_to_end(default: Finished) -> None:
@@ -77,34 +70,31 @@ def test_the_learning_rate_warms_up(default: Finished) -> None:
     assert set(rates[5:]) == {2e-5}
 
 
-def test_a_report_compares_the_profiled_steps_with_the_others(default: Finished) -> None:
-    (summary,) = measure_request(ReportRequest([str(default.folder)])).summaries
+def test_a_report_compares_the_profiled_steps_with_the_others(default: Finished, tmp_path: Path) -> None:
+    """Of this run's lines, with times of a machine that has nothing else to do."""
+    copy = Path(shutil.copytree(default.folder, tmp_path / "run"))
+    parts = dict.fromkeys(("data_ns", "forward_ns", "backward_ns", "optimizer_ns"), 1_000_000)
+    for rank in (0, 1):
+        lines = default.metrics(rank)
+        for line in lines:
+            if line["event"] == "step":
+                times = {"step_ns": 30_000_000 if line["phase"] == "active" else 20_000_000, "core_wait_ns": 0}
+                line.update({**times, **parts})
+        METRICS.path(copy, rank).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (summary,) = measure_request(ReportRequest([str(copy)])).summaries
     cost = summary.profiler_cost
     assert cost is not None
-    times = {True: list[float](), False: list[float]()}
-    # on a busy machine the first steps may be so long that they are warm-up, and a rank has too few others
-    for own in (own for own in summary.training if own.unprofiled_steps >= FEWEST_STEPS):
-        steps = [step for step in default.steps(own.rank) if step["phase"] != "warmup"]
-        for profiled, medians in times.items():
-            of_one = [step for step in steps if (step["phase"] == "active") == profiled]
-            counted = of_one if profiled else of_one[-own.unprofiled_steps :]
-            medians.append(median(max(step["step_ns"] - step["core_wait_ns"], 0) for step in counted))
-    assert cost.profiled_step_ns == pytest.approx(median(times[True]))
-    assert cost.unprofiled_step_ns == pytest.approx(median(times[False]))
-    assert cost.ratio == pytest.approx(cost.profiled_step_ns / cost.unprofiled_step_ns)
-
-
-def test_slow_data_loading_takes_at_least_three_times_the_share(default: Finished, slow: Finished) -> None:
-    assert slow.code == 0, slow.stderr[-3000:]
-    assert data_share(slow) >= 3 * data_share(default)
+    assert (cost.profiled_step_ns, cost.unprofiled_step_ns, cost.ratio) == (30_000_000, 20_000_000, 1.5)
 
 
 def test_slow_data_loading_changes_nothing_but_time(default: Finished, slow: Finished) -> None:
+    """How long it takes is shown by recordings: tests/exercises/test_pages_h100.py."""
+    assert slow.code == 0, slow.stderr[-3000:]
     assert slow.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
 
 
 def test_all_ranges_are_in_the_trace_of_every_rank(default: Finished) -> None:
-    checked = subprocess.run([sys.executable, str(CHECK), str(default.folder)], check=False)
+    checked = subprocess.run([sys.executable, str(CHECK), str(default.folder)], check=False, timeout=limit_s())
     assert checked.returncode == 0
     names = {event["name"] for event in events(default.folder, 1)}
     assert {"batch_4", "batch_11", "DataLoad batch 4"} <= names
@@ -147,7 +137,9 @@ def test_the_students_version_with_the_pages_solution_trains_and_is_recorded_as_
     run = train(str(script), tmp_path / "run", *SHORT, "--profiler", "torch", model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]
     assert run.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
-    checked = subprocess.run([sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert checked.returncode == 0, checked.stdout
     summaries = [measure_request(ReportRequest([str(each.folder)])).summaries[0] for each in (run, default)]
     # on a busy machine the first steps may be so long that they are warm-up
@@ -167,7 +159,7 @@ def test_a_copy_of_the_students_version_runs_from_anywhere(tmp_path: Path) -> No
     done = subprocess.run(
         [sys.executable, str(mine), "--model", str(ROOT / "configs/models/tiny-llama.yaml"),
          "--run-dir", str(tmp_path / "run"), "--steps", "2", "--device", "cpu"],
-        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False, timeout=limit_s(), env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -184,9 +176,9 @@ def test_sigterm_ends_a_training_cleanly_on_every_rank(tmp_path: Path) -> None:
     started = start(SCRIPT, folder, *SHORT[:-1], "1000", "--profiler", "torch", model="tiny-llama")
     try:
         rank1 = folder / "metrics" / "rank1.jsonl"
-        wait_for(lambda: rank1.exists() and '"phase": "active"' in rank1.read_text(), started)
+        wait_for(lambda: rank1.exists() and '"phase": "active"' in rank1.read_text(), "a recorded step", started)
         os.kill(json.loads(rank1.read_text().splitlines()[0])["pid"], signal.SIGTERM)
-        _, stderr = started.communicate(timeout=120)
+        _, stderr = started.communicate(timeout=limit_s())
     finally:
         started.kill()
     run = Finished(started.returncode, stderr, folder)

@@ -17,7 +17,7 @@ _step = train.train_step
 
 def unhurried_step(training: TrainingState, batches: Any, step: int) -> StepLine:
     """A step that begins with the pause."""
-    time.sleep(PAUSE_S)
+    time.sleep(PAUSE_S)  # the pause that this script is for
     return _step(training, batches, step)
 
 

@@ -203,7 +203,7 @@ class DataStall(Loop):
     """The next batch comes late."""
 
     def load(self) -> Tensor:
-        time.sleep(STALL_S)
+        time.sleep(STALL_S)  # the fault
         return self.ready
 
 
@@ -212,7 +212,7 @@ class HostStall(Loop):
 
     def step(self, number: int) -> None:
         """A step that begins with a stall of the host."""
-        time.sleep(STALL_S)
+        time.sleep(STALL_S)  # the fault
         super().step(number)
 
 

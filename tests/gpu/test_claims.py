@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.claims import conservation, idle_causes, kinds_of_work, launches, ran_in, two_clocks
+from tests.gpu.claims import clocks_agree, conservation, idle_causes, kinds_of_work, launches, ran_in
 from tests.gpu.test_gpu_faults import FAULTS, has_right_size
 from tests.synthetic.one_gpu import event, launched, summary_of, training, written
 
@@ -50,10 +50,10 @@ def test_kernels_without_a_launch_are_found(tmp_path: Path) -> None:
 
 def test_two_clocks_that_differ_are_found(summary: dict[str, Any]) -> None:
     summary["training"] = [{"median_step_ns": 1_040_000}]
-    two_clocks(summary)
+    clocks_agree(summary)
     summary["training"] = [{"median_step_ns": 1_200_000}]
     with pytest.raises(AssertionError):
-        two_clocks(summary)
+        clocks_agree(summary)
 
 
 def test_a_precision_other_than_the_requested_one_is_found(summary: dict[str, Any]) -> None:

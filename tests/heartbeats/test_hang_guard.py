@@ -15,6 +15,7 @@ from harness.heartbeats.hang import read_hang
 from harness.heartbeats.node import Guard, seen
 from harness.heartbeats.stuck import judge
 from tests.heartbeats.evidences import NOW_NS, S, rank, waiting
+from tests.waiting import limit_s
 
 
 def written(run: Path, node: str, ranks: list[int], last_s: float, *more: dict[str, Any]) -> None:
@@ -55,9 +56,9 @@ def test_what_the_end_of_a_stopped_job_looks_like_does_not_change_the_answer(
     written(tmp_path, "a", [0, 1], 1)
     seen_there(tmp_path, "a", [rank(0, waits_in="sleeping"), waiting(1)])
     with Guard(tmp_path, stop=True) as guard:
-        assert guard.over.wait(10)
+        assert guard.over.wait(limit_s())
         written(tmp_path, "a", [0, 1], 1, {"event": "gone", "rank": 0, "ended": True, "unix_ns": NOW_NS})
-        time.sleep(0.3)
+        time.sleep(0.3)  # in which it would look several times
     hang = read_hang(tmp_path)
     assert hang is not None
     assert (hang.kind, hang.ranks, hang.stops) == ("sleeps", (0,), True)

@@ -22,6 +22,7 @@ from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.model import decode
 from harness.heartbeats.node import Guard
 from tests.common.cgroups import V1, V2, cgroup
+from tests.waiting import limit_s, wait_until
 
 RANK = """
 import json, os, sys, threading, time
@@ -63,15 +64,20 @@ threading.Event().wait() if fifo else None
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run whose ranks count as stuck after a second; their memory is below it."""
-    for name in ("harness.heartbeats.collect", "harness.heartbeats.stuck"):
-        monkeypatch.setattr(f"{name}.LEAST_S", 1.0)
+    """A run; its ranks' memory is below it."""
     monkeypatch.setattr("harness.heartbeats.node.LOOK_S", 0.3)
     monkeypatch.setattr("harness.heartbeats.collect.AGAIN_S", 1.5)
     monkeypatch.setattr("harness.heartbeats.collect.ANSWER_S", 0.8)
     (tmp_path / "memory").mkdir()
     (tmp_path / "run").mkdir()
     return tmp_path
+
+
+@pytest.fixture
+def stuck_soon(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks count as stuck after a second."""
+    for name in ("harness.heartbeats.collect", "harness.heartbeats.stuck"):
+        monkeypatch.setattr(f"{name}.LEAST_S", 1.0)
 
 
 @pytest.fixture
@@ -88,14 +94,7 @@ def begin(place: Path) -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]
     yield ranks
     for process in started:
         process.kill()
-        process.wait()
-
-
-def wait_for(found: Callable[[], Any], seconds: float = 20) -> Any:
-    end_s = time.monotonic() + seconds
-    while not (value := found()) and time.monotonic() < end_s:
-        time.sleep(0.05)
-    return value
+        process.wait(limit_s())
 
 
 def lines_of(place: Path) -> list[dict[str, Any]]:
@@ -109,8 +108,8 @@ def collector(place: Path) -> Collector:
 def test_steps_are_written_once_and_an_end_is_no_failure(place: Path, begin: Callable[..., Any]) -> None:
     with collector(place):
         for process in begin():
-            process.wait(20)
-        wait_for(lambda: sum(line["event"] == "gone" for line in lines_of(place)) == 2)
+            process.wait(limit_s())
+        wait_until(lambda: sum(line["event"] == "gone" for line in lines_of(place)) == 2, "the end of two ranks")
     lines = lines_of(place)
     assert [line["event"] for line in (lines[0], lines[-1])] == ["node", "end"]
     begun = [line for line in lines if line["event"] == "rank"]
@@ -133,36 +132,48 @@ def stuck(place: Path) -> Hang | None:
     return found if found is not None and found.until_ns is None else None
 
 
+def told(place: Path, kind: str, sentence: str = "") -> Hang:
+    """What is said of the run, once it is of this kind and with this sentence: a rank that gets no core for a second
+    counts as stuck, too, until it goes on."""
+
+    def holds() -> bool:
+        found = stuck(place)
+        return found is not None and found.kind == kind and sentence in found.sentence
+
+    wait_until(holds, f"{kind}: {sentence}", lambda: read_hang(place / "run"))
+    found = stuck(place)
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("stuck_soon")
 def test_who_hangs_is_named_and_who_goes_on_is_stuck_no_more(place: Path, begin: Callable[..., Any]) -> None:
     fifo = place / "fifo"
     os.mkfifo(fifo)
     with collector(place), Guard(place / "run", stop=False):
         begin(str(fifo))
-        found = wait_for(lambda: stuck(place))
-        assert found is not None
-        assert (found.kind, found.ranks, found.waiting, found.step) == ("file", (1,), (0,), 60)
         wanted = f"rank 0 waits in all_reduce (train.py:88); rank 1 is in data.py:41, opening the FIFO {fifo}"
-        assert found.sentence == f"in step 60: {wanted}"
+        found = told(place, "file", f"in step 60: {wanted}")
+        assert (found.ranks, found.waiting, found.step) == ((1,), (0,), 60)
         with fifo.open("w"):
             pass
         # It opened the FIFO and waits elsewhere: no progress, but another answer.
-        other = wait_for(lambda: (now := stuck(place)) is not None and now.kind != "file" and now, 30)
-        assert other and other.kind == "lock"
+        told(place, "lock")
 
 
+@pytest.mark.usefixtures("stuck_soon")
 @pytest.mark.parametrize("version", [pytest.param(V1, marks=pytest.mark.long), V2])
 def test_a_rank_that_is_frozen_is_named_as_frozen(place: Path, begin: Callable[..., Any], version: str) -> None:
     fifo = place / "fifo"
     os.mkfifo(fifo)
     with cgroup("freezer", version) as group, collector(place), Guard(place / "run", stop=False):
         group.add(begin(str(fifo))[1].pid)
-        assert wait_for(lambda: (now := stuck(place)) is not None and now.kind == "file")
+        told(place, "file")
         with group.frozen():
-            found = wait_for(lambda: (now := stuck(place)) is not None and now.kind == "frozen" and now)
-            assert found and (found.ranks, found.waiting) == ((1,), (0,))
             wanted = "rank 0 waits in all_reduce (train.py:88); rank 1 is frozen (cgroup) in data.py:41"
-            assert found.sentence == f"in step 60: {wanted}"
-        assert wait_for(lambda: (now := stuck(place)) is not None and now.kind == "file")
+            found = told(place, "frozen", f"in step 60: {wanted}")
+            assert (found.ranks, found.waiting) == ((1,), (0,))
+        told(place, "file")
 
 
 @pytest.mark.long
@@ -177,10 +188,11 @@ def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
         rank = begin(str(fifo))[1]
         group.add(rank.pid)
         with collector(place):
-            assert wait_for(lambda: HEARTBEATS.path(place / "run", "n1").read_text().count('"event":"rank"') == 2)
+            wait_until(lambda: sum(line["event"] == "rank" for line in lines_of(place)) == 2, "two ranks")
             fifo.write_text("held = [bytearray(b'x' * (8 << 20)) for _ in range(64)]")
-            assert rank.wait(60) == -signal.SIGKILL
-            found = wait_for(lambda: first_death(place / "run"))
+            assert rank.wait(limit_s()) == -signal.SIGKILL
+            wait_until(lambda: first_death(place / "run"), "the first death")
+            found = first_death(place / "run")
     assert found is not None
     why = "the kernel killed it: the job used more memory than its cgroup allows"
     assert found.sentence == f"rank 1 failed first, in step 60: {why} (last seen at data.py:41)"
@@ -192,30 +204,29 @@ def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[...,
         [sys.executable, "-c", _SUSPENDED.format(run=place / "run", memory=place / "memory")], start_new_session=True
     )
     try:
-        ranks = begin(steps=1500)
-        wait_for(lambda: HEARTBEATS.path(place / "run", "n1").exists() and len(lines_of(place)) > 4)
+        ranks = begin(steps=5000)
+        wait_until(lambda: HEARTBEATS.path(place / "run", "n1").exists() and len(lines_of(place)) > 4, "heartbeats")
         processes = [*ranks, watched]
         for process in processes:
             os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(4.5)
+        time.sleep(8)  # the suspension, longer than a rank is quiet before it counts as stuck
         for process in reversed(processes):
             os.kill(process.pid, signal.SIGCONT)
-        wait_for(lambda: any(line["event"] == "slept" for line in lines_of(place)))
-        time.sleep(1.5)
-        assert any(line["event"] == "slept" and line["ns"] > 2e9 for line in lines_of(place))
+        wait_until(lambda: any(line["event"] == "slept" and line["ns"] > 5e9 for line in lines_of(place)), "its sleep")
+        time.sleep(1.5)  # in which a hang would be told
         assert read_hang(place / "run") is None
     finally:
         watched.kill()
-        watched.wait()
+        watched.wait(limit_s())
 
 
 _SUSPENDED = """
 import time
 from pathlib import Path
 from harness.heartbeats import collect, node, stuck
-collect.LEAST_S = stuck.LEAST_S = 1.0
+collect.LEAST_S = stuck.LEAST_S = 5.0
 with collect.Collector(Path("{run}"), Path("{memory}"), "n1", 0), node.Guard(Path("{run}"), False):
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -224,5 +235,5 @@ def test_a_damaged_memory_is_no_rank(place: Path) -> None:
     (place / "memory" / "rank1.json").write_text("[]")
     (place / "memory" / "rank2.json").write_bytes(b"\xff\xfe")
     with collector(place):
-        time.sleep(1.5)
+        time.sleep(1.5)  # in which it looks at them
     assert [line["event"] for line in lines_of(place) if line["event"] != "beat"] == ["node", "end"]

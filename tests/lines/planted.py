@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import limit_s
+
 HERE = Path(__file__).parent
 PROGRAM = HERE / "program.py.txt"
 UNTIL = "while time.perf_counter() < begun + {ms} / 1e3: "
@@ -73,5 +75,5 @@ def _train(script: Path, run: Path) -> None:
         subprocess.Popen([sys.executable, str(script), str(run)], env=os.environ | given | {"RANK": str(rank)})
         for rank in range(WORLD)
     ]
-    ended = [rank.wait(120) for rank in ranks]
+    ended = [rank.wait(limit_s()) for rank in ranks]
     assert ended == [0] * WORLD

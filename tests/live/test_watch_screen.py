@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from harness.live.screen import ScreenOptions, as_line, screen
 from harness.live.several import several
 from harness.live.view import RunView, WatchedRun
+from harness.run import Run
 from harness.run.state import RunState
 from tests.heartbeats.written import NodeWriter, S, beat
 from tests.live.watched_run import Growing, slurm_run
@@ -20,6 +21,17 @@ from tests.live.watched_run import Growing, slurm_run
 NOW_NS = time.time_ns()
 RUNNING = RunState("running", began_ns=NOW_NS - 75 * S, deadline_ns=NOW_NS + 1800 * S)
 SIZES = [(60, 24), (80, 24), (120, 40), (40, 10), (20, 5)]
+
+
+@pytest.fixture(autouse=True)
+def _at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a test takes, what is on the screen is as old as it says."""
+    monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
+
+
+def watched(run: Run) -> WatchedRun:
+    """Looked at in this moment."""
+    return WatchedRun(run, lambda: NOW_NS)
 
 
 def lines(view: RunView, width: int = 100, height: int = 40, **shown: object) -> list[str]:
@@ -33,7 +45,7 @@ def lines(view: RunView, width: int = 100, height: int = 40, **shown: object) ->
 def trained(tmp_path: Path) -> WatchedRun:
     run = slurm_run(tmp_path)
     Growing(run).grow(29)
-    return WatchedRun(run)
+    return watched(run)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -72,7 +84,7 @@ def test_a_wait_for_data_that_is_not_known(tmp_path: Path) -> None:
     node = NodeWriter(run.path, "n0", range(1))
     node.now_ns = time.time_ns() - 6 * S
     node.run(3)
-    (row,) = [line for line in lines(WatchedRun(run).look(RUNNING), 120) if line.split()[:1] == ["0"]]
+    (row,) = [line for line in lines(watched(run).look(RUNNING), 120) if line.split()[:1] == ["0"]]
     assert row.split()[2:9] == ["12", "499", "ms", "499", "ms", "–", "forward"]
 
 
@@ -82,7 +94,7 @@ def test_an_old_number_is_grey_with_its_age(tmp_path: Path, monkeypatch: pytest.
     node.now_ns = time.time_ns() - 14 * S
     node.run(1)
     node.run(6, own_ms=[0.0] * 4, first=4)
-    view = WatchedRun(run).look(RUNNING)
+    view = watched(run).look(RUNNING)
     (row,) = [line for line in lines(view, 120) if line.split()[:1] == ["0"]]
     assert row.rstrip().endswith("told 12 s ago"), "its own time is not told any more"
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -107,7 +119,7 @@ def test_more_ranks_than_lines(tmp_path: Path) -> None:
         node = NodeWriter(run.path, f"n{number}", range(40 * number, 40 * number + 40))
         node.now_ns = time.time_ns() - 6 * S
         node.run(3)
-    found = lines(WatchedRun(run).look(RUNNING), 80, 24)
+    found = lines(watched(run).look(RUNNING), 80, 24)
     assert len(found) == 24
     shown = sum("train.py" in line for line in found)
     assert found[-2] == f"and {200 - shown} more"
@@ -120,7 +132,7 @@ def test_gone_and_quiet_ranks_come_first(tmp_path: Path) -> None:
     node.run(3)
     node.beats(*(beat(rank, 13, quiet_ms=12_000 * (rank == 2)) for rank in range(4)))
     node.line(event="gone", rank=3, unix_ns=node.now_ns, ended=False, oom=None)
-    found = [line for line in lines(WatchedRun(run).look(RUNNING)) if "train.py" in line and "next" not in line]
+    found = [line for line in lines(watched(run).look(RUNNING)) if "train.py" in line and "next" not in line]
     table = [line.split() for line in found if line.split()[0].isdigit()]
     assert [row[0] for row in table[:2]] == ["3", "2"]
     assert "gone" in table[0]
@@ -129,7 +141,7 @@ def test_gone_and_quiet_ranks_come_first(tmp_path: Path) -> None:
 
 def test_a_run_that_waits_says_why_and_until_when(tmp_path: Path) -> None:
     told = RunState("queued", "Priority", starts_ns=time.time_ns() + 2 * 3600 * S)
-    text = "\n".join(lines(WatchedRun(slurm_run(tmp_path)).look(told)))
+    text = "\n".join(lines(watched(slurm_run(tmp_path)).look(told)))
     assert "queued" in text
     assert "Priority" in text
     assert "in 2 h" in text
@@ -139,7 +151,7 @@ def test_a_run_that_waits_says_why_and_until_when(tmp_path: Path) -> None:
 
 def test_the_place_in_the_queue(tmp_path: Path) -> None:
     told = RunState("queued", "Priority", partition="boost", queue_place=7, queue_length=1023)
-    view = WatchedRun(slurm_run(tmp_path)).look(told)
+    view = watched(slurm_run(tmp_path)).look(told)
     for width in (100, 60):
         assert any("7th of 1,023 in the queue of partition boost" in line for line in lines(view, width))
     assert "4711  queued  7th of 1,023 in the queue of partition boost  Priority" in as_line(view)
@@ -152,7 +164,7 @@ def test_a_run_without_heartbeats_says_so_and_what_rank_0_wrote_down(tmp_path: P
     (run.path / "metrics").mkdir()
     step = {"event": "step", "step": 41, "unix_ns": time.time_ns() - 12 * S, "step_ns": 5}
     (run.path / "metrics" / "rank0.jsonl").write_text(json.dumps(step) + '\n{"event": "st')
-    text = " ".join(lines(WatchedRun(run).look(RUNNING), 80))
+    text = " ".join(lines(watched(run).look(RUNNING), 80))
     assert "has no heartbeats" in text
     assert "last wrote down step 41, 12 s ago" in text
 
@@ -164,7 +176,7 @@ def test_what_files_say_steers_no_terminal(tmp_path: Path) -> None:
     node.now_ns = time.time_ns() - 6 * S
     node.run(3, quiet_ms=20_000)
     for width in (60, 80, 120):
-        text = "\n".join(lines(WatchedRun(run).look(RUNNING), width, 24))
+        text = "\n".join(lines(watched(run).look(RUNNING), width, 24))
         assert "\x1b" not in text
         assert "\x07" not in text
     assert "[2J [b]x.py:3 f" in text
@@ -183,7 +195,7 @@ def test_several_runs_have_a_line_each(tmp_path: Path, width: int, height: int) 
         run = slurm_run(tmp_path, f"47{number}", user=f"student{number:02}")
         if number % 2:
             Growing(run).grow(5)
-        views.append(WatchedRun(run).look(RUNNING if number % 2 else RunState("queued", "Priority")))
+        views.append(watched(run).look(RUNNING if number % 2 else RunState("queued", "Priority")))
     found = several(views, width, height, ScreenOptions(), colour=False)
     assert max(map(cell_len, found)) <= width
     assert len(found) <= height

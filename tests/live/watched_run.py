@@ -110,7 +110,7 @@ def main(folder: Path, seconds: float) -> None:
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
         growing.grow()
-        time.sleep(2)
+        time.sleep(2)  # as a node's monitor writes
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.monitor.record import SampleFile
+from tests.waiting import limit_s
 
 REPOSITORY = Path(__file__).parents[2]
 START_UNIX_NS = 1_700_000_000_000_000_000
@@ -59,4 +60,4 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield popen
     for process in running:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=limit_s())

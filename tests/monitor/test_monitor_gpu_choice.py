@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from harness.monitor.record import begin_or_go_on
 from harness.monitor.samples import read, replace_json
 from harness.monitor.summary import summarize
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml
+from tests.waiting import limit_s, wait_until
 
 Write = Callable[..., Path]
 UUIDS = ["GPU-aa00", "GPU-bb00", "GPU-cc00"]
@@ -157,12 +157,9 @@ def test_with_a_fake_pynvml_the_cpu_that_stands_in_for_hidden_gpus_says_so(
     (tmp_path / "pynvml.py").write_text(MODULE)
     first = [tmp_path, Path(__file__).parent]
     monitor = start("record", "--out", tmp_path / "m", "--hz", "10", "--pid", str(os.getpid()), first=first)
-    for _ in range(1500):
-        if (tmp_path / "m" / "meta.json").exists():
-            break
-        time.sleep(0.02)
+    wait_until((tmp_path / "m" / "meta.json").exists, "the monitor's description")
     monitor.terminate()
-    assert monitor.wait(10) == 0
+    assert monitor.wait(limit_s()) == 0
     recording = read(tmp_path / "m")
     assert recording.source == "processes"
     (note,) = recording.notes

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,22 @@ from harness.analysis.summary.problem_texts import MONITOR_DIED, MONITOR_GAP
 from harness.measure.run_contents import read_contents
 from harness.monitor.samples import read
 from tests.monitor.conftest import REPOSITORY
+from tests.monitor.waiting_train import GOES_ON
+from tests.waiting import limit_s, wait_until
 
 pytestmark = pytest.mark.train
 
 
 def kill_monitor(runs: Path, number: int) -> None:
     """Kill the run's monitor with SIGKILL, once its start of this number has taken samples."""
-    for _ in range(3000):
-        for meta in runs.glob("*/profiler/[!.]*/gpus-monitor/*/meta.json"):
-            recording = read(meta.parent)
-            if len(recording.starts) == number and recording.span_ns[1] > recording.starts[-1]:
-                os.kill(json.loads(meta.read_text())["monitor_pid"], signal.SIGKILL)
-                return
-        time.sleep(0.02)
-    raise AssertionError(f"there was no start {number} of a monitor in a minute")
+
+    def sampling() -> list[Path]:
+        found = list(runs.glob("*/profiler/[!.]*/gpus-monitor/*/meta.json"))
+        recordings = [(meta, read(meta.parent)) for meta in found]
+        return [meta for meta, r in recordings if len(r.starts) == number and r.span_ns[1] > r.starts[-1]]
+
+    wait_until(sampling, f"start {number} of a monitor", lambda: list(runs.rglob("*")))
+    os.kill(json.loads(sampling()[0].read_text())["monitor_pid"], signal.SIGKILL)
 
 
 def test_a_run_whose_monitor_is_killed_twice_completes_and_says_both(tmp_path: Path) -> None:
@@ -42,19 +43,26 @@ def test_a_run_whose_monitor_is_killed_twice_completes_and_says_both(tmp_path: P
         "local",
         "--monitor-hz",
         "10",
+        "--script",
+        str(Path(__file__).with_name("waiting_train.py")),
         "--wait",
         "--",
         "--no-profile",
         "--steps",
         "2",
     ]
+    goes_on = tmp_path / "goes-on"
+    environment = {**os.environ, "HARNESS_RUNS": str(tmp_path), GOES_ON: str(goes_on)}
     run = subprocess.Popen(
-        [sys.executable, "-m", "harness", *words], cwd=REPOSITORY, env={**os.environ, "HARNESS_RUNS": str(tmp_path)},
+        [sys.executable, "-m", "harness", *words], cwd=REPOSITORY, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    kill_monitor(tmp_path, 1)
-    kill_monitor(tmp_path, 2)
-    out, err = run.communicate(timeout=300)
+    try:
+        kill_monitor(tmp_path, 1)
+        kill_monitor(tmp_path, 2)
+    finally:
+        goes_on.touch()
+    out, err = run.communicate(timeout=limit_s(300))
     assert run.returncode == 0, err
     (path,) = tmp_path.glob("*/profiler/[!.]*")
     (recording,) = (read(folder) for folder in (path / "gpus-monitor").iterdir())

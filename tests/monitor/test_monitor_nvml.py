@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from harness.monitor.record import SampleFile
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml, GpmNvml, NVMLError, OldBindings, OldCall, OldDriver
+from tests.monitor.test_monitor_record import wait_for_samples
+from tests.waiting import limit_s
 
 Write = Callable[..., Path]
 
@@ -114,18 +115,14 @@ def test_with_a_fake_pynvml_the_program_records_and_draws_the_devices(
     (tmp_path / "pynvml.py").write_text(MODULE)
     first = [tmp_path, Path(__file__).parent]
     monitor = start("record", "--out", tmp_path / "m", "--hz", "10", first=first)
-    samples = tmp_path / "m" / "samples.csv"
-    for _ in range(1500):
-        if samples.exists() and samples.read_text().count("\n") > 6:
-            break
-        time.sleep(0.02)
+    wait_for_samples(tmp_path / "m", 6)
     monitor.terminate()
-    assert monitor.wait(10) == 0
+    assert monitor.wait(limit_s()) == 0
     recording = read(tmp_path / "m")
     assert (recording.source, recording.meta["driver"]) == ("nvml", "570.86.15")
     assert [device.energy_from for device in summarize(recording).devices] == ["counter", "power"]
     drawing = start("plot", tmp_path / "m")
-    assert drawing.wait(60) == 0
+    assert drawing.wait(limit_s()) == 0
     assert (tmp_path / "m" / "power.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -14,6 +14,7 @@ from harness.monitor import plot as plots
 from harness.monitor.plot import Panel, format_energy, plot, thinned
 from harness.monitor.samples import DeviceSeries, read
 from harness.monitor.summary import summarize
+from tests.waiting import limit_s
 
 Write = Callable[..., Path]
 GPU_COLUMNS = ["memory_used_bytes", "utilization_percent", "power_watts"]
@@ -122,6 +123,6 @@ def test_plotting_a_folder_without_samples_is_one_sentence(
     tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = start("plot", tmp_path)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=limit_s())
     assert process.returncode == 2
     assert errors == f"monitor: {tmp_path}: no samples.csv in it, nor in a folder below it\n"

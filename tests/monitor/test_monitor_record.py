@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from harness.monitor.record import SampleFile
 from harness.monitor.samples import COLUMNS, LEADING_COLUMNS, NodeSamples, read
 from harness.monitor.source import MonitorError
 from harness.monitor.summary import summarize
+from tests.waiting import limit_s, wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
 WORKLOAD = "import time; block = bytearray(64 * 2**20); print('ready', flush=True); time.sleep(60)"
@@ -34,12 +36,12 @@ BUSY = "print('ready', flush=True)\nwhile True: pass"
 def wait_for_samples(folder: Path, count: int) -> list[str]:
     """The lines after the header, once there are `count`."""
     path = folder / "samples.csv"
-    for _ in range(1500):
-        lines = path.read_text().splitlines()[1:] if path.exists() else []
-        if len(lines) >= count:
-            return lines
-        time.sleep(0.02)
-    raise AssertionError(f"{path} never had {count} samples")
+
+    def lines() -> list[str]:
+        return path.read_text().splitlines()[1:] if path.exists() else []
+
+    wait_until(lambda: len(lines()) >= count, f"{count} samples in {path}", lines)
+    return lines()
 
 
 def start_workload(start: Start, code: str = WORKLOAD) -> subprocess.Popen[str]:
@@ -55,7 +57,7 @@ def recording(tmp_path: Path, start: Start) -> NodeSamples:
     monitor = start("record", "--out", tmp_path / "m", "--hz", "10", "--name", "node7")
     wait_for_samples(tmp_path / "m", 6)
     monitor.terminate()
-    assert monitor.wait(10) == 0
+    assert monitor.wait(limit_s()) == 0
     assert all(workload.poll() is None for workload in workloads)
     return read(tmp_path / "m")
 
@@ -74,7 +76,7 @@ def test_the_watcher_is_not_among_the_watched(tmp_path: Path, start: Start) -> N
     monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
     wait_for_samples(tmp_path, 3)
     monitor.terminate()
-    monitor.wait(10)
+    monitor.wait(limit_s())
     assert {count for _, count in read(tmp_path).devices[0].points("processes")} == {1.0}
 
 
@@ -122,7 +124,7 @@ def test_killed_outright_it_loses_no_written_sample(tmp_path: Path, start: Start
     monitor = start("record", "--out", tmp_path, "--hz", "10")
     before = wait_for_samples(tmp_path, 4)
     monitor.kill()
-    monitor.wait(10)
+    monitor.wait(limit_s())
     recording = read(tmp_path)
     assert recording.damaged_rows == 0
     assert len(recording.devices[0].unix_ns) >= len(before)
@@ -133,7 +135,7 @@ def test_ends_when_the_watched_training_is_killed_even_before_it_is_reaped(tmp_p
     monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
     wait_for_samples(tmp_path, 1)
     os.kill(workload.pid, signal.SIGKILL)  # from now on a zombie: its parent does not wait for it
-    assert monitor.wait(10) == 0
+    assert monitor.wait(limit_s()) == 0
 
 
 def test_ends_when_its_parent_is_killed(tmp_path: Path, start: Start) -> None:
@@ -143,12 +145,11 @@ def test_ends_when_its_parent_is_killed(tmp_path: Path, start: Start) -> None:
     monitor = int(shell.stdout.readline())
     wait_for_samples(tmp_path, 1)
     shell.kill()
-    for _ in range(500):
-        if not Path(f"/proc/{monitor}").exists():
-            return
-        time.sleep(0.02)
-    os.kill(monitor, signal.SIGKILL)
-    raise AssertionError("the monitor outlived its parent by ten seconds")
+    try:
+        wait_until(lambda: not Path(f"/proc/{monitor}").exists(), "the end of a monitor whose parent was killed")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(monitor, signal.SIGKILL)
 
 
 def test_the_time_limits_warning_does_not_end_it(tmp_path: Path, start: Start) -> None:
@@ -163,7 +164,7 @@ def test_a_second_monitor_on_the_same_folder_is_refused(tmp_path: Path, start: S
     start("record", "--out", tmp_path, "--hz", "10")
     wait_for_samples(tmp_path, 1)
     second = start("record", "--out", tmp_path)
-    _, errors = second.communicate(timeout=20)
+    _, errors = second.communicate(timeout=limit_s())
     assert second.returncode == 2
     assert "another monitor is writing" in errors
 
@@ -172,7 +173,7 @@ def test_a_restarted_monitor_goes_on_after_a_line_that_was_cut_off(tmp_path: Pat
     monitor = start("record", "--out", tmp_path, "--hz", "10")
     wait_for_samples(tmp_path, 2)
     monitor.kill()
-    monitor.wait(10)
+    monitor.wait(limit_s())
     whole = len(read(tmp_path).devices[0].unix_ns)
     with (tmp_path / "samples.csv").open("a") as samples:
         samples.write("17000,0,12.")
@@ -343,7 +344,7 @@ def test_the_schedule_does_not_drift(monkeypatch: pytest.MonkeyPatch, cost_s: fl
 @pytest.mark.parametrize("hz", ["0", "11", "-1", "nan", "inf"])
 def test_a_rate_out_of_range_is_one_sentence_and_leaves_nothing(tmp_path: Path, start: Start, hz: str) -> None:
     monitor = start("record", "--out", tmp_path / "m", "--hz", hz)
-    _, errors = monitor.communicate(timeout=20)
+    _, errors = monitor.communicate(timeout=limit_s())
     assert monitor.returncode == 2
     assert errors.startswith(f"monitor: --hz {hz}: allowed is") and errors.count("\n") == 1
     assert not (tmp_path / "m").exists()
@@ -351,20 +352,22 @@ def test_a_rate_out_of_range_is_one_sentence_and_leaves_nothing(tmp_path: Path, 
 
 def test_a_process_that_is_not_there_is_named(tmp_path: Path, start: Start) -> None:
     monitor = start("record", "--out", tmp_path / "m", "--pid", 2**22 + 1)
-    _, errors = monitor.communicate(timeout=20)
+    _, errors = monitor.communicate(timeout=limit_s())
     assert (monitor.returncode, errors) == (2, f"monitor: --pid {2**22 + 1}: there is no such process\n")
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, start: Start) -> None:
     (tmp_path / "samples.csv").symlink_to("/dev/full")
     monitor = start("record", "--out", tmp_path)
-    _, errors = monitor.communicate(timeout=20)
+    _, errors = monitor.communicate(timeout=limit_s())
     assert (monitor.returncode, errors) == (1, "monitor: the samples: No space left on device\n")
 
 
 def test_recording_loads_nothing_heavy_and_nothing_of_the_rest_of_the_project() -> None:
     code = "import sys, harness.monitor.__main__, harness.monitor.record; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=limit_s()
+    ).stdout.split()
     assert not {"numpy", "matplotlib", "torch", "pydantic"} & set(loaded)
     ours = {name for name in loaded if name.startswith("harness.")}
     assert ours and all(name.startswith(("harness.monitor", "harness.common")) for name in ours)

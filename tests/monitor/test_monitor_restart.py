@@ -24,6 +24,7 @@ from harness.monitor.summary import summarize
 from tests.monitor.conftest import START_UNIX_NS
 from tests.monitor.test_monitor_plot import panel_of
 from tests.monitor.test_monitor_record import Start, start_workload, wait_for_samples
+from tests.waiting import limit_s, wait_until
 
 S = 10**9
 GPU = [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]
@@ -34,13 +35,13 @@ def test_killed_and_started_again_it_goes_on_in_the_same_file_and_the_gap_is_see
     first = start("record", "--out", folder, "--hz", "10")
     wait_for_samples(folder, 3)
     first.kill()
-    first.wait(10)
+    first.wait(limit_s())
     whole = len(read(folder).devices[0].unix_ns)
     assert read(folder).died
     second = start("record", "--out", folder, "--hz", "10")
     wait_for_samples(folder, whole + 3)
     second.terminate()
-    assert second.wait(10) == 0
+    assert second.wait(limit_s()) == 0
     recording = read(folder)
     moments = recording.devices[0].unix_ns
     assert moments == sorted(moments) and len(moments) >= whole + 3
@@ -64,16 +65,12 @@ def test_it_sees_what_is_below_a_process_but_not_who_starts_it_again(tmp_path: P
     for process in started:
         if "time.sleep(60)" in " ".join(process.cmdline()[:3]):
             process.kill()
-    for _ in range(500):
-        if not read(tmp_path).died:
-            return
-        time.sleep(0.02)
-    raise AssertionError("the monitor outlived what it watched by ten seconds")
+    wait_until(lambda: not read(tmp_path).died, "the end of a monitor whose processes were killed")
 
 
 def test_there_is_no_such_process_to_look_below(tmp_path: Path, start: Start) -> None:
     monitor = start("record", "--out", tmp_path / "m", "--below", 2**22 + 1)
-    _, errors = monitor.communicate(timeout=20)
+    _, errors = monitor.communicate(timeout=limit_s())
     assert (monitor.returncode, errors) == (2, f"monitor: --below {2**22 + 1}: there is no such process\n")
 
 
@@ -232,7 +229,7 @@ def test_the_node_starts_it_again_once_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fate: str, starts: int, said: list[str]
 ) -> None:
     node, monitor = started(tmp_path, fate, monkeypatch)
-    monitor._thread.join(60)
+    monitor._thread.join(limit_s())
     assert (tmp_path / "starts").read_text().count("\n") == starts
     assert [re.sub(r"\d\d:\d\d:\d\d", "T", sentence) for sentence in node.said] == said
 
@@ -241,9 +238,8 @@ def test_the_node_starts_it_again_once_and_says_so(
 def test_asked_to_end_it_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     fate = "trap 'exit 143' TERM; for i in {1..600}; do sleep 0.1; done; exit 1"
     node, monitor = started(tmp_path, fate, monkeypatch)
-    end_s = time.monotonic() + 60
-    while late and not (tmp_path / "starts").exists() and time.monotonic() < end_s:
-        time.sleep(0.01)
+    if late:
+        wait_until((tmp_path / "starts").exists, "the monitor's start")
     monitor.end()
     assert node.said == []
     assert not (tmp_path / "starts").exists() or (tmp_path / "starts").read_text().count("\n") == 1
@@ -255,6 +251,6 @@ def test_a_busy_process_is_still_seen_after_a_restart(tmp_path: Path, start: Sta
         monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
         wait_for_samples(tmp_path, count)
         monitor.kill()
-        monitor.wait(10)
+        monitor.wait(limit_s())
     shares = read(tmp_path).devices[0].points("utilization_percent")
     assert all(0 <= share <= 110 for _, share in shares)  # not all that it worked before, in one sample

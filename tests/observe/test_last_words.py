@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).resolve().parents[2]
 TELLS = """
 import json, sys
@@ -87,7 +89,7 @@ def told(folder: Path, script: str) -> list[dict[str, Any]]:
         env={"PYTHONPATH": f"{ROOT}:{folder}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=limit_s(),
         check=False,
     )
     assert done.returncode != 0

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import limit_s, wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "harness/observe/site"
-PATIENCE_S = 30
 
 
 def start(tmp_path: Path, script: str, **environment: str) -> subprocess.Popen[str]:
@@ -33,6 +33,15 @@ def start(tmp_path: Path, script: str, **environment: str) -> subprocess.Popen[s
     )
 
 
+def ends_well(process: subprocess.Popen[str]) -> None:
+    """It ends, and has said nothing."""
+    try:
+        _, said = process.communicate(timeout=limit_s())
+    finally:
+        process.kill()
+    assert (said, process.returncode) == ("", 0)
+
+
 def lines_of(tmp_path: Path, rank: int = 0) -> list[dict[str, Any]]:
     path = tmp_path / "job-time" / f"rank{rank}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
@@ -48,9 +57,13 @@ def test_an_import_before_pytorch_has_its_packages_and_the_line_that_imports_it(
     packages = tmp_path / "site-packages"
     packages.mkdir()
     (packages / "outer.py").write_text("import inner\n", encoding="utf-8")
-    (packages / "inner.py").write_text("import time\ntime.sleep(1)\n", encoding="utf-8")
+    until_seen = (
+        "import os, time\npath = 'job-time/rank0.jsonl'\n"
+        "while not os.path.exists(path) or '\"inner\"' not in open(path).read():\n    time.sleep(0.05)\n"
+    )
+    (packages / "inner.py").write_text(until_seen, encoding="utf-8")
     process = start(tmp_path, "import os\nimport outer\n", RANK="0")
-    assert (process.communicate(timeout=PATIENCE_S)[1], process.returncode) == ("", 0)
+    ends_well(process)
     lines = lines_of(tmp_path)
     seen = next(line for line in lines if line.get("what") == ["outer", "inner"])
     assert seen["part"] == "imports"
@@ -60,12 +73,15 @@ def test_an_import_before_pytorch_has_its_packages_and_the_line_that_imports_it(
 
 
 def test_a_killed_process_leaves_what_it_had(tmp_path: Path) -> None:
-    process = start(tmp_path, "import time\ndef load_data():\n    time.sleep(60)\nload_data()\n", RANK="3")
-    end_s = time.monotonic() + PATIENCE_S
-    while not any(line.get("part") == "data" for line in lines_of(tmp_path, 3)) and time.monotonic() < end_s:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process = start(tmp_path, "import time\ndef load_data():\n    time.sleep(600)\nload_data()\n", RANK="3")
+    try:
+        wait_until(
+            lambda: any(line.get("part") == "data" for line in lines_of(tmp_path, 3)),
+            "the part", lambda: lines_of(tmp_path, 3),
+        )  # fmt: skip
+    finally:
+        process.send_signal(signal.SIGKILL)
+    process.wait(limit_s())
     lines = lines_of(tmp_path, 3)
     assert places(lines)[next(line["id"] for line in lines if line.get("part") == "data")] == (
         "script.py",
@@ -79,11 +95,11 @@ def test_a_program_that_a_rank_starts_does_not_write_as_the_rank(tmp_path: Path)
     other = "import time; time.sleep(1.5)"
     script = f"import subprocess, sys, time\ntime.sleep(1)\nsubprocess.run([sys.executable, '-c', {other!r}])\n"
     process = start(tmp_path, script, RANK="0")
-    assert (process.communicate(timeout=PATIENCE_S)[1], process.returncode) == ("", 0)
+    ends_well(process)
     assert [line["pid"] for line in lines_of(tmp_path) if line["event"] == "process"] == [process.pid]
 
 
 def test_a_process_that_is_no_rank_writes_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, "import time, torch\ntime.sleep(1)\n")
-    assert (process.communicate(timeout=PATIENCE_S)[1], process.returncode) == ("", 0)
+    ends_well(process)
     assert not (tmp_path / "job-time").exists()

@@ -8,7 +8,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).resolve().parents[2]
 # Calls of functions with frames of many sizes, collections of garbage that run Python, and a thread switch at every
@@ -50,49 +50,79 @@ def test_a_look_at_a_running_thread_sees_whole_frames(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=limit_s(),
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
+# A module beside the script: the last line that the sampler saw, for a script that stays in a line until it was seen.
+SEEN = """
+from pathlib import Path
+from harness.observe.lines import LineSampler
+
+class Looks:
+    line, is_over = 0, False
+    def saw(self, look):
+        self.line = look.places[0].line if look.places else 0
+    def flush(self): ...
+    def close(self): ...
+
+looks = Looks()
+
+def sampler(folder, rank):
+    made = LineSampler(looks)
+    made.write_to(Path(folder), rank)
+    return made
+"""
+
+
 def test_each_place_is_described_once_and_only_changes_are_written(tmp_path: Path) -> None:
+    (tmp_path / "seen.py").write_text(SEEN, encoding="utf-8")
     script = tmp_path / "sleeps.py"
     script.write_text(
-        "import sys, time\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
-        "sampler = LineSampler(); sampler.write_to(Path(sys.argv[1]), 3)\n"
-        "for _ in range(2):\n    time.sleep(0.2)\n    time.sleep(0.3)\nsampler.close()\n",
+        "import sys, time\nfrom seen import looks, sampler\n\n"
+        "own = sampler(sys.argv[1], 3)\n"
+        "for _ in range(2):\n    while looks.line != 6: time.sleep(0.02)\n    while looks.line != 7: time.sleep(0.02)\n"
+        "own.close()\n",
         encoding="utf-8",
     )
-    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=limit_s()
+    )
     text = (tmp_path / "lines" / "rank3.jsonl").read_text(encoding="utf-8")
     events = [json.loads(line) for line in text.splitlines()]
     assert [event["event"] for event in (events[0], events[-1])] == ["start", "end"]
     places = {event["id"]: event for event in events if event["event"] == "place"}
     slept = {number: place for number, place in places.items() if place["line"] in (6, 7)}
-    assert [place["source"][1] for place in slept.values()] == ["    time.sleep(0.2)", "    time.sleep(0.3)"]
+    source = [f"    while looks.line != {number}: time.sleep(0.02)" for number in (6, 7)]
+    assert [place["source"][1] for place in slept.values()] == source
     seen = [event for event in events if event["event"] == "at" and event["id"] in slept]
     assert [places[event["id"]]["line"] for event in seen] == [6, 7, 6, 7]
-    assert (seen[1]["unix_ns"] - seen[0]["unix_ns"]) / 1e9 == pytest.approx(0.2, abs=0.1)
+    times = [event["unix_ns"] for event in seen]
+    assert times == sorted(times)
 
 
 def test_a_place_has_the_users_lines_that_called_it_the_nearest_first(tmp_path: Path) -> None:
+    (tmp_path / "seen.py").write_text(SEEN, encoding="utf-8")
     script = tmp_path / "calls.py"
     script.write_text(
-        "import sys, time\nfrom pathlib import Path\nfrom harness.observe.lines import LineSampler\n"
-        "sampler = LineSampler(); sampler.write_to(Path(sys.argv[1]), 0)\n"
-        "def waits(n):\n    waits(n - 1) if n else time.sleep(0.3)\n"
-        "def calls():\n    sorted([1, 2], key=lambda _: waits(3) or 0)\ncalls()\nsampler.close()\n",
+        "import sys, time\nfrom seen import looks, sampler\n\n"
+        "own = sampler(sys.argv[1], 0)\n"
+        "def waits(n):\n    if n: return waits(n - 1)\n    while looks.line != 7: time.sleep(0.02)\n"
+        "def calls():\n    sorted([1, 2], key=lambda _: waits(3) or 0)\ncalls()\nown.close()\n",
         encoding="utf-8",
     )
-    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=limit_s()
+    )
     lines = (tmp_path / "lines" / "rank0.jsonl").read_text(encoding="utf-8").splitlines()
-    places = [event for event in map(json.loads, lines) if event["event"] == "place" and event["function"] == "waits"]
+    places = [event for event in map(json.loads, lines) if event["event"] == "place" and event["line"] == 7]
     (place,) = places
-    assert place["line"] == 6
+    assert place["function"] == "waits"
     assert [(Path(file).name, line, name) for file, line, name in place["callers"]] == [
-        ("calls.py", 8, "<lambda>"),
-        ("calls.py", 8, "calls"),
-        ("calls.py", 9, "<module>"),
+        ("calls.py", 9, "<lambda>"),
+        ("calls.py", 9, "calls"),
+        ("calls.py", 10, "<module>"),
     ]
 
 
@@ -107,7 +137,9 @@ def test_in_profiled_steps_python_is_seen_between_calls_that_give_the_lock_away(
         "sampler.in_step(False)\nassert sys.getswitchinterval() == before\nsampler.close()\n",
         encoding="utf-8",
     )
-    subprocess.run([sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], env={"PYTHONPATH": str(ROOT)}, check=True, timeout=limit_s()
+    )
     text = (tmp_path / "lines" / "rank0.jsonl").read_text(encoding="utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
     number = {event["line"]: event["id"] for event in lines if event["event"] == "place"}
@@ -115,5 +147,5 @@ def test_in_profiled_steps_python_is_seen_between_calls_that_give_the_lock_away(
     spent = dict.fromkeys(number.values(), 0)
     for (begin, place), (end, _) in pairwise(at):
         if place is not None:
-            spent[place] += end - begin
+            spent[place] += min(end - begin, 100_000_000)  # a longer one is another program's
     assert spent[number[8]] > spent.get(number.get(9, -1), 0)

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "harness" / "observe" / "site"
 WINDOW = {"skip": 2, "wait": 0, "warmup": 1, "active": 4}
@@ -81,6 +83,6 @@ def start(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=limit_s(),
     )
     return Started(run, done)

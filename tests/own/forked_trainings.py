@@ -17,6 +17,7 @@ from pathlib import Path
 from own_trainings import SCRIPTS, Training
 
 from tests.exercises.launching import free_port
+from tests.waiting import limit_s
 
 PRELOADED = [
     *("torch.distributed.run", "torch.distributed.fsdp", "torch.distributed.pipelining", "accelerate"),
@@ -45,7 +46,7 @@ def run_forked(training: Training, options: Sequence[str], logs_in: Path, folder
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(limit_s())
         process.kill()
     texts = [log.read_text(encoding="utf-8") for log in logs]
     assert all(process.exitcode == 0 for process in processes), "\n".join(texts)

@@ -19,6 +19,7 @@ from own_trainings import SCRIPTS, TRAININGS, Training
 
 from harness.common.heartbeats import MEMORY
 from tests.exercises.launching import ROOT, free_port
+from tests.waiting import limit_s
 
 SITE = ROOT / "harness/observe/site"
 WINDOW = {"skip": 3, "wait": 0, "warmup": 1, "active": 4}
@@ -81,10 +82,10 @@ class Running:
         Raises AssertionError: it failed.
         """
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=TIMEOUT_S)
+            self.process.wait(timeout=limit_s(TIMEOUT_S))
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        assert self.process.wait() == 0, self.log
+        assert self.process.wait(limit_s()) == 0, self.log
         return Ended(self.training, self.folder, self.log)
 
 
@@ -95,13 +96,12 @@ def start(
     *,
     asked: Mapping[str, Any] | None,
     scripts: Path = SCRIPTS,
-    first: bool = False,
     words: Sequence[str] = (),
 ) -> Running:
     """Start a training as the leader of a process group, with its output in `folder/log`.
 
-    asked: changes of observe.json, None for no observer. first: with the highest priority, where allowed. words: before
-    its own command; runs that they make are in `folder/runs`.
+    asked: changes of observe.json, None for no observer. words: before its own command; runs that they make are in
+    `folder/runs`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **PLAIN, **dict(training.environment)}
@@ -122,12 +122,5 @@ def start(
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            preexec_fn=before_others if first else None,  # noqa: PLW1509 - no threads run here
         )
     return Running(training, folder, process)
-
-
-def before_others() -> None:
-    """Give this process the highest priority, where that is allowed."""
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

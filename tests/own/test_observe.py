@@ -20,7 +20,7 @@ import pytest
 from own_trainings import SCRIPTS
 
 from harness.common import job_folder
-from tests.slurm.slurm_cluster import wait_until
+from tests.waiting import limit_s, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORD = [sys.executable, "-I", "-m", "harness", "observe"]
@@ -49,7 +49,7 @@ def observed(
         text=True,
         check=False,
         preexec_fn=before,
-        timeout=300,
+        timeout=limit_s(300),
     )
 
 
@@ -68,7 +68,13 @@ def test_a_training_becomes_a_run_and_its_answer_follows(tmp_path: Path) -> None
     assert "\n  a step " in done.stderr, "the bar of the answer"
     assert done.stdout.startswith("12 steps"), "what the training prints stays alone"
     said = subprocess.run(
-        [*WORD, "--summary", "here-1"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True
+        [*WORD, "--summary", "here-1"],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     )
     first, second, third = said.stdout.splitlines()
     assert first.startswith("here-1   observe -- ") and first.endswith(": completed")
@@ -93,11 +99,18 @@ def test_a_training_that_fails_is_a_run_that_says_where(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=limit_s(),
     )
     problems = [each["evidence"] for each in json.loads(told.stdout)["quality"]["problems"]]
     assert any("ValueError: bad sample (train.py:7)" in each for each in problems), problems
     again = subprocess.run(
-        [*WORD[:-1], "run", "here-1"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False
+        [*WORD[:-1], "run", "here-1"],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit_s(),
     )
     assert again.returncode == 2
     assert f"observe --no-report -- {sys.executable} train.py" in again.stderr
@@ -112,8 +125,7 @@ def test_time_outside_of_all_phases_has_its_line_without_a_profiler(tmp_path: Pa
         "    time.sleep(3 * (step == 20))\ntime.sleep(3)\n"
     )
     said = " ".join(observed(tmp_path, sys.executable, "train.py", flags=()).stderr.split())
-    told = re.search(r"backward and optimizer: (\d+) % of them at train.py:5 in `wait`", said)
-    assert told and int(told[1]) > 80, said
+    assert re.search(r"backward and optimizer: \d+ % of them at train.py:5 in `wait`", said), said
     (run,) = runs(tmp_path)
     lines = map(json.loads, (run / "lines/rank0.jsonl").read_text().splitlines())
     places = [line["id"] for line in lines if line["event"] == "at"]
@@ -175,7 +187,7 @@ def test_the_command_hears_a_signal_once(tmp_path: Path, name: str, whole_group:
     number = signal.Signals[name]
     (os.killpg if whole_group else os.kill)(process.pid, number)
     assert process.stdout.readline() == f"[{int(number)}]\n"
-    assert process.wait() == 0
+    assert process.wait(limit_s()) == 0
 
 
 def test_ctrl_c_and_ctrl_z_of_a_terminal_reach_the_command_once(tmp_path: Path) -> None:
@@ -192,7 +204,7 @@ def test_ctrl_c_and_ctrl_z_of_a_terminal_reach_the_command_once(tmp_path: Path) 
     assert process.stdout.readline() == "ready\n"
     os.write(main, b"\x03")
     assert process.stdout.readline() == "[2]\n"
-    assert process.wait() == 0
+    assert process.wait(limit_s()) == 0
     os.close(main)
     os.close(other)
 
@@ -251,7 +263,9 @@ def test_one_variable_switches_it_off(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_the_command_differs_only_by_what_it_needs(tmp_path: Path) -> None:
-    plain = subprocess.run(["env", "-0"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True)
+    plain = subprocess.run(
+        ["env", "-0"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True, timeout=limit_s()
+    )
     done = observed(tmp_path, "env", "-0")
     more = set(done.stdout.split("\0")) - set(plain.stdout.split("\0"))
     assert {each.partition("=")[0] for each in more} == {"HARNESS_OBSERVE", "HARNESS_HEARTBEATS", "PYTHONPATH"}
@@ -266,10 +280,18 @@ def test_where_nothing_trains_nothing_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.train
 def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
-    lines = subprocess.run([*WORD, "--env"], env=environ(), capture_output=True, text=True, check=True).stdout
+    lines = subprocess.run(
+        [*WORD, "--env"], env=environ(), capture_output=True, text=True, check=True, timeout=limit_s()
+    ).stdout
     script = f"{lines}\n" + " ".join(TRAINING) + f"\n{sys.executable} -c 'import torch'\n"
     done = subprocess.run(
-        ["bash", "-ec", script], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True, timeout=300
+        ["bash", "-ec", script],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(300),
     )
     assert done.stderr == ""
     (run,) = runs(tmp_path)  # what only imports PyTorch leaves nothing
@@ -278,8 +300,7 @@ def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
     assert events.count("step") == 12
     assert json.loads((run / "status.json").read_text())["state"] == "completed"
     assert (run / "lines/rank0.jsonl").stat().st_size
-    end_s = time.monotonic() + 60
-    wait_until(lambda: list((run / "live").glob("*.jsonl")) or time.monotonic() > end_s, "the heartbeats' file")
+    wait_until(lambda: list((run / "live").glob("*.jsonl")), "the heartbeats' file", lambda: list(run.rglob("*")))
     assert not list((run / "torch").glob("*"))
 
 
@@ -300,7 +321,9 @@ def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
 def test_a_wrong_request_is_one_sentence_and_starts_nothing(
     tmp_path: Path, words: tuple[str, ...], sentence: str
 ) -> None:
-    done = subprocess.run([*WORD, *words], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*WORD, *words], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -369,7 +392,7 @@ def test_many_tasks_at_once_agree_on_one_folder(tmp_path: Path) -> None:
         subprocess.Popen(argv, env=environ(**job, SLURM_PROCID=str(task)), stdout=subprocess.PIPE, text=True)
         for task in range(24)
     ]
-    said = [each.communicate()[0].split() for each in started]
+    said = [each.communicate(timeout=limit_s())[0].split() for each in started]
     for _, _, memory in said:
         shutil.rmtree(memory, ignore_errors=True)
     assert {path for path, _, _ in said} == {str(tmp_path / "own/profiler/train-9")}

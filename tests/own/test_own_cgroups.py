@@ -20,13 +20,13 @@ from hang_kinds import line_of
 from harness.common.heartbeats import live_folder
 from tests.common.cgroups import V1, V2, cgroup
 from tests.exercises.launching import ROOT
-from tests.faults.processes import processes_of
+from tests.faults.processes import Process, processes_of
 from tests.faults.scene import LOCAL_SITE
+from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
 SCRIPT = ROOT / "tests" / "own" / "scripts" / "hangs.py"
-PATIENCE_S = 300.0  # a limit for a busy machine
 STEP = 30
 BOTH = pytest.mark.parametrize("version", [V1, V2])
 KILLED = "the kernel killed it: the job used more memory than its cgroup allows"
@@ -38,6 +38,7 @@ class Started:
 
     process: subprocess.Popen[str]
     path: Path
+    log: Path
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """What its monitor wrote."""
@@ -62,19 +63,16 @@ class Started:
 
     def named(self, kind: str) -> dict[str, Any]:
         """What was found, once it is of this kind."""
-        wait_for(lambda: self.hang().get("kind") == kind and self.hang()["until_ns"] is None, f"{kind} to be said")
+        self.wait_for(lambda: self.hang().get("kind") == kind and self.hang()["until_ns"] is None, f"{kind} to be said")
         return self.hang()
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        """Fails with what the run has said."""
+        wait_until(condition, what, lambda: f"{self.hang()}\n{self.log.read_text()[-3000:]}", 300)
 
     def status(self) -> dict[str, Any]:
         """What the run says of itself."""
         return dict(json.loads((self.path / "status.json").read_text()))
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s, f"waited {PATIENCE_S:g} s for {what}"
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -88,22 +86,25 @@ def started(folder: Path, *words: str, script: tuple[str, ...] = (), site: str =
             start_new_session=True,
         )  # fmt: skip
     try:
-        wait_for(lambda: list(folder.glob("runs/**/live/*.jsonl")), "the monitor")
-        yield Started(process, next(folder.glob("runs/**/live/*.jsonl")).parents[1])
+        wait_until(lambda: list(folder.glob("runs/**/live/*.jsonl")), "the monitor", (folder / "log").read_text)
+        yield Started(process, next(folder.glob("runs/**/live/*.jsonl")).parents[1], folder / "log")
     finally:
-        while left := processes_of(folder / "runs"):
-            for each in left:
-                with suppress(ProcessLookupError):
-                    os.kill(each.pid, signal.SIGKILL)
-            time.sleep(0.1)
-        process.wait()
+        wait_until(lambda: not list(map(killed, processes_of(folder / "runs"))), "the end of all that was started")
+        process.wait(limit_s())
+
+
+def killed(process: Process) -> Process:
+    """The same process, to which the signal was sent."""
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    return process
 
 
 @contextmanager
 def training(folder: Path, *words: str) -> Iterator[Started]:
     """A run without an end, which is in its steps."""
     with started(folder, *words) as run:
-        wait_for(lambda: run.step > STEP, "steps")
+        run.wait_for(lambda: run.step > STEP, "steps")
         yield run
 
 
@@ -119,7 +120,7 @@ def test_a_rank_that_is_frozen_while_it_trains_is_named(version: str, tmp_path: 
             assert Path(found["place"][0]) == SCRIPT
             assert not run.lines("slept")
         before = run.step
-        wait_for(lambda: run.hang()["until_ns"] and run.step > before, "the run to go on")
+        run.wait_for(lambda: run.hang()["until_ns"] and run.step > before, "the run to go on")
         assert run.hang()["found_ns"] == found["found_ns"]
 
 
@@ -140,9 +141,9 @@ def test_a_job_that_is_frozen_with_its_monitor_is_suspended_and_not_stuck(versio
         for each in processes_of(tmp_path / "runs"):
             group.add(each.pid)
         with group.frozen():
-            time.sleep(35)
+            time.sleep(35)  # longer than a hang takes to be told
         before = run.step
-        wait_for(lambda: run.step > before + STEP, "the run to go on")
+        run.wait_for(lambda: run.step > before + STEP, "the run to go on")
         assert [line["ns"] > 30e9 for line in run.lines("slept")] == [True]
         assert run.hang() == {}
 
@@ -153,9 +154,9 @@ def test_a_run_with_a_frozen_rank_is_ended_if_that_was_asked(version: str, tmp_p
         rank = run.rank(1)
         group.add(rank)
         with group.frozen():
-            wait_for(lambda: run.status()["state"] == "stuck", "the state stuck")
+            run.wait_for(lambda: run.status()["state"] == "stuck", "the state stuck")
             assert "rank 1 is frozen (cgroup) in hangs.py:" in run.status()["why"]
-        wait_for(lambda: not Path(f"/proc/{rank}").exists(), "the end of the rank, which has been killed")
+        run.wait_for(lambda: not Path(f"/proc/{rank}").exists(), "the end of the rank, which has been killed")
 
 
 @BOTH
@@ -172,7 +173,7 @@ def test_a_rank_that_uses_more_memory_than_its_cgroup_allows_is_first(version: s
             in_group = []
         asked = ("--kind", "eats", "--rank", "1", "--step", str(STEP), *in_group)
         with started(tmp_path, script=asked, site=str(site)) as run:
-            assert run.process.wait(PATIENCE_S) == 1
+            assert run.process.wait(limit_s(300)) == 1
             status = run.status()
     line = line_of(SCRIPT, "eats")
     assert status["state"] == "failed"

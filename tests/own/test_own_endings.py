@@ -14,6 +14,7 @@ import pytest
 from harness.common.declared_faults import HANGS_ALONE, HANGS_IN_COLLECTIVE
 from tests.exercises.ending_ranks import all_ended
 from tests.own.observed_trainings import TIMEOUT_S, Running, start, training_of
+from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.train]
 
@@ -39,11 +40,10 @@ def faults_of(running: Running, rank: int) -> list[tuple[int, str]]:
 
 def wait_for_fault(running: Running) -> None:
     """Until rank 1 has written that the fault acts now."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not faults_of(running, 1):
-        assert running.process.poll() is None, running.log
-        assert time.monotonic() < deadline, running.log
-        time.sleep(0.1)
+    wait_until(
+        lambda: faults_of(running, 1) or running.process.poll() is not None, "the fault", lambda: running.log, TIMEOUT_S
+    )
+    assert faults_of(running, 1), running.log
 
 
 @pytest.mark.long
@@ -51,7 +51,7 @@ def wait_for_fault(running: Running) -> None:
 def test_a_training_of_one_s_own_hangs(kind: str, tmp_path: Path) -> None:
     with trained_with(f"hang,kind={kind},rank=1", tmp_path / "run") as running:
         wait_for_fault(running)
-        time.sleep(LOOKED_AT_S)
+        time.sleep(LOOKED_AT_S)  # one that does not hang writes meanwhile
         assert running.process.poll() is None, running.log
         assert faults_of(running, 1) == [(STEP, "hang")]
         assert faults_of(running, 0) == []
@@ -75,7 +75,7 @@ def test_a_training_of_one_s_own_hangs(kind: str, tmp_path: Path) -> None:
 )
 def test_a_training_of_one_s_own_dies(fault: str, said: str, tmp_path: Path) -> None:
     with trained_with(fault, tmp_path / "run") as running:
-        assert running.process.wait(TIMEOUT_S) == 1, "what torchrun ends with"
+        assert running.process.wait(limit_s(TIMEOUT_S)) == 1, "what torchrun ends with"
         assert said in running.log
         assert faults_of(running, 1) == [(STEP, fault.partition(",")[0])]
         assert "observer: off" not in running.log

@@ -30,7 +30,7 @@ def change_of(folder: Path) -> PaceChange | None:
     more = f"        if rank == 0 and progress.n >= {STEP}:\n            torch.ones({LARGE}, dtype=torch.uint8)\n"
     script.write_text(script.read_text(encoding="utf-8").replace(LINE, LINE + more), encoding="utf-8")
     asked = {"profiler": "none"}
-    start(TRAINING, folder, ["--steps", str(STEPS)], asked=asked, scripts=folder / "scripts", first=True).ended()
+    start(TRAINING, folder, ["--steps", str(STEPS)], asked=asked, scripts=folder / "scripts").ended()
     times = RankStepTimes()
     read_training([METRICS.path(folder, rank) for rank in range(TRAINING.ranks)], times)
     found = [change for change in pace_of(times)[0] if abs(change.step - STEP) <= 3]

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from harness.common.heartbeats import MEMORY
 from tests.exercises.launching import ROOT, free_port
+from tests.waiting import LIMIT_S, limit_s, wait_until
 
 pytestmark = pytest.mark.train
 
@@ -55,13 +55,16 @@ def test_a_start_that_waits_is_a_rank(tmp_path: Path, what: str) -> None:
     script.write_text(BEGIN + does.replace("\\n", "\n") + "\n")
     outer = {name: text for name, text in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "NODE_RANK")}
     environ = {**outer, "PYTHONPATH": str(ROOT), MEMORY: str(tmp_path)}
-    argv = [sys.executable, str(script), str(free_port()), "60" if is_rank else "3"]
+    argv = [sys.executable, str(script), str(free_port()), str(limit_s() if is_rank else 3)]
     nowhere = subprocess.DEVNULL  # what it started outlives it
     with subprocess.Popen(argv, env=environ, stdout=nowhere, stderr=nowhere) as process:
-        while process.poll() is None:
-            time.sleep(0.05)
-            if any(each["place"] for each in shown(tmp_path)):
-                process.kill()
+        try:
+            wait_until(
+                lambda: process.poll() is not None or any(each["place"] for each in shown(tmp_path)),
+                "a rank, or the script's end", lambda: shown(tmp_path), 2 * LIMIT_S,
+            )  # fmt: skip
+        finally:
+            process.kill()
     found = shown(tmp_path)
     assert [(each["rank"], each["world"]) for each in found] == ([is_rank] if is_rank else [])
     assert all(each["place"][0] == str(script) for each in found)
@@ -74,7 +77,9 @@ def test_a_rank_that_learns_its_number_later_has_it(tmp_path: Path) -> None:
         "heartbeat.over()\nprint(heartbeat.has_begun())\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT), MEMORY: str(tmp_path)}
-    done = subprocess.run([sys.executable, str(script)], env=environ, check=True, timeout=120, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environ, check=True, timeout=limit_s(), capture_output=True
+    )
     assert done.stdout == b"True\n"
     (found,) = (json.loads(path.read_text()) for path in tmp_path.glob("rank*.json"))
     assert (found["rank"], found["world"], found["local"]) == (2, 4, 2)

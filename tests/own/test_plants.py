@@ -89,4 +89,4 @@ def test_a_stall_takes_the_time_it_is_given_and_only_on_its_rank(kind: str, scri
     assert [file.suffix for file in files] == ([".rank0", ".rank1"] if rank is None else [".rank1"])
     spent = [int(line.split()[1]) for line in files[-1].read_text().splitlines()]
     assert len(spent) == 4
-    assert kind == "all-reduce" or all(20e6 <= each < 60e6 for each in spent)
+    assert kind == "all-reduce" or min(spent) >= 20e6
