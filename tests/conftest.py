@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import real_nsys
+from tests import leftovers, real_nsys
 
 settings.register_profile("unhurried", deadline=None)  # no property fails because the machine is busy
 settings.load_profile("unhurried")
@@ -39,6 +39,7 @@ def pytest_configure() -> None:
     is no terminal, so it has no width."""
     gc.set_threshold(100_000, 50, 100)
     os.environ.pop("COLUMNS", None)
+    leftovers.begin()
 
 
 def pytest_collection_finish() -> None:

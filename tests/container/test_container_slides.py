@@ -55,7 +55,7 @@ def runs(slurm_sh: SlurmSh, request: pytest.FixtureRequest) -> dict[str, Submitt
 
 def finished(slurm_sh: SlurmSh, run: Submitted) -> Submitted:
     """The run, at its end."""
-    state = slurm_sh.slurm.wait(run.job_id, timeout_s=900)
+    state = slurm_sh.slurm.wait(run.job_id)
     assert state == "COMPLETED", f"{slurm_sh.slurm.job(run.job_id)}\n{(run.logs / 'log.err').read_text()[-3000:]}"
     said = slurm_sh.status(run.job_id)
     assert (said["state"], said["missing"]) == ("completed", [])
@@ -133,7 +133,7 @@ def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
     site = site_of(slurm_sh, "own", 1, env={"GLOO_SOCKET_IFNAME": "eth0"})
     words = ("run", "-n", "2", "--site", str(site), "--wait", "--json", "--skip-steps", "2", "--active-steps", "3")
     argv = ("bash", f"{REPOSITORY}/slurm.sh", *words, "--", *TRAININGS["plain_ddp"].words, "--steps", "8")
-    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=600, env=slurm_sh.env, cwd=SCRIPTS)
+    done = slurm_sh.slurm.run(*argv, check=False, seconds=600, env=slurm_sh.env, cwd=SCRIPTS)
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
     assert INSIDE in (run.path / "lines" / "rank0.jsonl").read_text(), "it trained outside"

@@ -17,7 +17,7 @@ from tests.faults.in_queue import quick_kills, scontrol
 from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.processes import is_alive
 from tests.faults.scene import Scene
-from tests.slurm.slurm_cluster import wait_until
+from tests.waiting import wait_until
 
 WHOLE = (METRICS, TRACES, "status.json")
 REPORT = "slurm.sh report RUN"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tests.faults.fault import LOCAL, SLURM, Fault, Setting
 from tests.faults.in_ranks import LOGS, METRICS, TRACES
 from tests.faults.scene import Scene
-from tests.slurm.slurm_cluster import wait_until
+from tests.waiting import wait_until
 
 LONG = Setting(steps=600)
 WHOLE = (METRICS, TRACES, "status.json")

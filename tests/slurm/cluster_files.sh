@@ -79,6 +79,9 @@ InactiveLimit=0
 SlurmctldTimeout=30
 SlurmdTimeout=30
 MessageTimeout=30
+TCPTimeout=10
+BatchStartTimeout=120
+UnkillableStepTimeout=600
 GresTypes=gpu
 TopologyPlugin=topology/tree
 CONF

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.leftovers import remove_at_the_end
 from tests.slurm.slurm_cluster import NotPossibleHereError, Slurm, start
 from tests.slurm.slurm_sh import SlurmSh
 
@@ -16,6 +17,7 @@ from tests.slurm.slurm_sh import SlurmSh
 def _serve(*options: str) -> Iterator[Slurm]:
     # Not pytest's own folder: unix sockets allow some hundred characters of path.
     folder = Path(tempfile.mkdtemp(prefix="slurm-test-"))
+    remove_at_the_end(folder)
     try:
         slurm, keeper = start(folder / "c", options)
     except NotPossibleHereError as error:

@@ -15,23 +15,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.leftovers import unmarked
+from tests.waiting import LIMIT_S, limit_s, wait_until
+
 SCRIPT = Path(__file__).with_name("cluster.sh")
 NOT_POSSIBLE_HERE = 3  # cluster.sh's exit code for "this machine does not allow it"
-PATIENCE_S = 600.0  # a limit for a busy machine; no test claims how long something takes
-UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"}
+JOB_S = 300.0  # a limit for a job, which may wait for others in the queue
+WAITING = {"PENDING", "CONFIGURING", "REQUEUED"}
+UNFINISHED = WAITING | {"RUNNING", "COMPLETING", "SUSPENDED"}
 _OUTER_JOB = re.compile(r"^(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SINFO|SCANCEL)_")
 
 
 class NotPossibleHereError(Exception):
     """Slurm cannot be installed or started on this machine; the message says why."""
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Returns when the condition holds; fails with the name of the condition."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.1)
 
 
 @dataclass(frozen=True)
@@ -50,17 +46,18 @@ class Slurm:
         self,
         *argv: str | Path,
         check: bool = True,
-        timeout_s: float = PATIENCE_S,
+        seconds: float = LIMIT_S,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """A command on the login node; the error of a command that failed contains its output."""
+        """A command on the login node; the error of a command that failed contains its output. seconds: its limit on an
+        idle machine."""
         done = subprocess.run(
             list(map(str, argv)),
             env={**self.env, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=limit_s(seconds),
             check=False,
             cwd=cwd,
         )
@@ -81,20 +78,54 @@ class Slurm:
         """PENDING, RUNNING, COMPLETED, FAILED …"""
         return self.job(job_id)["JobState"]
 
-    def wait(self, job_id: str, timeout_s: float = PATIENCE_S) -> str:
+    def wait(self, job_id: str, seconds: float = JOB_S) -> str:
         """The state in which the job ended."""
-        return self._wait_state(job_id, lambda state: state not in UNFINISHED, timeout_s)
+        return self._wait_state(job_id, lambda state: state not in UNFINISHED, "end", seconds)
 
-    def wait_running(self, job_id: str, timeout_s: float = PATIENCE_S) -> None:
+    def wait_running(self, job_id: str) -> None:
         """Returns when it runs; an assertion fails when it ends before."""
-        assert self._wait_state(job_id, lambda state: state != "PENDING", timeout_s) == "RUNNING"
+        state = self._wait_state(job_id, lambda state: state not in WAITING, "begin", JOB_S)
+        assert state == "RUNNING", self.about(job_id)
 
-    def _wait_state(self, job_id: str, wanted: Callable[[str], bool], timeout_s: float) -> str:
-        end_s = time.monotonic() + timeout_s
-        while not wanted(state := self.state(job_id)):
-            assert time.monotonic() < end_s, f"job {job_id} is still {state} after {timeout_s:g} s: {self.job(job_id)}"
-            time.sleep(0.1)
-        return state
+    def wait_while_it_runs(
+        self, job_id: str, condition: Callable[[], object], what: str, said: Callable[[], object] = str
+    ) -> None:
+        """Returns when the condition holds. Fails at once when the job has ended and it does not: then it never will.
+
+        said: what to say beside Slurm's words about the job.
+        """
+
+        def holds() -> bool:
+            has_ended = self._look(job_id) not in UNFINISHED  # before the condition, which may come to hold at the end
+            if condition():
+                return True
+            assert not has_ended, f"the job ended before {what}\n{self.about(job_id)}\n{said()}"
+            return False
+
+        wait_until(holds, what, lambda: f"{self.about(job_id)}\n{said()}", JOB_S)
+
+    def about(self, job_id: str) -> str:
+        """What Slurm says of the job, and the end of what the job wrote."""
+        done = self.run("scontrol", "--details", "show", "job", job_id, check=False)
+        files = re.findall(r"^ *Std(?:Out|Err)=(.+)$", done.stdout, re.MULTILINE)
+        ends = [f"{file}:\n{path.read_text(errors='replace')[-3000:]}" for file in dict.fromkeys(files)
+                if (path := Path(file)).is_file()]  # fmt: skip
+        return "\n".join([done.stdout + done.stderr, *ends])
+
+    def _wait_state(self, job_id: str, wanted: Callable[[str], bool], what: str, seconds: float) -> str:
+        states = [""]
+
+        def holds() -> bool:
+            states[0] = self._look(job_id)
+            return wanted(states[0])
+
+        wait_until(holds, f"job {job_id} to {what}", lambda: self.about(job_id), seconds)
+        return states[0]
+
+    def _look(self, job_id: str) -> str:
+        """The state; not more often than is good for a job that needs the core, too."""
+        time.sleep(0.1)  # each look is a program that starts
+        return self.state(job_id)
 
     def set_rate(self, rate: str) -> None:
         """Link speed of every node, as tc writes it ("200mbit"), or "none" for as fast as it goes."""
@@ -118,7 +149,9 @@ class Slurm:
 
 
 def _cluster(*argv: str | Path) -> str:
-    done = subprocess.run([str(SCRIPT), *map(str, argv)], capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(
+        [str(SCRIPT), *map(str, argv)], capture_output=True, text=True, timeout=limit_s(400), check=False
+    )
     if done.returncode == NOT_POSSIBLE_HERE:
         raise NotPossibleHereError(done.stderr.strip().splitlines()[-1])
     if done.returncode:
@@ -126,20 +159,29 @@ def _cluster(*argv: str | Path) -> str:
     return done.stdout
 
 
+# A fork of this process may hold the other end of the pipe, so its end is looked for, too.
+_KEEP = """
+until read -r -t 1 || (($? <= 128)) || [[ $(awk '{ print $4 }' "/proc/$$/stat") != "$PPID" ]]; do :; done
+"$1" stop "$2"
+rm -rf -- "$2"
+"""
+
+
 class Keeper:
-    """Ends a cluster when it is closed, or when this process is gone in whatever way."""
+    """Ends a cluster and removes its files when it is closed, or when this process is gone in whatever way."""
 
     def __init__(self, root: Path) -> None:
         self._process = subprocess.Popen(
-            ["bash", "-c", 'read -r; exec "$1" stop "$2"', "-", str(SCRIPT), str(root)],
+            ["bash", "-c", _KEEP, "-", str(SCRIPT), str(root)],
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env=unmarked(),
         )
 
     def close(self) -> None:
         """Returns when the cluster has ended."""
-        self._process.communicate(timeout=120)
+        self._process.communicate(b"\n", timeout=limit_s())
 
 
 def start(root: Path, options: Sequence[str] = ()) -> tuple[Slurm, Keeper]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.exercises.launching import UNHURRIED
-from tests.slurm.slurm_cluster import Slurm
+from tests.slurm.slurm_cluster import JOB_S, Slurm
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SITE: dict[str, Any] = {
@@ -89,13 +90,17 @@ class SlurmSh:
     def __call__(self, *words: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """slurm.sh with these arguments."""
         argv = ("bash", REPOSITORY / "slurm.sh", *words)
-        return self.slurm.run(*argv, check=False, timeout_s=900, env={**self.env, **(env or {})})
+        return self.slurm.run(*argv, check=False, seconds=JOB_S, env={**self.env, **(env or {})})
 
     def submit(self, site: Path, *words: str) -> Submitted:
         """A run of exercise 1 over both nodes."""
         done = self(*TWO_NODES, "--site", site, "--json", *words)
         assert done.returncode == 0, done.stderr
         return submitted(done.stdout)
+
+    def wait_while_it_runs(self, run: Submitted, condition: Callable[[], object], what: str) -> None:
+        """As that of the cluster, for a run's job."""
+        self.slurm.wait_while_it_runs(run.job_id, condition, what)
 
     def status(self, run: str) -> dict[str, Any]:
         """What `slurm.sh status RUN --json` says."""

@@ -10,6 +10,7 @@ import pytest
 from hang_kinds import HANGS, line_of, lines_of
 
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
+from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -26,21 +27,20 @@ def launched(slurm_sh: SlurmSh, kind: str, tag: str, *, per_node: int = 1) -> Su
     )
     asked = ("--kind", kind, "--rank", str(per_node), "--step", "30", "--tag", tag)
     argv = ["bash", f"{REPOSITORY}/slurm.sh", *words, "--", str(SCRIPT), *asked]
-    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env=slurm_sh.env, cwd=SCRIPT.parent)
+    done = slurm_sh.slurm.run(*argv, check=False, seconds=300, env=slurm_sh.env, cwd=SCRIPT.parent)
     assert done.returncode == 1, done.stderr
     return submitted(done.stdout)
 
 
-def left(tag: str) -> str:
-    """The training's processes that live on, after some seconds in which they may end."""
-    end_s = time.monotonic() + 15
-    while (found := _processes(tag)) and time.monotonic() < end_s:
-        time.sleep(0.5)
-    return found
+def wait_for_the_end_of_all(tag: str) -> None:
+    """Returns when none of the training's processes lives."""
+    wait_until(lambda: not _processes(tag), "the end of the training's processes", lambda: _processes(tag))
 
 
 def _processes(tag: str) -> str:
-    return subprocess.run(["pgrep", "-fa", f"tag {tag}"], capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        ["pgrep", "-fa", f"tag {tag}"], capture_output=True, text=True, check=False, timeout=limit_s()
+    ).stdout
 
 
 @pytest.mark.parametrize("per_node", [1, pytest.param(2, marks=pytest.mark.long)])
@@ -58,7 +58,7 @@ def test_a_hang_is_named_and_ended(slurm_sh: SlurmSh, kind: str, per_node: int) 
     assert any(f"hangs.py:{line}" in found["sentence"] for line in lines), found["sentence"]
     if found["ranks"] == [per_node]:  # else both may be wrong, and the place is that of the other one
         assert (Path(found["place"][0]).name, found["place"][1] in lines) == ("hangs.py", True)
-    assert left(tag) == ""
+    wait_for_the_end_of_all(tag)
 
 
 def test_the_rank_that_failed_first_is_named_with_its_line(slurm_sh: SlurmSh) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
+from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train, pytest.mark.long]
 
@@ -38,7 +38,7 @@ class Trains:
 
     def finding(self, kind: str) -> dict[str, Any]:
         """What `watch` says, once it says something of this kind."""
-        wait_until(lambda: kind in self.findings(), f"a finding of the kind {kind}")
+        wait_until(lambda: kind in self.findings(), f"a finding of the kind {kind}", self.said)
         return self.findings()[kind]
 
     def findings(self) -> dict[str, dict[str, Any]]:
@@ -53,13 +53,17 @@ class Trains:
     def ended(self) -> str:
         """Wait for Slurm's end of the job; returns its word."""
         word = self.slurm_sh.slurm.wait(self.run.job_id)
-        wait_until(lambda: not self.processes(), "the end of the processes of the training")
+        wait_until(lambda: not self.processes(), "the end of the processes of the training", self.processes)
         return word
 
     def processes(self) -> str:
         """The training's processes that live."""
         words = ["pgrep", "-fa", f"tag {self.tag}"]
-        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(words, capture_output=True, text=True, check=False, timeout=limit_s()).stdout
+
+    def said(self) -> str:
+        """What `watch` and Slurm say of it."""
+        return f"{self.watched()}\n{self.slurm_sh.slurm.about(self.run.job_id)}"
 
     def listed(self) -> str:
         """The state that `ls` prints."""
@@ -73,7 +77,7 @@ def trains(slurm_sh: SlurmSh, *options: str) -> Trains:
     done = slurm_sh("run", *options, *nodes, "--json", "--no-profile", "--", str(SCRIPT), "--tag", tag)
     assert done.returncode == 0, done.stderr
     made = Trains(slurm_sh, submitted(done.stdout), tag)
-    wait_until(lambda: min(map(made.step, ("node1", "node2"))) > STEP, "steps of both ranks")
+    slurm_sh.wait_while_it_runs(made.run, lambda: min(map(made.step, ("node1", "node2"))) > STEP, "steps of both ranks")
     return made
 
 
@@ -104,7 +108,9 @@ def test_a_node_that_loses_power_is_named_with_its_rank_and_who_waits(slurm_sh_o
 def test_a_node_whose_processes_all_end_is_first_and_not_who_lost_the_connection(slurm_sh_own: SlurmSh) -> None:
     made = trains(slurm_sh_own)
     slurm_sh_own.slurm.lose(2, silently=False)
-    wait_until(lambda: "Node node2 with rank 1" in made.finding("failed")["sentence"], "the node to be first")
+    wait_until(
+        lambda: "Node node2 with rank 1" in made.finding("failed")["sentence"], "the node to be first", made.said
+    )
     said = made.finding("failed")["sentence"]
     assert said.startswith("Node node2 with rank 1 has not reported since ")
     assert said.endswith(", and the other ranks lost their connection to it.")
@@ -122,7 +128,7 @@ def test_a_run_that_is_stopped_because_a_node_is_gone_is_stuck_for_every_command
     made = trains(slurm_sh_own, "--on-hang", "stop")
     slurm_sh_own.slurm.lose(2)
     assert made.ended() == "NODE_FAIL"
-    wait_until(lambda: made.run.read("status.json")["state"] == "stuck", "the state of the run")
+    wait_until(lambda: made.run.read("status.json")["state"] == "stuck", "the state of the run", made.said)
     said = slurm_sh_own.status(made.run.job_id)
     assert said["state"] == made.listed() == "stuck"
     assert "; node node2 with rank 1 has not reported since " in said["reason"]
@@ -133,12 +139,16 @@ def test_nodes_of_a_suspended_job_are_silent_and_not_gone(slurm_sh: SlurmSh) -> 
     job = made.run.job_id
     try:
         slurm_sh.slurm.run("scontrol", "suspend", job)
-        wait_until(lambda: min(node["age_s"] for node in made.watched()["nodes"]) > SUSPENDED_S, "the time to pass")
+        wait_until(
+            lambda: min(node["age_s"] for node in made.watched()["nodes"]) > SUSPENDED_S, "the time to pass", made.said
+        )
         said = made.watched()
         assert (said["state"], "has suspended it" in said["reason"], said["findings"]) == ("running", True, [])
         slurm_sh.slurm.run("scontrol", "resume", job)
         before = max(map(made.step, ("node1", "node2")))
-        wait_until(lambda: min(map(made.step, ("node1", "node2"))) > before + STEP, "the training to go on")
+        slurm_sh.wait_while_it_runs(
+            made.run, lambda: min(map(made.step, ("node1", "node2"))) > before + STEP, "the training to go on"
+        )
         assert not (made.run.path / "live" / "stuck.json").exists()
         assert not {"node", "stuck", "failed"} & set(made.findings())
     finally:

@@ -87,7 +87,7 @@ def test_cancelled_the_reports_are_kept_and_open(
     )
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
-    wait_for_active_steps(run)
+    wait_for_active_steps(slurm_sh, run)
     assert slurm_sh("cancel", run.job_id).returncode == 0
     assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
     for node in NODES:
@@ -108,7 +108,7 @@ def test_both_nodes_record_the_same_steps_again_when_they_are_asked(
     done = slurm_sh(*words, env=env)
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
-    wait_for_active_steps(run)
+    wait_for_active_steps(slurm_sh, run)
     try:
         for number in (1, 2):
             done = slurm_sh("capture", "start", run.job_id, "--steps", "3", env=env)

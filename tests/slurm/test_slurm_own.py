@@ -29,7 +29,7 @@ def launched(slurm_sh: SlurmSh, training: Training, *options: str) -> Submitted:
     site = slurm_sh.site("own", env=dict(training.environment) | {"GLOO_SOCKET_IFNAME": "eth0"})
     words = (*nodes, *WINDOW, "--launcher", launcher, "--site", str(site), "--wait", "--json")
     argv = ["bash", f"{REPOSITORY}/slurm.sh", "run", *words, "--", *training.words, *options]
-    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=600, env=slurm_sh.env, cwd=SCRIPTS)
+    done = slurm_sh.slurm.run(*argv, check=False, seconds=600, env=slurm_sh.env, cwd=SCRIPTS)
     assert done.returncode == 0, done.stderr
     return submitted(done.stdout)
 
@@ -72,7 +72,7 @@ def test_a_command_starts_on_each_node_as_it_is(slurm_sh: SlurmSh, tmp_path: Pat
     command = ("--", "bash", "-c", text, "--", str(tmp_path / "done"))
     argv = ("bash", REPOSITORY / "slurm.sh", *words, "--active-steps", "2", *command)
     path = f"{Path(sys.executable).parent}:{Path(shutil.which('sbatch')).parent}:/usr/bin:/bin"
-    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env={**slurm_sh.env, "PATH": path}, cwd=SCRIPTS)
+    done = slurm_sh.slurm.run(*argv, check=False, seconds=300, env={**slurm_sh.env, "PATH": path}, cwd=SCRIPTS)
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["done.0", "done.1"]

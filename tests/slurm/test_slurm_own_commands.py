@@ -38,7 +38,7 @@ def series() -> Iterator[str]:
 def typed(slurm_sh: SlurmSh, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """The command in that folder, without HARNESS_RUNS."""
     argv = ("bash", f"{REPOSITORY}/slurm.sh", *words)
-    return slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env={"COLUMNS": "200"}, cwd=folder)
+    return slurm_sh.slurm.run(*argv, check=False, seconds=300, env={"COLUMNS": "200"}, cwd=folder)
 
 
 def test_the_doctor_looks_from_the_nodes(slurm_sh: SlurmSh, folder: Path) -> None:

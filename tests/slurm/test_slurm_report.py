@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
-from tests.slurm.slurm_cluster import PATIENCE_S, Slurm, wait_until
+from tests.slurm.slurm_cluster import Slurm
+from tests.waiting import limit_s, wait_until
 
 pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +70,8 @@ def task_of(folder: Path, number: int) -> Iterator[int]:
 
 def held(folder: Path, number: int) -> dict[str, str]:
     """The variables with which an array's task of this number begins and never comes to its work."""
-    wait = f"import os, time\nif os.environ.get('SLURM_ARRAY_TASK_ID') == '{number}':\n    time.sleep({PATIENCE_S})\n"
+    # It must not come to its work before it is killed.
+    wait = f"import os, time\nif os.environ.get('SLURM_ARRAY_TASK_ID') == '{number}':\n    time.sleep(3600)\n"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(wait)
     return {"PYTHONPATH": str(folder)}
@@ -83,9 +85,10 @@ def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_is_completed_
     with ThreadPoolExecutor(1) as pool:
         held_back = held(tmp_path / "held", 2)
         reported = pool.submit(report, slurm_accounting, tmp_path, ranks, *array, env=held_back)
-        wait_until(lambda: any(task_of(tmp_path, 2)), "the task at work")
+        wait_until(lambda: any(task_of(tmp_path, 2)) or reported.done(), "the task at work")
+        assert not reported.done(), reported.result(timeout=0)
         os.kill(next(task_of(tmp_path, 2)), signal.SIGKILL)
-        lacking = reported.result()
+        lacking = reported.result(timeout=limit_s())
     assert lacking.returncode == 0, lacking.stderr
     missing = {
         finding["evidence"].partition(": ")[0]

@@ -15,8 +15,8 @@ import pytest
 from harness.monitor.samples import read
 from harness.run import Run
 from tests.exercises.launching import trace_events
-from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, TWO_NODES, SlurmSh, Submitted, submitted
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -53,12 +53,12 @@ def steps_in(trace: Path) -> int:
     return len({event["name"] for event in events if str(event.get("name", "")).startswith("ProfilerStep#")})
 
 
-def wait_for_active_steps(run: Submitted) -> None:
-    """Returns when the profiler is at work on both nodes."""
-    wait_until(lambda: min(map(run.active_steps, range(2))) >= 2, "profiled steps on both nodes")
+def wait_for_active_steps(slurm_sh: SlurmSh, run: Submitted) -> None:
+    """Returns when the profiler is at work on both nodes. Fails at once when the job has ended before."""
+    slurm_sh.wait_while_it_runs(run, lambda: min(map(run.active_steps, range(2))) >= 2, "profiled steps on both nodes")
 
 
-def monitors_of(run: Submitted) -> list[int]:
+def monitors_of(slurm_sh: SlurmSh, run: Submitted) -> list[int]:
     """The monitors' process ids, as soon as both nodes' have taken a sample."""
     folders = [run.path / "gpus-monitor" / node for node in NODES]
 
@@ -66,7 +66,7 @@ def monitors_of(run: Submitted) -> list[int]:
         files = [folder / "samples.csv" for folder in folders]
         return all(file.exists() and file.read_text().count("\n") > 1 for file in files)
 
-    wait_until(have_sampled, "a sample of both monitors")
+    slurm_sh.wait_while_it_runs(run, have_sampled, "a sample of both monitors")
     return [json.loads((folder / "meta.json").read_text())["monitor_pid"] for folder in folders]
 
 
@@ -198,11 +198,15 @@ def test_a_cancelled_run_keeps_its_results_and_its_status_is_cancelled(slurm_sh:
     assert slurm_sh.status(run.job_id)["state"] in {"queued", "running"}
     slurm_sh.slurm.wait_running(run.job_id)
     assert slurm_sh.status(run.job_id)["state"] == "running"
-    wait_for_active_steps(run)
+    wait_for_active_steps(slurm_sh, run)
     assert slurm_sh("cancel", run.job_id).returncode == 0
     assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
     assert slurm_sh.status(run.job_id)["state"] == "cancelled"
-    wait_until(lambda: run.read("status.json")["state"] == "cancelled", "the job's final status")
+    wait_until(
+        lambda: run.read("status.json")["state"] == "cancelled",
+        "the job's final status",
+        lambda: slurm_sh.slurm.about(run.job_id),
+    )
     assert min(steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)) >= 2
     assert run.events(0)[-1]["status"] == "stopped"
 
@@ -219,7 +223,7 @@ def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(slurm_
     (slow / "mv").chmod(0o755)
     lines = ["srun true", f"export PATH={slow}:$PATH"]
     run = slurm_sh.submit(slurm_sh.site("own-step", setup=lines), *ENDLESS)
-    wait_for_active_steps(run)
+    wait_for_active_steps(slurm_sh, run)
     slurm_sh.slurm.run("scancel", "--batch", "--signal=USR1", run.job_id)
     assert slurm_sh.slurm.wait(run.job_id) == "FAILED"  # a stopped job is no success for `afterok`
     assert slurm_sh.status(run.job_id)["state"] == "timeout"
@@ -232,7 +236,7 @@ def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(slurm_
 @pytest.mark.long
 def test_at_its_time_limit_it_is_a_timeout(slurm_sh: SlurmSh) -> None:
     run = slurm_sh.submit(slurm_sh.site("plain"), *ENDLESS)
-    wait_for_active_steps(run)
+    wait_for_active_steps(slurm_sh, run)
     slurm_sh.slurm.run("scontrol", "update", f"JobId={run.job_id}", "EndTime=now")
     assert slurm_sh.slurm.wait(run.job_id) == "TIMEOUT"
     assert slurm_sh.status(run.job_id)["state"] == "timeout"
@@ -310,7 +314,7 @@ def with_killed_monitors(slurm_sh_accounting: SlurmSh) -> Submitted:
     site = slurm_sh_accounting.site("account", account="demo")
     flags = ("--slow-dataloading", *SHORT, "--", "--mixed-precision", "--gradient-accumulation-steps", "2")
     run = slurm_sh_accounting.submit(site, *flags)
-    for pid in monitors_of(run):
+    for pid in monitors_of(slurm_sh_accounting, run):
         os.kill(pid, signal.SIGKILL)
     assert not (run.path / "torch" / "rank0.json.gz").exists(), "killed too late to prove anything"
     assert slurm_sh_accounting.slurm.wait(run.job_id) == "COMPLETED"
@@ -401,7 +405,7 @@ def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(slurm_sh_accoun
     run = slurm_sh_accounting.submit(slurm_sh_accounting.site("account", account="demo"), *ENDLESS)
     try:
         slurm.wait_running(run.job_id)
-        wait_until((run.path / "gpus-monitor" / "node2").exists, "node2 at work")
+        slurm_sh_accounting.wait_while_it_runs(run, (run.path / "gpus-monitor" / "node2").exists, "node2 at work")
         slurm.run("scontrol", "update", "nodename=node2", "state=down", "reason=test")
         assert slurm.wait(run.job_id) == "NODE_FAIL"
         assert slurm_sh_accounting.status(run.job_id)["state"] == "node_fail"

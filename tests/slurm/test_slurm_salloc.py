@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh
 
 pytestmark = pytest.mark.slurm
@@ -22,7 +21,7 @@ def inside(slurm_sh: SlurmSh, folder: Path, shell: str, *lines: str) -> subproce
     script = folder / "typed.sh"
     script.write_text("\n".join([f'slurm.sh() {{ bash {REPOSITORY}/slurm.sh "$@"; }}', *lines]))
     salloc = ("salloc", "--partition=gpu", "--nodes=2", "--cpus-per-task=4", "bash", "-c", f"{shell}bash {script}")
-    return slurm_sh.slurm.run(*salloc, check=False, timeout_s=300, env=slurm_sh.env, cwd=folder)
+    return slurm_sh.slurm.run(*salloc, check=False, seconds=300, env=slurm_sh.env, cwd=folder)
 
 
 @pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
@@ -36,8 +35,8 @@ def test_runs_use_the_allocation_one_after_the_other_and_leave_it(
         tmp_path,
         shell,
         f"{launch} -- hostname >first.json",
-        f"{launch} -- sleep 600 >second.json &",
-        "until slurm.sh status last | grep -q 'last: .*running\\|running'; do sleep 0.3; done",
+        f"{launch} -- sleep 3600 >second.json & second=$!",
+        "until slurm.sh status last | grep -q running; do kill -0 $second || exit 9; sleep 0.3; done",
         "slurm.sh cancel last",
         "wait",
         'squeue --noheader --format=%T --jobs="$SLURM_JOB_ID" >allocation.txt',
@@ -57,7 +56,7 @@ def test_runs_use_the_allocation_one_after_the_other_and_leave_it(
     larger = (tmp_path / "larger.txt").read_text()
     assert f"not in allocation {job} of this shell, because it has 2 nodes, and -n asks for 3" in larger
     # Elsewhere, and after the allocation's end.
-    wait_until(lambda: slurm_sh.slurm.state(job) != "RUNNING", "the end of the allocation")
+    slurm_sh.slurm.wait(job)
     assert slurm_sh.status(first["job_id"])["state"] == "completed"
     record = json.loads((Path(first["path"]) / "run.json").read_text())
     assert (record["backend"], record["site"]["scheduler"]) == ("allocation", "slurm"), "a rerun is a job of its own"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh
 from tests.study.revisions_shared import REAL_LAUNCH, blamed, git, real_bisect, repository
+from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -38,12 +38,16 @@ def test_a_sweep_is_one_array_and_a_killed_driver_loses_and_repeats_nothing(slur
     asked = {"name": "seeds", "title": "x", "base": {"exercise": 1}, "matrix": {"seed": [1, 2]}}
     file.write_text(yaml.safe_dump(asked | {"show": ["step_time_median_ns"]}))
     words = ("bash", str(REPOSITORY / "slurm.sh"), "sweep", str(file), "--site", str(site), "--yes")
-    driver = subprocess.Popen(
-        [*words, "--max-parallel", "2"], env={**slurm_sh.slurm.env, **slurm_sh.env}, start_new_session=True
-    )
-    wait_until(lambda: len(records(slurm_sh, "seeds")) == 2, "the array")
+    with (slurm_sh.runs.parent / "driver").open("w") as output:
+        driver = subprocess.Popen(
+            [*words, "--max-parallel", "2"], env={**slurm_sh.slurm.env, **slurm_sh.env}, start_new_session=True,
+            stdout=output, stderr=output,
+        )  # fmt: skip
+    said = slurm_sh.runs.parent / "driver"
+    wait_until(lambda: len(records(slurm_sh, "seeds")) == 2 or driver.poll() is not None, "the array", said.read_text)
+    assert driver.poll() is None, said.read_text()
     os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
+    driver.wait(timeout=limit_s())
     resumed = slurm_sh(*words[2:], "--json")
     assert resumed.returncode == 0, resumed.stderr
     runs = records(slurm_sh, "seeds")
@@ -72,7 +76,7 @@ def test_two_revisions_of_a_repository_run_in_one_allocation_from_worktrees_besi
     words = ("check", "--rev", "main~1", "main", "run -g 1 --no-profile -- python3 train.py", "--runs", "2")
     argv = ["bash", str(REPOSITORY / "slurm.sh"), *words]
     env = {**slurm_sh.env, "HARNESS_SITE": str(site)}
-    done = slurm_sh.slurm.run(*argv, check=False, timeout_s=300, env=env, cwd=project)
+    done = slurm_sh.slurm.run(*argv, check=False, seconds=300, env=env, cwd=project)
     assert "Traceback" not in done.stderr
     found = [json.loads(path.read_text()) for path in slurm_sh.runs.glob("own/profiler/*/run.json")]
     assert sorted(each["program"]["git"]["commit"] for each in found) == sorted(commits * 2), done.stderr
@@ -90,7 +94,7 @@ def test_git_bisect_finds_the_commit_and_each_look_has_one_allocation(
     real_bisect(project)
     check = ["bash", str(REPOSITORY / "slurm.sh"), "check", "--bisect", REAL_LAUNCH, "--runs", "8"]
     env = {**slurm_sh.env, "HARNESS_SITE": str(site)}
-    done = slurm_sh.slurm.run("git", "bisect", "run", *check, check=False, timeout_s=900, env=env, cwd=project)
+    done = slurm_sh.slurm.run("git", "bisect", "run", *check, check=False, seconds=900, env=env, cwd=project)
     assert blamed(project, done) == "c2"
     found = [json.loads(path.read_text()) for path in slurm_sh.runs.glob("own/profiler/*/run.json")]
     mine = [each for each in found if each["part"]["series"].startswith("bisect-")]

@@ -19,13 +19,13 @@ from harness.common.processes import signal_all
 from harness.common.scrub_environment import RULES
 from tests.common.test_scrub_environment import SPOILS
 from tests.launch.launch_shared import exported
-from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted
+from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.slurm]
 
 
-def submit(slurm_sh: SlurmSh, name: str, line: str = "sleep 600", *options: str) -> Submitted:
+def submit(slurm_sh: SlurmSh, name: str, line: str = "sleep 3600", *options: str) -> Submitted:
     """A run whose job is this line of its site; the site has these options of sbatch."""
     return slurm_sh.submit(slurm_sh.site(name, setup=[line], sbatch=list(options)))
 
@@ -38,7 +38,7 @@ def has_started(run: Submitted) -> bool:
 def busy(slurm_sh: SlurmSh) -> Iterator[Submitted]:
     """A run that has begun; it is ended afterwards."""
     run = submit(slurm_sh, "busy")
-    wait_until(lambda: has_started(run), "the job's beginning")
+    slurm_sh.wait_while_it_runs(run, lambda: has_started(run), "the job's beginning")
     yield run
     slurm_sh.slurm.run("scancel", run.job_id, check=False)
 
@@ -82,7 +82,7 @@ def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(slurm_s
 def test_a_script_that_was_killed_outright_has_failed_also_in_its_own_status(
     slurm_sh: SlurmSh, busy: Submitted
 ) -> None:
-    wait_until(lambda: pids_of_script(busy), "the script's process")
+    slurm_sh.wait_while_it_runs(busy, lambda: pids_of_script(busy), "the script's process")
     for pid in pids_of_script(busy):
         os.kill(pid, signal.SIGKILL)
     assert slurm_sh.slurm.wait(busy.job_id) == "FAILED"
@@ -104,7 +104,7 @@ def test_a_job_that_slurm_suspends_requeues_and_holds_is_called_so(slurm_sh: Slu
     slurm.run("scontrol", "resume", job)
     slurm.run("scontrol", "update", f"JobId={job}", "Requeue=1")
     slurm.run("scontrol", "requeuehold", "State=SpecialExit", job)
-    wait_until(lambda: slurm.state(job) == "SPECIAL_EXIT", "the job's return to the queue")
+    wait_until(lambda: slurm.state(job) == "SPECIAL_EXIT", "the job's return to the queue", lambda: slurm.about(job))
     said = slurm_sh.status(job)
     assert (said["state"], f"scontrol release {job}" in said["reason"]) == ("queued", True)
     cancelled = slurm_sh("cancel", job)
@@ -123,9 +123,9 @@ def test_a_held_job_is_cancelled_before_it_begins(slurm_sh: SlurmSh) -> None:
 
 
 def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wait(slurm_sh: SlurmSh) -> None:
-    deaf = "trap '' TERM; while :; do sleep 1; done; : deaf"
+    deaf = "trap '' TERM; while :; do sleep 1; done; : deaf"  # it must not end by itself
     run = slurm_sh.submit(slurm_sh.site("deaf", node_setup=[deaf]))
-    wait_until(lambda: pids_with(deaf), "the node's lines")
+    slurm_sh.wait_while_it_runs(run, lambda: pids_with(deaf), "the node's lines")
     argv = ["bash", str(REPOSITORY / "slurm.sh"), "cancel", run.job_id]
     try:
         waiting = subprocess.Popen(argv, env=slurm_sh.slurm.env | slurm_sh.env, stderr=subprocess.PIPE, text=True)
@@ -135,11 +135,15 @@ def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wai
         assert (said["state"], said["reason"]) == ("running", "it is ending: Slurm waits for its last processes")
         waiting.send_signal(signal.SIGINT)
         assert "slurm.sh status" in waiting.stderr.read()
-        assert waiting.wait() == 130
+        assert waiting.wait(timeout=limit_s()) == 130
     finally:
         signal_all(pids_with(deaf), signal.SIGKILL)
     assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
-    wait_until(lambda: slurm_sh.status(run.job_id)["state"] == "cancelled", "the state to be cancelled")
+    wait_until(
+        lambda: slurm_sh.status(run.job_id)["state"] == "cancelled",
+        "the state to be cancelled",
+        lambda: slurm_sh.slurm.about(run.job_id),
+    )
 
 
 def test_what_the_shell_exports_and_would_spoil_a_run_does_not_reach_the_job(slurm_sh: SlurmSh, tmp_path: Path) -> None:

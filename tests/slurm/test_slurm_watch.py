@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from harness.site.slurm_commands import forget_silence, squeue_all
-from tests.slurm.slurm_cluster import Slurm, wait_until
+from tests.slurm.slurm_cluster import Slurm
 from tests.slurm.slurm_sh import SlurmSh, Submitted
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm]
 
@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.slurm]
 @pytest.fixture
 def jobs(slurm_sh: SlurmSh) -> Iterator[list[Submitted]]:
     """A job that runs, and one that is held."""
-    sites = [slurm_sh.site("runs", setup=["sleep 600"]), slurm_sh.site("held", sbatch=["--hold"])]
+    sites = [slurm_sh.site("runs", setup=["sleep 3600"]), slurm_sh.site("held", sbatch=["--hold"])]
     runs = [slurm_sh.submit(site) for site in sites]
-    wait_until((runs[0].path / "status.json").exists, "the job's beginning")
+    slurm_sh.wait_while_it_runs(runs[0], (runs[0].path / "status.json").exists, "the job's beginning")
     yield runs
     slurm_sh.slurm.run("scancel", *(run.job_id for run in runs), check=False)
 
@@ -37,7 +37,8 @@ def test_states_deadline_and_reason_of_all_jobs(slurm_sh: SlurmSh, jobs: list[Su
     busy, held = (run.job_id for run in jobs)
     found = watched(slurm_sh, "--all")
     assert found[busy]["state"] == "running"
-    assert 0 < found[busy]["deadline_unix_ns"] - time.time_ns() <= 600e9
+    began_ns = json.loads((jobs[0].path / "status.json").read_text())["started_ns"]
+    assert found[busy]["deadline_unix_ns"] - began_ns == pytest.approx(600e9, abs=120e9), "ten minutes after its start"
     assert (found[held]["state"], found[held]["reason"]) == ("queued", "JobHeldUser")
     slurm_sh.slurm.run("scancel", busy)
     slurm_sh.slurm.wait(busy)
@@ -65,7 +66,7 @@ def test_tasks_of_an_array_and_jobs_that_slurm_does_not_know(
 def queue(slurm_sh: SlurmSh) -> Iterator[Submitted]:
     """A run that waits after a job and three tasks of an array, and before one job. Others do not wait for their turn:
     one is held, one waits for a job, one for a time, one for another partition."""
-    slurm, done = slurm_sh.slurm, ("--wrap", "sleep 600", "--output=/dev/null")
+    slurm, done = slurm_sh.slurm, ("--wrap", "sleep 3600", "--output=/dev/null")
     whole = ("--nodes=2", "--exclusive", *done)
     jobs = [slurm.sbatch(*whole)]
     try:
@@ -86,6 +87,7 @@ def queue(slurm_sh: SlurmSh) -> Iterator[Submitted]:
         wait_until(
             lambda: last <= set(found := slurm.run(*reasons).stdout.split()) and "None" not in found,
             "the reasons of all that wait",
+            lambda: slurm.run("squeue").stdout,
         )
         yield run
     finally:

@@ -16,7 +16,7 @@ __all__ = ["built", "source", "training_venv", "wheel"]  # the fixtures
 def test_exercise_1_trains_over_two_nodes_without_a_checkout(slurm_sh: SlurmSh, training_venv: Path) -> None:
     words = ("--site", slurm_sh.site("of-the-wheel"), "--wait", "--json", "--", *SHORT)
     done = slurm_sh.slurm.run(
-        training_venv / "bin" / "training-traces", *TWO_NODES, *words, check=False, timeout_s=600, env=slurm_sh.env
+        training_venv / "bin" / "training-traces", *TWO_NODES, *words, check=False, seconds=600, env=slurm_sh.env
     )
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
