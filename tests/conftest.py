@@ -14,6 +14,8 @@ from hypothesis import settings
 
 from tests import leftovers, real_nsys
 
+pytest_plugins = ["tests.slurm.clusters"]  # of the session, whichever folder a test is in
+
 settings.register_profile("unhurried", deadline=None)  # no property fails because the machine is busy
 settings.load_profile("unhurried")
 

@@ -1,7 +1,8 @@
 """What a session of the tests has started ends with it, in whatever way it ends: also when it is killed.
 
-The first pytest of a session marks its environment, which all that it starts inherits, and starts a keeper: this file as
-a program, which waits for the end of that pytest, kills what has the mark and removes what `remove_at_the_end` was told.
+The first pytest of a session marks its environment, which all that it starts inherits, and starts a keeper: this file
+as a program, which waits for the end of that pytest, kills what has the mark and removes what `remove_at_the_end` was
+told. Where scripts/run_tests.py runs, it names and ends the processes that are left.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 SESSION = "HARNESS_TESTS_SESSION"  # a folder: in it are links to what is to be removed
 GRACE_S = 20.0  # in which a cluster's own keeper stops it, and a run that was told to stop does
@@ -59,16 +62,12 @@ def marked(session: str) -> list[int]:
 
 def _keep(session: str) -> None:
     parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(0.5)  # a fork of that pytest may hold a pipe of it, so its end shows nowhere else
-    end_s = time.monotonic() + GRACE_S
-    while marked(session) and time.monotonic() < end_s:
-        time.sleep(0.5)  # they may end by themselves
-    while left := marked(session):
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.2)  # until the kernel has ended them; also those that they have just started
+    # A fork of that pytest may hold a pipe of it, so its end shows nowhere else.
+    _poll(lambda: os.getppid() != parent)
+    if b"run_tests.py" not in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
+        end_s = time.monotonic() + GRACE_S
+        _poll(lambda: not marked(session) or time.monotonic() > end_s)
+        _poll(lambda: _kill(marked(session)))
     for link in Path(session).iterdir():
         folder = str(link.readlink())
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
@@ -76,6 +75,20 @@ def _keep(session: str) -> None:
             subprocess.run(["umount", "--lazy", mount], check=False, timeout=60)
         shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(session, ignore_errors=True)
+
+
+def _poll(condition: Callable[[], object]) -> None:
+    """Without a limit: this program is there until then."""
+    while not condition():
+        Event().wait(0.5)
+
+
+def _kill(pids: list[int]) -> bool:
+    """Whether there was none; those that they have just started are found at the next look."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return not pids
 
 
 if __name__ == "__main__":

@@ -18,5 +18,5 @@ def played(request: pytest.FixtureRequest) -> Iterator[dict[str, Scene]]:
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec")
     ]
-    with Stage() as stage:
+    with Stage(lambda: request.getfixturevalue("slurm")) as stage:
         yield stage.play([case for case in chosen if isinstance(case, Case)])

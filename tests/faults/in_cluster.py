@@ -17,7 +17,7 @@ from tests.faults.in_queue import quick_kills, scontrol
 from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.processes import is_alive
 from tests.faults.scene import Scene
-from tests.waiting import wait_until
+from tests.waiting import limit_s, wait_until
 
 WHOLE = (METRICS, TRACES, "status.json")
 REPORT = "slurm.sh report RUN"
@@ -27,13 +27,13 @@ SHORT = Setting(steps=20, own=True)
 def killed(scene: Scene, daemon: str, number: signal.Signals = signal.SIGKILL) -> int:
     pid = scene.daemon(daemon)
     os.kill(pid, number)
-    wait_until(lambda: not is_alive(pid), f"the end of {daemon}")
+    wait_until(lambda: not is_alive(pid), f"the end of {daemon}", scene.slurm.logs)
     return pid
 
 
 def controller_restarted(scene: Scene) -> None:
     killed(scene, "slurmctld")
-    time.sleep(1)
+    time.sleep(1)  # the fault: the cluster is without it for a while
     scene.slurm.run("slurmctld")
 
 
@@ -74,6 +74,7 @@ def slurmd_of(scene: Scene, node: str, *words: str) -> None:
 def slurmd_restarted(scene: Scene) -> None:
     """As a package update does it: the node's steps go on without it."""
     pid = scene.daemon("slurmd-node1")
+    # It holds the node's network while no slurmd does.
     keeper = subprocess.Popen(
         ["nsenter", f"--target={pid}", "--uts", "--net", "--mount", "sleep", "600"], env=scene.slurm.env
     )
@@ -85,13 +86,13 @@ def slurmd_restarted(scene: Scene) -> None:
         scene.slurm.run(*node, "slurmd", "-N", "node1")
     finally:
         keeper.kill()
-        keeper.wait()
+        keeper.wait(timeout=limit_s())
 
 
 def slurmd_killed(scene: Scene) -> None:
     killed(scene, "slurmd-node1")
     scene.until(lambda: scene.job()["JobState"] == "NODE_FAIL", "the controller to miss the node")
-    scene.until(lambda: not scene.processes(), "the run's own end: it knows nothing of that")
+    wait_until(lambda: not scene.processes(), "the run's own end: it knows nothing of that", scene.heard)
 
 
 def step_daemon_killed(scene: Scene) -> None:
@@ -137,7 +138,7 @@ def network_cut(scene: Scene) -> None:
 def network_cut_for_a_while(scene: Scene) -> None:
     scene.training_pid(0)
     cable(scene, "down")
-    time.sleep(5)
+    time.sleep(5)  # the fault: the network is cut for so long
     cable(scene, "up")
 
 

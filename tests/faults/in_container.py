@@ -100,6 +100,7 @@ def hidden_on_the_second_node(scene: Scene) -> None:
     assert scene.slurm is not None
     there = f"--target={scene.daemon('slurmd-node2')}"
     scene.slurm.run("nsenter", there, "--mount", "mount", "-t", "tmpfs", "tmpfs", folder)
+    scene.at_the_end.append(lambda: scene.slurm.run("nsenter", there, "--mount", "umount", folder))
 
 
 def odd_paths(scene: Scene) -> None:
@@ -242,7 +243,7 @@ FAULTS = (
            where=SLURM),
     failed("image-on-one-node", "the image is on the first node only", boxed(hidden_on_the_second_node),
            "training.sif does not exist on node2: put it on a file system that all nodes share",
-           "the path of the image in the site file", where=SLURM, setting=Setting(nodes=2, own=True)),
+           "the path of the image in the site file", where=SLURM, setting=TWO),
     completed("image-replaced", "another image takes the place of the image while it trains",
               own_image(lambda _image: None),
               inject=image_replaced, setting=Setting(steps=20)),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tests.faults.fault import LOCAL, Fault, Place, Setting
 from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.scene import Scene
+from tests.waiting import limit_s
 
 MIB = 24
 FULL = "it ended without an exit status: the disk of .* is full; free some space"
@@ -27,8 +28,9 @@ def fill(scene: Scene) -> None:
 
 
 def read_only(scene: Scene) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", scene.runs], check=True)
-    scene.at_the_end.append(lambda: subprocess.run(["mount", "-o", "remount,rw", scene.runs], check=True))
+    subprocess.run(["mount", "-o", "remount,ro", scene.runs], check=True, timeout=limit_s())
+    again = ["mount", "-o", "remount,rw", scene.runs]
+    scene.at_the_end.append(lambda: subprocess.run(again, check=True, timeout=limit_s()))
 
 
 def when(moment: str, action: Callable[[Scene], object]) -> Callable[[Scene], None]:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from tests.faults.fault import LOCAL, SLURM, Fault, Setting
 from tests.faults.in_ranks import LOGS, METRICS, TRACES
 from tests.faults.scene import Scene
-from tests.waiting import wait_until
 
-LONG = Setting(steps=600)
+LONG = Setting(steps=6000)  # ten minutes: it is over by the fault, not by its steps
 WHOLE = (METRICS, TRACES, "status.json")
 
 
@@ -47,7 +46,7 @@ def monitor_gets(number: signal.Signals) -> Callable[[Scene], None]:
 def stopped_for_a_while(scene: Scene) -> None:
     pid = scene.reached("window")
     scene.kill(signal.SIGSTOP, pid)
-    time.sleep(1)
+    time.sleep(1)  # the fault: it stands still for so long
     scene.kill(signal.SIGCONT, pid)
 
 
@@ -60,7 +59,7 @@ def controller_stopped(scene: Scene) -> None:
     scene.reached("start")
     pid = scene.process("submitit")
     scene.kill(signal.SIGSTOP, pid)
-    wait_until(lambda: scene.path.joinpath("status.json").read_text().count("completed"), "the run's end")
+    scene.until(lambda: scene.path.joinpath("status.json").read_text().count("completed"), "the run's end")
     scene.kill(signal.SIGCONT, pid)
 
 

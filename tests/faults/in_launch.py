@@ -7,15 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.fault import BOTH, LOCAL, SLURM, Fault, Setting, nothing
 from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.scene import ROOT, Scene
+from tests.waiting import limit_s
 
 AGAIN = "the same command again"
+PRINTED = "in the window"
 WHOLE = (METRICS, TRACES, "status.json")
 LISTENER = (
     "import os, socket, time; s = socket.socket(); s.bind(('', int(os.environ['MASTER_PORT']))); s.listen(); "
@@ -78,13 +79,16 @@ def followed(number: signal.Signals) -> Callable[[Scene], None]:
 
     def inject(scene: Scene) -> None:
         scene.reached("window")
-        watching = subprocess.Popen(
-            scene.argv("logs", scene.job_id, "-f"), cwd=ROOT, env=scene.environment, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        time.sleep(2)
+        shown = scene.folder / "shown"
+        with shown.open("w") as output:
+            watching = subprocess.Popen(
+                scene.argv("logs", scene.job_id, "-f"), cwd=ROOT, env=scene.environment, start_new_session=True,
+                stdout=output, stderr=output,
+            )  # fmt: skip
+        scene.until(lambda: PRINTED in shown.read_text() or watching.poll() is not None, "what the training printed")
         watching.send_signal(number)
-        assert "Traceback" not in watching.communicate(timeout=60)[1]
+        watching.wait(timeout=limit_s())
+        assert "Traceback" not in shown.read_text()
 
     return inject
 
@@ -286,7 +290,7 @@ FAULTS = (
         kept="metrics and whole traces of the steps so far",
         keeps=WHOLE,
         then="slurm.sh report RUN",
-        setting=Setting(steps=600),
+        setting=Setting(steps=6000),
         quick=LOCAL,
     ),
     *(
@@ -319,7 +323,7 @@ FAULTS = (
             kept="everything: the job continues",
             keeps=WHOLE,
             then="slurm.sh logs RUN -f",
-            setting=Setting(steps=40),
+            setting=Setting(steps=100, training=f"at('window', lambda rank: print({PRINTED!r}, flush=True))"),
         )
         for number in (signal.SIGINT, signal.SIGHUP)
     ),

@@ -63,7 +63,7 @@ def refused_to_requeue(scene: Scene) -> None:
 def suspended_for_a_while(scene: Scene) -> None:
     scene.slurm.run("scontrol", "suspend", scene.job_id)
     assert json.loads(scene.harness("status", scene.job_id, "--json").stdout)["state"] == "running"
-    time.sleep(1)
+    time.sleep(1)  # the fault: it stands still for so long
     scene.slurm.run("scontrol", "resume", scene.job_id)
 
 

@@ -34,7 +34,7 @@ def _killed_at(moment: str, what: str, kept: str, keeps: tuple[str, ...], *, qui
         keeps=keeps,
         then=LOGS,
         quick=quick,
-        setting=Setting(ranks=2, steps=600 if moment == "window" else 5, training=f"hold({moment!r})"),
+        setting=Setting(ranks=2, steps=6000 if moment == "window" else 5, training=f"hold({moment!r})"),
     )
 
 
@@ -52,7 +52,7 @@ def _signal(number: signal.Signals, rank: int, *, quick: tuple[Place, ...] = ())
         keeps=(METRICS, "status.json"),
         then=LOGS,
         quick=quick,
-        setting=Setting(ranks=2, steps=600),
+        setting=Setting(ranks=2, steps=6000),
     )
 
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> dict[str, int] | None:
     """Which rank was the first that failed, and how."""
     first = None
     while any(rank.poll() is None for rank in ranks) and first is None:
-        time.sleep(0.05)
+        Event().wait(0.05)
         first = next((number for number, rank in enumerate(ranks) if rank.poll()), None)
     if first is None:
         first = next((number for number, rank in enumerate(ranks) if rank.returncode), None)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 from types import FrameType
 
 from harness.common.metrics_lines import EndLine, RankProcess, StartLine, StepLine
@@ -42,7 +43,7 @@ def at(moment: str, action: Callable[[int], None]) -> None:
 
 def hold(moment: str) -> None:
     """Stand still at the moment, until killed."""
-    at(moment, lambda _rank: time.sleep(3600))
+    at(moment, lambda _rank: time.sleep(3600))  # the fault ends it
 
 
 def hold_until_stopped(moment: str) -> None:
@@ -58,7 +59,7 @@ def hold_for_go(moment: str) -> None:
 
 def _wait_for_stop(unless: Callable[[], bool] = lambda: False) -> None:
     while not _asked_to_stop and not unless():
-        time.sleep(STEP_S / 2)
+        Event().wait(STEP_S / 2)
 
 
 def main() -> int:
@@ -81,7 +82,7 @@ def main() -> int:
             if _asked_to_stop:
                 break
             times.append(time.time_ns())
-            time.sleep(STEP_S)
+            time.sleep(STEP_S)  # the work of a step
             print(json.dumps(_step_line(step, times[-1])), file=lines)
             if step == SKIPPED:
                 _reached("window", rank)

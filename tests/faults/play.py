@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from tests.faults.fault import Fault, Place
 from tests.faults.scene import Scene
+from tests.leftovers import remove_at_the_end
 from tests.slurm.slurm_cluster import Slurm, start
+from tests.waiting import limit_s
 
 AT_ONCE = 6  # two cores load six PyTorches in twenty seconds
 
@@ -34,13 +36,17 @@ class Case(NamedTuple):
 
 
 class Stage:
-    """The clusters and disks of the faults that are played; a context manager, which ends all of them."""
+    """The clusters and disks of the faults that are played; a context manager, which ends all of them.
 
-    def __init__(self) -> None:
+    common: the cluster of the session, for all that need none of their own.
+    """
+
+    def __init__(self, common: Callable[[], Slurm]) -> None:
+        self.common = common
         self._open = ExitStack()
         # Not pytest's own folder: unix sockets allow some hundred characters of path.
         self.folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
-        self._shared: Slurm | None = None
+        remove_at_the_end(self.folder)
         self.scenes: list[Scene] = []
 
     def __enter__(self) -> Stage:
@@ -65,8 +71,8 @@ class Stage:
     def disk(self, folder: Path, mib: int) -> None:
         """Put a disk of this size at the folder. Raises CalledProcessError: this machine does not allow it."""
         folder.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", folder], check=True)
-        self._open.callback(subprocess.run, ["umount", "--lazy", str(folder)], check=False)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", folder], check=True, timeout=limit_s())
+        self._open.callback(subprocess.run, ["umount", "--lazy", str(folder)], check=False, timeout=limit_s())
 
     def play(self, cases: Iterable[Case]) -> dict[str, Scene]:
         """Every case to its end, by its name."""
@@ -85,13 +91,9 @@ class Stage:
         else:
             scene.runs.mkdir()
         if case.place == "slurm":
-            scene.slurm = self.cluster(*setting.cluster) if setting.own or setting.disk_mib else self._common()
+            scene.slurm = self.cluster(*setting.cluster) if setting.own or setting.disk_mib else self.common()
         self.scenes.append(scene)
         return scene
-
-    def _common(self) -> Slurm:
-        self._shared = self._shared or self.cluster()
-        return self._shared
 
 
 def _play(scene: Scene) -> None:

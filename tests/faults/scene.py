@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,10 +27,11 @@ from tests.faults.light_train import MARKS
 from tests.faults.processes import Process, is_alive, processes_of
 from tests.slurm.slurm_cluster import UNFINISHED, Slurm
 from tests.slurm.slurm_sh import SITE
+from tests.waiting import limit_s, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300.0  # a limit for a busy machine
-LEAVE_S = 30.0  # how long processes of a run that has ended may take to leave
+LIMIT_S = 200.0  # of each wait, on an idle machine: six runs share it
+LOOK_S = 1.0  # between two looks at whether a run is over: each is a program that starts
 HOUR_NS = 3600 * 10**9
 LOCAL_SITE: dict[str, Any] = {
     "name": "here",
@@ -62,6 +64,7 @@ class Scene:
     python: Path = Path(sys.executable)
     before: tuple[str, ...] = ()  # words before every command, as of setpriv
     container: dict[str, Any] | None = None
+    _next_look_s: float = 0.0
 
     @property
     def runs(self) -> Path:
@@ -83,15 +86,15 @@ class Scene:
         """A command, to its end."""
         return subprocess.run(
             self.argv(*words), cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False,
-            timeout=PATIENCE_S, errors="replace",
+            timeout=limit_s(LIMIT_S), errors="replace",
         )  # fmt: skip
 
     def launch(self) -> None:
         """Launch, and return when the run is there, or when it was refused."""
         self.start_launcher("--json")
         assert self.launcher is not None
-        while self.launcher.poll() is None and not self.found():
-            time.sleep(0.05)
+        launcher = self.launcher
+        wait_until(lambda: launcher.poll() is not None or self.found(), "the run, or a refusal", self.said, LIMIT_S)
         if self.place == "slurm" or not self.found():
             self.end_launcher()
         if not self.found():
@@ -109,7 +112,10 @@ class Scene:
 
     def end_launcher(self) -> None:
         assert self.launcher is not None
-        self.launcher.wait(timeout=PATIENCE_S)
+        try:
+            self.launcher.wait(timeout=limit_s(LIMIT_S))
+        except subprocess.TimeoutExpired:
+            raise NotYetError(f"{self.fault.name}, {self.place}: the launch does not end\n{self.heard()}") from None
 
     def said(self) -> subprocess.CompletedProcess[str]:
         """What the launch printed."""
@@ -175,13 +181,36 @@ class Scene:
     def logs(self) -> Path:
         return self.path.parents[1] / "logs" / self.job_id
 
-    def until(self, condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-        """Return when the condition holds; fail when the run ends before, or never comes so far."""
-        end = time.monotonic() + patience_s
-        while not condition():
-            if time.monotonic() > end:
-                raise NotYetError(f"{self.fault.name}, {self.place}: waited {patience_s:g} s for {what}")
-            time.sleep(0.05)
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Return when the condition holds; fail at once when the run is over and it does not."""
+        name = f"{self.fault.name}, {self.place}"
+
+        def holds() -> bool:
+            is_over = self._is_over()  # before the condition, which may come to hold at the end
+            if condition():
+                return True
+            if is_over:
+                raise NotYetError(f"{name}: it was over before {what}\n{self.heard()}")
+            return False
+
+        wait_until(holds, f"{name}: {what}", self.heard, LIMIT_S)
+
+    def _is_over(self) -> bool:
+        """Whether nothing more can happen: for Slurm the job has ended, or no process of the run is here."""
+        if time.monotonic() < self._next_look_s or not self.found():
+            return False
+        self._next_look_s = time.monotonic() + LOOK_S
+        if self.slurm is not None:
+            return self.job().get("JobState", "PENDING") not in UNFINISHED
+        return not self.processes()
+
+    def heard(self) -> str:
+        """What the launch printed, what Slurm says, and the end of the run's logs."""
+        said = [str(self.said())] if self.launcher else []
+        if self.slurm is not None and self.found():
+            said.append(self.slurm.about(self.job_id))
+        logs = sorted(self.runs.glob("*/logs/*/log.*"))
+        return "\n".join([*said, *(f"{log}:\n{log.read_text(errors='replace')[-3000:]}" for log in logs)])
 
     def reached(self, moment: str, rank: int = 0) -> int:
         """The process id of a rank that has reached the moment."""
@@ -225,6 +254,12 @@ class Scene:
         done = self.slurm.run("scontrol", "--oneliner", "show", "job", self.job_id, check=False)
         return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
 
+    def jobs(self) -> list[str]:
+        """The ids of all jobs whose files are in the runs folder."""
+        assert self.slurm is not None
+        lines = self.slurm.run("scontrol", "--oneliner", "show", "job", check=False).stdout.splitlines()
+        return [line.split()[0].removeprefix("JobId=") for line in lines if f"={self.runs}/" in line]
+
     def daemon(self, name: str) -> int:
         assert self.slurm is not None
         return int((self.slurm.root / "run" / f"{name}.pid").read_text())
@@ -238,13 +273,14 @@ class Scene:
                 self.until(lambda: self.job().get("JobState", "PENDING") not in UNFINISHED, "the job's end")
             elif self.launcher is not None:
                 self.end_launcher()
-        deadline = time.monotonic() + LEAVE_S
-        while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        self.left = left
+        with suppress(AssertionError):  # the fault's own test says which are left
+            wait_until(lambda: not self.processes(), "the end of all its processes", seconds=60)
+        self.left = self.processes()
 
     def clean_up(self) -> None:
         """End what is left, so that no fault spoils the next one."""
         for each in self.processes():
             if is_alive(each.pid):
                 os.kill(each.pid, signal.SIGKILL)
+        if self.slurm is not None and (jobs := self.jobs()):
+            self.slurm.run("scancel", *jobs, check=False)

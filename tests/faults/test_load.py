@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,8 +19,10 @@ import yaml
 from tests.faults.fault import Fault, Setting, nothing
 from tests.faults.light_train import GO
 from tests.faults.play import Stage
-from tests.faults.scene import ROOT, Scene
+from tests.faults.scene import LIMIT_S, ROOT, Scene
 from tests.faults.verdict import Said, ask
+from tests.slurm.slurm_cluster import Slurm
+from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -29,15 +30,15 @@ POINTS = 4
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with Stage() as opened:
+def stage(slurm: Slurm) -> Iterator[Stage]:
+    with Stage(lambda: slurm) as opened:
         yield opened
 
 
 def scene(stage: Stage, name: str, setting: Setting) -> Scene:
-    """A place for many runs on a cluster of its own."""
+    """A place for many runs on the session's cluster."""
     fault = Fault(name, "", nothing, "completed", "", "", "", where=("slurm",), setting=setting)
-    made = Scene(fault, "slurm", stage.folder / name, stage.cluster())
+    made = Scene(fault, "slurm", stage.folder / name, stage.common())
     made.runs.mkdir(parents=True)
     made.marks.mkdir()
     stage.scenes.append(made)
@@ -51,17 +52,16 @@ def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name
     words = here.argv(*here.launch_words(), "--json")
 
     def submitted(_number: int) -> dict[str, str]:
-        done = subprocess.run(words, cwd=ROOT, env=here.environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, cwd=ROOT, env=here.environment, capture_output=True, text=True, check=False, timeout=limit_s(200)
+        )
         assert done.returncode == 0, done.stderr
         said: dict[str, str] = json.loads(done.stdout)
         return said
 
-    began = time.monotonic()
     with ThreadPoolExecutor(count) as pool:
         said = list(pool.map(submitted, range(count)))
-    print(f"{count} submissions in {time.monotonic() - began:.1f} s")  # pytest -rP shows it
-    assert here.slurm is not None
-    queued = here.slurm.run("squeue", "--noheader", "--format=%i").stdout.split()
+    queued = here.jobs()
     records = [json.loads((path / "run.json").read_text()) for path in here.found()]
     listed = json.loads(ask(here.environment, "ls", "-n", str(count), "--json").out)
     for ids in (
@@ -97,13 +97,23 @@ class Driver:
 
     def at_work(self, count: int) -> list[Path]:
         """Wait until so many runs are in their windows; the files that say so hold their process's number."""
-        self.scene.until(lambda: len(list(self.scene.marks.glob("*.window"))) == count, f"{count} runs at work")
-        return sorted(self.scene.marks.glob("*.window"))
+
+        def at_work() -> list[Path]:
+            return sorted(self.scene.marks.glob("*.window"))
+
+        wait_until(
+            lambda: len(at_work()) == count or self._process.poll() is not None,
+            f"{count} runs at work",
+            lambda: self._output.read_text() + self.scene.heard(),
+            LIMIT_S,
+        )
+        assert len(at_work()) == count, f"the command ended before\n{self._output.read_text()}"
+        return at_work()
 
     def end(self) -> tuple[int, str]:
         """All go on; then its exit code, and what it said."""
         (self.scene.marks / GO).touch()
-        code = self._process.wait(timeout=300)
+        code = self._process.wait(timeout=limit_s(LIMIT_S))
         return code, self._output.read_text()
 
     def ask(self, *words: str) -> Said:

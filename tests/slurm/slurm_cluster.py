@@ -20,7 +20,7 @@ from tests.waiting import LIMIT_S, limit_s, wait_until
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 NOT_POSSIBLE_HERE = 3  # cluster.sh's exit code for "this machine does not allow it"
-JOB_S = 300.0  # a limit for a job, which may wait for others in the queue
+JOB_S = 200.0  # a limit for a job, which may wait for others in the queue: below that of a test
 WAITING = {"PENDING", "CONFIGURING", "REQUEUED"}
 UNFINISHED = WAITING | {"RUNNING", "COMPLETING", "SUSPENDED"}
 _OUTER_JOB = re.compile(r"^(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SINFO|SCANCEL)_")

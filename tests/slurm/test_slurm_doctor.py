@@ -29,7 +29,7 @@ def found(lines: list[dict[str, Any]], check: str) -> str:
     )
 
 
-def test_a_wrong_partition_account_and_qos_are_told_apart(slurm_sh_accounting: SlurmSh) -> None:
+def test_with_accounting_a_wrong_partition_account_and_qos_are_told_apart(slurm_sh_accounting: SlurmSh) -> None:
     site = slurm_sh_accounting.site("course", account="demo")
     code, lines = asked(slurm_sh_accounting, site, "-p", "gpuu", "--in-job")
     assert code == 1
@@ -46,11 +46,11 @@ def test_a_wrong_partition_account_and_qos_are_told_apart(slurm_sh_accounting: S
     assert "limits a job to 00:30:00" in found(lines, "qos"), "sbatch takes such a job, which then waits for ever"
 
 
-def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(slurm_sh_accounting: SlurmSh) -> None:
-    site = slurm_sh_accounting.site(
-        "course-faulty", account="demo", network={"interface": "ib7"}, env={"NCCL_DEBUG": "TRACE"}
+def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(slurm_sh: SlurmSh) -> None:
+    site = slurm_sh.site(
+        "course-faulty", network={"interface": "ib7"}, env={"NCCL_DEBUG": "TRACE"}
     )
-    code, lines = asked(slurm_sh_accounting, site, "--in-job")
+    code, lines = asked(slurm_sh, site, "--in-job")
     assert code == 1
     assert "all 2 nodes answered" in found(lines, "job")
     assert "ok submission" not in found(lines, "job")
@@ -62,4 +62,4 @@ def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(slurm_sh_acc
     assert any(line["what"] == "clock" and line["hosts"] == ["node2"] for line in meeting)
     assert "imported: torch" in found(lines, "packages")
     assert {line["check"] for line in lines if line["level"] == "problem"} == {"interface"}
-    assert not list(slurm_sh_accounting.runs.glob(".doctor*"))
+    assert not list(slurm_sh.runs.glob(".doctor*"))

@@ -42,7 +42,8 @@ def report(
     return slurm.run(sys.executable, "-c", code, "report", *arguments, check=False, env=env)
 
 
-@pytest.mark.parametrize("cluster", [pytest.param("slurm", marks=pytest.mark.long), "slurm_accounting"])
+# Long: sacct's part in it; its words are read in other tests with accounting.
+@pytest.mark.parametrize("cluster", ["slurm", pytest.param("slurm_accounting", marks=pytest.mark.long)])
 def test_an_array_gives_the_report_of_one_process(
     cluster: str, ranks: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

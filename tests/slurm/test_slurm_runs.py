@@ -305,19 +305,19 @@ def test_submitting_from_inside_an_allocation_leaks_nothing_of_it(failed_inside:
     assert environment["SLURM_MEM_PER_CPU"] == "100"  # the cluster's own, not the outer job's 150
 
 
-# --- a cluster with accounting -----------------------------------------------------------------------------------
+# --- monitors and nodes that die ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
-def with_killed_monitors(slurm_sh_accounting: SlurmSh) -> Submitted:
-    """A run whose monitors were killed on both nodes while it trained."""
-    site = slurm_sh_accounting.site("account", account="demo")
+def with_killed_monitors(slurm_sh: SlurmSh) -> Submitted:
+    """A run whose monitors were killed on both nodes while it trained: it goes on until they have sampled again."""
+    site = slurm_sh.site("monitors")
     flags = ("--slow-dataloading", *SHORT, "--", "--mixed-precision", "--gradient-accumulation-steps", "2")
-    run = slurm_sh_accounting.submit(site, *flags)
-    for pid in monitors_of(slurm_sh_accounting, run):
+    run = slurm_sh.submit(site, *flags)
+    for pid in monitors_of(slurm_sh, run):
         os.kill(pid, signal.SIGKILL)
     assert not (run.path / "torch" / "rank0.json.gz").exists(), "killed too late to prove anything"
-    assert slurm_sh_accounting.slurm.wait(run.job_id) == "COMPLETED"
+    assert slurm_sh.slurm.wait(run.job_id) == "COMPLETED", slurm_sh.slurm.about(run.job_id)
     return run
 
 

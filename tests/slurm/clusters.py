@@ -1,4 +1,8 @@
-"""Clusters for the tests, started at their first use, and one of a test's own; all are always ended."""
+"""The tests' clusters, started at their first use; all are always ended.
+
+What needs a Slurm has the session's, `slurm`. The name of a test that needs another says why, or it is long.
+tests/conftest.py has these fixtures, so that all folders share one cluster.
+"""
 
 from __future__ import annotations
 
