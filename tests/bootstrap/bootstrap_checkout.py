@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).parents[2]
 HOSTILE = """a folder's "name"; echo foo $(echo bar) `x` & *"""
 
@@ -97,7 +99,7 @@ class Checkout:
             text=True,
             check=False,
             stdin=subprocess.DEVNULL,
-            timeout=300,
+            timeout=limit_s(300),
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 

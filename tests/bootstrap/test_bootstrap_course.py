@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.bootstrap_checkout import ROOT, Checkout, make_checkout
+from tests.waiting import limit_s
 
 NOBODY = 65534
 COURSE = """\
@@ -92,7 +93,7 @@ def read(tmp_path: Path, text: str, key: str, **environment: str) -> str:
     program = 'set -euo pipefail; . "$1"; read_course "$2" "${2%/*}"; printf %s "${!3-unset}"'
     done = subprocess.run(
         ["bash", "-c", program, "bash", ROOT / "scripts" / "bootstrap" / "course.sh", file, key],
-        env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True, check=True,
+        env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True, check=True, timeout=limit_s(),
     )  # fmt: skip
     return done.stdout
 
@@ -148,7 +149,7 @@ def warned(venv: Path, root: Path) -> str:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, venv, root],
-        cwd=ROOT / "scripts" / "bootstrap", capture_output=True, text=True, check=True,
+        cwd=ROOT / "scripts" / "bootstrap", capture_output=True, text=True, check=True, timeout=limit_s(),
     )  # fmt: skip
     return done.stderr
 
@@ -184,7 +185,7 @@ as_nobody = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a 
 def start_as_nobody(checkout: Checkout, **changes: str) -> str:
     done = subprocess.run(
         checkout.command("status"), env=checkout.env(HOME="/nonexistent", **changes), cwd="/",
-        user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=False,
+        user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=False, timeout=limit_s(),
     )  # fmt: skip
     assert done.returncode in (1, 2) and done.stdout == ""
     return done.stderr
@@ -248,7 +249,7 @@ def test_a_python_that_is_gone_is_not_called_closed(open_place: Path, wheels: Pa
 
 @as_nobody
 def test_users_of_a_shared_environment_that_lacks_something_are_shown_its_owner(open_place: Path, wheels: Path) -> None:
-    if subprocess.run(["/usr/bin/env", "python3", "-c", ""], user=NOBODY, check=False).returncode:
+    if subprocess.run(["/usr/bin/env", "python3", "-c", ""], user=NOBODY, check=False, timeout=limit_s()).returncode:
         pytest.skip("no Python here that another user may run")
     checkout, own = (
         make_checkout(open_place / "checkout", wheels),

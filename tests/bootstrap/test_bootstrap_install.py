@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.bootstrap_checkout import ROOT, Answer, Checkout, make_checkout
+from tests.waiting import limit_s
 
 NO_NETWORK = {"HARNESS_PIP_ARGS": "--index-url http://127.0.0.1:9/ --timeout 1"}
 
@@ -71,7 +72,7 @@ def test_an_unknown_extra_is_named(warm: Checkout) -> None:
 
 def test_two_starts_at_once_install_once(with_pip: Checkout) -> None:
     both = [with_pip.start("status") for _ in range(2)]
-    answers = [Answer(p.wait(120), *p.communicate()) for p in both]
+    answers = [Answer(p.wait(limit_s(120)), *p.communicate(timeout=limit_s())) for p in both]
     assert [answer.code for answer in answers] == [0, 0], answers
     assert sum(answer.installed_something for answer in answers) == 1 + sum(
         "waiting for" in answer.stderr for answer in answers
@@ -86,15 +87,15 @@ def test_a_start_that_waits_names_the_process_that_it_waits_for(checkout: Checko
     assert waiting.stderr is not None
     said = next((line for line in waiting.stderr if "waiting for" in line), "")
     lock.unlink(missing_ok=True)
-    _, rest = waiting.communicate(timeout=120)
+    _, rest = waiting.communicate(timeout=limit_s(120))
     assert waiting.returncode == 0, said + rest
     assert f"waiting for anna@login7:{os.getpid()}" in said
 
 
 def test_a_lock_whose_owner_died_is_taken_over(checkout: Checkout) -> None:
     dead = subprocess.Popen(["true"])
-    dead.wait()
-    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    dead.wait(timeout=limit_s())
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True, timeout=limit_s()).stdout.strip()
     (checkout.root / ".venv.lock").symlink_to(f"{user}@{socket.gethostname()}:{dead.pid}")
     answer = checkout.run("status", LOGNAME=user)
     assert answer.code == 0, answer.stderr
@@ -114,7 +115,7 @@ def test_a_killed_installation_is_done_again(with_pip: Checkout) -> None:
     killed = with_pip.start("status")
     wait_for(with_pip.venv / "harness-building")
     os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate()
+    killed.communicate(timeout=limit_s())
     assert (with_pip.venv / "harness-building").exists(), "it was over before it could be killed"
     again = with_pip.run("status")
     assert again.code == 0, again.stderr
@@ -126,7 +127,7 @@ def test_an_ended_installation_leaves_nothing(with_pip: Checkout) -> None:
     ended = with_pip.start("status")
     wait_for(with_pip.venv / "harness-building")
     os.killpg(ended.pid, signal.SIGTERM)
-    ended.communicate()
+    ended.communicate(timeout=limit_s())
     deadline = time.monotonic() + 30
     while leftovers(with_pip) and time.monotonic() < deadline:
         time.sleep(0.05)  # the shell ends at once, the installer cleans up afterwards
@@ -232,7 +233,7 @@ def test_a_link_to_another_checkouts_environment_is_named(checkout: Checkout, wa
 
 def test_an_environment_made_by_hand_is_kept(checkout: Checkout) -> None:
     python = checkout.environment["HARNESS_PYTHON"]
-    subprocess.run([python, "-m", "venv", "--without-pip", checkout.venv], check=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", checkout.venv], check=True, timeout=limit_s())
     mark = checkout.venv / "mine"
     mark.touch()
     answer = checkout.run("status")
@@ -281,7 +282,9 @@ def test_the_real_launcher_installs_in_a_fresh_checkout(checkout: Checkout, tmp_
     """The only test here that uses a package index, for the real dependencies of the launcher."""
     root = tmp_path / "fresh" / checkout.root.name
     listed = ["git", "ls-files", "-co", "--exclude-standard", "-z", "slurm.sh", "pyproject.toml", "scripts", "harness"]
-    files = subprocess.run([*listed, "configs"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = subprocess.run(
+        [*listed, "configs"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=limit_s()
+    ).stdout
     for name in filter(None, files.split("\0")):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)

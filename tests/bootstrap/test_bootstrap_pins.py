@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.bootstrap_checkout import ROOT
+from tests.waiting import limit_s
 
 tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML parser to compare with")
 
@@ -22,7 +23,13 @@ def test_every_list_is_read_as_a_parser_reads_it(part: str) -> None:
     wanted = project["dependencies"] if part == "launcher" else project["optional-dependencies"][part]
     command = [sys.executable, "-c", READ, part]
     read = subprocess.run(
-        command, input=text, cwd=ROOT / "scripts" / "bootstrap", capture_output=True, text=True, check=True
+        command,
+        input=text,
+        cwd=ROOT / "scripts" / "bootstrap",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     ).stdout
     assert wanted
     assert read.splitlines() == wanted

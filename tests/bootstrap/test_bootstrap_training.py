@@ -9,6 +9,7 @@ import pytest
 
 from harness.common.errors import TrainingMissing
 from tests.bootstrap.bootstrap_checkout import Checkout
+from tests.waiting import limit_s
 
 ARGUMENTS = ["-e", "1", "--train", "two words", "*"]
 
@@ -50,6 +51,6 @@ def test_ctrl_c_reaches_the_harness_before_it_has_the_extra(checkout: Checkout) 
     )
     started = checkout.start("-e", "1")
     assert started.stdout is not None and started.stdout.readline() == "here\n"
-    subprocess.run(["kill", f"-{signal.SIGINT.value}", "--", f"-{started.pid}"], check=True)
-    _, said = started.communicate(timeout=30)
+    subprocess.run(["kill", f"-{signal.SIGINT.value}", "--", f"-{started.pid}"], check=True, timeout=limit_s())
+    _, said = started.communicate(timeout=limit_s(30))
     assert (started.returncode, said) == (1, "stopped\n")

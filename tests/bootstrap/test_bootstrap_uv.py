@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.bootstrap_checkout import ROOT, Checkout
+from tests.waiting import limit_s
 
 
 def test_uv_makes_it_and_pip_can_go_on(checkout: Checkout) -> None:
@@ -75,6 +76,12 @@ def test_uv_is_set_up_as_pip_is(
         environment |= {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path)}
     command = [sys.executable, "-c", CHOICE, options]
     done = subprocess.run(
-        command, cwd=ROOT / "scripts" / "bootstrap", env=environment, capture_output=True, text=True, check=True
+        command,
+        cwd=ROOT / "scripts" / "bootstrap",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     )
     assert json.loads(done.stdout) == [uvs, variables]

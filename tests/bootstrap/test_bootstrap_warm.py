@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.bootstrap_checkout import HOSTILE, Checkout
+from tests.waiting import limit_s
 
 ARGUMENTS = [
     "-e",
@@ -65,19 +66,19 @@ def test_a_site_s_pythonpath_cannot_replace_a_module(warm: Checkout, tmp_path: P
 
 def test_the_harness_is_importable_for_the_processes_it_starts(warm: Checkout, tmp_path: Path) -> None:
     command = [str(warm.venv / "bin" / "python"), "-c", "import harness; print(harness.__file__)"]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=limit_s()).stdout
     assert Path(found.strip()).parent == warm.root / "harness"
 
 
 def test_compute_nodes_have_one_program_to_start(warm: Checkout) -> None:
     command = [str(warm.venv / "harness-python"), "-c", "import sys; print(sys.prefix)"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_s()).stdout
     assert found.strip() == str(warm.venv)
 
 
 def test_sh_will_do(warm: Checkout) -> None:
     command = ["sh", *warm.command("status")[1:]]
-    assert subprocess.run(command, env=warm.env(), capture_output=True, check=False).returncode == 0
+    assert subprocess.run(command, env=warm.env(), capture_output=True, check=False, timeout=limit_s()).returncode == 0
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -86,6 +87,8 @@ def test_a_link_to_it_leads_to_the_same_checkout(warm: Checkout, tmp_path: Path,
     target = warm.root / "slurm.sh"
     link.symlink_to(target if not relative else Path("there") / HOSTILE / "slurm.sh")
     (tmp_path / "there").symlink_to(warm.root.parent)
-    done = subprocess.run(["bash", link, "status"], env=warm.env(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", link, "status"], env=warm.env(), capture_output=True, text=True, check=True, timeout=limit_s()
+    )
     assert json.loads(done.stdout)["prefix"] == str(warm.venv)
     assert done.stderr == ""

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import limit_s
+
 SUITES = {(3, 11): "bookworm", (3, 13): "trixie"}  # by their Python, which must be able to load our packages
 RECIPE = Path(__file__).with_name("root_folder.sh")
 PACKAGES = f"{sysconfig.get_path('platlib')}:/opt/packages"
@@ -57,7 +59,7 @@ def root_folder() -> Path:
     """The folder of which the images are built."""
 
     def unpack(new: Path) -> None:
-        subprocess.run(["bash", RECIPE, new, SUITES[sys.version_info[:2]]], check=True)
+        subprocess.run(["bash", RECIPE, new, SUITES[sys.version_info[:2]]], check=True, timeout=limit_s(600))
 
     return _made("root", unpack)
 
@@ -81,7 +83,7 @@ def build(
     # The default compression takes twenty seconds longer.
     fast = ("--mksquashfs-args", "-comp zstd -Xcompression-level 1")
     argv = [*before, apptainer(), "build", "--force", *fast, *words[:-1], image, words[-1]]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, timeout=limit_s(600))
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done
 

@@ -15,6 +15,7 @@ import yaml
 from harness.run import all_runs
 from tests.container.images import SUITES, apptainer, build
 from tests.launch.launch_shared import ROOT
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
@@ -38,12 +39,18 @@ class Namespace:
 
     def __exit__(self, *_: object) -> None:
         self._holder.kill()
-        self._holder.wait()
+        self._holder.wait(timeout=limit_s())
 
 
 def pip_settings(base: Path) -> list[Path]:
     """Give the base this machine's settings of pip; returns the folders that they name, for a build to see."""
-    said = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(1200),
+    )
     settings: dict[str, list[str]] = {}
     for name, value in re.findall(r"^[^=]*\.([\w-]+)='(.*)'$", said.stdout, re.MULTILINE):
         settings.setdefault(name, []).extend(value.split("\\n"))
@@ -90,7 +97,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
     apptainer()
     folder = tmp_path_factory.mktemp("definitions") / "base"
     suite = SUITES.get(sys.version_info[:2]) or pytest.skip("no Debian of these tests has this Python")
-    subprocess.run(["bash", BASE, folder, suite], check=True)
+    subprocess.run(["bash", BASE, folder, suite], check=True, timeout=limit_s(1200))
     return Base(folder, pip_settings(folder))
 
 
@@ -105,7 +112,7 @@ def test_the_recipe_of_the_training_image_trains(base: Base, tmp_path: Path) -> 
         words = ("-e", exercise, "--site", tmp_path / "site.yaml", "--json", *WINDOW)
         done = subprocess.run(
             [sys.executable, "-m", "harness", *words],
-            env={**os.environ, **env}, capture_output=True, text=True, cwd=ROOT, check=False,
+            env={**os.environ, **env}, capture_output=True, text=True, cwd=ROOT, check=False, timeout=limit_s(1200),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     runs = all_runs(tmp_path / "runs")
@@ -115,13 +122,15 @@ def test_the_recipe_of_the_training_image_trains(base: Base, tmp_path: Path) -> 
         assert status is not None
         assert (status.state, status.missing) == ("completed", [])
         inside = [*run.record.job["container"], "python3", "-c", "import torch; print(torch.__file__)"]
-        done = subprocess.run(inside, capture_output=True, text=True, check=True)
+        done = subprocess.run(inside, capture_output=True, text=True, check=True, timeout=limit_s(1200))
         assert done.stdout.startswith("/opt/venv/lib"), "it trained with other packages"
 
 
 def test_the_recipe_of_the_converter_starts_it(base: Base, tmp_path: Path) -> None:
     """With Debian's nsys in the place of NVIDIA's."""
     image = base.built("nsys2prv", "nsys=nsight-systems")
-    done = subprocess.run([apptainer(), "run", image, "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [apptainer(), "run", image, "--help"], capture_output=True, text=True, check=False, timeout=limit_s(1200)
+    )
     assert done.returncode == 0, done.stderr
     assert "usage: nsys2prv" in done.stdout

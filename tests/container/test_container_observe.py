@@ -11,6 +11,7 @@ from own_trainings import SCRIPTS
 
 from tests.container.images import PACKAGES, PYTHON, apptainer, sif
 from tests.own.test_observe import REPOSITORY, WORD, environ, runs
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.train
 STEPS = 8
@@ -29,7 +30,9 @@ def contained(*more: str) -> list[str]:
 def test_the_word_before_a_container_shows_it_the_observer(tmp_path: Path) -> None:
     training = [PYTHON, str(SCRIPTS / "one_process.py"), "--steps", str(STEPS)]
     argv = [*WORD, "--no-report", "--", *contained(str(SCRIPTS), str(tmp_path)), *training]
-    done = subprocess.run(argv, cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert done.returncode == 0, done.stderr
     (run,) = runs(tmp_path)
     assert steps(run) == STEPS
@@ -39,7 +42,9 @@ def test_the_word_inside_of_a_container(tmp_path: Path) -> None:
     word = [PYTHON, "-c", f"import sys; sys.path.append({str(REPOSITORY)!r}); import harness.__main__", "observe"]
     training = [*word, "--no-report", "--", PYTHON, str(SCRIPTS / "one_process.py"), "--steps", str(STEPS)]
     argv = [*contained(str(REPOSITORY), str(tmp_path)), *training]
-    done = subprocess.run(argv, cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert done.returncode == 0, done.stderr
     (run,) = runs(tmp_path)
     assert steps(run) == STEPS

@@ -6,16 +6,18 @@ import json
 import os
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from own_trainings import SCRIPTS, TRAININGS
 
 from tests.container.images import container
-from tests.real_nsys import MOST_TRIES
+from tests.real_nsys import kept
 from tests.slurm.slurm_sh import REPOSITORY, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_nsys import ranges
 from tests.slurm.test_slurm_slides import DEFAULTS
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -87,7 +89,9 @@ def test_a_slide_runs_to_its_end_inside(slurm_sh: SlurmSh, runs: dict[str, Submi
 def hidden_nsys(nsys_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """nsys in a folder that the container does not show by itself."""
     folder = tmp_path_factory.mktemp("apps") / "nsys"
-    if subprocess.run(["cp", "-al", nsys_folder, folder], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["cp", "-al", nsys_folder, folder], capture_output=True, check=False, timeout=limit_s()
+    ).returncode:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(nsys_folder, folder, symlinks=True)  # another file system
     return folder
@@ -96,10 +100,11 @@ def hidden_nsys(nsys_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_nsys_outside_records_what_runs_inside(
     slurm_sh: SlurmSh, hidden_nsys: Path, nsys_folder: Path, tmp_path: Path
 ) -> None:
-    for _ in range(MOST_TRIES):
+    def found_ranges() -> Counter[str]:
         run = recorded(slurm_sh, hidden_nsys)
-        if found := ranges(run.path / "nsys/profile_node0.nsys-rep", nsys_folder, tmp_path):
-            break
+        return ranges(run.path / "nsys/profile_node0.nsys-rep", nsys_folder, tmp_path)
+
+    found = kept(found_ranges, bool)
     assert found["forward"] == found["optimizer_step"] == 6, "three profiled steps of both ranks"
 
 

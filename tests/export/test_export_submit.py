@@ -18,6 +18,7 @@ from harness.common.users import this_user
 from harness.launch.backends import local
 from harness.run import Run
 from tests.synthetic import kineto
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 SBATCH = 'for word; do case "$word" in --wrap=*) echo "${word#--wrap=}" >$0.sh;; esac; done; echo 4711'
@@ -37,7 +38,9 @@ def harness(tmp_path: Path) -> Harness:
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "harness", *words]
-        return subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            argv, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=limit_s()
+        )
 
     return run
 
@@ -72,7 +75,7 @@ def test_the_job_converts_as_was_asked(run: Path, harness: Harness, tmp_path: Pa
         "--compress",
     ]  # fmt: skip
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run(["sh", script], cwd=run, env=environ, check=True)
+    subprocess.run(["sh", script], cwd=run, env=environ, check=True, timeout=limit_s())
     assert (tmp_path / "here.prv.gz").is_file()
 
 

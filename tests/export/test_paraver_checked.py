@@ -16,6 +16,7 @@ from harness.export.paraver import write_paraver
 from harness.traces import find_traces, open_trace
 from tests.real_traces import EACH_TOOL, real_trace
 from tests.synthetic.columns import event, trace
+from tests.waiting import limit_s
 
 PTD = shutil.which("ptd", path=str(Path(sys.executable).parent))
 pytestmark = pytest.mark.skipif(PTD is None, reason="pertalde has no wheel for this Python or machine")
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(PTD is None, reason="pertalde has no wheel for t
 
 def ptd(command: str, *words: str | Path) -> str:
     """The output of one of BSC's tools, with its errors."""
-    done = subprocess.run([str(PTD), command, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(PTD), command, *words], capture_output=True, text=True, check=False, timeout=limit_s())
     return f"{done.stdout}{done.stderr}"
 
 

@@ -23,6 +23,7 @@ from harness.traces.trace import Activity, RangeKind, Trace
 from tests.export import both_writers as made
 from tests.export.paraver_cfg import UNITS_NS, Curve, Paraver, Prv, read_prv, read_view
 from tests.real_traces import real_trace
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 VIEWS = {path.stem: read_view(path.read_text()) for path in (ROOT / "configs" / "paraver").glob("*.cfg")}
@@ -236,7 +237,7 @@ def paramedir_said(view: str, folder: Path) -> str:
     config = Path(shutil.copy(ROOT / "configs" / "paraver" / f"{view}.cfg", folder))
     before = {*folder.iterdir()}
     argv = ["paramedir", str(folder / "trace.prv"), str(config)]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=limit_s())
     (written,) = {*folder.iterdir()} - before or [None]
     assert written is not None, f"{view}: {done.stdout}{done.stderr}"
     return written.read_text()

@@ -17,6 +17,7 @@ from tests.fuzz import fence, trace_files
 from tests.fuzz.box import Box
 from tests.fuzz.fence import Case, run_case
 from tests.fuzz.sandbox import RECORDED
+from tests.waiting import limit_s
 
 
 def _refused_and_written(_argv: list[str]) -> int:
@@ -43,7 +44,7 @@ def _signals(_argv: list[str]) -> int:
 
 def _starts(_argv: list[str]) -> int:
     try:
-        subprocess.run(["sbatch", "job"], check=False)
+        subprocess.run(["sbatch", "job"], check=False, timeout=limit_s())
     except FileNotFoundError:
         return 0
     return 1

@@ -13,6 +13,7 @@ from harness.cli.main import main
 from harness.launch.job import Machine
 from harness.site.slurm_commands import forget_silence
 from tests.launch.launch_shared import ROOT, Harness
+from tests.waiting import limit_s
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +53,7 @@ def harness_process(tmp_path: Path) -> Harness:
         return subprocess.run(
             [sys.executable, "-m", "harness", *words],
             cwd=ROOT, env=os.environ | _environment(tmp_path, environment),
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=limit_s(120),
         )  # fmt: skip
 
     return run

@@ -13,6 +13,7 @@ from harness.cli.main import main
 from harness.experiment.exercises import OwnTraining
 from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site
+from tests.waiting import limit_s
 
 LAPTOP = Machine(0, 2, False, "/harness/python", "/harness/runs", "/home/u/runs")
 HERE = Site(name="here", description="x", device="cpu", profiler="torch")
@@ -65,5 +66,5 @@ def process(folder: Path, *words: str, **environment: str) -> subprocess.Complet
     return subprocess.run(
         [sys.executable, "-I", "-m", "harness", *words],
         cwd=folder, env={**kept, "HARNESS_SITE": "local", **environment},
-        capture_output=True, text=True, errors="replace", check=False, timeout=300,
+        capture_output=True, text=True, errors="replace", check=False, timeout=limit_s(300),
     )  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 
 from harness.launch.profilers.below_nsys import needed, unbound, with_binds
 from tests.launch.launch_shared import ROOT
+from tests.waiting import limit_s
 
 NSYS = "/apps/cuda/12.6/nsight-systems-2024.5.1"
 LIBRARY = f"{NSYS}/target-linux-x64/libToolsInjection64.so"
@@ -24,7 +25,7 @@ def become(folder: Path, *words: str, **environ: str) -> subprocess.CompletedPro
     program = str(ROOT / "harness/launch/profilers/below_nsys.py")
     argv = [sys.executable, "-I", program, str(waits), str(len(words) + 1), "printf", *words, "image", "program"]
     env = {"PATH": os.environ["PATH"], **environ}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s())
 
 
 def test_the_installation_and_the_session_are_needed_and_a_sites_own_library_is_not(tmp_path: Path) -> None:
@@ -72,7 +73,10 @@ def test_it_becomes_the_container_with_the_binds_before_the_image(tmp_path: Path
 def test_without_a_container_it_becomes_the_training(tmp_path: Path) -> None:
     argv = [sys.executable, "-I", str(ROOT / "harness/launch/profilers/below_nsys.py"), str(tmp_path / "x"), "0"]
     env = {"PATH": os.environ["PATH"], "CUDA_INJECTION64_PATH": LIBRARY}
-    assert subprocess.run([*argv, "echo", "a b"], env=env, capture_output=True, check=True).stdout == b"a b\n"
+    assert (
+        subprocess.run([*argv, "echo", "a b"], env=env, capture_output=True, check=True, timeout=limit_s()).stdout
+        == b"a b\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["a:b", "a,b"])

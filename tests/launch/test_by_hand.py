@@ -19,6 +19,7 @@ from harness.run.ended import with_first_exits
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
 from tests.launch.own_shared import process
+from tests.waiting import limit_s
 
 
 def script_of(asked: Experiment, site: str = "local") -> str:
@@ -33,7 +34,9 @@ def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) ->
     for text in (printed, printed.replace("echo plain", "echo edited", 1)):
         script = tmp_path / "try.sbatch"
         script.write_text(text)
-        done = subprocess.run(["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False, timeout=limit_s()
+        )
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
     plain, edited = all_runs(tmp_path / "runs")
@@ -63,7 +66,9 @@ def test_a_typing_mistake_in_a_script_is_told_in_the_words_of_its_program(tmp_pa
     script = tmp_path / "try.sbatch"
     script.write_text(printed.replace("--lr=2", word, 1))
     env = {**os.environ, "HARNESS_SITE": "local"}
-    done = subprocess.run(["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert done.returncode == 2
     [run] = all_runs(tmp_path / "runs")
     assert run.status().why.startswith(f"own.py does not accept its arguments: {says}")

@@ -29,7 +29,7 @@ from harness.run.record import FINAL, State, Status
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, a_run
 from tests.real_nsys import EACH_NSYS
-from tests.waiting import wait_until
+from tests.waiting import limit_s, wait_until
 
 
 @pytest.fixture
@@ -179,12 +179,12 @@ class Training:
 
     def __exit__(self, *_: object) -> None:
         self.slurm("cancel", "last")
-        self.launch.wait(timeout=60)
+        self.launch.wait(timeout=limit_s(60))
 
     def slurm(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "harness", *words]
         return subprocess.run(
-            argv, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False, timeout=300
+            argv, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False, timeout=limit_s(300)
         )
 
     def trains(self) -> Path:

@@ -18,6 +18,7 @@ from harness.launch.job import Job, Machine, resolve, warnings_of
 from harness.launch.render import render
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, site_file
+from tests.waiting import limit_s
 
 IMAGE = {"image": "/images/training.sqsh"}
 
@@ -115,7 +116,7 @@ def inside(folder: Path, *program: str, **environ: str) -> subprocess.CompletedP
     words = [*profile_words(load_options("default"), [], has_gpu=True), "--output=out"]
     argv = [sys.executable, "-S", str(ROOT / "harness/launch/profilers/nsys.py"), *words, *program]
     env = {"PATH": f"{folder}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(ROOT), **environ}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, cwd=folder)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, cwd=folder, timeout=limit_s())
 
 
 def test_in_the_container_it_becomes_nsys_with_the_program(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from harness.cli.study import mystery, reference
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of
 from tests.launch.launch_shared import ROOT, Harness
+from tests.waiting import limit_s
 
 PARTS = [
     "lesson mystery",
@@ -125,8 +126,10 @@ def test_the_version_says_which_commit_and_where(harness: Harness) -> None:
     assert done.returncode == 0 and number == f"slurm.sh {_declared()}"
     assert rest[-1] == f"installed in {ROOT}"
     git = ["git", "-C", str(ROOT)]
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False, timeout=limit_s())
+    changed = subprocess.run(
+        [*git, "status", "--porcelain"], capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     if head.returncode == 0:
         more = ", with changes that are not committed" if changed.stdout else ""
         assert rest[0] == f"commit {head.stdout.strip()}{more}"

@@ -17,6 +17,7 @@ from harness.cli.watch.follow import Tail, wait_for_end
 from harness.cli.watch.launcher_lines import LauncherLines
 from harness.launch.backends.protocol import PolledState
 from tests.launch.launch_shared import Harness, a_run
+from tests.waiting import limit_s
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 STORE_IS_GONE = f"""\
@@ -230,7 +231,7 @@ def test_the_installed_torchrun_and_store_write_no_other_lines(tmp_path: Path) -
     environ = {name: text for name, text in os.environ.items() if name != "OMP_NUM_THREADS"}
     with_ports = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29741"]
     done = subprocess.run(
-        [*with_ports, str(script), "29742"], env=environ, capture_output=True, check=False, timeout=240
+        [*with_ports, str(script), "29742"], env=environ, capture_output=True, check=False, timeout=limit_s(240)
     )
     assert done.returncode == 0, done.stderr[-3000:]
     written, lines = shown(done.stderr)

@@ -12,6 +12,7 @@ import pytest
 from harness.run import Run, all_runs
 from tests.common.test_scrub_environment import SPOILS
 from tests.launch.launch_shared import ROOT
+from tests.waiting import limit_s
 
 SHORT = ("--skip-steps", "0", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "1", "--seq-length", "16")
 
@@ -24,7 +25,7 @@ def test_a_local_run_completes_with_all_of_them_exported(tmp_path: Path) -> None
     argv = ["bash", str(ROOT / "slurm.sh"), "-e", "0", "--site", "local", "--max-bytes", "4096"]
     places = {"HARNESS_RUNS": str(tmp_path / "runs"), "HARNESS_VENV": sys.prefix}
     done = subprocess.run(
-        argv, env=os.environ | places | spoiling, capture_output=True, text=True, check=False, timeout=600
+        argv, env=os.environ | places | spoiling, capture_output=True, text=True, check=False, timeout=limit_s(600)
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (run,) = all_runs(tmp_path / "runs")

@@ -20,6 +20,7 @@ from harness.launch.render import render
 from harness.launch.submit import Start, prepare, submit
 from harness.site.site import load_site
 from tests.launch.launch_shared import exported, site_file
+from tests.waiting import limit_s
 
 HERE = Machine(cores=8, gpus=0, has_nsys=True, python="python", runs_dir="/runs")
 ASKED = {"no_ib": True, "nccl_p2p_level": "LOC", "nccl_settings": ("ALGO=Ring", "IB_HCA=mlx5_0;$HOME")}
@@ -89,7 +90,12 @@ def test_the_folder_is_there_before_the_job_and_the_script_names_it_whatever_its
     exports = [each for each in exported(run.script.read_text(encoding="utf-8")) if each.startswith("NCCL_DEBUG")]
     asked = "\n".join([*exports, 'printf %s "$NCCL_DEBUG_FILE"'])
     told = subprocess.run(
-        ["bash", "-c", asked], env={"RUN_DIR": str(run.path)}, capture_output=True, text=True, check=True
+        ["bash", "-c", asked],
+        env={"RUN_DIR": str(run.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     )
     assert told.stdout == f"{run.path}/nccl/%h.%p.log"
 

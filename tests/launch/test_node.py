@@ -15,7 +15,7 @@ import pytest
 
 from harness.launch.node import CommandParts, commands_of
 from tests.launch.launch_shared import ROOT
-from tests.waiting import wait_until
+from tests.waiting import limit_s, wait_until
 
 # Fails the first times as nsys 2022.4 does, then starts the program; where it is told so, its report then fails.
 NSYS = """#!/bin/bash
@@ -55,7 +55,7 @@ def node(folder: Path, *words: str, options: tuple[str, ...] = (), **more: Any) 
 
 
 def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=limit_s(60))
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -196,7 +196,7 @@ def test_the_training_has_neither_the_scripts_variables_nor_a_modules_pythonhome
     process = subprocess.run(
         inner, env={**os.environ, "RUN_DIR": str(tmp_path / "run"), "PATH": f"{tmp_path}:{os.environ['PATH']}",
                     **{name: text for name, text in env.items() if name != "PYTHONHOME"}},
-        capture_output=True, text=True, check=True,
+        capture_output=True, text=True, check=True, timeout=limit_s(),
     )  # fmt: skip
     names = {line.partition("=")[0] for line in process.stdout.splitlines()}
     assert not names & {"HARNESS_JOB_ID", "HARNESS_SUPERVISED", "PYTHONHOME"}

@@ -29,6 +29,7 @@ from harness.launch.profilers.nsys import (
     without_whole_node,
 )
 from tests.launch.launch_shared import ROOT
+from tests.waiting import limit_s
 
 COMMON = """
     --mpi-impl=
@@ -271,7 +272,7 @@ def in_container(path: str, *words: str) -> subprocess.CompletedProcess[str]:
     """nsys.py, as a container that srun makes starts it, by its path and with another PYTHONPATH."""
     argv = [sys.executable, str(ROOT / "harness/launch/profilers/nsys.py"), *words, "train.py", "7"]
     env = {"PATH": path, "PYTHONPATH": "/somebody/elses"}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s())
 
 
 def test_a_container_without_nsys_says_what_to_do(tmp_path: Path) -> None:
@@ -306,7 +307,9 @@ def test_a_rank_becomes_the_nsys_of_its_place_and_is_stopped_by_the_clock(tmp_pa
     for local, seconds in (("0", "3"), ("1", "0")):
         env = {**os.environ, "RANK": f"1{local}", "LOCAL_RANK": local}
         argv = [sys.executable, str(ROOT / "harness/launch/profilers/rank.py"), str(file), str(script), seconds]
-        assert subprocess.run(argv, env=env, check=False).returncode == 7, "the training's own exit status"
+        assert subprocess.run(argv, env=env, check=False, timeout=limit_s()).returncode == 7, (
+            "the training's own exit status"
+        )
     first, recorded, stop, other, nothing = (tmp_path / "nsys.said").read_text().splitlines()
     session = first.split()[1]
     assert first == f"profile {session} --output=/o ut_rank10 --delay=1 --kill=none {sys.executable} {script} 3"

@@ -15,7 +15,8 @@ import pytest
 from harness.experiment.nsys_sets import load_options, profile_words
 from harness.launch.profilers.nsys import Nsys, NsysWords, prepare
 from harness.traces import open_trace
-from tests.real_nsys import EACH_NSYS
+from tests.real_nsys import EACH_NSYS, kept
+from tests.waiting import limit_s
 
 # On newer kernels nsys 2022.4 does not end where it records context switches.
 NO_SAMPLES = ("--sample=none", "--cpuctxsw=none")
@@ -29,7 +30,8 @@ METRICS = "no GPU metrics here (NVIDIA GPUs not found, feature is not available)
 def with_path(patch: pytest.MonkeyPatch, nsys_folder: Path) -> tuple[int, ...]:
     """Lets PATH find this nsys first; its version."""
     patch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
-    said = subprocess.run([nsys_folder / "nsys", "--version"], capture_output=True, text=True, check=True).stdout
+    argv = [nsys_folder / "nsys", "--version"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=limit_s()).stdout
     return tuple(map(int, re.findall(r"\d+", said)[:2]))
 
 
@@ -38,22 +40,20 @@ def asked(options: str, *changes: str, has_gpu: bool = False) -> tuple[Nsys, Nsy
 
 
 def exit_status(words: list[str], output: Path, *program: str) -> int:
-    """That of Python with these words, recorded.
-
-    These programs never end with 1: it is nsys that failed, seen once on a busy machine. It may try again once.
-    """
+    """That of Python with these words, recorded. These programs never end with 1: then it is nsys that failed."""
     said = output.with_name("said")
     argv = [*words, f"--output={output}", sys.executable, *program]
-    for _ in range(2):
+
+    def recorded() -> int:
+        for part in output.parent.glob(f"{output.name}.*"):  # of a recording that was lost
+            part.unlink()
         with said.open("w") as to:
-            done = subprocess.run(argv, stdout=to, stderr=to, check=False, timeout=120)
+            done = subprocess.run(argv, stdout=to, stderr=to, check=False, timeout=limit_s())
         print(said.read_text())
         assert "usage: nsys" not in said.read_text()
-        if done.returncode != 1:
-            break
-        for part in output.parent.glob(f"{output.name}.*"):
-            part.unlink()
-    return done.returncode
+        return done.returncode
+
+    return kept(recorded, lambda code: code != 1)
 
 
 @EACH_NSYS

@@ -18,6 +18,7 @@ from tests import real_nsys
 from tests.launch.launch_shared import ROOT
 from tests.real_nsys import NEWEST, OLDER
 from tests.real_traces import real_trace
+from tests.waiting import limit_s
 
 PAGE = (ROOT / "docs" / "timelines.md").read_text(encoding="utf-8").partition("\n## Paraver")[0]
 COMMANDS = re.findall(r"^nsys .*$", "\n".join(re.findall(r"^```bash\n(.*?)^```", PAGE, re.M | re.S)), re.M)
@@ -33,7 +34,7 @@ def typed(nsys_folder: Path, command: str, where: Path) -> tuple[int, str]:
     """The exit status and the output of a command of the page."""
     nsys, *words = shlex.split(command)
     argv = [str(nsys_folder / nsys), *words]
-    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, cwd=where, capture_output=True, text=True, check=False, timeout=limit_s(120))
     return done.returncode, done.stdout + done.stderr
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.launch.launch_shared import ROOT
+from tests.waiting import limit_s
 
 EXPERIMENT = """
 from typing import Annotated, ClassVar, Literal
@@ -79,7 +80,7 @@ def tree(tmp_path: Path) -> Path:
 def python(tree: Path, *words: str) -> str:
     env = {**os.environ, "PYTHONPATH": str(tree), "HARNESS_RUNS": str(tree / "runs"), "HARNESS_SITE": "local"}
     done = subprocess.run(
-        [sys.executable, *words], cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, *words], cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=limit_s(120)
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -18,6 +18,7 @@ from harness.common.programs import usable_cores
 from harness.launch.exercises.base import DeviceKind
 from harness.launch.other_programs import OtherPrograms
 from tests.launch.own_shared import job_of, own, process
+from tests.waiting import limit_s
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def busy() -> Iterator[None]:
     yield
     for other in others:
         other.kill()
-        other.wait()
+        other.wait(timeout=limit_s())
 
 
 def test_on_a_busy_machine_a_launch_warns_first_and_a_dry_run_does_not(tmp_path: Path, busy: None) -> None:
@@ -59,7 +60,7 @@ def test_on_a_terminal_it_goes_on_at_enter(tmp_path: Path, busy: None) -> None:
     os.write(terminal, b"\n")
     assert any(line.startswith("started local-") for line in started.stderr)
     assert time.monotonic() - asked_s < 4
-    started.communicate()
+    started.communicate(timeout=limit_s())
     for descriptor in (terminal, inside):
         os.close(descriptor)
 

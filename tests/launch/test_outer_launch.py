@@ -13,6 +13,7 @@ from harness.common.scrub_environment import scrub_environment
 from harness.run import all_runs
 from tests.launch.launch_shared import Harness
 from tests.launch.own_shared import process
+from tests.waiting import limit_s
 
 OUTER = {
     "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "3", "GROUP_RANK": "1",
@@ -53,7 +54,9 @@ def test_so_does_a_script_that_is_started_by_hand(tmp_path: Path) -> None:
     printed = process(tmp_path, "run", "--dry-run", "--no-profile", "--", "python3", "-c", TELLS)
     script.write_text(printed.stdout)
     env = {**os.environ, **OUTER, **OF_SLURM, "HARNESS_SITE": "local"}
-    done = subprocess.run(["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", script], env=env, cwd="/", capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert done.returncode == 0, done.stderr
     (run,) = all_runs(tmp_path / "runs")
     got = json.loads(run.out.read_text())

@@ -19,6 +19,7 @@ from harness.launch.render import render
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import exported
 from tests.launch.own_shared import HERE, LAPTOP, Typed, job_of, own
+from tests.waiting import limit_s
 
 HOSTILE = ["-e", "1", "--", "--help", "-n", "4", "$(touch evil)", "`x`", "it's", "", "a\nb", "*", "\\", "–x"]
 
@@ -179,7 +180,9 @@ def test_the_scripts_words_reach_it_through_the_shell(tmp_path: Path) -> None:
     folder.mkdir()
     (command,) = job_of(own("printf", r"%s\0", *HOSTILE, start_in=str(folder))).commands
     inside = f'cd -- "$1" && {quote_all(command.argv)}'
-    done = subprocess.run(["bash", "-c", inside, "x", str(folder)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", inside, "x", str(folder)], capture_output=True, text=True, check=True, timeout=limit_s()
+    )
     assert done.stdout.split("\0")[:-1] == HOSTILE
     assert list(folder.iterdir()) == []
     assert LAPTOP.own_runs_dir in render(job_of(own("train.py", start_in=str(folder))))

@@ -14,6 +14,7 @@ from harness.common.secrets import masked_words
 from harness.run import Run
 from tests.launch.launch_shared import site_file
 from tests.launch.own_shared import process
+from tests.waiting import limit_s
 
 SECRET = "hf_abcdefghijklmnop"
 GIT = ["git", "-c", "user.email=a@b", "-c", "user.name=a"]
@@ -73,7 +74,7 @@ def test_the_record_has_the_scripts_repository_and_its_python(tmp_path: Path) ->
     script = tmp_path / "train.py"
     script.write_text("print(1)", encoding="utf-8")
     for words in (["init", "-q"], ["add", "train.py"], ["commit", "-qm", "first"]):
-        subprocess.run([*GIT, *words], cwd=tmp_path, check=True)
+        subprocess.run([*GIT, *words], cwd=tmp_path, check=True, timeout=limit_s())
     script.write_text("print(2)", encoding="utf-8")
     process(tmp_path, "run", "--python", sys.executable, "--", "train.py", "--lr", "1")
     found = record(tmp_path)
@@ -85,7 +86,9 @@ def test_the_record_has_the_scripts_repository_and_its_python(tmp_path: Path) ->
     assert (git["repository"], git["dirty"], len(git["differences"])) == (str(tmp_path), True, 16)
     assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found["git"]["commit"] != git["commit"]
-    seen = subprocess.run([*GIT, "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    seen = subprocess.run(
+        [*GIT, "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=limit_s()
+    )
     assert seen.stdout.split() == ["M", "train.py"], "the runs are not shown to git"
 
 

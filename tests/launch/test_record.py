@@ -15,6 +15,7 @@ import pytest
 from harness.common.captures import CaptureRequest, answer_file, as_text, folder_of, given_up_file, request_file
 from harness.launch.profilers.record import Recorder, session_of
 from tests.launch.launch_shared import ROOT
+from tests.waiting import limit_s
 
 # As nsys 2022.4 answers. A report is written by who begins and ends the recording, which is the test.
 NSYS = """#!/bin/bash
@@ -158,7 +159,7 @@ def test_it_becomes_nsys_in_a_session_of_its_own_and_answers_beside_it(
     beside: subprocess.Popen[str], nsys: Path, run: Path
 ) -> None:
     ask(run, 1)
-    assert beside.wait(timeout=30) == 7, "the training's own exit status"
+    assert beside.wait(timeout=limit_s(30)) == 7, "the training's own exit status"
     assert answer(run, 1) == "ready"
     session = f"harness-{beside.pid}"
     profile, start = (nsys.parent / "said").read_text().splitlines()

@@ -16,6 +16,7 @@ from harness.experiment.exercises import DDP, DeepSpeed, Megatron
 from harness.experiment.parse import all_options, build_experiment
 from harness.monitor.record import HZ_RANGE
 from tests.launch.launch_shared import ROOT, Harness
+from tests.waiting import limit_s
 
 LONG = "/" + "x" * 300  # cannot be read, also not by root
 
@@ -119,7 +120,7 @@ def test_a_wrong_request_gets_one_sentence(harness: Harness, tmp_path: Path, wor
 )
 def test_the_bootstrap_passes_the_sentence_and_the_exit_status_on(words: list[str], sentence: str) -> None:
     done = subprocess.run(
-        ["bash", "slurm.sh", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        ["bash", "slurm.sh", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=limit_s(120)
     )
     assert done.returncode == 2, done
     assert sentence in done.stderr

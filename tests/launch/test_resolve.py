@@ -17,6 +17,7 @@ from harness.launch.job import Machine, resolve, warnings_of
 from harness.launch.render import render
 from harness.site.site import load_site, override
 from tests.launch.launch_shared import ROOT, SITES, Harness
+from tests.waiting import limit_s
 
 
 @pytest.mark.parametrize(("nodes", "gpus", "threads"), [(1, 1, 8), (1, 2, 4), (2, 2, 2), (4, 4, 1)])
@@ -32,7 +33,7 @@ def test_a_sites_environment_holds_and_keeps_the_checkout(machine: Machine) -> N
     script = render(resolve(DDP(), site, machine))
     exports = script[script.index("export PYTHONPATH") : script.index("# Where the ranks")]
     code = f'WORK=/w\n{exports}\necho $OMP_NUM_THREADS $MY_FLAG; echo "$PYTHONPATH"'
-    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, timeout=limit_s()).stdout
     assert said == f"4 1\n{ROOT}:/w/lib\n"
 
 

@@ -31,6 +31,7 @@ from harness.run.record import NodeStatus
 from harness.site.site import load_site
 from tests.exercises.launching import UNHURRIED
 from tests.launch.launch_shared import ROOT, Harness, a_run
+from tests.waiting import limit_s
 
 
 def node(run: Run, number: int, code: int) -> None:
@@ -130,12 +131,12 @@ def disk_of(kilobytes: int, folder: Path) -> Iterator[Path]:
     """A file system of a size in kilobytes."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
+    if subprocess.run(mount, capture_output=True, check=False, timeout=limit_s()).returncode:
         pytest.skip("a small file system can only be mounted by root")
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=limit_s())
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, harness: Harness) -> None:
@@ -167,7 +168,7 @@ def test_the_jobs_python_is_the_one_of_the_environment_we_run_in(tmp_path: Path)
     code = "from harness.launch.submit import this_machine; print(this_machine().python)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *site.getsitepackages()])}
     argv = [str(tmp_path / "el se" / "bin" / "python"), "-c", code]
-    said = subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(argv, env=env, capture_output=True, text=True, check=True, timeout=limit_s()).stdout
     assert said.strip() == str(wrapper)
 
 
@@ -182,7 +183,7 @@ def test_a_run_without_a_status_is_queued_while_its_process_lives(tmp_path: Path
     assert local.poll(run).state == "queued", "its controller is being started"
     keeper = subprocess.Popen(["sleep", "60", "/a/link/to/.local/1"], stderr=subprocess.DEVNULL)
     keeper.terminate()
-    keeper.wait()
+    keeper.wait(timeout=limit_s())
     kept_by(run, keeper.pid)
     assert local.poll(run).state == "failed"
     log = run.controller_dir / f"{keeper.pid}_0_log.err"
@@ -200,7 +201,7 @@ def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_status(tmp
     kept_by(run, keeper.pid)
     assert local.poll(run).state == "queued"
     local.cancel(run)
-    assert keeper.wait(timeout=30) == -signal.SIGTERM
+    assert keeper.wait(timeout=limit_s(30)) == -signal.SIGTERM
 
 
 @pytest.mark.train

@@ -24,6 +24,7 @@ from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site
 from tests.launch.golden_scripts import merged, script_of
 from tests.launch.launch_shared import ROOT, SITES, Harness, anywhere, site_file
+from tests.waiting import limit_s
 
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'
 
@@ -137,7 +138,9 @@ def test_scripts_pass_shellcheck(site: str, machine: Machine, tmp_path: Path) ->
         files.append(tmp_path / "in an allocation.sh")
         inside = loaded.model_copy(update={"scheduler": "allocation"})
         files[-1].write_text(script(ASKED["2"], inside, machine), encoding="utf-8")
-    done = subprocess.run(["shellcheck", *map(str, files)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["shellcheck", *map(str, files)], capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -150,7 +153,7 @@ def test_no_directive_is_empty(machine: Machine) -> None:
 @pytest.mark.parametrize("word", [NASTY, "", "-n", "a b", "$HOME", "é", "'", "\n"])
 def test_a_quoted_word_is_read_back_as_it_was(word: str) -> None:
     said = subprocess.run(
-        ["bash", "-c", f"printf '%s' {quote(word)}"], capture_output=True, text=True, check=True
+        ["bash", "-c", f"printf '%s' {quote(word)}"], capture_output=True, text=True, check=True, timeout=limit_s()
     ).stdout
     assert said == word
 
@@ -158,14 +161,18 @@ def test_a_quoted_word_is_read_back_as_it_was(word: str) -> None:
 def test_a_long_command_is_read_back_as_it_was() -> None:
     words = ["program", "--first", NASTY, "--second=2", *(f"--flag{i}" for i in range(20)), "last"]
     code = f"printf '%s\\0' {quote_all(list(words))}"
-    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, timeout=limit_s()).stdout
     assert said.split("\0")[:-1] == words
 
 
 def test_a_variable_stays_one_word_and_its_neighbours_stay_text() -> None:
     word = quote(join("a b/", Var("RUN"), "/$(x)"))
     said = subprocess.run(
-        ["bash", "-c", f"RUN='x  y'; printf '<%s>' {word}"], capture_output=True, text=True, check=True
+        ["bash", "-c", f"RUN='x  y'; printf '<%s>' {word}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     )
     assert said.stdout == "<a b/x  y/$(x)>"
 
@@ -212,7 +219,7 @@ def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
     path = place / "job.sbatch"
     path.write_text(render(job), encoding="utf-8")
     for supervised in ({}, {"HARNESS_SUPERVISED": "local-1"}):  # the script starts its program, which starts it again
-        done = subprocess.run(["bash", path], env=env | supervised, cwd=tmp_path, check=False, timeout=60)
+        done = subprocess.run(["bash", path], env=env | supervised, cwd=tmp_path, check=False, timeout=limit_s(60))
         assert done.returncode == 0
     words = record.read_text(encoding="utf-8").split("\0")
     assert [words[0], words[1]] == [f"{ROOT}/harness/launch/supervise.py", str(path)]
@@ -253,7 +260,7 @@ def start_node(text: str, tmp_path: Path, program: str = 'echo "ran $*"', **more
 def node_of(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """The result of a node that was not stopped."""
     node = start_node(text, tmp_path)
-    out, err = node.communicate(timeout=60)
+    out, err = node.communicate(timeout=limit_s(60))
     return subprocess.CompletedProcess(node.args, node.returncode, out, err)
 
 
@@ -318,7 +325,9 @@ def test_a_sites_setup_may_name_a_variable_that_is_not_set(tmp_path: Path) -> No
     text = with_lines(tmp_path, setup=['echo "<$NOT_SET_ANYWHERE>"'])
     start, end = text.index("# Modules and variables"), text.index("export PYTHONPATH")
     code = f"set -eo pipefail\n{text[start:end]}\necho $-"
-    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    said = subprocess.run(
+        ["bash", "-c", code], capture_output=True, text=True, check=True, timeout=limit_s()
+    ).stdout.split()
     assert said[0] == "<>"
     assert "u" in said[1], "the harness's own lines go on being strict"
 
@@ -330,7 +339,7 @@ def test_a_node_that_is_stopped_while_it_sets_itself_up_trains_nothing(tmp_path:
     before = iter(node.stdout.readline, "ready\n")
     assert not any("train.py" in line for line in before)
     node.terminate()
-    out, err = node.communicate(timeout=60)
+    out, err = node.communicate(timeout=limit_s(60))
     assert node.returncode == 143, err
     assert "train.py" not in out
     assert out.endswith("after\n")
@@ -352,7 +361,7 @@ def test_a_training_is_asked_to_stop_once_whomever_slurm_asks(tmp_path: Path, wh
     assert "rank up" in map(str.strip, iter(node.stdout.readline, "rank ended\n"))
     ask = os.killpg if whom == "every process" else os.kill
     ask(node.pid, signal.SIGTERM)
-    said, err = node.communicate(timeout=60)
+    said, err = node.communicate(timeout=limit_s(60))
     assert sorted(said.split("\n")) == ["", "launcher asked", "rank asked", "rank ended"], err
 
 
@@ -378,7 +387,9 @@ def test_a_job_whose_python_does_not_run_there_says_so_before_anything_else(tmp_
     site = load_site("slurm").model_copy(update={"job_python": "/no/such/python"})
     (tmp_path / "job.sbatch").write_text(script(ASKED["1"], site, Machine(0, 2, True, "-", str(tmp_path))))
     env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7"}
-    done = subprocess.run(["bash", tmp_path / "job.sbatch"], env=env, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["bash", tmp_path / "job.sbatch"], env=env, capture_output=True, check=False, timeout=limit_s(60)
+    )
     assert done.returncode == 127
     assert b"/no/such/python: No such file or directory" in done.stderr
 
@@ -386,7 +397,7 @@ def test_a_job_whose_python_does_not_run_there_says_so_before_anything_else(tmp_
 def test_a_job_whose_python_lacks_the_packages_says_so_before_anything_else(tmp_path: Path) -> None:
     argv = [sys.executable, "-S", str(ROOT / "harness/launch/supervise.py"), "job.sbatch"]
     env = {"HARNESS_PYTHON": "/bare/python"}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s(60))
     assert done.returncode == 1
     assert done.stderr.startswith("/bare/python is no Python >= 3.10 with the harness's packages on ")
     assert done.stderr.endswith("name one in the site's job_python\n")
@@ -410,7 +421,11 @@ def test_the_modules_of_the_shell_that_submits_are_unloaded_first(machine: Machi
     lines = re.search(r"# Modules.*?set -u", text, re.DOTALL)
     assert lines is not None
     done = subprocess.run(
-        ["bash", "-c", f'module() {{ echo "$*"; }}\n{lines[0]}'], capture_output=True, text=True, check=True
+        ["bash", "-c", f'module() {{ echo "$*"; }}\n{lines[0]}'],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     )
     assert done.stdout.splitlines() == ["purge", "load cuda/12.6"]
     alone = load_site("slurm").model_copy(update={"purge_modules": True})

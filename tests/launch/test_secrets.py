@@ -15,6 +15,7 @@ import pytest
 from harness.common.secrets import KEEP, kept_from_nsys, secret_names
 from tests.launch.launch_shared import ROOT, Harness, site_file
 from tests.planted import leaks, planted, told
+from tests.waiting import limit_s
 
 PLANTED = planted("in-a-shell")
 
@@ -75,7 +76,7 @@ def test_nsys_gets_an_environment_without_them_and_says_so(tmp_path: Path) -> No
     nsys.chmod(0o755)
     env = {**os.environ, **PLANTED, "PATH": f"{tmp_path}:/bin:/usr/bin", "RUN_DIR": str(tmp_path / "run")}
     argv = [sys.executable, str(ROOT / "harness/launch/node.py"), "nsys", "profile", f"--output={tmp_path}/x", "::"]
-    done = subprocess.run([*argv, "true"], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run([*argv, "true"], env=env, capture_output=True, text=True, check=False, timeout=limit_s())
     assert "nsys: not passed to the training: AWS_ACCESS_KEY_ID, AWS_SECRET" in done.stderr
     assert "HARNESS_HEARTBEATS=" in done.stdout and not told(done.stdout, PLANTED)
 
@@ -98,5 +99,7 @@ subprocess.run(["env"], check=True)
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system shows no process's environment")
 def test_what_a_process_forgets_no_other_program_sees() -> None:
     env = {**os.environ, "HF_TOKEN": PLANTED["HF_TOKEN"], "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", FORGETS], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETS], env=env, capture_output=True, text=True, check=True, timeout=limit_s()
+    )
     assert "planted-" not in done.stdout and f"None {os.environ['HOME']}" in done.stdout

@@ -21,6 +21,7 @@ from harness.run import Run
 from harness.run.record import Status
 from tests.launch.launch_shared import ROOT, a_run
 from tests.synthetic.job import write_traces
+from tests.waiting import limit_s
 
 OTHER = 65534  # nobody, whom every system has
 ME, THEM = user_name(os.getuid()), user_name(OTHER)
@@ -60,7 +61,7 @@ def their_python() -> str:
         try:
             done = subprocess.run(
                 asked, user=OTHER, group=OTHER, extra_groups=[], env=_environment(), cwd="/", capture_output=True,
-                check=False, timeout=120,
+                check=False, timeout=limit_s(120),
             )  # fmt: skip
         except PermissionError:
             continue
@@ -93,7 +94,7 @@ class Shared(NamedTuple):
         env["PYTHONPATH"] = os.pathsep.join([str(self.checkout), env["PYTHONPATH"]])
         done = subprocess.run(
             [their_python(), "-c", code], input=given, env=env, cwd=self.home, text=True, user=OTHER, group=OTHER,
-            extra_groups=list(groups), capture_output=True, check=False, timeout=300,
+            extra_groups=list(groups), capture_output=True, check=False, timeout=limit_s(300),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -266,7 +267,7 @@ def test_both_start_runs_in_a_folder_that_they_share_whatever_their_umask(
     root.chmod(mode)
     mine = subprocess.run(
         [sys.executable, "-c", START], input=str(root), env={**os.environ, "HARNESS_RUNS": str(root)}, cwd=ROOT,
-        text=True, capture_output=True, check=True,
+        text=True, capture_output=True, check=True, timeout=limit_s(),
     ).stdout  # fmt: skip
     theirs = shared.python(START, str(root), groups, HARNESS_RUNS=str(root))
     assert (mine, theirs) == ("local-1 run-local-1\n", "local-2 run-local-2\n")
@@ -287,9 +288,9 @@ def test_the_commit_of_another_users_checkout_is_recorded(shared: Shared) -> Non
         pytest.skip("git is not here")
     identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     for words in (["init", "-q"], ["add", "configs"], [*identity, "commit", "-q", "-m", "a"]):
-        subprocess.run(["git", *words], cwd=shared.checkout, check=True)
+        subprocess.run(["git", *words], cwd=shared.checkout, check=True, timeout=limit_s())
     commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=shared.checkout, check=True, capture_output=True, text=True
+        ["git", "rev-parse", "HEAD"], cwd=shared.checkout, check=True, capture_output=True, text=True, timeout=limit_s()
     ).stdout.strip()
     found: Mapping[str, Any] = json.loads(shared.python(GIT))
     assert (found["commit"], found["dirty"]) == (commit, True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.launch_shared import ROOT
+from tests.waiting import limit_s
 
 COMMANDS = [("ls",), ("--help",), ("ls", "--help"), ("-e", "1", "--dry-run"), ("sites", "--schema")]
 
@@ -20,7 +21,9 @@ def harness(tmp_path: Path, command: tuple[str, ...], stdout: int) -> subprocess
     """With buffered stdout, as on a terminal of a student."""
     env = {**os.environ, "HARNESS_RUNS": str(tmp_path), "HARNESS_SITE": "local", "PYTHONUNBUFFERED": ""}
     argv = [sys.executable, "-m", "harness", *command]
-    return subprocess.run(argv, cwd=ROOT, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+    return subprocess.run(
+        argv, cwd=ROOT, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=limit_s()
+    )
 
 
 def test_a_full_disk_is_named(tmp_path: Path, command: tuple[str, ...]) -> None:

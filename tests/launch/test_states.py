@@ -29,6 +29,7 @@ from harness.run import Run
 from harness.run.record import FINAL, Status
 from harness.site import slurm_commands
 from tests.launch.launch_shared import Harness, a_run
+from tests.waiting import limit_s
 
 # `man squeue`, JOB STATE CODES, of Slurm 22.05, and what newer ones added.
 CODES = [
@@ -275,12 +276,12 @@ def test_where_nothing_may_be_written_the_state_is_only_shown(programs: Path, tm
     program(programs, "scontrol", "echo JobState=NODE_FAIL")
     before = (run.path / "status.json").read_bytes()
     mount = ["mount", "--bind", "-o", "ro", str(run.path), str(run.path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
+    if subprocess.run(mount, capture_output=True, check=False, timeout=limit_s()).returncode:
         pytest.skip("a folder can be made read-only only where mounts are allowed")
     try:
         shown, listed = harness("status"), harness("ls")
     finally:
-        subprocess.run(["umount", "--lazy", str(run.path)], check=True)
+        subprocess.run(["umount", "--lazy", str(run.path)], check=True, timeout=limit_s())
     assert (shown.returncode, listed.returncode) == (0, 0)
     assert "node_fail" in shown.stdout and "node_fail" in listed.stdout
     assert (run.path / "status.json").read_bytes() == before
@@ -401,7 +402,7 @@ def test_a_second_cancellation_of_a_local_run_kills_what_did_not_hear_the_first(
         assert processes.lives(child)
         monkeypatch.setattr(local, "KILL_S", 0.0)
         local.cancel(run)
-        assert script.wait(timeout=60) == 7, "the script itself is left to write how it ended"
+        assert script.wait(timeout=limit_s(60)) == 7, "the script itself is left to write how it ended"
     finally:
         script.kill()
 
@@ -415,7 +416,7 @@ def test_what_a_killed_script_leaves_is_ended(tmp_path: Path) -> None:
         time.sleep(0.05)
     child = int((tmp_path / "child").read_text())
     leader.send_signal(signal.SIGKILL)
-    leader.wait()
+    leader.wait(timeout=limit_s())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "LAST_S", 0.2)
         processes.end_session(leader.pid, local.LAST_S)

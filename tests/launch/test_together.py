@@ -19,7 +19,7 @@ from harness.run import Run
 from harness.run.record import FINAL, SeriesPart, State, Status
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import site_file
-from tests.waiting import wait_until
+from tests.waiting import limit_s, wait_until
 
 
 @pytest.fixture
@@ -91,6 +91,7 @@ def test_its_script_is_as_clean_as_a_runs(programs: Path, site: Site, way: Toget
         capture_output=True,
         text=True,
         check=False,
+        timeout=limit_s(),
     )
     assert done.stdout == ""
 
@@ -164,7 +165,7 @@ def series_of(runs: list[Run], scripts: list[str], programs: Path) -> subprocess
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=limit_s(60),
     )
 
 

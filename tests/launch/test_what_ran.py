@@ -16,6 +16,7 @@ from harness.run import Run
 from harness.run.record import NodeStatus, RunRecord
 from harness.site.site import load_site
 from tests.launch.launch_shared import Harness, a_run
+from tests.waiting import limit_s
 
 SHELL = {
     "NCCL_P2P_LEVEL": "LOC", "NCCL_IB_DISABLE": "1", "UCX_TLS": "rc,cuda", "OMPI_MCA_btl": "^openib", "I_MPI_X": "ofi",
@@ -96,7 +97,9 @@ def test_status_prints_the_commands_of_the_first_node_to_copy(harness: Harness, 
         "  all 2 nodes: this nsys (2022.4) has no --x: left out",
         f"  {run.path}",
     ]
-    done = subprocess.run(["bash", "-c", "\n".join(lines[4:7])], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(lines[4:7])], capture_output=True, text=True, check=True, timeout=limit_s()
+    )
     assert done.stdout == "a --name=it's\n\x1b[2J --rank 0\n"
     nodes = json.loads(harness("status", "local-1", "--json").stdout)["nodes"]
     assert [each["exit"] for each in nodes] == [0, None]

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.synthetic.job import write_traces
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 ANALYSIS = '''"""How long after the window's start each device begins to work."""
@@ -88,7 +89,7 @@ def harness(tree: Path, *words: str) -> str:
 def python(tree: Path, *words: str) -> str:
     env = {**os.environ, "PYTHONPATH": str(tree), "HARNESS_RUNS": str(tree / "runs"), "HARNESS_SITE": "local"}
     argv = [sys.executable, *words]
-    done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=limit_s(120))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

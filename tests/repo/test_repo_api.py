@@ -19,6 +19,7 @@ from harness.run import Run, Stage
 from harness.run.record import RunRecord
 from harness.site.site import load_site
 from tests.synthetic.one_gpu import Event, document, event, launched
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
@@ -69,5 +70,7 @@ def test_the_page_runs_as_printed(last_run: Run, capsys: pytest.CaptureFixture[s
 
 def test_importing_the_package_costs_nothing() -> None:
     code = "import harness, sys; print(sorted({'numpy', 'pydantic', 'typer'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=limit_s()
+    )
     assert done.stdout.strip() == "[]"

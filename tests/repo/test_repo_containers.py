@@ -11,6 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).parents[2]
 CONTAINERS = ROOT / "containers"
 DEFINITIONS = sorted(CONTAINERS.glob("*.def"))
@@ -22,7 +24,13 @@ def requirements(part: str) -> list[Requirement]:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     command = [sys.executable, "-c", script, part]
     done = subprocess.run(
-        command, input=text, cwd=ROOT / "scripts/bootstrap", capture_output=True, text=True, check=True
+        command,
+        input=text,
+        cwd=ROOT / "scripts/bootstrap",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     )
     return [Requirement(line) for line in done.stdout.splitlines()]
 
@@ -40,7 +48,7 @@ def arguments(definition: Path) -> dict[str, str]:
 
 def imports(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(CONTAINERS / "imports.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s())
 
 
 def test_there_is_one_image_for_each_use() -> None:

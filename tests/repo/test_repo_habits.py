@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).parents[2]
 HOOKS = ROOT / "scripts/hooks"
 WIDTH = 120
@@ -34,7 +36,9 @@ def git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     who = {f"GIT_{role}_{part}": "a@b" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
     environ = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
     environ |= who | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    return subprocess.run(["git", *words], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["git", *words], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=limit_s()
+    )
 
 
 @pytest.fixture(scope="module")

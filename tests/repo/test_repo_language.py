@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "language.py"
 
@@ -187,7 +189,9 @@ def test_the_examples_of_the_check_are_true() -> None:
 def test_the_command_names_the_place_and_the_replacement(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("Fine.\n\nIts host stands still.\n")
-    done = subprocess.run([sys.executable, SCRIPT, page], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, page], capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert (done.returncode, done.stdout) == (1, f"{page}:3: stands still → waits; does not run\n")
     page.write_text("Its host waits.\n")
-    assert subprocess.run([sys.executable, SCRIPT, page], check=False).returncode == 0
+    assert subprocess.run([sys.executable, SCRIPT, page], check=False, timeout=limit_s()).returncode == 0

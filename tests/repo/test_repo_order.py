@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/module_order.py"
 FUNCTION = "def f() -> int:\n    return 1\n\n\n"
@@ -79,7 +81,9 @@ def test_main_stands_at_the_end_or_prepares_the_imports() -> None:
 def test_the_command_names_the_place(tmp_path: Path) -> None:
     module = tmp_path / "x.py"
     module.write_text(f"{FUNCTION}LIMIT = 5\n{MAIN}LATE = 6\n")
-    done = subprocess.run([sys.executable, SCRIPT, module], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, module], capture_output=True, text=True, check=False, timeout=limit_s()
+    )
     assert (done.returncode, done.stdout.splitlines()) == (
         1,
         [
@@ -89,4 +93,4 @@ def test_the_command_names_the_place(tmp_path: Path) -> None:
         ],
     )
     module.write_text(f"LIMIT = 5\n\n\n{FUNCTION}{MAIN}")
-    assert subprocess.run([sys.executable, SCRIPT, module], check=False).returncode == 0
+    assert subprocess.run([sys.executable, SCRIPT, module], check=False, timeout=limit_s()).returncode == 0

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {
     "torch",
@@ -158,7 +160,7 @@ def test_the_bootstrap_needs_nothing_but_python() -> None:
 )
 def test_quick_commands_load_nothing_heavy(arguments: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "harness", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=limit_s())
     assert done.returncode == 0, done.stderr[-500:]
     loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
     assert "pydantic" in loaded or "typer" in loaded, "the import log is empty"

@@ -17,6 +17,7 @@ from harness.cli.commands import COMMANDS
 from harness.cli.rooms import ROOMS
 from harness.common import run_files
 from tests.run.unlisted import unlisted_files
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "tests/data/h100/fp32.json.gz"
@@ -50,7 +51,7 @@ def harness(tree: Path, *commands: list[str]) -> subprocess.CompletedProcess[str
     """Run these commands in this tree, one after the other; the last line printed has their exit codes."""
     env = {**os.environ, "PYTHONPATH": str(tree), "HARNESS_RUNS": str(tree / "runs"), "HARNESS_SITE": "local"}
     argv = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
-    return subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=limit_s(300))
 
 
 def codes(done: subprocess.CompletedProcess[str]) -> list[int]:

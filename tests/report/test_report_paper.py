@@ -20,6 +20,7 @@ pytest.importorskip("websocket", reason="pip install websocket-client: it speaks
 from chromium import Chromium, find_chromium
 
 from tests.report.conftest import ALL_DRAWN, UNFOLD
+from tests.waiting import limit_s
 
 Picture = npt.NDArray[np.int16]
 MARGIN_PT = 30  # of the 34 points of margin: a word closer to the edge is cut or almost cut
@@ -43,14 +44,14 @@ def print_page(page: Path, folder: Path, theme: str) -> Path:
         [program, *options, "--no-pdf-header-footer", f"--print-to-pdf={target}", address],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=limit_s(120),
     )
     return target
 
 
 def pictures(pdf: Path) -> list[Picture]:
     """Every page as rows, columns, colours; 72 points an inch."""
-    subprocess.run(["pdftoppm", "-r", "72", str(pdf), str(pdf.parent / "sheet")], check=True)
+    subprocess.run(["pdftoppm", "-r", "72", str(pdf), str(pdf.parent / "sheet")], check=True, timeout=limit_s())
     return [ppm(path) for path in sorted(pdf.parent.glob("sheet*.ppm"))]
 
 
@@ -63,7 +64,9 @@ def ppm(path: Path) -> Picture:
 
 def words(pdf: Path) -> list[tuple[str, float, float]]:
     """Every word, its right edge, and its page's width, in points."""
-    said = subprocess.run(["pdftotext", "-bbox", str(pdf), "-"], check=True, capture_output=True, text=True)
+    said = subprocess.run(
+        ["pdftotext", "-bbox", str(pdf), "-"], check=True, capture_output=True, text=True, timeout=limit_s()
+    )
     found: list[tuple[str, float, float]] = []
     width = 0.0
     for line in said.stdout.splitlines():

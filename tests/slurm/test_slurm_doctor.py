@@ -47,9 +47,7 @@ def test_with_accounting_a_wrong_partition_account_and_qos_are_told_apart(slurm_
 
 
 def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(slurm_sh: SlurmSh) -> None:
-    site = slurm_sh.site(
-        "course-faulty", network={"interface": "ib7"}, env={"NCCL_DEBUG": "TRACE"}
-    )
+    site = slurm_sh.site("course-faulty", network={"interface": "ib7"}, env={"NCCL_DEBUG": "TRACE"})
     code, lines = asked(slurm_sh, site, "--in-job")
     assert code == 1
     assert "all 2 nodes answered" in found(lines, "job")

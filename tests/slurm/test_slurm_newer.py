@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.slurm.slurm_sh import REPOSITORY
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
@@ -25,7 +26,7 @@ def newer_path(request: pytest.FixtureRequest) -> Iterator[str]:
     """A PATH on which the Slurm of a suite is first."""
     with tempfile.TemporaryDirectory(prefix="newer-slurm-") as folder:
         words = ["bash", str(REPOSITORY / "scripts" / "fetch-slurm"), folder, request.param]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=limit_s(3600))
         if done.returncode:
             pytest.skip(done.stderr.strip().splitlines()[-1])
         yield f"{folder}/bin{os.pathsep}{os.environ['PATH']}"
@@ -34,7 +35,9 @@ def newer_path(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_every_other_test_passes_on_it(newer_path: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": newer_path}
     own, newer = (
-        subprocess.run(["slurmctld", "-V"], env=each, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            ["slurmctld", "-V"], env=each, capture_output=True, text=True, check=True, timeout=limit_s(3600)
+        ).stdout
         for each in ({**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"}, environment)
     )
     assert newer != own
@@ -47,6 +50,7 @@ def test_every_other_test_passes_on_it(newer_path: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=limit_s(3600),
     )
     assert done.returncode == 0, f"{newer}{done.stdout}{done.stderr}"
     suites = list(ElementTree.parse(said).getroot().iter("testsuite"))

@@ -14,13 +14,19 @@ from pathlib import Path
 import pytest
 
 from harness.common.captures import folder_of
-from tests.real_nsys import EACH_NSYS_AT_LENGTH, MOST_TRIES
-from tests.slurm.slurm_sh import ENDLESS, SHORT, SlurmSh, Submitted, submitted
+from tests.real_nsys import EACH_NSYS_AT_LENGTH, kept
+from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps
+from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.slurm, EACH_NSYS_AT_LENGTH]
 
 NODES = (0, 1)
+BEGUN = """
+import os, pathlib, sys
+if any("accelerate" in word for word in sys.orig_argv[1:3]) and "launch" in sys.orig_argv[2:4]:
+    pathlib.Path(__file__).with_name(os.environ["SLURM_JOB_ID"]).touch()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -29,24 +35,36 @@ def recorded(
 ) -> tuple[Submitted, dict[str, str]]:
     """A run over both nodes that nsys recorded to its end, and an environment with nsys."""
     path = {"PATH": f"{nsys_folder}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
-    # Both nodes are this machine, where two nsys that start in the same moment may lose their agents.
-    apart = ['sleep "$((6 * SLURM_NODEID))"']
-    site = slurm_sh.site("with-nsys", env={**path, "TOKENIZERS_PARALLELISM": "false"}, node_setup=apart)
+    # Both nodes are this machine, where two nsys that start in the same moment may lose their agents: the second one
+    # waits until the first has started the launcher of its training.
+    begun = slurm_sh.runs.parent / "begun-below-nsys"
+    begun.mkdir(exist_ok=True)
+    (begun / "sitecustomize.py").write_text(BEGUN)
+    apart = [f'until [ "$SLURM_NODEID" = 0 ] || [ -e \'{begun}\'/"$SLURM_JOB_ID" ]; do sleep 0.1; done']
+    python_path = f"{begun}:{REPOSITORY}"
+    env = {**path, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": python_path}
+    site = slurm_sh.site("with-nsys", env=env, node_setup=apart)
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
-    for _ in range(MOST_TRIES):
+    folder = tmp_path_factory.mktemp("exports")
+
+    def launched() -> Submitted:
         done = slurm_sh(*words, env=path)
         assert done.returncode == 0, done.stderr
-        run, folder = submitted(done.stdout), tmp_path_factory.mktemp("exports")
-        if all(ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, folder) for node in NODES):
-            break
-    return run, path
+        return submitted(done.stdout)
+
+    return kept(launched, lambda run: all(ranges_of(run, nsys_folder, folder))), path
+
+
+def ranges_of(run: Submitted, nsys: Path, folder: Path) -> list[Counter[str]]:
+    """The ranges of each node's report."""
+    return [ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys, folder) for node in NODES]
 
 
 def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
     """The count of each range in a report, from the export of nsys; empty: nsys lost what it recorded."""
     out = folder / f"{report.stem}.sqlite"
     options = ("--type=sqlite", "--force-overwrite=true", f"--output={out}")
-    subprocess.run([nsys / "nsys", "export", *options, report], check=True, capture_output=True)
+    subprocess.run([nsys / "nsys", "export", *options, report], check=True, capture_output=True, timeout=limit_s())
     query = "SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE eventType = 59"
     with sqlite3.connect(out) as connection:
         if not list(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'")):
@@ -80,18 +98,21 @@ def test_cancelled_the_reports_are_kept_and_open(
     slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
 ) -> None:
     _, path = recorded
-    done = slurm_sh(
-        *("-e", "1", "-n", "2", "--profiler", "nsys", "--json"),
-        *("--site", slurm_sh.runs.parent / "with-nsys.yaml", "--", *ENDLESS),
-        env=path,
-    )
-    assert done.returncode == 0, done.stderr
-    run = submitted(done.stdout)
-    wait_for_active_steps(slurm_sh, run)
-    assert slurm_sh("cancel", run.job_id).returncode == 0
-    assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
-    for node in NODES:
-        found = ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, tmp_path)
+
+    def cancelled() -> list[Counter[str]]:
+        done = slurm_sh(
+            *("-e", "1", "-n", "2", "--profiler", "nsys", "--json"),
+            *("--site", slurm_sh.runs.parent / "with-nsys.yaml", "--", *ENDLESS),
+            env=path,
+        )
+        assert done.returncode == 0, done.stderr
+        run = submitted(done.stdout)
+        wait_for_active_steps(slurm_sh, run)
+        assert slurm_sh("cancel", run.job_id).returncode == 0
+        assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
+        return ranges_of(run, nsys_folder, tmp_path)
+
+    for found in kept(cancelled, all):
         assert found["forward"] >= 2
 
 

@@ -32,6 +32,12 @@ if "LOCAL_RANK" in os.environ and any(word.endswith("train.py") for word in sys.
         time.sleep(0.05)
     os._exit(7)
 """
+WAITS_FOR_MONITORS = """
+import os, pathlib, sys, time
+if "LOCAL_RANK" in os.environ and any(word.endswith("train.py") for word in sys.orig_argv):
+    while not pathlib.Path(os.environ["RUN_DIR"], "go").exists():
+        time.sleep(0.05)
+"""
 # One rank exits in the middle of its work; the other loses its neighbour and fails too, two seconds later.
 EXIT_7_ON_RANK_1 = """
 import atexit, os, pathlib, sys, threading, time
@@ -305,18 +311,24 @@ def test_submitting_from_inside_an_allocation_leaks_nothing_of_it(failed_inside:
     assert environment["SLURM_MEM_PER_CPU"] == "100"  # the cluster's own, not the outer job's 150
 
 
-# --- monitors and nodes that die ---------------------------------------------------------------------------------
+# --- monitors and nodes that die ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def with_killed_monitors(slurm_sh: SlurmSh) -> Submitted:
-    """A run whose monitors were killed on both nodes while it trained: it goes on until they have sampled again."""
-    site = slurm_sh.site("monitors")
+    """A run whose monitors were killed on both nodes: its ranks wait until they have sampled again."""
+    site = sabotaged(slurm_sh, "monitors-first", WAITS_FOR_MONITORS)
     flags = ("--slow-dataloading", *SHORT, "--", "--mixed-precision", "--gradient-accumulation-steps", "2")
     run = slurm_sh.submit(site, *flags)
     for pid in monitors_of(slurm_sh, run):
         os.kill(pid, signal.SIGKILL)
-    assert not (run.path / "torch" / "rank0.json.gz").exists(), "killed too late to prove anything"
+
+    def have_sampled_again() -> bool:
+        recordings = [read(run.path / "gpus-monitor" / node) for node in NODES]
+        return all(len(each.starts) == 2 and each.gaps and each.gaps[0][1] >= each.starts[1] for each in recordings)
+
+    slurm_sh.wait_while_it_runs(run, have_sampled_again, "samples of both monitors after their second start")
+    (run.path / "go").touch()
     assert slurm_sh.slurm.wait(run.job_id) == "COMPLETED", slurm_sh.slurm.about(run.job_id)
     return run
 
@@ -344,29 +356,45 @@ def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_mo
     assert with_killed_monitors.read("run.json")["experiment"]["slow_dataloading"] is True
 
 
+def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(slurm_sh: SlurmSh) -> None:
+    slurm = slurm_sh.slurm
+    run = slurm_sh.submit(slurm_sh.site("plain"), *ENDLESS)
+    try:
+        slurm.wait_running(run.job_id)
+        slurm_sh.wait_while_it_runs(run, (run.path / "gpus-monitor" / "node2").exists, "node2 at work")
+        slurm.run("scontrol", "update", "nodename=node2", "state=down", "reason=test")
+        assert slurm.wait(run.job_id) == "NODE_FAIL"
+        assert slurm_sh.status(run.job_id)["state"] == "node_fail"
+    finally:
+        slurm.run("scontrol", "update", "nodename=node2", "state=resume", check=False)  # it may be up again
+
+
+# --- a cluster with accounting ------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("silent", [("squeue", "scontrol"), ("squeue", "sacct")])
-def test_the_state_comes_from_the_slurm_command_that_still_knows_it(
-    with_killed_monitors: Submitted, slurm_sh_accounting: SlurmSh, tmp_path: Path, silent: tuple[str, str]
+def test_with_accounting_the_state_comes_from_the_slurm_command_that_still_knows_it(
+    slurm_sh_accounting: SlurmSh, tmp_path: Path, silent: tuple[str, str]
 ) -> None:
-    """status.json is moved away, so that only the remaining command can know the state."""
+    """status.json is taken away, so that only the remaining command can know the state."""
+    slurm = slurm_sh_accounting.slurm
+    run = slurm_sh_accounting.submit(slurm_sh_accounting.site("at-once", account="demo", setup=["exit 0"]))
+    assert slurm.wait(run.job_id) == "COMPLETED"
+    (run.path / "status.json").unlink(missing_ok=True)
     for name in silent:
         (tmp_path / name).write_text("#!/bin/sh\necho slurm_load_jobs error >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    own = with_killed_monitors.path / "status.json"
 
-    def completes() -> bool:
-        done = slurm_sh_accounting("status", with_killed_monitors.job_id, "--json", env=environment)
-        return bool(json.loads(done.stdout)["state"] == "completed")
+    def said() -> str:
+        return slurm_sh_accounting("status", run.job_id, "--json", env=environment).stdout
 
-    own.rename(tmp_path / "status.json")
-    try:
-        wait_until(completes, "the one command that still knows; accounting lags behind")
-    finally:
-        (tmp_path / "status.json").rename(own)
+    wait_until(
+        lambda: json.loads(said())["state"] == "completed", "the one command that knows; sacct lags behind", said
+    )
 
 
-def test_a_refusal_is_sbatchs_own_message_and_leaves_nothing(slurm_sh_accounting: SlurmSh) -> None:
+def test_with_accounting_a_refusal_is_sbatchs_own_message_and_leaves_nothing(slurm_sh_accounting: SlurmSh) -> None:
     before = sorted(slurm_sh_accounting.runs.rglob("*"))
     refused = slurm_sh_accounting(*TWO_NODES, "--site", slurm_sh_accounting.site("nobody"), "-a", "nobody", *SHORT)
     assert refused.returncode == 1
@@ -376,7 +404,7 @@ def test_a_refusal_is_sbatchs_own_message_and_leaves_nothing(slurm_sh_accounting
     assert sorted(slurm_sh_accounting.runs.rglob("*")) == before
 
 
-def test_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(slurm_sh_accounting: SlurmSh) -> None:
+def test_with_accounting_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(slurm_sh_accounting: SlurmSh) -> None:
     site = slurm_sh_accounting.site("debug", account="demo")
     run = slurm_sh_accounting.submit(site, *SHORT, "-q", "debug", "--time", "01:00:00")
     try:
@@ -389,7 +417,7 @@ def test_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(slurm_sh_accounting:
 
 
 @pytest.mark.long
-def test_a_job_of_a_named_cluster_is_looked_for_and_cancelled_there(slurm_sh_accounting: SlurmSh) -> None:
+def test_with_accounting_a_job_of_a_named_cluster_is_cancelled_there(slurm_sh_accounting: SlurmSh) -> None:
     """The cluster's commands take the name and print it."""
     site = slurm_sh_accounting.site("named", account="demo", sbatch=["--clusters=testcluster"])
     run = slurm_sh_accounting.submit(site, *ENDLESS)
@@ -398,19 +426,6 @@ def test_a_job_of_a_named_cluster_is_looked_for_and_cancelled_there(slurm_sh_acc
     assert slurm_sh_accounting.status(run.job_id)["state"] == "running"
     assert slurm_sh_accounting("cancel", run.job_id).returncode == 0
     assert slurm_sh_accounting.status(run.job_id)["state"] == "cancelled"
-
-
-def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(slurm_sh_accounting: SlurmSh) -> None:
-    slurm = slurm_sh_accounting.slurm
-    run = slurm_sh_accounting.submit(slurm_sh_accounting.site("account", account="demo"), *ENDLESS)
-    try:
-        slurm.wait_running(run.job_id)
-        slurm_sh_accounting.wait_while_it_runs(run, (run.path / "gpus-monitor" / "node2").exists, "node2 at work")
-        slurm.run("scontrol", "update", "nodename=node2", "state=down", "reason=test")
-        assert slurm.wait(run.job_id) == "NODE_FAIL"
-        assert slurm_sh_accounting.status(run.job_id)["state"] == "node_fail"
-    finally:
-        slurm.run("scontrol", "update", "nodename=node2", "state=resume", check=False)  # it may be up again
 
 
 @pytest.mark.long

@@ -9,14 +9,15 @@ import pytest
 
 from tests.slurm.slurm_sh import SHORT, SlurmSh, submitted
 
-pytestmark = [pytest.mark.slurm, pytest.mark.train]
+# Long: a cluster of its own, since the nodes of the session's do not differ.
+pytestmark = [pytest.mark.slurm, pytest.mark.train, pytest.mark.long]
 
 OVER_BOTH = ("-e", "1", "-n", "2")
 FOUR_GPUS = {"per_node": 4, "request": "gres"}
 ASKED: dict[str, dict[str, Any]] = {"four-gpus": {"gpus": FOUR_GPUS}, "nine-cpus": {"cpus_per_node": 9}}
 
 
-@pytest.mark.parametrize("whole", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("whole", [True, False])
 def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(slurm_sh_uneven: SlurmSh, whole: bool) -> None:
     """Of a whole node Slurm gives all, which is not the same on both."""
     asked: dict[str, Any] = {"exclusive": True} if whole else {"cpus_per_node": 8, "memory": "3000M"}

@@ -14,6 +14,7 @@ from harness.launch.backends import local
 from harness.run import Run
 from harness.run.record import Status
 from tests.study.check_shared import write_metrics
+from tests.waiting import limit_s
 
 LAUNCH = "run -g 1 --no-profile -- train.py"
 REAL_LAUNCH = "run -g 1 --no-profile --skip-steps 2 --wait-steps 0 --warmup-steps 0 --active-steps 20 -- train.py"
@@ -40,7 +41,13 @@ for step in range(30):
 def git(folder: Path, *arguments: str) -> str:
     who = {f"GIT_{whose}_{what}": "s@example.org" for whose in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     done = subprocess.run(
-        ["git", *arguments], cwd=folder, env=os.environ | who, capture_output=True, text=True, check=True
+        ["git", *arguments],
+        cwd=folder,
+        env=os.environ | who,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     )
     return done.stdout.strip()
 

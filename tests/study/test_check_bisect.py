@@ -25,6 +25,7 @@ from tests.study.revisions_shared import (
     repository,
     stand_in_by_file,
 )
+from tests.waiting import limit_s
 
 BISECT = ["check", "--bisect", LAUNCH]
 
@@ -44,7 +45,9 @@ class Bisection:
             if code > 127:
                 return self.said
             word = {0: "good", 125: "skip"}.get(code, "bad")
-            done = subprocess.run(["git", "bisect", word], cwd=self.folder, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["git", "bisect", word], cwd=self.folder, capture_output=True, text=True, check=False, timeout=limit_s()
+            )
             self.said = done.stdout + done.stderr
         return self.said
 
@@ -207,7 +210,13 @@ def test_git_bisect_run_finds_the_commit_of_a_real_training(tmp_path: Path) -> N
     environ = os.environ | {"HARNESS_SITE": "local", "PYTHONPATH": str(Path(__file__).parents[2])}
     environ.pop("HARNESS_RUNS", None)
     done = subprocess.run(
-        ["git", "bisect", "run", *check], cwd=folder, env=environ, capture_output=True, text=True, check=False
+        ["git", "bisect", "run", *check],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit_s(),
     )
     assert blamed(folder, done) == "c2"
     git(folder, "bisect", "reset")

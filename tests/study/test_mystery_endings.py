@@ -33,6 +33,7 @@ from harness.study.mystery_grades import checked, grade
 from tests.study.test_lesson_endings import died
 from tests.study.test_lessons import completed
 from tests.study.test_mysteries import hidden, hide
+from tests.waiting import limit_s
 
 TWO = MysteryPlace(Setup(1, 2, False, 2, steps=36), "cpu", 100.0)
 SUBJECTS: tuple[Subject, ...] = ("hang", "crash")
@@ -227,7 +228,7 @@ def test_a_real_one_tells_no_cause_before_its_end(
     words = ["lesson", "mystery", "-e", "1", "-g", "2", "--kind", subject, "--level", "2", "--seed", "3"]
     subprocess.run(
         [sys.executable, "-m", "harness", *words],
-        cwd=ROOT, env=dict(os.environ), capture_output=True, check=False, timeout=300,
+        cwd=ROOT, env=dict(os.environ), capture_output=True, check=False, timeout=limit_s(300),
     )  # fmt: skip
     run = find_run("last")
     asked = run.record.experiment

@@ -12,6 +12,7 @@ import pytest
 
 from harness.measure.references import read_reference, read_runs
 from tests.planted import leaks, planted
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = planted("for-a-reference")
@@ -31,7 +32,7 @@ def reference(runs: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **PLANTED, "HARNESS_RUNS": str(runs), "HARNESS_SITE": "local", "CUDA_VISIBLE_DEVICES": ""}
     env.pop("HARNESS_REFERENCES", None)
     argv = [sys.executable, "-m", "harness", "reference", *words]
-    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=limit_s(600))
 
 
 def test_a_reference_is_recorded_in_two_goes_checked_damaged_and_packed(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from harness.study.series.folder import driving, runs_of
 from harness.study.series.points import HOUR_NS, SeriesTask, cost_ns, observed, slot_of
 from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, carry_out
 from tests.study.series_shared import SECOND_NS, part_of, quick_runs, tasks
-from tests.waiting import wait_until
+from tests.waiting import limit_s, wait_until
 
 FORK = multiprocessing.get_context("fork")  # a driver that has imported everything is killed early and late alike
 SERIES = "killed"
@@ -70,7 +70,7 @@ def test_killed_at_20_random_moments_no_point_is_lost_none_is_made_twice_and_the
         process.join(moments.uniform(0, 0.2))
         killed += process.is_alive()
         process.kill()
-        process.join()
+        process.join(timeout=limit_s())
     assert killed == 20, "each was at work"
     assert runner(wanted, limits).complete
     assert completed() == [(task.point.key, 0) for task in sorted(wanted, key=lambda t: t.point.key)]
@@ -85,7 +85,7 @@ def test_killed_and_resumed_it_stops_before_a_cap_that_is_too_small_for_all() ->
         process = driver(wanted, limits)
         process.join(moments.uniform(0, 0.3))
         process.kill()
-        process.join()
+        process.join(timeout=limit_s())
     outcome = runner(wanted, limits)
     assert "stopped before the cap" in outcome.stopped
     assert 0 < Counter(place.status for place in outcome.places)["done"] < 12
@@ -117,7 +117,7 @@ def test_killed_between_two_steps_of_a_submission_the_point_is_made_once(
             change = dies_after(Stage.publish) if where == "published" else lambda *_: dies()
             patch.setattr(Stage, "publish", change)
         process = driver(wanted, limits)
-        process.join()
+        process.join(timeout=limit_s())
     assert process.exitcode == -signal.SIGKILL
     left = {"staged": 0, "published": 1, "started": 1}[where]
     assert len(runs_of(SERIES)) == left
@@ -133,7 +133,7 @@ def test_only_one_process_drives_a_series_and_a_killed_ones_lock_is_gone() -> No
     with pytest.raises(WorkError, match=rf"being run by process {process.pid} on "), driving(SERIES):
         pass
     process.kill()
-    process.join()
+    process.join(timeout=limit_s())
     assert runner(wanted, Limits()).complete
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_goes_on_while_its_driver_is_dead_is_waited_for(monkeypatch: 
     process = driver(wanted, Limits())
     wait_until(lambda: any(run.status() for run in runs_of(SERIES)), "the status of a run")
     process.kill()
-    process.join()
+    process.join(timeout=limit_s())
     said = list[str]()
     assert carry_out(SERIES, wanted, Limits(), lambda change: said.append(change.what)).complete
     assert said[0] == "waiting for"

@@ -13,6 +13,7 @@ from draw_patterns import METHODS, PICTURES
 from harness.cli.method_table import RANKS, methods
 from harness.common.alpha_beta import bus_factor
 from harness.theory.ring_or_tree import hop_of_ring
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/communication.md").read_text(encoding="utf-8")
@@ -70,7 +71,7 @@ def test_ddp_broadcasts_the_weights_when_it_is_built_and_never_in_a_later_step(t
     script = tmp_path / "counted.py"
     script.write_text(COUNTED)
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=limit_s(120))
     built, unsynchronised, steps = json.loads(next(x for x in done.stdout.splitlines() if x.startswith("[")))
     assert (built, unsynchronised, steps) == (2, 0, [0, 2, 0, 0]), (
         "init_sync=False: the broadcasts are those of weights"

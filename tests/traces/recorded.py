@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import limit_s
+
 WORLD_SIZE = 2
 STEPS = 3
 ELEMENTS = 96
@@ -24,7 +26,7 @@ def record(folder: Path) -> list[Path]:
         subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True, env=environment)
         for rank in range(WORLD_SIZE)
     ]
-    said = [rank.communicate(timeout=180)[1] for rank in ranks]
+    said = [rank.communicate(timeout=limit_s(180))[1] for rank in ranks]
     if any(rank.returncode for rank in ranks):
         raise RuntimeError("\n".join(said))
     return [folder / f"rank{rank}.json" for rank in range(WORLD_SIZE)]

@@ -20,6 +20,7 @@ from harness.cli.main import main
 from harness.traces import TraceError, archives, open_trace
 from harness.traces.archives import archive_at
 from tests.synthetic import kineto
+from tests.waiting import limit_s
 
 Output = pytest.CaptureFixture[str]
 ZSTD, SEVEN = b"\x28\xb5\x2f\xfd" + b"x" * 50, b"7z\xbc\xaf\x27\x1c" + b"x" * 50
@@ -63,7 +64,7 @@ def test_an_archive_is_known_by_its_content_and_its_files_are_counted(
     said = capsys.readouterr().err
     command = f"tar xf {path}"
     assert said == f"slurm.sh: {path}: is an archive of 4 files: unpack it (`{command}`), and give what it held\n"
-    subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True, timeout=limit_s())
     assert reported(tmp_path / "traces", capsys)[0] == 4
 
 

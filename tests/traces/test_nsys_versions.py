@@ -15,6 +15,7 @@ import pytest
 from harness.traces import Trace, TraceError, open_trace
 from harness.traces.nsys.export import export_command, written_by
 from tests import real_nsys
+from tests.waiting import limit_s
 
 PROGRAM = """
 import nvtx
@@ -34,7 +35,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         nsys = real_nsys.folder(name) / "nsys"
         words = [str(nsys), "profile", *OPTIONS, f"--output={report.with_suffix('')}"]
         argv = [*words, sys.executable, "-c", PROGRAM]
-        subprocess.run(argv, check=True, capture_output=True)
+        subprocess.run(argv, check=True, capture_output=True, timeout=limit_s())
     return made
 
 
@@ -49,7 +50,9 @@ def use(patch: pytest.MonkeyPatch, name: str) -> str:
     """Lets PATH find this nsys first; its version as `nsys --version` has it."""
     folder = real_nsys.folder(name)
     patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    said = subprocess.run([folder / "nsys", "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [folder / "nsys", "--version"], capture_output=True, text=True, check=True, timeout=limit_s()
+    ).stdout
     version = re.search(r"\d+\.\d+\.\d+", said)
     assert version is not None
     return version[0]
@@ -91,7 +94,7 @@ def test_of_a_newer_report_an_older_one_says_both_versions_and_what_to_type(
 
     use(with_nsys, real_nsys.NEWEST)
     assert shlex.split(typed)[:4] == ["nsys", "export", "--type", "sqlite"]
-    subprocess.run(["bash", "-c", typed], check=True, capture_output=True)
+    subprocess.run(["bash", "-c", typed], check=True, capture_output=True, timeout=limit_s())
     use(with_nsys, real_nsys.OLDER)
     export = report.with_suffix(".sqlite")
     assert content(open_trace(export)) == content(open_trace(report)), "the export beside it is taken"

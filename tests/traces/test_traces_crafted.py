@@ -19,6 +19,7 @@ from harness.traces.kineto import gather
 from tests.synthetic import kineto
 from tests.synthetic.kineto import Record
 from tests.traces.crafted import outcome
+from tests.waiting import limit_s
 
 T = 4_458_676_988_068_751  # as gpu_step begins
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -269,6 +270,7 @@ def test_gzip_bombs_end_with_one_sentence_in_bounded_memory_and_disk(tmp_path: P
         check=False,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TMPDIR": str(tmp_path)},
+        timeout=limit_s(),
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(paths) + 2, done.stderr[-2000:]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.commands import COMMANDS
+from tests.waiting import limit_s
 from tests.wheel.wheel_shared import ROOT, Installed
 
 EVERY_HELP = """
@@ -83,7 +84,9 @@ def test_a_cluster_gets_a_script_that_names_only_what_is_installed(installed: In
     named = set(re.findall(rf"{re.escape(str(installed.package))}[\w./-]*", done.stdout))
     assert {each.rpartition("/")[2] for each in named} >= {"files", "supervise.py", "node.py", "train.py"}
     assert all(Path(each).exists() for each in named)
-    parsed = subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=False, capture_output=True)
+    parsed = subprocess.run(
+        ["bash", "-n"], input=done.stdout, text=True, check=False, capture_output=True, timeout=limit_s()
+    )
     assert parsed.returncode == 0, parsed.stderr
 
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import limit_s
+
 ROOT = Path(__file__).parents[2]
 
 
 def run(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300, **options)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=limit_s(300), **options)
     assert isinstance(done.stdout, str)
     return done
 
