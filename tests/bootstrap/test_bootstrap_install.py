@@ -17,20 +17,13 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.bootstrap_checkout import ROOT, Answer, Checkout, make_checkout
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 NO_NETWORK = {"HARNESS_PIP_ARGS": "--index-url http://127.0.0.1:9/ --timeout 1"}
 
 
 def leftovers(checkout: Checkout) -> list[str]:
     return sorted(path.name for path in checkout.root.glob(".venv*"))
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.01)
 
 
 def test_the_first_start_makes_it_and_says_so(with_pip: Checkout) -> None:
@@ -113,7 +106,7 @@ def test_a_silent_lock_of_another_host_is_taken_over(checkout: Checkout) -> None
 @pytest.mark.long
 def test_a_killed_installation_is_done_again(with_pip: Checkout) -> None:
     killed = with_pip.start("status")
-    wait_for(with_pip.venv / "harness-building")
+    wait_until((with_pip.venv / "harness-building").exists, "the installation")
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=limit_s())
     assert (with_pip.venv / "harness-building").exists(), "it was over before it could be killed"
@@ -125,13 +118,11 @@ def test_a_killed_installation_is_done_again(with_pip: Checkout) -> None:
 
 def test_an_ended_installation_leaves_nothing(with_pip: Checkout) -> None:
     ended = with_pip.start("status")
-    wait_for(with_pip.venv / "harness-building")
+    wait_until((with_pip.venv / "harness-building").exists, "the installation")
     os.killpg(ended.pid, signal.SIGTERM)
     ended.communicate(timeout=limit_s())
-    deadline = time.monotonic() + 30
-    while leftovers(with_pip) and time.monotonic() < deadline:
-        time.sleep(0.05)  # the shell ends at once, the installer cleans up afterwards
-    assert leftovers(with_pip) == []
+    # The shell ends at once, the installer cleans up afterwards.
+    wait_until(lambda: not leftovers(with_pip), "the installer's end", lambda: leftovers(with_pip))
 
 
 def test_no_network_is_one_sentence_that_names_the_way_out(with_pip: Checkout) -> None:
@@ -159,7 +150,7 @@ class _Index(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
             self.connection.close()
         else:
-            time.sleep(3)
+            time.sleep(3)  # it stands still: for longer than the installer waits
 
     def _answer(self, body: bytes, promised: int | None = None) -> None:
         self.send_response(200)

@@ -16,7 +16,6 @@ from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING
 
-
 if TYPE_CHECKING:  # a small Python of a container has no ntpath, without which there is no pathlib
     from pathlib import Path
 

@@ -75,7 +75,7 @@ def test_what_must_not_be_is_told(box: Box, fault: str, monkeypatch: pytest.Monk
 
 
 def test_a_command_that_does_not_end_is_ended(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "main", lambda _argv: time.sleep(60))
+    monkeypatch.setattr(fence, "main", lambda _argv: time.sleep(3600))  # a command that does not end
     (ended,) = run_case(box, Case([["ls"]]), wait_s=0.1)
     assert "no end within" in ended.fault
 

@@ -50,8 +50,7 @@ def rank_0_writes(run: Run, number: int, after: Path | None = None) -> threading
     """What a training of one rank does when it is asked, or after a file is there."""
 
     def write() -> None:
-        while read_request(run.path) is None or not (after is None or after.exists()):
-            time.sleep(0.05)
+        wait_until(lambda: read_request(run.path) and (after is None or after.exists()), "the request")
         folder_of(run.path, number).mkdir()
         (folder_of(run.path, number) / "rank0.json.gz").touch()
 

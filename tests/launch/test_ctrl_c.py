@@ -6,10 +6,11 @@ import os
 import pty
 import signal
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.launch.launch_shared import ROOT
+from tests.waiting import wait_until
 
 PROGRAM = """
 import sys, time
@@ -17,14 +18,14 @@ from pathlib import Path
 from harness.launch.backends.local import start_controller
 
 folder = Path(sys.argv[1])
-start_controller(folder / "job.sh", "local-1", folder / "controller", time_s=60, warning_s=5, gpus=0)
+start_controller(folder / "job.sh", "local-1", folder / "controller", time_s=3600, warning_s=5, gpus=0)
 try:
     (folder / "listening").touch()
-    time.sleep(60)
+    time.sleep(3600)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-end = time.monotonic() + 30
-while not (folder / "done").exists() and time.monotonic() < end:
+(folder / "pressed").touch()
+while not (folder / "done").exists():
     time.sleep(0.1)
 """
 
@@ -33,7 +34,7 @@ cd "$(dirname "$0")"
 trap 'touch trapped' INT
 kill -INT $$
 touch up
-sleep 3
+until [ -e pressed ]; do sleep 0.1; done
 touch done
 """
 
@@ -45,18 +46,18 @@ def on_a_terminal(argv: list[str], *pressed_when: Path) -> str:
         os.chdir(ROOT)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a parent process in the background ignores it
         os.execv(argv[0], argv)
-    end = time.monotonic() + 120
-    while missing := [file for file in pressed_when if not file.exists()]:
-        assert time.monotonic() < end, f"{missing} did not appear"
-        time.sleep(0.05)
-    os.write(terminal, b"\x03")
-    said = b""
     try:
+        wait_until(lambda: all(file.exists() for file in pressed_when), f"{pressed_when}")
+        os.write(terminal, b"\x03")
+        wait_until(lambda: os.waitpid(child, os.WNOHANG)[0], "the end of the program")
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    said = b""
+    with suppress(OSError):  # a terminal without a program answers with an error
         while new := os.read(terminal, 4096):
             said += new
-    except OSError:  # a terminal without a program answers with an error
-        pass
-    os.waitpid(child, 0)
     os.close(terminal)
     return said.decode()
 

@@ -7,18 +7,27 @@ import pty
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.common.programs import usable_cores
 from harness.launch.exercises.base import DeviceKind
 from harness.launch.other_programs import OtherPrograms
 from tests.launch.own_shared import job_of, own, process
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
+
+# Without Enter it goes on after a day.
+FOR_EVER = """
+import sys
+from harness.cli.main import main
+from harness.launch import other_programs
+other_programs.PATIENCE_S = 86400.0
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.fixture
@@ -26,7 +35,7 @@ def busy() -> Iterator[None]:
     """Four other programs compute, with the least priority: they use what cores the other tests leave."""
     argv = ["nice", "-n", "19", sys.executable, "-S", "-c", "while True: pass"]
     others = [subprocess.Popen(argv) for _ in range(4)]
-    time.sleep(0.5)
+    wait_until(lambda: all(psutil.Process(other.pid).cpu_times().user > 0 for other in others), "the others to compute")
     yield
     for other in others:
         other.kill()
@@ -37,7 +46,7 @@ def test_on_a_busy_machine_a_launch_warns_first_and_a_dry_run_does_not(tmp_path:
     launched = ["-g", str(usable_cores()), "--", "true"]
     said = process(tmp_path, "run", *launched).stderr
     used = re.search(r"^warning: other programs use (\d+) % of your cores: the numbers will be doubtful$", said, re.M)
-    assert used and 50 <= int(used[1]) <= 100, said
+    assert used and 0 < int(used[1]) <= 100, said
     assert said.index(used[0]) < said.index("started local-")
     assert "goes on in" not in said, "nobody is at a terminal"
     assert "other programs" not in process(tmp_path, "run", "--dry-run", *launched).stderr
@@ -47,19 +56,17 @@ def test_on_a_busy_machine_a_launch_warns_first_and_a_dry_run_does_not(tmp_path:
 
 def test_on_a_terminal_it_goes_on_at_enter(tmp_path: Path, busy: None) -> None:
     terminal, inside = pty.openpty()
-    argv = [sys.executable, "-I", "-m", "harness", "run", "-g", str(usable_cores()), "--", "true"]
+    argv = [sys.executable, "-c", FOR_EVER, "run", "-g", str(usable_cores()), "--", "true"]
     environment = {**os.environ, "HARNESS_SITE": "local", "HARNESS_RUNS": str(tmp_path / "runs")}
     started = subprocess.Popen(
         argv, cwd=tmp_path, env=environment, stdin=inside, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     assert started.stderr is not None
     for line in started.stderr:
-        if line.startswith("goes on in 5 s"):
+        if line.startswith("goes on in "):
             break
-    asked_s = time.monotonic()
     os.write(terminal, b"\n")
     assert any(line.startswith("started local-") for line in started.stderr)
-    assert time.monotonic() - asked_s < 4
     started.communicate(timeout=limit_s())
     for descriptor in (terminal, inside):
         os.close(descriptor)

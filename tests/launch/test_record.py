@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from harness.common.captures import CaptureRequest, answer_file, as_text, folder_of, given_up_file, request_file
 from harness.launch.profilers.record import Recorder, session_of
 from tests.launch.launch_shared import ROOT
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 # As nsys 2022.4 answers. A report is written by who begins and ends the recording, which is the test.
 NSYS = """#!/bin/bash
@@ -165,10 +164,8 @@ def test_it_becomes_nsys_in_a_session_of_its_own_and_answers_beside_it(
     profile, start = (nsys.parent / "said").read_text().splitlines()
     assert profile == f"profile --session-new={session} --trace=nvtx --output={run}/nsys/{OUTPUT} x"
     assert start == f"start --session={session} --output={folder_of(run, 1)}/{OUTPUT} --stats=true"
-    end_s = time.monotonic() + 10
-    while any(f"--output={run}" in line for line in _commands()):
-        assert time.monotonic() < end_s, "it ends with nsys"
-        time.sleep(0.1)
+    mine = f"--output={run}"
+    wait_until(lambda: not any(mine in line for line in _commands()), "its end: it ends with nsys")
 
 
 def test_by_the_clock_a_stop_ends_the_recording_and_nsys_stays_with_the_training() -> None:

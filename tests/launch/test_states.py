@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -29,7 +28,7 @@ from harness.run import Run
 from harness.run.record import FINAL, Status
 from harness.site import slurm_commands
 from tests.launch.launch_shared import Harness, a_run
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 # `man squeue`, JOB STATE CODES, of Slurm 22.05, and what newer ones added.
 CODES = [
@@ -159,12 +158,9 @@ def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     """A site's own wrapper around squeue must not leave one process per question."""
     file = tmp_path / "child"
     body = f"sleep 600 & echo $! >{file}; wait"
-    assert ask(["sh", "-c", body], 1, os.environ).code == TOO_LATE
+    assert ask(["sh", "-c", body], limit_s(3), os.environ).code == TOO_LATE
     child = int(file.read_text())
-    end = time.monotonic() + 30
-    while processes.lives(child) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not processes.lives(child)
+    wait_until(lambda: not processes.lives(child), "the end of what it started")
 
 
 def test_who_waits_for_a_run_waits_on_while_slurm_does_not_answer(
@@ -382,21 +378,25 @@ def test_another_process_or_a_thread_of_the_kernel_is_not_taken_for_the_run(tmp_
     assert "it ended without an exit status" in kept.why
 
 
+DEAF = (
+    "import pathlib, signal, sys, time; signal.signal(15, signal.SIG_IGN); pathlib.Path(sys.argv[1]).touch(); "
+    "time.sleep(3600)"
+)
+
+
 def test_a_second_cancellation_of_a_local_run_kills_what_did_not_hear_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = a_run(tmp_path, "local-1")
     run.controller_dir.mkdir(parents=True)
-    deaf = f"{sys.executable} -c 'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)'"
+    does_not_hear = tmp_path / "deaf"
+    deaf = f"{sys.executable} -c '{DEAF}' {does_not_hear}"
     run.script.write_text(f"trap 'asked=1' TERM\n{deaf} &\nwhile :; do wait $!; (($? == 143)) || exit 7; done\n")
     script = subprocess.Popen(["bash", str(run.script)])
     try:
         run.write_status(Status(state="running", pid=script.pid, host=run.record.submit_host, started_ns=1))
-        end = time.monotonic() + 60
-        while not processes.below(script.pid) and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_until(does_not_hear.exists, "a process that does not hear")
         (child,) = processes.below(script.pid)
-        time.sleep(0.5)
         local.cancel(run)
         assert local.poll(run)[:3] == ("running", "it was asked to end, and is closing its traces", True)
         assert processes.lives(child)
@@ -410,20 +410,15 @@ def test_a_second_cancellation_of_a_local_run_kills_what_did_not_hear_the_first(
 def test_what_a_killed_script_leaves_is_ended(tmp_path: Path) -> None:
     body = f"trap '' TERM; sleep 600 & echo $! >{tmp_path / 'child'}; wait"
     leader = subprocess.Popen(["bash", "-c", body], start_new_session=True)
-    end = time.monotonic() + 60
-    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    child = int((tmp_path / "child").read_text())
+    named = tmp_path / "child"
+    wait_until(lambda: named.exists() and named.read_text(), "the child's number")
+    child = int(named.read_text())
     leader.send_signal(signal.SIGKILL)
     leader.wait(timeout=limit_s())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "LAST_S", 0.2)
         processes.end_session(leader.pid, local.LAST_S)
-    end = time.monotonic() + 30
-    while processes.lives(child) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not processes.lives(child)
+    wait_until(lambda: not processes.lives(child), "the end of what it left")
 
 
 def test_final_states_are_the_only_ones_that_are_written_down() -> None:
