@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -33,7 +34,8 @@ _QUIET = (
     "--remote-debugging-port=0",
     "--remote-allow-origins=*",
 )
-_START_S = 120.0
+_SLOWNESS = float(os.environ.get("HARNESS_TESTS_SLOWNESS", "1"))  # of the machine, as the tests measured it
+_START_S = 120.0 * _SLOWNESS
 # Keys whose effect is the browser's own come from their codes.
 _KEYS: dict[str, dict[str, Any]] = {
     "Tab": {"windowsVirtualKeyCode": 9},
@@ -89,7 +91,7 @@ class Chromium:
 
     def page(self, width: int = 1280, height: int = 900) -> Browser:
         """A new window: a page in the background of another would not be drawn."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/json/version", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/json/version", timeout=60 * _SLOWNESS) as answer:
             browser = _connect(json.load(answer)["webSocketDebuggerUrl"])
         wanted = {"url": "about:blank", "newWindow": True, "width": width, "height": height}
         browser.send(json.dumps({"id": 1, "method": "Target.createTarget", "params": wanted}))
@@ -101,7 +103,7 @@ class Chromium:
 
 
 def _connect(address: str) -> websocket.WebSocket:
-    return websocket.create_connection(address, timeout=60)
+    return websocket.create_connection(address, timeout=60 * _SLOWNESS)
 
 
 class Browser:
@@ -170,10 +172,10 @@ class Browser:
 
     def wait(self, expression: str, timeout_s: float = 60.0) -> None:
         """Until an expression is true. Raises TimeoutError."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * _SLOWNESS
         while not self.evaluate(expression):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not true within {timeout_s:.0f} s: {expression}; {self.problems}")
+                raise TimeoutError(f"not true within {timeout_s * _SLOWNESS:.0f} s: {expression}; {self.problems}")
             time.sleep(0.05)
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:

@@ -147,6 +147,8 @@ def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
         assert (run.path / "torch" / f"rank{rank}.json.gz").is_file()
 
 
+# Long: one more training, of the same run.
+@pytest.mark.long
 def test_it_runs_again_in_the_same_container(slurm_sh: SlurmSh, runs: dict[str, Submitted]) -> None:
     first = finished(slurm_sh, runs["-e 1"])
     site = {"HARNESS_SITE": str(slide_site(slurm_sh, SLIDES["-e 1"]))}

@@ -26,8 +26,9 @@ from harness.common.errors import WorkError
 from harness.launch import check, render
 from harness.launch.backends.registry import BACKENDS
 from tests.fuzz.box import Box
+from tests.waiting import limit_s
 
-HANG_S = 20.0  # of the process's own time
+HANG_S = 20.0  # of the process's own time, on an idle machine
 WAIT_S = 6 * HANG_S  # in all: a busy machine is no hang, and who waits for a pipe has no time of its own
 MOST_GROWTH_BYTES = 600 << 20  # of this process, by one input of less than a megabyte
 CODES = {0: "done", 1: "failed", 2: "refused", 88: "needs training", 128: "git stops"}
@@ -188,8 +189,8 @@ def ended(box: Box, argv: list[str], cut: bool = False, wait_s: float = WAIT_S, 
     _Fence.did, _Fence.wrote = [], False
     began, memory = time.process_time(), _resident_bytes()
     with redirect_stdout(out), redirect_stderr(err), mock.patch.object(sys, "stdin", io.StringIO()):
-        signal.setitimer(signal.ITIMER_PROF, HANG_S)
-        signal.setitimer(signal.ITIMER_REAL, wait_s)
+        signal.setitimer(signal.ITIMER_PROF, limit_s(HANG_S))
+        signal.setitimer(signal.ITIMER_REAL, limit_s(wait_s))
         _Fence.box = str(box.folder)
         try:
             code: object = main(argv)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ import pytest
 from harness.cli.watch import status as cancelling
 from harness.cli.watch.ls import ls
 from harness.common.errors import WorkError
+from harness.common.programs import ProgramOutput, ask
 from harness.launch.backends import slurm
 from harness.run import Run, find_run
 from harness.run.record import State, Status
 from harness.site import slurm_commands
 from tests.heartbeats.written import START_NS, NodeWriter
 from tests.launch.launch_shared import Harness
+from tests.waiting import limit_s
 
 ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
 
@@ -387,7 +390,11 @@ def test_a_task_has_left_the_queue_only_when_squeue_says_so(programs: Path, sque
 def test_a_command_that_does_not_answer_in_time_is_passed_over(
     programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(slurm_commands, "QUESTION_S", 2)
+    def patient(argv: Sequence[str], _seconds: float, environ: Mapping[str, str]) -> ProgramOutput:
+        """Only the one that never answers may be over its limit."""
+        return ask(argv, limit_s(3 if argv[0] == "squeue" else 60), environ)
+
+    monkeypatch.setattr(slurm_commands, "ask_program", patient)
     fake(programs, "squeue", "echo >>$0.log; exec sleep 60")
     fake(programs, "sacct", "echo COMPLETED")
     assert slurm.poll(run).state == "completed"

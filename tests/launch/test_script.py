@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -333,12 +334,15 @@ def test_a_sites_setup_may_name_a_variable_that_is_not_set(tmp_path: Path) -> No
 
 
 def test_a_node_that_is_stopped_while_it_sets_itself_up_trains_nothing(tmp_path: Path) -> None:
-    text = with_lines(tmp_path, node_setup=["echo ready", "sleep 2"], node_cleanup=["echo after"])
+    go = tmp_path / "go"
+    waits = f"until [ -e {shlex.quote(str(go))} ]; do sleep 0.1; done"
+    text = with_lines(tmp_path, node_setup=["echo ready", waits], node_cleanup=["echo after"])
     node = start_node(text, tmp_path)
     assert node.stdout is not None
     before = iter(node.stdout.readline, "ready\n")
     assert not any("train.py" in line for line in before)
     node.terminate()
+    go.touch()
     out, err = node.communicate(timeout=limit_s(60))
     assert node.returncode == 143, err
     assert "train.py" not in out
@@ -347,7 +351,7 @@ def test_a_node_that_is_stopped_while_it_sets_itself_up_trains_nothing(tmp_path:
 
 
 TRAINING = """[[ $* == *train.py* ]] || exit 0
-rank() { trap 'echo rank asked' TERM; echo rank up; for _ in {1..40}; do sleep 0.1; done; echo rank ended; }
+rank() { trap 'echo rank asked' TERM; echo rank up; until [ -e GO ]; do sleep 0.1; done; echo rank ended; }
 trap 'echo launcher asked' TERM
 rank &
 while ! wait; do :; done
@@ -356,13 +360,17 @@ while ! wait; do :; done
 
 @pytest.mark.parametrize("whom", ["its first process, as with proctrack/cgroup", "every process"])
 def test_a_training_is_asked_to_stop_once_whomever_slurm_asks(tmp_path: Path, whom: str) -> None:
-    node = start_node(with_lines(tmp_path), tmp_path, TRAINING, start_new_session=True)
+    go = tmp_path / "go"
+    training = TRAINING.replace("GO", shlex.quote(str(go)))
+    node = start_node(with_lines(tmp_path), tmp_path, training, start_new_session=True)
     assert node.stdout is not None
     assert "rank up" in map(str.strip, iter(node.stdout.readline, "rank ended\n"))
     ask = os.killpg if whom == "every process" else os.kill
     ask(node.pid, signal.SIGTERM)
-    said, err = node.communicate(timeout=limit_s(60))
-    assert sorted(said.split("\n")) == ["", "launcher asked", "rank asked", "rank ended"], err
+    asked = [node.stdout.readline().strip() for _ in range(2)]
+    go.touch()
+    rest, err = node.communicate(timeout=limit_s(60))
+    assert (sorted(asked), rest) == (["launcher asked", "rank asked"], "rank ended\n"), err
 
 
 def test_a_node_whose_status_does_not_fit_on_the_disk_has_no_status(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def of_slurm(root: Path, job_id: str = "4711", **status: object) -> Run:
 def test_a_controller_that_does_not_answer_is_asked_once_by_a_command(
     programs: Path, tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
-    monkeypatch.setattr(slurm_commands, "QUESTION_S", 1)
+    monkeypatch.setattr(slurm_commands, "QUESTION_S", limit_s(3))
     for name in ("squeue", "scontrol"):
         program(programs, name, body)
     for number in range(5):

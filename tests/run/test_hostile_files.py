@@ -17,6 +17,7 @@ import pytest
 from harness.cli.main import main
 from harness.common.mystery import HIDDEN_FILE
 from tests.run.hostile_files import KINDS, MONITOR, NOT_A_FILE, WRONG_BYTES, WRONG_JSON, whole_run
+from tests.waiting import limit_s
 
 ALONE, OTHER, TESTS = (f"{{{name}}}" for name in ("run", "other", "tests"))  # the runs, as the commands name them
 REPORT, PERFETTO = f"report {ALONE} --json --no-html", f"export perfetto {ALONE}"
@@ -97,7 +98,7 @@ def _answer(command: str, folders: dict[str, Path], output: pytest.CaptureFixtur
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """A gigabyte more than now, and a minute: no command takes a tenth of either."""
+    """A gigabyte more than now, and a minute of an idle machine: no command takes a tenth of either."""
 
     def too_long(*_: Any) -> None:
         raise TimeoutError
@@ -106,7 +107,7 @@ def _bounded() -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_AS)
     alarm = signal.signal(signal.SIGALRM, too_long)
     resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 30), before[1]))
-    signal.alarm(60)
+    signal.alarm(round(limit_s(60)))
     try:
         yield
     finally:

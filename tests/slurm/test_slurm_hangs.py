@@ -15,7 +15,7 @@ from tests.waiting import limit_s, wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
 SCRIPT = REPOSITORY / "tests" / "own" / "scripts" / "hangs.py"
-IN_CI = ("fifo",)
+IN_CI = ("fifo",)  # the others are long: other causes, which tests/own has without Slurm
 
 
 def launched(slurm_sh: SlurmSh, kind: str, tag: str, *, per_node: int = 1) -> Submitted:

@@ -185,6 +185,8 @@ def test_a_job_that_slurm_has_forgotten_has_its_own_status(completed: Submitted,
         shutil.rmtree(forgotten)
 
 
+# Long: test_slurm_pyxis.py has it measure between the nodes, too.
+@pytest.mark.long
 def test_exercise_0_measures_between_the_nodes(slurm_sh: SlurmSh) -> None:
     """Exercises 2 and 3 cross the network in test_slurm_slides.py."""
     words = ("-e", "0", "-n", "2", "--site", slurm_sh.site("plain"), "--wait", "--json", "--max-bytes", "65536")
@@ -217,6 +219,8 @@ def test_a_cancelled_run_keeps_its_results_and_its_status_is_cancelled(slurm_sh:
     assert run.events(0)[-1]["status"] == "stopped"
 
 
+# Long: the fault `warned` of tests/faults ends a light training so, and a cancelled one closes its traces above.
+@pytest.mark.long
 def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(slurm_sh: SlurmSh) -> None:
     """The test sends the warning: Slurm checks time limits only every 30 seconds.
 
@@ -333,6 +337,8 @@ def with_killed_monitors(slurm_sh: SlurmSh) -> Submitted:
     return run
 
 
+# Long: tests/faults kills the monitor of a run on this machine.
+@pytest.mark.long
 def test_a_killed_monitor_is_started_again_and_changes_nothing_else(with_killed_monitors: Submitted) -> None:
     run = with_killed_monitors
     assert run.read("status.json")["state"] == "completed"
@@ -347,6 +353,8 @@ def test_a_killed_monitor_is_started_again_and_changes_nothing_else(with_killed_
     assert said.count("the monitor ended with status 137") == said.count("; it is started again once") == 2
 
 
+# Long: it looks at the run of the test above; tests/launch has the flags' ways into a command.
+@pytest.mark.long
 def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_monitors: Submitted) -> None:
     assert "-mixed1-" in with_killed_monitors.path.name
     assert "-gas2-" in with_killed_monitors.path.name
@@ -377,9 +385,11 @@ def test_with_accounting_the_state_comes_from_the_slurm_command_that_still_knows
     slurm_sh_accounting: SlurmSh, tmp_path: Path, silent: tuple[str, str]
 ) -> None:
     """status.json is taken away, so that only the remaining command can know the state."""
-    slurm = slurm_sh_accounting.slurm
-    run = slurm_sh_accounting.submit(slurm_sh_accounting.site("at-once", account="demo", setup=["exit 0"]))
-    assert slurm.wait(run.job_id) == "COMPLETED"
+    words = ("-n", "1", "-g", "1", "--site", slurm_sh_accounting.site("at-once", account="demo"), "--json")
+    launched = slurm_sh_accounting("run", *words, "--", "true")
+    assert launched.returncode == 0, launched.stderr
+    run = submitted(launched.stdout)
+    assert slurm_sh_accounting.slurm.wait(run.job_id) == "COMPLETED"
     (run.path / "status.json").unlink(missing_ok=True)
     for name in silent:
         (tmp_path / name).write_text("#!/bin/sh\necho slurm_load_jobs error >&2\nexit 1\n")

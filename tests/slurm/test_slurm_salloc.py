@@ -24,7 +24,12 @@ def inside(slurm_sh: SlurmSh, folder: Path, shell: str, *lines: str) -> subproce
     return slurm_sh.slurm.run(*salloc, check=False, seconds=300, env=slurm_sh.env, cwd=folder)
 
 
-@pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
+@pytest.mark.parametrize(
+    "shell",
+    [  # in a step it is long: the same commands with another shell before them
+        pytest.param(shell, id=name, marks=pytest.mark.long if shell else ()) for name, shell in SHELLS.items()
+    ],
+)
 def test_runs_use_the_allocation_one_after_the_other_and_leave_it(
     slurm_sh: SlurmSh, tmp_path: Path, shell: str
 ) -> None:
