@@ -20,17 +20,18 @@ from pathlib import Path
 from threading import Event
 
 SESSION = "HARNESS_TESTS_SESSION"  # a folder: in it are links to what is to be removed
+OF_PART = "HARNESS_TESTS_PART"  # of scripts/run_tests.py
 GRACE_S = 20.0  # in which a cluster's own keeper stops it, and a run that was told to stop does
 
 
-def begin() -> None:
+def begin(grace_s: float = GRACE_S) -> None:
     """Mark this process and start its keeper, unless this session has one."""
     if SESSION in os.environ:
         return
     session = tempfile.mkdtemp(prefix="harness-tests-")
     quiet = subprocess.DEVNULL
     subprocess.Popen(
-        [sys.executable, "-I", __file__, session],
+        [sys.executable, "-I", __file__, session, str(grace_s)],
         stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, env=unmarked(),
     )  # fmt: skip
     os.environ[SESSION] = session
@@ -60,12 +61,13 @@ def marked(session: str) -> list[int]:
     return found
 
 
-def _keep(session: str) -> None:
+def _keep(session: str, grace_s: float) -> None:
     parent = os.getppid()
     # A fork of that pytest may hold a pipe of it, so its end shows nowhere else.
     _poll(lambda: os.getppid() != parent)
-    if b"run_tests.py" not in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
-        end_s = time.monotonic() + GRACE_S
+    has_runner = OF_PART in os.environ and b"run_tests.py" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
+    if not has_runner:
+        end_s = time.monotonic() + grace_s
         _poll(lambda: not marked(session) or time.monotonic() > end_s)
         _poll(lambda: _kill(marked(session)))
     for link in Path(session).iterdir():
@@ -92,4 +94,4 @@ def _kill(pids: list[int]) -> bool:
 
 
 if __name__ == "__main__":
-    _keep(sys.argv[1])
+    _keep(sys.argv[1], float(sys.argv[2]))
