@@ -29,7 +29,7 @@ def fill(scene: Scene) -> None:
 
 def read_only(scene: Scene) -> None:
     subprocess.run(["mount", "-o", "remount,ro", scene.runs], check=True, timeout=limit_s())
-    again = ["mount", "-o", "remount,rw", scene.runs]
+    again = ["mount", "-o", "remount,rw", str(scene.runs)]
     scene.at_the_end.append(lambda: subprocess.run(again, check=True, timeout=limit_s()))
 
 

@@ -30,7 +30,7 @@ METRICS = "no GPU metrics here (NVIDIA GPUs not found, feature is not available)
 def with_path(patch: pytest.MonkeyPatch, nsys_folder: Path) -> tuple[int, ...]:
     """Lets PATH find this nsys first; its version."""
     patch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
-    argv = [nsys_folder / "nsys", "--version"]
+    argv = [str(nsys_folder / "nsys"), "--version"]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=limit_s()).stdout
     return tuple(map(int, re.findall(r"\d+", said)[:2]))
 

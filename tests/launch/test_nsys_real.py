@@ -29,7 +29,7 @@ SHORT = ("--skip-steps", "1", "--wait-steps", "0", "--warmup-steps", "1", "--act
 
 def said(nsys_folder: Path, *words: str) -> str:
     """The output of nsys."""
-    argv = [nsys_folder / "nsys", *words]
+    argv = [str(nsys_folder / "nsys"), *words]
     return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=limit_s()).stdout
 
 
