@@ -25,7 +25,7 @@ from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site
 from tests.launch.golden_scripts import merged, script_of
 from tests.launch.launch_shared import ROOT, SITES, Harness, anywhere, site_file
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'
 
@@ -358,6 +358,11 @@ while ! wait; do :; done
 """
 
 
+def sleeps(pid: int) -> bool:
+    """Whether it waits in the kernel. Python runs no handler of a signal that comes just before it waits there."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
 @pytest.mark.parametrize("whom", ["its first process, as with proctrack/cgroup", "every process"])
 def test_a_training_is_asked_to_stop_once_whomever_slurm_asks(tmp_path: Path, whom: str) -> None:
     go = tmp_path / "go"
@@ -365,6 +370,7 @@ def test_a_training_is_asked_to_stop_once_whomever_slurm_asks(tmp_path: Path, wh
     node = start_node(with_lines(tmp_path), tmp_path, training, start_new_session=True)
     assert node.stdout is not None
     assert "rank up" in map(str.strip, iter(node.stdout.readline, "rank ended\n"))
+    wait_until(lambda: sleeps(node.pid), "the node's program to wait for its training")
     ask = os.killpg if whom == "every process" else os.kill
     ask(node.pid, signal.SIGTERM)
     asked = [node.stdout.readline().strip() for _ in range(2)]
