@@ -31,7 +31,7 @@ def begin(grace_s: float = GRACE_S) -> None:
     session = tempfile.mkdtemp(prefix="harness-tests-")
     quiet = subprocess.DEVNULL
     subprocess.Popen(
-        [sys.executable, "-I", __file__, session, str(grace_s)],
+        [sys.executable, "-I", __file__, session, str(os.getpid()), str(grace_s)],
         stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, env=unmarked(),
     )  # fmt: skip
     os.environ[SESSION] = session
@@ -61,8 +61,7 @@ def marked(session: str) -> list[int]:
     return found
 
 
-def _keep(session: str, grace_s: float) -> None:
-    parent = os.getppid()
+def _keep(session: str, parent: int, grace_s: float) -> None:
     # A fork of that pytest may hold a pipe of it, so its end shows nowhere else.
     _poll(lambda: os.getppid() != parent)
     has_runner = OF_PART in os.environ and b"run_tests.py" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
@@ -94,4 +93,4 @@ def _kill(pids: list[int]) -> bool:
 
 
 if __name__ == "__main__":
-    _keep(sys.argv[1], float(sys.argv[2]))
+    _keep(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

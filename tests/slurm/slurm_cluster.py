@@ -161,7 +161,7 @@ def _cluster(*argv: str | Path) -> str:
 
 # A fork of this process may hold the other end of the pipe, so its end is looked for, too.
 _KEEP = """
-until read -r -t 1 || (($? <= 128)) || [[ $(awk '{ print $4 }' "/proc/$$/stat") != "$PPID" ]]; do :; done
+until read -r -t 1 || (($? <= 128)) || [[ $(awk '{ print $4 }' "/proc/$$/stat") != "$3" ]]; do :; done
 "$1" stop "$2"
 rm -rf -- "$2"
 """
@@ -172,7 +172,7 @@ class Keeper:
 
     def __init__(self, root: Path) -> None:
         self._process = subprocess.Popen(
-            ["bash", "-c", _KEEP, "-", str(SCRIPT), str(root)],
+            ["bash", "-c", _KEEP, "-", str(SCRIPT), str(root), str(os.getpid())],
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
