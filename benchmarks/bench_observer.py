@@ -86,7 +86,7 @@ class Arm:
         settings = {"profiler": "none", "window": NEVER} if self._is_observed and not self._by_word else None
         words = WORD if self._by_word else ()
         self._begin_ns = time.time_ns()
-        self._running = start(training, folder, options, asked=settings, first=asked.first, words=words)
+        self._running = start(training, folder, options, asked=settings, words=words)
         self._stopped: list[tuple[int, int]] = []
         self._stopped_ns = 0
         self._groups: list[int] = []

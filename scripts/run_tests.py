@@ -39,6 +39,17 @@ _PR_SET_CHILD_SUBREAPER = 36
 _NO_TESTS = 5  # pytest's exit code
 _SHOWN_LINES = 60
 
+# What is likely to fail and what takes long comes first. A folder that is named nowhere here is a part of its own.
+FIRST: tuple[tuple[str, ...], ...] = (
+    ("tests/slurm", "tests/container"),  # one cluster
+    ("tests/launch",),
+    ("tests/exercises", "tests/exercise_3"),  # the trainings of the exercises
+    ("tests/own", "tests/observe"),
+    ("tests/faults", "tests/gpu"),
+    ("tests/wheel", "tests/bootstrap", "tests/exercise_0"),
+    ("tests/report", "tests/export"),  # one browser
+)
+
 
 class Part(NamedTuple):
     """One process: its name, and what it runs."""
@@ -289,18 +300,6 @@ def _part_of(pid: int) -> str:
             if variable.startswith(f"{OF_PART}=".encode()):
                 return variable.partition(b"=")[2].decode(errors="replace")
     return "a part that did not leave its name"
-
-
-# What is likely to fail and what takes long comes first. A folder that is named nowhere here is a part of its own.
-FIRST: tuple[tuple[str, ...], ...] = (
-    ("tests/slurm", "tests/container"),  # one cluster
-    ("tests/launch",),
-    ("tests/exercises", "tests/exercise_3"),  # the trainings of the exercises
-    ("tests/own", "tests/observe"),
-    ("tests/faults", "tests/gpu"),
-    ("tests/wheel", "tests/bootstrap", "tests/exercise_0"),
-    ("tests/report", "tests/export"),  # one browser
-)
 
 
 def parts(options: Sequence[str]) -> list[Part]:

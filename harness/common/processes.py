@@ -6,8 +6,10 @@ Reads /proc; a value that it does not give is None, 0 or empty.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import stat
+import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -208,6 +210,27 @@ def was_started_with(pid: int, path: Path) -> bool:
         except OSError:
             return False
     return any(word.endswith(end) for word in words.split(b"\0"))
+
+
+def wait(child: subprocess.Popen[bytes]) -> int:
+    """The exit status of a child, once it has ended; for the main thread, whose handlers of signals run meanwhile.
+
+    Popen.wait misses a signal that comes just before it: its handler runs only when the child has ended by itself. Each
+    signal writes into a pipe, which this function waits for.
+    """
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    pipe_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    handler_before = signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        while (code := child.poll()) is None:
+            select.select([reader], [], [])
+            os.read(reader, 4096)
+        return code
+    finally:
+        signal.signal(signal.SIGCHLD, handler_before or signal.SIG_DFL)
+        signal.set_wakeup_fd(pipe_before)
+        os.close(reader)
+        os.close(writer)
 
 
 def end_session(session: int, last_s: float) -> None:

@@ -155,7 +155,7 @@ class NodeRun:
                 return 1
             self.say(f"{words[0]}: cannot be started on {self.host} ({error.strerror})")
             return 126 if isinstance(error, PermissionError) else 127
-        code = shell_status(self._child.wait())
+        code = shell_status(processes.wait(self._child))
         self._child = None
         return code
 

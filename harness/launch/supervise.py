@@ -174,7 +174,7 @@ class Supervisor:
             self._script = subprocess.Popen(["bash", str(script)], env=environ, preexec_fn=_deaf)  # noqa: PLW1509 - one thread
             if self.reason:  # it came before there was a script
                 self._stop_nodes(GRACE_S)
-            code = shell_status(self._script.wait())
+            code = shell_status(processes.wait(self._script))
         else:
             code = STOPPED
         if self._killer is not None:

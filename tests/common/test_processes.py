@@ -142,3 +142,17 @@ def test_the_machines_numbers_are_those_of_another_reader() -> None:
     per_s = os.sysconf("SC_CLK_TCK")
     for low, tick, high in list(zip(earlier, ticks, later, strict=False))[:5]:
         assert low - 1 <= tick / per_s <= high + 1  # the kernel may take some back
+
+
+def test_a_signal_is_handled_while_a_child_is_waited_for() -> None:
+    before = signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGCHLD)
+    child = subprocess.Popen(["sleep", "600"])
+    signal.signal(signal.SIGUSR1, lambda *_: child.kill())
+    try:
+        subprocess.Popen(["sh", "-c", f"kill -USR1 {os.getpid()}"]).wait(timeout=limit_s())
+        assert processes.wait(child) == -signal.SIGKILL
+    finally:
+        child.kill()
+        signal.signal(signal.SIGUSR1, before[0])
+    assert (signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGCHLD)) == before
+    assert processes.wait(subprocess.Popen(["sh", "-c", "exit 3"])) == 3

@@ -32,6 +32,7 @@ from tests.gpu.beside_smi import (
 )
 from tests.gpu.machine import ROOT, has_gpu, nvidia_smi
 from tests.gpu.work import LOOPS, Work, needs
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.gpu
 HZ = 2
@@ -122,7 +123,7 @@ def smi(work: Work, program: str | None, fields: list[str], path: Path) -> Itera
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(timeout=limit_s())
 
 
 def test_the_monitor_takes_little_of_a_core(samples: Samples, cost: Cost, record_property: Any) -> None:

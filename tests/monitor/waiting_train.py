@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from exercises.entry import run_script
 from exercises.exercise_1_DDP import train
 from exercises.exercise_1_DDP.preparation import TrainingState
 from harness.common.metrics_lines import StepLine
+from tests.waiting import wait_until
 
 GOES_ON = "HARNESS_TEST_GOES_ON"  # the variable that names the file
 _step = train.train_step
@@ -19,8 +19,7 @@ _step = train.train_step
 
 def late_step(training: TrainingState, batches: Any, step: int) -> StepLine:
     """A step that waits for the file."""
-    while not Path(os.environ[GOES_ON]).exists():
-        time.sleep(0.1)  # until the test goes on, which ends this process if it fails
+    wait_until(Path(os.environ[GOES_ON]).exists, "the test, which ends this process if it fails")
     return _step(training, batches, step)
 
 

@@ -154,7 +154,7 @@ def run_and_pass_signals(words: list[str], environment: dict[str, str | None]) -
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
-    code = process.wait()
+    code = processes.wait(process)
     processes.end_session(process.pid, LAST_S)  # of a script that was killed, the training would run on
     return code
 
