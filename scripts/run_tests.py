@@ -102,7 +102,8 @@ class Run:
         """Runs them; 0 if everything passed, 1 if not, 130 if it was interrupted."""
         interrupted = False
         _become_subreaper()
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM):  # a shell ignores SIGINT for what it starts in the background
+            signal.signal(number, signal.default_int_handler)
         try:
             while self._waiting or self._running:
                 while self._waiting and len(self._running) < SLOTS:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,8 @@ def pytest_configure() -> None:
     is no terminal, so it has no width."""
     gc.set_threshold(100_000, 50, 100)
     os.environ.pop("COLUMNS", None)
+    # A shell ignores it for what it starts in the background, and all that tests start and interrupt would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     leftovers.begin()
 
 

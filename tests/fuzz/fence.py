@@ -129,7 +129,6 @@ def fenced(box: Box) -> Iterator[None]:
         "PYDANTIC_DISABLE_PLUGINS": "__all__", "MPLBACKEND": "agg", "USER": "someone",
     }  # fmt: skip
     cwd, parsed = Path.cwd(), check._bash_says
-    before = {number: signal.signal(number, _hung) for number in (signal.SIGALRM, signal.SIGPROF)}
     says = mock.patch.object(check, "_bash_says", lambda text: parsed(text) if _Fence.parses else "")
     # Compiled templates lie beside the interpreter's packages, outside of the sandbox.
     templates = mock.patch.object(render, "_bytecode_cache", lambda: None)
@@ -141,8 +140,6 @@ def fenced(box: Box) -> Iterator[None]:
         finally:
             render._environment.cache_clear()
             os.chdir(cwd)
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 _installed: list[bool] = []
@@ -189,8 +186,9 @@ def ended(box: Box, argv: list[str], cut: bool = False, wait_s: float = WAIT_S, 
     _Fence.did, _Fence.wrote = [], False
     began, memory = time.process_time(), _resident_bytes()
     with redirect_stdout(out), redirect_stderr(err), mock.patch.object(sys, "stdin", io.StringIO()):
+        of_test = {number: signal.signal(number, _hung) for number in (signal.SIGALRM, signal.SIGPROF)}
         signal.setitimer(signal.ITIMER_PROF, limit_s(HANG_S))
-        signal.setitimer(signal.ITIMER_REAL, limit_s(wait_s))
+        left_to_test_s, _ = signal.setitimer(signal.ITIMER_REAL, limit_s(wait_s))
         _Fence.box = str(box.folder)
         try:
             code: object = main(argv)
@@ -206,6 +204,9 @@ def ended(box: Box, argv: list[str], cut: bool = False, wait_s: float = WAIT_S, 
             _Fence.box = None
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.setitimer(signal.ITIMER_PROF, 0)
+            for number, handler in of_test.items():
+                signal.signal(number, handler)
+            signal.setitimer(signal.ITIMER_REAL, left_to_test_s)
     found.seconds = time.process_time() - began
     found.out, found.err, found.started = out.text(), err.text(), list(_Fence.did)
     if code is not None:
