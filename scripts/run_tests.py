@@ -41,13 +41,17 @@ _SHOWN_LINES = 60
 
 # What is likely to fail and what takes long comes first. A folder that is named nowhere here is a part of its own.
 FIRST: tuple[tuple[str, ...], ...] = (
-    ("tests/slurm", "tests/container"),  # one cluster
+    ("tests/slurm",),  # one cluster
     ("tests/launch",),
     ("tests/exercises", "tests/exercise_3"),  # the trainings of the exercises
     ("tests/own", "tests/observe"),
-    ("tests/faults", "tests/gpu"),
-    ("tests/wheel", "tests/bootstrap", "tests/exercise_0"),
+    ("tests/container", "tests/faults", "tests/gpu"),
+    ("tests/study", "tests/lines"),
+    ("tests/bootstrap", "tests/wheel", "tests/exercise_0"),
     ("tests/report", "tests/export"),  # one browser
+    ("tests/analysis",),
+    ("tests/repo",),
+    ("tests/traces",),
 )
 
 

@@ -42,7 +42,7 @@ def pytest_configure() -> None:
     is no terminal, so it has no width."""
     gc.set_threshold(100_000, 50, 100)
     os.environ.pop("COLUMNS", None)
-    # A shell ignores it for what it starts in the background, and all that tests start and interrupt would inherit that.
+    # A shell ignores it for what it starts in the background; what tests start and interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     leftovers.begin()
 

@@ -134,6 +134,7 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     return submitted(done.stdout)
 
 
+@pytest.mark.long  # as in test_container_observe.py, on two nodes
 def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
     site = site_of(slurm_sh, "own", 1, env={"GLOO_SOCKET_IFNAME": "eth0"})
     words = ("run", "-n", "2", "--site", str(site), "--wait", "--json", "--skip-steps", "2", "--active-steps", "3")
@@ -160,6 +161,7 @@ def test_it_runs_again_in_the_same_container(slurm_sh: SlurmSh, runs: dict[str, 
     assert INSIDE in (again.path / "lines" / "rank0.jsonl").read_text()
 
 
+@pytest.mark.long  # as test_slurm_doctor.py, inside
 def test_the_doctor_looks_inside_from_every_node(slurm_sh: SlurmSh) -> None:
     done = slurm_sh("doctor", "--in-job", "--json", "--site", site_of(slurm_sh, "doctor", 1))
     lines = json.loads(done.stdout)["lines"]

@@ -59,13 +59,17 @@ def test_the_operators_of_a_tensor_parallel_run_on_a_cpu_have_their_kinds(tensor
     [
         pytest.param(("--pp", 2), id="pipeline", marks=pytest.mark.long),
         pytest.param(("--pp", 2, "--vpp", 2), id="interleaved pipeline"),
-        pytest.param(("--cp", 2), id="context parallel"),
-        pytest.param((), id="data parallel, distributed optimizer, overlap"),
-        # trained in test_stage_ranges.py, too
+        pytest.param(("--cp", 2), id="context parallel", marks=pytest.mark.long),  # on no slide
+        # both trained in test_stage_ranges.py, too
+        pytest.param((), id="data parallel, distributed optimizer, overlap", marks=pytest.mark.long),
         pytest.param(
             ("--no-distributed-optimizer", "--no-overlap"), id="data parallel, neither", marks=pytest.mark.long
         ),
-        pytest.param(("--pp", 2, "--mixed-precision", "--activation-checkpointing"), id="recomputed, bf16"),
+        pytest.param(
+            ("--pp", 2, "--mixed-precision", "--activation-checkpointing"),
+            id="recomputed, bf16",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_losses_do_not_depend_on_the_layout(alone: Run, tmp_path: Path, layout: tuple[object, ...]) -> None:
@@ -91,7 +95,7 @@ def test_losses_of_four_processes_are_those_of_one(alone: Run, tmp_path: Path, l
 @pytest.mark.parametrize(
     "layout",
     [
-        pytest.param(("--ep", 2), id="expert parallel"),
+        pytest.param(("--ep", 2), id="expert parallel", marks=pytest.mark.long),  # on no slide
         pytest.param(("--tp", 2), id="tensor parallel", marks=pytest.mark.long),
     ],
 )
@@ -102,6 +106,7 @@ def test_losses_of_a_mixture_do_not_depend_on_the_layout(
     assert run.losses() == pytest.approx(mixture_alone.losses(), abs=TOLERANCE)
 
 
+@pytest.mark.long  # another model, trained twice
 def test_tied_embeddings_stay_tied_across_stages(tmp_path: Path) -> None:
     alone = completed(train(tmp_path / "alone", *SIZES, processes=1, model="tiny-llama"))
     divided = completed(train(tmp_path / "divided", *SIZES, "--pp", 2, model="tiny-llama"))

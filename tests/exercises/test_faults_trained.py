@@ -61,6 +61,7 @@ def of_each_step(folder: Path, fault: str, rank: int) -> list[int]:
     return [line["ns"] for line in lines(folder, "faults", rank) if line["fault"] == fault]
 
 
+@pytest.mark.long  # as test_faults_kinds.py, in a whole training
 def test_exercise_1_with_a_slow_link_below_ddp(tmp_path: Path) -> None:
     more = asking("slow-link,ms=60,rank=1", "small-buckets,kb=600")
     run = train("exercise_1_DDP/train.py", tmp_path / "run", *OPTIONS, *more, *SAVING, model="tiny-llama")

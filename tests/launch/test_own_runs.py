@@ -128,6 +128,7 @@ def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     assert f"does not see the folder {folder}, where the training starts: put it on a file system" in done.stderr
 
 
+@pytest.mark.long  # a rare mistake, in a real training of its own
 @pytest.mark.train
 def test_a_fault_without_a_moment_in_the_training_is_told_at_its_end_and_doubted(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="it trains")
@@ -178,6 +179,7 @@ def test_a_training_is_observed_and_sees_only_its_own_packages(tmp_path: Path) -
     assert "useful" in process(tmp_path, "ls").stdout.splitlines()[0]
 
 
+@pytest.mark.long  # a rare mistake, in a real training of its own
 @pytest.mark.train
 def test_a_training_that_ends_before_its_window_says_so(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="it trains")

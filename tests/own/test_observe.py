@@ -116,6 +116,7 @@ def test_a_training_that_fails_is_a_run_that_says_where(tmp_path: Path) -> None:
     assert f"observe --no-report -- {sys.executable} train.py" in again.stderr
 
 
+@pytest.mark.long  # as test_observe_lines.py, in a whole training
 @pytest.mark.train
 def test_time_outside_of_all_phases_has_its_line_without_a_profiler(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(

@@ -122,6 +122,7 @@ def busy(tmp_path: Path) -> Iterator[None]:
         other.wait(limit_s())
 
 
+@pytest.mark.long  # as the others, on a machine that is made busy
 def test_on_a_busy_machine_all_steps_and_samples_are_told(tmp_path: Path, busy: None) -> None:
     (tmp_path / "memory").mkdir()
 

@@ -19,7 +19,7 @@ from harness.run import Run
 from harness.run.mystery import injected
 from tests.launch.own_shared import process
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.long]  # bench_job_time.py has each of them many times
 
 TRAINING = """
 import json

@@ -48,7 +48,12 @@ def shown(memory: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts if text]
 
 
-@pytest.mark.parametrize("what", WAITS)
+SHOWN = ("meets", "sets RANK itself", "computes")  # the others are found in the same ways
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(each, marks=() if each in SHOWN else pytest.mark.long) for each in WAITS]
+)
 def test_a_start_that_waits_is_a_rank(tmp_path: Path, what: str) -> None:
     does, is_rank = WAITS[what]
     script = tmp_path / "train.py"

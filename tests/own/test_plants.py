@@ -61,6 +61,7 @@ def test_the_same_seed_draws_the_same_stall_and_others_draw_every_kind() -> None
     assert all(plant.rank is not None for plant in drawn if plant.kind == "operators")
 
 
+@pytest.mark.long  # of the benchmarks' own tool, which says itself what it planted
 @pytest.mark.train
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in IN_CI else pytest.mark.long) for name in TRAININGS]
@@ -77,6 +78,7 @@ def test_a_planted_line_runs_in_each_step_wherever_it_is(name: str, scripts: Pat
         assert spot.times * STEPS <= times <= spot.times * STEPS + ahead, spot
 
 
+@pytest.mark.long  # as above
 @pytest.mark.train
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stall_takes_the_time_it_is_given_and_only_on_its_rank(kind: str, scripts: Path) -> None:

@@ -24,8 +24,8 @@ STEPS = 14
 START = WINDOW["skip"] + WINDOW["wait"] + WINDOW["warmup"]
 END = START + WINDOW["active"]
 KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")
-# One of each kind: a loop under torchrun, a library's, an engine, sharded, and a pipeline. The others are loops, too.
-SHOWN = ("plain_ddp", "transformers_trainer", "deepspeed_engine", "fsdp2", "pipelining")
+# One of each kind: a loop under torchrun, a library's, an engine, and sharded. The others are loops, too.
+SHOWN = ("plain_ddp", "transformers_trainer", "deepspeed_engine", "fsdp2")
 
 
 @pytest.fixture(
@@ -67,6 +67,11 @@ def test_all_ranks_record_the_same_steps(observed: Ended) -> None:
         assert marks == list(range(START, END)), rank
 
 
+@pytest.mark.parametrize(
+    "observed",
+    [pytest.param(name, marks=() if name == "plain_ddp" else pytest.mark.long) for name in TRAININGS],
+    indirect=True,
+)
 def test_the_losses_are_bit_for_bit_those_without_the_observer(observed: Ended, tmp_path: Path) -> None:
     run_forked(observed.training, ["--steps", str(STEPS), "--truth", str(tmp_path / "truth")], logs_in=tmp_path)
     alone = Ended(observed.training, tmp_path, "")

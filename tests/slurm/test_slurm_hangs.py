@@ -61,6 +61,7 @@ def test_a_hang_is_named_and_ended(slurm_sh: SlurmSh, kind: str, per_node: int) 
     wait_for_the_end_of_all(tag)
 
 
+@pytest.mark.long  # as a hang on two nodes, which is named here, and a failure on one in tests/own
 def test_the_rank_that_failed_first_is_named_with_its_line(slurm_sh: SlurmSh) -> None:
     run = launched(slurm_sh, "raise", f"slurm-raise-{time.time_ns()}")
     why = run.read("status.json")["why"]

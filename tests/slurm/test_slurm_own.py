@@ -63,6 +63,7 @@ def test_all_ranks_count_and_record_the_same_steps(slurm_sh: SlurmSh, tmp_path: 
     assert time.unknown == []
 
 
+@pytest.mark.long  # another launcher of the training above
 def test_a_command_starts_on_each_node_as_it_is(slurm_sh: SlurmSh, tmp_path: Path) -> None:
     """With its own torchrun, which meets where the job says."""
     text = "torchrun --nnodes $NNODES --nproc-per-node 1 --node-rank $NODE_RANK --master-addr $MASTER_ADDR \\\n"

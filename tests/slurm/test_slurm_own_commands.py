@@ -41,6 +41,7 @@ def typed(slurm_sh: SlurmSh, folder: Path, *words: str) -> subprocess.CompletedP
     return slurm_sh.slurm.run(*argv, check=False, seconds=300, env={"COLUMNS": "200"}, cwd=folder)
 
 
+@pytest.mark.long  # as test_slurm_doctor.py, from a folder of one's own
 def test_the_doctor_looks_from_the_nodes(slurm_sh: SlurmSh, folder: Path) -> None:
     site = slurm_sh.site("own-doctor")
     launch = ("run", "-n", "2", "-g", "1", "--site", str(site), "--", "train.py", "--data=samples.txt", "x")
@@ -55,6 +56,7 @@ def test_the_doctor_looks_from_the_nodes(slurm_sh: SlurmSh, folder: Path) -> Non
     assert "did you mean train.py?" in lost.stdout
 
 
+@pytest.mark.long  # as the sweep of test_slurm_series.py, over another flag
 def test_a_sweep_over_a_flag_of_the_script(slurm_sh: SlurmSh, folder: Path, series: str) -> None:
     site = slurm_sh.site("own-sweep", time="00:02:00")
     sweep = {

@@ -31,6 +31,7 @@ exec srun "${rest[@]}" "$@"
 """
 
 
+@pytest.mark.long  # another way to start what test_container_slides.py starts
 def test_with_a_stand_in_for_pyxis_each_nodes_benchmark_is_a_step_of_its_own_there(slurm_sh: SlurmSh) -> None:
     folder = Path(slurm_sh.slurm.root) / "pyxis"
     folder.mkdir()
