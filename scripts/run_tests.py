@@ -227,7 +227,7 @@ class Run:
             list(_ended_children())
         for pid in left:
             self._totals["failed"] += 1
-            _say(f"left running by {_part_of(pid)}: process {pid}, {_words_of(pid)}")
+            _say(f"left running by {_test_of(pid)}: process {pid}, {_words_of(pid)}")
         _signal(left, signal.SIGKILL)
 
     def _close(self) -> None:
@@ -299,12 +299,13 @@ def _words_of(pid: int) -> str:
     return "it has ended"
 
 
-def _part_of(pid: int) -> str:
+def _test_of(pid: int) -> str:
+    """The test that started it, from the environment that it inherited; of its part, where only that is known."""
+    variables = {}
     with suppress(OSError):
-        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if variable.startswith(f"{OF_PART}=".encode()):
-                return variable.partition(b"=")[2].decode(errors="replace")
-    return "a part that did not leave its name"
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+        variables = dict(each.split("=", 1) for each in text.split("\0") if "=" in each)
+    return variables.get("PYTEST_CURRENT_TEST") or variables.get(OF_PART) or "a test that did not leave its name"
 
 
 def parts(options: Sequence[str]) -> list[Part]:

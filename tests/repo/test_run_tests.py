@@ -94,7 +94,7 @@ def test_what_a_test_leaves_running_is_ended_named_and_a_failure(tmp_path: Path)
     )
     output, last, code = ran(tmp_path, test_leaves=leaves)
     assert (last, code) == ("1 passed, 1 failed, 0 skipped", 1)
-    assert "left running by test_leaves" in output and "sleep 4321" in output
+    assert "test_leaves.py::test_leaves (call): process" in output and "sleep 4321" in output
     assert subprocess.run(["pgrep", "-f", "sleep 4321"], check=False, timeout=limit_s()).returncode == 1
 
 
