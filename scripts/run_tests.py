@@ -78,6 +78,7 @@ class Running:
     current: str | None = None
     last_event_s: float = field(default_factory=time.monotonic)
     is_lost: bool = False
+    cpu_s: float = 0.0
 
     def news(self) -> Iterator[dict[str, Any]]:
         """The events since the last look."""
@@ -137,10 +138,10 @@ class Run:
         for running in self._running.values():
             self._read(running)
             self._end_if_stuck(running)
-        for pid, status in _ended_children():
+        for pid, status, cpu_s in _ended_children():
             if pid in self._running:
                 running = self._running.pop(pid)
-                running.process.returncode = os.waitstatus_to_exitcode(status)
+                running.process.returncode, running.cpu_s = os.waitstatus_to_exitcode(status), cpu_s
                 self._read(running)
                 self._account(running)
 
@@ -204,7 +205,7 @@ class Run:
         seconds = time.monotonic() - running.began_s
         counted = ", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "skipped") if counts[each])
         mark = "FAILED" if counts["failed"] else "ok    "
-        _say(f"{mark} {name}: {counted or 'done'} in {seconds:.0f} s")
+        _say(f"{mark} {name}: {counted or 'done'} in {seconds:.0f} s, {running.cpu_s:.0f} s of a core")
 
     def _interrupt(self) -> None:
         _say("interrupted: the tests that run are ended")
@@ -259,16 +260,16 @@ def _show(test: str, why: str) -> None:
     print("", f"== FAILED {test}", *cut, *lines[-_SHOWN_LINES:], again, "", sep="\n", flush=True)
 
 
-def _ended_children() -> Iterator[tuple[int, int]]:
-    """Each child that has ended, with its status: parts, and orphans of theirs."""
+def _ended_children() -> Iterator[tuple[int, int, float]]:
+    """Each child that has ended, with its status and CPU time in s: parts with what they waited for, and orphans."""
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, used = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if not pid:
             return
-        yield pid, status
+        yield pid, status, used.ru_utime + used.ru_stime
 
 
 def _descendants(of: int) -> list[int]:

@@ -12,6 +12,8 @@ from typing import Any
 import yaml
 
 from tests.exercises.launching import UNHURRIED
+from tests.faults.light_launch import write_customize
+from tests.faults.light_train import MARKS
 from tests.slurm.slurm_cluster import JOB_S, Slurm
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -83,6 +85,17 @@ class SlurmSh:
         path.write_text(yaml.safe_dump({**SITE, **changes}))
         return path
 
+    def light(self, name: str, **changes: Any) -> tuple[str | Path, ...]:
+        """As `site`, with the words for a training on both nodes that needs no PyTorch: metrics, traces and exit status
+        are there in seconds, where a test is about the job and not about what it trains."""
+        folder = self.runs.parent / "light"
+        write_customize(folder)
+        script = folder / "light.py"
+        script.write_text("import sys\nfrom tests.faults.light_train import main\n\nsys.exit(main())\n")
+        counts = {"FAULTS_RANKS": "1", "FAULTS_NODES": "2", MARKS: str(folder)}
+        env = {**SITE["env"], "PYTHONPATH": f"{folder}:{REPOSITORY}", **counts}
+        return ("--site", self.site(name, env=env, **changes), "--script", script)
+
     @property
     def env(self) -> dict[str, str]:
         return {"HARNESS_RUNS": str(self.runs), "COLUMNS": "200"}
@@ -94,7 +107,11 @@ class SlurmSh:
 
     def submit(self, site: Path, *words: str) -> Submitted:
         """A run of exercise 1 over both nodes."""
-        done = self(*TWO_NODES, "--site", site, "--json", *words)
+        return self.submit_words("--site", site, *words)
+
+    def submit_words(self, *words: str | Path) -> Submitted:
+        """As `submit`, with the words for the site among the others."""
+        done = self(*TWO_NODES, "--json", *words)
         assert done.returncode == 0, done.stderr
         return submitted(done.stdout)
 

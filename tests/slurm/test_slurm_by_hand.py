@@ -38,7 +38,7 @@ def test_an_edited_copy_is_a_run_of_its_own_that_says_what_was_edited(slurm_sh: 
 
 def test_a_dry_runs_script_can_be_submitted(slurm_sh: SlurmSh, tmp_path: Path) -> None:
     script = tmp_path / "dry.sbatch"
-    script.write_text(slurm_sh(*TWO_NODES, "--site", slurm_sh.site("dry"), "--dry-run", *SHORT).stdout)
+    script.write_text(slurm_sh(*TWO_NODES, *slurm_sh.light("dry"), "--dry-run", *SHORT).stdout)
     job = slurm_sh.slurm.sbatch(f"--output={tmp_path}/out", script)
     assert slurm_sh.slurm.wait(job) == "COMPLETED", (tmp_path / "out").read_text()
     said = slurm_sh.status(job)

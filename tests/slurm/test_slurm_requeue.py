@@ -23,7 +23,7 @@ def test_a_job_that_the_site_lets_slurm_requeue_runs_again_to_its_end(slurm_sh: 
     first_waits = (
         f'echo "${{SLURM_RESTART_COUNT:-0}}" >>\'{starts}\'; [ -n "${{SLURM_RESTART_COUNT:-}}" ] || sleep 3600'
     )
-    run = slurm_sh.submit(slurm_sh.site("again", sbatch=["--requeue"], setup=[first_waits]), *SHORT)
+    run = slurm_sh.submit_words(*slurm_sh.light("again", sbatch=["--requeue"], setup=[first_waits]), *SHORT)
     slurm_sh.wait_while_it_runs(run, starts.exists, "the first start")
     slurm.run("scontrol", "requeue", run.job_id)
     wait_until(

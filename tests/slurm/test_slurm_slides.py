@@ -17,7 +17,8 @@ SLIDES: list[str] = [
 ]
 # The cluster's own defaults keep the window short; the commands stay verbatim. A job takes all CPUs of its node.
 DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 1, "seq_length": 64}
-LONG = {  # others show the same ways with other settings
+LONG = {  # tests/container and test_slurm_runs.py show the same ways with other settings
+    "-e 1 --slow-dataloading",
     "-e 0",
     "-e 1",
     "-e 1 -- --mixed-precision",
