@@ -42,16 +42,16 @@ def test_a_rank_that_sleeps_or_has_more_samples_is_named(what: str, cause: str, 
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("accumulate", "Gradients are reduced in every micro-batch: 4 times per step, 17.1 MB each time"),
         *(
-            pytest.param(what, said, marks=pytest.mark.long)  # the same of other messages
+            pytest.param(what, said, marks=pytest.mark.long)  # tests/analysis has the same of traces that are made
             for what, said in {
+                "accumulate": "Gradients are reduced in every micro-batch: 4 times per step, 17.1 MB each time",
                 "norms": "52 all-reduces of 4 B are sent in each step",
                 "extra": "An additional all-reduce of 16.8 MB per step comes beside the gradients' 17.1 MB",
                 "buffers": "DDP broadcasts the model's buffers in each forward pass, 16.8 MB per step",
                 "nothing": None,
             }.items()
-        ),
+        )
     ],
 )
 def test_what_a_model_does_not_need_to_send_is_named(what: str, said: str | None, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def test_a_report_compares_the_profiled_steps_with_the_others(default: Finished,
     assert (cost.profiled_step_ns, cost.unprofiled_step_ns, cost.ratio) == (30_000_000, 20_000_000, 1.5)
 
 
+@pytest.mark.long  # a training of its own for what its arguments show
 def test_slow_data_loading_changes_nothing_but_time(default: Finished, slow: Finished) -> None:
     """How long it takes is shown by recordings: tests/exercises/test_pages_h100.py."""
     assert slow.code == 0, slow.stderr[-3000:]

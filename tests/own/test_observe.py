@@ -243,6 +243,7 @@ def test_a_job_that_is_observed_already_is_left_alone(tmp_path: Path) -> None:
     assert "this job is observed already" in done.stderr
 
 
+@pytest.mark.long  # a training of its own for a rare nesting
 @pytest.mark.train
 def test_a_job_that_an_observed_one_submits_is_no_part_of_it(tmp_path: Path) -> None:
     """As sbatch does, it inherits all variables; here the job's number changes below the word."""

@@ -17,20 +17,6 @@ SLIDES: list[str] = [
 ]
 # The cluster's own defaults keep the window short; the commands stay verbatim. A job takes all CPUs of its node.
 DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 1, "seq_length": 64}
-LONG = {  # tests/container and test_slurm_runs.py show the same ways with other settings
-    "-e 1 --slow-dataloading",
-    "-e 0",
-    "-e 1",
-    "-e 1 -- --mixed-precision",
-    "-e 1 -- --mixed-precision --gradient-accumulation-steps 16",
-    "-e 2 -- --mixed-precision --gradient-accumulation-steps 16",
-    "-e 2 -n 2 -- --mixed-precision --gradient-accumulation-steps 16 --micro-batch-size 8",
-    "-e 3 -n 2 -- --pp 2 --tp 4 --nsys2prv",
-    # and tests/container has these exercises
-    "-e 2 -- --mixed-precision --gradient-accumulation-steps 16 --ds-stage2",
-    "-e 2 -n 2 -- --mixed-precision --gradient-accumulation-steps 16 --micro-batch-size 8 --ds-no-overlap",
-    "-e 3 -- --pp 1 --tp 4 --nsys2prv",
-}
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +47,8 @@ def site_for(slurm_sh: SlurmSh, exercise: int) -> Path:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(each, marks=pytest.mark.long if each in LONG else ()) for each in SLIDES]
-)
+@pytest.mark.long  # tests/container shows each exercise on Slurm, test_slides_golden.py the script of each slide
+@pytest.mark.parametrize("command", SLIDES)
 def test_it_runs_to_the_end(slurm_sh: SlurmSh, runs: dict[str, Submitted], command: str) -> None:
     run = runs[command]
     assert slurm_sh.slurm.wait(run.job_id) == "COMPLETED", (run.logs / "log.err").read_text()[-3000:]

@@ -67,7 +67,7 @@ def bisection(place: Path, monkeypatch: pytest.MonkeyPatch, *speeds: float | str
     return Bisection(place, commits[-1], commits[0]), commits
 
 
-@pytest.mark.parametrize("guilty", [1, 6, 16])
+@pytest.mark.parametrize("guilty", [1, *(pytest.param(each, marks=pytest.mark.long) for each in (6, 16))])
 def test_the_commit_that_made_it_slow_is_found(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], guilty: int
 ) -> None:

@@ -67,6 +67,7 @@ def contents(root: Path) -> Iterator[tuple[str, str]]:
             yield f"in {path.name}", gzip.decompress(base64.b64decode(packed)).decode(errors="replace")
 
 
+@pytest.mark.long  # a whole training; test_mysteries.py shows each step of it on stored runs
 def test_nothing_tells_before_the_end_and_everything_after(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
