@@ -36,10 +36,11 @@ def wait_until(
     Raises AssertionError: it did not come to hold; with `what` and what was said.
     """
     limit = limit_s(seconds)
-    end_s = time.monotonic() + limit
+    end_s, pause_s = time.monotonic() + limit, 0.02
     while not condition():
         assert time.monotonic() < end_s, f"waited {limit:.0f} s for {what}\n{said()}"
-        time.sleep(0.02)  # a process that is waited for needs the core, too
+        time.sleep(pause_s)  # what is waited for needs the core, and to look may start a program
+        pause_s = min(1.2 * pause_s, 0.4)
 
 
 def _work_ns() -> int:

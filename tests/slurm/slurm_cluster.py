@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,7 +95,7 @@ class Slurm:
         """
 
         def holds() -> bool:
-            has_ended = self._look(job_id) not in UNFINISHED  # before the condition, which may come to hold at the end
+            has_ended = self.state(job_id) not in UNFINISHED  # before the condition, which may come to hold at the end
             if condition():
                 return True
             assert not has_ended, f"the job ended before {what}\n{self.about(job_id)}\n{said()}"
@@ -116,16 +115,11 @@ class Slurm:
         states = [""]
 
         def holds() -> bool:
-            states[0] = self._look(job_id)
+            states[0] = self.state(job_id)
             return wanted(states[0])
 
         wait_until(holds, f"job {job_id} to {what}", lambda: self.about(job_id), seconds)
         return states[0]
-
-    def _look(self, job_id: str) -> str:
-        """The state; not more often than is good for a job that needs the core, too."""
-        time.sleep(0.1)  # each look is a program that starts
-        return self.state(job_id)
 
     def set_rate(self, rate: str) -> None:
         """Link speed of every node, as tc writes it ("200mbit"), or "none" for as fast as it goes."""
