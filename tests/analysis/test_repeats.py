@@ -66,7 +66,13 @@ def test_95_of_100_intervals_of_a_mean_hold_the_truth(n: int) -> None:
 
 @pytest.mark.parametrize(
     ("runs", "deviations"),
-    [((3, 3), (0.05, 0.05)), ((3, 3), (0.02, 0.06)), ((4, 4), (0.02, 0.08)), ((8, 4), (0.02, 0.08))],
+    [
+        ((3, 3), (0.05, 0.05)),
+        *(
+            pytest.param(runs, deviations, marks=pytest.mark.long)  # the same of other samples
+            for runs, deviations in (((3, 3), (0.02, 0.06)), ((4, 4), (0.02, 0.08)), ((8, 4), (0.02, 0.08)))
+        ),
+    ],
 )
 def test_95_of_100_intervals_of_a_ratio_hold_the_truth(runs: tuple[int, int], deviations: tuple[float, float]) -> None:
     """Degrees of freedom that are rounded down hold it in 97 of 100 for three runs each."""
@@ -83,7 +89,9 @@ def test_95_of_100_intervals_of_a_ratio_hold_the_truth(runs: tuple[int, int], de
 
 
 @pytest.mark.parametrize("deviations", [(0.05,), (0.02, 0.1)])
-@pytest.mark.parametrize(("points", "runs"), [(2, 2), (4, 3), (7, 3)])
+@pytest.mark.parametrize(
+    ("points", "runs"), [(2, 2), *(pytest.param(points, 3, marks=pytest.mark.long) for points in (4, 7))]
+)
 def test_the_best_point_is_among_those_that_are_not_told_apart_in_95_of_100_sweeps(
     points: int, runs: int, deviations: tuple[float, ...]
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_program_that_outlasts_its_time_hears_ctrl_c_first(tmp_path: Path) -> 
 class TestOnACpu:
     pytestmark = tried_on_a_cpu
 
+    @pytest.mark.long  # a whole training, for a script that runs on machines with a GPU
     def test_a_run_is_launched_once_checked_made_small_and_packed(self, tmp_path: Path) -> None:
         out, kept = tmp_path / "out", {"TMPDIR": str(tmp_path)}
         ran = Ran(

@@ -175,7 +175,8 @@ def test_a_training_is_observed_and_sees_only_its_own_packages(tmp_path: Path) -
     told = json.loads(process(tmp_path, "status", "last", "--json").stdout)["job_time"]
     assert sum(part["duration_ns"] for part in told["parts"]) == told["elapsed_ns"]
     assert any(each["package"] == "torch" and each["where"]["line"] in (2, 6) for each in told["imports"])
-    assert "are outside of the steps: " in process(tmp_path, "status", "last").stdout
+    has_steps = any(part["part"] == "steps" for part in told["parts"])  # 20 short ones can all lie beside other parts
+    assert ("are outside of the steps: " in process(tmp_path, "status", "last").stdout) == has_steps, told
     assert "useful" in process(tmp_path, "ls").stdout.splitlines()[0]
 
 

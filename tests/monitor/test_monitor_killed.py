@@ -62,7 +62,7 @@ def test_a_run_whose_monitor_is_killed_twice_completes_and_says_both(tmp_path: P
         kill_monitor(tmp_path, 2)
     finally:
         goes_on.touch()
-    out, err = run.communicate(timeout=limit_s(300))
+    _, err = run.communicate(timeout=limit_s(300))
     assert run.returncode == 0, err
     (path,) = tmp_path.glob("*/profiler/[!.]*")
     (recording,) = (read(folder) for folder in (path / "gpus-monitor").iterdir())
@@ -71,4 +71,3 @@ def test_a_run_whose_monitor_is_killed_twice_completes_and_says_both(tmp_path: P
     assert told.count("the monitor ended with status 137") == 2
     assert told.index("it is started again once") < told.index("it is not started again")
     assert {found.what for found in read_contents(path).problems} >= {MONITOR_DIED, MONITOR_GAP}
-    assert MONITOR_DIED in " ".join(out.split())

@@ -67,11 +67,7 @@ def test_all_ranks_record_the_same_steps(observed: Ended) -> None:
         assert marks == list(range(START, END)), rank
 
 
-@pytest.mark.parametrize(
-    "observed",
-    [pytest.param(name, marks=() if name == "plain_ddp" else pytest.mark.long) for name in TRAININGS],
-    indirect=True,
-)
+@pytest.mark.long  # as test_unchanged_scripts.py, of whole trainings
 def test_the_losses_are_bit_for_bit_those_without_the_observer(observed: Ended, tmp_path: Path) -> None:
     run_forked(observed.training, ["--steps", str(STEPS), "--truth", str(tmp_path / "truth")], logs_in=tmp_path)
     alone = Ended(observed.training, tmp_path, "")

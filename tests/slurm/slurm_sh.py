@@ -85,14 +85,14 @@ class SlurmSh:
         path.write_text(yaml.safe_dump({**SITE, **changes}))
         return path
 
-    def light(self, name: str, **changes: Any) -> tuple[str | Path, ...]:
-        """As `site`, with the words for a training on both nodes that needs no PyTorch: metrics, traces and exit status
-        are there in seconds, where a test is about the job and not about what it trains."""
+    def light(self, name: str, nodes: int = 2, **changes: Any) -> tuple[str | Path, ...]:
+        """As `site`, with the words for a training of a rank on each node that needs no PyTorch: metrics, traces and exit
+        status are there in seconds, where a test is about the job and not about what it trains."""
         folder = self.runs.parent / "light"
         write_customize(folder)
         script = folder / "light.py"
         script.write_text("import sys\nfrom tests.faults.light_train import main\n\nsys.exit(main())\n")
-        counts = {"FAULTS_RANKS": "1", "FAULTS_NODES": "2", MARKS: str(folder)}
+        counts = {"FAULTS_RANKS": "1", "FAULTS_NODES": str(nodes), MARKS: str(folder)}
         env = {**SITE["env"], "PYTHONPATH": f"{folder}:{REPOSITORY}", **counts}
         return ("--site", self.site(name, env=env, **changes), "--script", script)
 

@@ -33,9 +33,11 @@ def records(slurm_sh: SlurmSh, series: str) -> list[dict[str, Any]]:
     return sorted(mine, key=lambda record: str(record["part"]["point"]))
 
 
-def test_a_sweep_is_one_array_and_a_killed_driver_loses_and_repeats_nothing(slurm_sh: SlurmSh, site: Path) -> None:
+def test_a_sweep_is_one_array_and_a_killed_driver_loses_and_repeats_nothing(slurm_sh: SlurmSh) -> None:
     file = slurm_sh.runs.parent / "seeds.yaml"
-    asked = {"name": "seeds", "title": "x", "base": {"exercise": 1}, "matrix": {"seed": [1, 2]}}
+    _, site, _, script = slurm_sh.light("light-series", nodes=1, defaults=WINDOW)
+    base = {"exercise": 1, "script": str(script)}
+    asked = {"name": "seeds", "title": "x", "base": base, "matrix": {"seed": [1, 2]}}
     file.write_text(yaml.safe_dump(asked | {"show": ["step_time_median_ns"]}))
     words = ("bash", str(REPOSITORY / "slurm.sh"), "sweep", str(file), "--site", str(site), "--yes")
     with (slurm_sh.runs.parent / "driver").open("w") as output:
