@@ -231,8 +231,8 @@ class Plugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        marks = {name: item.get_closest_marker(name) is not None for name in ("long", "timed")}
-        test: dict[str, Any] = {"outcome": "passed", "fixtures": [], "fixtures_s": 0.0, **marks}
+        is_long = item.get_closest_marker("long") is not None
+        test: dict[str, Any] = {"outcome": "passed", "fixtures": [], "fixtures_s": 0.0, "long": is_long}
         self.told["tests"][item.nodeid] = test
         self.at(item.nodeid)
         begin = time.monotonic()

@@ -171,7 +171,7 @@ class Reach:
         for file, part in self.parts.items():
             users = defaultdict[str, set[str]](set)  # of what a context executed
             for test, told in part["tests"].items():
-                if told["outcome"] != "skipped" and not told["timed"] and test not in unsteady:
+                if told["outcome"] != "skipped" and test not in unsteady:
                     for context in (test, "", *(f"fixture {each}" for each in told["fixtures"])):
                         users[context].add(test)
             at, anywhere = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)

@@ -113,21 +113,22 @@ def mutant(name: str = "0", line: int = 1, at_import: bool = False) -> Mutant:
 def mapped(tmp_path: Path) -> Any:
     """Two files of tests, in the form of the map: seconds of each test, and the lines of each context."""
     files = {
-        "tests/a/test_a.py": {"quick": (1, 0, {9}), "slow": (25, 0, {2}), "slower": (26, 0, {2}), "timed": (1, 1, {2})},
-        "tests/theory/test_peak.py": {"shared": (1, 0, {5}), "skipped": (1, 0, {2})},
+        "tests/a/test_a.py": {"quick": (1, {9}), "slow": (25, {2}), "slower": (26, {2})},
+        "tests/theory/test_peak.py": {"shared": (1, {5}), "skipped": (1, {2})},
     }
     parts: dict[str, Any] = {}
     for number, (file, tests) in enumerate(files.items()):
         told = {
             f"{file}::{name}": {
-                **{"s": s, "timed": bool(timed), "long": name == "slower"},
-                **{"outcome": "skipped" if name == "skipped" else "passed"},
+                "s": s,
+                "long": name == "slower",
+                "outcome": "skipped" if name == "skipped" else "passed",
                 "fixtures": ["training"] if name == "shared" else [],
             }
-            for name, (s, timed, _) in tests.items()
+            for name, (s, _) in tests.items()
         }
         parts[file] = {"file": file, "tests": told, "collect_s": 2, "fixtures": {"training": 40}}
-        lines = {f"{file}::{name}": lines for name, (_, _, lines) in tests.items()}
+        lines = {f"{file}::{name}": lines for name, (_, lines) in tests.items()}
         lines |= {"fixture training": {2}, "": {20}} if number else {"": {20}}
         with closing(sqlite3.connect(tmp_path / str(number))) as data, data:
             data.execute("CREATE TABLE file (id, path)")

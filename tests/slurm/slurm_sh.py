@@ -86,8 +86,8 @@ class SlurmSh:
         return path
 
     def light(self, name: str, nodes: int = 2, **changes: Any) -> tuple[str | Path, ...]:
-        """As `site`, with the words for a training of a rank on each node that needs no PyTorch: metrics, traces and exit
-        status are there in seconds, where a test is about the job and not about what it trains."""
+        """As `site`, with the words for a training that needs no PyTorch, a rank on each node: its metrics, traces and
+        exit status come in seconds, where a test is about the job and not about what it trains."""
         folder = self.runs.parent / "light"
         write_customize(folder)
         script = folder / "light.py"
