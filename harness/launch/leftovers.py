@@ -43,6 +43,19 @@ def end_orphans(heartbeats: str, shell: int) -> None:
     processes.signal_all(left, signal.SIGKILL)
 
 
+def end_agent(session: str) -> None:
+    """Kill the agent of an nsys that has ended without it: it would wait for its nsys for ever."""
+    word = f"--session-name={session}".encode()
+    processes.signal_all([pid for pid in processes.pids() if word in _words(pid)], signal.SIGKILL)
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended meanwhile
+        return []
+
+
 def orphans(heartbeats: str, shell: int) -> list[int]:
     """The processes with this folder in their environment that are not below the node's program."""
     ours = {os.getpid(), shell, *processes.descendants(shell)}

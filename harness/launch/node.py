@@ -243,7 +243,8 @@ class NodeRun:
             with suppress(OSError):  # a full disk: then what has begun cannot be told
                 waits.touch()
             there = waits.exists()
-            session = session_of(words, f"harness-{os.getpid()}-{left}", again)
+            name = f"harness-{os.getpid()}-{left}"
+            session = session_of(words, name, again)
             self._tell([*session.words, *program])
             if session.beside is not None:
                 threading.Thread(target=session.beside, args=(self._records,), daemon=True).start()
@@ -252,6 +253,7 @@ class NodeRun:
                 break
             code, ended_with = code or 1, code
             time.sleep(1)
+            leftovers.end_agent(name)
             if self.stopped or not waits.exists():  # it has begun late, without nsys: it is not begun twice
                 break
             then = "it is started again" if left else f"{NSYS_TIMES} times: --profiler torch records without it"

@@ -26,6 +26,8 @@ esac
 echo x >>"$0.starts"
 if (($(wc -l <"$0.starts") <= $(cat "$0.failures"))); then
   echo "End of file" >&2
+  name=harness-$PPID-$((3 - $(wc -l <"$0.starts"))) # its agent stays, as that of a real nsys
+  python3 -c 'import time; time.sleep(3600)' "--session-name=$name" "$0" >/dev/null 2>&1 &
   exit "$(cat "$0.status")"
 fi
 shift 2 # profile --output
@@ -96,6 +98,8 @@ def test_with_a_fake_nsys_the_training_runs_once_or_not_at_all(
     assert done.stderr.count(f"{said}it is started again\n") == min(failures, 2)
     assert done.stderr.count(f"{said}3 times: --profiler torch records without it\n") == (failures == 3)
     assert [path.name for path in (nsys.parent / "run/nsys").iterdir()] == [], "no mark is left"
+    agents = subprocess.run(["pgrep", "-f", f"session-name.* {nsys}"], check=False, timeout=limit_s())
+    assert agents.returncode == 1, "an agent is left"
     assert status(nsys.parent)["exit"] == code
 
 
