@@ -309,8 +309,8 @@ def _test_of(pid: int) -> str:
     return variables.get("PYTEST_CURRENT_TEST") or variables.get(OF_PART) or "a test that did not leave its name"
 
 
-def parts(options: Sequence[str]) -> list[Part]:
-    """The checks, and every folder of tests."""
+def parts(options: Sequence[str], results: Path) -> list[Part]:
+    """The checks, and every folder of tests. What a test writes lies in the results, also when the next parts run."""
     python = sys.executable
     folders = sorted({file.relative_to(ROOT).parts[1] for file in ROOT.glob("tests/*/**/test_*.py")})
     left = [(f"tests/{name}",) for name in folders if not any(f"tests/{name}" in part for part in FIRST)]
@@ -318,14 +318,15 @@ def parts(options: Sequence[str]) -> list[Part]:
         python, "-m", "pytest", "-p", "tests.part", "-m", "not gpu", "-q", "--continue-on-collection-errors",
         "--hypothesis-profile=ci", f"--timeout={limit_s(TEST_LIMIT_S):.0f}", "-p", "no:cacheprovider", *options,
     ]  # fmt: skip
-    tests = [Part(paths[0].removeprefix("tests/"), [*argv, *paths]) for paths in (*FIRST, *left)]
+    named = {paths[0].removeprefix("tests/"): paths for paths in (*FIRST, *left)}
+    tests = [Part(name, [*argv, f"--basetemp={results}/{name}", *paths]) for name, paths in named.items()]
     return [*tests[:1], Part("checks", ["bash", "scripts/check"], tests=False), *tests[1:]]
 
 
 def main() -> int:
     results, *options = sys.argv[1:]
     limit_s()  # measured once, before anything runs; the parts inherit it
-    return Run(parts(options), Path(results)).all()
+    return Run(parts(options, Path(results)), Path(results)).all()
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def test_a_job_that_the_site_lets_slurm_requeue_runs_again_to_its_end(slurm_sh: 
     )
     wait_until(lambda: not pids_of_script(run), "the end of the first start")
     slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
-    assert slurm.wait(run.job_id) == "COMPLETED"
+    assert slurm.wait(run.job_id) == "COMPLETED", slurm.about(run.job_id)
     assert starts.read_text().split() == ["0", "1"]
     said = slurm_sh.status(run.job_id)
     assert (said["state"], said["exit_code"], said["missing"]) == ("completed", 0, [])
