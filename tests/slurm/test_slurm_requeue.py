@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def test_a_job_that_the_site_lets_slurm_requeue_runs_again_to_its_end(slurm_sh: 
         slurm.run("sinfo").stdout.strip,
     )
     wait_until(lambda: not pids_of_script(run), "the end of the first start")
+    time.sleep(2)  # a credential is revoked for the second in which the job was put back: slurmd knows whole seconds
     slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
     assert slurm.wait(run.job_id) == "COMPLETED", slurm.about(run.job_id)
     assert starts.read_text().split() == ["0", "1"]
