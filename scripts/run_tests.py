@@ -52,6 +52,8 @@ FIRST: tuple[tuple[str, ...], ...] = (
     ("tests/analysis",),
     ("tests/repo",),
     ("tests/traces",),
+    ("tests/replay", "tests/run", "tests/simulated", "tests/theory"),
+    ("tests/common", "tests/doctor", "tests/heartbeats", "tests/live", "tests/monitor"),
 )
 
 
