@@ -249,11 +249,12 @@ class NodeRun:
             if session.beside is not None:
                 threading.Thread(target=session.beside, args=(self._records,), daemon=True).start()
             code = self.start([*session.words, *below], environ | session.variables)
+            if code or waits.exists():
+                leftovers.end_agent(name)
             if self.stopped or not there or not waits.exists():
                 break
             code, ended_with = code or 1, code
             time.sleep(1)
-            leftovers.end_agent(name)
             if self.stopped or not waits.exists():  # it has begun late, without nsys: it is not begun twice
                 break
             then = "it is started again" if left else f"{NSYS_TIMES} times: --profiler torch records without it"

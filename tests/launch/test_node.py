@@ -28,6 +28,7 @@ if (($(wc -l <"$0.starts") <= $(cat "$0.failures"))); then
   echo "End of file" >&2
   name=harness-$PPID-$((3 - $(wc -l <"$0.starts"))) # its agent stays, as that of a real nsys
   python3 -c 'import time; time.sleep(3600)' "--session-name=$name" "$0" >/dev/null 2>&1 &
+  until tr "\\0" "\\n" <"/proc/$!/cmdline" | grep -q "^--session-name"; do sleep 0.02; done
   exit "$(cat "$0.status")"
 fi
 shift 2 # profile --output
@@ -71,6 +72,10 @@ def recorded(nsys: Path, *program: str, output: str = "") -> subprocess.Complete
     return ended(node(nsys.parent, *words, "::", *program))
 
 
+def has_agent(nsys: Path) -> bool:
+    return not subprocess.run(["pgrep", "-f", f"session-name.* {nsys}"], check=False, timeout=limit_s()).returncode
+
+
 def starts(nsys: Path) -> int:
     return len(nsys.with_name("nsys.starts").read_text().splitlines())
 
@@ -98,8 +103,7 @@ def test_with_a_fake_nsys_the_training_runs_once_or_not_at_all(
     assert done.stderr.count(f"{said}it is started again\n") == min(failures, 2)
     assert done.stderr.count(f"{said}3 times: --profiler torch records without it\n") == (failures == 3)
     assert [path.name for path in (nsys.parent / "run/nsys").iterdir()] == [], "no mark is left"
-    agents = subprocess.run(["pgrep", "-f", f"session-name.* {nsys}"], check=False, timeout=limit_s())
-    assert agents.returncode == 1, "an agent is left"
+    assert not has_agent(nsys)
     assert status(nsys.parent)["exit"] == code
 
 
@@ -112,7 +116,7 @@ def test_with_a_fake_nsys_that_fails_after_the_training_nothing_is_repeated(nsys
 def test_with_a_fake_nsys_where_no_mark_can_be_made_it_is_started_once(nsys: Path) -> None:
     nsys.with_name("nsys.failures").write_text("1")
     done = recorded(nsys, *SEVEN, output="/proc/no/profile")
-    assert (done.returncode, starts(nsys)) == (1, 1)
+    assert (done.returncode, starts(nsys), has_agent(nsys)) == (1, 1, False)
     assert done.stderr == "End of file\n"
 
 
