@@ -13,7 +13,7 @@ import pytest
 from own_trainings import SCRIPTS, TRAININGS
 
 from tests.container.images import container
-from tests.real_nsys import kept
+from tests.real_nsys import FIRST_ON_THE_NODE, kept
 from tests.slurm.slurm_sh import REPOSITORY, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_nsys import ranges
 from tests.slurm.test_slurm_slides import DEFAULTS
@@ -128,7 +128,8 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     env = {"PATH": f"{nsys}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
     # Of /tmp, where nsys is, only what was bound is there.
     hiding = container(arguments=["exec", "--nv", "--no-mount", "tmp"])
-    site = site_of(slurm_sh, "nsys", 2, container=hiding, env={**env, "TOKENIZERS_PARALLELISM": "false"})
+    given = {"env": {**env, "TOKENIZERS_PARALLELISM": "false"}, "node_setup": [FIRST_ON_THE_NODE]}
+    site = site_of(slurm_sh, "nsys", 2, container=hiding, **given)
     done = slurm_sh("-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env)
     assert done.returncode == 0, done.stderr
     return submitted(done.stdout)

@@ -20,7 +20,7 @@ from harness.launch.profilers.nsys import adapted, understood
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT
 from tests.planted import leaks, planted
-from tests.real_nsys import EACH_NSYS, EACH_NSYS_AT_LENGTH, kept
+from tests.real_nsys import EACH_NSYS, EACH_NSYS_AT_LENGTH, FIRST, kept
 from tests.waiting import limit_s
 
 PLANTED = planted("beside-nsys")
@@ -61,7 +61,7 @@ def launched(nsys_folder: Path, runs: Path, *words: str, exercise: int = 1) -> t
     """The folder of a run of two ranks under nsys, its summary, and what the launch said."""
     path = {"PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}", "HARNESS_RUNS": str(runs)}
     site = ["-e", str(exercise), "-g", "2", "--site", "local", "--profiler", "nsys", "--json"]
-    argv = ["bash", str(ROOT / "slurm.sh"), *site, *words]
+    argv = [*FIRST, "bash", str(ROOT / "slurm.sh"), *site, *words]
     env = {**os.environ, **PLANTED, **path}
 
     def recorded() -> tuple[Path, Any, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.common.captures import folder_of
-from tests.real_nsys import EACH_NSYS_AT_LENGTH, kept
+from tests.real_nsys import EACH_NSYS_AT_LENGTH, FIRST_ON_THE_NODE, kept
 from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps
 from tests.waiting import limit_s
@@ -43,7 +43,7 @@ def recorded(
     apart = [f'until [ "$SLURM_NODEID" = 0 ] || [ -e \'{begun}\'/"$SLURM_JOB_ID" ]; do sleep 0.1; done']
     python_path = f"{begun}:{REPOSITORY}"
     env = {**path, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": python_path}
-    site = slurm_sh.site("with-nsys", env=env, node_setup=apart)
+    site = slurm_sh.site("with-nsys", env=env, node_setup=[FIRST_ON_THE_NODE, *apart])
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
     folder = tmp_path_factory.mktemp("exports")
 
@@ -62,6 +62,8 @@ def ranges_of(run: Submitted, nsys: Path, folder: Path) -> list[Counter[str]]:
 
 def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
     """The count of each range in a report, from the export of nsys; empty: nsys lost what it recorded."""
+    if not report.exists():
+        return Counter()
     out = folder / f"{report.stem}.sqlite"
     options = ("--type=sqlite", "--force-overwrite=true", f"--output={out}")
     subprocess.run([nsys / "nsys", "export", *options, report], check=True, capture_output=True, timeout=limit_s())
