@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.leftovers import OF_PART  # noqa: E402
 from tests.part import EVENTS  # noqa: E402
 from tests.waiting import limit_s  # noqa: E402
 
@@ -34,7 +35,6 @@ SLOTS = 3  # parts at a time on two cores: tests wait for jobs of Slurm, ranks a
 TEST_LIMIT_S = 300.0  # of one test, its fixtures included, on an idle machine
 NEWS_S = 30.0  # between two lines that say how far it is
 LEFTOVERS_S = 60.0  # how long after the last test a process may still be there
-OF_PART = "HARNESS_TESTS_PART"
 _PR_SET_CHILD_SUBREAPER = 36
 _NO_TESTS = 5  # pytest's exit code
 _SHOWN_LINES = 60
