@@ -15,14 +15,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from harness.launch.leftovers import end_agent
 from tests.waiting import limit_s
 
 # Before the launch of a training under nsys, whose agent is given up if it does not start within seconds: on a busy
@@ -63,6 +65,22 @@ def usual() -> str:
     """The one that a test has which names none."""
     newest, older = _found(NEWEST), _found(OLDER)
     return OLDER if older and (newest is None or newest[1] != older[1]) else NEWEST
+
+
+def recorded(argv: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    """An nsys that has ended, with what it and its program printed; an agent that it left is ended too.
+
+    The agent names its session by the process that started it, and holds its output: so that is a file, not a pipe.
+    """
+    with tempfile.TemporaryFile("w+") as said:
+        nsys = subprocess.Popen(argv, stdout=said, stderr=said)
+        try:
+            nsys.wait(limit_s())
+        finally:
+            nsys.kill()
+            end_agent(f"profile-{nsys.pid}")
+        said.seek(0)
+        return subprocess.CompletedProcess(argv, nsys.wait(), said.read())
 
 
 def kept(record: Callable[[], Recording], is_whole: Callable[[Recording], bool]) -> Recording:

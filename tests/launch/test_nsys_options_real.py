@@ -15,7 +15,7 @@ import pytest
 from harness.experiment.nsys_sets import load_options, profile_words
 from harness.launch.profilers.nsys import Nsys, NsysWords, prepare
 from harness.traces import open_trace
-from tests.real_nsys import EACH_NSYS, kept
+from tests.real_nsys import EACH_NSYS, kept, recorded
 from tests.waiting import limit_s
 
 # On newer kernels nsys 2022.4 does not end where it records context switches.
@@ -41,19 +41,17 @@ def asked(options: str, *changes: str, has_gpu: bool = False) -> tuple[Nsys, Nsy
 
 def exit_status(words: list[str], output: Path, *program: str) -> int:
     """That of Python with these words, recorded. These programs never end with 1: then it is nsys that failed."""
-    said = output.with_name("said")
     argv = [*words, f"--output={output}", sys.executable, *program]
 
-    def recorded() -> int:
+    def status() -> int:
         for part in output.parent.glob(f"{output.name}.*"):  # of a recording that was lost
             part.unlink()
-        with said.open("w") as to:
-            done = subprocess.run(argv, stdout=to, stderr=to, check=False, timeout=limit_s())
-        print(said.read_text())
-        assert "usage: nsys" not in said.read_text()
+        done = recorded(argv)
+        print(done.stdout)
+        assert "usage: nsys" not in done.stdout
         return done.returncode
 
-    return kept(recorded, lambda code: code != 1)
+    return kept(status, lambda code: code != 1)
 
 
 @EACH_NSYS

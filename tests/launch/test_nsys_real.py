@@ -20,7 +20,7 @@ from harness.launch.profilers.nsys import adapted, understood
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT
 from tests.planted import leaks, planted
-from tests.real_nsys import EACH_NSYS, EACH_NSYS_AT_LENGTH, FIRST, kept
+from tests.real_nsys import EACH_NSYS, EACH_NSYS_AT_LENGTH, FIRST, kept, recorded
 from tests.waiting import limit_s
 
 PLANTED = planted("beside-nsys")
@@ -64,16 +64,17 @@ def launched(nsys_folder: Path, runs: Path, *words: str, exercise: int = 1) -> t
     argv = [*FIRST, "bash", str(ROOT / "slurm.sh"), *site, *words]
     env = {**os.environ, **PLANTED, **path}
 
-    def recorded() -> tuple[Path, Any, str]:
+    def made() -> tuple[Path, Any, str]:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s(200))
         printed = "".join(path.read_text() for path in sorted(runs.glob("*/logs/*/log.*")))
         assert done.returncode == 0, done.stderr[-3000:] + printed[-5000:]
         run = json.loads(done.stdout)
         return Path(run["path"]), json.loads(Path(run["summary"]).read_text()), done.stderr
 
-    return kept(
-        recorded, lambda made: all(len(open_trace(report).ranges.name) for report in made[0].glob("nsys/*.nsys-rep"))
-    )
+    def is_whole(run: tuple[Path, Any, str]) -> bool:
+        return all(len(open_trace(report).ranges.name) for report in run[0].glob("nsys/*.nsys-rep"))
+
+    return kept(made, is_whole)
 
 
 def own_durations_ns(run: Path, rank: int) -> list[int]:
@@ -164,16 +165,15 @@ def test_an_epoch_that_ends_inside_the_window_does_not_end_the_recording(
     monkeypatch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def recorded() -> set[str]:
-        program = [*argv, sys.executable, "-c", EPOCHS]
-        done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=limit_s())
-        assert done.returncode == 0 or not (tmp_path / "report.nsys-rep").exists(), done.stderr[-3000:]
+    def recorded_names() -> set[str]:
+        done = recorded([*argv, sys.executable, "-c", EPOCHS])
+        assert done.returncode == 0 or not (tmp_path / "report.nsys-rep").exists(), done.stdout[-3000:]
         if done.returncode:
             return set()
         trace = open_trace(tmp_path / "report.nsys-rep")
         return {trace.names[index] for index in trace.ranges.name}
 
-    names = kept(recorded, bool)
+    names = kept(recorded_names, bool)
     assert [name for name in sorted(names) if name.startswith("batch_")] == [f"batch_{step}" for step in range(1, 5)]
 
 
