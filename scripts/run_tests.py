@@ -31,7 +31,7 @@ from tests.leftovers import OF_PART  # noqa: E402
 from tests.part import EVENTS  # noqa: E402
 from tests.waiting import limit_s  # noqa: E402
 
-SLOTS = 3  # parts at a time on two cores: tests wait for jobs of Slurm, ranks and programs
+SLOTS = 4  # parts at a time on two cores: tests wait for jobs of Slurm, ranks and programs
 TEST_LIMIT_S = 300.0  # of one test, its fixtures included, on an idle machine
 NEWS_S = 30.0  # between two lines that say how far it is
 LEFTOVERS_S = 60.0  # how long after the last test a process may still be there
@@ -39,21 +39,22 @@ _PR_SET_CHILD_SUBREAPER = 36
 _NO_TESTS = 5  # pytest's exit code
 _SHOWN_LINES = 60
 
-# What is likely to fail and what takes long comes first. A folder that is named nowhere here is a part of its own.
+# What is likely to fail and what waits long comes first; last what keeps a core busy. A folder that is named nowhere
+# here is a part of its own.
 FIRST: tuple[tuple[str, ...], ...] = (
     ("tests/slurm",),  # one cluster
     ("tests/launch",),
     ("tests/exercises", "tests/exercise_3"),  # the trainings of the exercises
-    ("tests/own", "tests/observe"),
     ("tests/container", "tests/faults", "tests/gpu"),
+    ("tests/own", "tests/observe"),
     ("tests/study", "tests/lines"),
     ("tests/bootstrap", "tests/wheel", "tests/exercise_0"),
-    ("tests/report", "tests/export"),  # one browser
-    ("tests/analysis",),
-    ("tests/repo",),
-    ("tests/traces",),
-    ("tests/replay", "tests/run", "tests/simulated", "tests/theory"),
     ("tests/common", "tests/doctor", "tests/heartbeats", "tests/live", "tests/monitor"),
+    ("tests/report", "tests/export"),  # one browser
+    ("tests/repo",),
+    ("tests/replay", "tests/run", "tests/simulated", "tests/theory"),
+    ("tests/traces",),
+    ("tests/analysis",),
 )
 
 

@@ -80,7 +80,7 @@ def recorded(argv: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
             nsys.kill()
             end_agent(f"profile-{nsys.pid}")
         said.seek(0)
-        return subprocess.CompletedProcess(argv, nsys.wait(), said.read())
+        return subprocess.CompletedProcess(argv, nsys.wait(limit_s()), said.read())
 
 
 def kept(record: Callable[[], Recording], is_whole: Callable[[Recording], bool]) -> Recording:

@@ -121,8 +121,11 @@ def simulated(
     return verdicts
 
 
-@pytest.mark.parametrize("each", [2, 3, 4, 8])
-@pytest.mark.parametrize("deviation", [0.01, 0.02, 0.05])
+@pytest.mark.parametrize(
+    "each",
+    [2, 4, *(pytest.param(each, marks=pytest.mark.long) for each in (3, 8))],  # the same of other numbers
+)
+@pytest.mark.parametrize("deviation", [0.02, *(pytest.param(each, marks=pytest.mark.long) for each in (0.01, 0.05))])
 @pytest.mark.parametrize(("blocks", "jolts"), [(True, 0), (False, 0), (True, 0.2)])
 def test_a_command_against_itself_is_seldom_called_worse(
     each: int, deviation: float, blocks: bool, jolts: float
@@ -136,8 +139,8 @@ def test_ten_per_cent_are_seen_with_enough_runs(each: int, deviation: float) -> 
     assert simulated(each, deviation, 0.1)[ChangeVerdict.WORSE] >= 0.9 * TIMES
 
 
-@pytest.mark.parametrize("each", [2, 4, 8])
-@pytest.mark.parametrize("deviation", [0.01, 0.03, 0.05])
+@pytest.mark.parametrize("each", [2, 4, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize("deviation", [0.03, *(pytest.param(each, marks=pytest.mark.long) for each in (0.01, 0.05))])
 @pytest.mark.parametrize("change", [0.05, 0.1])
 def test_what_is_worse_by_more_than_allowed_is_seldom_called_fine(each: int, deviation: float, change: float) -> None:
     verdicts = simulated(each, deviation, change)

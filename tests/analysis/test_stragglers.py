@@ -101,10 +101,10 @@ def of_kind(kind: str) -> Callable[[Op], bool]:
     return lambda op: op.kind == kind
 
 
-SHAPES = [
+SHAPES = [  # of the large ones one is shown: the others are as it, or as a small one
     pytest.param(RANKS_64, slow_stage(3, 1.5), id="64 ranks, the last stage"),
-    pytest.param(RANKS_64, slow_worker(5, 2, 1.6), id="64 ranks, one worker"),
-    pytest.param(RANKS_128, slow_worker(9, 6, 1.4), id="128 ranks in two chunks, one worker"),
+    pytest.param(RANKS_64, slow_worker(5, 2, 1.6), id="64 ranks, one worker", marks=pytest.mark.long),
+    pytest.param(RANKS_128, slow_worker(9, 6, 1.4), id="128 ranks in two chunks, one worker", marks=pytest.mark.long),
     pytest.param(RANKS_128, slow_stage(0, 1.3), id="128 ranks in two chunks, the first stage", marks=pytest.mark.long),
     pytest.param(Shape(8, 4, 3, 8, 1, no_ops=True), slow_stage(1, 1.4), id="three chunks, with no-ops"),
     pytest.param(Shape(8, 4, 1, 8, 2, overlap=True, no_ops=True), long_sequences(3), id="overlap and no-ops"),

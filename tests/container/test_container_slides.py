@@ -22,7 +22,7 @@ from tests.waiting import limit_s
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
 SLIDES = {"-e 0": 2, "-e 1": 1, "-e 2 -n 2 -- --ds-no-overlap": 1, "-e 3 -n 2": 2}  # ranks per node
-LONG = ("-e 3 -n 2",)
+LONG = ("-e 0", "-e 1", "-e 3 -n 2")  # exercise 1 is recorded by nsys below
 INSIDE = "/opt/packages/"  # where PyTorch is only inside
 
 

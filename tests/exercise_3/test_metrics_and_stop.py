@@ -24,7 +24,7 @@ EXIT_2 = re.compile(r"exitcode +: 2 ")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two pipeline stages, with all defaults except the size."""
     folder = tmp_path_factory.mktemp("metrics") / "run"
-    return completed(train_launched(folder, "--pp", 2, "--seq-length", 32, "--micro-batch-size", 2))
+    return completed(train(folder, "--pp", 2, "--seq-length", 32, "--micro-batch-size", 2))
 
 
 def test_ten_iterations_of_which_five_are_recorded(run: Run) -> None:

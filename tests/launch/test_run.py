@@ -29,7 +29,6 @@ from harness.run import Run, Stage, all_runs, claim_local_id, find_run, release_
 from harness.run.find import claim_folder
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
-from tests.exercises.launching import UNHURRIED
 from tests.launch.launch_shared import ROOT, Harness, a_run
 from tests.waiting import limit_s
 
@@ -204,14 +203,11 @@ def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_status(tmp
     assert keeper.wait(timeout=limit_s(30)) == -signal.SIGTERM
 
 
-@pytest.mark.train
 def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(harness_process: Harness, tmp_path: Path) -> None:
-    """Like a limit of less than four seconds, with more time for the start on a busy machine."""
     described = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
     path = tmp_path / "unwarned.yaml"
     path.write_text(yaml.safe_dump(described | {"signal_seconds": 0}), encoding="utf-8")
-    words = ("-e", "1", "-g", "1", "--site", str(path), "--time", "0:00:12", "--active-steps", "9999")
-    done = harness_process(*words, "--script", str(UNHURRIED))
+    done = harness_process("run", "-g", "1", "--site", str(path), "--time", "0:00:03", "--", "sleep", "600")
     assert done.returncode == 1
     assert "timeout: " in done.stderr, done.stderr
 

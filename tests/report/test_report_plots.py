@@ -24,6 +24,8 @@ from harness.report.page.inputs import Inputs
 from tests.report.conftest import ALL_DRAWN, UNFOLD
 
 SORTS = ("report", "comparison", "communication tests")
+# Their plots are made by the same code, so one page shows what the browser makes of each.
+REPORT_OR_ALL = [pytest.param(each, marks=() if each == "report" else pytest.mark.long) for each in SORTS]
 BUTTONS = ["download plot as a png", "zoom", "pan", "zoom in", "zoom out", "reset axes"]
 PHONE = 400
 
@@ -50,7 +52,7 @@ def show(browser: Browser, page: Path) -> None:
     browser.wait(ALL_DRAWN)
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", REPORT_OR_ALL)
 def test_every_plots_toolbar_has_these_buttons_and_no_other(wide: Browser, pages: dict[str, Path], sort: str) -> None:
     show(wide, pages[sort])
     bars: list[list[str]] = wide.evaluate(
@@ -64,7 +66,7 @@ def test_every_plots_toolbar_has_these_buttons_and_no_other(wide: Browser, pages
     assert wide.evaluate(servers) == [""]
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", REPORT_OR_ALL)
 def test_a_plot_is_one_stop_of_the_tab_key(wide: Browser, pages: dict[str, Path], sort: str) -> None:
     show(wide, pages[sort])
     wide.evaluate("window.visited = new Set([document.body])")
@@ -123,7 +125,7 @@ CUT_WORDS = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", REPORT_OR_ALL)
 def test_on_a_phone_no_word_is_cut_and_no_command_has_two_lines(
     phone: Browser, pages: dict[str, Path], sort: str
 ) -> None:

@@ -24,7 +24,10 @@ TRACES = (
     "nsys_a100_ddp_4gpu/rank0.sqlite.gz",
     "nsys_h100_2gpu_ab/before.sqlite",
 )
-ALIKE = ("kineto_a100_collective_args", "nsys_a100_ddp_4gpu/rank0.sqlite.gz")  # to others, for a browser
+ALIKE = (  # to others, for a browser
+    *("kineto_a100_collective_args", "nsys_a100_ddp_4gpu/rank0.sqlite.gz"),
+    "kineto_resnet50_workers/num_workers_0.json.gz",
+)
 
 
 @pytest.fixture(scope="module")

@@ -85,13 +85,14 @@ class SlurmSh:
         path.write_text(yaml.safe_dump({**SITE, **changes}))
         return path
 
-    def light(self, name: str, nodes: int = 2, **changes: Any) -> tuple[str | Path, ...]:
+    def light(self, name: str, nodes: int = 2, fault: str = "", **changes: Any) -> tuple[str | Path, ...]:
         """As `site`, with the words for a training that needs no PyTorch, a rank on each node: its metrics, traces and
-        exit status come in seconds, where a test is about the job and not about what it trains."""
+        exit status come in seconds, where a test is about the job and not about what it trains. fault: what its script
+        does first."""
         folder = self.runs.parent / "light"
         write_customize(folder)
-        script = folder / "light.py"
-        script.write_text("import sys\nfrom tests.faults.light_train import main\n\nsys.exit(main())\n")
+        script = folder / f"{name}.py"
+        script.write_text(f"import sys\nfrom tests.faults.light_train import main\n\n{fault}\nsys.exit(main())\n")
         counts = {"FAULTS_RANKS": "1", "FAULTS_NODES": str(nodes), MARKS: str(folder)}
         env = {**SITE["env"], "PYTHONPATH": f"{folder}:{REPOSITORY}", **counts}
         return ("--site", self.site(name, env=env, **changes), "--script", script)

@@ -18,7 +18,7 @@ from tests.slurm.slurm_sh import REPOSITORY
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
-IN_CI = ("a rank for each task",)  # the others are long: other jobs in which the word stands
+IN_CI = ("the word for each task",)  # the others are long: other jobs in which the word stands
 
 
 class Done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,14 +24,18 @@ pytestmark = [pytest.mark.slurm, pytest.mark.train]
 NODES = ("node1", "node2")
 # Every rank waits for the other, then exits with 7, so that no rank is ended because the other failed first.
 EXIT_7 = """
-import os, pathlib, sys, time
-if "LOCAL_RANK" in os.environ and any(word.endswith("train.py") for word in sys.orig_argv):
+import os, pathlib, time
+from tests.faults.light_train import at
+
+def exit_7(rank):
     met = pathlib.Path(os.environ["RUN_DIR"], "met")
     met.mkdir(exist_ok=True)
-    (met / os.environ["RANK"]).touch()
+    (met / str(rank)).touch()
     while len(list(met.iterdir())) < 2:
         time.sleep(0.05)
     os._exit(7)
+
+at("window", exit_7)
 """
 WAITS_FOR_MONITORS = """
 import os, pathlib, sys, time
@@ -202,7 +207,8 @@ def test_exercise_0_measures_between_the_nodes(slurm_sh: SlurmSh) -> None:
 
 
 def test_a_cancelled_run_keeps_its_results_and_its_status_is_cancelled(slurm_sh: SlurmSh) -> None:
-    run = slurm_sh.submit(slurm_sh.site("plain"), *ENDLESS)
+    """Without PyTorch: test_slurm_nsys.py cancels a real training."""
+    run = slurm_sh.submit_words(*slurm_sh.light("endless"), "--active-steps", "9999")
     assert slurm_sh.status(run.job_id)["state"] in {"queued", "running"}
     slurm_sh.slurm.wait_running(run.job_id)
     assert slurm_sh.status(run.job_id)["state"] == "running"
@@ -264,8 +270,9 @@ def sabotaged(slurm_sh: SlurmSh, name: str, code: str) -> Path:
 @pytest.fixture(scope="session")
 def failed_inside(slurm_sh: SlurmSh) -> Submitted:
     """A training that exits with 7, submitted from inside another job's allocation."""
-    site = sabotaged(slurm_sh, "exit-7", EXIT_7)
-    words = " ".join((*TWO_NODES, "--site", f"'{site}'", "--json", *SHORT))
+    lines = [f"env >'{slurm_sh.runs.parent}/job-environment'"]
+    light = slurm_sh.light("exit-7", fault=EXIT_7, setup=lines)
+    words = shlex.join(map(str, (*TWO_NODES, *light, "--json", "--active-steps", "3")))
     said = slurm_sh.runs.parent / "said"
     outer = slurm_sh.runs.parent / "outer.sh"
     outer.write_text(f"#!/bin/bash\nbash '{REPOSITORY}/slurm.sh' {words} >'{said}'\n")
@@ -307,7 +314,7 @@ def test_missing_reports_of_a_failed_run_are_named(failed_inside: Submitted, slu
 
 
 def test_submitting_from_inside_an_allocation_leaks_nothing_of_it(failed_inside: Submitted, slurm_sh: SlurmSh) -> None:
-    lines = (slurm_sh.runs.parent / "exit-7" / "job-environment").read_text().splitlines()
+    lines = (slurm_sh.runs.parent / "job-environment").read_text().splitlines()
     environment = dict(line.split("=", 1) for line in lines if "=" in line)
     assert environment["SLURM_JOB_ID"] == failed_inside.job_id
     assert environment["SLURM_NNODES"] == "2"
@@ -366,7 +373,7 @@ def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_mo
 
 def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(slurm_sh: SlurmSh) -> None:
     slurm = slurm_sh.slurm
-    run = slurm_sh.submit(slurm_sh.site("plain"), *ENDLESS)
+    run = slurm_sh.submit_words(*slurm_sh.light("on-a-node-that-dies"), "--active-steps", "9999")
     try:
         slurm.wait_running(run.job_id)
         slurm_sh.wait_while_it_runs(run, (run.path / "gpus-monitor" / "node2").exists, "node2 at work")

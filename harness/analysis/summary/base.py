@@ -10,6 +10,7 @@ import textwrap
 import typing
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import cache
 from math import isfinite, isnan
 from types import ModuleType
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 
+@cache  # to find a class in its module takes milliseconds
 def field_texts(cls: type) -> dict[str, str]:
     """The text of each field that `cls` declares itself, in order, as one line; empty for a field without a text."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
