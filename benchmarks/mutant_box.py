@@ -278,7 +278,7 @@ class Plugin:
 def main() -> int:
     order = Order(**json.loads((INSIDE / "order.json").read_text(encoding="utf-8")))
     sys.path[0] = str(Path.cwd())
-    words = ["--all", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=ci", *order.words, *order.files]
+    words = ["-q", "-p", "no:cacheprovider", "--hypothesis-profile=ci", *order.words, *order.files]
     return pytest.main(words, plugins=[Plugin(order)])
 
 

@@ -102,25 +102,25 @@ def _git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def map_tests(folder: Folder, asked: list[str], again: list[str], jobs: int) -> None:
+def map_tests(folder: Folder, asked: list[str], again: list[str], jobs: int, *, long: bool) -> None:
     """A pytest for each file of tests, so that its imports are seen too. A file that is mapped and the same is left,
-    if no test of it ended as one of `again`."""
+    if no test of it ended as one of `again`. long: also the tests with that mark."""
     if importlib.util.find_spec("coverage") is None:
         raise SystemExit(f"coverage.py is missing: {sys.executable} -m pip install coverage")
     known = folder.parts()
     files = folder.git("ls-files", "--", "tests/**/test_*.py").splitlines()
     files = [file for file in files if not asked or any(Path(file).is_relative_to(each) for each in asked)]
     versions = {file: folder.git("rev-parse", f"HEAD:{file}") for file in files}
-    todo = [file for file in files if not _is_mapped(known.get(file), versions[file], again)]
+    todo = [file for file in files if not _is_mapped(known.get(file), versions[file], again, long=long)]
     print(f"{len(files)} files of tests, {len(files) - len(todo)} of them mapped", flush=True)
 
     def one(number: int, file: str) -> str:
-        told = folder.boxes.run(number, Order([file], is_mapped=True), MAP_LIMIT_S, {})
+        told = folder.boxes.run(number, Order([file], ("--all",) * long, is_mapped=True), MAP_LIMIT_S, {})
         if not told.tests and told.exit != pytest.ExitCode.NO_TESTS_COLLECTED:
             return f"{file}: not mapped; pytest ended with {told.exit} after\n{told.said}"
         _merge(folder, folder.boxes.inside(number) / "data", folder.measured(file))
         target = folder.measured(file).with_suffix(".json")
-        part = told._asdict() | {"file": file, "version": versions[file]}
+        part = told._asdict() | {"file": file, "version": versions[file], "has_long": long}
         target.with_suffix(".new").write_text(json.dumps(part), encoding="utf-8")
         target.with_suffix(".new").rename(target)
         ends = Counter(each["outcome"] for each in told.tests.values())
@@ -129,8 +129,8 @@ def map_tests(folder: Folder, asked: list[str], again: list[str], jobs: int) -> 
     folder.boxes.work(todo, jobs, one)
 
 
-def _is_mapped(part: dict[str, Any] | None, version: str, again: list[str]) -> bool:
-    if part is None or part["version"] != version:
+def _is_mapped(part: dict[str, Any] | None, version: str, again: list[str], *, long: bool) -> bool:
+    if part is None or part["version"] != version or (long and not part["has_long"]):
         return False
     return not any(told["outcome"] in again for told in part["tests"].values())
 
@@ -282,7 +282,7 @@ class Judge:
         known = tuple(test for file in files for test in self.reach.parts[file]["tests"])
         usual_s = {name: s for test in tests for name, s in self.reach.costs_s(test).items()}
         text = changed((self.folder.clone / mutant.file).read_bytes(), mutant)
-        order = Order(files, ("-x",), tests, known)
+        order = Order(files, ("--all", "-x"), tests, known)
         return self.folder.boxes.run(number, order, self.limit_s + sum(usual_s.values()), {mutant.file: text})
 
 
@@ -297,7 +297,7 @@ def unsteady(folder: Folder, jobs: int) -> set[str]:
                 failed[part["file"]].append(test)
 
     def one(number: int, path: str) -> str:
-        ends = folder.boxes.run(number, Order([path], wanted=failed[path]), MAP_LIMIT_S, {}).tests
+        ends = folder.boxes.run(number, Order([path], ("--all",), failed[path]), MAP_LIMIT_S, {}).tests
         fails = {test: ends.get(test, {}).get("outcome") != "passed" for test in failed[path]}
         told.update(fails)
         file.write_text(json.dumps(told, indent=1), encoding="utf-8")
@@ -348,7 +348,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300, help="sample: how many mutants [300]")
     parser.add_argument("--seed", type=int, default=1, help="sample [1]")
     parser.add_argument("--room", action="append", help="sample: only this room, as harness/theory; several: repeat it")
-    parser.add_argument("--only", choices=["long", "default"], help="run: tests with or without the mark `long` [both]")
+    parser.add_argument("--only", choices=["long", "default"], help="tests with or without the mark `long` [both]")
     parser.add_argument("--limit-s", type=float, default=120, help="run: seconds of tests for a mutant [120]")
     parser.add_argument(
         "--again", action="append", default=[], metavar="OUTCOME", help="run: also what survived, …; map: what failed"
@@ -358,7 +358,7 @@ def main() -> None:
     if folder.is_old() and asked.command != "renew":
         print("FOLDER has another commit than the checkout; mutants.py renew takes that", file=sys.stderr)
     if asked.command == "map":
-        map_tests(folder, asked.tests, asked.again, asked.jobs)
+        map_tests(folder, asked.tests, asked.again, asked.jobs, long=asked.only != "default")
     elif asked.command == "sample":
         rooms = {file: text for file, text in folder.sources().items() if not asked.room or room_of(file) in asked.room}
         mutants = [each._asdict() for each in drawn(rooms, asked.count, asked.seed)]
