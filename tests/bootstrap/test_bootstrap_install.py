@@ -173,7 +173,8 @@ def broken_index() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("place", ["stalled", pytest.param("reset", marks=pytest.mark.long)])
+@pytest.mark.long  # as without a network
+@pytest.mark.parametrize("place", ["stalled", "reset"])
 def test_an_index_that_breaks_off_is_one_that_cannot_be_reached(
     with_pip: Checkout, broken_index: str, place: str
 ) -> None:

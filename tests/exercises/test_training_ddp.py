@@ -174,6 +174,7 @@ def test_a_data_set_smaller_than_a_batch_is_refused_in_one_sentence(tmp_path: Pa
     assert "takes 2 examples" in run.stderr
 
 
+@pytest.mark.long  # exercise 3, whose loop is the same, is stopped so, and test_slurm_nsys.py cancels exercise 1
 def test_sigterm_ends_a_training_cleanly_on_every_rank(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     started = start(SCRIPT, folder, *SHORT[:-1], "1000", "--profiler", "torch", model="tiny-llama")

@@ -177,7 +177,9 @@ print(got, flush=True)
 
 
 @pytest.mark.parametrize("whole_group", [False, True], ids=["the first process", "the whole group"])
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
+@pytest.mark.parametrize(
+    "name", ["SIGTERM", *(pytest.param(each, marks=pytest.mark.long) for each in ("SIGUSR1", "SIGINT"))]
+)
 def test_the_command_hears_a_signal_once(tmp_path: Path, name: str, whole_group: bool) -> None:
     """Slurm signals all processes of a step, or only the first one: the command must get it once in either case."""
     argv = [*WORD, "--no-report", "--", sys.executable, "-c", COUNTS]

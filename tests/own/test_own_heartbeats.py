@@ -141,6 +141,7 @@ def test_on_a_busy_machine_all_steps_and_samples_are_told(tmp_path: Path, busy: 
         assert Reader(tmp_path).read().ranks[0].step == every
 
 
+@pytest.mark.long  # test_observe.py has a training that fails
 def test_an_exception_is_told_with_the_users_line(tmp_path: Path) -> None:
     facts = trained(tmp_path, "raises")
     error = facts["error"]
@@ -200,7 +201,10 @@ time.sleep(0.3)
 """
 
 
-@pytest.mark.parametrize("program", [pytest.param(LEAVES, id="calls it"), pytest.param(FREES, id="frees its objects")])
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(LEAVES, id="calls it"), pytest.param(FREES, id="frees its objects", marks=pytest.mark.long)],
+)
 def test_python_ends_as_without_the_heartbeat_that_is_inside_pytorch(tmp_path: Path, program: str) -> None:
     (tmp_path / "memory").mkdir()
     done = subprocess.run(

@@ -24,8 +24,8 @@ STEPS = 14
 START = WINDOW["skip"] + WINDOW["wait"] + WINDOW["warmup"]
 END = START + WINDOW["active"]
 KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")
-# A library's loop and an engine. The others are loops under torchrun, of which tests/slurm/test_slurm_own.py has one.
-SHOWN = ("transformers_trainer", "deepspeed_engine")
+# A library's loop. test_slurm_own.py has one under torchrun, and benchmarks/bench_phases.py all.
+SHOWN = ("transformers_trainer",)
 
 
 @pytest.fixture(

@@ -60,7 +60,13 @@ def test_no_finding_on_real_traces_exceeds_its_devices_time(folder: str) -> None
             assert not broken(summary) and not broken_promises(summary), job
 
 
-@pytest.mark.parametrize("job", gallery_jobs(), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(job, id=job.name, marks=pytest.mark.long if i % 3 else ())  # a third, as each takes a second
+        for i, job in enumerate(gallery_jobs())
+    ],
+)
 def test_no_promise_on_real_traces_exceeds_what_is_not_work(job: Path) -> None:
     for summary in measure_jobs([job]):
         assert not broken_promises(summary)

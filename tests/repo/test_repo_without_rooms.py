@@ -64,7 +64,10 @@ def commands_of(room: str) -> list[str]:
     return [name for name, entry in COMMANDS.items() if entry.function.startswith(f"harness.cli.{room}.")]
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize(
+    "room",
+    [pytest.param(each, marks=() if each == "study" else pytest.mark.long) for each in ROOMS],  # below without all
+)
 def test_without_a_room_only_its_own_commands_are_missing(room: str, tmp_path: Path) -> None:
     tree = tree_without(tmp_path, room)
     launches = [["-e", str(number), "-g", "1", "--site", "leonardo", "--dry-run"] for number in range(4)]

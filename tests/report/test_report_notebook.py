@@ -56,7 +56,9 @@ def test_the_split_of_a_rank_in_its_cell_is_that_of_the_summary(folder: Path, mo
     assert sum(drawn) == pytest.approx(100)
 
 
-@pytest.mark.parametrize("trace", ["nsys_h100_2gpu_ab/before.sqlite", "kineto_dlrm_v100_8ranks"])
+@pytest.mark.parametrize(
+    "trace", ["nsys_h100_2gpu_ab/before.sqlite", pytest.param("kineto_dlrm_v100_8ranks", marks=pytest.mark.long)]
+)
 def test_the_cells_run_on_real_traces(trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = real_trace(trace)
     names, figures = executed(monkeypatch, path)

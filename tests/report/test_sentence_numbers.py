@@ -34,7 +34,13 @@ def made() -> Iterator[Summary]:
         yield simulated(run(case.training), case.tool, python=case.training.stacks)
 
 
-@pytest.mark.parametrize("job", _JOBS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(job, id=job.name, marks=pytest.mark.long if i % 3 else ())  # a third, as each takes a second
+        for i, job in enumerate(_JOBS)
+    ],
+)
 def test_every_number_that_is_told_of_a_real_recording_is_in_its_summary(job: Path) -> None:
     for s in measure_jobs([job]):
         told = answer(s)

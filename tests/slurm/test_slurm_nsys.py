@@ -74,6 +74,8 @@ def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
         return Counter(name for (name,) in connection.execute(query))
 
 
+# Long, as the next: a cancelled run below leaves the same two reports, and test_container_slides.py has one to the end.
+@pytest.mark.long
 def test_each_node_leaves_the_report_of_its_own_ranks(
     recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
 ) -> None:
@@ -85,6 +87,7 @@ def test_each_node_leaves_the_report_of_its_own_ranks(
         assert "batch_2" not in found, "the warm-up is not in the report"
 
 
+@pytest.mark.long
 def test_what_nsys_recorded_is_reported_for_what_it_is(
     slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]]
 ) -> None:

@@ -18,8 +18,6 @@ from tests.slurm.slurm_sh import REPOSITORY
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
-IN_CI = ("the word for each task",)  # the others are long: other jobs in which the word stands
-
 
 class Done:
     """A job that has ended: what it printed, its exit status, and what its trainings wrote."""
@@ -72,9 +70,9 @@ def steps_of(run: Path) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-@pytest.mark.parametrize(
-    "job", [pytest.param(each, id=each.name, marks=() if each.name in IN_CI else pytest.mark.long) for each in JOBS]
-)
+# Long: test_container_observe.py has the word before a container and inside of one, test_observe.py all that it does.
+@pytest.mark.long
+@pytest.mark.parametrize("job", [pytest.param(each, id=each.name) for each in JOBS])
 def test_the_word_changes_nothing_and_finds_all(slurm: Slurm, tmp_path: Path, job: UsersJob) -> None:
     plain = Done(slurm, job, tmp_path / "plain", "")
     observed = Done(slurm, job, tmp_path / "observed", job.word)

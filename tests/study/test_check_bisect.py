@@ -27,6 +27,8 @@ from tests.study.revisions_shared import (
 )
 from tests.waiting import limit_s
 
+pytestmark = pytest.mark.long  # git bisect of whole histories
+
 BISECT = ["check", "--bisect", LAUNCH]
 
 

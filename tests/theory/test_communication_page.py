@@ -65,6 +65,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long  # changes with PyTorch's version only
 @pytest.mark.train
 def test_ddp_broadcasts_the_weights_when_it_is_built_and_never_in_a_later_step(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="DDP is PyTorch's")

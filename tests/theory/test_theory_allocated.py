@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from bench_memory import TINY, Row, estimate, measure
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.long]  # of a version of PyTorch; bench_memory.py has more
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def test_what_students_and_instructors_type_works(installed: Installed, words: l
     assert "slurm.sh" not in done.stdout + done.stderr
 
 
+@pytest.mark.long  # as from a checkout, with the packages that pip finds here
 @pytest.mark.train
 def test_exercise_1_trains_in_the_current_folder_with_the_packages_of_the_tests(trainer: Installed) -> None:
     before = trainer.files()
