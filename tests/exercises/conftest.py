@@ -11,7 +11,7 @@ from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from tests.exercises.launching import ROOT, Finished, train
 
 # Steps 2 to 4 are recorded. The learning rate is high, so that the losses change from step to step.
-WINDOW = ["--skip", "0", "--wait", "1", "--warmup", "1", "--active", "3", "--profiler", "torch"]
+WINDOW = ["--skip", "0", "--wait", "1", "--warmup", "1", "--active", "3", "--profiler", "torch", "--seq-length", "64"]
 LEARNING = ["--learning-rate", "1e-3", "--lr-warmup-steps", "1"]
 
 

@@ -55,6 +55,10 @@ def import_for_accelerate() -> None:
     for name in ("accelerate.commands.launch", "deepspeed", "transformers.models.llama.modeling_llama"):
         import_module(name)
     import_module("transformers.models.mistral.modeling_mistral")
+    for name in ("exercise_1_DDP", "exercise_2_DeepSpeed"):
+        import_module(f"exercises.{name}.preparation")
+    for name in [name for name in sys.modules if name.startswith(("exercises.", "harness."))]:
+        del sys.modules[name]  # each rank imports ours itself, as it records when
 
 
 def import_for_torchrun() -> None:

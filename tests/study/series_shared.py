@@ -25,9 +25,11 @@ from harness.study.series.points import SeriesPoint, SeriesTask, prepared
 
 SECOND_NS = 1_000_000_000
 
+# As submitit's controller, it begins only once who started it has written its pickle: one that was killed before has
+# submitted nothing.
 SCRIPT = """
-run=$1 folder=$2 seconds=$3
-touch "$folder/$$_submitted.pkl"
+run=$1 folder=$2 seconds=$3 submitter=$4 pickle="$2/$$_submitted.pkl"
+until [ -e "$pickle" ]; do kill -0 "$submitter" 2>/dev/null || [ -e "$pickle" ] || exit; sleep 0.01; done
 write() { printf '%s' "$1" >"$run/.s" && mv "$run/.s" "$run/status.json"; }
 started=$(date +%s%N)
 trap 'write "{\\"state\\": \\"cancelled\\", \\"started_ns\\": $started, \\"ended_ns\\": $(date +%s%N)}"; exit' TERM
@@ -76,7 +78,8 @@ def quick_runs(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """From now on, a local run sleeps for so long and completes."""
 
     def start(script: Path, _job_id: str, folder: Path, **_: object) -> None:
-        words: Sequence[str] = ("bash", "-c", SCRIPT, str(script), str(script.parent), str(folder), str(seconds))
+        given = (str(script), str(script.parent), str(folder), str(seconds), str(os.getpid()))
+        words: Sequence[str] = ("bash", "-c", SCRIPT, *given)
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(words, start_new_session=True, stdout=quiet, stderr=quiet)
         (folder / f"{process.pid}_submitted.pkl").touch()
