@@ -31,7 +31,7 @@ from tests.leftovers import OF_PART  # noqa: E402
 from tests.part import EVENTS  # noqa: E402
 from tests.waiting import limit_s  # noqa: E402
 
-SLOTS = 4  # parts at a time on two cores: tests wait for jobs of Slurm, ranks and programs
+SLOTS = 3  # parts at a time on two cores: tests wait for jobs of Slurm, ranks and programs
 TEST_LIMIT_S = 300.0  # of one test, its fixtures included, on an idle machine
 NEWS_S = 30.0  # between two lines that say how far it is
 LEFTOVERS_S = 60.0  # how long after the last test a process may still be there
