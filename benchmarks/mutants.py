@@ -25,6 +25,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,35 +255,36 @@ class Judge:
         for is_long in self.lengths:
             for batch in self.reach.batches(mutant, is_long, self.limit_s):
                 if result["outcome"] == "survived":
-                    self._judge(number, mutant, batch, result)
+                    self._judge(number, mutant, batch, result, is_long=is_long)
         result["seconds"] = round(time.monotonic() - begin, 1)
         with self.lock, (self.folder.path / "results.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
         return f"{shown(mutant)}: {result['outcome']} {result.get('test', '')}"
 
-    def _judge(self, number: int, mutant: Mutant, batch: list[str], result: dict[str, Any]) -> None:
+    def _judge(self, number: int, mutant: Mutant, batch: list[str], result: dict[str, Any], *, is_long: bool) -> None:
         while batch:
-            told = self._told(number, mutant, batch)
+            told = self._told(number, mutant, batch, is_long=is_long)
             result["ran"] += len(told.tests)
             if told.exit in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return
             test = next(iter(told.failed), told.now)
             if not test.startswith("tests/"):  # what tests share, or the start
                 test = _file(batch[0])
-            if told.exit is None or "::" not in test or self._told(number, mutant, [test]).exit != pytest.ExitCode.OK:
+            alone = partial(self._told, number, mutant, [test], is_long=is_long)
+            if told.exit is None or "::" not in test or alone().exit != pytest.ExitCode.OK:
                 folder = "/".join(test.split("/")[:2])
                 result["outcome"] = "timeout" if told.exit is None else "killed"
-                result |= {"test": test, "folder": folder, "is_long": self.reach.told(batch[0])["long"]}
+                result |= {"test": test, "folder": folder, "is_long": is_long}
                 return
             result["unsure"].append(test)  # alone it passes
             batch = [each for each in batch if each != test and each not in told.tests]
 
-    def _told(self, number: int, mutant: Mutant, tests: list[str]) -> Told:
+    def _told(self, number: int, mutant: Mutant, tests: list[str], *, is_long: bool) -> Told:
         files = list(dict.fromkeys(map(_file, tests)))
         known = tuple(test for file in files for test in self.reach.parts[file]["tests"])
         usual_s = {name: s for test in tests for name, s in self.reach.costs_s(test).items()}
         text = changed((self.folder.clone / mutant.file).read_bytes(), mutant)
-        order = Order(files, ("--all", "-x"), tests, known)
+        order = Order(files, ("-x", *("--all",) * is_long), tests, known)  # no map without them knows the long ones
         return self.folder.boxes.run(number, order, self.limit_s + sum(usual_s.values()), {mutant.file: text})
 
 

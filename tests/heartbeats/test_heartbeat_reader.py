@@ -134,6 +134,22 @@ def test_a_rank_that_is_gone_and_one_that_begins_in_its_place(tmp_path: Path, re
     assert (live.ranks[1].pid, live.ranks[1].gone, len(live.ranks[1].history)) == (7, None, 0)
 
 
+def test_a_monitor_is_heard_before_its_first_rank(tmp_path: Path, reader: Reader, clock: Clock) -> None:
+    NodeWriter(tmp_path, "n0", range(0))
+    clock.ns = START_NS + 5 * S
+    live = reader.read()
+    assert live.nodes["n0"].age_s(live.now_ns) == 5
+
+
+def test_a_nodes_next_monitor_has_its_own_numbers_of_places(tmp_path: Path, reader: Reader) -> None:
+    node = NodeWriter(tmp_path, "n0", range(1))
+    node.run(2)
+    assert reader.read().ranks[0].code_line == ProgramLine("/home/ada/train.py", 42, "forward")
+    node.line(event="node", node=0, host="host-n0", name="n0", unix_ns=node.now_ns)
+    node.run(1, first=8)
+    assert reader.read().ranks[0].code_line is None, "its place 1 has not been told"
+
+
 def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(tmp_path: Path, reader: Reader) -> None:
     node = NodeWriter(tmp_path, "n0", range(1), steps=None)
     node.run(2)

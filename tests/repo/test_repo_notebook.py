@@ -172,6 +172,7 @@ def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_cor
         kineto.said("forward", 500, 9_000),
         kineto.operator("aten::linear", 1_000, 6_000),
         kineto.operator("aten::mm", 2_000, 3_000),
+        kineto.operator("aten::zero_", 9_600, 1_000),
     ]
     header = kineto.HEADER | {"deviceProperties": [], "baseTimeNanoseconds": 1_700_000_000_000_000_000}
     kineto.kineto(tmp_path / "rank3.json", records, header=header)
@@ -180,9 +181,11 @@ def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_cor
         ("aten::linear", 1_000, 1_000),
         ("aten::mm", 2_000, 3_000),
         ("aten::linear", 5_000, 2_000),
+        ("aten::zero_", 9_600, 1_000),
     ]
     assert rows[0]["correlation"] == rows[2]["correlation"] != rows[1]["correlation"]
-    assert {(r["rank"], r["range"]) for r in rows} == {(3, "forward")}
+    assert {r["rank"] for r in rows} == {3}
+    assert [r["range"] for r in rows] == ["forward"] * 3 + [None], "the last is in no range"
 
 
 def test_two_nodes_reports_of_a_run_are_one_frame_with_the_ranks_that_the_training_wrote_down(tmp_path: Path) -> None:
