@@ -61,9 +61,8 @@ def test_an_evaluation_is_a_phase_of_its_own_and_its_data_is_not_trained_on(tmp_
     ("ending", "code", "status", "reason"),
     [
         ("raise ValueError('no more')", 1, "failed", "ValueError: no more"),
-        # test_last_words.py has these ends without a training
-        pytest.param("sys.exit(3)", 3, "completed", None, marks=pytest.mark.long),
-        pytest.param("os.kill(os.getpid(), 15)", -15, "stopped", "SIGTERM", marks=pytest.mark.long),
+        pytest.param("sys.exit(3)", 3, "completed", None, marks=pytest.mark.long),  # in test_last_words.py too
+        ("os.kill(os.getpid(), 15)", -15, "stopped", "SIGTERM"),
     ],
 )
 def test_how_a_script_ended(tmp_path: Path, ending: str, code: int, status: str, reason: str | None) -> None:
