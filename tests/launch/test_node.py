@@ -27,7 +27,7 @@ echo x >>"$0.starts"
 if (($(wc -l <"$0.starts") <= $(cat "$0.failures"))); then
   echo "End of file" >&2
   name=harness-$PPID-$((3 - $(wc -l <"$0.starts"))) # its agent stays, as that of a real nsys
-  python3 -c 'import time; time.sleep(3600)' "--session-name=$name" "$0" >/dev/null 2>&1 &
+  PYTHON -c 'import time; time.sleep(3600)' "--session-name=$name" "$0" >/dev/null 2>&1 &
   until tr "\\0" "\\n" <"/proc/$!/cmdline" | grep -q "^--session-name"; do sleep 0.02; done
   exit "$(cat "$0.status")"
 fi
@@ -41,7 +41,9 @@ exit 3
 @pytest.fixture
 def nsys(tmp_path: Path) -> Path:
     path = tmp_path / "nsys"
-    path.write_text(NSYS)
+    # This interpreter, not the python3 of PATH: that of a version manager is a script which starts others in its place,
+    # and while it does, the agent's process has no words by which anybody could find it.
+    path.write_text(NSYS.replace("PYTHON", shlex.quote(sys.executable)))
     path.chmod(0o755)
     (tmp_path / "nsys.failures").write_text("0")
     (tmp_path / "nsys.status").write_text("1")
