@@ -27,6 +27,7 @@ def contained(*more: str) -> list[str]:
     return [str(apptainer()), "exec", "--bind", binds, str(sif())]
 
 
+@pytest.mark.long  # the word inside of the container is tested below
 def test_the_word_before_a_container_shows_it_the_observer(tmp_path: Path) -> None:
     training = [PYTHON, str(SCRIPTS / "one_process.py"), "--steps", str(STEPS)]
     argv = [*WORD, "--no-report", "--", *contained(str(SCRIPTS), str(tmp_path)), *training]

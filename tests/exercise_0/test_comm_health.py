@@ -55,6 +55,7 @@ def test_equal_ranks_pass_with_their_numbers() -> None:
         "HEALTH: pass: of 4 ranks on 2 nodes, no part is more than 15% slower than the others: memory"
     )
     assert "It is not known whether all are equally slow" in found.verdict
+    assert [round(float(line.split()[-1]), -1) for line in found.lines[2:4]] == [100, 100], "of each node"
 
 
 def test_a_slow_rank_is_named_with_its_node_and_the_others() -> None:
@@ -68,6 +69,10 @@ def test_a_slow_rank_is_named_with_its_node_and_the_others() -> None:
 
 def test_on_one_node_the_places_are_ranks() -> None:
     assert "fail: rank 1: memory" in health_answer(a_job(1, 3, probe("memory", "rank", equal(3, {1: 0.5})))).verdict
+
+
+def test_of_two_ranks_one_is_slow_against_the_other() -> None:
+    assert "fail: rank 1: memory" in health_answer(a_job(1, 2, probe("memory", "rank", equal(2, {1: 0.5})))).verdict
 
 
 def test_a_node_whose_ranks_are_all_slow_is_one_place() -> None:
@@ -164,6 +169,7 @@ def torchrun(folder: Path, *words: str) -> dict[str, Any]:
     return {**json.loads((folder / "comm/verdict.json").read_text()), "exit": done.returncode}
 
 
+@pytest.mark.long  # real processes of exercise 0 are in test_comm_benchmark.py
 @pytest.mark.train
 def test_two_real_processes_measure_every_probe_and_get_the_answer_to_their_rates(tmp_path: Path) -> None:
     """Which rank is slower depends on what else the machine does."""

@@ -58,7 +58,8 @@ def test_the_operators_of_a_tensor_parallel_run_on_a_cpu_have_their_kinds(tensor
     "layout",
     [
         pytest.param(("--pp", 2), id="pipeline", marks=pytest.mark.long),
-        pytest.param(("--pp", 2, "--vpp", 2), id="interleaved pipeline"),
+        # its order is in test_stage_ranges.py
+        pytest.param(("--pp", 2, "--vpp", 2), id="interleaved pipeline", marks=pytest.mark.long),
         pytest.param(("--cp", 2), id="context parallel", marks=pytest.mark.long),  # on no slide
         # both trained in test_stage_ranges.py, too
         pytest.param((), id="data parallel, distributed optimizer, overlap", marks=pytest.mark.long),

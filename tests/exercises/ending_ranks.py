@@ -9,6 +9,7 @@ import faulthandler
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -146,6 +147,20 @@ def _context() -> ForkServerContext:
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
+
+
+def started(script: str, *words: str) -> ForkServerProcess:
+    """A process that runs the text of a script, with these words in sys.argv, and has imported PyTorch already."""
+    process = _context().Process(target=_run, args=(script, words))
+    process.start()
+    return process
+
+
+def _run(script: str, words: tuple[str, ...]) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    sys.argv[1:] = words
+    exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
 
 
 def _train(folder: Path, rank: int, world_size: int, fault: str) -> None:

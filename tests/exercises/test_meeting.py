@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,8 @@ from tests.waiting import limit_s
 
 pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.exercises.ending_ranks import started
+
 # Rank 1 is always late: for a barrier by a moment, elsewhere until rank 0 has continued without it. Each rank
 # writes when it arrives and when it continues, so a rank that waits where there is no barrier never arrives.
 RANK = """
@@ -117,17 +115,15 @@ def run(folder: Path, last_step: int, meetings: list[str]) -> list[Times]:
 
 def two_ranks(script: str, folder: Path, *words: str) -> list[Any]:
     """What two ranks of a script wrote into `rank<R>.json`."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    env["GLOO_SOCKET_IFNAME"] = "lo"
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", script, str(folder), str(rank), *words], env=env) for rank in range(2)
-    ]
+    ranks = [started(script, str(folder), str(rank), *words) for rank in range(2)]
     try:
-        assert [rank.wait(timeout=limit_s(240)) for rank in ranks] == [0, 0]
+        for rank in ranks:
+            rank.join(limit_s(240))
+        assert [rank.exitcode for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()
-            rank.wait(limit_s())
+            rank.join(limit_s())
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 

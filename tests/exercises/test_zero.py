@@ -54,6 +54,7 @@ def test_fsdp_gathers_a_layer_at_a_time_and_reduces_it_when_its_gradients_are_th
     }
 
 
+@pytest.mark.long  # four ranks; that it stays inside of a node is on Slurm, with --all
 def test_hpz_gathers_in_backward_within_the_partition_only(hpz: Finished) -> None:
     found = counted(hpz)
     gathers = {key: n for key, n in found.items() if key[1] == "all_gather"}

@@ -28,7 +28,10 @@ from tests.waiting import limit_s
 ROOT = Path(__file__).parents[2]
 VIEWS = {path.stem: read_view(path.read_text()) for path in (ROOT / "configs" / "paraver").glob("*.cfg")}
 H100 = ["bf16", "graphs"]
-SHARED = ["kineto_dlrm_v100_8ranks", "kineto_a100_collective_args", "nsys_a100_ddp_4gpu/rank0.sqlite.gz"]
+SHARED = [
+    "kineto_dlrm_v100_8ranks", "kineto_a100_collective_args",
+    pytest.param("nsys_a100_ddp_4gpu/rank0.sqlite.gz", marks=pytest.mark.long),  # many events of the same kinds
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.common.errors import WorkError
 from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.traces import find_traces, open_trace
-from harness.traces.trace import Trace
+from harness.traces.trace import MetricSeries, Trace
 from tests.real_traces import real_trace
 from tests.synthetic import kineto
 from tests.synthetic.columns import event, trace
@@ -180,6 +181,15 @@ def test_the_monitors_samples_of_the_time_are_counters(tmp_path: Path) -> None:
     counters = [(e["name"], ns(e["ts"]), float(e["args"]["value"])) for e in events if e["ph"] == "C"]
     assert counters == [("0 power_w", 0, 250.5)]
     assert "monitor · lrdn1" in [e["args"]["name"] for e in events if e["name"] == "process_name"]
+
+
+def test_the_metrics_of_a_device_are_counters_on_the_clock_of_all_ranks(tmp_path: Path) -> None:
+    metric = MetricSeries("SM Active [%]", 0, np.array([10, 30], np.int64), np.array([1.5, 60.0]))
+    ranks = [trace([event("gemm", 0, 50)], rank=0, metrics=[metric]), trace([event("gemm", -100, 50)], rank=1)]
+    events = written(ranks, tmp_path)
+    kernel = next(ns(e["ts"]) for e in slices(events, "kernel") if ns(e["dur"]) == 50)
+    counters = [(e["name"], ns(e["ts"]) - kernel, float(e["args"]["value"])) for e in events if e["ph"] == "C"]
+    assert counters == [("GPU 0 SM Active [%]", 10, 1.5), ("GPU 0 SM Active [%]", 30, 60.0)]
 
 
 def test_without_a_date_in_the_trace_the_monitor_is_left_out_with_a_note(tmp_path: Path) -> None:

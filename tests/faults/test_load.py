@@ -45,7 +45,7 @@ def scene(stage: Stage, name: str, setting: Setting) -> Scene:
     return made
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.long)])
 def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name(stage: Stage, count: int) -> None:
     """Held in the queue: what is shown is the submitting, not two hundred trainings."""
     here = scene(stage, f"load-{count}", Setting(site={"sbatch": ["--hold"]}))

@@ -157,6 +157,7 @@ class TestOnACpu:
             work.launched("broken", "-e", "1", "--data", "/nowhere.json")
         assert work.all_runs() == []
 
+    @pytest.mark.long  # what it is told of a GPU; on a CPU it only shows that the command goes through
     def test_a_loop_of_ours_is_recorded_and_its_stall_is_in_the_report(self, tmp_path: Path) -> None:
         stalled = Work(tmp_path, tmp_path / "log.txt").recorded("fault-data-stall", limit_s(600)).summary
         assert stalled["steps"]["counted"]

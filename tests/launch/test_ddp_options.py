@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.experiment.base import AdviceNumbers
 from harness.experiment.ddp import DDP
 from harness.experiment.parse import command_of
 from tests.launch.launch_shared import Harness
@@ -88,6 +89,11 @@ def test_the_command_of_a_precision_asks_for_it_again() -> None:
     commands = [command_of(DDP(mixed_precision=asked)) for asked in (True, "tf32", "fp8")]
     asked = ["--mixed-precision"], ["--mixed-precision", "tf32"], ["--mixed-precision", "fp8"]
     assert commands == [["-e", "1", "--", *words] for words in asked]
+
+
+def test_to_send_less_gradients_are_accumulated_four_times_as_long() -> None:
+    advice = DDP(gradient_accumulation_steps=2).send_less(AdviceNumbers(False, 1, lambda _: False))
+    assert [each.fields for each in advice.changes] == [{"gradient_accumulation_steps": 8}]
 
 
 @pytest.mark.parametrize("exercise", ["2", "3"])

@@ -92,6 +92,7 @@ def test_the_record_and_the_command_bring_them_back() -> None:
         (["-e", "3", "--pp", "2", "--fault", "uneven-stages,layers=2"], "must keep one: the nearest is layers=1"),
         (["-e", "3", "--tp", "2", "--fault", "small-buckets,kb=8"], "has one replica, so no gradients are exchanged"),
         (["-e", "1", "-g", "1", "--fault", "slow-link,ms=1,rank=0"], "a single rank sends no messages"),
+        (["help", "faults", "pause", "crash"], "help faults: unexpected word 'crash'"),
         (["help", "faults", "pauze"], "there is no fault 'pauze': did you mean pause?"),
     ],
 )  # fmt: skip

@@ -223,6 +223,7 @@ except dist.DistNetworkError:
 """
 
 
+@pytest.mark.long  # they change with the version of PyTorch only
 @pytest.mark.train
 def test_the_installed_torchrun_and_store_write_no_other_lines(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the training extra is not installed")

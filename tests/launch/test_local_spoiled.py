@@ -17,6 +17,7 @@ from tests.waiting import limit_s
 SHORT = ("--skip-steps", "0", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "1", "--seq-length", "16")
 
 
+@pytest.mark.long  # each variable alone is in tests/common/test_scrub_environment.py
 @pytest.mark.train
 def test_a_local_run_completes_with_all_of_them_exported(tmp_path: Path) -> None:
     exits = tmp_path / "exits"

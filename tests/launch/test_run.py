@@ -147,6 +147,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, harness:
         assert list(disk.iterdir()) == []
 
 
+@pytest.mark.long  # full disks of all moments are in tests/faults
 def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness_process: Harness) -> None:
     """The smallest disk for the script and its record has no room for its first status: the run must end."""
     for kilobytes in range(12, 64, 4):  # a file takes a page at least, and a page has 4 KiB

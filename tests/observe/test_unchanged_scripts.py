@@ -106,6 +106,7 @@ def test_packages_and_a_sitecustomize_of_the_users_are_found(tmp_path: Path) -> 
     assert (len(run.steps()), run.said) == (1, [])
 
 
+@pytest.mark.long  # twice: it changes with the version of PyTorch only
 def test_a_profiler_of_the_scripts_own_is_left_alone(tmp_path: Path) -> None:
     text = MODEL + (
         "with torch.profiler.profile(schedule=torch.profiler.schedule(wait=3, warmup=1, active=2),\n"
@@ -136,6 +137,7 @@ def test_processes_that_load_data_are_no_ranks(tmp_path: Path, method: str) -> N
     assert {step["samples"] for step in run.steps()} == {8}
 
 
+@pytest.mark.long  # five processes; ranks of other launchers are in tests/own
 def test_ranks_that_the_script_spawns_itself(tmp_path: Path) -> None:
     text = (
         "import torch, torch.distributed as dist, torch.multiprocessing as mp\n"

@@ -82,6 +82,7 @@ def test_a_training_becomes_a_run_and_its_answer_follows(tmp_path: Path) -> None
     assert third.startswith(("Try: ", "More: "))
 
 
+@pytest.mark.long  # as tests/observe/test_last_words.py, in a whole run
 @pytest.mark.train
 def test_a_training_that_fails_is_a_run_that_says_where(tmp_path: Path) -> None:
     script = tmp_path / "train.py"

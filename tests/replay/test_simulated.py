@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import mean, median
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.summary import KindTime, RankTraining, Replay, Summary
@@ -28,6 +28,7 @@ def usually(costs: Costs) -> float:
     return CpuJob(costs).mean_step_ns()
 
 
+@settings(max_examples=30)
 @given(
     late=st.dictionaries(st.tuples(st.integers(0, 2), st.integers(0, 4)), st.integers(0, 40 * MS), max_size=6),
     transfer=st.integers(1, 30 * MS),

@@ -35,13 +35,19 @@ def sources(folder: str) -> list[Path]:
     return found
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Every module that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield "." * node.level + (node.module or "")
+    nodes = list(ast.walk(parsed(path)))
+    whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return frozenset(
+        whole | {"." * node.level + (node.module or "") for node in nodes if isinstance(node, ast.ImportFrom)}
+    )
 
 
 def importers(folder: str, package: str) -> list[str]:
@@ -83,7 +89,7 @@ def module_name(path: Path) -> str:
 @cache
 def mentioned(folder: str) -> dict[str, frozenset[str]]:
     """The modules of a folder, and whatever each imports, wherever in it."""
-    trees = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sources(folder)}
+    trees = {module_name(path): parsed(path) for path in sources(folder)}
     return {name: frozenset(other for node in running(tree) for other in named(node)) for name, tree in trees.items()}
 
 

@@ -159,7 +159,9 @@ def test_markdown_and_junit_have_the_verdict(
     words = ["--markdown", str(markdown), "--junit", str(xml)]
     assert main(["check", "--rev", "main~2", b, LAUNCH, *words]) == code
     text = markdown.read_text()
-    assert text.startswith("**worse**: " if code else "**same**: ") and "| B | " in text
+    assert text.startswith("**worse**: " if code else "**same**: ")
+    revision = text.partition("**: ")[2].partition(" against ")[0]
+    assert f"| B | {revision} | " in text.replace("\\", "")
     case = ElementTree.parse(xml).getroot()[0]
     assert [each.tag for each in case] == ["failure"] * code + ["system-out"]
     assert case.get("classname") == "check.step_ns"

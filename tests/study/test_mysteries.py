@@ -312,7 +312,9 @@ def say(run: Run, *words: str) -> int:
 def test_answers_are_kept_in_order_until_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path, "7", ("data-stall,ms=60",))
     assert say(run, "--cause", "pause", "--ms", "60") == 0
-    assert "answer 1 to 7: 60 of 100" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "answer 1 to 7: 60 of 100\n  ✗ cause    0 of 40  " in said
+    assert "\n  ✓ ranks   15 of 15\n" in said
     first = answers_file(run.path).read_text()
     assert main(["lesson", "mystery", str(run.path)]) == 0
     shown_run = capsys.readouterr().out
@@ -421,6 +423,14 @@ def test_the_board_grades_anew_and_counts_mistakes(tmp_path: Path, capsys: pytes
     assert "pause instead of data-stall: 3 × by 2 students" in capsys.readouterr().out
     assert main(["lesson", "mystery", "class", str(tmp_path), "--json"]) == 0
     assert [row["points"] for row in json.loads(capsys.readouterr().out)["rows"]] == [100, 60, 100]
+
+
+def test_the_board_has_a_row_for_each_student_also_where_their_answers_are_mixed(tmp_path: Path) -> None:
+    right, wrong = MysteryAnswer(cause="data-stall", ms=60), MysteryAnswer(cause="pause", ms=60)
+    for student, answer in (("bo", wrong), ("ann", right), ("bo", right)):
+        add_answer(tmp_path, line_of(student, ("data-stall,ms=60",), answer))
+    rows = read_board(answer_files([tmp_path])).rows
+    assert [(row.student, row.points, row.tries) for row in rows] == [("ann", 100, 1), ("bo", 100, 2)]
 
 
 @pytest.mark.parametrize(

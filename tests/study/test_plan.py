@@ -233,7 +233,7 @@ def test_strict_makes_a_warning_an_error_and_writes_nothing(no_runs: Path, capsy
 def test_the_page_says_each_formula_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-e", "2", "-n", "2", *LEONARDO, "--plan", "--", "--mixed-precision"]) == 0
     page = capsys.readouterr().out
-    for text in ("14 + 14 + 84 = 112 GB", "2·N/8", "PaLM, 2022", "Rajbhandari", "PaLM", "between nodes", "GPU h"):
+    for text in ("14 + 14 + 84 = 112 GB", "2·N/8", "PaLM, 2022", "Rajbhandari", "PaLM", "between nodes", "GPU hours "):
         assert text in page
 
 

@@ -25,7 +25,8 @@ variants:
     asks: {exercise: 1, gpus_per_node: 2, skip_steps: 1, wait_steps: 0, warmup_steps: 1, active_steps: 3}
 """
 
-pytestmark = pytest.mark.train
+# Six launches; test_reference_store.py and test_reference_told.py have the same of runs that are made.
+pytestmark = [pytest.mark.train, pytest.mark.long]
 
 
 def reference(runs: Path, *words: str) -> subprocess.CompletedProcess[str]:

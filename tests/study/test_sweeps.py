@@ -344,6 +344,9 @@ def test_the_result_is_a_table_with_intervals_a_csv_file_and_a_plot(
     assert float(rows[1]["tokens_per_s_high"]) == pytest.approx(2000 + 12.7062 * 200, rel=1e-4)
     assert rows[1]["tokens_per_s_n"] == "2"
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["sweep", file, "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert [round(point["values"]["tokens_per_s"]["mean"]) for point in points] == [1000, 2000]
 
 
 def test_a_wrong_axis_or_place_of_the_plot_is_refused_before_anything_starts(

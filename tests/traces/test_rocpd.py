@@ -177,7 +177,14 @@ def test_every_table_is_optional(tmp_path: Path, table: str) -> None:
     assert (int(ours.sum()), int(kernels.sum())) == ((0, 8) if table == "kernel_dispatch" else (8, 16))
 
 
-@pytest.mark.parametrize("table", [t for t in SCHEMA if t != "metadata"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(table, marks=pytest.mark.long if table in ("info_agent", "info_process", "info_thread") else ())
+        for table in SCHEMA
+        if table != "metadata"  # info_node stands for the small tables by default
+    ],
+)
 def test_a_view_without_end_in_a_tables_place_is_one_sentence(tmp_path: Path, table: str) -> None:
     name = f"rocpd_{table}_0190"
     endless = "WITH RECURSIVE c(start) AS (SELECT 1 UNION ALL SELECT start+1 FROM c) SELECT * FROM c"
