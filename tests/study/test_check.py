@@ -189,6 +189,7 @@ def test_a_series_names_its_runs_and_one_with_several_settings_needs_the_setting
         (["local-1", "local-2", "--fail-above", "5"], "not '5': did you mean 5%?"),
         (["local-1", "local-2", "--fail-above", "0.05"], "not '0.05': did you mean 5%?"),
         (["local-1", "local-2", "--fail-above", "0%"], "not '0%': did you mean 0.1%?"),
+        (["local-1", "local-2", "--fail-above", "101%"], "not '101%': did you mean 100%?"),
         (["local-1", "local-2", "--fail-above", "many"], "not 'many': did you mean 5%?"),
         (["local-1", "local-2", "--runs", "8"], "--runs is for launches in quotes"),
         (["-e", "1", "-e", "1"], "put each launch into quotes"),

@@ -20,6 +20,7 @@ from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import HarnessError
 from harness.explain.answer import answer
 from harness.measure.paths import measure_jobs
+from harness.traces import open_trace
 from tests.synthetic import kineto
 
 STEPS, STEP_NS, KERNELS = 6, 100_000_000, 30
@@ -296,6 +297,13 @@ def test_what_can_be_repaired_or_read_is_read(tmp_path: Path, seed: int) -> None
         paths, shares = make(r, folder, 0.45)
         (summary,) = never_good_and_wrong(paths, shares)
         assert computing(summary) == pytest.approx([0.45], abs=NEAR), make.__name__
+
+
+def test_events_of_an_unknown_category_are_a_devices_only_if_they_name_one(tmp_path: Path) -> None:
+    work = [kineto.kernel("op", BEGIN_NS + n * 1000, 500, cat="task") for n in range(4)]
+    phases = [kineto.record("phase", "load", BEGIN_NS + n * 1000, 900, pid="trainer", tid=1) for n in range(4)]
+    events = open_trace(kineto.kineto(tmp_path / "t.json", [*work, *phases])).events
+    assert (events.end_ns - events.start_ns).tolist() == [500] * 4
 
 
 @pytest.mark.parametrize("seed", range(6))
