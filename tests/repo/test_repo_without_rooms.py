@@ -64,10 +64,8 @@ def commands_of(room: str) -> list[str]:
     return [name for name, entry in COMMANDS.items() if entry.function.startswith(f"harness.cli.{room}.")]
 
 
-@pytest.mark.parametrize(
-    "room",
-    [pytest.param(each, marks=() if each == "study" else pytest.mark.long) for each in ROOMS],  # below without all
-)
+@pytest.mark.long
+@pytest.mark.parametrize("room", ROOMS)
 def test_without_a_room_only_its_own_commands_are_missing(room: str, tmp_path: Path) -> None:
     tree = tree_without(tmp_path, room)
     launches = [["-e", str(number), "-g", "1", "--site", "leonardo", "--dry-run"] for number in range(4)]
@@ -121,6 +119,7 @@ def test_without_the_reader_of_amd_s_traces_they_are_one_sentence(tmp_path: Path
     assert "is a database of rocprofv3, and this copy of the harness is without its reader" in done.stderr
 
 
+@pytest.mark.long  # that the core imports no room is in scripts/check
 @pytest.mark.train
 def test_without_all_rooms_an_exercise_trains_and_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="training needs PyTorch")

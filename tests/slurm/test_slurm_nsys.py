@@ -30,11 +30,14 @@ if any("accelerate" in word for word in sys.orig_argv[1:3]) and "launch" in sys.
 
 
 @pytest.fixture(scope="module")
-def recorded(
-    slurm_sh: SlurmSh, nsys_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Submitted, dict[str, str]]:
-    """A run over both nodes that nsys recorded to its end, and an environment with nsys."""
-    path = {"PATH": f"{nsys_folder}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
+def path(nsys_folder: Path, slurm_sh: SlurmSh) -> dict[str, str]:
+    """An environment with nsys."""
+    return {"PATH": f"{nsys_folder}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def site(slurm_sh: SlurmSh, path: dict[str, str]) -> Path:
+    """A site where both nodes record with nsys."""
     # Both nodes are this machine, where two nsys that start in the same moment may lose their agents: the second one
     # waits until the first has started the launcher of its training.
     begun = slurm_sh.runs.parent / "begun-below-nsys"
@@ -43,7 +46,14 @@ def recorded(
     apart = [f'until [ "$SLURM_NODEID" = 0 ] || [ -e \'{begun}\'/"$SLURM_JOB_ID" ]; do sleep 0.1; done']
     python_path = f"{begun}:{REPOSITORY}"
     env = {**path, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": python_path}
-    site = slurm_sh.site("with-nsys", env=env, node_setup=[FIRST_ON_THE_NODE, *apart])
+    return slurm_sh.site("with-nsys", env=env, node_setup=[FIRST_ON_THE_NODE, *apart])
+
+
+@pytest.fixture(scope="module")
+def recorded(
+    slurm_sh: SlurmSh, nsys_folder: Path, path: dict[str, str], site: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Submitted:
+    """A run over both nodes that nsys recorded to its end."""
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
     folder = tmp_path_factory.mktemp("exports")
 
@@ -52,7 +62,7 @@ def recorded(
         assert done.returncode == 0, done.stderr
         return submitted(done.stdout)
 
-    return kept(launched, lambda run: all(ranges_of(run, nsys_folder, folder))), path
+    return kept(launched, lambda run: all(ranges_of(run, nsys_folder, folder)))
 
 
 def ranges_of(run: Submitted, nsys: Path, folder: Path) -> list[Counter[str]]:
@@ -76,12 +86,9 @@ def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
 
 # Long, as the next: a cancelled run below leaves the same two reports, and test_container_slides.py has one to the end.
 @pytest.mark.long
-def test_each_node_leaves_the_report_of_its_own_ranks(
-    recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
-) -> None:
-    run, _ = recorded
+def test_each_node_leaves_the_report_of_its_own_ranks(recorded: Submitted, nsys_folder: Path, tmp_path: Path) -> None:
     for node in NODES:
-        found = ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, tmp_path)
+        found = ranges(recorded.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, tmp_path)
         assert found["forward"] == found["optimizer_step"] == 3, "three profiled steps of one rank"
         assert {f"batch_{i}" for i in (3, 4, 5)} <= set(found)
         assert "batch_2" not in found, "the warm-up is not in the report"
@@ -89,10 +96,9 @@ def test_each_node_leaves_the_report_of_its_own_ranks(
 
 @pytest.mark.long
 def test_what_nsys_recorded_is_reported_for_what_it_is(
-    slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]]
+    slurm_sh: SlurmSh, path: dict[str, str], recorded: Submitted
 ) -> None:
-    run, path = recorded
-    done = slurm_sh("report", run.job_id, "--full", env=path)
+    done = slurm_sh("report", recorded.job_id, "--full", env=path)
     assert done.returncode == 0, done.stderr
     assert "2 traces (nsys) · world size 2" in done.stdout
     assert "recorded without a GPU" in done.stdout
@@ -100,15 +106,11 @@ def test_what_nsys_recorded_is_reported_for_what_it_is(
 
 
 def test_cancelled_the_reports_are_kept_and_open(
-    slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
+    slurm_sh: SlurmSh, path: dict[str, str], site: Path, nsys_folder: Path, tmp_path: Path
 ) -> None:
-    _, path = recorded
-
     def cancelled() -> list[Counter[str]]:
         done = slurm_sh(
-            *("-e", "1", "-n", "2", "--profiler", "nsys", "--json"),
-            *("--site", slurm_sh.runs.parent / "with-nsys.yaml", "--", *ENDLESS),
-            env=path,
+            *("-e", "1", "-n", "2", "--profiler", "nsys", "--json"), *("--site", site, "--", *ENDLESS), env=path
         )
         assert done.returncode == 0, done.stderr
         run = submitted(done.stdout)
@@ -124,13 +126,11 @@ def test_cancelled_the_reports_are_kept_and_open(
 @pytest.mark.train
 @pytest.mark.long
 def test_both_nodes_record_the_same_steps_again_when_they_are_asked(
-    slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
+    slurm_sh: SlurmSh, path: dict[str, str], site: Path, nsys_folder: Path, tmp_path: Path
 ) -> None:
-    _, path = recorded
     # Where a path has a quotation mark, nsys 2022.4 ends the training after its report ("File has not been created").
     env = {**path, "HARNESS_RUNS": str(tmp_path / "a student's runs")}
-    site = ("--site", slurm_sh.runs.parent / "with-nsys.yaml")
-    words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--json", *site, "--", *SHORT, "--steps", "99999")
+    words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--json", "--site", site, "--", *SHORT, "--steps", "99999")
     done = slurm_sh(*words, env=env)
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
