@@ -121,7 +121,9 @@ def test_interleaving_waits_are_named_after_what_they_wait_for(interleaved: Run)
     assert {"recv_forward wait", "recv_backward wait"} <= names
 
 
-@pytest.mark.parametrize(("flags", "beside_backward"), [((), True), (("--no-overlap",), False)])
+@pytest.mark.parametrize(
+    ("flags", "beside_backward"), [((), True), pytest.param(("--no-overlap",), False, marks=pytest.mark.long)]
+)
 def test_gradients_are_reduced_beside_backward_unless_overlap_is_off(
     tmp_path: Path, flags: tuple[object, ...], beside_backward: bool
 ) -> None:

@@ -116,6 +116,7 @@ def expected(chromium: Chromium, page: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long  # one more window, for what nobody but a reader at a screen sees
 def test_after_the_print_the_page_is_as_it_was(chromium: Chromium, pages: dict[str, Path]) -> None:
     state = (
         "[document.documentElement.dataset.theme, document.getElementById('timeline-canvas').width,"

@@ -142,7 +142,7 @@ def test_on_a_phone_no_word_is_cut_and_no_command_has_two_lines(
     assert phone.evaluate(f"{commands}.length") == 0
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", REPORT_OR_ALL)
 def test_on_a_phone_legends_are_below_and_no_title_is_cut(phone: Browser, pages: dict[str, Path], sort: str) -> None:
     show(phone, pages[sort])
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE

@@ -26,7 +26,7 @@ TRACES = (
 )
 ALIKE = (  # to others, for a browser
     *("kineto_a100_collective_args", "nsys_a100_ddp_4gpu/rank0.sqlite.gz"),
-    "kineto_resnet50_workers/num_workers_0.json.gz",
+    *("kineto_resnet50_workers/num_workers_0.json.gz", "kineto_dlrm_v100_8ranks"),
 )
 
 
