@@ -42,6 +42,11 @@ def test_no_overlap_changes_overlap_and_nothing_else() -> None:
     assert without["zero_optimization"] | {"overlap_comm": True} == usual["zero_optimization"]
 
 
+def test_hpz_of_one_rank_is_none_and_of_two_it_is_asked_for() -> None:
+    zero = [deepspeed_config(DeepSpeed(hpz_partition=ranks))["zero_optimization"] for ranks in (1, 2)]
+    assert [each.get("zero_hpz_partition_size") for each in zero] == [None, 2]
+
+
 def test_the_workshops_values() -> None:
     zero = deepspeed_config(DeepSpeed(heavy_comm=True, mixed_precision=True))["zero_optimization"]
     assert (zero["reduce_bucket_size"], zero["stage3_prefetch_bucket_size"]) == (500_000_000, 50_000_000)
