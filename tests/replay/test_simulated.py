@@ -54,6 +54,18 @@ def test_a_rank_that_stands_still_is_charged_with_what_all_ranks_wait(phase: str
     assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(COSTS), rel=0.02)
 
 
+@pytest.mark.parametrize("stalls", [{}, LATE])
+def test_what_is_left_of_messages_is_their_transfer_that_no_finding_tells(stalls: dict[tuple[int, int], int]) -> None:
+    """The others' waiting for a late rank is of that rank's finding."""
+    replay, lost = replayed(CpuJob(replace(COSTS, stalls=stalls, stalled="forward")).traces())
+    left = replay.remainder
+    assert left is not None
+    assert sum(left.model_dump().values()) == pytest.approx(replay.unexplained_ns, abs=1)
+    told = next(found.lost_ns for found in lost if found.cause == "communication")
+    assert left.communication_ns + told == pytest.approx(COSTS.transfer_ns, rel=0.02)
+    assert left.communication_ns < 0.05 * told
+
+
 def test_what_recurs_every_third_step_is_found_with_its_mean_cost() -> None:
     slow = replace(COSTS, stalls=THIRD, stalled="optimizer")
     _, lost = departures(CpuJob(slow).traces())
