@@ -35,8 +35,9 @@ def test_what_uv_cannot_do_is_one_sentence(checkout: Checkout) -> None:
     assert "tiny-gamma" in missing.stderr.splitlines()[-1]
 
 
-@pytest.mark.long  # that pip fills it is in test_bootstrap_install.py, and which does in test_bootstrap_python.py
-@pytest.mark.parametrize("setting", [{"HARNESS_PIP_ARGS": "--ignore-installed"}, {"PIP_USER": "0"}])
+@pytest.mark.parametrize(
+    "setting", [{"HARNESS_PIP_ARGS": "--ignore-installed"}, pytest.param({"PIP_USER": "0"}, marks=pytest.mark.long)]
+)
 def test_pip_fills_it_where_a_setting_is_no_option_of_uv(checkout: Checkout, setting: dict[str, str]) -> None:
     arguments = checkout.environment["HARNESS_PIP_ARGS"]
     own = {name: f"{arguments} {text}" if name == "HARNESS_PIP_ARGS" else text for name, text in setting.items()}

@@ -107,7 +107,7 @@ def test_a_request_that_does_not_fit_is_one_sentence_and_exit_2(
     assert sentence in run.output
 
 
-@pytest.mark.long  # the same sentence under a launcher that forks is above
+@pytest.mark.long  # refusals under a launcher that forks its ranks are above
 def test_a_refusal_under_the_launcher_has_no_traceback(tmp_path: Path) -> None:
     run = train_launched(tmp_path / "run", "--pp", 3)
     assert EXIT_2.search(run.output)

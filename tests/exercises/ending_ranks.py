@@ -149,7 +149,7 @@ def _context() -> ForkServerContext:
     return context
 
 
-def started(script: str, *words: str) -> ForkServerProcess:
+def forked_script(script: str, *words: str) -> ForkServerProcess:
     """A process that runs the text of a script, with these words in sys.argv, and has imported PyTorch already."""
     process = _context().Process(target=_run, args=(script, words))
     process.start()

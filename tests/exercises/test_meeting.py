@@ -12,7 +12,7 @@ from tests.waiting import limit_s
 
 pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from tests.exercises.ending_ranks import started
+from tests.exercises.ending_ranks import forked_script
 
 # Rank 1 is always late: for a barrier by a moment, elsewhere until rank 0 has continued without it. Each rank
 # writes when it arrives and when it continues, so a rank that waits where there is no barrier never arrives.
@@ -115,7 +115,7 @@ def run(folder: Path, last_step: int, meetings: list[str]) -> list[Times]:
 
 def two_ranks(script: str, folder: Path, *words: str) -> list[Any]:
     """What two ranks of a script wrote into `rank<R>.json`."""
-    ranks = [started(script, str(folder), str(rank), *words) for rank in range(2)]
+    ranks = [forked_script(script, str(folder), str(rank), *words) for rank in range(2)]
     try:
         for rank in ranks:
             rank.join(limit_s(240))

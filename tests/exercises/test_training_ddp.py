@@ -120,7 +120,7 @@ def test_the_first_thing_a_student_sees_is_no_warning(default: Finished) -> None
     assert "Warning" not in default.stderr
 
 
-@pytest.mark.long  # a training of its own; test_precision.py has what multiplies in what
+@pytest.mark.long  # a training of its own; what a run says it computes in is in test_precision.py
 def test_mixed_precision_multiplies_in_bfloat16(tmp_path: Path, default: Finished) -> None:
     run = train(SCRIPT, tmp_path / "run", *SHORT, "--profiler", "torch", "--mixed-precision", model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]

@@ -106,7 +106,7 @@ def test_packages_and_a_sitecustomize_of_the_users_are_found(tmp_path: Path) -> 
     assert (len(run.steps()), run.said) == (1, [])
 
 
-@pytest.mark.long  # twice: it changes with the version of PyTorch only
+@pytest.mark.long  # it changes with the version of PyTorch only
 def test_a_profiler_of_the_scripts_own_is_left_alone(tmp_path: Path) -> None:
     text = MODEL + (
         "with torch.profiler.profile(schedule=torch.profiler.schedule(wait=3, warmup=1, active=2),\n"

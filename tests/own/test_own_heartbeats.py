@@ -101,7 +101,6 @@ def trained(folder: Path, end: str) -> dict[str, Any]:
     return dict(json.loads((folder / "memory" / "rank0.json").read_text(encoding="utf-8")))
 
 
-@pytest.mark.long  # a wrapped model is in tests/own/scripts too
 def test_calls_of_the_model_inside_a_wrapper_are_progress(tmp_path: Path) -> None:
     facts = trained(tmp_path, "evaluates")  # comes to its end if an evaluation that calls the inner model is no hang
     assert facts["step"] == 5

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from harness.cli.main import main
 from harness.common.mystery import HIDDEN_FILE
@@ -117,15 +116,17 @@ def _bounded() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def _cases() -> Iterator[ParameterSet]:
-    """Each file with each kind. By default every third: each file is there, and each kind with several files."""
-    pairs = [(file, kind) for file in FILES for kind in file.kinds]
-    for number, (file, kind) in enumerate(pairs):
-        marks = pytest.mark.long if number % 3 else ()
-        yield pytest.param(file, kind, id=f"{file.path}-{kind}", marks=marks)
+PAIRS = [(file, kind) for file in FILES for kind in file.kinds]
 
 
-@pytest.mark.parametrize(("file", "kind"), list(_cases()))
+# Every third by default: each file is among them, and each kind with several files.
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        pytest.param(file, kind, id=f"{file.path}-{kind}", marks=pytest.mark.long if number % 3 else ())
+        for number, (file, kind) in enumerate(PAIRS)
+    ],
+)
 def test_a_wrong_file_of_a_run_is_a_sentence_and_the_rest_is_answered(
     file: File, kind: str, root: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

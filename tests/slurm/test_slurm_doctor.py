@@ -46,7 +46,7 @@ def test_with_accounting_a_wrong_partition_account_and_qos_are_told_apart(slurm_
     assert "limits a job to 00:30:00" in found(lines, "qos"), "sbatch takes such a job, which then waits for ever"
 
 
-@pytest.mark.long  # minutes of two nodes; what each answers is in tests/doctor
+@pytest.mark.long  # what the doctor of one node finds is in tests/doctor
 def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(slurm_sh: SlurmSh) -> None:
     site = slurm_sh.site("course-faulty", network={"interface": "ib7"}, env={"NCCL_DEBUG": "TRACE"})
     code, lines = asked(slurm_sh, site, "--in-job")
