@@ -147,41 +147,6 @@ def test_every_name_in_the_code_of_the_glossary_is_in_the_code() -> None:
     assert [name for name in names if name not in classes and not (ROOT / name).is_file()] == []
 
 
-def test_the_kinds_of_a_parameters_name_are_counted_as_a_reader_sees_them() -> None:
-    first = "def f(runs: list[Run], step: int | None, window: tuple[int, str]) -> None: ...\n"
-    second = "def g(runs: 'Sequence[Run]', step: NDArray[np.int64], run: Any, window: bytes) -> None: ...\n"
-    third = (
-        "class CheckRun(Run): ...\n"
-        "def h(run: CheckRun, runs: dict[str, Run], step: Step, last_step: Path) -> None: ...\n"
-    )
-    command = "def run(run: Annotated[str, typer.Argument(help='')], step: str) -> None: ...\n"
-    names = LANGUAGE.Kinds([("a.py", first), ("b.py", second), ("c.py", third), ("d.py", command)]).of_names()
-    assert {each.name: each.places for each in names} == {
-        "step": {"number": "a.py:1", "its step": "c.py:2"},
-        "window": {"tuple": "a.py:1", "str": "b.py:1"},
-        "last_step": {"Path": "c.py:2"},
-        "run": {"its run": "c.py:2"},
-        "runs": {"its runs": "a.py:1"},
-    }
-
-
-def test_a_name_with_a_fourth_kind_is_refused_and_a_generic_one_is_not(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    types = ["int", "str", "Path"]
-    written = "".join(
-        f"def {name}{i}({name}: {t}) -> None: ...\n" for name in ("step", "value") for i, t in enumerate(types)
-    )
-    module = tmp_path / "x.py"
-    module.write_text(written)
-    monkeypatch.setattr(LANGUAGE, "tracked", lambda *_: [str(module)])
-    shown: list[str] = []
-    assert (LANGUAGE.check_types(shown.append), shown) == (0, [])
-    module.write_text(written + "def more(step: Run, value: Run) -> None: ...\n")
-    assert LANGUAGE.check_types(shown.append) == 1
-    assert shown == [f"step: 4 types: number ({module}:1), str ({module}:2), Path ({module}:3), Run ({module}:7)"]
-
-
 def test_the_examples_of_the_check_are_true() -> None:
     assert doctest.testmod(LANGUAGE) == (0, 1)
 
