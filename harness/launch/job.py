@@ -7,8 +7,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 from harness.common.errors import RequestError
 from harness.common.mystery import HIDDEN_FILE
@@ -98,10 +101,8 @@ class Job:
     requested: AnyExperiment  # as it was resolved
 
     def as_json(self) -> dict[str, Any]:
-        from pydantic import TypeAdapter
-
         left_out: dict[str, Any] = {"requested": True, "files": {HIDDEN_FILE}}
-        return dict(TypeAdapter(Job).dump_python(self, mode="json", exclude=left_out))
+        return dict(_writer().dump_python(self, mode="json", exclude=left_out))
 
     @property
     def what(self) -> str:
@@ -186,6 +187,11 @@ class Job:
     def name_for(self, job_id: str) -> str:
         """The run's directory name, as on the workshop's slides."""
         return f"{self.run_name[0]}-{job_id}{self.run_name[1]}"
+
+
+@cache
+def _writer() -> TypeAdapter[Job]:
+    return TypeAdapter(Job)
 
 
 def resolve(requested: Experiment, site: Site, machine: Machine) -> Job:
