@@ -72,6 +72,7 @@ def import_for_torchrun() -> None:
         warnings.simplefilter("ignore")  # megatron warns of each optional package of NVIDIA
         for name in ("data", "engine", "hooks"):
             import_module(f"exercises.exercise_3_MegatronLM.{name}")
+    import_module("torch._dynamo")  # the first optimizer of each rank would: half of a small training's time
 
 
 if __name__ == "__main__":

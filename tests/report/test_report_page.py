@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -36,8 +37,9 @@ html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it vali
 NAMESPACE = "{http://www.w3.org/1999/xhtml}"
 
 
+@cache
 def parse(page: str) -> Element:
-    """The page as a tree. Raises on the first thing that is not valid HTML."""
+    """The page as a tree, which nobody changes. Raises on the first thing that is not valid HTML."""
     parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=True)
     tree: Element = parser.parse(page)
     return tree

@@ -95,20 +95,23 @@ def _marked(value: Any) -> Any:
     return [_marked(item) for item in value] if isinstance(value, list) else value
 
 
+def _members(record: Record, between: str = ", ") -> str:
+    """The members of an object, without its braces."""
+    return _dumped(record, separators=(between, ": "))[1:-1]
+
+
 def _torch_1(record: Record) -> str:
     """torch 1.9 to 2.8: the first keys in one line, the times in one, the arguments in one."""
-    first = ", ".join(f"{_dumped(k)}: {_dumped(v)}" for k, v in record.items() if k not in ("ts", "dur", "args"))
-    times = ", ".join(f"{_dumped(k)}: {_dumped(v)}" for k, v in record.items() if k in ("ts", "dur"))
-    args = ", ".join(f"{_dumped(k)}: {_dumped(v)}" for k, v in record.get("args", {}).items())
-    inner = f',\n    "args": {{\n      {args}\n    }}' if "args" in record else ""
+    first = _members({k: v for k, v in record.items() if k not in ("ts", "dur", "args")})
+    times = _members({k: v for k, v in record.items() if k in ("ts", "dur")})
+    inner = f',\n    "args": {{\n      {_members(record["args"])}\n    }}' if "args" in record else ""
     return f"\n  {{\n    {first},\n    {times}{inner}\n  }}"
 
 
 def _torch_2(record: Record) -> str:
     """torch 2.13: one key per line."""
-    lines = ",\n    ".join(f"{_dumped(k)}: {_dumped(v)}" for k, v in record.items() if k != "args")
-    args = ", ".join(f"{_dumped(k)}: {_dumped(v)}" for k, v in record.get("args", {}).items())
-    inner = f'\n    ,\n    "args": {{\n      {args}\n    }}' if "args" in record else ""
+    lines = _members({k: v for k, v in record.items() if k != "args"}, ",\n    ")
+    inner = f'\n    ,\n    "args": {{\n      {_members(record["args"])}\n    }}' if "args" in record else ""
     return f"\n  {{\n    {lines}{inner}\n  }}"
 
 
