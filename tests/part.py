@@ -8,6 +8,7 @@ last `end` leaves the name of the test that ended it.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -35,6 +36,8 @@ class _Part:
         self._events.flush()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
+        gc.freeze()  # what was imported is never garbage
+        gc.enable()
         self._tell(collected=len(session.items))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -7,13 +7,15 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.exercise_3.megatron_runs import SCRIPT, Run, command, completed, train, train_launched
-from tests.exercises.launching import ROOT, environment, wait_for
-from tests.waiting import limit_s
+from tests.exercises.launching import environment
+from tests.waiting import limit_s, wait_until
 
 pytestmark = pytest.mark.train
 
@@ -75,18 +77,21 @@ def test_our_own_set_was_built_once_and_whole(run: Run) -> None:
 def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     flags = ("--pp", 2, "--iters", 10_000, "--skip", 0, "--wait", 0, "--warmup", 0, "--active", 9_000)
-    argv = command(folder, *flags, "--profiler", "torch", "--seq-length", 32, "--global-batch-size", 2)
     rank1 = folder / "metrics" / "rank1.jsonl"
-    started = subprocess.Popen(
-        argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    with started:
-        wait_for(lambda: rank1.exists() and rank1.read_text().count('"step_ns"') >= 2, "two steps", started)
-        started.send_signal(signal.SIGTERM)
-        output, _ = started.communicate(timeout=limit_s(300))
-    assert started.returncode == 1, output[-3000:]
-    assert "got signal: 15" in output, "as torchrun says it"
-    ends = [Run(folder, 0, "").lines(rank)[-1] for rank in (0, 1)]
+    with ThreadPoolExecutor() as threads:
+        training = threads.submit(
+            train, folder, *flags, "--profiler", "torch", "--seq-length", 32, "--global-batch-size", 2
+        )
+        wait_until(
+            lambda: training.done() or (rank1.exists() and rank1.read_text().count('"step_ns"') >= 2), "two steps"
+        )
+        if not training.done():
+            launcher = psutil.Process(Run(folder, 0, "").lines(1)[0]["pid"]).parent()
+            launcher.send_signal(signal.SIGTERM)
+        run = training.result()
+    assert run.exit_code == 1, run.output[-3000:]
+    assert "got signal: 15" in run.output, "as torchrun says it"
+    ends = [run.lines(rank)[-1] for rank in (0, 1)]
     assert [(end["event"], end["status"], end["reason"]) for end in ends] == [("end", "stopped", "SIGTERM")] * 2
     assert ends[0]["steps"] == ends[1]["steps"] > 0
     assert sorted(path.name for path in (folder / "torch").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]

@@ -24,16 +24,19 @@ STEPS = 14
 START = WINDOW["skip"] + WINDOW["wait"] + WINDOW["warmup"]
 END = START + WINDOW["active"]
 KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")
-# A library's loop. test_slurm_own.py has one under torchrun, and benchmarks/bench_phases.py all.
-SHOWN = ("transformers_trainer",)
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=() if name in SHOWN else pytest.mark.long) for name in TRAININGS]
+    scope="module",
+    params=[
+        "transformers_trainer alone",  # a library's loop; test_slurm_own.py has one of two ranks
+        *(pytest.param(name, marks=pytest.mark.long) for name in TRAININGS),  # benchmarks/bench_phases.py has them too
+    ],
 )
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
     """Each training once, with its own launcher and the observer."""
-    training = training_of(request.param)
+    name, _, alone = request.param.partition(" ")
+    training = replace(training_of(name), launcher="python", ranks=1) if alone else training_of(name)
     folder = tmp_path_factory.mktemp(training.name)
     yield start(training, folder, ["--steps", str(STEPS)], asked={}).ended()
 
