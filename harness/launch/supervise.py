@@ -158,6 +158,7 @@ class Supervisor:
             self._on(number, lambda: self.reason or "cancelled", GRACE_S)
         # With --on-hang stop: no rank makes progress any more, so little can be written.
         self._on(signal.SIGUSR2, lambda: "stuck", GRACE_S)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGUSR1))  # see backends/local.py
 
     def _on(self, number: signal.Signals, why: Callable[[], str], seconds: float) -> None:
         def asked(*_: object) -> None:

@@ -30,7 +30,7 @@ from harness.run.find import claim_folder
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, Harness, a_run
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 
 def node(run: Run, number: int, code: int) -> None:
@@ -208,9 +208,25 @@ def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(harness_pr
     described = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
     path = tmp_path / "unwarned.yaml"
     path.write_text(yaml.safe_dump(described | {"signal_seconds": 0}), encoding="utf-8")
-    done = harness_process("run", "-g", "1", "--site", str(path), "--time", "0:00:03", "--", "sleep", "600")
+    limit = f"0:{limit_s(6) / 60:02.0f}:{limit_s(6) % 60:02.0f}"  # submitit must have started, which takes it a second
+    done = harness_process("run", "-g", "1", "--site", str(path), "--time", limit, "--", "sleep", "600")
     assert done.returncode == 1
     assert "timeout: " in done.stderr, done.stderr
+
+
+def test_what_is_asked_before_the_supervisor_runs_waits_for_it(tmp_path: Path) -> None:
+    heard = "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7)); signal.pthread_sigmask(signal.SIG_UNBLOCK, [10])"
+    script = tmp_path / "script"
+    script.write_text(
+        "touch begun; until [ -e asked ]; do sleep 0.05; done\n"
+        f'exec {sys.executable} -c "import signal, sys; {heard}; signal.pause()"\n'
+    )
+    program = f"from harness.launch.backends import local; sys.exit(local.run_and_pass_signals(['{script}'], {{}}))"
+    backend = subprocess.Popen([sys.executable, "-c", f"import sys; {program}"], cwd=tmp_path)
+    wait_until((tmp_path / "begun").exists, "the script")
+    backend.send_signal(signal.SIGUSR1)
+    (tmp_path / "asked").touch()
+    assert backend.wait(limit_s(30)) == 7
 
 
 def test_a_local_run_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

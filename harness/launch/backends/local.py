@@ -147,6 +147,8 @@ def run_and_pass_signals(words: list[str], environment: dict[str, str | None]) -
         os.setpgrp()  # the terminal's Ctrl-C does not reach it; the controller ends it with SIGINT
     signal.signal(signal.SIGINT, signal.default_int_handler)  # bash cannot trap a signal that was ignored at its start
     variables = {name: text for name, text in {**os.environ, **environment}.items() if text is not None}
+    # Blocked in the script too, until its supervisor can take them: bash would end at once, without a status.
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON.values())
     process = subprocess.Popen(["bash", *words], env=variables, start_new_session=True)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -154,6 +156,7 @@ def run_and_pass_signals(words: list[str], environment: dict[str, str | None]) -
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON.values())
     code = processes.wait(process)
     processes.end_session(process.pid, LAST_S)  # of a script that was killed, the training would run on
     return code
