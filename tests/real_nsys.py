@@ -13,11 +13,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +36,7 @@ FIRST = ("nice", "-n", "-15")
 FIRST_ON_THE_NODE = "renice -n -15 -p $$ >/dev/null 2>&1 || :"
 NEWEST, OLDER = "nsys", "nsys-bookworm"  # folders of the environment
 MOST_RECORDINGS = 4
+_AGENT_LOST = re.compile(r"Connection to the Agent lost|Failed to connect to Agent")
 _lost: list[str] = []  # of this session
 Recording = TypeVar("Recording")
 
@@ -67,36 +71,77 @@ def usual() -> str:
     return OLDER if older and (newest is None or newest[1] != older[1]) else NEWEST
 
 
-def recorded(argv: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
-    """An nsys that has ended, with what it and its program printed; an agent that it left is ended too.
+class LostRecordingError(Exception):
+    """nsys lost its agent, as it says itself."""
 
-    The agent names its session by the process that started it, and holds its output: so that is a file, not a pipe.
+
+def recorded(
+    argv: Sequence[str | Path], report: Path, is_whole: Callable[[Path], object] = bool
+) -> subprocess.CompletedProcess[str]:
+    """An `nsys profile` into `report` that has ended, with what it and its program printed. It is lost where there is
+    no report, or one that is not whole; an agent that it left is ended.
+
+    The agent holds the output of the process that started it: so that is a file, not a pipe.
     """
-    with tempfile.TemporaryFile("w+") as said:
-        nsys = subprocess.Popen(argv, stdout=said, stderr=said)
-        try:
-            nsys.wait(limit_s())
-        finally:
-            nsys.kill()
-            end_agent(f"profile-{nsys.pid}")
-        said.seek(0)
-        return subprocess.CompletedProcess(argv, nsys.wait(limit_s()), said.read())
+    session = f"tests-{os.getpid()}"
+
+    def once() -> subprocess.CompletedProcess[str]:
+        for part in report.parent.glob(f"{report.stem}.*"):  # of a recording that was lost
+            part.unlink()
+        with tempfile.TemporaryFile("w+") as said:
+            nsys = subprocess.Popen([*argv[:2], f"--session-new={session}", *argv[2:]], stdout=said, stderr=said)
+            try:
+                nsys.wait(limit_s())
+            finally:
+                nsys.kill()
+                end_agent(session)
+            said.seek(0)
+            return subprocess.CompletedProcess(argv, nsys.wait(limit_s()), said.read())
+
+    return kept(once, lambda _: report.exists() and is_whole(report))
 
 
-def kept(record: Callable[[], Recording], is_whole: Callable[[Recording], bool]) -> Recording:
+def ranges(report: Path, nsys_folder: Path) -> Counter[str]:
+    """The count of each range in a report, from the export of nsys; empty: nsys lost what it recorded."""
+    if not report.exists():
+        return Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "export.sqlite"
+        argv: list[str | Path] = [nsys_folder / "nsys", "export", "--type=sqlite", f"--output={out}", report]
+        subprocess.run(argv, check=True, capture_output=True, timeout=limit_s())
+        with closing(sqlite3.connect(out)) as export:
+            if not list(export.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'")):
+                return Counter()
+            texts = "SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId"
+            return Counter(text for (text,) in export.execute(f"{texts} WHERE eventType = 59"))
+
+
+def checked(code: int, said: str) -> None:
+    """Raises LostRecordingError: a launch failed for nsys's agent; AssertionError: for anything else."""
+    if code and _AGENT_LOST.search(said):
+        raise LostRecordingError(said)
+    assert code == 0, said
+
+
+def kept(record: Callable[[], Recording], is_whole: Callable[[Recording], object]) -> Recording:
     """A recording that nsys has not lost: the one place where one may be made again, up to `MOST_RECORDINGS` times.
 
     No state shows beforehand that nsys will lose it. With its agent stopped for three seconds at the start of a
-    program, 2022.4 ended with 1, "Failed to connect to Agent"; on two busy cores it also wrote reports without a range.
-    Each lost one is counted, in a warning that pytest shows; the last is returned as it is, for the test to fail with.
+    program, 2022.4 ended with 1, "Failed to connect to Agent"; on two busy cores it also ended well without a report,
+    and wrote reports without a range. Each lost one is counted, in a warning that pytest shows; the last is returned,
+    or its error raised, for the test to fail with.
     """
     for number in range(1, MOST_RECORDINGS + 1):
-        recording = record()
-        if is_whole(recording):
-            break
+        try:
+            recording = record()
+            if is_whole(recording) or number == MOST_RECORDINGS:
+                return recording
+        except LostRecordingError:
+            if number == MOST_RECORDINGS:
+                raise
         _lost.append(os.environ.get("PYTEST_CURRENT_TEST", ""))
         warnings.warn(f"nsys lost recording {number} of this test, and {len(_lost)} of this session", stacklevel=2)
-    return recording
+    raise AssertionError
 
 
 def _each(*newest_marks: pytest.MarkDecorator) -> pytest.MarkDecorator:

@@ -13,9 +13,8 @@ import pytest
 from own_trainings import SCRIPTS, TRAININGS
 
 from tests.container.images import container
-from tests.real_nsys import FIRST_ON_THE_NODE, kept
+from tests.real_nsys import FIRST_ON_THE_NODE, checked, kept, ranges
 from tests.slurm.slurm_sh import REPOSITORY, SHORT, SlurmSh, Submitted, submitted
-from tests.slurm.test_slurm_nsys import ranges
 from tests.slurm.test_slurm_slides import DEFAULTS
 from tests.waiting import limit_s
 
@@ -97,12 +96,10 @@ def hidden_nsys(nsys_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
-def test_nsys_outside_records_what_runs_inside(
-    slurm_sh: SlurmSh, hidden_nsys: Path, nsys_folder: Path, tmp_path: Path
-) -> None:
+def test_nsys_outside_records_what_runs_inside(slurm_sh: SlurmSh, hidden_nsys: Path, nsys_folder: Path) -> None:
     def found_ranges() -> Counter[str]:
         run = recorded(slurm_sh, hidden_nsys)
-        return ranges(run.path / "nsys/profile_node0.nsys-rep", nsys_folder, tmp_path)
+        return ranges(run.path / "nsys/profile_node0.nsys-rep", nsys_folder)
 
     found = kept(found_ranges, bool)
     assert found["forward"] == found["optimizer_step"] == 6, "three profiled steps of both ranks"
@@ -110,12 +107,12 @@ def test_nsys_outside_records_what_runs_inside(
 
 @pytest.mark.long
 def test_an_nsys_for_each_rank_runs_inside_and_its_recording_becomes_a_report_outside(
-    slurm_sh: SlurmSh, hidden_nsys: Path, nsys_folder: Path, tmp_path: Path
+    slurm_sh: SlurmSh, hidden_nsys: Path, nsys_folder: Path
 ) -> None:
     """One rank: two nsys 2022.4 that begin together on this machine may lose what they recorded."""
     run = recorded(slurm_sh, hidden_nsys, "--nsys-per", "rank", "-g", "1")
     (report,) = (run.path / "nsys").glob("*.nsys-rep")
-    assert ranges(report, nsys_folder, tmp_path)["forward"] == 3
+    assert ranges(report, nsys_folder)["forward"] == 3
     said = (run.logs / "log.err").read_text()
     assert "profile_node0_rank0.qdstrm, which nsys itself could not import, became" in said, (
         "the image has no libpfm, which Debian's importer needs"
@@ -131,7 +128,8 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     given = {"env": {**env, "TOKENIZERS_PARALLELISM": "false"}, "node_setup": [FIRST_ON_THE_NODE]}
     site = site_of(slurm_sh, "nsys", 2, container=hiding, **given)
     done = slurm_sh("-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env)
-    assert done.returncode == 0, done.stderr
+    said = (log.read_text() for log in slurm_sh.runs.glob("exercise_1_DDP/logs/*/log.err"))
+    checked(done.returncode, done.stderr + "".join(said))
     return submitted(done.stdout)
 
 

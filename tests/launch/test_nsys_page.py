@@ -65,10 +65,11 @@ def in_the_past(report: Path) -> Path:
 def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a report of a CPU, in which one command after the other is typed, as on the page."""
     folder = tmp_path_factory.mktemp("report")
-    program = shlex.join([sys.executable, "-c", PROGRAM])
-    code, said = typed(real_nsys.folder(NEWEST), f"nsys profile {RECORDED} --output={REPORT} {program}", folder)
-    assert code == 0 and "Generated:" in said, said
-    return in_the_past(folder / REPORT)
+    nsys, report = real_nsys.folder(NEWEST), folder / REPORT
+    argv = [str(nsys / "nsys"), "profile", *RECORDED.split(), f"--output={report}", sys.executable, "-c", PROGRAM]
+    done = real_nsys.recorded(argv, report, lambda report: real_nsys.ranges(report, nsys))
+    assert done.returncode == 0 and "Generated:" in done.stdout, done.stdout
+    return in_the_past(report)
 
 
 @THE_NEWEST

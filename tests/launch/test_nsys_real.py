@@ -20,7 +20,7 @@ from harness.launch.profilers.nsys import adapted, understood
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT
 from tests.planted import leaks, planted
-from tests.real_nsys import EACH_NSYS, EACH_NSYS_AT_LENGTH, FIRST, kept, recorded
+from tests.real_nsys import EACH_NSYS, EACH_NSYS_AT_LENGTH, FIRST, checked, kept, recorded
 from tests.waiting import limit_s
 
 PLANTED = planted("beside-nsys")
@@ -67,12 +67,13 @@ def launched(nsys_folder: Path, runs: Path, *words: str, exercise: int = 1) -> t
     def made() -> tuple[Path, Any, str]:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s(200))
         printed = "".join(path.read_text() for path in sorted(runs.glob("*/logs/*/log.*")))
-        assert done.returncode == 0, done.stderr[-3000:] + printed[-5000:]
+        checked(done.returncode, done.stderr[-3000:] + printed[-5000:])
         run = json.loads(done.stdout)
         return Path(run["path"]), json.loads(Path(run["summary"]).read_text()), done.stderr
 
     def is_whole(run: tuple[Path, Any, str]) -> bool:
-        return all(len(open_trace(report).ranges.name) for report in run[0].glob("nsys/*.nsys-rep"))
+        reports = list(run[0].glob("nsys/*.nsys-rep"))
+        return bool(reports) and all(len(open_trace(report).ranges.name) for report in reports)
 
     return kept(made, is_whole)
 
@@ -165,16 +166,15 @@ def test_an_epoch_that_ends_inside_the_window_does_not_end_the_recording(
     monkeypatch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def recorded_names() -> set[str]:
-        done = recorded([*argv, sys.executable, "-c", EPOCHS])
-        assert done.returncode == 0 or not (tmp_path / "report.nsys-rep").exists(), done.stdout[-3000:]
-        if done.returncode:
-            return set()
-        trace = open_trace(tmp_path / "report.nsys-rep")
+    def names(report: Path) -> set[str]:
+        trace = open_trace(report)
         return {trace.names[index] for index in trace.ranges.name}
 
-    names = kept(recorded_names, bool)
-    assert [name for name in sorted(names) if name.startswith("batch_")] == [f"batch_{step}" for step in range(1, 5)]
+    report = tmp_path / "report.nsys-rep"
+    done = recorded([*argv, sys.executable, "-c", EPOCHS], report, names)
+    assert done.returncode == 0, done.stdout[-3000:]
+    steps = sorted(name for name in names(report) if name.startswith("batch_"))
+    assert steps == [f"batch_{step}" for step in range(1, 5)]
 
 
 @pytest.mark.train

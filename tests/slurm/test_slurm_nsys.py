@@ -6,18 +6,15 @@ Without a GPU nsys records ranges and calls into the operating system; the optio
 from __future__ import annotations
 
 import os
-import sqlite3
-import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from harness.common.captures import folder_of
-from tests.real_nsys import EACH_NSYS_AT_LENGTH, FIRST_ON_THE_NODE, kept
+from tests.real_nsys import EACH_NSYS_AT_LENGTH, FIRST_ON_THE_NODE, checked, kept, ranges
 from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps
-from tests.waiting import limit_s
 
 pytestmark = [pytest.mark.slurm, EACH_NSYS_AT_LENGTH]
 
@@ -50,45 +47,29 @@ def site(slurm_sh: SlurmSh, path: dict[str, str]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def recorded(
-    slurm_sh: SlurmSh, nsys_folder: Path, path: dict[str, str], site: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Submitted:
+def recorded(slurm_sh: SlurmSh, nsys_folder: Path, path: dict[str, str], site: Path) -> Submitted:
     """A run over both nodes that nsys recorded to its end."""
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
-    folder = tmp_path_factory.mktemp("exports")
 
     def launched() -> Submitted:
         done = slurm_sh(*words, env=path)
-        assert done.returncode == 0, done.stderr
+        said = (log.read_text() for log in slurm_sh.runs.glob("exercise_1_DDP/logs/*/log.err"))
+        checked(done.returncode, done.stderr + "".join(said))
         return submitted(done.stdout)
 
-    return kept(launched, lambda run: all(ranges_of(run, nsys_folder, folder)))
+    return kept(launched, lambda run: all(ranges_of(run, nsys_folder)))
 
 
-def ranges_of(run: Submitted, nsys: Path, folder: Path) -> list[Counter[str]]:
+def ranges_of(run: Submitted, nsys: Path) -> list[Counter[str]]:
     """The ranges of each node's report."""
-    return [ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys, folder) for node in NODES]
-
-
-def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
-    """The count of each range in a report, from the export of nsys; empty: nsys lost what it recorded."""
-    if not report.exists():
-        return Counter()
-    out = folder / f"{report.stem}.sqlite"
-    options = ("--type=sqlite", "--force-overwrite=true", f"--output={out}")
-    subprocess.run([nsys / "nsys", "export", *options, report], check=True, capture_output=True, timeout=limit_s())
-    query = "SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE eventType = 59"
-    with sqlite3.connect(out) as connection:
-        if not list(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'")):
-            return Counter()
-        return Counter(name for (name,) in connection.execute(query))
+    return [ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys) for node in NODES]
 
 
 # Long, as the next: a cancelled run below leaves the same two reports, and test_container_slides.py has one to the end.
 @pytest.mark.long
-def test_each_node_leaves_the_report_of_its_own_ranks(recorded: Submitted, nsys_folder: Path, tmp_path: Path) -> None:
+def test_each_node_leaves_the_report_of_its_own_ranks(recorded: Submitted, nsys_folder: Path) -> None:
     for node in NODES:
-        found = ranges(recorded.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, tmp_path)
+        found = ranges(recorded.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder)
         assert found["forward"] == found["optimizer_step"] == 3, "three profiled steps of one rank"
         assert {f"batch_{i}" for i in (3, 4, 5)} <= set(found)
         assert "batch_2" not in found, "the warm-up is not in the report"
@@ -106,7 +87,7 @@ def test_what_nsys_recorded_is_reported_for_what_it_is(
 
 
 def test_cancelled_the_reports_are_kept_and_open(
-    slurm_sh: SlurmSh, path: dict[str, str], site: Path, nsys_folder: Path, tmp_path: Path
+    slurm_sh: SlurmSh, path: dict[str, str], site: Path, nsys_folder: Path
 ) -> None:
     def cancelled() -> list[Counter[str]]:
         done = slurm_sh(
@@ -114,10 +95,13 @@ def test_cancelled_the_reports_are_kept_and_open(
         )
         assert done.returncode == 0, done.stderr
         run = submitted(done.stdout)
-        wait_for_active_steps(slurm_sh, run)
+        try:
+            wait_for_active_steps(slurm_sh, run)
+        except AssertionError:  # it ended before
+            checked(1, (run.logs / "log.err").read_text())
         assert slurm_sh("cancel", run.job_id).returncode == 0
         assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
-        return ranges_of(run, nsys_folder, tmp_path)
+        return ranges_of(run, nsys_folder)
 
     for found in kept(cancelled, all):
         assert found["forward"] >= 2
@@ -140,9 +124,7 @@ def test_both_nodes_record_the_same_steps_again_when_they_are_asked(
             done = slurm_sh("capture", "start", run.job_id, "--steps", "3", env=env)
             assert done.returncode == 0, done.stderr
             folder = folder_of(run.path, number)
-            exports = tmp_path / str(number)
-            exports.mkdir()
-            found = [ranges(folder / f"profile_node{n}.nsys-rep", nsys_folder, exports) for n in NODES]
+            found = [ranges(folder / f"profile_node{n}.nsys-rep", nsys_folder) for n in NODES]
             steps = [{name for name in count if name.startswith("batch_")} for count in found]
             assert len(steps[0] & steps[1]) == 3, "three steps of both"
     finally:

@@ -34,7 +34,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, report in made.items():
         nsys = real_nsys.folder(name) / "nsys"
         words = [str(nsys), "profile", *OPTIONS, f"--output={report.with_suffix('')}"]
-        real_nsys.recorded([*words, sys.executable, "-c", PROGRAM]).check_returncode()
+        real_nsys.recorded([*words, sys.executable, "-c", PROGRAM], report).check_returncode()
     return made
 
 
