@@ -5,12 +5,14 @@ Knows the kernel's files and nothing of the harness, so that it can check what t
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -65,17 +67,21 @@ class Cgroup:
         """End what is in it and in those below it, and remove them."""
         for folder in (*(each for each in self.path.iterdir() if each.is_dir()), self.path):
             procs = folder / "cgroup.procs"
-            wait_until(lambda file=procs: not _kill_those_in(file), f"the end of what is in {folder}", procs.read_text)  # type: ignore[misc]
-            folder.rmdir()
+            wait_until(partial(_is_removed, folder), f"the end of what is in {folder}", procs.read_text)
 
 
-def _kill_those_in(procs: Path) -> list[str]:
-    """The processes that are still there."""
-    pids = procs.read_text().split()
-    for pid in pids:
+def _is_removed(folder: Path) -> bool:
+    """Kills what is in a cgroup, and removes it. A process that is ending keeps it busy, when it is listed no more."""
+    for pid in (folder / "cgroup.procs").read_text().split():
         with suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
-    return pids
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
 
 
 def _wait_for(file: Path, word: str) -> None:
