@@ -128,8 +128,7 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     given = {"env": {**env, "TOKENIZERS_PARALLELISM": "false"}, "node_setup": [FIRST_ON_THE_NODE]}
     site = site_of(slurm_sh, "nsys", 2, container=hiding, **given)
     done = slurm_sh("-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env)
-    said = (log.read_text() for log in slurm_sh.runs.glob("exercise_1_DDP/logs/*/log.err"))
-    checked(done.returncode, done.stderr + "".join(said))
+    checked(done.returncode, done.stderr + slurm_sh.newest_log())
     return submitted(done.stdout)
 
 

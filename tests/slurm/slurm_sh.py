@@ -120,6 +120,11 @@ class SlurmSh:
         """As that of the cluster, for a run's job."""
         self.slurm.wait_while_it_runs(run.job_id, condition, what)
 
+    def newest_log(self) -> str:
+        """What the errors' log of the youngest run of exercise 1 has."""
+        logs = sorted(self.runs.glob("exercise_1_DDP/logs/*/log.err"), key=lambda log: log.stat().st_mtime_ns)
+        return logs[-1].read_text(encoding="utf-8") if logs else ""
+
     def status(self, run: str) -> dict[str, Any]:
         """What `slurm.sh status RUN --json` says."""
         done = self("status", run, "--json")

@@ -53,8 +53,7 @@ def recorded(slurm_sh: SlurmSh, nsys_folder: Path, path: dict[str, str], site: P
 
     def launched() -> Submitted:
         done = slurm_sh(*words, env=path)
-        said = (log.read_text() for log in slurm_sh.runs.glob("exercise_1_DDP/logs/*/log.err"))
-        checked(done.returncode, done.stderr + "".join(said))
+        checked(done.returncode, done.stderr + slurm_sh.newest_log())
         return submitted(done.stdout)
 
     return kept(launched, lambda run: all(ranges_of(run, nsys_folder)))
