@@ -36,7 +36,7 @@ class _Part:
         self._events.flush()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        gc.freeze()  # what was imported is never garbage
+        gc.freeze()
         gc.enable()
         self._tell(collected=len(session.items))
 
@@ -86,4 +86,5 @@ def pytest_configure(config: pytest.Config) -> None:
     if path is None:
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    gc.disable()  # until all is collected: no object that an import makes is garbage
     config.pluginmanager.register(_Part(open(path, "w", encoding="utf-8")))  # noqa: SIM115, PTH123 - open to the end
