@@ -158,7 +158,8 @@ class Supervisor:
             self._on(number, lambda: self.reason or "cancelled", GRACE_S)
         # With --on-hang stop: no rank makes progress any more, so little can be written.
         self._on(signal.SIGUSR2, lambda: "stuck", GRACE_S)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGUSR1))  # see backends/local.py
+        # The local backend blocks them until here, as they would end bash.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGUSR1))
 
     def _on(self, number: signal.Signals, why: Callable[[], str], seconds: float) -> None:
         def asked(*_: object) -> None:
