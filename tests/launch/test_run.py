@@ -208,7 +208,8 @@ def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(harness_pr
     described = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
     path = tmp_path / "unwarned.yaml"
     path.write_text(yaml.safe_dump(described | {"signal_seconds": 0}), encoding="utf-8")
-    limit = f"0:{limit_s(6) / 60:02.0f}:{limit_s(6) % 60:02.0f}"  # submitit must have started, which takes it a second
+    minutes, seconds = divmod(round(limit_s(6)), 60)  # submitit must have started, which takes it a second
+    limit = f"0:{minutes:02}:{seconds:02}"
     done = harness_process("run", "-g", "1", "--site", str(path), "--time", limit, "--", "sleep", "600")
     assert done.returncode == 1
     assert "timeout: " in done.stderr, done.stderr
