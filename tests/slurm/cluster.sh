@@ -121,13 +121,14 @@ start_munged() {
 }
 
 # No TCP and no passwords: a throw-away database behind a socket in a directory of our own. The system tables are
-# made by hand because mariadb-install-db would need one more package.
+# made by hand because mariadb-install-db would need one more package. A server that starts removes all temporary tables
+# of its tmpdir: in /tmp those of another cluster too.
 start_database() {
   local socket=$DIR/run/mysql.sock log=$DIR/log/mariadbd.log
-  local server=(mariadbd --no-defaults "--user=$WHO" "--datadir=$DIR/db" --performance-schema=off --skip-networking
-    --innodb-buffer-pool-size=64M --innodb-log-file-size=16M --innodb-flush-log-at-trx-commit=0
+  local server=(mariadbd --no-defaults "--user=$WHO" "--datadir=$DIR/db" "--tmpdir=$DIR/db.tmp" --performance-schema=off
+    --skip-networking --innodb-buffer-pool-size=64M --innodb-log-file-size=16M --innodb-flush-log-at-trx-commit=0
     --innodb-lock-wait-timeout=900)
-  mkdir "$DIR/db"
+  mkdir "$DIR/db" "$DIR/db.tmp"
   { printf 'create database mysql;\nuse mysql;\n' && cat /usr/share/mysql/mysql_system_tables.sql; } |
     "${server[@]}" --bootstrap >"$log" 2>&1 || die "mariadbd: $(tail -n 3 "$log")"
   setsid "${server[@]}" --skip-grant-tables --socket="$socket" --pid-file="$DIR/run/mariadbd.pid" \
