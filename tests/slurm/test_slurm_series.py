@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh
-from tests.study.revisions_shared import REAL_LAUNCH, blamed, git, real_bisect, repository
+from tests.study.revisions_shared import git, repository
 from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
@@ -86,20 +86,3 @@ def test_two_revisions_of_a_repository_run_in_one_allocation_from_worktrees_besi
     assert len({each["job_id"].split("-")[0] for each in found}) == 1
     assert all(each["experiment"]["start_in"].startswith(str(slurm_sh.runs)) for each in found)
     assert len(git(project, "worktree", "list").splitlines()) == 1
-
-
-@pytest.mark.long
-def test_git_bisect_finds_the_commit_and_each_look_has_one_allocation(
-    slurm_sh: SlurmSh, site: Path, tmp_path: Path
-) -> None:
-    project = tmp_path / "project"
-    real_bisect(project)
-    check = ["bash", str(REPOSITORY / "slurm.sh"), "check", "--bisect", REAL_LAUNCH, "--runs", "8"]
-    env = {**slurm_sh.env, "HARNESS_SITE": str(site)}
-    done = slurm_sh.slurm.run("git", "bisect", "run", *check, check=False, seconds=900, env=env, cwd=project)
-    assert blamed(project, done) == "c2"
-    found = [json.loads(path.read_text()) for path in slurm_sh.runs.glob("own/profiler/*/run.json")]
-    mine = [each for each in found if each["part"]["series"].startswith("bisect-")]
-    assert {each["status"]["state"] for each in mine} == {"completed"}
-    jobs = {each["job_id"].split("-")[0] for each in mine}
-    assert len(mine) >= 8 and 2 * len(jobs) <= len(mine)

@@ -1,4 +1,4 @@
-"""What the tests of `check --rev` and `--bisect` share: repositories, and trainings as fast as a file says."""
+"""What the tests of `check --rev` share: repositories, and trainings as fast as a file says."""
 
 from __future__ import annotations
 
@@ -17,25 +17,8 @@ from tests.study.check_shared import write_metrics
 from tests.waiting import limit_s
 
 LAUNCH = "run -g 1 --no-profile -- train.py"
-REAL_LAUNCH = "run -g 1 --no-profile --skip-steps 2 --wait-steps 0 --warmup-steps 0 --active-steps 20 -- train.py"
 NOISE = (0.0, 0.3, -0.2, 0.1, -0.3, 0.2, 0.05, -0.1)  # ms
 SPEED = "speed.txt"  # milliseconds of a step
-
-TRAIN = """
-import torch
-
-torch.set_num_threads(1)
-layer = torch.nn.Linear(256, 256)
-optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
-rounds = int(open("rounds.txt").read())
-for step in range(30):
-    optimizer.zero_grad()
-    mixed = torch.ones(256, 256)
-    for _ in range(rounds):
-        mixed = torch.tanh(mixed @ mixed / 256)
-    layer(mixed).square().mean().backward()
-    optimizer.step()
-"""
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -102,23 +85,3 @@ def folder_of(run: Run) -> Path:
 def commits_of(runs: list[Run]) -> list[str]:
     """The commits that the runs' records name."""
     return [str(run.record.program.git["commit"]) for run in runs if run.record.program]
-
-
-def real_bisect(folder: Path) -> None:
-    """A bisect is under way over c0, …, c3 of a training that really trains; c2 made it slow."""
-    folder.mkdir()
-    git(folder, "init", "--quiet")
-    (folder / "train.py").write_text(TRAIN)
-    for number, rounds in enumerate((10, 10, 100, 100)):
-        (folder / "rounds.txt").write_text(f"{rounds}\n")
-        (folder / "notes.txt").write_text(f"{number}\n")
-        git(folder, "add", "--all")
-        git(folder, "commit", "--quiet", "-m", f"c{number}")
-    git(folder, "bisect", "start", "HEAD", "HEAD~3")
-
-
-def blamed(folder: Path, done: subprocess.CompletedProcess[str]) -> str:
-    """The title of the commit that `git bisect run` calls the first bad one."""
-    assert "is the first bad commit" in done.stdout, done.stdout + done.stderr
-    commit = done.stdout.partition(" is the first bad commit")[0].splitlines()[-1]
-    return git(folder, "log", "-1", "--format=%s", commit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -15,18 +14,9 @@ import typer
 from harness.cli.help import as_text, of_function
 from harness.cli.options import JsonOption
 from harness.cli.parser import RUN, is_plain, run_command
-from harness.cli.study.check_runs import (
-    CheckRequest,
-    bisect_lines,
-    bisect_step,
-    check_revisions,
-    cost_of,
-    launches_of,
-    make_arms,
-    words_of,
-)
+from harness.cli.study.check_runs import CheckRequest, check_revisions, cost_of, launches_of, make_arms, words_of
 from harness.cli.terminal import columns
-from harness.common.errors import HarnessError, RequestError, TrainingMissing, WorkError
+from harness.common.errors import RequestError, WorkError
 from harness.common.format import metric_text, percent
 from harness.common.paths import PROGRAM, expanded
 from harness.compare.comparison import MOST_RUNS, USUAL_RUNS, Difference
@@ -35,57 +25,36 @@ from harness.report.compare.verdicts import metric_words, verdict_table
 from harness.report.tables.table import WIDTH, TableScreen, setting, table
 from harness.run import naming_flag, write_atomically
 from harness.study.check import series
-from harness.study.check.bisect import STOP, USUAL_MOST
 from harness.study.check.result import Checked, CheckedArm, Question, as_junit, as_markdown, check_arms
 from harness.study.series.cost import making
 
 USUAL_SHARE = f"{100 * SAME_SHARE:g}%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
 CANNOT_TELL = 3
-BISECT = "--bisect"
 EXITS = [
-    ("0", "B is the same or better; --bisect: the commit is good"),
-    ("1", "B is worse; --bisect: the commit is bad"),
+    ("0", "B is the same or better"),
+    ("1", "B is worse"),
     ("2", "wrong request"),
     ("3", "cannot tell, not comparable, or its runs failed, or a build"),
-    ("125", "--bisect: cannot tell, or the commit cannot be built or trained: git tests another one"),
-    ("128", "--bisect: wrong request, or good or bad cannot be built or trained: git stops"),
 ]
 EXAMPLES = [
     ("check '-e 1' '-e 1 -- --micro-batch-size 4'", "four runs of each, alternating"),
     ("check local-3,local-5 local-4,local-6", "existing runs"),
     ("check --rev main HEAD 'run -g 2 -- train.py'", "two revisions of your repository"),
 ]
-USAGE = ["check A B [FLAGS]", "check --rev A B LAUNCH [FLAGS]", "check --bisect LAUNCH [FLAGS]"]
+USAGE = ["check A B [FLAGS]", "check --rev A B LAUNCH [FLAGS]"]
 EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 EXAMPLE_REV = f"{PROGRAM} check --rev main HEAD 'run -g 2 -- train.py'"
 REV_TAKES = f"--rev takes two revisions, then one launch in quotes, as in {EXAMPLE_REV}"
-BISECT_TAKES = f"{BISECT} takes one launch in quotes, as in {PROGRAM} check {BISECT} 'run -g 2 -- train.py'"
 
 
 def check(arguments: list[str]) -> int:
     """`slurm.sh check`. Raises WorkError with the exit code of `cannot tell`: its runs failed; 1 says B is worse."""
-    if any(word.startswith(BISECT[:4]) for word in arguments):
-        return _stopping_git(arguments)
     try:
         return run_command("check", command, arguments, _is_argument)
     except WorkError as error:
         error.exit_code = CANNOT_TELL
         raise
-
-
-def _stopping_git(arguments: list[str]) -> int:
-    """A step of `git bisect run`, for which each exit code from 1 to 127 but 125 blames the commit."""
-    try:
-        return run_command("check", command, arguments, _is_argument)
-    except TrainingMissing:  # slurm.sh installs it and starts us again
-        raise
-    except HarnessError as error:
-        error.exit_code = STOP
-        raise
-    except Exception:  # noqa: BLE001 - an error of ours is no commit's fault
-        traceback.print_exc()
-        return STOP
 
 
 def page(_: list[str]) -> str:
@@ -137,9 +106,6 @@ def command(
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="two revisions of the git repository here, for one launch of your own"),
     ] = None,
-    bisect: Annotated[
-        bool, typer.Option(BISECT, help="for git bisect run: judge the commit that is checked out")
-    ] = False,
     build: Annotated[
         str | None, typer.Option(metavar="COMMAND", help="build each revision with it before its runs, without a shell")
     ] = None,
@@ -147,12 +113,7 @@ def command(
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="the number to judge [step_time]")] = None,
     runs: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=2,
-            max=MOST_RUNS,
-            help=f"runs of each launch or revision [{USUAL_RUNS}]; --bisect: at most [{USUAL_MOST}]",
-        ),
+        typer.Option(metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch or revision [{USUAL_RUNS}]"),
     ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="SERIES", help="make only the missing runs of this check; for launches")
@@ -170,33 +131,21 @@ def command(
     given = (("--build", build), ("--fail-above", fail_above * (fail_above != USUAL_SHARE)), ("--metric", metric))
     options = [word for flag, value in given if value for word in (flag, value)]
     asked = CheckRequest(question, runs, resume, build, options)
-    if bisect:
-        if rev or resume or markdown or junit:
-            raise RequestError(
-                f"{BISECT} finds its runs itself and prints: drop --rev, --resume, --markdown and --junit"
-            )
-        return _bisect(_one_launch(a, b, BISECT_TAKES), asked, as_json)
-    checked = _of_two(a, b, asked) if rev is None else _of_revisions(rev, _one_launch(a, b, REV_TAKES), asked)
+    checked = _of_two(a, b, asked) if rev is None else _of_revisions(rev, _one_launch(a, b), asked)
     lines = list(lines_of(checked, columns(WIDTH)))
     documents.write(checked, lines)
     print(checked.model_dump_json(indent=1) if as_json else "\n".join(lines))
     return checked.verdict.exit_code
 
 
-def _one_launch(a: str | None, b: str | None, takes_what: str) -> list[str]:
+def _one_launch(a: str | None, b: str | None) -> list[str]:
     """The words of the launch. Raises RequestError: there is none, or more than that."""
     if a is None or b is not None or not a.startswith(f"{PROGRAM} "):
-        raise RequestError(takes_what)
+        raise RequestError(REV_TAKES)
     try:
         return shlex.split(a)
     except ValueError as error:
         raise RequestError(f"check: {a.removeprefix(PROGRAM).strip()!r} is no command line ({error})") from None
-
-
-def _bisect(words: list[str], request: CheckRequest, as_json: bool) -> int:
-    told = bisect_step(words, request)
-    print(told.model_dump_json(indent=1) if as_json else "\n".join(bisect_lines(told, columns(WIDTH))))
-    return told.exit_code
 
 
 def _of_revisions(rev: tuple[str, str], words: list[str], request: CheckRequest) -> Checked:
@@ -212,7 +161,7 @@ def _of_revisions(rev: tuple[str, str], words: list[str], request: CheckRequest)
 
 def _of_two(a: str | None, b: str | None, request: CheckRequest) -> Checked:
     if request.build is not None:
-        raise RequestError(f"--build is for --rev and {BISECT}, as in {EXAMPLE_REV}")
+        raise RequestError(f"--build is for --rev, as in {EXAMPLE_REV}")
     if a is None or b is None:
         raise RequestError(f"check: {'A' if a is None else 'B'} is missing ({PROGRAM} help check)")
     launches = [re.match(rf"(bash )?{re.escape(PROGRAM)} ", word) is not None for word in (a, b)]

@@ -1,22 +1,19 @@
-"""The launches of a check, and their runs as they are made, with what they cost on standard error: of two launches, of
-two revisions of the user's repository, and of a commit that git bisect asks about."""
+"""The launches of a check, and their runs as they are made, with what they cost on standard error: of two launches, or
+of two revisions of the user's repository."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import NamedTuple
 
 from harness.cli.launch.launch import request_of
 from harness.cli.parser import BEHAVIOUR, RUN, declared, read_launch
 from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.common.format import percent, takes
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
 from harness.common.secrets import masked_words
 from harness.compare.comparison import USUAL_RUNS
 from harness.launch.check import require_training
@@ -24,7 +21,6 @@ from harness.launch.exercises.base import launch_of
 from harness.launch.from_shell import what_the_shell_brings
 from harness.run import Run
 from harness.study.check import series
-from harness.study.check.bisect import USUAL_MOST, BisectAnswer, BisectStep, bisect_of, series_name
 from harness.study.check.result import Checked, Question, check_arms
 from harness.study.check.revisions import (
     Repository,
@@ -99,7 +95,7 @@ def arms_of(words: Sequence[str], outcome: SeriesOutcome, again: str) -> Arms:
     try:
         return series.arms_made(words, outcome)
     except series.ArmFailed as failed:
-        raise series.ArmFailed(failed.arm, f"{failed}; continue with: {again}") from None
+        raise series.ArmFailed(f"{failed}; continue with: {again}") from None
 
 
 def checked_tasks(launches: series.Launches, each: int) -> list[SeriesTask]:
@@ -156,9 +152,9 @@ def check_revisions(revisions: tuple[str, str], words: Sequence[str], request: C
     Raises RequestError: a revision is not there. WorkError: one cannot be built, or its runs fail."""
     base = launch(words)
     repository = repository_of(Path.cwd())
-    require_relative(base, repository, "--rev")
+    require_relative(base, repository)
     build = build_words(request.build)
-    a, b = (revision_of(repository, text, "--rev") for text in revisions)
+    a, b = (revision_of(repository, text) for text in revisions)
     _say_uncommitted(repository)
     name = series.known_series(request.resume) if request.resume else series.new_series()
     each = request.runs or USUAL_RUNS
@@ -210,43 +206,3 @@ def _measured(trees: Worktrees, revisions: Pair, name: str, tasks: list[SeriesTa
 
 def _runs(outcome: SeriesOutcome, arm: str) -> list[Run]:
     return [place.run for place in outcome.places if place.task.point.slot.key == arm and place.run is not None]
-
-
-def bisect_step(words: Sequence[str], request: CheckRequest) -> BisectAnswer:
-    """The commit that `git bisect run` checked out, judged. Raises HarnessError: no commit can be judged."""
-    base = launch(words)
-    repository = repository_of(Path.cwd())
-    require_relative(base, repository, "--bisect")
-    build = build_words(request.build)
-    bisect = bisect_of(repository)
-    name = series_name(bisect, base, build, repository.inside)
-    with worktrees(name, repository, build) as trees:
-
-        def measure(part: str, revisions: Pair, each: int) -> Arms:
-            tasks = checked_tasks(_launches(base, trees, revisions), each)
-            made_before = f", made before: {len(tasks) - len(series.missing(part, tasks))}"
-            print(f"{part}: A {revisions[0]}, B {revisions[1]}, {each} runs of each{made_before}", file=sys.stderr)
-            return _measured(trees, revisions, part, tasks, "git bisect run …")
-
-        return BisectStep(bisect, name, measure, request.question, request.runs or USUAL_MOST).judged()
-
-
-def bisect_lines(bisect_answer: BisectAnswer, width: int) -> Iterator[str]:
-    """The verdict and its reason first, then what it rests on."""
-    yield from wrap(f"{bisect_answer.verdict}: {printable(f'{bisect_answer.commit}: {bisect_answer.why}')}", width)
-    details = []
-    if bisect_answer.size is not None and bisect_answer.size_runs is not None:
-        size = (
-            takes(bisect_answer.size)
-            if bisect_answer.metric and "_ns" in bisect_answer.metric
-            else f"× {bisect_answer.size:.3f}"
-        )
-        details.append(f"looked for: {bisect_answer.bad}: {size}, by {bisect_answer.size_runs} runs of each end")
-        details.append(f"runs differ by {percent(bisect_answer.run_deviation)}")
-    if bisect_answer.runs is not None:
-        details.append(f"{bisect_answer.runs[0]} runs of good and {bisect_answer.runs[1]} of this commit")
-        details.append(f"repeats are chosen so that {percent(bisect_answer.wrong_step)} of such answers are wrong")
-    if bisect_answer.disturbed_runs:
-        details.append(f"other programs used the machine during {bisect_answer.disturbed_runs} of these runs")
-    for line in details:
-        yield from wrap(printable(line), width, initial_indent="  ", subsequent_indent="    ")

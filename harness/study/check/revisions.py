@@ -71,7 +71,7 @@ def repository_of(folder: Path) -> Repository:
     """The repository that holds the folder. Raises RequestError: there is none, or it has no files or no commit."""
     top = git(folder, "rev-parse", "--show-toplevel")
     if top.code == NOT_THERE:
-        raise RequestError("git is not on PATH: --rev and --bisect compare revisions of a git repository")
+        raise RequestError("git is not on PATH: --rev compares revisions of a git repository")
     if top.code:
         if git(folder, "rev-parse", "--is-bare-repository").out.strip() == "true":
             raise RequestError(f"{folder}: is a bare repository, without files: type this in a clone of it")
@@ -82,9 +82,9 @@ def repository_of(folder: Path) -> Repository:
     return Repository(root, folder.resolve().relative_to(root.resolve()))
 
 
-def revision_of(repository: Repository, text: str, flag: str) -> Revision:
+def revision_of(repository: Repository, text: str) -> Revision:
     """The commit that a text names: a hash, a branch, a tag, HEAD~3, ….
-    Raises RequestError: it names none. flag: which gave the text."""
+    Raises RequestError: it names none."""
     found = ProgramOutput(1, "", "") if text.startswith("-") or not text else _commit(repository, text)
     if found.code:
         names = git(
@@ -92,7 +92,7 @@ def revision_of(repository: Repository, text: str, flag: str) -> Revision:
         ).out.split()
         near = nearest(text.lstrip("-"), ["HEAD", *names])
         hint = f": did you mean {printable(near)}?" if near else " (a hash, a branch, a tag, or such as HEAD~3)"
-        raise RequestError(f"{flag} {printable(text)!r}: there is no such revision in {repository.top}{hint}")
+        raise RequestError(f"--rev {printable(text)!r}: there is no such revision in {repository.top}{hint}")
     commit = found.out.strip()
     told = git(repository.top, "log", "-1", "--format=%h%n%s", commit).out.splitlines()
     return Revision(commit, told[0], told[1] if len(told) > 1 else "")
@@ -125,14 +125,6 @@ def build_words(text: str | None) -> list[str]:
     return words
 
 
-class NotBuilt(WorkError):
-    """A revision cannot be checked out or built."""
-
-    def __init__(self, revision: Revision, sentence: str) -> None:
-        super().__init__(sentence)
-        self.revision = revision
-
-
 class Worktrees:
     """The worktrees of one series, each made and built when it is first needed; see `worktrees`."""
 
@@ -150,15 +142,15 @@ class Worktrees:
 
     def make(self, revision: Revision) -> None:
         """Check the revision out and build it.
-        Raises NotBuilt: git cannot, it lacks the folder, or its build failed."""
+        Raises WorkError: git cannot, it lacks the folder, or its build failed."""
         place = self._top(revision)
         words = ["worktree", "add", "--quiet", "--detach", str(place), revision.commit]
         made = git(self.repository.top, *words, limit_s=_CHECKOUT_S)
         if made.code:
-            raise NotBuilt(revision, f"{revision}: git cannot check it out in {place} ({printable(made.reason)})")
+            raise WorkError(f"{revision}: git cannot check it out in {place} ({printable(made.reason)})")
         if not self.start_in(revision).is_dir():
             inside = self.repository.inside
-            raise NotBuilt(revision, f"{revision} has no folder {inside}, and a training starts where this was typed")
+            raise WorkError(f"{revision} has no folder {inside}, and a training starts where this was typed")
         if self.build:
             self._build(revision)
         self._ready.add(revision.commit)
@@ -174,11 +166,11 @@ class Worktrees:
         except OSError as error:
             if error.filename == str(log):
                 raise disk_error(log, error) from None
-            raise NotBuilt(revision, f"{revision}: its build cannot be started ({error.strerror})") from None
+            raise WorkError(f"{revision}: its build cannot be started ({error.strerror})") from None
         if code:
             last = printable(read_end(log, 1 << 12).decode(errors="replace").strip().rpartition("\n")[2])
             said = f", its last line: {last}" if last else ""
-            raise NotBuilt(revision, f"{revision}: its build failed with exit status {code}{said} ({log})")
+            raise WorkError(f"{revision}: its build failed with exit status {code}{said} ({log})")
 
     def wrong_code(self, revision: Revision, runs: Sequence[Run]) -> str:
         """A sentence if runs of the revision executed files of the user's working tree in place of its own, as those of
@@ -228,17 +220,17 @@ def _ended(argv: Sequence[str], folder: Path, descriptor: int) -> int:
             process.wait()
 
 
-def require_relative(launch: ArmLaunch, repository: Repository, flag: str) -> None:
+def require_relative(launch: ArmLaunch, repository: Repository) -> None:
     """Raises RequestError: it is no training of the user's own, or it names its script by a path in the working tree,
     which would be the same for each revision."""
     asked = launch.experiment
     if not isinstance(asked, OwnTraining):
-        raise RequestError(f"{flag} takes a training of your own, as in 'run -g 2 -- train.py'")
+        raise RequestError("--rev takes a training of your own, as in 'run -g 2 -- train.py'")
     script = expanded(asked.program)
     if script.is_absolute() and script.resolve().is_relative_to(repository.top.resolve()):
         near = os.path.relpath(script.resolve(), asked.start_in)
         raise RequestError(
-            f"{flag}: {printable(asked.program)} is a file of your working tree, the same for each revision: give its "
+            f"--rev: {printable(asked.program)} is a file of your working tree, the same for each revision: give its "
             f"path from this folder, {printable(near)}"
         )
 

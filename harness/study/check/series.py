@@ -152,11 +152,7 @@ def submitter_of(tasks: Sequence[SeriesTask]) -> Submitter:
 
 
 class ArmFailed(WorkError):
-    """Of one arm too few runs completed. arm: a or b."""
-
-    def __init__(self, arm: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.arm = arm
+    """Of one arm too few runs completed."""
 
 
 class ArmLaunch(NamedTuple):
@@ -239,7 +235,7 @@ def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgre
         if failed[change.slot.key] >= MOST_FAILED and not change.counts["running"]:
             where = f": {PROGRAM} logs {change.run.job_id}" if change.run else f": {change.note}"
             sentence = f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}"
-            raise ArmFailed(change.slot.key, sentence)
+            raise ArmFailed(sentence)
 
     return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_of(tasks))
 
@@ -251,7 +247,7 @@ def arms_made(arguments: Sequence[str], outcome: SeriesOutcome) -> tuple[CheckAr
     few = [arm for arm, made in zip(ARMS, (a, b), strict=True) if len(made.runs) < FEWEST_RUNS]
     if few:
         which = " and ".join(few).upper()
-        raise ArmFailed(few[0], "\n".join([*a.notes, *b.notes, f"{which}: fewer than two runs completed"]))
+        raise ArmFailed("\n".join([*a.notes, *b.notes, f"{which}: fewer than two runs completed"]))
     return a, b
 
 
