@@ -50,8 +50,6 @@ CRASHES = {
     "exit": "its script exits with status 3",
     "gone": "its process ends at once with status 0 (os._exit)",
 }
-SILENT_CRASHES = ("kill", "gone")
-"""Those of which the log has no word of the rank itself."""
 MEMORIES = {
     "host": "of the host: MemoryError under a limit of its address space; the machine loses no memory",
     "cuda": "of the GPU: OutOfMemoryError of PyTorch",
@@ -90,7 +88,7 @@ _TIMED = (
         "the step's first batch comes late: data loading sleeps",
         (_ms("how long data loading sleeps"), _rank(), EVERY),
         "the sleep",
-        mystery=InMystery("one phase of a step grew: check whether the device has no work before forward begins"),
+        mystery=InMystery(),
         exercises=ALSO_OWN,
     ),
     FaultKind(
@@ -103,7 +101,7 @@ _TIMED = (
             EVERY,
         ),
         "the sleep",
-        mystery=InMystery("in one phase the host calls no operator for a while, always at the same place"),
+        mystery=InMystery(),
         exercises=ALSO_OWN,
     ),
     FaultKind(
@@ -111,16 +109,14 @@ _TIMED = (
         "the step's first forward does additional matrix products",
         (_ms("their duration; on a GPU approximately"), _rank(), EVERY),
         "the duration of the products on the device",
-        mystery=InMystery(
-            "one rank has more operators than the others: compare how often each is called", one_rank=True
-        ),
+        mystery=InMystery(one_rank=True),
     ),
     FaultKind(
         "pause",
         "the whole process is stopped and continued (SIGSTOP, SIGCONT), at a different moment of each step",
         (_ms("how long it is stopped"), _rank(), EVERY),
         "the time between the two signals",
-        mystery=InMystery("the gap comes at a different moment of each such step, also in the middle of an operator"),
+        mystery=InMystery(),
         exercises=ALSO_OWN,
     ),
     FaultKind(

@@ -106,11 +106,10 @@ class FaultCondition(NamedTuple):
 class InMystery:
     """How a mystery hides a fault whose key `ms` is its size.
 
-    hint: for a student who named another cause. least, most: its time in a mean step, as a share of a usual step.
-    one_rank: it is visible only if one of several ranks has it.
+    least, most: its time in a mean step, as a share of a usual step. one_rank: it is visible only if one of several
+    ranks has it.
     """
 
-    hint: str
     least: float = 0.25
     most: float = 0.5
     one_rank: bool = False

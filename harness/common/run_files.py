@@ -216,9 +216,7 @@ VERIFIED = Entry(
 EXPORTS = Entry(
     "trace*", "Paraver, Perfetto", "the run's events for another program", "`export`", "wxparaver, ui.perfetto.dev"
 )
-ANSWERS = Entry(
-    "mystery-answers.jsonl", "JSON lines", "the answers to a mystery", "`lesson mystery`", "`lesson mystery`"
-)
+ANSWER = Entry("mystery-answer.json", "JSON", "the answer to a mystery", "`lesson mystery`", "`lesson mystery`")
 REVEALED = Entry(
     "mystery-revealed.json", "JSON", "the faults of a mystery after its end", "`lesson mystery`", "every command"
 )
@@ -239,6 +237,6 @@ FILES: tuple[Entry, ...] = (
     *(METRICS, LINES, JOB_TIME, INJECTED, MEMORY_SNAPSHOTS, KINETO, NSYS_REPORTS, NSYS_EXPORTS, CAPTURES, NCCL_LOGS),
     *(MONITORS, MONITOR_META, MONITOR_SAMPLES, MONITOR_NETWORK, MONITOR_SUMMARY, MONITOR_PLOTS),
     *(CHECKPOINTS, WEIGHTS, TOKENS),
-    *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, VERIFIED, EXPORTS, ANSWERS, REVEALED, HIDDEN_FAULTS, SEALED_FAULTS),
+    *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, VERIFIED, EXPORTS, ANSWER, REVEALED, HIDDEN_FAULTS, SEALED_FAULTS),
 )
 """All of them, in the order in which people look for them."""

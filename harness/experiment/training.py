@@ -167,13 +167,12 @@ MixedPrecision = Annotated[bool | Literal["tf32", "fp8"], BeforeValidator(_switc
 
 
 class Mystery(BaseModel):
-    """Faults that a run does not show. subject: what they do. commitment: their checksum. faults: in no JSON, because
-    the run keeps them in its hidden file (harness.common.mystery); none: they are not known here."""
+    """Faults that a run does not show. commitment: their checksum. faults: in no JSON, because the run keeps them in
+    its hidden file (harness.common.mystery); none: they are not known here."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)  # earlier versions: `sealed`
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)  # earlier versions: `sealed`, `subject`
 
     level: Literal[1, 2, 3]
-    subject: Literal["slow", "hang", "crash"] = "slow"
     commitment: str
     faults: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
 

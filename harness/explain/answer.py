@@ -27,7 +27,6 @@ from harness.common.format import Scale, duration, percent
 from harness.common.paths import COMMAND, PROGRAM
 from harness.compare.summaries import kinds_of_recording, kinds_without_causes
 from harness.compare.verdict import SAME_SHARE
-from harness.experiment.exercises import Training
 from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines
 from harness.explain.findings import (
     MOST_FURTHER,
@@ -373,29 +372,13 @@ def answer(summary: Summary) -> Diagnosis:
         further = [*found.further, *slowed, *_observed(summary), *long]
         return replace(found, reference=short, further=further)
     run = str((summary.run or {}).get("job_id") or "RUN")
-    if ends := _ending_of(summary):
-        what = {"hang": "its ranks make no progress any more", "crash": "one of its ranks dies"}[ends]
-        said = (
-            f"This run is a mystery: {what}. `{PROGRAM} status {run}` and `{PROGRAM} logs {run}` show where each rank "
-            f"was. Find what the rank does (`{PROGRAM} help faults {ends}` lists all kinds), which rank it is, and in "
-            "which step. Then give your answer:"
-        )
-        given = "--cause KIND --rank RANK --step STEP"
-    else:
-        said = (
-            f"This run is a mystery: something makes it slow. `{PROGRAM} report {run} --full` and the page show where "
-            "the time of a step goes. Find the cause, its ranks, its steps and its time per step "
-            f"(`{PROGRAM} help faults` lists all causes). Then give your answer:"
-        )
-        given = "--cause CAUSE --rank all --ms MS"
-    attempt = Attempt("", f"{COMMAND} lesson mystery answer {run} {given}")
+    said = (
+        f"This run is a mystery: something makes it slow. `{PROGRAM} report {run} --full` and the page show where "
+        f"the time of a step goes. Find the cause and its ranks (`{PROGRAM} help faults` lists all causes). Then give "
+        "your answer:"
+    )
+    attempt = Attempt("", f"{COMMAND} lesson mystery answer {run} --cause CAUSE --rank all")
     return Diagnosis([said], doubts(summary), attempt=attempt, further=slowed)
-
-
-def _ending_of(summary: Summary) -> str:
-    """Which fault ends a mystery's training: hang or crash; empty: it is only slow."""
-    mystery = summary.experiment.mystery if isinstance(summary.experiment, Training) else None
-    return mystery.subject if mystery and mystery.subject != "slow" else ""
 
 
 def _observed(s: Summary) -> list[str]:

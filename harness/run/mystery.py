@@ -1,90 +1,44 @@
-"""What a mystery keeps in its run: the answers in the order given, and after its end the faults, to be seen."""
+"""What a mystery keeps in its run: the answer, and after its end the faults, to be seen."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import asdict
-from itertools import takewhile
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from harness.common.faults import FaultLine
 from harness.common.mystery import hidden_folder, is_mystery
-from harness.common.run_files import ANSWERS, INJECTED, REVEALED
-from harness.common.run_store import UnreadFileError
-from harness.experiment.training import Mystery, Training
+from harness.common.run_files import ANSWER, INJECTED, REVEALED
+from harness.experiment.training import Training
 from harness.run.files import disk_error, typed, write_atomically
 
 
 class MysteryAnswer(BaseModel):
-    """What a student says. ranks: None: all. phase, ms, step: None: not said. ms: in a step that it hits. step: the one
-    in which a rank hangs or dies."""
+    """What a student says. ranks: None: all."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     cause: str
-    ms: float | None = None
     ranks: tuple[int, ...] | None = None
-    phase: str | None = None
-    every: int = 1
-    step: int | None = None
+
+    def __str__(self) -> str:
+        if self.ranks is None:
+            return f"{self.cause} on all ranks"
+        return f"{self.cause} on rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
 
 
-class AnswerLine(BaseModel):
-    """A line of an answers file; a board needs no other file. answer: None: here the mystery was revealed.
-    please_do_not_look: the faults; none: a line of an earlier version."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-    unix_ns: int
-    student: str
-    run: str
-    exercise: int
-    world_size: int
-    mystery: Mystery
-    please_do_not_look: tuple[str, ...] = ()
-    answer: MysteryAnswer | None = None
+ANSWER_FILE = typed(ANSWER, MysteryAnswer)
 
 
-def answers_file(run: Path) -> Path:
-    return ANSWERS.path(run)
+def read_answer(run: Path) -> MysteryAnswer | None:
+    """The answer to a mystery; None before it."""
+    return ANSWER_FILE.known(ANSWER.path(run))
 
 
-def add_answer(run: Path, line: AnswerLine) -> None:
-    """Append a line: what is there stays. Raises DiskError."""
-    path = answers_file(run)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, f"{line.model_dump_json()}\n".encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise disk_error(path, error) from None
-
-
-def read_answers(path: Path) -> list[AnswerLine]:
-    """Every line of an answers file that is one, oldest first; none where there is no file. Raises WorkError: it cannot
-    be read."""
-    try:
-        lines = list(ANSWERS.objects(path))
-    except UnreadFileError as error:
-        if error.is_missing:
-            return []
-        raise
-    found: list[AnswerLine] = []
-    for line in lines:
-        with suppress(ValueError):
-            found.append(AnswerLine.model_validate(line))
-    return found
-
-
-def before_reveal(lines: list[AnswerLine]) -> list[AnswerLine]:
-    """The answers that count: those before the mystery was revealed."""
-    return list(takewhile(lambda line: line.answer is not None, lines))
+def write_answer(run: Path, answer: MysteryAnswer) -> None:
+    """Keep the answer. Raises DiskError."""
+    write_atomically(ANSWER.path(run), ANSWER_FILE.encode(answer))
 
 
 class MysterySolution(BaseModel):

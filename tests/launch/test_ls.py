@@ -29,11 +29,9 @@ from harness.experiment.exercises import DDP, Experiment, OwnTraining
 from harness.experiment.training import Mystery
 from harness.replay.attribute.causes import CAUSES
 from harness.run import Run, folder_bytes
-from harness.run.ended import why_it_ended
 from harness.run.record import Status
 from harness.site.site import load_site
 from tests.launch.launch_shared import a_run
-from tests.study.test_mystery_endings import crashed
 
 MS = 1_000_000
 
@@ -175,16 +173,6 @@ def test_a_run_that_failed_or_left_something_open_says_why(
     error = {"type": "ValueError", "message": "wrong", "place": ["/home/me/t.py", 9, "main"], "unix_ns": 5}
     file.write_text(json.dumps({"event": "gone", "rank": 1, "step": 5, "unix_ns": 6, "error": error}) + "\n")
     assert re.split("  +", listed(capsys)[0][1])[4].startswith(verdict)
-
-
-def test_a_mystery_that_crashed_does_not_say_which_rank_was_the_first(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = crashed(runs, left=False)
-    run.write_status(Status(state="failed", exit_code=1, why=why_it_ended(run, "failed", 1)))
-    line = listed(capsys)[0][1]
-    assert "rank 0: RuntimeError: Connection reset by peer; rank 1: ValueError: wrong" in line
-    assert "failed first" not in line
 
 
 def test_what_was_asked_are_the_flags_that_differ_from_the_default(

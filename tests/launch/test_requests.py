@@ -253,8 +253,8 @@ def test_what_comes_after_the_users_script_is_the_scripts() -> None:
         (["-e", "1", "--fault", "pauze,ms=5"], "did you mean pause? (slurm.sh help faults lists all)"),
         (["ls", "--limt", "3"], "ls: unknown flag --limt: did you mean --limit? (slurm.sh help ls lists all flags)"),
         (
-            ["lesson", "mystery", "class", ".", "--jsn"],
-            "unknown flag --jsn: did you mean --json? (slurm.sh help lesson mystery class",
+            ["lesson", "mystery", "reveal", ".", "--jsn"],
+            "unknown flag --jsn: did you mean --json? (slurm.sh help lesson mystery reveal",
         ),
         (["sweep", "gas", "--repeat", "3"], "did you mean --repeats? (slurm.sh help sweep lists all flags)"),
         (["lesson", "1aa"], "did you mean 1a? (slurm.sh lesson lists all)"),

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.analysis.summary import RankTraining, Summary
-from harness.common.mystery import HIDDEN_FILE, checksum, hidden_text
+from harness.common.mystery import HIDDEN_FILE, hidden_text
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.exercises import DDP
-from harness.experiment.training import Mystery
 from harness.run import Run, Stage
-from harness.run.mystery import AnswerLine, MysteryAnswer, MysterySolution
+from harness.run.mystery import MysteryAnswer, MysterySolution
 from harness.run.record import NodeStatus, RunRecord, Status
 from harness.site.site import load_site
 from tests.analysis.memory_files import memory_snapshot
@@ -97,11 +96,6 @@ SAMPLES = "unix_ns,device,utilization_percent,memory_used_bytes,power_watts\n" +
 )
 PLAN = {"numbers": {"step_ns": {"label": "step", "value": 1.0e7, "unit": "ns", "low": 1.0e6, "high": 2.0e7}}}
 HIDDEN = ("pause,ms=5",)
-ANSWER = AnswerLine(
-    unix_ns=10**18, student="someone", run="x", exercise=1, world_size=2,
-    mystery=Mystery(level=1, commitment=checksum(HIDDEN)), please_do_not_look=HIDDEN,
-    answer=MysteryAnswer(cause="pause", ms=5.0),
-)  # fmt: skip
 RESULTS = {
     "world_size": 2, "backend": "gloo", "device_name": "a CPU", "hosts": ["node0"],
     "results": [{
@@ -119,7 +113,7 @@ _OF_TRAINING = {
     "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(indent=1),
     HIDDEN_FILE: hidden_text(HIDDEN),
     "mystery-revealed.json": MysterySolution(faults=HIDDEN).model_dump_json(indent=1),
-    "mystery-answers.jsonl": ANSWER.model_dump_json() + "\n",
+    "mystery-answer.json": MysteryAnswer(cause="pause").model_dump_json(),
     "torch/rank0.json.gz": json.dumps(training()),
 }
 

@@ -23,12 +23,7 @@ ALONE, OTHER, TESTS = (f"{{{name}}}" for name in ("run", "other", "tests"))  # t
 REPORT, PERFETTO = f"report {ALONE} --json --no-html", f"export perfetto {ALONE}"
 STATUS, LS, LOGS, CANCEL = f"status {ALONE}", "ls --json", f"logs {ALONE}", f"cancel {ALONE}"
 RERUN, COMPARE, WHATIF = f"run {ALONE} --dry-run", f"compare {OTHER} {ALONE}", f"whatif {ALONE}"
-CHECK, LESSON, PLAN, CLASS = (
-    f"check {OTHER} {ALONE}",
-    "lesson 1a --no-run",
-    "-e 1 --plan --json",
-    f"lesson mystery class {ALONE}",
-)
+CHECK, LESSON, PLAN = f"check {OTHER} {ALONE}", "lesson 1a --no-run", "-e 1 --plan --json"
 TESTED = f"report {TESTS} --no-html"
 UNREADABLE = {*NOT_A_FILE, "a terabyte"}  # what is no file of this kind, whatever the kind
 
@@ -59,7 +54,6 @@ FILES = [
     File("memory/rank0.json", (REPORT,), names=(REPORT,)),
     File(HIDDEN_FILE, (REPORT,), is_json=False),
     File("mystery-revealed.json", (REPORT,)),
-    File("mystery-answers.jsonl", (CLASS,), names=(CLASS,)),
     File("torch/rank0.json.gz", (REPORT, PERFETTO), names=(REPORT, PERFETTO), is_json=False),
     File("comm/collectives.json", (TESTED, PLAN), names=(TESTED,), run="tests"),
     File("comm/verdict.json", (TESTED,), names=(TESTED,), run="tests"),

@@ -1,9 +1,8 @@
-"""Mysteries: drawn from a seed so that they show, hidden from every report, graded with hints, on a board."""
+"""Mysteries: drawn from a seed so that they show, hidden from every report, answered once and revealed."""
 
 from __future__ import annotations
 
 import json
-import time
 from itertools import product
 from pathlib import Path
 
@@ -20,29 +19,9 @@ from harness.experiment.training import Mystery
 from harness.explain.answer import answer as said_of
 from harness.measure.jobs import without_diagnosis
 from harness.run import Run
-from harness.run.mystery import (
-    AnswerLine,
-    MysteryAnswer,
-    MysterySolution,
-    add_answer,
-    answers_file,
-    read_answers,
-    revealed_file,
-    write_revealed,
-)
+from harness.run.mystery import MysteryAnswer, MysterySolution, read_answer, revealed_file, write_revealed
 from harness.study.lessons import find_pair, load_lesson
-from harness.study.mysteries import (
-    Level,
-    MysteryPlace,
-    answer_files,
-    draw,
-    faults_of,
-    place_of,
-    read_board,
-    subject_of,
-    with_mystery,
-)
-from harness.study.mystery_grades import checked, grade, result
+from harness.study.mysteries import Level, MysteryPlace, draw, faults_of, is_right, place_of, with_mystery
 from tests.study.test_lessons import completed
 
 TWO = MysteryPlace(Setup(1, 2, False, 2), "cpu", 100.0)
@@ -51,8 +30,7 @@ SEEDS = range(40)
 
 
 def hidden(faults: tuple[str, ...], level: Level = 1) -> Mystery:
-    subject = subject_of(list(map(parse_fault, faults)))
-    return Mystery(level=level, subject=subject, commitment=checksum(faults), faults=faults)
+    return Mystery(level=level, commitment=checksum(faults), faults=faults)
 
 
 def hide(run: Path, faults: tuple[str, ...]) -> None:
@@ -89,7 +67,7 @@ def test_each_level_is_what_it_says() -> None:
 def test_every_fault_for_mysteries_is_drawn() -> None:
     drawn = {parse_fault(text).name for level in LEVELS for s in SEEDS for text in draw(s, level, TWO)}
     assert drawn == {name for name, kind in FAULTS.items() if kind.mystery}
-    assert all(FAULTS[name].key("ms") is not None for name in drawn), "an answer says milliseconds"
+    assert all(FAULTS[name].key("ms") is not None for name in drawn), "a step of it has one size"
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -183,16 +161,22 @@ def test_other_runs_keep_their_diagnosis(tmp_path: Path) -> None:
     assert without_diagnosis(told(), tmp_path) == told()
 
 
+HANG = ("hang,kind=lock,step=7,rank=1",)
+
+
 @pytest.mark.parametrize(
-    ("faults", "sentence"),
+    ("drawn", "faults", "sentence"),
     [
-        (("pause,ms=6",), "its faults were changed after the run"),
-        ((), "an earlier version sealed its faults: use that one (commit in run.json)"),
+        (("pause,ms=5",), ("pause,ms=6",), "its faults were changed after the run"),
+        (("pause,ms=5",), (), "an earlier version sealed its faults: use that one (commit in run.json)"),
+        (HANG, HANG, "hang is drawn for none"),
     ],
 )
-def test_a_mystery_whose_faults_are_others_or_unknown_is_not_opened(faults: tuple[str, ...], sentence: str) -> None:
+def test_a_mystery_whose_faults_are_others_or_unknown_is_not_opened(
+    drawn: tuple[str, ...], faults: tuple[str, ...], sentence: str
+) -> None:
     with pytest.raises(RequestError) as refused:
-        faults_of(hidden(("pause,ms=5",)).model_copy(update={"faults": faults}))
+        faults_of(hidden(drawn).model_copy(update={"faults": faults}))
     assert sentence in str(refused.value)
 
 
@@ -225,78 +209,7 @@ def test_a_mystery_is_launched_again_only_where_its_faults_are(
     assert "its faults are not in its run.json: slurm.sh lesson mystery -e 1 starts" in capsys.readouterr().err
 
 
-# ---- grading
-
-STALL = parse_fault("host-stall,ms=60,in=backward,rank=1,every=3")
-RIGHT = MysteryAnswer(cause="host-stall", ms=60, ranks=(1,), phase="backward", every=3)
-
-
-@pytest.mark.parametrize(
-    ("change", "points", "hint"),
-    [
-        ({}, 100, ""),
-        ({"ms": 71.9}, 100, ""),
-        ({"ms": 85}, 85, "too long"),
-        ({"ms": 35}, 85, "too short"),
-        ({"ms": 300}, 70, "too long"),
-        ({"ms": 20}, 70, "that is the mean over all steps"),
-        ({"cause": "pause"}, 60, "it is not pause; in one phase the host calls no operator"),
-        ({"ranks": None}, 90, "fewer ranks: a rank that waits"),
-        ({"ranks": (0,)}, 90, "other ranks"),
-        ({"every": 1}, 90, "--every: count the steps"),
-        ({"phase": None}, 90, "--phase is missing"),
-        ({"phase": "forward"}, 90, "--phase: not forward"),
-        ({"cause": "pause", "ms": 900, "ranks": (0,), "phase": None, "every": 1}, 0, "it is not pause"),
-    ],
-)  # fmt: skip
-def test_each_miss_costs_its_points_and_gets_a_hint(change: dict[str, object], points: int, hint: str) -> None:
-    graded = grade(STALL, RIGHT.model_copy(update=change), world_size=2)
-    assert graded.points == points
-    hints = [part.hint for part in graded.parts if part.hint]
-    assert len(hints) == sum(part.points < part.of for part in graded.parts)
-    assert (hint in hints[0]) if hint else hints == []
-    assert sum(part.of for part in graded.parts) == 100
-
-
-def test_all_ranks_may_be_said_by_name_or_number() -> None:
-    fault = parse_fault("data-stall,ms=60")
-    answers = [MysteryAnswer(cause="data-stall", ms=60, ranks=ranks) for ranks in (None, (0, 1))]
-    assert [grade(fault, answer, 2).points for answer in answers] == [100, 100]
-    few = grade(fault, MysteryAnswer(cause="data-stall", ms=60, ranks=(0,)), 2)
-    assert [part.hint[:10] for part in few.parts if part.hint] == ["more ranks"]
-
-
-def test_of_two_causes_each_answer_counts_for_the_one_that_it_fits() -> None:
-    faults = [parse_fault("data-stall,ms=60"), parse_fault("pause,ms=40,rank=1")]
-    stall, pause = MysteryAnswer(cause="data-stall", ms=60), MysteryAnswer(cause="pause", ms=40, ranks=(1,))
-    one = result(faults, [pause], 2)
-    assert (one.points, one.missing) == (50, 1)
-    assert result(faults, [pause, stall], 2).points == 100
-    worse = result(faults, [stall, pause, stall.model_copy(update={"ms": 600})], 2)
-    assert worse.points == 85, "the last answer counts"
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"cause": "data-stal"}, "--cause: there is no cause 'data-stal': did you mean data-stall?"),
-        ({"cause": "xyz"}, "--cause: there is no cause 'xyz' (slurm.sh help faults lists all)"),
-        ({"phase": "forwards"}, "--phase takes forward, backward, optimizer, not 'forwards': did you mean forward?"),
-        ({"ranks": (0, 5)}, "--rank: there is no rank 5, the ranks are 0 to 1: the nearest is 1"),
-        ({"ms": 0}, "--ms takes a number above 0, not 0"),
-        ({"ms": float("nan")}, "--ms takes a number above 0, not nan"),
-        ({"ms": None}, "--ms is missing: the milliseconds that it takes in a step that it hits"),
-        ({"step": 3}, "--step is for a mystery that hangs or dies: drop it"),
-        ({"every": 0}, "--every takes a whole number ≥ 1, not 0; the nearest is 1"),
-    ],
-)  # fmt: skip
-def test_an_answer_that_cannot_be_right_is_refused(change: dict[str, object], sentence: str) -> None:
-    with pytest.raises(RequestError) as refused:
-        checked(RIGHT.model_copy(update=change), [STALL], 2)
-    assert sentence in str(refused.value)
-
-
-# ---- a run, answered and on a board
+# ---- answered
 
 
 def made(root: Path, job_id: str, faults: tuple[str, ...], level: Level = 1) -> Run:
@@ -309,44 +222,74 @@ def say(run: Run, *words: str) -> int:
     return main(["lesson", "mystery", "answer", str(run.path), *words])
 
 
-def test_answers_are_kept_in_order_until_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("fault", "answer", "right"),
+    [
+        ("data-stall,ms=60", MysteryAnswer(cause="data-stall"), True),
+        ("data-stall,ms=60", MysteryAnswer(cause="data-stall", ranks=(0, 1)), True),
+        ("data-stall,ms=60", MysteryAnswer(cause="data-stall", ranks=(0,)), False),
+        ("data-stall,ms=60", MysteryAnswer(cause="pause"), False),
+        ("pause,ms=40,rank=1,every=3", MysteryAnswer(cause="pause", ranks=(1,)), True),
+        ("pause,ms=40,rank=1", MysteryAnswer(cause="pause"), False),
+        ("pause,ms=40,rank=1", MysteryAnswer(cause="pause", ranks=(0,)), False),
+    ],
+)
+def test_an_answer_is_right_if_its_cause_and_its_ranks_are(fault: str, answer: MysteryAnswer, right: bool) -> None:
+    assert is_right(answer, [parse_fault(fault)], 2) is right
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--cause", "data-stal"], "--cause: there is no cause 'data-stal': did you mean data-stall?"),
+        (["--cause", "xyz"], "--cause: there is no cause 'xyz' (slurm.sh help faults lists all)"),
+        (["--cause", "pause", "--rank", "0,5"], "--rank: there is no rank 5, the ranks are 0 to 1: the nearest is 1"),
+        (["--cause", "pause", "--rank", "x"], "--rank takes all, or ranks as in 0,3, not 'x'"),
+    ],
+)
+def test_an_answer_that_cannot_be_right_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
     run = made(tmp_path, "7", ("data-stall,ms=60",))
-    assert say(run, "--cause", "pause", "--ms", "60") == 0
-    said = capsys.readouterr().out
-    assert "answer 1 to 7: 60 of 100\n  ✗ cause    0 of 40  " in said
-    assert "\n  ✓ ranks   15 of 15\n" in said
-    first = answers_file(run.path).read_text()
-    assert main(["lesson", "mystery", str(run.path)]) == 0
-    shown_run = capsys.readouterr().out
-    assert "7: a mystery of level 1: one cause, on all ranks" in shown_run
-    assert "answer 1: pause --ms 60 --rank all --every 1" in shown_run
-    assert "data-stall" not in shown_run
-    assert say(run, "--cause", "data-stal", "--ms", "60") == 2
-    assert answers_file(run.path).read_text() == first, "nothing was written"
-    assert say(run, "--cause", "data-stall", "--ms", "60", "--json") == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["answer"], shown["points"], shown["total"]) == (2, 100, 100)
-    assert answers_file(run.path).read_text().startswith(first)
+    assert say(run, *words) == 2
+    assert sentence in capsys.readouterr().err
+    assert read_answer(run.path) is None
+
+
+def test_a_mystery_takes_one_answer_and_tells_the_cause_at_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = made(tmp_path, "7", ("data-stall,ms=60",))
+    assert say(run, "--cause", "pause", "--rank", "1") == 0
+    assert capsys.readouterr().out == ("not right: pause on rank 1\nnext: bash slurm.sh lesson mystery reveal 7\n")
+    assert say(run, "--cause", "data-stall") == 2
+    assert "7 has its one answer, pause on rank 1: slurm.sh lesson mystery reveal 7 ends it" in capsys.readouterr().err
     assert main(["lesson", "mystery", "reveal", str(run.path), "--no-run"]) == 0
-    assert "it was  data-stall,ms=60" in capsys.readouterr().out
-    assert say(run, "--cause", "data-stall", "--ms", "60") == 2
-    assert "was revealed, so no further answer counts" in capsys.readouterr().err
-    assert [line.answer and line.answer.cause for line in read_answers(answers_file(run.path))] == [
-        "pause", "data-stall", None,
-    ]  # fmt: skip
-
-
-def test_the_last_answer_may_ask_for_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = made(tmp_path, "7", ("data-stall,ms=60",))
-    assert say(run, "--cause", "data-stall", "--ms", "60", "--reveal", "--no-run", "--json") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("mystery 7, level 1: not right: pause on rank 1\n  it was  data-stall,ms=60: ")
+    assert main(["lesson", "mystery", "reveal", str(run.path), "--no-run", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["faults"], told["points"], told["without"]) == (["data-stall,ms=60"], 100, None)
-    assert revealed_file(run.path).is_file()
+    assert (told["faults"], told["right"], told["without"]) == (["data-stall,ms=60"], False, None)
+    assert told["answer"] == {"cause": "pause", "ranks": [1]}
+
+
+def test_after_its_end_it_takes_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path, "7", ("data-stall,ms=60",))
+    assert main(["lesson", "mystery", "reveal", str(run.path), "--no-run"]) == 0
+    assert capsys.readouterr().out.startswith("mystery 7, level 1: no answer\n")
+    assert say(run, "--cause", "data-stall") == 2
+    assert "was revealed, so it takes no answer" in capsys.readouterr().err
+
+
+def test_a_right_answer_is_right_also_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path, "7", ("data-stall,ms=60",))
+    assert say(run, "--cause", "data-stall", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"run": "7", "cause": "data-stall", "ranks": None, "right": True}
 
 
 def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = completed(tmp_path, "7", DDP())
-    assert say(run, "--cause", "pause", "--ms", "5") == 2
+    assert say(run, "--cause", "pause") == 2
     assert "RUN: 7 is not a mystery: start one with slurm.sh lesson mystery -e 1" in capsys.readouterr().err
 
 
@@ -354,9 +297,8 @@ def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest
     ("words", "sentence"),
     [
         (["anwser", "last"], "there is no part 'anwser': did you mean answer?"),
+        (["last"], "there is no part 'last' (slurm.sh help lesson mystery lists all); to start a mystery, begin with"),
         (["-e", "1", "--level", "3"], "--level takes 1 or 2, not '3'"),
-        (["-e", "1", "--kind", "hangs"], "--kind takes slow, hang or crash, not 'hangs': did you mean hang?"),
-        (["-e", "1", "--kind", "crash", "-g", "1"], "--kind crash: a single rank waits for no other rank"),
         (["-e", "1", "--seed", "x"], "--seed takes a whole number ≥ 0, not 'x'"),
         (["-e", "1", "--fault", "pause,ms=5"], "--fault: a mystery draws its own faults: drop it"),
         (["-e", "1", "--no-profile"], "--no-profile: the cause is found in a trace"),
@@ -365,8 +307,6 @@ def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest
         (["-e", "0"], "-e 0: a mystery is a training: use -e 1, -e 2 or -e 3"),
         (["--level", "2"], "-e/--exercise is missing"),
         (["-e", "3", "--engine", "megatron-lm"], "--engine megatron-lm: a mystery needs the harness's own"),
-        (["class", "nowhere"], "nowhere: there is no such file or folder"),
-        (["class", "."], "has no answer to a mystery: students hand in the file mystery-answers.jsonl"),
     ],
 )  # fmt: skip
 def test_a_wrong_request_gets_one_sentence(
@@ -393,55 +333,6 @@ def test_a_job_s_script_does_not_tell(exercise: str, capsys: pytest.CaptureFixtu
     for text in (script, told_as_json):
         assert "--fault" not in text
         assert not [name for name in FAULTS if f"{name},ms=" in text]
-
-
-def line_of(
-    student: str, faults: tuple[str, ...], answer: MysteryAnswer | None, run: str = "r", level: Level = 1
-) -> AnswerLine:
-    return AnswerLine(
-        unix_ns=time.time_ns(), student=student, run=run, exercise=1, world_size=2,
-        mystery=hidden(faults, level), please_do_not_look=faults, answer=answer,
-    )  # fmt: skip
-
-
-def test_the_board_grades_anew_and_counts_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    secret = ("data-stall,ms=60",)
-    right, wrong = MysteryAnswer(cause="data-stall", ms=60), MysteryAnswer(cause="pause", ms=60)
-    said = {"ann": [wrong, right], "bo": [wrong, wrong, None, right], "cy": [right]}
-    for student, answers in said.items():
-        for answer in answers:
-            (tmp_path / student).mkdir(exist_ok=True)
-            add_answer(tmp_path / student, line_of(student, secret, answer))
-    board = read_board(answer_files([tmp_path, tmp_path / "ann"]))
-    assert [(row.student, row.points, row.tries, row.revealed) for row in board.rows] == [
-        ("ann", 100, 2, False), ("bo", 60, 2, True), ("cy", 100, 1, False),
-    ]  # fmt: skip
-    assert len({row.mystery for row in board.rows}) == 1, "all had the same one"
-    (mistake,) = board.mistakes
-    assert (mistake.said, mistake.instead_of, mistake.students, mistake.times) == ("pause", "data-stall", 2, 3)
-    assert main(["lesson", "mystery", "class", str(tmp_path)]) == 0
-    assert "pause instead of data-stall: 3 × by 2 students" in capsys.readouterr().out
-    assert main(["lesson", "mystery", "class", str(tmp_path), "--json"]) == 0
-    assert [row["points"] for row in json.loads(capsys.readouterr().out)["rows"]] == [100, 60, 100]
-
-
-def test_the_board_has_a_row_for_each_student_also_where_their_answers_are_mixed(tmp_path: Path) -> None:
-    right, wrong = MysteryAnswer(cause="data-stall", ms=60), MysteryAnswer(cause="pause", ms=60)
-    for student, answer in (("bo", wrong), ("ann", right), ("bo", right)):
-        add_answer(tmp_path, line_of(student, ("data-stall,ms=60",), answer))
-    rows = read_board(answer_files([tmp_path])).rows
-    assert [(row.student, row.points, row.tries) for row in rows] == [("ann", 100, 1), ("bo", 100, 2)]
-
-
-@pytest.mark.parametrize(
-    ("faults", "note"), [(("pause,ms=5",), "its faults were changed"), ((), "an earlier version sealed its faults")]
-)
-def test_the_board_gives_no_points_for_other_faults(tmp_path: Path, faults: tuple[str, ...], note: str) -> None:
-    line = line_of("ann", ("data-stall,ms=60",), MysteryAnswer(cause="pause", ms=5))
-    add_answer(tmp_path, line.model_copy(update={"please_do_not_look": faults}))
-    (row,) = read_board(answer_files([tmp_path])).rows
-    assert row.points is None
-    assert note in row.note
 
 
 def test_every_training_can_be_a_mystery() -> None:
