@@ -42,11 +42,6 @@ def hidden_faults(run: Path) -> tuple[str, ...]:
     return tuple(filter(None, lines[1:]))
 
 
-def hides(run: Path, fault: str) -> bool:
-    """Whether the run is a mystery that has a fault of this name, hidden still or not."""
-    return any(text.split(",")[0] == fault for text in hidden_faults(run))
-
-
 def checksum(faults: Sequence[str]) -> str:
     """SHA-256 of the faults, hexadecimal: the same for the same mystery."""
     return sha256("\n".join(faults).encode()).hexdigest()

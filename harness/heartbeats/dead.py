@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.format import amount, cut
+from harness.common.format import amount
 from harness.common.heartbeats import CALLS
 from harness.common.run_files import ERR, HEARTBEATS, MEMORY_SNAPSHOTS
 from harness.common.run_store import UnreadFileError
@@ -18,7 +18,6 @@ from harness.heartbeats.lines import Error, GoneLine, ProgramLine, decoded, node
 from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
 
 _MOST_HELD = 3  # uses of memory
-_MOST_TOLD = 100  # characters of how a rank ended
 TAIL_BYTES = 1 << 18  # of a node's file: its ranks end at its end
 LOG_BYTES = 1 << 18
 # What a rank says whose neighbour has gone.
@@ -126,12 +125,6 @@ def deaths(run: Path, log: Path | None = None) -> list[Death]:
     gone = list(_gone(run))
     last = max((line.step for line in gone if line.step is not None), default=None)
     return sorted((_death(line, codes, last) for line in gone), key=lambda death: death.unix_ns)
-
-
-def ends_of_ranks(run: Path, log: Path | None = None) -> str:
-    """How each rank ended, by rank: what a mystery tells in place of which one was the first."""
-    by_rank = sorted(deaths(run, log), key=lambda death: death.rank)
-    return "; ".join(f"rank {death.rank}: {cut(death.how, _MOST_TOLD)}" for death in by_rank)
 
 
 def _apart(failed: list[Death]) -> str:

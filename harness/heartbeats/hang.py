@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import linecache
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
@@ -17,8 +16,7 @@ import msgspec
 
 from harness.common.bounded_read import BoundedReadError
 from harness.common.heartbeats import Evidence
-from harness.common.mystery import hidden_folder
-from harness.common.paths import INSTALLED_EXERCISES, PROGRAM
+from harness.common.paths import INSTALLED_EXERCISES
 from harness.common.run_files import HANG
 from harness.common.run_store import as_object
 from harness.common.text import span
@@ -61,19 +59,6 @@ class Hang(NamedTuple):
         """The finding as a sentence, at a moment."""
         return f"Stuck for {span((now_ns - self.since_ns) / 1e9)} {self.sentence}"
 
-    def without_cause(self, run_name: str) -> Hang:
-        """What a mystery shows: since when, and where each rank is. run: its name, for the command that answers."""
-        return self._replace(
-            kind="mystery",
-            ranks=(),
-            waiting=(),
-            place=None,
-            sentence=f"in step {self.step}; the cause is hidden, because this run is a mystery",
-            advice=(
-                f"look where each rank is, then: {PROGRAM} lesson mystery answer {run_name} --cause … --rank … --step …"
-            ),
-        )
-
     @property
     def since_clock(self) -> str:
         """The finding as a sentence that stays true."""
@@ -90,29 +75,10 @@ def hang_file(run: Path) -> Path:
     return HANG.path(run)
 
 
-def write_hang(run: Path, hang: Hang, hidden: bool = False) -> None:
-    """Write the answer. hidden: the run is a mystery, so the cause is in its hidden folder. Raises OSError."""
-    if hidden:
-        _write(_hidden_file(run), _text(hang))
-    _write(hang_file(run), _text(hang.without_cause(run.name) if hidden else hang))
-
-
-def reveal_hang(run: Path) -> None:
-    """Write the answer of a mystery's run with the cause, if it was stuck. Raises OSError."""
-    with suppress(FileNotFoundError):  # it was never stuck, or this was done
-        _hidden_file(run).replace(hang_file(run))
-
-
-def _hidden_file(run: Path) -> Path:
-    return hidden_folder(run) / hang_file(run).name
-
-
-def _text(hang: Hang) -> str:
-    return json.dumps(hang._asdict(), indent=1) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    replace_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+def write_hang(run: Path, hang: Hang) -> None:
+    """Write the answer. Raises OSError."""
+    text = json.dumps(hang._asdict(), indent=1) + "\n"
+    replace_whole(hang_file(run), lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_hang(run: Path) -> Hang | None:

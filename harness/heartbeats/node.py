@@ -16,7 +16,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from harness.common.heartbeats import MEMORY, Evidence
-from harness.common.mystery import hides
 from harness.common.run_files import EVIDENCE, MONITORS, STATUS
 from harness.common.run_store import UnreadFileError
 from harness.heartbeats.collect import Collector
@@ -101,23 +100,17 @@ class Guard:
         found = judge(seen(self._run, time.time_ns(), self._runs_since_ns)) if is_still else None
         if found is None:
             if self._hang is not None:
-                self._write(self._hang._replace(until_ns=time.time_ns()))
+                write_hang(self._run, self._hang._replace(until_ns=time.time_ns()))
             self._hang = None
         elif self._hang is None or self._hang.sentence != found.sentence:
             first = self._hang is None
             self._hang = found._replace(found_ns=time.time_ns(), stops=self._stop)
-            shown = self._write(self._hang)
+            write_hang(self._run, self._hang)
             if first:
-                print("\n".join(shown.told(time.time_ns())), file=sys.stderr, flush=True)
+                print("\n".join(self._hang.told(time.time_ns())), file=sys.stderr, flush=True)
                 if self._stop:
                     self.over.set()  # what is seen from now on is the end of the job
                     self._end_job()
-
-    def _write(self, hang: Hang) -> Hang:
-        """Write the answer; returns it as it may be shown."""
-        hidden = hides(self._run, "hang")
-        write_hang(self._run, hang, hidden)
-        return hang.without_cause(self._run.name) if hidden else hang
 
     def _end_job(self) -> None:
         """Tell the job's script, which ends what it has started and writes the state `stuck`."""

@@ -13,17 +13,15 @@ from harness.analysis.pace_evidence import evidence
 from harness.analysis.slowest_rank import slowest
 from harness.common.format import percent
 from harness.common.heartbeats import LEAST_S, PERIOD_S
-from harness.common.mystery import hides
 from harness.common.paths import PROGRAM
 from harness.common.text import how_many, ranks_named, span
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.heartbeats.bad_loss import earliest
-from harness.heartbeats.dead import ends_of_ranks, first_death
+from harness.heartbeats.dead import first_death
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.model import BEATS, Live, aligned
 from harness.heartbeats.silent_nodes import SilentNode, who_is_silent
 from harness.heartbeats.time_limit import Note, time_limit
-from harness.run.mystery import is_hidden
 
 LEAST_BEATS = 20  # of all ranks, before their phases say anything
 MOST_LINES = 8  # of ranks, as evidence
@@ -45,17 +43,12 @@ def stuck(live: Live) -> Iterator[Note]:
 
 def failed(live: Live) -> Iterator[Note]:
     """A rank has failed."""
-    if any(rank.gone is not None and not rank.gone.ended for rank in live.ranks.values()):
-        if hides(live.path, "crash") and is_hidden(live.path, None):
-            said = f"A rank ended: {ends_of_ranks(live.path)}."
-            asked = "which one was the first is hidden, because this run is a mystery"
-            answer = f"{PROGRAM} lesson mystery answer {live.job_id} --cause … --rank … --step …"
-            yield Note("failed", (), said, asked, answer)
-        elif (death := first_death(live.path)) is not None:
-            said = death.sentence
-            yield Note(
-                "failed", (death.rank,), f"{said[0].upper()}{said[1:]}.", death.seen_at, f"{PROGRAM} logs {live.job_id}"
-            )
+    has_failed = any(rank.gone is not None and not rank.gone.ended for rank in live.ranks.values())
+    if has_failed and (death := first_death(live.path)) is not None:
+        said = death.sentence
+        yield Note(
+            "failed", (death.rank,), f"{said[0].upper()}{said[1:]}.", death.seen_at, f"{PROGRAM} logs {live.job_id}"
+        )
 
 
 def nonfinite_loss(live: Live) -> Iterator[Note]:

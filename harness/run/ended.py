@@ -14,14 +14,13 @@ from pathlib import Path
 from harness.common import processes
 from harness.common.faults import parse_fault
 from harness.common.format import cut
-from harness.common.mystery import hides
 from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
 from harness.common.printable import printable
 from harness.common.programs import shell_status
 from harness.common.run_files import ERR, METRICS
 from harness.common.run_store import UnreadFileError
 from harness.experiment.exercises import OwnTraining, ProfiledTraining
-from harness.heartbeats.dead import LOG_BYTES, ends_of_ranks, exit_codes, first_death
+from harness.heartbeats.dead import LOG_BYTES, exit_codes, first_death
 from harness.heartbeats.hang import read_hang
 from harness.run import Run
 from harness.run.mystery import injected
@@ -237,8 +236,6 @@ def why_it_ended(run: Run, state: State, exit_code: int) -> str:
     hang = read_hang(run.path)
     if hang is not None and hang.until_ns is None:
         return hang.since_clock
-    if state == "failed" and hides(run.path, "crash"):
-        return ends_of_ranks(run.path, run.err)
     if state != "failed":
         return ""
     refused = _refused(run.err) if exit_code == 2 else ""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.common.mystery import hides
 from harness.common.run_files import METRICS, SUMMARY
 from harness.heartbeats.dead import first_death
 from harness.launch.backends.protocol import PolledState
@@ -107,7 +106,7 @@ def _why(run: Run, polled: PolledState) -> str:
     """Why it ended as it did, or what it leaves open."""
     own = run.status()
     why = polled.why or ((own.why or own.note) if own else "")
-    if polled.state == "failed" and not hides(run.path, "crash"):
+    if polled.state == "failed":
         death = first_death(run.path, run.err)
         if death is not None and why.startswith(death.sentence):
             return death.short
