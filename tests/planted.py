@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 NAMES = (
@@ -41,17 +40,7 @@ def leaks(folder: Path, secrets: Mapping[str, str]) -> list[str]:
     """
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert files, f"{folder} is empty"
-    return [f"{path}: {name}" for path in files for content in _contents(path) for name in told(content, secrets)]
-
-
-def _contents(path: Path) -> Iterator[bytes]:
-    if path.name.endswith(".tar.gz"):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                file = archive.extractfile(member)
-                yield _unpacked(file.read()) if file else b""
-    else:
-        yield _unpacked(path.read_bytes())
+    return [f"{path}: {name}" for path in files for name in told(_unpacked(path.read_bytes()), secrets)]
 
 
 def _unpacked(content: bytes) -> bytes:

@@ -136,7 +136,5 @@ COMMANDS = {
         "harness.cli.study.check:check", "whether B is slower than A, from several runs of each", reads_arguments=True
     ),
     "sweep": OfWords("harness.cli.study.sweep:sweep", "all combinations of some settings; scaling: of devices"),
-    "reference": OfWords(
-        "harness.cli.study.reference:reference", "the stored runs of a workshop: record, check, show, package"
-    ),
+    "reference": OfWords("harness.cli.study.reference:reference", "the stored runs of a workshop: record, check, show"),
 }

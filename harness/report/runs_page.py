@@ -27,9 +27,8 @@ class ListedRun(NamedTuple):
     name: str
 
 
-def runs_page(runs: Sequence[ListedRun], notes: Sequence[str], folder: str, written_ns: int | None = None) -> str:
-    """The page as HTML, its bars on one scale. notes: sentences below the table. folder: where the runs are.
-    written_ns: unix time; None: now."""
+def runs_page(runs: Sequence[ListedRun], notes: Sequence[str], folder: str) -> str:
+    """The page as HTML, its bars on one scale. notes: sentences below the table. folder: where the runs are."""
     scripts = [page_part(name) for name in ("bytes.js", "paper.js", "list.js")]
     labels: dict[str, dict[str, None]] = {}
     for part in (part for run in runs if run.bar for part in run.bar.parts):
@@ -42,7 +41,7 @@ def runs_page(runs: Sequence[ListedRun], notes: Sequence[str], folder: str, writ
         legend={color: ", ".join(found) for color, found in labels.items()},
         notes=notes,
         folder=folder,
-        written=when(written_ns or time.time_ns()),
+        written=when(time.time_ns()),
         compare=f"{COMMAND} compare",
         style=Markup("").join(map(page_part, ("page.css", "list.css"))),
         scripts=scripts,

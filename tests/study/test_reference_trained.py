@@ -1,11 +1,10 @@
-"""A reference of real trainings on this machine: recorded, resumed, held against what it was, damaged and packed."""
+"""A reference of real trainings on this machine: recorded, resumed, held against what it was, and damaged."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ variants:
     asks: {exercise: 1, gpus_per_node: 2, skip_steps: 1, wait_steps: 0, warmup_steps: 1, active_steps: 3}
 """
 
-# Six launches; test_reference_store.py and test_reference_told.py have the same of runs that are made.
+# Six launches; test_reference_store.py has the same of runs that are made.
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
 
@@ -36,7 +35,7 @@ def reference(runs: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=limit_s(600))
 
 
-def test_a_reference_is_recorded_in_two_goes_checked_damaged_and_packed(tmp_path: Path) -> None:
+def test_a_reference_is_recorded_in_two_goes_checked_and_damaged(tmp_path: Path) -> None:
     runs, names = tmp_path / "runs", tmp_path / "short.yaml"
     names.write_text(LIST, encoding="utf-8")
     record = ("record", "--list", str(names), "--name", "real", "--yes", "--repeats", "2")
@@ -57,14 +56,7 @@ def test_a_reference_is_recorded_in_two_goes_checked_damaged_and_packed(tmp_path
     again = reference(runs, "check", str(runs / second_run.path), "--against", "real")
     assert "counts and bytes are the same" in " ".join(again.stdout.split()), again.stdout + again.stderr
 
-    packed = reference(runs, "package", "real", "-o", str(tmp_path / "real.tar.gz"))
-    assert packed.returncode == 0, packed.stderr
-    with tarfile.open(tmp_path / "real.tar.gz") as archive:
-        assert {"real/runs.html", "real/runs/ddp/2/report.html", "real/runs/ddp/2/torch/rank1.json.gz"} <= {
-            *archive.getnames()
-        }
-
-    assert leaks(tmp_path, PLANTED) == []  # runs, logs, the controller's own files, the reference and its package
+    assert leaks(tmp_path, PLANTED) == []  # runs, logs, the controller's own files and the reference
 
     trace = runs / second_run.traces[1].path
     trace.write_bytes(trace.read_bytes()[:-1000])

@@ -1,25 +1,18 @@
-"""`slurm.sh reference`: its parts by name, and of these `record` and `package`."""
+"""`slurm.sh reference`: its parts by name, and of these `record`."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from harness.cli.help import HelpPage, as_text, flag_rows, of_function
-from harness.cli.options import JsonOption
 from harness.cli.parser import DeclaredParameter, run_command
 from harness.cli.study import series
-from harness.cli.watch.follow import write_report
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.format import amount
-from harness.common.paths import PROGRAM, expanded
+from harness.common.paths import PROGRAM
 from harness.common.text import how_many
 from harness.experiment.options import options_of
 from harness.site.detection import choose_site
@@ -27,12 +20,10 @@ from harness.site.site import Site, override
 from harness.study.series.cost import cost_document
 
 if TYPE_CHECKING:
-    from harness.study.reference.package import Package
     from harness.study.reference.record import ReferencePlan, StoredReference
     from harness.study.series.runner import SeriesOutcome
 
 _DOCS = "docs/studies.md"
-PAGE = "runs.html"  # at the top of an archive
 _SHOW = "harness.cli.study.reference_show"
 PARTS = {
     "record": (f"{__name__}:record", "[--site S] [--name N]: run a whole list of variants, and store it"),
@@ -41,7 +32,6 @@ PARTS = {
         "[RUN|NAME]: what changed since a reference was recorded, and the likely reason",
     ),
     "show": (f"{_SHOW}:show_command", "[NAME]: all references, or the variants of one"),
-    "package": (f"{__name__}:package_command", "NAME -o FILE.tar.gz: an archive for students, to open offline"),
 }
 FURTHER = (
     DeclaredParameter(
@@ -196,8 +186,7 @@ def _kept_lines(recording: ReferencePlan, kept: StoredReference) -> list[str]:
     lines = [f"{found.name}: kept {what} in {kept.folder}", *found.missing_lines()]
     if not found.complete:
         lines.append(f"continue with: {_again(recording)}")
-    show, package = (f"{PROGRAM} reference {part} {found.name}" for part in ("show", "package"))
-    return [*lines, f"next: {show} · {package} -o {found.name}.tar.gz"]
+    return [*lines, f"next: {PROGRAM} reference show {found.name}"]
 
 
 def _again(recording: ReferencePlan, only_chosen: bool = False) -> str:
@@ -206,60 +195,3 @@ def _again(recording: ReferencePlan, only_chosen: bool = False) -> str:
     arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
     arguments += ["--only", ",".join(each.name for each in recording.chosen.variants)] * only_chosen
     return shlex.join([PROGRAM, *arguments])
-
-
-def package_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="the reference")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.tar.gz", help="the archive")],
-    no_traces: Annotated[bool, typer.Option("--no-traces", help="only reports and numbers: far smaller")] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Make the archive that students copy: numbers, reports, traces, and a page of all its runs."""
-    from harness.measure.references import reference_folder
-    from harness.study.reference.package import plan_package, refuse_output, write_package
-    from harness.traces.progress import ProgressLine
-
-    file = expanded(str(output))
-    refuse_output(file)
-    folder = reference_folder(name)
-    _write_missing_pages(folder)
-    package = _with_runs_page(plan_package(folder, with_traces=not no_traces))
-    with ProgressLine("packing") as progress:
-        write_package(package, file, progress)
-    if as_json:
-        entries = {entry.path: entry.size_bytes for entry in package.entries}
-        shown = {"file": str(file), "size_bytes": file.stat().st_size, "entries": entries}
-        print(json.dumps(shown | {"without_report": package.without_report}, indent=1))
-        return 0
-    if lacking := package.without_report:
-        why = "a run of theirs is not on this machine, left no traces, or has others than were recorded"
-        of = f"{len(lacking)} of {how_many(len(package.reference.variants), 'variant')}"
-        print(f"without a report: {of}: {why} ({', '.join(lacking)})", file=sys.stderr)
-    print(f"{file}: {len(package.entries)} files, {amount(file.stat().st_size)}")
-    print(f"to open it: tar xzf {file.name}, then {package.reference.name}/{PAGE} in any browser")
-    return 0
-
-
-def _with_runs_page(package: Package) -> Package:
-    """With the page of all runs, as `ls --html` has it, a row for each of the variants' runs."""
-    from harness.cli.watch.ls import listed_run, rows_of
-    from harness.report.runs_page import runs_page
-
-    listed = []
-    for packed, row in zip(package.runs, rows_of([each.run for each in package.runs]), strict=True):
-        one = listed_run(row, packed.run.path)
-        cells = {**one.cells, "id": packed.variant, "changed": ""}  # variables of its shell are the recorder's
-        href = quote(f"{packed.folder}/{packed.run.page.name}") if packed.report else ""
-        name = shlex.quote(f"{packed.folder}/{packed.run.summary.name}")
-        listed.append(one._replace(cells=cells, href=href, name=name))
-    found = package.reference
-    return package.with_page(PAGE, runs_page(listed, found.missing_lines(), found.name, found.created_ns))
-
-
-def _write_missing_pages(folder: Path) -> None:
-    from harness.study.reference.package import runs_of
-
-    for runs in runs_of(folder).values():
-        for run in runs:
-            if run is not None and not run.page.is_file():
-                write_report(run)

@@ -96,14 +96,14 @@ def _write_page(rows: Sequence[Row], page: Path) -> list[str]:
 
     if page.is_dir():
         raise RequestError(f"--html {page}: is a folder; give a file, as in --html {page / 'runs.html'}")
-    listed = [listed_run(row, page.parent) for row in reversed(rows)]
+    listed = [_listed_run(row, page.parent) for row in reversed(rows)]
     with naming_flag("--html"):
         write_atomically(page, runs_page(listed, _notes(rows, narrow=False), str(runs_root())))
     show(Text.assemble(("  page:   ", "dim"), (printable(str(page)), f"dim link {page.absolute().as_uri()}"), "\n"))
     return []
 
 
-def listed_run(row: Row, folder: Path) -> ListedRun:
+def _listed_run(row: Row, folder: Path) -> ListedRun:
     """A run on a page that lies in `folder`."""
     from harness.report.runs_page import ListedRun
 
