@@ -9,7 +9,7 @@ from functools import partial
 from harness.analysis import device_time
 from harness.analysis.labels import accelerator, are_cpus, step_parts
 from harness.analysis.machine import disturbances
-from harness.analysis.metrics import OF_PROFILER, SLOWED, judged_step_ns, metrics_by_name
+from harness.analysis.metrics import OF_PROFILER, SLOWED
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Summary, TimeLost, WhatIf
 from harness.analysis.summary import problem_texts as texts
@@ -26,7 +26,6 @@ from harness.analysis.summary.problem_texts import (
 from harness.common.format import Scale, duration, percent
 from harness.common.paths import COMMAND, PROGRAM
 from harness.compare.summaries import kinds_of_recording, kinds_without_causes
-from harness.compare.verdict import SAME_SHARE
 from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines
 from harness.explain.findings import (
     MOST_FURTHER,
@@ -75,22 +74,6 @@ _STEPS_ENDED_BY = {
 }
 
 
-def reference_sentence(s: Summary) -> list[str]:
-    """The run's mean step against the stored reference's, in short and with its place, as `reference check` has it."""
-    reference, own_ns = s.reference, judged_step_ns(metrics_by_name(s))
-    if reference is None or not reference.mean_step_ns or not own_ns:
-        return []
-    ratio = own_ns / reference.mean_step_ns
-    same, (times, pace) = abs(ratio - 1) <= SAME_SHARE, (ratio, "slow") if ratio > 1 else (1 / ratio, "fast")
-    words = f"about as fast ({ratio:.2f} times)" if same else f"{times:.2f} times as {pace}"
-    run = (s.run or {}).get("job_id")
-    where = f"{reference.variant} of {reference.name}, site {reference.site}, {reference.device_name}"
-    said = [f"{words}{'' if same else '; one run cannot tell why'}", f"The reference is {where}."]
-    if run and not same:
-        said.append(f"`{COMMAND} reference check {run}` compares hardware, software, counts and step times.")
-    return said
-
-
 @dataclass(frozen=True)
 class Attempt:
     """What to try. command: of the run with the change, if an option makes it. predicted: the step then, in words."""
@@ -103,15 +86,14 @@ class Attempt:
 @dataclass(frozen=True)
 class Diagnosis:
     """A report's answer. `sentences`: the loss, or what is said instead of one. `doubts`: whether to believe it.
-    `where`: the loss in the user's code. `also`: smaller losses. `reference`: how it compares with the reference.
-    `further`: why, and numbers beside it. `lines`: those of the user's code that a sentence is about."""
+    `where`: the loss in the user's code. `also`: smaller losses. `further`: why, and numbers beside it. `lines`: those
+    of the user's code that a sentence is about."""
 
     sentences: list[str]
     doubts: list[str] = field(default_factory=list)
     where: list[str] = field(default_factory=list)
     attempt: Attempt | None = None
     also: str = ""
-    reference: str = ""
     further: list[str] = field(default_factory=list)
     lines: dict[str, list[LineShare]] = field(default_factory=dict)
 
@@ -128,9 +110,7 @@ class Diagnosis:
 
     @property
     def rest(self) -> list[str]:
-        also = [f"Also: {self.also}."] if self.also else []
-        against = [f"Against the reference: {self.reference}."] if self.reference else []
-        return [*also, *against, *self.further]
+        return [*([f"Also: {self.also}."] if self.also else []), *self.further]
 
 
 def verdict(summary: Summary) -> Diagnosis:
@@ -368,9 +348,8 @@ def answer(summary: Summary) -> Diagnosis:
     """The diagnosis; if it is withheld, how to give one's own."""
     slowed = profiler_sentences(summary)
     if all(w.field != "findings" or w.reason in KINDS for w in summary.quality.withheld):
-        found, (short, *long) = verdict(summary), reference_sentence(summary) or [""]
-        further = [*found.further, *slowed, *_observed(summary), *long]
-        return replace(found, reference=short, further=further)
+        found = verdict(summary)
+        return replace(found, further=[*found.further, *slowed, *_observed(summary)])
     run = str((summary.run or {}).get("job_id") or "RUN")
     said = (
         f"This run is a mystery: something makes it slow. `{PROGRAM} report {run} --full` and the page show where "

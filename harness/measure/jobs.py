@@ -153,11 +153,10 @@ def completed(
 
 
 def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
-    """The summary with what the run's directory and the stored references add."""
-    from harness.measure.references import with_reference
+    """The summary with what the run's directory adds."""
     from harness.measure.run_contents import with_contents
 
-    return with_reference(without_diagnosis(without_profiler(with_contents(summary, contents)), run))
+    return without_diagnosis(without_profiler(with_contents(summary, contents)), run)
 
 
 def _one_job(parts: Sequence[RankPart], beside: RunContents | None) -> Summary:

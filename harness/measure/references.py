@@ -1,6 +1,6 @@
-"""References as they are stored: which there are, what each holds, and which one fits a run. Writes nothing.
+"""References as they are stored: which there are, what each holds, and what two runs must share. Writes nothing.
 
-A reference is a folder: `reference.json`, a small index that every report may read, and one file per variant.
+A reference is a folder: `reference.json`, a small index, and one file per variant.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.analysis.labels import are_cpus
-from harness.analysis.metrics import judged_step_ns, metrics_by_name
-from harness.analysis.summary import ReferenceStep, Summary
+from harness.analysis.summary import Summary
 from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
@@ -38,8 +35,7 @@ from harness.run import runs_root, why_invalid
 SHIPPED = CONFIGS / "references" / "stored"
 INDEX = "reference.json"
 UNKNOWN_DEVICE = "unknown"
-MOST_INDEX_BYTES = 1_000_000  # of ours with 20 variants some 30 kB: a report reads no file that is much larger
-MOST_REFERENCES = 50
+MOST_INDEX_BYTES = 1_000_000  # of ours with 20 variants some 30 kB
 INJECTED = ("faults", "mystery")  # what makes a run slow on purpose
 _CONVERTS = "nsys2prv"  # after the run: it changes nothing that is measured
 _PROFILERS = {"kineto": "torch"}  # a reader's name -> the profiler's, where they differ
@@ -222,10 +218,9 @@ def _read(path: Path, shape: type[Stored], most_bytes: int) -> Stored:
         raise WorkError(f"{path}: {what} ({why_invalid(error)})") from None
 
 
-def readable_references(most: int | None = None) -> Iterator[tuple[Path, Reference]]:
-    """The references with their folders, at most of so many. One that cannot be read is left out: no report and no
-    check fails because of it."""
-    for folder in islice(reference_folders(), most):
+def readable_references() -> Iterator[tuple[Path, Reference]]:
+    """The references with their folders. One that cannot be read is left out: no check fails because of it."""
+    for folder in reference_folders():
         with suppress(WorkError):
             yield folder, read_reference(folder)
 
@@ -272,53 +267,6 @@ def device_kind(s: Summary) -> Literal["cpu", "gpu"]:
     return "cpu" if on_cpu else "gpu"
 
 
-def with_reference(s: Summary) -> Summary:
-    """The summary with the step of the reference that asked for the same on the same kind of device, if any: of
-    several that of the same site, else the newest."""
-    injected = isinstance(s.experiment, ProfiledTraining) and any(
-        getattr(s.experiment, name, None) for name in INJECTED
-    )
-    settings = {} if injected else compared_settings(s)
-    if not settings or metrics_by_name(s).get("step_ns") is None:
-        return s
-    found = [
-        (folder, reference, variant)
-        for folder, reference in readable_references(MOST_REFERENCES)
-        if (variant := _variant(reference, settings, device_kind(s))) is not None
-    ]
-    if not found:
-        return s
-    site = ((s.run or {}).get("site") or {}).get("name")
-    folder, reference, variant = max(found, key=lambda each: (each[1].site == site, each[1].created_ns))
-    step = ReferenceStep(
-        name=reference.name,
-        variant=variant.name,
-        site=reference.site,
-        device_name=reference.hardware.device,
-        run_count=variant.runs,
-        step_ns=variant.step_ns or 0,
-        mean_step_ns=_mean_step_ns(folder, variant),
-    )
-    return s.model_copy(update={"reference": step})
-
-
-def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVariant | None:
-    if reference.hardware.device_kind != kind:
-        return None
-    timed = (each for each in reference.variants if each.step_ns is not None)
-    return next((each for each in timed if not differing(each.compared, settings)), None)
-
-
 def trusted_runs(runs: Sequence[StoredRun]) -> Sequence[StoredRun]:
     """Those whose times are not in doubt; all if each has a doubt, such as more ranks than cores."""
     return [run for run in runs if not run.doubts] or runs
-
-
-def _mean_step_ns(folder: Path, variant: StoredVariant) -> int | None:
-    """None if the variant's runs cannot be read: a report does not fail because of a reference."""
-    try:
-        runs = read_runs(folder, variant).runs
-    except WorkError:
-        return None
-    steps_ns = [ns for run in trusted_runs(runs) if (ns := judged_step_ns(run.metrics))]
-    return round(geometric_mean(steps_ns)) if steps_ns else None

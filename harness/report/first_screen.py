@@ -43,7 +43,7 @@ _MUCH_OF_IT = 0.1  # of a part's losses, from which a cause has a place of its o
 _LABEL = 11  # characters of the words before a line
 _MOST_LINES = 12
 # The order in which lines are left out of a screen with too many, the largest first.
-_BLANK_BELOW, _BLANK_ABOVE, _REFERENCE, _JOB, _ALSO, _FURTHER_LINES = 6, 5, 4, 3, 2, 1
+_BLANK_BELOW, _BLANK_ABOVE, _JOB, _ALSO, _FURTHER_LINES = 5, 4, 3, 2, 1
 _FIXED = "\u00a0"  # a space at which no line is broken
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|µs|ns|min|h)\b|%)")  # the space between a number and its unit
 
@@ -135,8 +135,6 @@ def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path |
         lines.labelled("also:", _kept_whole(said.also), optional=_ALSO)
     if s.job_time is not None and is_large(s.job_time):
         lines.labelled("job:", short_words(s.job_time, lines.width - _LABEL), optional=_JOB)
-    if said.reference:
-        lines.labelled("against", f"the reference: {said.reference}", optional=_REFERENCE)
     if more or page:
         lines.blank(_BLANK_BELOW)
     if page is not None:

@@ -88,7 +88,6 @@ from harness.analysis.summary.time import StepSplit as StepSplit
 from harness.analysis.summary.time import TimeSplit as TimeSplit
 from harness.analysis.summary.training import PredictedNumber as PredictedNumber
 from harness.analysis.summary.training import RankTraining as RankTraining
-from harness.analysis.summary.training import ReferenceStep as ReferenceStep
 
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment
@@ -204,9 +203,6 @@ class Summary(SummaryPart, kw_only=True):
     """Who held the memory of tensors, with `--memory-snapshot`. Null without a snapshot that can be read."""
     replay: Replay | None = None
     """The job's events replayed, and predicted steps with one thing changed. Null if the traces have no work."""
-    reference: ReferenceStep | None = None
-    """The stored reference with this run's settings, on the same kind of device. Null if there is none, and for a
-    run with a fault or a mystery."""
     predictions: list[PredictedNumber] = []
     """What the run's plan predicted, beside what was measured. Empty without a plan that can be read."""
 
@@ -219,10 +215,12 @@ class Summary(SummaryPart, kw_only=True):
     @classmethod
     def model_validate(cls: type[_Summary], data: Any) -> _Summary:
         """As of every part. Older summaries have `findings` of the recording's quality, which are its problems, other
-        names of changes, and what is not read: `hta`, and as `stragglers` an object of a timeline of operations."""
+        names of changes, and what is not read: `hta`, `reference`, and as `stragglers` an object of a timeline of
+        operations."""
         if isinstance(data, dict):
             of_timeline = isinstance(data.get("stragglers"), dict)
-            data = {k: v for k, v in data.items() if k != "hta" and not (k == "stragglers" and of_timeline)}
+            not_read = {"hta", "reference", *(["stragglers"] if of_timeline else [])}
+            data = {name: value for name, value in data.items() if name not in not_read}
         quality = data.get("quality") if isinstance(data, dict) else None
         if isinstance(quality, dict) and "findings" in quality:
             problems = {"problems": quality["findings"]}

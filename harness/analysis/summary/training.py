@@ -1,4 +1,4 @@
-"""What the training said of itself, beside the plan and beside a reference. Fields only."""
+"""What the training said of itself, and beside the plan. Fields only."""
 
 from __future__ import annotations
 
@@ -153,24 +153,3 @@ class PredictedNumber(SummaryPart, kw_only=True):
     """The formula of the prediction."""
     source: str | None = None
     """Of the formula, or of the numbers in it."""
-
-
-class ReferenceStep(SummaryPart, kw_only=True):
-    """The step time of a [stored reference](studies.md#references) with the same settings: all options that a
-    comparison shows, as resolved. The reference of the run's site comes first, else the newest. The report says how
-    much slower or faster the run is; `reference check` gives the verdict."""
-
-    name: str
-    """Of the reference."""
-    variant: str
-    """Its variant with these settings."""
-    site: str
-    """Where it was recorded."""
-    device_name: str
-    """Its device."""
-    run_count: int
-    """How many runs of the variant there are."""
-    step_ns: int
-    """Median over these runs of the metric `step_ns`."""
-    mean_step_ns: int | None = None
-    """Geometric mean over these runs of the metric `mean_step_ns`, as `reference check` compares it."""
