@@ -15,7 +15,6 @@ from harness.common.shell_words import option_lines
 from harness.compare.summaries import compare
 from harness.heartbeats.hang import Hang, write_hang
 from harness.launch.argv import continued
-from harness.measure.references import compared_settings, differing
 from harness.measure.run_contents import read_contents, with_contents
 from harness.report.compare.tables import configuration_table
 from harness.report.exercise_0.results import render_comm
@@ -25,6 +24,7 @@ from harness.report.tables.terminal import render
 from harness.run import Run
 from harness.run.commands import commands_started, left_out
 from harness.run.record import NodeStatus, RunRecord, Status
+from harness.study.reference.stored import compared_settings, differing
 from tests.launch.launch_shared import a_run
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")

@@ -35,7 +35,7 @@ def alone(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setenv("HARNESS_RUNS", str(folder))
     patch.delenv("HARNESS_REFERENCES", raising=False)
     patch.setenv("CUDA_VISIBLE_DEVICES", "")
-    patch.setattr("harness.measure.references.SHIPPED", folder / "shipped")
+    patch.setattr("harness.study.reference.stored.SHIPPED", folder / "shipped")
     return folder
 
 

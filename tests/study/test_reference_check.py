@@ -15,9 +15,9 @@ from harness.compare.arms import Arm
 from harness.compare.comparison import compare_arms, samples
 from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import DDP
-from harness.measure.references import read_reference, variant_file
 from harness.study.reference.check import ReferenceCheck, VariantOutcome
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons
+from harness.study.reference.stored import read_reference, variant_file
 from tests.study.recorded_reference import recorded
 from tests.study.reference_runs import VERSIONS, alone, made_run
 

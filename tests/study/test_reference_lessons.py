@@ -9,9 +9,9 @@ import pytest
 
 from harness.cli.main import main
 from harness.experiment.exercises import DDP
-from harness.measure.references import compared_settings, differing, readable_references
 from harness.study.reference.record import keep
 from harness.study.reference.request import checked_runs
+from harness.study.reference.stored import compared_settings, differing, readable_references
 from harness.study.reference.variants import series_of
 from tests.study.recorded_reference import plan, recorded, run_all
 from tests.study.reference_runs import alone, made_run, summary_of

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.measure.references import SHIPPED, read_reference, read_runs
 from harness.study.lessons import RelationOutcome, decide, load_lesson, workshop_lessons
 from harness.study.reference.collect import lessons_of, stored_pair
 from harness.study.reference.differences import changed_metrics
+from harness.study.reference.stored import SHIPPED, read_reference, read_runs
 from harness.study.reference.variants import load_list
 
 NAME = "cpu-miniatures"

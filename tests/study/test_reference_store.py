@@ -11,10 +11,10 @@ import pytest
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP, CommTests
-from harness.measure.references import read_reference, read_runs, reference_folder, reference_folders, variant_file
 from harness.site.site import load_site
 from harness.study.reference.collect import collect
 from harness.study.reference.record import keep
+from harness.study.reference.stored import read_reference, read_runs, reference_folder, reference_folders, variant_file
 from harness.study.reference.variants import series_of, traces_root
 from harness.study.series.runner import survey, to_make
 from tests.study.recorded_reference import plan, recorded, run_all

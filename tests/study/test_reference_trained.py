@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure.references import read_reference, read_runs
+from harness.study.reference.stored import read_reference, read_runs
 from tests.planted import leaks, planted
 from tests.waiting import limit_s
 

@@ -12,12 +12,12 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
-from harness.measure.references import Reference, read_reference, reference_folder
 from harness.measure.request import load_summary
 from harness.run import when
 from harness.study import lessons
 from harness.study.lessons import MARKS, Lesson, LessonArm, RelationOutcome, RelationResult
 from harness.study.reference.collect import StoredArm, on_gpu, stored_pair
+from harness.study.reference.stored import Reference, read_reference, reference_folder
 
 if TYPE_CHECKING:
     from harness.run import Run

@@ -15,7 +15,6 @@ from harness.common.errors import WorkError
 from harness.common.format import amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
 from harness.compare.verdict import ChangeVerdict
-from harness.measure import references
 from harness.report.compare.verdicts import verdict_table, verdict_words
 from harness.report.elements import PageTable
 from harness.report.tables.table import WHOLE, WIDTH, TableScreen
@@ -29,6 +28,14 @@ from harness.study.reference.check import (
 )
 from harness.study.reference.collect import VariantRow, rows
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons, reference_named
+from harness.study.reference.stored import (
+    Environment,
+    Reference,
+    own_place,
+    read_reference,
+    reference_folder,
+    reference_folders,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +59,8 @@ def show_command(
     """List the stored references, or the variants of one with their step times."""
     if name is None:
         return _list(as_json)
-    folder = references.reference_folder(name)
-    found = references.read_reference(folder)
+    folder = reference_folder(name)
+    found = read_reference(folder)
     table, compared = rows(folder, found), with_first_variants(arm_of_reference(folder, whole=False))
     data = found.model_dump(mode="json", exclude={"variants"})
     comparisons = {variant: each.model_dump(mode="json") for variant, each in compared.items()}
@@ -71,9 +78,9 @@ def _as_json(row: VariantRow) -> dict[str, Any]:
 
 def _list(as_json: bool) -> int:
     rows: list[dict[str, Any]] = []
-    for folder in references.reference_folders():
+    for folder in reference_folders():
         try:
-            found = references.read_reference(folder)
+            found = read_reference(folder)
         except WorkError as error:
             rows.append({"name": folder.name, "folder": str(folder), "damaged": str(error)})
             continue
@@ -87,7 +94,7 @@ def _list(as_json: bool) -> int:
         print(json.dumps(rows, indent=1))
         return 0
     if not rows:
-        print(f"there are no references yet in {references.own_place()}; record one: {PROGRAM} reference record")
+        print(f"there are no references yet in {own_place()}; record one: {PROGRAM} reference record")
     for row in rows:
         said = row.get("damaged") or (
             f"{row['variants']} variants on {row['site']} ({row['device']}), {row['recorded']}, {row['state']}"
@@ -99,7 +106,7 @@ def _list(as_json: bool) -> int:
 
 
 def _shown(
-    reference: references.Reference, folder: Path, variant_rows: list[VariantRow], compared: Mapping[str, Comparison]
+    reference: Reference, folder: Path, variant_rows: list[VariantRow], compared: Mapping[str, Comparison]
 ) -> list[str]:
     shown = PageTable("", HEAD, [_cells(row, compared.get(row.variant)) for row in variant_rows])
     lines = [
@@ -120,7 +127,7 @@ def _shown(
     return [*lines, *([] if reference.complete else [f"next: {again} records the missing runs"])]
 
 
-def _made_with(environment: references.Environment) -> str:
+def _made_with(environment: Environment) -> str:
     hardware = environment.hardware
     cores = f", {hardware.cores} cores" if hardware.cores else ""
     known = environment.software | environment.tools

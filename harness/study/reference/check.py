@@ -16,7 +16,11 @@ from harness.compare.arms import Arm, differences
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
 from harness.compare.summaries import INCOMPARABLE
 from harness.compare.verdict import ChangeVerdict
-from harness.measure.references import (
+from harness.run import Run
+from harness.run.mystery import is_hidden
+from harness.study.reference.collect import CollectedRun, collect, judged_ns
+from harness.study.reference.differences import changed_metrics, environment_key, grown_part
+from harness.study.reference.stored import (
     INJECTED,
     Environment,
     Reference,
@@ -29,10 +33,6 @@ from harness.measure.references import (
     readable_references,
     trusted_runs,
 )
-from harness.run import Run
-from harness.run.mystery import is_hidden
-from harness.study.reference.collect import CollectedRun, collect, judged_ns
-from harness.study.reference.differences import changed_metrics, environment_key, grown_part
 from harness.study.reference.variants import damaged_traces, run_here, traces_root
 
 # Findings of a recording that is not whole.

@@ -19,7 +19,12 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.run_files import COLLECTIVES
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of_run
-from harness.measure.references import (
+from harness.measure.request import ReportRequest, load_summary, measure_request
+from harness.monitor.samples import read as read_monitor
+from harness.monitor.source import MonitorError
+from harness.run import Run
+from harness.study.lessons import Lesson, LessonArm, fixed_fields, is_asked, open_fields
+from harness.study.reference.stored import (
     UNKNOWN_DEVICE,
     Environment,
     Hardware,
@@ -33,11 +38,6 @@ from harness.measure.references import (
     file_digest,
     read_runs,
 )
-from harness.measure.request import ReportRequest, load_summary, measure_request
-from harness.monitor.samples import read as read_monitor
-from harness.monitor.source import MonitorError
-from harness.run import Run
-from harness.study.lessons import Lesson, LessonArm, fixed_fields, is_asked, open_fields
 
 LARGEST = "largest_messages_ns"
 _CPU_BACKEND = "gloo"

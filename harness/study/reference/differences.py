@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from harness.analysis.metric_values import Metrics
 from harness.analysis.metrics import IDLE_LABEL, METRICS
 from harness.analysis.summary import problem_texts
-from harness.measure.references import Environment, StoredRun
 from harness.study.reference.collect import medians
+from harness.study.reference.stored import Environment, StoredRun
 
 # What the program does, whatever else runs on the machine. Peak memory of a process does depend on it.
 COUNTED = re.compile(r"\w+_(count|bytes)|bytes_across_nodes|tokens_per_step|microbatches|expected_bubble")

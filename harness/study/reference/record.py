@@ -15,7 +15,10 @@ from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Experiment
 from harness.experiment.parse import command_of
 from harness.launch.backends.registry import backend_of
-from harness.measure.references import (
+from harness.run import disk_error
+from harness.site.site import Site
+from harness.study.reference.collect import CollectedRun, shown_ns
+from harness.study.reference.stored import (
     INDEX,
     Environment,
     Reference,
@@ -28,9 +31,6 @@ from harness.measure.references import (
     reference_folders,
     variant_file,
 )
-from harness.run import disk_error
-from harness.site.site import Site
-from harness.study.reference.collect import CollectedRun, shown_ns
 from harness.study.reference.variants import (
     Variant,
     VariantList,

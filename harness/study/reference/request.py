@@ -8,17 +8,6 @@ from pathlib import Path
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.compare.comparison import Difference
-from harness.measure.references import (
-    INDEX,
-    INJECTED,
-    Reference,
-    Settings,
-    differing,
-    read_reference,
-    readable_references,
-    reference_folder,
-    reference_folders,
-)
 from harness.run import find_run
 from harness.study.reference.check import (
     ReferenceCheck,
@@ -29,6 +18,17 @@ from harness.study.reference.check import (
     check_alone,
     other_reference,
     without_runs,
+)
+from harness.study.reference.stored import (
+    INDEX,
+    INJECTED,
+    Reference,
+    Settings,
+    differing,
+    read_reference,
+    readable_references,
+    reference_folder,
+    reference_folders,
 )
 
 _WORDS = {"machine": "another machine", "container": "another container image", "device": "another device"}

@@ -21,7 +21,12 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
-from harness.measure.references import (
+from harness.run import Run, disk_error, part_of, runs_root, why_invalid
+from harness.site.detection import runs_on_cpu
+from harness.site.site import Site
+from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
+from harness.study.reference.collect import CollectedRun, collect
+from harness.study.reference.stored import (
     FilePart,
     Reference,
     StoredRun,
@@ -30,11 +35,6 @@ from harness.measure.references import (
     read_runs,
     readable_references,
 )
-from harness.run import Run, disk_error, part_of, runs_root, why_invalid
-from harness.site.detection import runs_on_cpu
-from harness.site.site import Site
-from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
-from harness.study.reference.collect import CollectedRun, collect
 from harness.study.series.folder import NAME, runs_of
 from harness.traces.progress import OnProgress, silent
 
