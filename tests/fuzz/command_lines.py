@@ -50,7 +50,7 @@ _WORDS = {
     "check": (*RUNS, "-e 1 -n 1", "-e 1 --seed 2", "-e 0", "-e 3 --tp 2"), "whatif": RUNS,
     "lesson": ("1a", "1b", "2a", "3c"), "sites": ("local", "slurm", "leonardo", "traces/site.yaml"),
     "paraver": RUNS, "perfetto": RUNS, "export": ("csv", "json", *RUNS), "sweep": ("traces/sweep.yaml", "gas", "hpz"),
-    "answer": RUNS, "reveal": RUNS, "class": RUNS, "show": ("a",), "package": ("a",),
+    "answer": RUNS, "reveal": RUNS, "show": ("a",),
 }  # fmt: skip
 _VALUES = {
     "--site": ("local", "slurm", "leonardo", "marenostrum5", "traces/site.yaml"),

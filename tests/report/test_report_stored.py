@@ -47,7 +47,7 @@ def test_a_summary_of_an_older_version_still_reads(tmp_path: Path, made: Made) -
     quality = made.summary.quality.model_copy(update={"problems": [doubt]})
     content = made.summary.model_copy(update={"quality": quality}).model_dump()
     content["quality"]["findings"] = content["quality"].pop("problems")
-    content["hta"] = [{"source": "rank0.json", "total_us": 5.0}]
+    content |= {"hta": [{"source": "rank0.json", "total_us": 5.0}], "reference": {"name": "spring", "step_ns": 5}}
     file = tmp_path / "summary.json"
     file.write_text(json.dumps(content))
     assert load_summary(str(file))[1].quality.problems == [doubt]

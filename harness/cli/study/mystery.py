@@ -20,7 +20,6 @@ from harness.study import mysteries
 if TYPE_CHECKING:
     from harness.common.faults import Fault
     from harness.experiment.base import Experiment
-    from harness.experiment.training import Training
 
 _REVEAL = "harness.cli.study.mystery_reveal"
 PARTS = {
