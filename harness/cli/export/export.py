@@ -202,10 +202,9 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     run = find_run(tokens[0])
     if len(tokens) != 1:
         raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
-    if untrusted := find_untrusted(source_of(run, run.record), [], run.record.site).why:
+    if why := find_untrusted(source_of(run, run.record), []).why:
         raise RequestError(
-            f"--submit takes the job's sbatch options from {run.record_file}: {untrusted[0]}: convert it here, without "
-            "--submit"
+            f"--submit takes the job's sbatch options from {run.record_file}: {why}: convert it here, without --submit"
         )
     python = python_of(run.record.site, this_machine())
     argv: list[Word] = [python, "-m", "harness", "export", "paraver", str(run.path), *options]

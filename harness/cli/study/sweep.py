@@ -270,12 +270,12 @@ def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:
 
 def _request(series: SweepSeries, arguments: Arguments) -> tuple[RequestOrigin, list[Experiment], Site | None] | None:
     """What comes from the series' stored request; None if it begins now. A site that was typed does not."""
-    file, word = stored.request_file(series.name), series.request.site_word
+    file = stored.request_file(series.name)
     if not file.is_file():
         return None
     asked = [task.prepared.experiment for task in series.points.tasks]
     site = series.points.site if arguments.wanted.site is None else None
-    return RequestOrigin(file, command=["--site", word] if word else []), asked, site
+    return RequestOrigin(file), asked, site
 
 
 def _show_state(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> int:
