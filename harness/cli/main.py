@@ -15,9 +15,8 @@ from typing import NoReturn, TextIO, cast
 from harness.cli.commands import COMMANDS
 from harness.cli.help import asked_page
 from harness.cli.launch.observe import become_command, is_prefix
-from harness.cli.mistyped import refuse_mistyped
+from harness.cli.mistyped import refuse_dashes
 from harness.cli.parser import run_command, split_line
-from harness.cli.removed import refuse_removed
 from harness.cli.rooms import lacking_room, lacking_sentence
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
@@ -118,8 +117,7 @@ def _dispatch(argv: list[str]) -> int:
         if not is_unicode(text):
             raise RequestError(f"{printable(what)}: is a {NOT_UNICODE}")
     words = split_line(argv)
-    refuse_mistyped(words)
-    refuse_removed(words)
+    refuse_dashes(words.launcher)
     if (page := asked_page(words.launcher)) is not None:
         print(page)
         return 0

@@ -64,12 +64,12 @@ def split_launch(arguments: Sequence[str], is_run: bool = False) -> Words:
         return Words(words, None)
     at = words.index("--")
     before, after = words[:at], words[at + 1 :]
-    if names_exercise(before) or (_begins_with_flag(after) and (not is_run or names_exercise(after))):
+    if _names_exercise(before) or (_begins_with_flag(after) and (not is_run or _names_exercise(after))):
         return Words(words, None)
     return Words(before, tuple(after))
 
 
-def names_exercise(words: Sequence[str]) -> bool:
+def _names_exercise(words: Sequence[str]) -> bool:
     return any(_EXERCISE.fullmatch(word) for word in words)
 
 

@@ -200,7 +200,7 @@ def _fits(summary: Summary, changed: Experiment, fields: Fields) -> bool:
 def _place(run: Mapping[str, Any]) -> list[str] | None:
     """The typed flags of the site; for `run RUN`, which has no flags, those of its record. None: no flags give it."""
     typed = [str(word) for word in run.get("command") or []]
-    if typed[1:2] in (["rerun"], ["run"]) and "--" not in typed:  # `rerun` in old records
+    if typed[1:2] == ["run"] and "--" not in typed:
         return _recorded_place(run.get("site") or {})
     flags = {"--site", *(name for option in options_of(Site) for name in option.flag.names)}
     argv: list[str] = []

@@ -97,10 +97,3 @@ def test_a_wrong_value_is_refused_in_the_form_of_all_other_requests(
 ) -> None:
     assert main(argv) == 2
     assert capsys.readouterr().err == f"slurm.sh: {said} (slurm.sh help {argv[0]})\n"
-
-
-def test_a_number_that_is_no_exercise_gets_no_corrected_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["7"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("slurm.sh: -e/--exercise: there is no exercise '7'; there are 0 communication tests, 1 DDP")
-    assert "corrected line" not in said

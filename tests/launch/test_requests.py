@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
-from harness.cli.parser import split_line
-from harness.cli.removed import refuse_removed
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, DeepSpeed, Megatron
 from harness.experiment.parse import all_options, build_experiment
@@ -46,6 +42,7 @@ def complaints(*words: str) -> list[str]:
         (["check", "a"], "check: B is missing (slurm.sh help check)"),
         (["run", "-n", "2"], "run: name your script after --, as in"),
         (["run", "train.py"], "run: name your script after --, as in"),
+        (["run", "-e", "1", "--", "--fsdp"], "run: name your script after --, as in"),
         (["run", "last", "-n", "2"], "run: unknown flag -n (slurm.sh help run lists all flags)"),
         (["export", "svg", "x"], "export svg: did you mean csv? (it takes paraver, perfetto, csv, parquet, png, json)"),
         (["help", "chekc"], "there is no command 'chekc': did you mean check? (slurm.sh help lists all commands)"),
@@ -90,6 +87,7 @@ def complaints(*words: str) -> list[str]:
         (["-e", "3", "--data", "a", "--data-path", "b"], "--data and --data-path both name the training data"),
         (["-e", "1", "stray"], "unexpected word 'stray'"),
         (["lss"], "there is no command 'lss': did you mean ls?"),
+        (["7"], "there is no command '7' (slurm.sh help lists all commands)"),
         (["status", "nope"], "there are no runs yet"),
         (["-e", "1", "--data", "~nouser/x"], "/~nouser/x does not exist"),
         (["-e", "1", "--data", "/tmp"], "--data: /tmp exists but is not a file"),
@@ -155,92 +153,24 @@ def test_an_unknown_exercise_gets_the_list_of_four_and_none_is_called_the_neares
 
 
 @pytest.mark.parametrize(
-    ("words", "corrected"),
+    ("words", "flag"),
     [
-        (["1"], "-e 1"),
-        (["2", "-n", "2"], "-e 2 -n 2"),
         (["\u2013mixed-precision"], "--mixed-precision"),
-        (["-e", "1", "--", "\u2014mixed\u2013precision"], "-e 1 -- --mixed-precision"),
-        (["\u2014e", "1", "-n", "2"], "-e 1 -n 2"),
-        (["\u2212e1", "\u2013\u2013steps=9"], "-e1 --steps=9"),
-        (["-e", "1", "\u2013", "--mixed-precision"], "-e 1 -- --mixed-precision"),
-        (["lesson", "1a", "\u2013hint"], "lesson 1a --hint"),
-        (["check", "-e 1 \u2013g 2", "-e 1"], "check '-e 1 -g 2' '-e 1'"),
+        (["-e", "1", "--", "\u2014mixed\u2013precision"], "--mixed-precision"),
+        (["\u2014e", "1", "-n", "2"], "-e"),
+        (["\u2212e1"], "-e1"),
+        (["-e", "1", "\u2013\u2013steps=9"], "--steps=9"),
+        (["-e", "1", "\u2013", "--mixed-precision"], "--"),
+        (["lesson", "1a", "-\u2013hint"], "--hint"),
     ],
 )
-def test_a_dash_of_a_slide_and_a_bare_number_get_the_line_to_paste(
-    harness: Harness, tmp_path: Path, words: list[str], corrected: str
+def test_a_dash_of_a_slide_gets_the_flag_with_hyphens(
+    harness: Harness, tmp_path: Path, words: list[str], flag: str
 ) -> None:
     done = harness(*words)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.splitlines()[1] == f"  bash slurm.sh {corrected}"
-    assert done.stderr.startswith("slurm.sh: ") and list(tmp_path.iterdir()) == []
-
-
-def test_a_dash_is_named_by_its_kind(harness: Harness) -> None:
-    for sign, name in (("\u2013", "an en dash"), ("\u2014", "an em dash"), ("\u2212", "a minus sign")):
-        assert f"this is {name} ({sign})" in harness("-e", "1", f"{sign}mixed-precision").stderr
-
-
-@pytest.mark.parametrize(
-    ("typed", "instead"),
-    [
-        ("paraver", ["export paraver last"]),
-        ("perfetto a b --out 'my trace'", ["export perfetto a b --out 'my trace'"]),
-        ("health -n 4 -- --slow-rank 1", ["-e 0 -n 4 --health -- --slow-rank 1"]),
-        ("overlap-test -n 2", ["-e 0 -n 2 --overlap-test"]),
-        ("scaling --gpus 1,2 -- train.py -n 3", ["sweep scaling --gpus 1,2 -- train.py -n 3"]),
-        ("faults pause", ["help faults pause"]),
-        ("plan -e 3 -- --pp 2", ["-e 3 --plan -- --pp 2"]),
-        ("plan run -n 2 -- train.py", ["run -n 2 --plan -- train.py"]),
-        ("rerun path/run.json --yes", ["run path/run.json --yes"]),
-        ("mystery answer last --cause lock", ["lesson mystery answer last --cause lock"]),
-        ("try last", ["whatif last --verify"]),
-        ("help rerun", ["run last"]),
-        ("run -e 1 -n 2 -- --fsdp", ["-e 1 -n 2 -- --fsdp"]),
-        ("report a --full --csv=t --html p.html --window gpu", ["export csv a --window gpu -o t"]),
-        ("report a --csv=t --png p", ["export csv a -o t", "export png a -o p"]),
-        ("report a --hta-compatible --full", ["report a --full"]),
-        ("-e 1 -- --precision tf32", ["-e 1 -- --mixed-precision tf32"]),
-        ("-e 1 --precision=fp8 -n 2", ["-e 1 --mixed-precision=fp8 -n 2"]),
-        ("run --python-sampling-frequency 9 -g 2 -- a.py", ["run --python-sampling --nsys-options FILE -g 2 -- a.py"]),
-        ("-e 1 --python-sampling-frequency=9", ["-e 1 --python-sampling --nsys-options FILE"]),
-    ],
-)  # fmt: skip
-def test_a_removed_word_or_flag_answers_with_the_line_to_type_instead(
-    typed: str, instead: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(shlex.split(typed)) == 2
-    out, err = capsys.readouterr()
-    sentence, *lines = err.splitlines()
-    assert not out and sentence.endswith(": removed. Type instead:")
-    assert lines == [f"  bash slurm.sh {line}" for line in instead]
-    for line in instead:
-        refuse_removed(split_line(shlex.split(line)))
-
-
-@pytest.mark.parametrize(
-    ("typed", "what", "others"),
-    [
-        ("export notebook last -o my.ipynb", "export notebook", []),
-        ("report --notebook my.ipynb a --png p", "--notebook and --png", ["  bash slurm.sh export png a -o p"]),
-        ("report --notebook a", "--notebook", []),
-    ],
-)
-def test_in_the_place_of_a_written_notebook_is_one_to_copy(
-    typed: str, what: str, others: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(shlex.split(typed)) == 2
-    sentence, copy, *lines = capsys.readouterr().err.splitlines()
-    assert sentence == f"slurm.sh: {what}: removed. Type instead:"
-    assert (copy.split()[0], lines) == ("cp", others)
-    assert (ROOT / copy.split()[1]).is_file()
-
-
-def test_what_comes_after_the_users_script_is_the_scripts() -> None:
-    refuse_removed(
-        split_line(["run", "--dry-run", "--", "train.py", "--precision", "bf16", "--hta-compatible", "plan"])
-    )
+    assert done.stderr.endswith(f": a flag begins with a hyphen (-), and this is another dash: type {flag}\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

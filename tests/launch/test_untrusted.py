@@ -203,14 +203,13 @@ def test_a_lesson_completed_from_another_users_run_shows_the_files_that_it_would
 @pytest.mark.parametrize(
     ("recorded", "again"),
     [
-        (["rerun", "local-1"], "-e 1 -g 1 --site local"),
-        (["run", "-e", "1", "-g", "1"], "-e 1 -g 1 --site local"),
-        (["plan", "-e", "1"], "-e 1 -g 1 --site local"),
+        (["lesson", "1a"], "-e 1 -g 1 --site local"),
+        (["run", "local-0"], "-e 1 -g 1 --site local"),
         (["run", "-g", "2", "--", "train.py"], "run -g 2 -- train.py"),
-        (["-e", "1", "--precision", "bf16"], "-e 1 --precision bf16"),
+        (["-e", "1", "--seed", "7"], "-e 1 --seed 7"),
     ],
 )
-def test_a_record_with_the_words_of_an_older_version_runs_again(
+def test_a_run_again_is_typed_as_before_or_asks_for_the_same(
     recorded: list[str], again: str, harness: Harness, started: Started, rewritten: Callable[..., Run]
 ) -> None:
     run = rewritten(command=["slurm.sh", *recorded])

@@ -298,7 +298,6 @@ def test_the_few_bytes_of_an_item_are_no_reason_to_pin(direction: str) -> None:
         (["lesson", "1a", "--site", "leonardo"], "bash slurm.sh -e 1 --site leonardo -- --micro-batch-size 4"),
         (["-e", "1", "--site=my site.yaml", "-a", "me"],
          "bash slurm.sh -e 1 '--site=my site.yaml' -a me -- --micro-batch-size 4"),
-        (["rerun", "last"], "bash slurm.sh -e 1 --site leonardo -a me -- --micro-batch-size 4"),
         (["run", "last"], "bash slurm.sh -e 1 --site leonardo -a me -- --micro-batch-size 4"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ import typer
 from harness.cli.launch.launch import Behaviour, go, launch_argv, page
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
 from harness.cli.options import JsonOption
-from harness.cli.parser import DRY_RUN, RUN, by_spelling, parameters_of, run_command
+from harness.cli.parser import DRY_RUN, RUN, by_spelling, parameters_of, run_command, split_launch
 from harness.common.errors import RequestError
 from harness.common.job_folder import BACKEND
 from harness.common.paths import PROGRAM
@@ -27,7 +27,7 @@ def run(arguments: list[str]) -> int:
     """Launch what the words name; returns the exit code."""
     switches = by_spelling(parameters_of(rerun).values())
     first = next((word for word in arguments if word not in switches), "-")
-    if "--" in arguments:
+    if split_launch(arguments, is_run=True).script is not None:
         return launch_argv(arguments, is_run=True)
     if first.startswith("-") or first.endswith(".py"):
         raise RequestError(f"run: name your script after --, as in {HOW_TO_TYPE}, or a run to launch again: run last")
