@@ -1,7 +1,7 @@
 """Pacing of very many ranks: slow nodes injected, who is named, and the page that shows it.
 
     python benchmarks/bench_pacing.py TRACE… [--ranks 1000] [--steps 50] [--slow 41,77] [--by 0.123] [--html FILE]
-        [--json FILE] [--png FOLDER] [--healthy 0]
+        [--json FILE] [--healthy 0]
 
 The traces are one job's ranks. Their parts are made once and replicated, with own ranks, hosts, clocks and switches (16
 nodes each), and with noise of 3 % on every step: what is printed, the summary and the page say so. The nodes of --slow
@@ -32,8 +32,7 @@ from harness.analysis.job.summarise import summarise_job  # noqa: E402
 from harness.analysis.process.part import RankPart  # noqa: E402
 from harness.analysis.summary import Summary, Window  # noqa: E402
 from harness.measure.paths import measure_files  # noqa: E402
-from harness.report.page.compose import compose, figures, read_inputs, write_page  # noqa: E402
-from harness.report.plots.png import write_pngs  # noqa: E402
+from harness.report.page.compose import write_page  # noqa: E402
 from harness.report.tables.pace import pace_sentences  # noqa: E402
 
 NOISE = 0.03
@@ -95,7 +94,6 @@ def main() -> None:
     parser.add_argument("--by", type=float, default=0.123, help="how much longer they take, as a share")
     parser.add_argument("--html", type=Path, help="write the page here")
     parser.add_argument("--json", type=Path, help="write the summary here")
-    parser.add_argument("--png", type=Path, help="write the figures into this folder")
     parser.add_argument("--healthy", type=int, default=0, help="jobs without a slow node")
     options = parser.parse_args()
     real, broken, _ = measure_files(options.traces, Window.STEPS)
@@ -119,8 +117,6 @@ def main() -> None:
     if options.html:
         write_page(None, summary, options.html)
         print(f"  page {options.html.stat().st_size / 1e6:.1f} MB")
-    if options.png:
-        write_pngs(figures(compose(summary, read_inputs(None, summary))), options.png)
     if options.healthy:
         found = false_names(real, options.healthy, options.ranks, options.steps)
         print(f"  of {options.healthy} healthy jobs {found} name somebody")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.common.printable import printable
 
@@ -218,30 +218,16 @@ def of(numerator: float | None, whole: float) -> str:
     return "–" if numerator is None or not whole else percent(numerator / whole)
 
 
-class _Unit(NamedTuple):
-    """The unit of metrics whose names have `pattern`: how one value is written, and of a plot's axis the label and the
-    factor for each value."""
-
-    pattern: str
-    write: Callable[[float], str]
-    axis: str = ""
-    factor: float = 1.0
-
-
-_NUMBER = _Unit("", rate)
-_UNITS = (
-    _Unit(r"_ns$", duration, "ms", 1e-6),
-    _Unit(r"_ns_per_token$", lambda ns: f"{duration(ns)} a token", "µs a token", 1e-3),
-    _Unit(r"_bytes$|^bytes_", amount, "GB", 1e-9),
-    _Unit(r"_share(_|$)|_fraction$|bubble$|^mfu$|_efficiency$|^load_balance$", percent, "%", 100.0),
-    _Unit(r"_count$", per_step),
-    _Unit(r"^tokens_per_s(_per_rank)?$", lambda value: amount(value, "tokens/s")),
-    _Unit(r"_joules$", lambda value: amount(value, "J"), "J"),
+# How a value is written of the metrics whose names have a pattern; of any other, as a bare number.
+_WRITTEN: tuple[tuple[str, Callable[[float], str]], ...] = (
+    (r"_ns$", duration),
+    (r"_ns_per_token$", lambda ns: f"{duration(ns)} a token"),
+    (r"_bytes$|^bytes_", amount),
+    (r"_share(_|$)|_fraction$|bubble$|^mfu$|_efficiency$|^load_balance$", percent),
+    (r"_count$", per_step),
+    (r"^tokens_per_s(_per_rank)?$", lambda value: amount(value, "tokens/s")),
+    (r"_joules$", lambda value: amount(value, "J")),
 )
-
-
-def _unit(metric: str) -> _Unit:
-    return next((unit for unit in _UNITS if re.search(unit.pattern, metric)), _NUMBER)
 
 
 def metric_text(metric: str, value: float) -> str:
@@ -256,18 +242,8 @@ def metric_text(metric: str, value: float) -> str:
     >>> metric_text("b.all_reduce_count", 0.0625)
     '1 in 16 steps'
     """
-    return _unit(metric.rpartition(".")[2]).write(value)
-
-
-def metric_axis(metric: str, largest: float) -> tuple[str, float]:
-    """Of a plot's axis for a metric whose largest value is `largest`: the unit, or an empty text, and the factor for
-    each value.
-
-    >>> metric_axis("step_ns", 4e9), metric_axis("peak_memory_bytes", 2e8), metric_axis("microbatches", 8)
-    (('ms', 1e-06), ('MB', 1e-06), ('', 1.0))
-    """
-    unit = _unit(metric)
-    return ("MB", 1e-6) if unit.axis == "GB" and largest < 1e9 else (unit.axis, unit.factor)
+    name = metric.rpartition(".")[2]
+    return next((write for pattern, write in _WRITTEN if re.search(pattern, name)), rate)(value)
 
 
 def short(names: Sequence[str], width: int) -> list[str]:

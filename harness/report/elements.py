@@ -67,9 +67,8 @@ class PageTable:
 class Figure:
     """One plot as Plotly's JSON, with a sentence about it and its numbers as a table.
 
-    `data` and `layout` use only bar, scatter, box, histogram and heatmap, so that matplotlib can draw them
-    too (plots/png.py). Colours are those of the palette. A colour scale is named by its colour, or by two colours with
-    a comma between: the one below zero, then the one above.
+    `data` and `layout` use only bar, scatter, box, histogram and heatmap. Colours are those of the palette. A colour
+    scale is named by its colour, or by two colours with a comma between: the one below zero, then the one above.
     """
 
     id: str

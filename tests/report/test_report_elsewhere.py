@@ -35,7 +35,6 @@ OF_TRACES = ("export paraver", "export perfetto")
     [
         ("report", "--html"),
         ("export json", "--out"),
-        ("export png", "--out"),
         ("export csv", "--out"),
         ("export parquet", "--out"),
         ("compare", "--html"),

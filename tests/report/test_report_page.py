@@ -23,11 +23,10 @@ from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.report.elements import Figure
 from harness.report.exercise_0.links import links_of_run, links_of_site
 from harness.report.page import compose as page_module
-from harness.report.page.compose import MOST_ROWS, compose, docs_from, figures, read_inputs, render_page, write_page
+from harness.report.page.compose import MOST_ROWS, compose, docs_from, figures, render_page, write_page
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import energy_within, machine_section
 from harness.report.plots.plotly_json import bars
-from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
 from tests.report.given_summary import run
 from tests.report.test_report_links import a_record
@@ -140,13 +139,6 @@ def test_the_page_says_what_the_summary_says(made: Made) -> None:
     assert "waiting for data costs 0.15 of 1.00 ms a step (15 %; the same in all steps), on both ranks." in words
 
 
-def test_every_plot_can_be_had_as_a_picture(made: Made, tmp_path: Path) -> None:
-    page = compose(made.summary, read_inputs(None, made.summary))
-    written = write_pngs(figures(page), tmp_path / "slides")
-    assert [p.stem for p in written] == list(drawn(made))
-    assert all(p.read_bytes().startswith(b"\x89PNG") for p in written)
-
-
 def test_traces_of_others_get_a_page_only_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traces = tmp_path / "traces"
     write_traces(traces)
@@ -154,8 +146,6 @@ def test_traces_of_others_get_a_page_only_where_asked(tmp_path: Path, capsys: py
     assert not list(tmp_path.rglob("*.html"))
     assert main(["report", str(traces), "--html", str(tmp_path / "page.html")]) == 0
     assert f"  page:    {tmp_path / 'page.html'}\n" in capsys.readouterr().out and (tmp_path / "page.html").is_file()
-    assert main(["export", "png", str(traces), "-o", str(tmp_path / "png")]) == 0
-    assert list((tmp_path / "png").glob("*.png"))
 
 
 def test_a_runs_page_lies_beside_its_summary_unless_refused(tmp_path: Path) -> None:

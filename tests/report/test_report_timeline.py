@@ -184,7 +184,7 @@ def opened_by(command: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sorted(opened)
 
 
-@pytest.mark.parametrize("words", ["report --html", "export png -o", "report --ranks 1 --html"])
+@pytest.mark.parametrize("words", ["report --html", "report --ranks 1 --html"])
 def test_a_page_and_its_numbers_come_from_one_reading_of_each_trace(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

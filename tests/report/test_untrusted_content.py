@@ -27,9 +27,7 @@ from harness.cli.watch.follow import Tail
 from harness.common.printable import MOST_NAME, GuardedStream, printable, printable_name
 from harness.compare.points import PointValues, RepeatedMean
 from harness.monitor.plot import plot as plot_monitor
-from harness.report.elements import Figure
-from harness.report.plots.png import write_pngs
-from harness.report.sweeps import plot_series, shown_table, write_csv
+from harness.report.sweeps import shown_table, write_csv
 from harness.report.tables.table import TableScreen
 from harness.run import Run
 from harness.run.record import NodeStatus
@@ -210,20 +208,8 @@ def test_paraver_and_perfetto_files_stay_whole(hostile: Hostile, said: Said) -> 
         assert len(block.strip("\n").splitlines()) == int(size)
 
 
-def test_pictures_draw_a_dollar_sign(hostile: Hostile, tmp_path: Path) -> None:
+def test_pictures_draw_a_dollar_sign(hostile: Hostile) -> None:
     assert len(plot_monitor(hostile.run.path / "gpus-monitor/node")) == 4
-    bad = UNTRUSTED["mathtext"]
-    title = {"title": {"text": bad}}
-    bars = [{"type": "bar", "orientation": "h", "name": bad, "x": [1.0], "y": [bad], "text": [bad]}] * 2
-    figure = Figure("f", bad, bars, {"xaxis": title, "yaxis": title})
-    assert write_pngs([figure], tmp_path)
-    settings = [{"a": bad, bad: value} for value in ("1", bad)]
-    points = [
-        PointValues(point=str(s), settings=s, runs=["r"], values={"step_ns": RepeatedMean(mean=5, n=1)})
-        for s in settings
-    ]
-    plot_series(bad, points, "step_ns", "a", tmp_path / "sweep.png")
-    assert (tmp_path / "sweep.png").stat().st_size > 1000
 
 
 def test_a_sweeps_table_and_file_take_settings_as_text(tmp_path: Path) -> None:

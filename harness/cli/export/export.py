@@ -36,7 +36,7 @@ from harness.traces.progress import ProgressLine
 if TYPE_CHECKING:
     from harness.launch.argv import Word
     from harness.traces.trace import Trace
-Kind = Literal["csv", "parquet", "png", "json"]
+Kind = Literal["csv", "parquet", "json"]
 TokensArgument = Annotated[
     list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
 ]
@@ -51,7 +51,6 @@ EXAMPLES = [
     ("export perfetto last", "one trace of all ranks, for ui.perfetto.dev"),
     ("export paraver last", "a Paraver trace: .prv, .pcf, .row"),
     ("export csv last -o tables", "every table of the report"),
-    ("export png last", "every plot, for slides"),
 ]
 
 
@@ -277,7 +276,7 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
 
 
 def numbers(
-    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|png|json", help="what to write")],
+    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|json", help="what to write")],
     paths: report.PathsArgument,
     *,
     out: Annotated[
@@ -290,24 +289,21 @@ def numbers(
     slurm_option: report.SlurmOption = None,
     resume: report.ResumeOption = None,
 ) -> None:
-    """Take a run or any traces elsewhere: every table as CSV or Parquet, every plot as PNG for slides, all numbers as
-    JSON, or the events as a Paraver or Perfetto trace."""
+    """Take a run or any traces elsewhere: every table as CSV or Parquet, all numbers as JSON, or the events as a
+    Paraver or Perfetto trace."""
     from harness.measure.request import ReportRequest, measure_request
-    from harness.report.page.write import run_among, write_pictures
+    from harness.report.page.write import run_among
     from harness.report.tables.catalogue import check_parquet, write_tables
 
     if kind == "parquet":
         check_parquet()
     slurm = report.of_sbatch(slurm_option or [], resume, executor)
-    request = ReportRequest(paths, window=window, workers=workers, slurm=slurm, resume=resume, page=kind == "png")
-    measured = measure_request(request)
+    measured = measure_request(ReportRequest(paths, window=window, workers=workers, slurm=slurm, resume=resume))
     run = run_among(paths)
-    place = out or (run.path if run else Path()) / {"json": "report.json", "png": "plots"}.get(kind, kind)
+    place = out or (run.path if run else Path()) / ("report.json" if kind == "json" else kind)
     if kind == "json":
         with naming_flag("--out"):
             write_atomically(place, report.json_text(measured.summaries) + "\n")
-    elif kind == "png":
-        write_pictures(paths, measured, place)
     else:
         write_tables(measured.summaries, place, parquet=kind == "parquet")
     print(printable(str(place)))

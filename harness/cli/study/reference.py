@@ -42,7 +42,7 @@ FURTHER = (
     DeclaredParameter(("--no-traces",), "", "keep only numbers: no checksums and no copies of traces"),
 )
 CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
-_NOT_HERE = ("--csv", "--png")
+_NOT_HERE = ("--csv",)
 
 _RECORD_PAGE = HelpPage(
     usage=["reference record [FLAGS]"],

@@ -29,7 +29,6 @@ OWN = (
     DeclaredParameter(("--retry-failed",), "", "make the failed runs again; they are kept"),
     DeclaredParameter(("--status",), "", "only print the state of each point"),
     DeclaredParameter(("--csv",), "FILE", "write every measured value of every point"),
-    DeclaredParameter(("--png",), "FILE", "write a plot with intervals"),
 )
 _UNUSED = ("--plan", "--explain", "--wait", "--follow", "--strict")
 IN_QUEUE = 4
@@ -47,7 +46,6 @@ class SeriesOptions(NamedTuple):
     retry_failed: bool = False
     status: bool = False
     csv: str | None = None
-    png: str | None = None
 
 
 class Arguments(NamedTuple):

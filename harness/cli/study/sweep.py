@@ -29,7 +29,7 @@ from harness.cli.study.series import (
     state_rows,
 )
 from harness.cli.terminal import columns
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM, expanded, shown_file
 from harness.common.secrets import masked_words
 from harness.experiment.options import options_of
@@ -44,17 +44,12 @@ from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sw
 from harness.study.sweeps.expand import SweepPoints, expand
 
 if TYPE_CHECKING:
-    from harness.compare.points import PointValues
     from harness.experiment.exercises import Experiment
     from harness.study.series.runner import SeriesOutcome
     from harness.study.sweeps.results import Results
 _SCALING = "harness.cli.study.scaling"
 _NAMED = 3  # points that a line names
-FURTHER = (
-    DeclaredParameter(("--repeats",), "N", "runs per point; default: the file's"),
-    DeclaredParameter(("--plot",), "METRIC", "the measured value that --png shows [the first of the file's show]"),
-    DeclaredParameter(("--against",), "OPTION", "the option on the plot's horizontal axis [the first that varies]"),
-)
+FURTHER = (DeclaredParameter(("--repeats",), "N", "runs per point; default: the file's"),)
 PAGE = HelpPage(
     usage=[
         "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
@@ -113,8 +108,7 @@ def _sweep(word: str, arguments: Arguments) -> int:
     if (repeats := arguments.further.get("--repeats")) is not None:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
     series = checked_series(asked.series, changed, arguments, f"{PROGRAM} sweep {asked.series}")
-    against = _against(series.points, arguments.further.get("--against")) if arguments.wanted.png else ""
-    return run_series(series, arguments, lambda outcome: _answer(series, outcome, arguments, against))
+    return run_series(series, arguments, lambda outcome: _answer(series, outcome, arguments))
 
 
 def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
@@ -128,13 +122,14 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
     return sweep.model_copy(update={"base": {**sweep.base, **given}}) if given else sweep
 
 
-def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments, against: str) -> int:
+def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -> int:
+    from harness.report.sweeps import write_csv
     from harness.study.sweeps.results import results
 
     found = series.points
     told = results(outcome.places, found.settings, found.sweep.show)
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
-    written = _write_files(found, told.points, metrics, arguments, against) if told.points else []
+    written = write_file(arguments.wanted, partial(write_csv, told.points)) if told.points else []
     if arguments.wanted.json:
         best = told.optimum.model_dump() if told.optimum else None
         print_json(series, outcome, points=[point.model_dump() for point in told.points], optimum=best)
@@ -157,44 +152,17 @@ def _print_table(sweep_points: SweepPoints, results: Results, metrics: list[str]
         print("\n" + "\n".join(screen.wrapped(optimum_text(results.optimum, results.points), "")))
 
 
-def _write_files(
-    sweep_points: SweepPoints, points: list[PointValues], metrics: list[str], arguments: Arguments, against: str
-) -> list[str]:
-    from harness.report.sweeps import plot_series, write_csv
-    from harness.study.sweeps.results import refuse_unmeasured
-
-    def plot(file: Path) -> None:
-        metric = arguments.further.get("--plot", metrics[0] if metrics else sweep_points.sweep.show[0])
-        refuse_unmeasured(metric, points)
-        plot_series(sweep_points.sweep.title, points, metric, against, file)
-
-    return write_files(arguments.wanted, partial(write_csv, points), plot)
-
-
 def print_json(series: SweepSeries, outcome: SeriesOutcome, **data: object) -> None:
     states = {"states": state_rows(outcome.places), "stopped": outcome.stopped or None}
     print(json.dumps({"series": series.name, **data, **states}, indent=1))
 
 
-def write_files(wanted: SeriesOptions, csv: Callable[[Path], None], png: Callable[[Path], None]) -> list[str]:
-    """Write the table and the plot that are wanted; returns a line for each."""
-    files = [("table", wanted.csv, csv), ("plot", wanted.png, png)]
-    for _, path, write in files:
-        if path is not None:
-            write(expanded(path))
-    return [f"the {what}: {path}" for what, path, _ in files if path is not None]
-
-
-def _against(sweep_points: SweepPoints, word: str | None) -> str:
-    axes = sweep_points.sweep.axes
-    if not axes:
-        raise RequestError("--png: nothing varies in this sweep, so there is no horizontal axis")
-    name = axes[0] if word is None else word
-    if name in axes:
-        return name
-    near = nearest(name, axes)
-    there = f": did you mean {near}?" if near else f"; there are {', '.join(axes)}"
-    raise RequestError(f"--against: {name} does not vary in this sweep{there}")
+def write_file(wanted: SeriesOptions, csv: Callable[[Path], None]) -> list[str]:
+    """Write the table that is wanted; returns a line about it."""
+    if wanted.csv is None:
+        return []
+    csv(expanded(wanted.csv))
+    return [f"the table: {wanted.csv}"]
 
 
 class SweepSeries(NamedTuple):
@@ -230,9 +198,8 @@ def checked_series(
     choice, word = site_of(arguments, before)
     stored.refuse_another(name, before, sweep, choice.site)
     found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments)[0])
-    for flag, path in (("--csv", arguments.wanted.csv), ("--png", arguments.wanted.png)):
-        if path is not None:
-            _check_target(expanded(path), flag)
+    if arguments.wanted.csv is not None:
+        _check_target(expanded(arguments.wanted.csv), "--csv")
     request = stored.StoredSweep(sweep=sweep, site=found.site, site_word=word, kind=kind)
     return SweepSeries(name, request, found, again)
 

@@ -56,17 +56,3 @@ def _write(
     with ProgressLine("drawing the page") as progress:
         write_page(run, summary, path, ranks, page_data, progress=progress)
     return path
-
-
-def write_pictures(tokens: Sequence[str], measured: Measurement, folder: Path) -> list[Path]:
-    """Every plot of every page as `folder`/<figure>.png. Raises WorkError: the pictures cannot be written."""
-    from harness.report.page.compose import compose, figures, read_inputs
-    from harness.report.plots.png import write_pngs
-
-    run, (summaries, page_data) = run_among(tokens), measured
-    written: list[Path] = []
-    for number, summary in enumerate(summaries, 1):
-        page = compose(summary, read_inputs(run, summary, page_data=page_data))
-        name = f"{number}-" if len(summaries) > 1 else ""
-        written += write_pngs(figures(page), folder, name)
-    return written

@@ -1,1 +1,1 @@
-"""Plots as Plotly JSON and as PNG."""
+"""Plots as Plotly JSON."""

@@ -11,7 +11,7 @@ from harness.analysis.metrics import metrics_by_name, worse_is
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
-from harness.common.errors import HarnessError, RequestError, nearest_or_list
+from harness.common.errors import HarnessError
 from harness.compare.comparison import Comparison
 from harness.compare.points import (
     EXPLAINING,
@@ -96,14 +96,6 @@ def _judged(
     worse = worse_is(metric)
     values = {key: [one[metric] for one in runs if metric in one] for key, runs in metrics.items()}
     return None if worse is None else (metric, values, worse == "more")
-
-
-def refuse_unmeasured(metric: str, points: Sequence[PointValues]) -> None:
-    """Raises RequestError: no run of the series measured the metric to plot."""
-    names = dict.fromkeys(name for point in points for name in point.values)
-    if metric not in names:
-        hint = nearest_or_list(metric, names, "--json lists all")
-        raise RequestError(f"--plot: no run of this series measured {metric!r}{hint}")
 
 
 def sizes(sweep_runs: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Settings]) -> list[Size]:
