@@ -46,14 +46,6 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return fmean(values) - half, fmean(values) + half
 
 
-class BestPoint(NamedTuple):
-    """Of several points the one with the best mean; and all that its runs and theirs do not tell from it, itself
-    among them, in order."""
-
-    best: int
-    alike: list[int]
-
-
 class Sample(NamedTuple):
     """One run's number, > 0, and the block of neighbouring runs in which it was made; None: no block is known."""
 
@@ -105,26 +97,6 @@ def effect(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect | None:
         return None
     in_blocks = all(sample.block is not None for sample in (*a, *b))
     return _within_blocks(a, b) if in_blocks else _welch(a, b)
-
-
-def best_point(samples: Sequence[Sequence[float]], more_is_worse: bool) -> BestPoint | None:
-    """The best of several points, each with its runs' numbers, which are > 0, by its geometric mean; None of fewer than
-    two points, or if no point has two runs. A point with one run is not told from the best.
-
-    The truly best point is among `alike` in at least 95 % of such sets of runs: selection of a subset (Gupta 1965,
-    Technometrics 7) by Welch's t of the logarithms, with the error of 5 % split over the comparisons (Bonferroni).
-    """
-    if len(samples) < 2 or max(map(len, samples)) < FEWEST_RUNS:
-        return None
-    costs = [fmean(map(log, runs)) * (1 if more_is_worse else -1) for runs in samples]
-    best = costs.index(min(costs))
-    confidence = 1 - (1 - CONFIDENCE) / (len(samples) - 1)
-
-    def is_worse(index: int) -> bool:
-        found = effect(*(list(map(Sample, samples[each])) for each in (best, index)))
-        return found is not None and abs(found.log_ratio) > t_quantile(confidence, found.df) * found.error
-
-    return BestPoint(best, [place for place in range(len(samples)) if place == best or not is_worse(place)])
 
 
 def _welch(a: Sequence[Sample], b: Sequence[Sample]) -> MeasuredEffect:

@@ -1,5 +1,5 @@
 """Comparisons of several arms: the points of a sweep and the sizes of a scaling study, each with the means of its runs
-and its comparison with the first; and the best of them."""
+and its comparison with the first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.analysis.statistics import best_point, mean_interval
+from harness.analysis.statistics import mean_interval
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.paths import PROGRAM
 from harness.compare.arms import Arm
@@ -62,31 +62,6 @@ class PointValues(BaseModel):
     values: dict[str, RepeatedMean]
     doubtful: list[str] = []  # runs whose recording is in doubt
     comparison: Comparison | None = None
-
-
-class Optimum(BaseModel):
-    """The point of a series at which a metric is best, by its mean; and all points, itself among them, that the runs do
-    not tell from it (None: no point was run twice). Both by `PointValues.point`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-    metric: str
-    best: str
-    alike: list[str] | None
-
-
-def optimum(metric: str, values: Mapping[str, Sequence[float]], more_is_worse: bool) -> Optimum | None:
-    """The best point. values: those of its runs, by point. None if there are fewer than two points, or a value is not
-    above zero."""
-    known = {point: runs for point, runs in values.items() if runs}
-    if len(known) < 2 or min(value for runs in known.values() for value in runs) <= 0:
-        return None
-    names, runs = list(known), list(known.values())
-    found = best_point(runs, more_is_worse)
-    if found is None:
-        best = (min if more_is_worse else max)(names, key=lambda name: known[name][0])
-        return Optimum(metric=metric, best=best, alike=None)
-    return Optimum(metric=metric, best=names[found.best], alike=[names[i] for i in found.alike])
 
 
 def over_runs(metrics: Sequence[Metrics]) -> dict[str, RepeatedMean]:

@@ -1,22 +1,16 @@
-"""Series of runs as people read them: tables and a CSV file."""
+"""Series of runs as people read them: tables."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from harness.analysis.metrics import METRICS
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
-from harness.common.format import amount, cells, metric_text, percent
-from harness.compare.points import EXPLAINING, Optimum, PointValues, RepeatedMean, Size
+from harness.common.format import amount, metric_text, percent
+from harness.compare.points import EXPLAINING, PointValues, RepeatedMean, Size
 from harness.report.compare.verdicts import verdict_words
 from harness.report.elements import PageTable
-from harness.run import naming_flag, write_atomically
 
-_NAMED = 3  # settings that a sentence names
 INTERVALS = "mean of the runs ± half of its 95 % interval (Student's t); one run has no interval"
 
 
@@ -58,78 +52,6 @@ def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str
         return PageTable(caption, head, [row[:-2] for row in rows], left=len(axes))
     caption += f"; difference: {label_of(judged)} against the first row"
     return PageTable(caption, [*head, "difference", "verdict"], rows, left=len(axes))
-
-
-def optimum_text(optimum: Optimum, points: Sequence[PointValues]) -> str:
-    """Where the metric is best, and from where to where the runs do not tell a difference."""
-    known = {point.point: point for point in points if optimum.metric in point.values}
-    best, metric = known[optimum.best], label_of(optimum.metric)
-    where = f"{_words(best)} ({text_of(optimum.metric, best.values[optimum.metric])})"
-    line = _along_one_axis(list(known.values()))
-    if optimum.alike is None:
-        return (
-            f"Cannot tell which setting is best for {metric}: one run per point does not show how much runs differ "
-            f"(add --repeats 3). The best value is at {where}."
-        )
-    told = _no_difference([point for name, point in known.items() if name in optimum.alike], best, line)
-    if len(optimum.alike) == len(known):
-        return f"Cannot tell which setting is best for {metric}: {told} (95 %). The best mean is at {where}."
-    beyond = " Larger values were not tried." if line[-1:] == [best] else ""
-    beside = f"{told} (95 %), and " if told else ""
-    return f"The best {metric}: {where}; {beside}all others are worse.{beyond}"
-
-
-def _words(point: PointValues) -> str:
-    return " ".join(f"{name} {value}" for name, value in point.settings.items())
-
-
-def _along_one_axis(points: Sequence[PointValues]) -> list[PointValues]:
-    """The points in the order of the one number that varies; empty if it is no number, or several options vary."""
-    if any(len(point.settings) != 1 for point in points):
-        return []
-    places, numeric = _places([value for point in points for value in point.settings.values()])
-    return sorted(points, key=lambda point: places[next(iter(point.settings.values()))]) if numeric else []
-
-
-def _no_difference(alike: Sequence[PointValues], best: PointValues, point_values: list[PointValues]) -> str:
-    """`from A to B no difference can be told`, or a list if they do not follow each other; empty without others."""
-    others = [_words(point) for point in alike if point is not best]
-    places = sorted(point_values.index(point) for point in alike) if point_values else []
-    if len(others) > 1 and places and places[-1] - places[0] == len(others):
-        name, first = next(iter(point_values[places[0]].settings.items()))
-        return f"from {name} {first} to {point_values[places[-1]].settings[name]} no difference can be told"
-    if len(others) > _NAMED:
-        others[_NAMED:] = [f"{len(others) - _NAMED} more"]
-    named = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
-    return f"no difference to {named} can be told" if others else ""
-
-
-def write_csv(points: Sequence[PointValues], path: Path) -> None:
-    """Each value of each point: mean, ends of the interval, count. Raises WorkError: it cannot be written."""
-    axes = list(points[0].settings) if points else []
-    metrics = list(dict.fromkeys(name for point in points for name in point.values))
-    ends = ("", "_low", "_high", "_n")
-    rows: list[list[Any]] = [[*axes, "runs", *(f"{name}{end}" for name in metrics for end in ends)]]
-    for point in points:
-        values = [point.values.get(name) for name in metrics]
-        numbers = [part for v in values for part in ((v.mean, v.low, v.high, v.n) if v else (None, None, None, 0))]
-        rows.append([*(point.settings[name] for name in axes), " ".join(point.runs), *numbers])
-    _write_rows(rows, path)
-
-
-def _write_rows(rows: Sequence[Sequence[Any]], path: Path) -> None:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(map(cells, rows))
-    with naming_flag("--csv"):
-        write_atomically(path, text.getvalue())
-
-
-def _places(values: Sequence[str]) -> tuple[dict[str, float], bool]:
-    """Where each value stands among the others: as a number, else in the file's order; and whether all are numbers."""
-    try:
-        return {value: float(value) for value in values}, True
-    except ValueError:
-        return {value: float(place) for place, value in enumerate(values)}, False
 
 
 def scaling_table(title: str, sizes: Sequence[Size]) -> PageTable:
@@ -181,18 +103,3 @@ def _between(value: RepeatedMean, factor: float, digits: int) -> str:
     if value.low is None or value.high is None:
         return ""
     return f" ({factor * value.low:.{digits}f} to {factor * value.high:.{digits}f})"
-
-
-def write_scaling_csv(sizes: Sequence[Size], path: Path) -> None:
-    """Every number of every size, with the ends of its interval. Raises WorkError: it cannot be written."""
-    names = list(_explaining(sizes))
-    columns = ["throughput", "speed_up", "efficiency", *names]
-    axes = list(sizes[0].settings) if sizes else []
-    ends = ("", "_low", "_high")
-    rows: list[list[Any]] = [["devices", *axes, "runs", "unit", *(f"{c}{end}" for c in columns for end in ends)]]
-    for size in sizes:
-        values = [size.throughput, size.speed_up, size.efficiency, *(size.values.get(name) for name in names)]
-        numbers = [part for v in values for part in ((v.mean, v.low, v.high) if v else (None, None, None))]
-        settings = [size.settings[name] for name in axes]
-        rows.append([size.devices, *settings, " ".join(size.runs), size.unit, *numbers])
-    _write_rows(rows, path)

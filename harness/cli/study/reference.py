@@ -42,13 +42,12 @@ FURTHER = (
     DeclaredParameter(("--no-traces",), "", "keep only numbers: no checksums and no copies of traces"),
 )
 CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
-_NOT_HERE = ("--csv",)
 
 _RECORD_PAGE = HelpPage(
     usage=["reference record [FLAGS]"],
     about="Run a whole list of variants and store the result. The same command again continues: a run that is done is "
     "not repeated.",
-    flags=flag_rows(each for each in series.flags_of(FURTHER) if each.names[0] not in _NOT_HERE),
+    flags=flag_rows(series.flags_of(FURTHER)),
     examples=[("reference record --dry-run", "the runs that would be made")],
     docs=_DOCS,
 )
@@ -125,8 +124,6 @@ def _recording(training_arguments: series.Arguments) -> ReferencePlan:
     from harness.study.reference.variants import device_of
 
     wanted, further = training_arguments.wanted, training_arguments.further
-    if unused := [flag for flag in _NOT_HERE if getattr(wanted, flag.strip("-")) is not None]:
-        raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
     site = _site(training_arguments)
     given = further.get("--list") or ("miniatures" if device_of(site) == "cpu" else "workshop")
     only = _only(further.get("--only"))

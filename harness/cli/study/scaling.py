@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.cli.help import HelpPage, as_text, flag_rows
 from harness.cli.launch.launch import own_fields
 from harness.cli.parser import DeclaredParameter
 from harness.cli.study.series import Arguments, close, flags_of, read_arguments, repeats_of
-from harness.cli.study.sweep import SweepSeries, checked_series, parted, print_json, run_series, site_of, write_file
+from harness.cli.study.sweep import SweepSeries, checked_series, parted, print_json, run_series, site_of
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import COMMAND, PROGRAM
@@ -121,18 +120,16 @@ def _own(script: tuple[str, ...]) -> dict[str, Any]:
 
 def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -> int:
     from harness.compare.points import what_limits
-    from harness.report.sweeps import write_scaling_csv
     from harness.study.sweeps.results import measured_runs, sizes
 
     measured, lacking = measured_runs(outcome.places)
     found = sizes(measured, series.points.settings)
     said = what_limits(found)
-    written = write_file(arguments.wanted, partial(write_scaling_csv, found)) if found else []
     if arguments.wanted.json:
         print_json(series, outcome, sizes=[size.model_dump() for size in found], limit=said)
     elif found:
         _print(series, found, said)
-    return close(outcome, series.again, lacking, written)
+    return close(outcome, series.again, lacking)
 
 
 def _print(series: SweepSeries, sizes: list[Size], said: str) -> None:

@@ -28,7 +28,6 @@ OWN = (
     DeclaredParameter(("--max-parallel",), "N", "runs at once [1 on this machine, 4 in a queue]"),
     DeclaredParameter(("--retry-failed",), "", "make the failed runs again; they are kept"),
     DeclaredParameter(("--status",), "", "only print the state of each point"),
-    DeclaredParameter(("--csv",), "FILE", "write every measured value of every point"),
 )
 _UNUSED = ("--plan", "--explain", "--wait", "--follow", "--strict")
 IN_QUEUE = 4
@@ -45,7 +44,6 @@ class SeriesOptions(NamedTuple):
     max_parallel: str | None = None
     retry_failed: bool = False
     status: bool = False
-    csv: str | None = None
 
 
 class Arguments(NamedTuple):
@@ -207,7 +205,7 @@ def repeats_of(word: str) -> int:
     return number
 
 
-def close(outcome: SeriesOutcome, again: str, before: Sequence[str], after: Sequence[str]) -> int:
+def close(outcome: SeriesOutcome, again: str, before: Sequence[str], after: Sequence[str] = ()) -> int:
     """Say what failed and how many runs are done, with what a command says before and after; returns the exit code."""
     lines = [*before, *closing_lines(outcome, again), *after, count_text(counts(outcome.places))]
     print("\n".join(lines), file=sys.stderr)

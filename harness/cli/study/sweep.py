@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +13,6 @@ from harness.cli.launch.untrusted import RequestOrigin, may_launch, show_request
 from harness.cli.parser import DeclaredParameter
 from harness.cli.study.series import (
     Arguments,
-    SeriesOptions,
     SeriesPlan,
     carried_out,
     close,
@@ -30,7 +27,7 @@ from harness.cli.study.series import (
 )
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError
-from harness.common.paths import COMMAND, PROGRAM, expanded, shown_file
+from harness.common.paths import COMMAND, PROGRAM, shown_file
 from harness.common.secrets import masked_words
 from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
@@ -44,9 +41,9 @@ from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sw
 from harness.study.sweeps.expand import SweepPoints, expand
 
 if TYPE_CHECKING:
+    from harness.compare.points import PointValues
     from harness.experiment.exercises import Experiment
     from harness.study.series.runner import SeriesOutcome
-    from harness.study.sweeps.results import Results
 _SCALING = "harness.cli.study.scaling"
 _NAMED = 3  # points that a line names
 FURTHER = (DeclaredParameter(("--repeats",), "N", "runs per point; default: the file's"),)
@@ -123,46 +120,33 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
 
 
 def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -> int:
-    from harness.report.sweeps import write_csv
     from harness.study.sweeps.results import results
 
     found = series.points
     told = results(outcome.places, found.settings, found.sweep.show)
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
-    written = write_file(arguments.wanted, partial(write_csv, told.points)) if told.points else []
     if arguments.wanted.json:
-        best = told.optimum.model_dump() if told.optimum else None
-        print_json(series, outcome, points=[point.model_dump() for point in told.points], optimum=best)
+        print_json(series, outcome, points=[point.model_dump() for point in told.points])
     elif told.points:
-        _print_table(found, told, metrics)
+        _print_table(found, told.points, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
     doubtful = next((run for point in told.points for run in point.doubtful), None)
-    written += [f"the reason why a recording is doubtful: {PROGRAM} report {doubtful}"] * (doubtful is not None)
-    written += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
-    return close(outcome, series.again, told.unmeasured, written)
+    notes = [f"the reason why a recording is doubtful: {PROGRAM} report {doubtful}"] * (doubtful is not None)
+    notes += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
+    return close(outcome, series.again, told.unmeasured, notes)
 
 
-def _print_table(sweep_points: SweepPoints, results: Results, metrics: list[str]) -> None:
-    from harness.report.sweeps import optimum_text, shown_table
+def _print_table(sweep_points: SweepPoints, points: list[PointValues], metrics: list[str]) -> None:
+    from harness.report.sweeps import shown_table
     from harness.report.tables.table import WIDTH, TableScreen
 
     title, screen = sweep_points.sweep.title or sweep_points.sweep.name, TableScreen(columns(WIDTH))
-    print("\n".join(screen.block(shown_table(title[0].upper() + title[1:], results.points, metrics))))
-    if results.optimum is not None:
-        print("\n" + "\n".join(screen.wrapped(optimum_text(results.optimum, results.points), "")))
+    print("\n".join(screen.block(shown_table(title[0].upper() + title[1:], points, metrics))))
 
 
 def print_json(series: SweepSeries, outcome: SeriesOutcome, **data: object) -> None:
     states = {"states": state_rows(outcome.places), "stopped": outcome.stopped or None}
     print(json.dumps({"series": series.name, **data, **states}, indent=1))
-
-
-def write_file(wanted: SeriesOptions, csv: Callable[[Path], None]) -> list[str]:
-    """Write the table that is wanted; returns a line about it."""
-    if wanted.csv is None:
-        return []
-    csv(expanded(wanted.csv))
-    return [f"the table: {wanted.csv}"]
 
 
 class SweepSeries(NamedTuple):
@@ -198,8 +182,6 @@ def checked_series(
     choice, word = site_of(arguments, before)
     stored.refuse_another(name, before, sweep, choice.site)
     found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments)[0])
-    if arguments.wanted.csv is not None:
-        _check_target(expanded(arguments.wanted.csv), "--csv")
     request = stored.StoredSweep(sweep=sweep, site=found.site, site_word=word, kind=kind)
     return SweepSeries(name, request, found, again)
 
@@ -209,13 +191,6 @@ def _with_threads(site: Site, sweep: Sweep, kind: stored.Kind) -> Site:
     if kind != "scaling":
         return site
     return site.model_copy(update={"env": {**site.env, **threads_of(sweep, site)}})
-
-
-def _check_target(path: Path, flag: str) -> None:
-    """Raises RequestError: no file can be written there, which would be found out after the last run."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        why = "is a folder" if path.is_dir() else "is in a folder that is not there"
-        raise RequestError(f"{flag} {path}: {why}: name a file")
 
 
 def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:

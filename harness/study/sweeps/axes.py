@@ -87,7 +87,7 @@ class Sweep(BaseModel):
     `matrix`: every combination of these values. `zip`: lists of one length, taken together. `on_cpu`: other values of
     some of these axes for a site without GPUs. `exclude`: combinations to leave out; `skip_invalid`: also combinations
     that the rules refuse. `seeds`: their number or a list; each is a repeat. `show`: the measured values of the table;
-    the first is plotted, and its best point is named.
+    in the first, each point is compared with the first point.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

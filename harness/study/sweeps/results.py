@@ -13,17 +13,7 @@ from harness.analysis.summary import RecordingVerdict, Summary
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.errors import HarnessError
 from harness.compare.comparison import Comparison
-from harness.compare.points import (
-    EXPLAINING,
-    Optimum,
-    PointValues,
-    RepeatedMean,
-    Size,
-    optimum,
-    over_runs,
-    repeated,
-    with_first,
-)
+from harness.compare.points import EXPLAINING, PointValues, RepeatedMean, Size, over_runs, repeated, with_first
 from harness.experiment.exercises import OwnTraining
 from harness.measure.request import load_summary
 from harness.run import Run
@@ -42,11 +32,9 @@ class SweepRun(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Every point that has a measured run, in the series' order; where the first metric that they have is best, if more
-    or less of it is better; and a sentence per run that could not be measured."""
+    """Every point that has a measured run, in the series' order, and a sentence per run that could not be measured."""
 
     points: list[PointValues]
-    optimum: Optimum | None
     unmeasured: list[str]
 
 
@@ -84,7 +72,7 @@ def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], show
         for key in settings
         if key in found
     ]
-    return Results(points, optimum(*judged) if judged else None, lacking)
+    return Results(points, lacking)
 
 
 def _judged(
