@@ -16,7 +16,6 @@ ROOMS = {  # and the page of each
 }
 # What commands of the core and of other rooms ask a room, if it is there: `module:name`.
 COURSE_EXPERIMENTS = "harness.study.lessons:course_experiments"
-LESSON_TABLES = "harness.cli.study.lesson_tables:PARTS"
 REFERENCE_OF_RUN = "harness.study.reference.variants:reference_of"
 
 

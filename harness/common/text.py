@@ -76,9 +76,3 @@ def how_many(count: int, noun: str) -> str:
     ('1 node', '1,200 ranks')
     """
     return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
-def markdown_table(heads: str, rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table. heads: those of the columns, with `|` between them."""
-    columns = heads.count("|") + 1
-    return "\n".join([f"| {heads} |", "|---" * columns + "|", *(f"| {' | '.join(map(str, row))} |" for row in rows)])

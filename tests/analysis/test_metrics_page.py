@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pages import PARTS as WRITTEN
 
 from harness.analysis import summary
 from harness.analysis.summary import SummaryPart, problem_texts
 from harness.analysis.summary.base import constant_texts, field_texts, part_texts, parts_of
 from harness.cli.main import main
-from harness.cli.pages import PARTS as WRITTEN
 from harness.monitor.samples import COLUMNS
 
 PARTS = {

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pages import our_options, slides_options
 
 from harness.cli.launch.explain import SENTENCES, ScriptLine, groups, name_of, sections
-from harness.cli.pages import our_options, slides_options
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining
 from harness.experiment.model import Model
 from harness.experiment.nsys_sets import OPTION_SETS

@@ -22,6 +22,7 @@ from tests.synthetic.job import write_traces
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
+WRITER = "scripts/documents/pages.py"
 ANALYSIS = '''"""How long after the window's start each device begins to work."""
 
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
@@ -77,7 +78,7 @@ def tree(tmp_path: Path) -> Path:
     tree = tmp_path / "tree"
     for name in ("harness", "configs"):
         shutil.copytree(ROOT / name, tree / name)
-    for name in ("templates", "exercises", "slurm.sh"):
+    for name in ("templates", "exercises", "scripts", "slurm.sh"):
         (tree / name).symlink_to(ROOT / name)
     return tree
 
@@ -160,7 +161,7 @@ def test_a_metric_a_phase_and_a_cause_of_idle_time_are_one_entry_in_one_file_eac
     assert '<li><span style="background: #654321"></span>idle: nap</li>' in page.read_text(encoding="utf-8")
     compared = harness(tree, "compare", first, second, "--fail-if", "spoon_count > 1")
     assert re.search("^ *spoons +7 +7 +1×", compared, re.M)
-    written = python(tree, "-m", "harness.cli.pages", "metric-names")
+    written = python(tree, WRITER, "metric-names")
     assert "| `spoon_count` | spoons | Of tea." in written and "| `idle_nap_share` | idle: nap |" in written
 
 
@@ -179,7 +180,7 @@ def test_a_cause_is_its_member_and_its_entry(tree: Path, tmp_path: Path) -> None
     said = harness(tree, "report", str(tmp_path / "traces"), "--full", "--html", str(page))
     assert '<li><span style="background: #123456"></span>coffee ' in page.read_text(encoding="utf-8")
     assert "aiting for coffee costs" in said and "rink tea" in said and "no coffee" in said
-    assert "| coffee | `coffee` |  | `no-coffee` |  |" in python(tree, "-m", "harness.cli.pages", "causes")
+    assert "| coffee | `coffee` |  | `no-coffee` |  |" in python(tree, WRITER, "causes")
     assert "no-coffee" in python(tree, "-c", "from harness.explain.commands import FIELDS; print(*FIELDS)")
 
 

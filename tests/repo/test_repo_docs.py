@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from pages import PARTS, renewed
+from pages import documents as written_documents
 
-from harness.cli.pages import PARTS, renewed
-from harness.cli.pages import documents as written_documents
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
 @pytest.mark.parametrize("path", written_documents(), ids=lambda path: path.name)
 def test_what_is_written_from_declarations_is_what_they_say(path: Path) -> None:
-    """After a change: python -m harness.cli.pages"""
+    """After a change: python scripts/documents/pages.py"""
     text = path.read_text(encoding="utf-8")
     assert text == renewed(text)
 

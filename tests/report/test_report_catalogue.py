@@ -6,15 +6,15 @@ import csv
 import re
 from pathlib import Path
 
+import pages
 import pytest
+from pages import names
 from pyarrow import parquet
 
 from harness.analysis import metrics
 from harness.analysis.metric_values import Facts
 from harness.analysis.metrics import COLLECTIVES, Metric, metrics_by_name
 from harness.analysis.summary import Summary, SummaryPart
-from harness.cli import pages
-from harness.cli.pages import names
 from harness.common.format import duration
 from harness.compare.summaries import compare, ratios
 from harness.report.compare import tables

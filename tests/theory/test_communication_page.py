@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from draw_patterns import METHODS, PICTURES
+from method_table import RANKS, methods
 
-from harness.cli.method_table import RANKS, methods
 from harness.common.alpha_beta import bus_factor
 from harness.theory.ring_or_tree import hop_of_ring
 from tests.waiting import limit_s

@@ -1,7 +1,7 @@
 """The numbers of one job as one versioned document: what `report` prints and `compare` reads.
 
 It knows no trace and no file. A field that is None was not recorded, or is withheld: `withheld` gives the reason.
-docs/metrics.md is written from the texts of these classes and fields: `python -m harness.cli.pages`.
+docs/metrics.md is written from the texts of these classes and fields: `python scripts/documents/pages.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The parts of the documents that are written from declarations, each between two comments:
+"""Writes the parts of the documents that follow from declarations: `python scripts/documents/pages.py [NAME…]`.
 
-<!-- written: NAME -->
-<!-- end -->
+Each part is between two comments, `<!-- written: NAME -->` and `<!-- end -->`. With names: prints these parts, and
+writes nothing.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from lesson_tables import PARTS as OF_LESSONS
+from markdown_table import markdown_table
+from method_table import EXAMPLE, cells, methods
+
 from harness.analysis.metrics import KEPT, METRICS, OF_KIND, Metric, OfKind
 from harness.analysis.summary import Summary, SummaryPart
 from harness.analysis.summary.base import field_texts, parts_of
 from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
-from harness.cli.method_table import EXAMPLE, cells, methods
 from harness.cli.parser import declared, read_launch
-from harness.cli.rooms import LESSON_TABLES, of_room
 from harness.common.faults import FAULTS
 from harness.common.paths import CONFIGS, ROOT
 from harness.common.run_files import FILES
-from harness.common.text import markdown_table
 from harness.experiment.parse import build_experiment
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Shell, quote_all, shown
@@ -186,7 +189,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metric-names": names,
     "run-files": files_of_a_run,
     "slide-and-script": slide,
-    **(of_room(LESSON_TABLES) or {}),
+    **OF_LESSONS,
 }
 
 
@@ -196,12 +199,8 @@ def documents() -> list[Path]:
 
 
 def renewed(text: str) -> str:
-    """The document with its parts written anew; a part of a room that is not here stays."""
-    return _WRITTEN.sub(_renewed_part, text)
-
-
-def _renewed_part(match: re.Match[str]) -> str:
-    return f"{match[1]}{match[2]}\n{PARTS[match[1]]()}\n\n" if match[1] in PARTS else match[0]
+    """The document with its parts written anew."""
+    return _WRITTEN.sub(lambda found: f"{found[1]}{found[2]}\n{PARTS[found[1]]()}\n\n", text)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from harness.common.text import markdown_table
+from markdown_table import markdown_table
+
 from harness.study.lessons import Lesson, lesson_names, load_lesson, shell_command, slide_of
 
 
