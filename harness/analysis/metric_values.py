@@ -145,11 +145,6 @@ def part_of_job_time(part: str) -> Callable[[Facts], float | None]:
     return part_ns
 
 
-def nccl_channels(facts: Facts) -> float | None:
-    nccl = facts.summary.nccl
-    return next((c.channel_count for c in nccl.communicators), None) if nccl else None
-
-
 def nccl_connections(fits: Callable[[NcclConnection], bool]) -> Callable[[Facts], float | None]:
     def count(facts: Facts) -> float | None:
         nccl = facts.summary.nccl

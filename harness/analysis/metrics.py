@@ -283,12 +283,6 @@ _OF_POP = tuple(
     for factor in POP_FACTORS
 )
 _OF_NCCL = (
-    Metric(
-        "nccl_channel_count",
-        values.nccl_channels,
-        "`channel_count` of the largest communicator.",
-        "NCCL: channels of the largest group",
-    ),
     _connections("p2p", "from GPU to GPU", "Σ `count` of `nccl.connections` whose transport is `P2P/…`.", _of("P2P")),
     _connections("shm", "through host memory", "The same of `SHM/…`.", _of("SHM")),
     _connections("net", "over a network", "The same of `NET/…`.", _of("NET")),

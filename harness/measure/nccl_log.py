@@ -1,7 +1,7 @@
 """NCCL's or RCCL's log of a run: its lines as data (formats of NCCL 2.18 to 2.28, as its source writes them), and what
 they say. RCCL ends many lines with the communicator that they are about.
 
-A line that is not known here is skipped and counted: each release of NCCL has new ones.
+A line that is not known here is skipped: each release of NCCL has new ones.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from typing import TypeVar
 from harness.analysis.summary import (
     Nccl,
     NcclChoice,
-    NcclCommunicator,
     NcclConnection,
     NcclNetwork,
-    NcclRank,
     NcclVariable,
     NcclWarning,
     Problem,
@@ -31,7 +29,7 @@ from harness.common.run_files import NCCL_LOGS
 from harness.common.run_store import UnreadFileError
 
 MOST_DIFFERENT = 1_000  # kept of anything that a log may have many of: that of a real process has some dozens
-_MOST_READ = 8_192  # characters of a line: NCCL itself writes at most 1,024, and a ring of 1,000 ranks has 5,000
+_MOST_READ = 8_192  # characters of a line: NCCL itself writes at most 1,024
 _LONGEST = 300  # characters of a text that is kept
 
 # NCCL's numbers of its algorithms and protocols, which some releases print instead of the names (src/include/device.h).
@@ -57,32 +55,15 @@ _SHAPES = [
         ),
         (
             "initialisation",
-            r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev (\d{1,4}) "
-            r"(?:nvmlDev \d{1,4} )?busId ([0-9a-f]{1,16})(.{0,200}?) ?- Init (START|COMPLETE)",
-        ),
-        ("ring", rf"Channel (\d{{1,4}})/\d{{1,4}} :((?: +\d{{1,8}})+){_COMM}"),
-        ("trees", r"Trees((?: \[\d{1,4}\] [-\d/>]{1,80})+)(?: comm (?P<comm>0x[0-9a-f]{1,16}))?"),
-        (
-            "channels",
-            r"(?P<coll>\d{1,4}) coll channels, (?:\d{1,4} collnet channels, )?(?P<nvls>\d{1,4}) nvls channels, "
-            r"(?P<p2p>\d{1,4}) p2p channels(?P<comm>)",
-        ),
-        (
-            "channels",
-            r"comm:(?P<comm>0x[0-9a-f]{1,16}), .{1,60}, coll channels:(?P<coll>\d{1,4}) .{1,30}"
-            r"nvls channels:(?P<nvls>\d{1,4}), p2p channels:(?P<p2p>\d{1,4}),",
+            r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev \d{1,4} "
+            r"(?:nvmlDev \d{1,4} )?busId [0-9a-f]{1,16}(.{0,200}?) ?- Init (START|COMPLETE)",
         ),
         ("choice", r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
         ("choice", r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
         ("network", r"Using network (\S.{0,80})"),
         ("devices", r"NET/(\w{1,40}) : Using (\[.{1,4000})"),
         ("no device", r"NET/(\w{1,40}) : No device found"),
-        ("GPU Direct", r"NET/([^:]{1,80}?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA \d{1,4}"),
-        ("plugin", r"NET/Plugin: Loaded net plugin (\S[^(]{0,80})"),
-        ("plugin", r"P2P plugin (\S{1,80})"),
-        ("plugin", r"NET/OFI Initializing (aws-ofi-[nr]ccl \S{1,40})"),
         ("variable", r"([NR]CCL_[A-Z0-9_]{1,80}) set (?:by environment )?to (.{1,1000})"),
-        ("NVLS", r"NVLS multicast support is (not )?available"),
     )
 ]
 MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000
@@ -97,23 +78,7 @@ class Communicator:
     pointer: str
     rank: int
     size: int
-    device: int
-    bus_id: str
     key: str
-    channels: int | None = None
-    nvls_channels: int | None = None
-    p2p_channels: int | None = None
-    rings: dict[int, str] = field(default_factory=dict)  # of each channel
-    trees: str | None = None
-
-    def take(self, what: str, match: re.Match[str]) -> None:
-        """Take in a line about its channels."""
-        if what == "channels":
-            self.channels, self.nvls_channels, self.p2p_channels = map(int, match.group("coll", "nvls", "p2p"))
-        elif what == "trees":
-            self.trees = match[1].strip()
-        else:
-            _put(self.rings, int(match[1]), " ".join(match[2].split()))
 
 
 Link = tuple[str | None, int | None, int, str, bool | None]
@@ -127,26 +92,19 @@ class LoggedProcess:
     host: str | None = None
     pid: int = 0
     versions: set[str] = field(default_factory=set)
-    nvls: bool | None = None
     communicators: list[Communicator] = field(default_factory=list)
     current: dict[str, Communicator] = field(default_factory=dict)  # of each thread, that which it makes
     links: Counter[Link] = field(default_factory=Counter)  # one for each channel
     networks: dict[str, None] = field(default_factory=dict)
     devices: dict[str, list[str]] = field(default_factory=dict)  # of each network
-    gpu_direct: dict[str, bool] = field(default_factory=dict)  # of each network: all of its devices can
-    plugin: str | None = None
     variables: dict[str, str] = field(default_factory=dict)
     choices: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
-    understood: int = 0
-    skipped: int = 0
+    is_understood: bool = False  # at least one line of it
 
     def read(self, line: str) -> None:
         """Take in one line of the log."""
-        if line and not line.isspace():  # an empty one stands before each warning
-            known = self._read(line[:_MOST_READ])
-            self.understood += known
-            self.skipped += not known
+        self.is_understood |= self._read(line[:_MOST_READ])
 
     def _read(self, line: str) -> bool:
         head = _HEAD.match(line)
@@ -175,9 +133,6 @@ class LoggedProcess:
                 _connected(self, match, thread)
             case "initialisation":
                 _initialised(self, match, thread)
-            case "ring" | "trees" | "channels":
-                if mine := self.owner(thread, pointer=match["comm"]):
-                    mine.take(what, match)
             case "choice":
                 algorithm, protocol = _named(match[3], ALGORITHMS), _named(match[4], PROTOCOLS)
                 _count(self.choices, (match[1] or "", int(match[2]), algorithm, protocol))
@@ -187,27 +142,18 @@ class LoggedProcess:
                 _put(self.devices, _kept(match[1]), _device_names(match[2]))
             case "no device":
                 _put(self.devices, _kept(match[1]), self.devices.get(_kept(match[1]), []))
-            case "GPU Direct":
-                can = match[2] == "Enabled" and self.gpu_direct.get(_kept(match[1]), True)
-                _put(self.gpu_direct, _kept(match[1]), can)
-            case "plugin":
-                self.plugin = _kept(match[1])
             case "variable":
                 text = _kept(match[2])
                 is_number = re.fullmatch(r"-?\d+\.", text)  # which a full stop follows
                 _put(self.variables, match[1], text[:-1] if is_number else text)
-            case "NVLS":
-                self.nvls = not match[1]
 
-    def owner(
-        self, thread: str, rank: int | None = None, peer: int = 0, pointer: str | None = None
-    ) -> Communicator | None:
+    def owner(self, thread: str, rank: int, peer: int, pointer: str | None) -> Communicator | None:
         """The communicator that a thread speaks of: the one at `pointer`, else the one it makes, else the last one, in
         which this has `rank` and there is a rank `peer`."""
         named = [each for each in self.communicators if each.pointer == pointer]
         mine = self.current.get(thread)
         known = [*reversed(named), *([mine] if mine else []), *reversed(self.communicators)]
-        return next((c for c in known if rank is None or (c.rank == rank and peer < c.size)), None)
+        return next((c for c in known if c.rank == rank and peer < c.size), None)
 
 
 def _kept(text: str) -> str:
@@ -231,7 +177,7 @@ def _version(process: LoggedProcess, text: str) -> bool:
 
 
 def _initialised(process: LoggedProcess, match: re.Match[str], thread: str) -> None:
-    pointer, rank, size, device, bus_id, rest, state = match.groups()
+    pointer, rank, size, rest, state = match.groups()
     known = [each for each in process.communicators if each.pointer == pointer]
     if state == "COMPLETE" and known:
         process.current[thread] = known[-1]
@@ -240,7 +186,7 @@ def _initialised(process: LoggedProcess, match: re.Match[str], thread: str) -> N
             r"splitCount \d{1,9} color -?\d{1,10}", rest
         )
         key = identity[0] if identity else ""
-        mine = Communicator(pointer, int(rank), int(size), int(device), bus_id, f"{key} of {size}")
+        mine = Communicator(pointer, int(rank), int(size), f"{key} of {size}")
         process.communicators.append(mine)
         process.current[thread] = mine
 
@@ -289,8 +235,8 @@ def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
             processes.append(read_nccl_log(path))
         except UnreadFileError as error:
             problems.append(Problem.doubt(problem_texts.NCCL_UNREADABLE, f"nccl/{path.name}: {error.reason}"))
-    spoken = [each for each in processes if each.understood]
-    return (_together(spoken, processes) if spoken else None), problems
+    spoken = [each for each in processes if each.is_understood]
+    return (_together(spoken) if spoken else None), problems
 
 
 def read_nccl_log(path: Path) -> LoggedProcess:
@@ -301,32 +247,17 @@ def read_nccl_log(path: Path) -> LoggedProcess:
     return process
 
 
-def _together(processes: Sequence[LoggedProcess], read: Sequence[LoggedProcess]) -> Nccl:
-    nvls = {each.nvls for each in processes} - {None}
+def _together(processes: Sequence[LoggedProcess]) -> Nccl:
     return Nccl(
         versions=sorted({version for each in processes for version in each.versions}),
-        nvls=None if not nvls else nvls == {True},
         without_infiniband=any(each.devices.get("IB") == [] for each in processes),
-        ranks=_ranks(processes),
-        communicators=_communicators(processes),
         connections=_connections(processes),
         networks=_networks(processes),
         variables=_variables(processes),
         choices=_choices(processes),
         warnings=_warnings(processes),
         processes=len(processes),
-        understood_count=sum(each.understood for each in read),
-        skipped_count=sum(each.skipped for each in read),
     )
-
-
-def _ranks(processes: Sequence[LoggedProcess]) -> list[NcclRank]:
-    found = []
-    for each in processes:
-        mine = max(each.communicators, key=lambda communicator: communicator.size, default=None)
-        of_largest = {name: getattr(mine, name, None) for name in ("rank", "device", "bus_id", "trees")}
-        found.append(NcclRank(host=each.host or "", pid=each.pid, **of_largest))
-    return sorted(found, key=lambda each: (each.rank is None, each.rank or 0, each.host, each.pid))
 
 
 def _places(processes: Sequence[LoggedProcess]) -> dict[str, dict[int, str]]:
@@ -336,28 +267,6 @@ def _places(processes: Sequence[LoggedProcess]) -> dict[str, dict[int, str]]:
         for mine in process.communicators:
             found[mine.key][mine.rank] = process.host or ""
     return found
-
-
-def _communicators(processes: Sequence[LoggedProcess]) -> list[NcclCommunicator]:
-    """Those of more than one rank, the largest first."""
-    places, members = _places(processes), defaultdict[str, list[Communicator]](list)
-    for process in processes:
-        for mine in process.communicators:
-            members[mine.key].append(mine)
-    found = [
-        NcclCommunicator(
-            size=each[0].size,
-            ranks_seen=len(places[key]),
-            hosts=len({*places[key].values()}),
-            channel_count=next((c.channels for c in each if c.channels is not None), None),
-            nvls_channel_count=next((c.nvls_channels for c in each if c.nvls_channels is not None), None),
-            p2p_channel_count=next((c.p2p_channels for c in each if c.p2p_channels is not None), None),
-            rings=next(([c.rings[n] for n in sorted(c.rings)] for c in each if c.rings), []),
-        )
-        for key, each in members.items()
-        if each[0].size > 1
-    ]
-    return sorted(found, key=lambda each: -each.size)
 
 
 def _connections(processes: Sequence[LoggedProcess]) -> list[NcclConnection]:
@@ -379,17 +288,8 @@ def _networks(processes: Sequence[LoggedProcess]) -> list[NcclNetwork]:
     found = []
     for name, count in users.most_common(_MOST_SHOWN):
         using = [each for each in processes if name in each.networks]
-        can = [each.gpu_direct[name] for each in using if name in each.gpu_direct]
         devices = {device for each in using for device in _devices_of(each.devices, name)}
-        found.append(
-            NcclNetwork(
-                name=name,
-                processes=count,
-                network_devices=sorted(devices)[:_MOST_SHOWN],
-                gpu_direct_rdma=all(can) if can else None,
-                plugin=next((each.plugin for each in using if each.plugin), None),
-            )
-        )
+        found.append(NcclNetwork(name=name, processes=count, network_devices=sorted(devices)[:_MOST_SHOWN]))
     return found
 
 

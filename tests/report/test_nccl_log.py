@@ -48,24 +48,13 @@ def numbers(n: Nccl) -> dict[str, float]:
 
 def test_two_nodes_over_infiniband() -> None:
     n = logs("infiniband")
-    assert n.versions == ["2.21.5+cuda12.4"] and n.nvls is False and n.warnings == []
-    assert [(r.rank, r.host, r.pid, r.device, r.bus_id) for r in n.ranks] == [
-        (0, "node1", 4100, 0, "19000"),
-        (1, "node1", 4101, 1, "3b000"),
-        (2, "node2", 4100, 0, "19000"),
-        (3, "node2", 4101, 1, "3b000"),
-    ]
-    assert n.ranks[2].trees == "[0] 3/-1/-1->2->0 [1] 3/0/-1->2->-1"
-    (group,) = n.communicators
-    assert (group.size, group.ranks_seen, group.hosts) == (4, 4, 2)
-    assert (group.channel_count, group.nvls_channel_count, group.p2p_channel_count) == (2, 0, 2)
-    assert group.rings == ["0 1 2 3", "0 1 2 3"]
-    assert [(c.transport, c.between_nodes, c.gdrdma, c.count) for c in n.connections] == [
-        ("NET/IB", True, True, 4),
-        ("P2P/CUMEM", False, None, 4),
+    assert n.versions == ["2.21.5+cuda12.4"] and n.warnings == [] and n.processes == 4
+    assert [(c.communicator_size, c.transport, c.between_nodes, c.gdrdma, c.count) for c in n.connections] == [
+        (4, "NET/IB", True, True, 4),
+        (4, "P2P/CUMEM", False, None, 4),
     ]
     (network,) = n.networks
-    assert (network.name, network.processes, network.gpu_direct_rdma) == ("IB", 4, True)
+    assert (network.name, network.processes) == ("IB", 4)
     assert network.network_devices == ["mlx5_0 (IB)", "mlx5_1 (IB)"]
     assert {v.name: v.values for v in n.variables} == {"NCCL_SOCKET_IFNAME": ["ib0"]}
     assert between_nodes(n) == "InfiniBand (NET/IB) with GPUDirect RDMA"
@@ -102,8 +91,7 @@ def test_gpus_that_cannot_reach_each_other() -> None:
 def test_a_plugin_that_does_not_read_the_variable() -> None:
     n = logs("plugin")
     assert between_nodes(n) == "RoCE (NET/IBext_v8) without GPUDirect RDMA, although NCCL_IB_DISABLE is set"
-    assert (n.networks[0].plugin, n.networks[0].gpu_direct_rdma, n.nvls) == ("IBext_v8", False, True)
-    assert [c.size for c in n.communicators] == [2], "a group of one rank sends nothing"
+    assert {c.communicator_size for c in n.connections} == {2}, "a group of one rank sends nothing"
     assert [(c.collective, c.bytes, c.algorithm, c.protocol, c.count) for c in n.choices] == [
         ("", 805306368, "Ring", "Simple", 1),
         ("AllReduce", 4, "Tree", "LL", 1),
@@ -116,7 +104,6 @@ def test_a_group_whose_other_log_is_lost_leaves_open_where_its_messages_go() -> 
     n, _ = read_nccl_logs([DATA / "infiniband" / "node1.4100.log"])
     assert n is not None and {c.between_nodes for c in n.connections} == {None}
     assert between_nodes(n) is inside_a_node(n) is None
-    assert "≥ 1" in render_section(Summary(nccl=n), "nccl")
 
 
 RCCL_HEAD = "nid1:50:70 [0] NCCL INFO "
@@ -152,22 +139,6 @@ def test_rccls_connections_name_their_group_and_no_pointer_becomes_a_transport(
     assert [link[1:] for link in rccl(line).links] == [(4, 1, transport, gdrdma)], "NCCL's, of the group made last"
 
 
-def test_rccls_rings_trees_and_channels_are_of_the_group_that_they_name() -> None:
-    process = rccl(
-        "Channel 00/02 :    0   1   2   3   4   5   6   7 comm 0xa nRanks 08",
-        "Channel 01/02 : 0 1 2 3",
-        "Trees [0] 1/4/-1->0->-1 [1] 2/-1/-1->0->4 comm 0xa nRanks 08 busId c1000",
-        "comm:0xa, nRanks:8, nNodes:2, coll channels:24 collnet channels:24, nvls channels:0, p2p channels:16, "
-        "p2p channels per peer:2",
-        "MSCCL: Load scheduler algorithms failed, using MSCCL internal scheduler",
-    )
-    world, small = process.communicators
-    assert (world.rings, small.rings) == ({0: "0 1 2 3 4 5 6 7"}, {1: "0 1 2 3"})
-    assert (world.trees, small.trees) == ("[0] 1/4/-1->0->-1 [1] 2/-1/-1->0->4", None)
-    assert (world.channels, world.nvls_channels, world.p2p_channels) == (24, 0, 16)
-    assert (process.understood, process.skipped) == (6, 1)
-
-
 @pytest.mark.parametrize(
     ("line", "version"),
     [
@@ -183,13 +154,8 @@ def test_rccls_version_is_read_without_its_branch(line: str, version: str) -> No
     assert read(line, *others).versions == {version}
 
 
-def test_rccls_variables_and_plugins() -> None:
-    process = read(
-        RCCL_HEAD + "RCCL_MSCCL_ENABLE set by environment to 0.",
-        RCCL_HEAD + "NET/Plugin: Loaded net plugin AWS Libfabric (v8)",
-    )
-    assert (process.variables, process.plugin) == ({"RCCL_MSCCL_ENABLE": "0"}, "AWS Libfabric")
-    assert read(RCCL_HEAD + "NET/OFI Initializing aws-ofi-rccl 1.4.0").plugin == "aws-ofi-rccl 1.4.0"
+def test_rccls_variables() -> None:
+    assert read(RCCL_HEAD + "RCCL_MSCCL_ENABLE set by environment to 0.").variables == {"RCCL_MSCCL_ENABLE": "0"}
 
 
 def test_a_time_before_a_line_and_a_later_connection_are_understood() -> None:
@@ -198,7 +164,6 @@ def test_a_time_before_a_line_and_a_later_connection_are_understood() -> None:
     late = "[2025-06-02 10:11:12] node1:4100:9999 [1] NCCL INFO Channel 03/1 : 1[1] -> 0[0] via P2P/IPC"
     process = read(HEAD + start, late)
     assert [link[1:4] for link in process.links] == [(2, 0, "P2P/IPC")]
-    assert (process.understood, process.skipped) == (2, 0)
     other = read(HEAD + start, late.replace("0[0]", "7[0]"), late.replace("1[1]", "3[1]"))
     assert {size for _, size, *_ in other.links} == {None}, "no group of two has such ranks"
 
@@ -210,19 +175,17 @@ def test_a_time_before_a_line_and_a_later_connection_are_understood() -> None:
         "Traceback (most recent call last):",
         HEAD,
         HEAD + "Channel 00/0 : 0[0] -> ",
-        HEAD + "Channel 00/02 :    0   1   x",
-        HEAD + "Trees",
+        HEAD + "Channel 00/02 :    0   1   2",
+        HEAD + "Trees [0] 1/-1/-1->0->-1",
         HEAD + "comm 0xa rank 99999999999999999999 nranks 1 cudaDev 0 busId 1 - Init START",
         HEAD + "AllReduce: 99999999999999999999 Bytes -> Algo 1 proto 2",
         "x" * 300 + ":1:2 [0] NCCL INFO Using network IB",
         "a:1:2 [0] " * 5000,
         HEAD + "Channel 00/02 :" + " " * 100_000,
-        HEAD + "Trees" + " [0] 1/2/3->0->-1" * 10_000 + "!",
     ],
 )
-def test_other_lines_and_odd_ones_are_skipped_and_counted(line: str) -> None:
+def test_other_lines_and_odd_ones_are_skipped(line: str) -> None:
     process = read(line)
-    assert process.skipped == bool(line) - process.understood
     assert not process.communicators and not process.links and not process.choices
 
 
@@ -232,7 +195,7 @@ def test_a_log_without_end_and_a_hostile_one_stay_small(tmp_path: Path) -> None:
     (tmp_path / "a.1.log").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "b.2.log").write_bytes(os.urandom(100_000) + b"\n" + b"\0" * 100_000)
     n, findings = read_nccl_logs(sorted(tmp_path.glob("*.log")))
-    assert findings == [] and n is not None and n.skipped_count > 0
+    assert findings == [] and n is not None and n.processes == 1
     assert len(n.variables) == len(n.warnings) == 100
     text = n.model_dump_json()
     assert len(text) < 100_000 and printable(text) == text
@@ -242,7 +205,7 @@ def test_a_log_without_end_and_a_hostile_one_stay_small(tmp_path: Path) -> None:
 def test_of_a_log_that_never_ends_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.measure.nccl_log.MOST_LINES", 10)
     n, _ = read_nccl_logs([DATA / "infiniband" / "node1.4100.log"])
-    assert n is not None and n.understood_count + n.skipped_count == 10
+    assert n is not None and n.versions and not n.connections
 
 
 def test_what_is_no_file_is_named_and_the_other_logs_stand(tmp_path: Path) -> None:
@@ -266,7 +229,7 @@ def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
     copytree(DATA / "sockets", run.path / "nccl")
     assert main(["report", str(run.path), "--full"]) == 0
     said = capsys.readouterr().out
-    assert "between nodes        sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set\n" in said
+    assert "between nodes       sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set\n" in said
     assert "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set" in run.page.read_text(encoding="utf-8")
     assert main(["export", "csv", str(run.path), "-o", str(tmp_path / "csv")]) == 0
     with (tmp_path / "csv" / "nccl_connections.csv").open() as file:

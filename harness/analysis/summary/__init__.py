@@ -52,10 +52,8 @@ from harness.analysis.summary.monitor import NodeNetwork as NodeNetwork
 from harness.analysis.summary.monitor import PortOverTime as PortOverTime
 from harness.analysis.summary.nccl import Nccl as Nccl
 from harness.analysis.summary.nccl import NcclChoice as NcclChoice
-from harness.analysis.summary.nccl import NcclCommunicator as NcclCommunicator
 from harness.analysis.summary.nccl import NcclConnection as NcclConnection
 from harness.analysis.summary.nccl import NcclNetwork as NcclNetwork
-from harness.analysis.summary.nccl import NcclRank as NcclRank
 from harness.analysis.summary.nccl import NcclVariable as NcclVariable
 from harness.analysis.summary.nccl import NcclWarning as NcclWarning
 from harness.analysis.summary.pace import PaceChange as PaceChange

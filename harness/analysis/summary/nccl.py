@@ -1,45 +1,8 @@
-"""What NCCL's log says of its ranks, connections and choices. Fields only."""
+"""What NCCL's log says of its connections and choices. Fields only."""
 
 from __future__ import annotations
 
 from harness.analysis.summary.base import SummaryPart
-
-
-class NcclRank(SummaryPart, kw_only=True):
-    """One process."""
-
-    rank: int | None = None
-    """Of the process in its largest communicator, which is the job's if it has one of all ranks."""
-    host: str
-    """As each line of the log begins."""
-    pid: int
-    """As each line of the log begins."""
-    device: int | None = None
-    """The GPU's number among those that the process sees (`cudaDev`)."""
-    bus_id: str | None = None
-    """Its PCI bus."""
-    trees: str | None = None
-    """Of each channel the rank's children, itself and its parent, as NCCL prints them: `[0] 1/2/-1->0->-1`."""
-
-
-class NcclCommunicator(SummaryPart, kw_only=True):
-    """A group of ranks. Groups of one rank are left out. A group is identified by NCCL's `commId`, else
-    (`ncclCommSplit`) by its number and colour."""
-
-    size: int
-    """Its ranks."""
-    ranks_seen: int
-    """Ranks whose log was read."""
-    hosts: int
-    """Of the ranks seen."""
-    channel_count: int | None = None
-    """Channels for collectives."""
-    nvls_channel_count: int | None = None
-    """Those of them through NVLink SHARP."""
-    p2p_channel_count: int | None = None
-    """Channels for sends and receives."""
-    rings: list[str] = []
-    """The ranks of each channel's ring in their order, which NCCL's rank 0 prints."""
 
 
 class NcclConnection(SummaryPart, kw_only=True):
@@ -47,7 +10,7 @@ class NcclConnection(SummaryPart, kw_only=True):
     the sender's line is counted."""
 
     communicator_size: int | None = None
-    """Ranks of the communicator. Null if the line belongs to none that is known."""
+    """Ranks of the communicator (a group of ranks). Null if the line belongs to none that is known."""
     transport: str
     """`P2P/CUMEM`, `P2P/IPC`: from GPU to GPU, over NVLink or PCIe. `SHM/direct`: through host memory. `NET/…`: a
     network."""
@@ -68,10 +31,6 @@ class NcclNetwork(SummaryPart, kw_only=True):
     """Processes that use it."""
     network_devices: list[str] = []
     """Its cards or interfaces, without their addresses."""
-    gpu_direct_rdma: bool | None = None
-    """Every card can read and write GPU memory. What a connection uses is its `gdrdma`."""
-    plugin: str | None = None
-    """The network plugin that was loaded."""
 
 
 class NcclVariable(SummaryPart, kw_only=True):
@@ -114,7 +73,7 @@ class Nccl(SummaryPart, kw_only=True):
     """From `nccl/<host>.<pid>.log`, which NCCL writes with `--nccl-debug` (`NCCL_DEBUG=INFO`, subsystems INIT, GRAPH,
     NET and ENV; in exercise 0 also TUNING), one file per process and at most the first 200,000 lines of each. The
     formats are those of NCCL 2.18 to 2.28, as its source prints them (`src/init.cc`, `src/transport/`,
-    `src/enqueue.cc`); NCCL promises no format, so a line that is not known is skipped and counted. The tests read text
+    `src/enqueue.cc`); NCCL promises no format, so a line that is not known is skipped. The tests read text
     of our own in NCCL's words. Lines of logs that others published (2.13 to 2.30) were read once, each as meant. A run
     of ours on GPUs has not been read yet. RCCL's log (2.18 to 2.27, as published logs have it) is read too. Without a
     log nothing is guessed: the report says whether gloo carried the messages, the log was not asked for, or NCCL wrote
@@ -127,14 +86,8 @@ class Nccl(SummaryPart, kw_only=True):
 
     versions: list[str] = []
     """NCCL's, of all processes."""
-    nvls: bool | None = None
-    """Whether every GPU can let the NVLink switch reduce (NVLink SHARP). Null if no process says."""
     without_infiniband: bool = False
     """A process looked for InfiniBand devices and found none."""
-    ranks: list[NcclRank] = []
-    """One entry per process."""
-    communicators: list[NcclCommunicator] = []
-    """One entry per group of ranks."""
     connections: list[NcclConnection] = []
     """One entry per transport and size of communicator."""
     networks: list[NcclNetwork] = []
@@ -147,7 +100,3 @@ class Nccl(SummaryPart, kw_only=True):
     """One entry per text."""
     processes: int = 0
     """Processes whose log has a line that is understood."""
-    understood_count: int = 0
-    """Lines of all logs that are understood."""
-    skipped_count: int = 0
-    """Lines of all logs that are not, empty ones not counted."""

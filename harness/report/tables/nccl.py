@@ -25,17 +25,10 @@ def _facts(s: Summary) -> list[tuple[str, str]]:
         return [("NCCL", why)] if why else []
     told = [("between nodes", between_nodes(n)), ("inside a node", inside_a_node(n))]
     told += [("version", ", ".join(n.versions))]
-    told += [(f"network {network.name}", _network(network)) for network in n.networks]
-    told += [("NVLink SHARP (NVLS)", {True: "available", False: "not available", None: ""}[n.nvls])]
+    told += [(f"network {network.name}", ", ".join(network.network_devices) or "used") for network in n.networks]
     told += [(variable.name, " or ".join(variable.values)) for variable in n.variables]
-    lines = f"{n.processes:,} processes, {n.understood_count:,} lines used, {n.skipped_count:,} skipped"
-    return [(name, text) for name, text in [*told, ("the log", lines)] if text]
-
-
-def _network(network: summary.NcclNetwork) -> str:
-    direct = {True: "GPUDirect RDMA possible", False: "no GPUDirect RDMA", None: ""}[network.gpu_direct_rdma]
-    plugin = f"plugin {network.plugin}" if network.plugin else ""
-    return "; ".join(filter(None, (", ".join(network.network_devices), direct, plugin))) or "used"
+    told += [("the log", f"{n.processes:,} processes")]
+    return [(name, text) for name, text in told if text]
 
 
 NCCL = TableOf[tuple[str, str]](
@@ -61,39 +54,6 @@ CONNECTIONS = TableOf[summary.NcclConnection](
     **_OF_LOG,
     rest="kinds of connection",
     file=_file("connections"),
-)
-COMMUNICATORS = TableOf[summary.NcclCommunicator](
-    caption="NCCL's groups of ranks (communicators)",
-    rows=lambda s: s.nccl.communicators if s.nccl else [],
-    columns=(
-        Column("ranks", lambda c: str(c.size)),
-        Column("nodes", lambda c: str(c.hosts) if c.ranks_seen == c.size else f"≥ {c.hosts}"),
-        Column("channels", lambda c: _number(c.channel_count)),
-        Column("NVLS channels", lambda c: _number(c.nvls_channel_count)),
-        Column("send/recv channels", lambda c: _number(c.p2p_channel_count)),
-        Column("first ring", lambda c: cut(c.rings[0], _LONG) if c.rings else "–"),
-    ),
-    **_OF_LOG,
-    rest="groups",
-    spare=("send/recv channels", "NVLS channels"),
-    file=_file("communicators"),
-)
-RANKS = TableOf[summary.NcclRank](
-    caption="NCCL's ranks; tree: children/…->rank->parent, of the first channel",
-    rows=lambda s: s.nccl.ranks if s.nccl else [],
-    columns=(
-        Column("rank", lambda r: _number(r.rank)),
-        Column("host", lambda r: r.host),
-        Column("process", lambda r: str(r.pid)),
-        Column("device", lambda r: _number(r.device)),
-        Column("bus", lambda r: r.bus_id or "–"),
-        Column("tree", lambda r: _first_tree(r.trees)),
-    ),
-    left=2,
-    **_OF_LOG,
-    rest="ranks",
-    spare=("process", "bus"),
-    file=_file("ranks"),
 )
 CHOICES = TableOf[summary.NcclChoice](
     caption="NCCL's choice for each message size",
@@ -124,13 +84,4 @@ WARNINGS = TableOf[summary.NcclWarning](
 )
 
 
-def _number(value: int | None) -> str:
-    return "–" if value is None else str(value)
-
-
-def _first_tree(trees: str | None) -> str:
-    """Of `[0] 1/-1/-1->0->-1 [1] …` the first."""
-    return trees.split(" [")[0].partition("] ")[2] if trees else "–"
-
-
-TABLES: tuple[TableOf[Any], ...] = (NCCL, CONNECTIONS, COMMUNICATORS, RANKS, CHOICES, WARNINGS)
+TABLES: tuple[TableOf[Any], ...] = (NCCL, CONNECTIONS, CHOICES, WARNINGS)
