@@ -25,15 +25,6 @@ def fields_of(line: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in line.split() if "=" in part)
 
 
-def names_of(text: str) -> list[str]:
-    """The names of a list; none for `(null)`.
-
-    >>> names_of("anna,-bert"), names_of("(null)")
-    (['anna', '-bert'], [])
-    """
-    return [] if text in ("", "(null)") else text.split(",")
-
-
 def seconds_of(clock: str) -> int | None:
     """A time limit in seconds; None for UNLIMITED, or what is no time.
 

@@ -6,8 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from harness.common.paths import COMMAND
-from harness.doctor import container, files, machine, slurm, surroundings
-from harness.doctor.surroundings import IN_JOB, NOT_FROM_LOGIN, CheckLine, CheckResult, Surroundings, problem, unseen
+from harness.doctor import container, files, machine, slurm
+from harness.doctor.surroundings import (
+    IN_JOB,
+    NOT_FROM_LOGIN,
+    CheckLine,
+    CheckResult,
+    Surroundings,
+    ok,
+    problem,
+    unseen,
+)
+from harness.launch.check import missing
 
 
 class Check(NamedTuple):
@@ -30,48 +40,35 @@ def _on_gpus(around: Surroundings) -> bool:
     return around.uses_gpus
 
 
-def _own(around: Surroundings) -> bool:
-    return around.training is not None
-
-
 def _nvidia(around: Surroundings) -> bool:
     return around.site.gpus.vendor == "nvidia"
 
 
-def _with_nsys(around: Surroundings) -> bool:
-    return around.job is not None and around.job.profiler == "nsys"
-
-
-def _request(around: Surroundings) -> Iterator[CheckResult]:
-    what, launch = (
-        ("exercise 1", "-e 1 --dry-run") if around.training is None else ("your training", "run --dry-run -- …")
+def _launch(around: Surroundings) -> Iterator[CheckResult]:
+    """What a launch refuses before it submits, in its own words."""
+    what, dry_run = (
+        ("exercises 1 to 3", "-e 1 --dry-run") if around.training is None else ("your training", "run --dry-run -- …")
     )
-    for sentence in around.refusals:
-        yield problem(f"{what} at {around.site.name}", sentence, f"{COMMAND} {launch}   # the same refusal")
+    sentences = dict.fromkeys(sentence for job in around.jobs for sentence in missing(job, around.environ))
+    for sentence in sentences:
+        yield problem(what, sentence, f"{COMMAND} {dry_run}   # the same refusal")
+    if not sentences:
+        yield ok(what, "all that a launch looks for is here")
 
 
 CHECKS = (
     # First, as the nodes of a job meet there.
     Check("meeting", "node", machine.meeting, _on_slurm),
-    Check("python", "both", container.python),
-    Check("request", "login", _request),
-    Check("commands", "login", slurm.commands, _on_slurm),
-    Check("controller", "login", slurm.controller, _on_slurm),
-    Check("partition", "login", slurm.partition, slurm.answers),
-    Check("nodes", "login", slurm.nodes, slurm.answers),
-    Check("reservation", "login", slurm.reservation, slurm.answers),
-    Check("qos", "login", slurm.qos, slurm.answers),
-    Check("submission", "login", slurm.submission, slurm.answers),
+    Check("launch", "login", _launch),
+    Check("partition", "login", slurm.partition, _on_slurm),
+    Check("nodes", "login", slurm.nodes, _on_slurm),
+    Check("qos", "login", slurm.qos, _on_slurm),
+    Check("submission", "login", slurm.submission, _on_slurm),
     Check("variables", "both", files.variables),
-    Check("runs folder", "both", files.runs_folder),
     Check("disk", "login", files.disk),
     Check("quota", "login", files.quota),
-    Check("inputs", "both", files.inputs, lambda around: around.training is None),
-    Check("script", "both", surroundings.script, _own),
-    Check("training", "both", surroundings.training_python, _own),
-    Check("data", "both", surroundings.data, _own),
+    Check("files", "node", files.files, lambda around: around.node_kind != "here"),
     Check("container", "both", container.container),
-    Check("load", "node", machine.load),
     Check("cores", "node", machine.cores),
     Check("packages", "both", container.packages),
     Check("shared memory", "node", machine.shared_memory),
@@ -81,9 +78,6 @@ CHECKS = (
     Check("temporary", "node", files.temporary),
     Check("nsys", "both", container.nsys, _nvidia),
     Check("gpu metrics", "node", container.gpu_metrics, lambda around: around.uses_gpus and _nvidia(around)),
-    Check("cpu samples", "node", container.cpu_samples, _with_nsys),
-    Check("nsys2prv", "login", container.nsys2prv, _nvidia),
-    Check("time service", "node", machine.synchronised, _on_slurm),
 )
 
 

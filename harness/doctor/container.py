@@ -1,25 +1,21 @@
-"""What the training starts: its container, its packages, nsys and nsys2prv. Judges what programs said."""
+"""What the training starts: its container, its packages and nsys. Judges what programs said."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.common.bounded_read import parse_json
-from harness.common.errors import RequestError
-from harness.common.paths import COMMAND, IN_CHECKOUT, PROGRAM, README_OF_IMAGES, installing, shown_file
+from harness.common.paths import IN_CHECKOUT, README_OF_IMAGES, installing, shown_file
 from harness.common.programs import ProgramOutput
 from harness.doctor.surroundings import IN_JOB, CheckResult, Surroundings, ok, problem, unseen, warning
 from harness.experiment.exercises import Experiment, OwnTraining
-from harness.experiment.nsys_sets import METRICS, Options, load_options, profile_words
-from harness.launch.argv import Word, read_here, shown
+from harness.launch.argv import Word, read_here
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
 from harness.launch.node import OTHER_RUNTIME
-from harness.launch.profilers.nsys import Nsys, adapted, blindness, understood
 
 INSIDE = Path(__file__).with_name("inside.py")
 INSIDE_S = 75.0  # a container's first start on a cold parallel file system takes most of a minute
@@ -38,19 +34,12 @@ ADDED = {
     f"   # then bind it ({README_OF_IMAGES})"
 }
 NSYS_S = 60.0
-OTHER_NSYS = (
-    "module avail nsight-systems   # a newer nsys may know this GPU; if DCGM holds its counters, ask administrators"
-)
 NO_METRICS = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
-OLDEST = (3, 10)
-NSYS2PRV = "nsys2prv"
-OLDEST_NSYS = (2023, 1)  # in the exports of older ones nsys2prv does not find what it needs
 
 
 def container(around: Surroundings) -> Iterator[CheckResult]:
-    """The container's command and images."""
-    job = around.job
-    if around.site.container is None or job is None:
+    """The program that starts the container."""
+    if around.site.container is None:
         return
     command = _program(around)
     path = around.which(command)
@@ -69,11 +58,6 @@ def container(around: Surroundings) -> Iterator[CheckResult]:
         yield problem(
             command, "is not on PATH", "module avail apptainer singularity   # then modules: in the site file"
         )
-    image = job.image or ""
-    if not of_registry(around.site, image):
-        build = f"{BUILD_IMAGE}   # then container.image in the site file"
-        why = why_wrong_image(around.site, image, around.environ)
-        yield problem("container image", why, build) if why else ok("container image", shown(image))
 
 
 def _program(around: Surroundings) -> str:
@@ -87,8 +71,6 @@ def _program(around: Surroundings) -> str:
 def packages(around: Surroundings) -> Iterator[CheckResult]:
     """The training packages, imported by the Python that trains, in the container if there is one."""
     job = around.job
-    if job is None:
-        return
     needed = _needed(job.experiment)
     if around.site.container is not None:
         outside = around.node_kind != "node" and around.site.container.in_srun  # there srun would submit a job
@@ -98,7 +80,7 @@ def packages(around: Surroundings) -> Iterator[CheckResult]:
             return
         image = job.image or ""
         if job.image and not of_registry(around.site, image) and why_wrong_image(around.site, image, around.environ):
-            return  # the check of the container says it
+            return  # the checks of the launch and of the files say it
     if needed:
         yield from _usable(around, job, needed)
 
@@ -168,33 +150,16 @@ def inside_of(answer: ProgramOutput) -> dict[str, Any] | None:
 
 
 def nsys(around: Surroundings) -> CheckResult | None:
-    """nsys: its version, and which options of the site's file it understands."""
+    """Whether nsys is there and answers."""
     job = around.job
-    if job is None or (job.nsys_inside and job.profiler != "nsys"):
-        return None
     if job.nsys_inside:
-        return _nsys_inside(around, job)
+        return _nsys_inside(around, job) if job.profiler == "nsys" else None
     if around.which("nsys") is None:
         return _without_nsys(around, job.profiler == "nsys")
-    try:
-        options = load_options(job.nsys_options)
-    except RequestError as error:
-        return problem("nsys options of the site", str(error), "ls configs/nsys   # then nsys: in the site file")
-    return _understood(around, options, job.nsys_options)
-
-
-def _understood(around: Surroundings, options: Options, name: str) -> CheckResult:
-    found = installed_nsys(around)
-    if not isinstance(found, Nsys):
-        return problem("nsys --version", found, "module avail nsight   # another version")
-    what = f"nsys {found.dotted}"
-    if not found.flags:
-        return problem(what, "nsys profile --help lists no options", "nsys profile --help")
-    left_out = adapted(profile_words(options, [], has_gpu=around.uses_gpus), found).left_out
-    if left_out:
-        newer = "module avail nsight   # a newer nsys, or another file in nsys: of the site file"
-        return warning(what, f"options of {name}: " + "; ".join(left_out), newer)
-    return ok(what, f"understands every option of {name}")
+    answer = around.ask("nsys", "--version", limit_s=NSYS_S)
+    if answer.code:
+        return problem("nsys --version", answer.reason, "module avail nsight   # another version")
+    return ok("nsys", answer.out.strip())
 
 
 def _nsys_inside(around: Surroundings, job: Job) -> CheckResult:
@@ -220,83 +185,18 @@ def _without_nsys(around: Surroundings, records: bool) -> CheckResult:
     return warning("nsys", "is not on PATH: torch.profiler records, without the GPU's counters", load)
 
 
-def installed_nsys(around: Surroundings) -> Nsys | str:
-    """The nsys on PATH, or why it does not answer."""
-    version = around.once("nsys version", lambda: around.ask("nsys", "--version", limit_s=NSYS_S))
-    help_text = around.once("nsys help", lambda: around.ask("nsys", "profile", "--help", limit_s=NSYS_S))
-    wrong = next((answer.reason for answer in (version, help_text) if answer.code), "")
-    return wrong or understood(version.out, help_text.out + help_text.err)
-
-
-def _options(job: Job) -> Options:
-    """Those of the site; none where they cannot be read, as the check of nsys says."""
-    try:
-        return load_options(job.nsys_options)
-    except RequestError:
-        return {"sample": "none"}
-
-
-def gpu_metrics(around: Surroundings) -> Iterator[CheckResult]:
+def gpu_metrics(around: Surroundings) -> CheckResult | None:
     """Whether users may read the GPU's counters (ERR_NVGPUCTRPERM)."""
     parameters = around.read("proc/driver/nvidia/params")
-    if parameters is None or around.job is None:
-        return
+    if parameters is None:
+        return None
     what = "RmProfilingAdminOnly of the NVIDIA driver"
     values = dict(line.split(":", 1) for line in parameters.splitlines() if ":" in line)
     value = values.get("RmProfilingAdminOnly", "").strip()
-    remedy = OTHER_NSYS
     if value == "1" and os.geteuid() != 0:
         why = "is 1: only root may read GPU metrics (ERR_NVGPUCTRPERM); nsys records all else"
         remedy = f"echo '{NO_METRICS}' | sudo tee /etc/modprobe.d/nsys.conf   # administrators, then reload the driver"
-        yield warning(what, why, remedy)
-    elif not value:
-        yield unseen(what, "the driver does not say it")
-    else:
-        yield ok(what, f"is {value}: GPU metrics can be recorded")
-    found = installed_nsys(around) if around.which("nsys") else ""
-    if isinstance(found, Nsys) and any(map(_options(around.job).get, METRICS)):
-        names = [name for name in ("gpu-metrics-devices", "gpu-metrics-device") if name in found.flags]
-        for flag in (f"--{name}=help" for name in names[:1]):
-            answer = around.ask("nsys", "profile", flag, limit_s=NSYS_S)
-            if why := blindness(answer.out + answer.err):
-                yield warning(f"nsys profile {flag}", f"{why}: nsys records all but GPU metrics", remedy)
-
-
-def cpu_samples(around: Surroundings) -> CheckResult | None:
-    """Whether nsys may sample the CPU, if the site's options ask for it."""
-    job, level = around.job, around.read("proc/sys/kernel/perf_event_paranoid")
-    if job is None or level is None or _options(job).get("sample") == "none":
-        return None
-    what = "kernel.perf_event_paranoid"
-    if level.lstrip("-").isdigit() and int(level) > 2:
-        remedy = "sudo sysctl kernel.perf_event_paranoid=2   # administrators"
-        return warning(what, f"is {level}: nsys takes no samples of the CPU; all else is recorded", remedy)
-    return ok(what, f"is {level}: nsys may sample the CPU")
-
-
-def python(around: Surroundings) -> CheckResult:
-    dotted = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST:
-        newer = f"HARNESS_PYTHON=/usr/bin/python3.11 {COMMAND} --install   # a Python 3.10 or newer"
-        return problem(sys.executable, f"Python {dotted}, but the harness needs 3.10 or newer", newer)
-    return ok(sys.executable, f"Python {dotted}")
-
-
-def nsys2prv(around: Surroundings) -> CheckResult:
-    """The converter of nsys reports to Paraver, and whether the nsys beside it is new enough."""
-    if around.which(NSYS2PRV) is None:
-        if not around.uses_gpus:
-            return ok(NSYS2PRV, "is not on PATH, and a CPU run does not need it")
-        remedy = (
-            "python3 -m venv ~/nsys2prv && ~/nsys2prv/bin/pip install nsys2prv   # then ~/nsys2prv/bin on PATH, or "
-            f"{PROGRAM} export paraver --container IMAGE"
-        )
-        return warning(NSYS2PRV, f"is not on PATH: {PROGRAM} export paraver writes with its own engine", remedy)
-    answer = around.ask("nsys", "--version")
-    found = understood(answer.out, "")
-    newer = "module avail nsight   # one of 2024.6 or newer, on the PATH of nsys2prv"
-    if answer.code or not found.version:
-        return warning(NSYS2PRV, f"is here, but the nsys that it needs is not: {answer.reason}", newer)
-    if found.version[:2] < OLDEST_NSYS:
-        return warning(NSYS2PRV, f"is here, but cannot use nsys {found.dotted}: it needs 2023 or later", newer)
-    return ok(NSYS2PRV, f"is here, with nsys {found.dotted}")
+        return warning(what, why, remedy)
+    if not value:
+        return unseen(what, "the driver does not say it")
+    return ok(what, f"is {value}: GPU metrics can be recorded")

@@ -1,6 +1,4 @@
-"""What a run reads and where it writes: data, checkpoints, folders, space, quotas; and the variables that spoil it.
-Leaves nothing behind.
-"""
+"""What a run reads and where it writes: data, checkpoints, space, quotas; and the variables that spoil it."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
@@ -17,16 +14,16 @@ from typing import NamedTuple
 from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
 from harness.common.format import amount
 from harness.common.paths import COMMAND
+from harness.common.printable import printable
 from harness.common.walk import Walk
 from harness.doctor.surroundings import CheckResult, Place, Surroundings, ok, problem, unseen, warning
-from harness.launch.argv import Word, from_site, read_here, shown
-from harness.launch.backends.slurm import SBATCH_VARIABLES
+from harness.launch.argv import Word, from_site, read_here
+from harness.launch.container import of_registry
 from harness.launch.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.job import Job
 from harness.launch.lookup import Wanted, why_missing
 from harness.run import Run, all_runs
 from harness.site.site import Site
-from harness.site.slurm_commands import MISLEADING
 
 LITTLE_TEMPORARY_BYTES = 1 << 30
 NEWEST = 20  # runs whose sizes are looked at
@@ -34,45 +31,51 @@ QUOTA_S = 10.0
 _FULL = 0.9
 
 
-def inputs(around: Surroundings) -> Iterator[CheckResult]:
-    """Data and checkpoints of exercises 1 to 3, read as the training will."""
-    named = _named(around)
-    for what, (word, wanted, remedy) in named.items():
-        path = Path(read_here(word, around.environ).text)
+def files(around: Surroundings) -> Iterator[CheckResult]:
+    """What a launch found on the login node, read from this node as the training will."""
+    lost = {path: _lost(path) for path in around.paths}
+    for what, (word, wanted) in _named(around).items():
+        found = read_here(word, around.environ).text
         kinds: tuple[Wanted, ...] = ("folder", "weights") if wanted == "weights" else (wanted,)
         missing = (why_missing(word, around.environ, kind) for kind in kinds)
-        why = next(filter(None, missing), "") or _unreadable(path, wanted)
-        yield problem(what, why, remedy) if why else ok(what, shown(word))
-    if around.jobs and not named:
-        yield ok(
-            "data and checkpoints",
-            "the site sets neither: the exercises use a small data set of the harness and random weights",
-        )
+        lost[f"{what} {found}"] = next(filter(None, missing), "") or _unreadable(Path(found), wanted)
+    for what, why in lost.items():
+        if why:
+            yield problem(printable(what), why, "df -h   # which folders do all nodes share?")
+    if lost and not any(lost.values()):
+        yield ok("files", f"{', '.join(map(printable, lost))} can be read")
 
 
-def _named(around: Surroundings) -> dict[str, tuple[Word, Wanted, str]]:
-    """What to look for, and what to do without it."""
-    found: dict[str, tuple[Word, Wanted, str]] = {}
+def _named(around: Surroundings) -> dict[str, tuple[Word, Wanted]]:
+    """The container's image, and the data and checkpoints of the exercises."""
+    found: dict[str, tuple[Word, Wanted]] = {}
     for job in around.jobs:
+        if job.image is not None and not of_registry(around.site, job.image):
+            found["container image"] = (job.image, "file" if around.site.in_srun else "image")
         if job.data is not None:
-            found["data"] = (job.data, "file", f"{COMMAND} -e 1 -- --data FILE   # or data: in the site file")
+            found["data"] = (job.data, "file")
         if job.checkpoint is not None:
-            name = f"checkpoint {shown(job.checkpoint).rpartition('/')[2]}"
-            fetch = f"{COMMAND} -e 1 -- --random-weights   # the same profile; or models_dir: in the site file"
-            found[name] = (job.checkpoint, "weights", fetch)
-    if around.site.megatron_data is not None:
-        ends = f"{COMMAND} -e 3   # builds its data if the site file has no megatron_data:"
-        found["megatron_data"] = (from_site(around.site.megatron_data), "prefix", ends)
+            found[f"checkpoint of exercise {job.experiment.exercise}"] = (job.checkpoint, "weights")
+    if around.training is None and around.site.megatron_data is not None:
+        found["megatron_data"] = (from_site(around.site.megatron_data), "prefix")
     return found
+
+
+def _lost(path: str) -> str:
+    """Why a training of the user's own does not find what is there on the login node; empty when it does."""
+    if not os.access(path, os.F_OK):
+        return "is not seen here, and is there on the login node"
+    return "" if os.access(path, os.R_OK) else "cannot be read"
 
 
 def _unreadable(path: Path, wanted: Wanted) -> str:
     """Why the first bytes cannot be read; empty when they can."""
-    files = {
+    parts = {
+        "image": [path] * path.is_file(),  # a sandbox is a folder
         "weights": sorted(path.glob("*.safetensors")) + sorted(path.glob("*.json")),
         "prefix": [Path(f"{path}.bin"), Path(f"{path}.idx")],
     }.get(wanted, [path])
-    for file in files:
+    for file in parts:
         try:
             with open_regular(file) as opened:
                 if not opened.read(1):
@@ -80,24 +83,6 @@ def _unreadable(path: Path, wanted: Wanted) -> str:
         except (OSError, BoundedReadError) as error:
             return f"{file} cannot be read ({why_unread(error)})"
     return ""
-
-
-def runs_folder(around: Surroundings) -> CheckResult:
-    """Whether a run can be written: a file be made in the runs' folder, or where that will be made."""
-    folder = around.runs
-    there = existing(folder)
-    what = f"runs go to {folder}"
-    if "\\" in str(folder):
-        return problem(what, "Slurm writes no log to a path with a backslash", "export HARNESS_RUNS=$HOME/runs")
-    try:
-        with tempfile.NamedTemporaryFile(dir=there, prefix=".doctor-") as file:
-            file.write(b"x" * 4096)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        elsewhere = "export HARNESS_RUNS=$SCRATCH/runs   # a folder that you and the compute nodes can write"
-        return problem(what, f"{there} cannot be written ({error.strerror})", elsewhere)
-    return ok(what, "is writable" if there == folder else f"will be made; {there} is writable")
 
 
 def existing(folder: Path) -> Path:
@@ -256,10 +241,7 @@ def variables(around: Surroundings) -> Iterator[CheckResult]:
         why = "packages there hide those of the container or of the harness"
         look = f"{COMMAND} sites {around.site.name}   # check that it is intended: it is in env:"
         found.append(warning(f"PYTHONPATH={path}", why, look))
-    if around.uses_slurm and around.node_kind == "login":
-        found += overruled(around.environ, around.site)
-    if around.job is not None:
-        found += _threads(around.job, around.environ)
+    found += _threads(around.job, around.environ)
     yield from found or [
         ok("environment", f"no variable that disturbs measurements is set ({len(DISTURBING_VARIABLES)} checked)")
     ]
@@ -276,18 +258,6 @@ def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> It
             elif place == "node":
                 remedy += "   # in your shell, or in a line or module of the site file"
             yield (problem if variable.breaks else warning)(f"{name}={value}", variable.why, remedy)
-
-
-def overruled(environ: Mapping[str, str], site: Site) -> Iterator[CheckResult]:
-    """What sbatch reads from the environment: not used if the site sets it, else added to every job."""
-    fields = {variable: name for name, variable in SBATCH_VARIABLES.items()}
-    for name in sorted(name for name in environ if name.startswith("SBATCH_") and name not in MISLEADING):
-        what, remedy = f"{name}={environ[name]}", f"unset {name}"
-        field = fields.get(name)
-        if field is None:
-            yield warning(what, "sbatch adds it to every job", remedy)
-        elif getattr(site, field) not in (None, environ[name]):
-            yield warning(what, f"is not used: the site asks for {field} {getattr(site, field)}", remedy)
 
 
 def _threads(job: Job, environ: Mapping[str, str]) -> Iterator[CheckResult]:

@@ -39,7 +39,7 @@ from harness.site.slurm_commands import JobId, in_queue, sbatch, scancel, squeue
 
 ASKED = "asked.json"  # the question, in the folder of the job
 TIME = "00:02:00"
-NEEDED_FIRST = frozenset({"request", "commands", "controller", "partition", "submission", "runs folder"})
+NEEDED_FIRST = frozenset({"launch", "partition", "submission"})
 USUAL_NODES = 2
 FOLDER = ".doctor"  # in the runs' folder
 _LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
@@ -128,8 +128,6 @@ def look_in_job(request: NodeRequest, patience_s: float, say: Say) -> list[Check
     RequestError: the site resolves no job, or a folder's name cannot be used. WorkError: a file cannot be written, or
     sbatch refuses."""
     around = request.look_around(override(request.site, {"time": TIME, "signal_seconds": 0}), "login")
-    if around.job is None:
-        raise RequestError("\n".join(around.refusals))
     folder = _staged(request, around.job)
     try:
         job = sbatch(*options_of(folder, [*around.job.directives, "--job-name=doctor"]), str(folder / "job.sbatch"))

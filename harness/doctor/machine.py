@@ -1,22 +1,21 @@
-"""The node itself: cores and load, shared memory, network interface, GPUs and driver, and its clock beside the first
-node's. Measures no speed.
+"""The node itself: cores, shared memory, network interface, GPUs and driver, and whether it reaches the first node.
+Measures no speed.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import takewhile
 
-from harness.common.format import amount, duration
+from harness.common.format import amount
 from harness.common.paths import COMMAND, README_OF_IMAGES
 from harness.common.programs import usable_cores
 from harness.doctor.container import asked_inside, inside_of
-from harness.doctor.surroundings import CheckResult, Surroundings, ok, problem, unseen, warning
+from harness.doctor.surroundings import CheckResult, Surroundings, ok, problem, warning
 from harness.site.detection import visible_gpus
 
 LITTLE_SHARED_BYTES = 1 << 30  # NCCL and the DataLoader's workers of eight ranks
@@ -25,16 +24,11 @@ SHOW_AMD = "rocm-smi   # on the node; then the administrators"
 _MOST_KFD_NODES = 256  # CPUs and GPUs
 _DOES_IT = {"ROCm": "check that the container sees /dev/kfd", "CUDA": "check that the container is started with --nv"}
 MEETING_S = 25.0  # the nodes' Pythons start seconds apart on a cold file system
-QUESTIONS = 8
-APART_NS = 100_000_000  # the analysis aligns clocks by the ends of collectives; logs and monitors are not aligned
-_TIME = struct.Struct("!q")
 
 
-def cores(around: Surroundings) -> CheckResult | None:
+def cores(around: Surroundings) -> CheckResult:
     """The cores that this process may use, and whether each rank has one."""
     job = around.job
-    if job is None:
-        return None
     mine, ranks = usable_cores(), job.experiment.gpus_per_node or 1
     asked = job.cpus_per_task if around.node_kind == "node" else None
     if mine < ranks:
@@ -46,24 +40,9 @@ def cores(around: Surroundings) -> CheckResult | None:
     return ok("cores", f"{mine} may be used, for {ranks} rank{'s' * (ranks > 1)}")
 
 
-def load(around: Surroundings) -> CheckResult | None:
-    """How busy the machine was before the doctor came, and whether it is quiet enough to measure on."""
-    words = (around.read("proc/loadavg") or "").split()
-    everywhere = (around.read("proc/cpuinfo") or "").count("processor\t") or usable_cores()
-    if not words:
-        return None
-    busy = float(words[0])
-    found = f"{busy:g} processes competed for {everywhere} cores (mean of the last minute)"
-    if busy > 0.5 * everywhere:
-        return warning(
-            "load", f"{found}: while others compute, measured times are doubtful", "top -b -n 1 | head -n 15"
-        )
-    return ok("load", found)
-
-
 def shared_memory(around: Surroundings) -> CheckResult | None:
     """/dev/shm as the training sees it, through which the ranks of a node exchange data."""
-    inside = inside_of(asked_inside(around, around.job)) if around.job else None
+    inside = inside_of(asked_inside(around, around.job))
     if inside is None or not inside["shared_memory"]:
         return None
     free = inside["shared_memory"]["free_bytes"]
@@ -92,10 +71,8 @@ def interface(around: Surroundings) -> CheckResult | None:
     return ok(what, f"is {state or 'there'}")
 
 
-def gpus(around: Surroundings) -> CheckResult | None:
+def gpus(around: Surroundings) -> CheckResult:
     """Whether there are a driver and enough GPUs that this process may use."""
-    if around.job is None:
-        return None
     wanted = around.job.experiment.gpus_per_node or 1
     if around.site.gpus.vendor == "amd":
         return _amd_gpus(around, wanted)
@@ -126,7 +103,7 @@ def _amd_gpus(around: Surroundings, wanted: int) -> CheckResult:
 
 def torch_and_driver(around: Surroundings) -> CheckResult | None:
     """Whether PyTorch's CUDA or ROCm works with the driver, from what inside.py says of it."""
-    inside = inside_of(asked_inside(around, around.job)) if around.job else None
+    inside = inside_of(asked_inside(around, around.job))
     if inside is None or inside["cuda"] is None:
         return None
     cuda = inside["cuda"]
@@ -141,7 +118,7 @@ def torch_and_driver(around: Surroundings) -> CheckResult | None:
 
 
 def meeting(around: Surroundings) -> Iterator[CheckResult]:
-    """The first node waits for the others at the training's own address; each other one compares clocks with it."""
+    """The first node waits for the others at the training's own address, and each other one looks for it there."""
     environ = around.environ
     if around.nodes < 2 or "MASTER_ADDR" not in environ:
         return
@@ -150,14 +127,13 @@ def meeting(around: Surroundings) -> Iterator[CheckResult]:
         yield reached_verdict(f"{host}:{port}", serve(port, around.nodes - 1, MEETING_S), around.nodes - 1)
         return
     try:
-        offset_ns, round_trip_ns = offset_from(host, port, MEETING_S)
+        connect(host, port, MEETING_S)
     except OSError as error:
         why = f"cannot be reached from this node ({error.strerror or error}): no training on several nodes can start"
         remedy = f"getent hosts {host} && ip -brief address   # then network: in the site file"
         yield problem(f"first node at {host}:{port}", why, remedy)
     else:
         yield ok(f"first node at {host}:{port}", "is reached")
-        yield offset_verdict(offset_ns, round_trip_ns)
 
 
 def reached_verdict(where: str, came: int, expected: int) -> CheckResult:
@@ -167,73 +143,28 @@ def reached_verdict(where: str, came: int, expected: int) -> CheckResult:
     return ok(where, "is reached by all other nodes")
 
 
-def offset_verdict(offset_ns: int, round_trip_ns: int) -> CheckResult:
-    """Whether this node's clock agrees with the first one's. Both in ns; the offset is known to half a round trip."""
-    side = "behind" if offset_ns < 0 else "ahead of"
-    found = f"{duration(abs(offset_ns))} {side} the first node's, ± {duration(round_trip_ns / 2)}"
-    if abs(offset_ns) - round_trip_ns // 2 > APART_NS:
-        remedy = "chronyc tracking   # on the nodes; administrators"
-        return warning("clock", f"{found}: lines of two nodes' logs and monitors do not match", remedy)
-    return ok("clock", found)
-
-
 def serve(port: int, expected: int, limit_s: float) -> int:
-    """Tell the time to this many others; returns how many came within the limit."""
+    """Wait for this many others; returns how many came within the limit."""
     came, end_s = 0, time.monotonic() + limit_s
     with socket.create_server(("", port)) as server:
         while came < expected and (left_s := end_s - time.monotonic()) > 0:
             server.settimeout(left_s)
-            with suppress(OSError):  # one that goes away is not counted
+            with suppress(TimeoutError):
                 link, _ = server.accept()
-                with link:
-                    link.settimeout(5)
-                    for _ in range(QUESTIONS):
-                        if link.recv(1) == b"":
-                            raise ConnectionResetError
-                        link.sendall(_TIME.pack(time.time_ns()))
+                link.close()
                 came += 1
     return came
 
 
-def offset_from(host: str, port: int, limit_s: float) -> tuple[int, int]:
-    """Our clock minus the other's, and the round trip of that question, in ns. Raises OSError: nobody answers there
-    within the limit."""
-    with _connected(host, port, limit_s) as link:
-        asked = [_question(link) for _ in range(QUESTIONS)]
-    return min(asked, key=lambda pair: pair[1])
-
-
-def _question(link: socket.socket) -> tuple[int, int]:
-    began_ns = time.time_ns()
-    link.sendall(b"?")
-    said = link.recv(_TIME.size, socket.MSG_WAITALL)
-    ended_ns = time.time_ns()
-    if len(said) < _TIME.size:
-        raise ConnectionResetError(0, "the first node went away")
-    return (began_ns + ended_ns) // 2 - int(_TIME.unpack(said)[0]), ended_ns - began_ns
-
-
-def _connected(host: str, port: int, limit_s: float) -> socket.socket:
+def connect(host: str, port: int, limit_s: float) -> None:
+    """Reach the first node. Raises OSError: nobody answers there within the limit."""
     end_s = time.monotonic() + limit_s
     while True:
         try:
-            return socket.create_connection((host, port), timeout=5)
+            socket.create_connection((host, port), timeout=5).close()
         except OSError:
             if time.monotonic() > end_s:
                 raise
             time.sleep(0.1)
-
-
-def synchronised(around: Surroundings) -> CheckResult:
-    """Whether this node's clock is synchronised, as the first program says that can, which none can in a container."""
-    for argv in (("chronyc", "-n", "tracking"), ("timedatectl", "show", "--property=NTPSynchronized")):
-        answer = around.ask(*argv, limit_s=5) if around.which(argv[0]) is not None else None
-        if answer is None or answer.code:
-            continue
-        said = [line.strip() for line in answer.out.splitlines() if line.startswith(("Leap status", "NTPSync"))]
-        if said and (said[0] == "NTPSynchronized=no" or "Not synchronised" in said[0]):
-            remedy = "sudo timedatectl set-ntp true   # administrators"
-            return warning(argv[0], "the clock is not synchronised with any other", remedy)
-        if said:
-            return ok(argv[0], "the clock is synchronised")
-    return unseen("time service", "neither chronyc nor timedatectl answers here")
+        else:
+            return

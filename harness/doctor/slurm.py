@@ -1,24 +1,20 @@
-"""Slurm as a student meets it: commands, controller, partition, QOS, reservation, a real request. Submits nothing."""
+"""Slurm as a student meets it: partition, its nodes, QOS, and a real request. Submits nothing."""
 
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.common.errors import nearest
 from harness.common.paths import COMMAND
 from harness.common.programs import ProgramOutput
-from harness.common.slurm_notation import clock_text, fields_of, moment_of, names_of, seconds_of, words_of
-from harness.doctor.surroundings import CheckResult, Level, Surroundings, ok, problem, unseen, warning
+from harness.common.slurm_notation import clock_text, fields_of, seconds_of, words_of
+from harness.doctor.surroundings import CheckResult, Surroundings, ok, problem, unseen
 from harness.launch.backends.slurm import options_of
 from harness.site.site import Site
-from harness.site.slurm_commands import PING_S, ask
+from harness.site.slurm_commands import ask
 
-SHOW = "scontrol show reservation"
-NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 MINE = "sacctmgr show associations user=$USER format=account,partition,qos"
 # What sbatch says when it refuses, and what to do.
 REFUSED = (
@@ -47,40 +43,6 @@ def gpus_of(tres: str) -> int | None:
     return int(found[0]) if found and found[0].isdigit() else None
 
 
-def reservation(around: Surroundings) -> CheckResult | None:
-    """Whether the reservation that a job of the site asks for can be used."""
-    name = named(around.site, around.environ)
-    if name is None:
-        return None
-    answer = ask("scontrol", "--oneliner", "show", "reservation", name)
-    what = f"reservation {name}"
-    found = fields_of(answer.out)
-    if answer.code or "ReservationName" not in found:
-        listed = f"{SHOW}   # those that there are; then sbatch: in the site file"
-        return problem(what, "there is no reservation of that name, or you may not see it", listed)
-    user, account = around.user, around.site.account
-    if not lets_in(found, user, account):
-        users = ", ".join([*names_of(found.get("Users", "")), *names_of(found.get("Accounts", ""))])
-        add = f"scontrol update reservation={name} users+={user}   # administrators"
-        return problem(what, f"is for {users}, and you are {user} (account {account or 'not named'})", add)
-    return _now_or_later(name, found, datetime.now())
-
-
-def _now_or_later(name: str, fields: Mapping[str, str], now: datetime) -> CheckResult:
-    """Whether it is active, from its fields. now: in the site's own time."""
-    what, state = f"reservation {name}", fields.get("State")
-    begins, ends = moment_of(fields.get("StartTime", "")), moment_of(fields.get("EndTime", ""))
-    if ends is not None and ends <= now:
-        return problem(what, f"ended at {ends:%Y-%m-%d %H:%M}", f"{SHOW}   # then sbatch: in the site file")
-    if state != "ACTIVE" and begins is not None and begins > now:
-        wait = f"{COMMAND} doctor   # again when it has begun; or leave it out of sbatch: in the site file"
-        return warning(what, f"begins at {begins:%Y-%m-%d %H:%M}: jobs wait until then", wait)
-    if state != "ACTIVE":
-        return problem(what, f"is {state or 'of unknown state'}", f"{SHOW} {name}")
-    until = f" until {ends:%Y-%m-%d %H:%M}" if ends else ""
-    return ok(what, f"is active{until}, nodes {fields.get('Nodes', 'not named')}")
-
-
 def named(site: Site, environ: Mapping[str, str]) -> str | None:
     """The reservation in the site's `sbatch` lines, else in SBATCH_RESERVATION; None for none."""
     words = words_of(site.sbatch)
@@ -90,44 +52,6 @@ def named(site: Site, environ: Mapping[str, str]) -> str | None:
         if word.startswith("--reservation="):
             return word.partition("=")[2]
     return environ.get("SBATCH_RESERVATION") or None
-
-
-def lets_in(fields: Mapping[str, str], user: str, account: str | None) -> bool:
-    """Whether a user of an account may use it. A - shuts out; an account that is not named is not judged."""
-    for name, listed in ((user, fields.get("Users", "")), (account, fields.get("Accounts", ""))):
-        names = names_of(listed)
-        allowed = [each for each in names if not each.startswith("-")]
-        if f"-{name}" in names or (allowed and name is not None and name not in allowed):
-            return False
-    return True
-
-
-def commands(around: Surroundings) -> Iterator[CheckResult]:
-    missing = [name for name in NEEDED if around.which(name) is None]
-    here = f"{COMMAND} doctor --site local   # for this machine alone; else log in to the cluster"
-    if missing:
-        yield problem(", ".join(NEEDED), f"not on PATH: {', '.join(missing)}", here)
-        return
-    yield ok(", ".join(NEEDED), f"in {Path(shutil.which('sbatch') or '').parent}")
-    if around.which("sacct") is None:
-        why = "is not on PATH: for jobs that ended long ago, only their own status files are known"
-        yield warning("sacct", why, "module avail slurm")
-
-
-def answers(around: Surroundings) -> bool:
-    """Whether Slurm runs the jobs, its commands are here, and the controller answers them."""
-    answer = controller(around) if around.uses_slurm else None
-    return answer is not None and answer.level is Level.OK and all(map(around.which, NEEDED))
-
-
-def controller(around: Surroundings) -> CheckResult | None:
-    if around.which("scontrol") is None:
-        return None
-    answer = around.once("ping", lambda: ask("scontrol", "ping", limit_s=PING_S))
-    if answer.code == 0 and " UP" in answer.out:
-        return ok("scontrol ping", answer.out.strip().splitlines()[0])
-    said = answer.out.strip() or answer.reason
-    return problem("scontrol ping", said, "scontrol ping   # again in a minute; then the site's helpdesk")
 
 
 def partition(around: Surroundings) -> CheckResult:
@@ -172,16 +96,10 @@ def nodes(around: Surroundings) -> CheckResult | None:
     return ok("nodes", found)
 
 
-def submission(around: Surroundings) -> Iterator[CheckResult]:
+def submission(around: Surroundings) -> CheckResult:
     """A real request of exercise 1, judged by sbatch and not submitted."""
-    if around.job is None:
-        return
     options = options_of(Path(around.job.output_dir), around.job.directives)
-    yield _judged(ask("sbatch", "--test-only", *options, "--wrap=true"), named(around.site, around.environ))
-    if around.site.account:
-        config = ask("scontrol", "show", "config")
-        if re.search(r"AccountingStorageType\s*=\s*(accounting_storage/none|\(null\))", config.out):
-            yield unseen(f"account {around.site.account}", "this cluster has no accounting: it accepts any name")
+    return _judged(ask("sbatch", "--test-only", *options, "--wrap=true"), named(around.site, around.environ))
 
 
 def _judged(answer: ProgramOutput, waits_for: str | None) -> CheckResult:
@@ -192,7 +110,7 @@ def _judged(answer: ProgramOutput, waits_for: str | None) -> CheckResult:
         start = re.search(r"to start at (\S+) .*", said)
         return ok(what, f"would be accepted, to start at {start[1]}" if start else "would be accepted")
     if waits_for and "Invalid time specified" in said:  # sbatch itself takes such a job, and it waits
-        return unseen(what, f"cannot be judged before reservation {waits_for} begins")
+        return unseen(what, f"cannot be judged before it begins: scontrol show reservation {waits_for}")
     lines = [re.sub(r"^(sbatch: )?(error: )?(allocation failure: )?", "", line) for line in said.splitlines()]
     text = "; ".join(dict.fromkeys(line for line in lines if line)) or answer.reason
     known = (remedy for pattern, remedy in REFUSED if re.search(pattern, said))
@@ -202,7 +120,7 @@ def _judged(answer: ProgramOutput, waits_for: str | None) -> CheckResult:
 def qos(around: Surroundings) -> CheckResult | None:
     """Whether exercise 1 fits into the time and the GPUs that the QOS allows, if the cluster has accounting."""
     name, job = around.site.qos, around.job
-    if name is None or job is None or around.which("sacctmgr") is None:
+    if name is None or around.which("sacctmgr") is None:
         return None
     answer = ask("sacctmgr", "-n", "-P", "show", "qos", name, "format=MaxWall,MaxTRES,MaxTRESPU")
     line = (answer.out.strip().splitlines() or [""])[0]

@@ -1,4 +1,4 @@
-"""Where the doctor looks from and what for, what a check answers, and the checks of a training of the user's own."""
+"""Where the doctor looks from and what for, and what a check answers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from typing import Literal, NamedTuple
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
 from harness.common.programs import ProgramOutput, ask
 from harness.common.secrets import masked_words
-from harness.common.training_python import ask_python
 from harness.experiment.own import OwnTraining
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.own import program_missing, python_missing
 from harness.launch.job import Job
 from harness.launch.submit import prepare
 from harness.run import own_runs_root, runs_root
@@ -49,13 +46,12 @@ class Surroundings:
 
     site: Site
     node_kind: Place
-    jobs: tuple[Job, ...] = ()  # of the exercises' trainings, as the site resolves them; the first is exercise 1
-    refusals: tuple[str, ...] = ()  # why the site resolves no job of exercise 1
+    jobs: tuple[Job, ...]  # of the exercises' trainings, as the site resolves them; the first is exercise 1
     course: CourseSize = CourseSize()
     nodes: int = 1  # of the job that this process is a part of
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     training: OwnTraining | None = None  # a training of the user's own; then its job is the only one
-    paths: tuple[str, ...] = ()  # the files and folders that its arguments name where it was asked for
+    paths: tuple[str, ...] = ()  # its script, and the files and folders that its arguments name, where it was asked for
     root: Path = Path("/")  # of the system's own files: /proc, /sys
     _answers: dict[str, ProgramOutput] = field(default_factory=dict)
 
@@ -64,13 +60,13 @@ class Surroundings:
         return self.site.scheduler == "slurm"
 
     @property
-    def job(self) -> Job | None:
+    def job(self) -> Job:
         """Exercise 1, as a student launches it, or the training of the user's own."""
-        return self.jobs[0] if self.jobs else None
+        return self.jobs[0]
 
     @property
     def uses_gpus(self) -> bool:
-        return self.job is not None and self.job.device == "cuda"
+        return self.job.device == "cuda"
 
     @property
     def runs(self) -> Path:
@@ -120,24 +116,25 @@ def look_around(
     experiment: OwnTraining | None = None,
     paths: Sequence[str] = (),
 ) -> Surroundings:
-    """This process's surroundings at a site. place: None, to derive it from the site's backend. own, paths: as there.
-    Raises RequestError: the site's scheduler is unknown."""
+    """This process's surroundings at a site. node_kind: None, to derive it from the site's backend. experiment, paths:
+    as there. Raises RequestError: the site's scheduler is unknown, or exercise 1 or the training cannot run there."""
     derived: Place = "here" if backend_of(site).RUNS_HERE else "login"
-    jobs: list[Job] = []
-    refusals: tuple[str, ...] = ()
-    for number in TRAININGS if experiment is None else [None]:
-        try:
-            # As a launch without flags.
-            words = [("-e", str(number)), ("-n", str(nodes))]
-            jobs.append(prepare(experiment or build_experiment(words, [], [], site.defaults), site).job)
-        except RequestError as error:
-            if not jobs:
-                refusals = tuple(str(error).splitlines())
-                break
-    whole = jobs[0].site if experiment is not None and jobs else site
+    jobs = [*_of_exercises(site, nodes)] if experiment is None else [prepare(experiment, site).job]
+    whole = site if experiment is None else jobs[0].site
     return Surroundings(
-        whole, node_kind or derived, tuple(jobs), refusals, course, nodes, training=experiment, paths=tuple(paths)
+        whole, node_kind or derived, tuple(jobs), course, nodes, training=experiment, paths=tuple(paths)
     )
+
+
+def _of_exercises(site: Site, nodes: int) -> Iterator[Job]:
+    """The trainings that the site can run, as a launch without flags. Raises RequestError: it cannot run exercise 1."""
+    for number in TRAININGS:
+        words = [("-e", str(number)), ("-n", str(nodes))]
+        try:
+            yield prepare(build_experiment(words, [], [], site.defaults), site).job
+        except RequestError:
+            if number == TRAININGS[0]:
+                raise
 
 
 class Level(str, Enum):
@@ -188,39 +185,10 @@ def worst(lines: list[CheckLine]) -> Level:
     return max([Level.OK, *(line.result.level for line in lines)], key=order.index)
 
 
-def script(around: Surroundings) -> Iterator[CheckResult]:
-    """The words after `--`: the script, the module or the program."""
-    asked, job = around.training, around.job
-    if asked is None or job is None:
-        return
-    wrong = [*program_missing(asked, job.site, around.environ)]
-    look = f"ls {asked.start_in}   # use a folder that all nodes share"
-    yield from (problem("script", why, look) for why in wrong)
-    if not wrong:
-        lies_there = asked.form == "script" or Path(asked.start_in, asked.program).is_file()
-        where = f" is in {asked.start_in}" if lies_there else " is started as it is"
-        yield ok("script", printable(asked.program) + where)
-
-
-def training_python(around: Surroundings) -> Iterator[CheckResult]:
-    """The Python that trains, where it is one of the user's own."""
-    asked, job = around.training, around.job
-    if asked is None or asked.python is None or job is None:
-        return
-    wrong = [*python_missing(job.experiment, job.site)] if isinstance(job.experiment, OwnTraining) else []
-    found = ask_python(asked.python)
-    remedy = "python3 -m venv ~/venv   # then --python ~/venv/bin/python"
-    if not isinstance(found, str):
-        remedy = f"{asked.python} -m pip install torch   # or another Python: --python PATH"
-    yield from (problem("the training's Python", why, remedy) for why in wrong)
-    if not wrong and not isinstance(found, str):
-        has = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-        yield ok("the training's Python", f"{asked.python}: {has}")
-
-
 def paths_of(experiment: OwnTraining) -> list[str]:
-    """The files and folders among the script's arguments that are there now."""
+    """The script, and the files and folders among its arguments, that are there now."""
     words = [word.rpartition("=")[2] if word.startswith("-") else word for word in masked_words(experiment.arguments)]
+    words.insert(0, experiment.program)
     places = [Path(experiment.start_in, word) for word in words if word and not word.startswith("-")]
     return [str(place) for place in dict.fromkeys(places) if _is_there(place)][:_MOST_PATHS]
 
@@ -230,20 +198,3 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
-
-
-def data(around: Surroundings) -> Iterator[CheckResult]:
-    """The files and folders that the script's arguments name on the login node."""
-    if around.node_kind == "login" and around.paths:
-        yield unseen("data", f"whether the nodes see {_named(around.paths)} cannot be known from here: {IN_JOB}")
-        return
-    lost = [path for path in around.paths if not os.access(path, os.R_OK)]
-    for path in lost:
-        what = "cannot be read" if _is_there(Path(path)) else "is not seen here, and is there on the login node"
-        yield problem("data", f"{path} {what}", "df -h   # which folders do all nodes share?")
-    if around.paths and not lost:
-        yield ok("data", f"{_named(around.paths)} can be read")
-
-
-def _named(paths: tuple[str, ...]) -> str:
-    return ", ".join(map(printable, paths))

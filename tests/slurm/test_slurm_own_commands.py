@@ -48,8 +48,7 @@ def test_the_doctor_looks_from_the_nodes(slurm_sh: SlurmSh, folder: Path) -> Non
     done = typed(slurm_sh, folder, "doctor", "--in-job", "--json", *launch)
     lines = [line for line in json.loads(done.stdout)["lines"] if line["hosts"]]
     said = {line["check"]: line["found"] for line in lines if line["level"] == "ok"}
-    assert said["script"] == f"train.py is in {folder}"
-    assert said["data"] == f"{folder}/samples.txt can be read"
+    assert said["files"] == f"{folder}/train.py, {folder}/samples.txt can be read"
     assert said["packages"].startswith("torch ")
     lost = typed(slurm_sh, folder, "doctor", *launch[:-4], "--", "trian.py")
     assert lost.returncode == 1
