@@ -51,8 +51,6 @@ def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, A
 
 
 def _apply_faults(config: dict[str, Any], arguments: TrainingArguments) -> None:
-    if uses_bf16(config) and not settings.computes_in_bf16(arguments.faults, True):
-        config["bf16"] = {"enabled": False}
     zero = config["zero_optimization"]
     size_bytes = settings.bucket_bytes(arguments.faults, None)
     if size_bytes is not None:  # DeepSpeed counts parameters

@@ -35,11 +35,6 @@ class MegatronArguments(TrainingArguments):
         replicas = self.layout(usual.world_size or 1).dp
         return usual._replace(replicas=replicas, stages=self.pp, virtual_stages=self.vpp)
 
-    @property
-    def data_files(self) -> list[Path]:
-        prefix = self.data_path
-        return super().data_files if prefix is None else [Path(f"{prefix}.bin"), Path(f"{prefix}.idx")]
-
     def layout(self, world: int) -> Layout:
         """The requested parallel layout, with `world` processes."""
         return Layout(world=world, tp=self.tp, pp=self.pp, cp=self.cp, vpp=self.vpp, ep=self.ep)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar, get_args
 
 import torch
 
-from exercises.utils.faults import settings, startup
+from exercises.utils.faults import startup
 from exercises.utils.faults.settings import fault, mystery_faults, refuse_misfits
 from harness.common.errors import RequestError
 from harness.common.faults import Fault, Setup
@@ -84,13 +84,8 @@ class TrainingArguments:
     @property
     def fault_setup(self) -> Setup:
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
-        sizes = (self.mixed_precision, self.micro_batch_size, self.total_steps)
+        sizes = (self.micro_batch_size, self.total_steps)
         return Setup(self.exercise, ranks, *sizes, replicas=ranks, checkpoints=self.checkpoint_every is not None)
-
-    @property
-    def data_files(self) -> list[Path]:
-        """Where the samples come from."""
-        return [self.data]
 
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
@@ -118,8 +113,8 @@ def parse_arguments(
     arguments.faults.extend(mystery_faults(arguments.run_dir))  # no refusal names them: the launch checked them
     PROGRESS.planned = arguments.total_steps
     heartbeat.begin(*rank_of_process())
-    startup.begin(arguments.faults, arguments.run_dir, arguments.data_files)
-    return arguments if settings.computes_in_bf16(arguments.faults, True) else replace(arguments, precision="fp32")
+    startup.begin(arguments.faults, arguments.run_dir, in_exercise=True)
+    return arguments
 
 
 def positive(text: str) -> int:

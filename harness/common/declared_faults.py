@@ -13,7 +13,6 @@ from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, ONCE, FaultCondit
 ONE_OF_THEM = FaultKey("rank", "the rank that has the fault", "0", most=LARGEST_RANK)
 EVERY = FaultKey("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)
 PHASES = ("forward", "backward", "optimizer")
-NO_BF16 = "the training computes in fp32 anyway: add --mixed-precision, or drop the fault"
 ONE_REPLICA = (
     "the model has one replica, so no gradients are exchanged: ask for more ranks (-g, -n) or a smaller --tp or --pp"
 )
@@ -49,10 +48,6 @@ CRASHES = {
     "kill": "it is killed (SIGKILL), as by a kernel without memory",
     "exit": "its script exits with status 3",
     "gone": "its process ends at once with status 0 (os._exit)",
-}
-MEMORIES = {
-    "host": "of the host: MemoryError under a limit of its address space; the machine loses no memory",
-    "cuda": "of the GPU: OutOfMemoryError of PyTorch",
 }
 NAN = {
     "loss": "what the model returns, and so the loss",
@@ -191,11 +186,6 @@ _SETTINGS = (
         devices=("cuda",),
     ),
     FaultKind(
-        "fp32",
-        "the training computes in fp32 although bf16 is requested",
-        needs=(FaultCondition(lambda setup: setup.mixed_precision is not False, NO_BF16),),
-    ),
-    FaultKind(
         "tiny-kernels",
         "each micro-batch is computed sample by sample: many small operators give the same result",
         exercises=(1, 2),
@@ -237,35 +227,10 @@ _BESIDE_STEPS = (
         per=ONCE,
     ),
     FaultKind(
-        "late-start",
-        "one rank comes late to the meeting of the ranks (init_process_group), and the others wait for it",
-        (_s("how late it comes"), ONE_OF_THEM),
-        "the delay",
-        needs=(FaultCondition(lambda setup: setup.world_size != 1, ONE_RANK),),
-        exercises=ALSO_OWN,
-        per=ONCE,
-    ),
-    FaultKind(
-        "cold-cache",
-        "the first read of a data file is slow: each 64 KiB of it take longer, when a rank opens it for the first time",
-        (_ms("how long 64 KiB take"), _rank()),
-        "the delay",
-        exercises=ALSO_OWN,
-        per="file",
-    ),
-    FaultKind(
         "slow-weights",
         "the model's weights come slowly: each tensor of them takes longer to be made or loaded",
         (_ms("how long each tensor takes"), _rank()),
         "the delays of all tensors",
-        exercises=ALSO_OWN,
-        per=ONCE,
-    ),
-    FaultKind(
-        "long-compile",
-        "the first forward compiles for a long time: Python compiles generated functions",
-        (_s("how long it compiles"), _rank()),
-        "the compiling",
         exercises=ALSO_OWN,
         per=ONCE,
     ),
@@ -277,15 +242,6 @@ _BESIDE_STEPS = (
         needs=(FaultCondition(lambda setup: setup.checkpoints, NO_CHECKPOINT),),
         exercises=ALSO_OWN,
         per="file",
-    ),
-    FaultKind(
-        "slow-tail",
-        "one rank writes its results for a long time after its last step, and the others have ended",
-        (_s("how long it writes"), ONE_OF_THEM),
-        "the writing",
-        needs=(FaultCondition(lambda setup: setup.world_size != 1, ONE_RANK),),
-        exercises=ALSO_OWN,
-        per=ONCE,
     ),
 )
 _ENDINGS = (
@@ -312,8 +268,9 @@ _ENDINGS = (
     ),
     FaultKind(
         "oom",
-        "a rank allocates memory until there is no more",
-        (_words("kind", "which memory", "host", MEMORIES), _step(), _rank("0")),
+        "a rank allocates memory of the host until there is no more: MemoryError under a limit of its address space; "
+        "the machine loses no memory",
+        (_step(), _rank("0")),
         BEFORE,
         exercises=ALSO_OWN,
         ends=True,

@@ -81,7 +81,6 @@ class Setup(NamedTuple):
 
     exercise: Exercise | None
     world_size: int | None = None
-    mixed_precision: bool | None = None
     micro_batch_size: int | None = None
     steps: int | None = None
     replicas: int | None = None
@@ -186,11 +185,6 @@ class Fault:
     def step(self) -> int | None:
         """The step in which it happens, or from which on; None: it recurs."""
         return int(self.values["step"]) if "step" in self.values else None
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Where it works: what its key `kind` calls cuda works on GPUs only."""
-        return ("cuda",) if self.values.get("kind") == "cuda" else self.kind.devices
 
     @property
     def needs(self) -> Iterator[FaultCondition]:

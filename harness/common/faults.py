@@ -114,12 +114,11 @@ def _repeated(faults: Iterable[Fault]) -> Iterator[str]:
 def wrong_device(faults: Iterable[Fault], device_type: str) -> Iterator[str]:
     """A sentence for each fault that cannot work on `device_type` (cpu or cuda)."""
     for fault in faults:
-        if device_type not in fault.devices:
-            asked = fault.name if fault.devices == fault.kind.devices else str(fault)
+        if device_type not in fault.kind.devices:
             others = [name for name, kind in FAULTS.items() if device_type in kind.devices]
             here = {"cpu": "the CPU", "cuda": "GPUs"}[device_type]
             yield (
-                f"--fault {asked} has no effect on {here}, where this training runs: drop it; those that work "
+                f"--fault {fault.name} has no effect on {here}, where this training runs: drop it; those that work "
                 f"there are {', '.join(others)}"
             )
 

@@ -249,8 +249,7 @@ class Training(ProfiledTraining, ModelTraining):
         """What faults must fit to."""
         steps = self.window.end if self.steps is None else self.steps
         ranks, checkpoints = self.world_size, self.checkpoint_every is not None
-        bf16 = None if self.mixed_precision is None else self.in_bf16  # None: in Megatron, until it is resolved
-        sizes = (bf16, self.micro_batch_size, steps)
+        sizes = (self.micro_batch_size, steps)
         return Setup(self.exercise, ranks, *sizes, replicas=ranks, checkpoints=checkpoints)
 
     def broken_rules(self) -> Iterator[BrokenRule]:

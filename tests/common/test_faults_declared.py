@@ -7,7 +7,7 @@ import pytest
 from harness.common.errors import RequestError
 from harness.common.faults import CPU_AND_GPU, FAULTS, Fault, FaultKey, Setup, misfits, parse_fault, wrong_device
 
-TWO_RANKS = Setup(exercise=1, world_size=2, mixed_precision=True, micro_batch_size=2)
+TWO_RANKS = Setup(exercise=1, world_size=2, micro_batch_size=2)
 
 
 def refusals(*texts: str, setup: Setup = TWO_RANKS) -> list[str]:
@@ -108,7 +108,7 @@ def test_a_fault_comes_twice_only_with_another_rank_step_or_phase() -> None:
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("exercise", [1, 2, 3, 4])
 def test_a_fault_works_in_its_exercises_only(name: str, exercise: int) -> None:
-    setup = Setup(exercise, world_size=4, mixed_precision=True, micro_batch_size=2, stages=2)
+    setup = Setup(exercise, world_size=4, micro_batch_size=2, stages=2)
     said = refusals(example(name), setup=setup)
     if exercise in FAULTS[name].exercises:
         assert said == []
@@ -129,7 +129,6 @@ def test_what_a_fault_needs_is_said_where_it_is_missing(name: str) -> None:
     bare = Setup(
         FAULTS[name].exercises[0],
         world_size=1,
-        mixed_precision=False,
         micro_batch_size=1,
         replicas=1,
         buckets=False,
@@ -166,9 +165,3 @@ def test_every_rank_takes_part_in_what_all_do_together() -> None:
     assert [rank for rank in range(3) if together.starts_on(rank)] == [0, 1, 2]
     assert [rank for rank in range(3) if together.concerns(rank)] == [1]
     assert [rank for rank in range(3) if alone.starts_on(rank)] == [1]
-
-
-def test_the_memory_of_a_gpu_is_not_asked_for_on_a_cpu() -> None:
-    (said,) = wrong_device([parse_fault("oom,kind=cuda")], "cpu")
-    assert "--fault oom,kind=cuda has no effect on the CPU" in said
-    assert list(wrong_device([parse_fault("oom,kind=cuda")], "cuda")) == []

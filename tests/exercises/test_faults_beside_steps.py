@@ -1,10 +1,7 @@
-"""Each fault outside of the steps takes its time where it says: imports, the meeting, data, weights, the first forward,
-checkpoints, the end."""
+"""Each fault outside of the steps takes its time where it says: imports, weights, checkpoints."""
 
 from __future__ import annotations
 
-import atexit
-import builtins
 import io
 import json
 import sys
@@ -19,14 +16,13 @@ import pytest
 pytest.importorskip("accelerate", reason="the training scripts need their libraries")
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as distributed_checkpoint
 
-from exercises.utils.faults import slow, startup
+from exercises.utils.faults import startup
 from exercises.utils.faults.inject import injected
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
-from tests.exercises.small_training import Tiny, arguments, prepared, train
+from tests.exercises.small_training import Tiny, arguments, prepared
 
 MS = 1_000_000
 
@@ -84,71 +80,6 @@ def test_the_import_is_late_on_its_rank_alone(
     assert lines(tmp_path) == []
 
 
-def test_a_late_start_delays_the_meeting_on_its_rank_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    met: list[str] = []
-    monkeypatch.setattr(dist, "init_process_group", met.append)
-    usual = dist.init_process_group
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for rank in (0, 1):
-        monkeypatch.setenv("RANK", str(rank))
-        arguments(tmp_path, "late-start,s=0.1,rank=1")
-        _, took_ns = timed(lambda: dist.init_process_group("gloo"))
-        startup.first_step_begins()
-        assert dist.init_process_group is usual
-    assert met == ["gloo", "gloo"]
-    assert lines(tmp_path, 0) == []
-    (line,) = lines(tmp_path, 1)
-    assert (line["step"], line["fault"]) == (-1, "late-start") and 100 * MS <= line["ns"] <= took_ns
-
-
-def test_a_process_that_knows_its_rank_only_then_is_late_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
-    startup.begin_own(tmp_path, ["late-start,s=0.05,rank=1"])
-    for rank in (0, 1):
-        dist.init_process_group("gloo", rank=rank, world_size=2)
-    startup.first_step_begins()  # else a later test would put this test's function back
-    assert (len(lines(tmp_path, 0)), len(lines(tmp_path, 1))) == (0, 1)
-
-
-@pytest.fixture
-def usual_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Afterwards files are opened as before."""
-    monkeypatch.setattr(builtins, "open", builtins.open)
-    monkeypatch.setattr(io, "open", io.open)
-
-
-def test_each_block_of_the_data_is_slow_once(tmp_path: Path, usual_files: None) -> None:
-    data, other = tmp_path / "data.json", tmp_path / "other.json"
-    text = json.dumps(["é" * 60] * 2000)
-    for path in (data, other):
-        path.write_text(text, encoding="utf-8")
-    blocks = -(-data.stat().st_size // startup.BLOCK)
-    assert blocks > 2
-    arguments(tmp_path, "cold-cache,ms=40", extra=("--data", str(data)))
-    with data.open("rb") as file:
-        head, head_ns = timed(lambda: file.read(10))
-    assert head == text.encode()[:10] and head_ns >= 40 * MS
-    read, cold_ns = timed(lambda: data.read_text(encoding="utf-8"))
-    assert read == data.read_text(encoding="utf-8") == other.read_text(encoding="utf-8") == text
-    first, second = lines(tmp_path)  # what was read again, or is no data, was not delayed
-    assert {line["fault"] for line in (first, second)} == {"cold-cache"}
-    assert 40 * MS <= first["ns"] <= head_ns and 40 * (blocks - 1) * MS <= second["ns"] <= cold_ns
-
-
-def test_in_a_training_of_ones_own_every_file_that_is_no_code_is_data(tmp_path: Path, usual_files: None) -> None:
-    run, mine = tmp_path / "run", tmp_path / "mine"
-    run.mkdir()
-    mine.mkdir()
-    for path in (run / "x.json", mine / "x.json", mine / "x.py"):
-        path.write_text("1", encoding="ascii")
-    startup.begin_own(run, ["cold-cache,ms=1"])
-    for path in (run / "x.json", mine / "x.py", mine / "x.json"):
-        assert path.open(encoding="ascii").read() == path.read_bytes().decode() == "1"
-    with (mine / "new.txt").open("x") as file:
-        file.write("written as ever")
-    assert len(lines(run)) == 1
-
-
 def test_each_tensor_of_the_weights_is_late_until_the_training_begins(tmp_path: Path) -> None:
     asked = arguments(tmp_path, "slow-weights,ms=25")
     training, build_ns = timed(lambda: prepared(asked, steps=1))
@@ -161,13 +92,6 @@ def test_each_tensor_of_the_weights_is_late_until_the_training_begins(tmp_path: 
         assert line["step"] == -1 and 25 * tensors * MS <= line["ns"] <= build_ns
         Tiny()
     assert len(lines(tmp_path)) == 1
-
-
-def test_a_long_compile_is_in_the_first_forward_alone(tmp_path: Path) -> None:
-    seen = train(tmp_path, "long-compile,s=0.2", steps=3)
-    (line,) = seen.lines
-    assert (line["step"], line["fault"]) == (0, "long-compile")
-    assert 200 * MS <= line["ns"] <= seen.phase("forward")[0]
 
 
 def test_a_slow_checkpoint_delays_each_file_of_it(tmp_path: Path) -> None:
@@ -197,31 +121,6 @@ def test_a_slow_checkpoint_delays_each_file_of_it(tmp_path: Path) -> None:
 def test_a_slow_checkpoint_needs_one(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="the training writes no checkpoints: add --checkpoint-every 5"):
         arguments(tmp_path, "slow-checkpoint,ms=1")
-
-
-def test_a_slow_tail_comes_when_the_script_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_end: list[Callable[[], object]] = []
-    monkeypatch.setattr(atexit, "register", at_end.append)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    seen = train(tmp_path, "slow-tail,s=0.3", steps=2)
-    assert seen.lines == []
-    (write_results,) = (action for action in at_end if action.__module__ == slow.__name__)
-    _, took_ns = timed(write_results)
-    (line,) = lines(tmp_path)
-    assert (line["step"], line["fault"]) == (1, "slow-tail")
-    assert 300 * MS <= line["ns"] <= took_ns
-    assert not list(tmp_path.glob("results-*"))
-
-
-def test_a_training_that_failed_has_no_slow_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_end: list[Callable[[], object]] = []
-    monkeypatch.setattr(atexit, "register", at_end.append)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    train(tmp_path, "slow-tail,s=60", steps=1)
-    monkeypatch.setattr(sys, "last_value", RuntimeError("no"), raising=False)
-    for action in at_end:
-        action()
-    assert lines(tmp_path) == []
 
 
 def test_a_time_in_seconds_is_integer_nanoseconds() -> None:

@@ -138,26 +138,6 @@ def test_the_host_s_memory_ends_with_a_memory_error_and_is_there_afterwards(tmp_
     assert len(bytearray(2**29)) == 2**29
 
 
-def test_the_memory_of_a_gpu_is_allocated_in_parts_until_pytorch_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from exercises.utils.faults import ends as oom
-
-    free, given = 1 << 30, list[int]()
-
-    def empty(size: int, **_: Any) -> object:
-        if sum(given) + size > free:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        given.append(size)
-        return object()
-
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
-    monkeypatch.setattr(torch, "empty", empty)
-    with pytest.raises(torch.OutOfMemoryError):
-        oom._on_gpu()
-    assert given == [free // 8] * 8
-
-
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_loss_or_gradient_is_nan_from_its_step_on(what: str, tmp_path: Path) -> None:
     training = prepared(arguments(tmp_path, f"nan,in={what},step={STEP}"), steps=STEPS)

@@ -271,16 +271,7 @@ def test_long_sequences_repeat_what_the_rank_reads(tmp_path: Path, two_ranks: No
         assert read["input_ids"][0, :4].tolist() == [0, 1, 2, 3]
 
 
-def test_fp32_takes_mixed_precision_back(tmp_path: Path) -> None:
-    words = ["--run-dir", "r", "--model", "m", "--mixed-precision"]
-    parsed = [ddp.parse([*words, *more]) for more in ([], ["--fault", "fp32"])]
-    assert [each.mixed_precision for each in parsed] == [True, False]
-    assert settings.computes_in_bf16(parsed[1].faults, False) is False
-    with pytest.raises(RequestError, match="computes in fp32 anyway: add --mixed-precision"):
-        arguments(tmp_path, "fp32")
-
-
-def test_deepspeed_gets_the_bucket_and_the_precision(two_ranks: None) -> None:
+def test_deepspeed_gets_the_bucket(two_ranks: None) -> None:
     from exercises.exercise_2_DeepSpeed import zero
 
     config = {"zero_optimization": {"stage": 2, "reduce_bucket_size": 200_000}, "bf16": {"enabled": True}}
@@ -295,12 +286,9 @@ def test_deepspeed_gets_the_bucket_and_the_precision(two_ranks: None) -> None:
         "small-buckets,kb=10",
     ]
     small = ddp.parse(words)
-    both = ddp.parse([*words, "--fault", "fp32"])
-    assert zero.fill_in(config, small)["zero_optimization"]["reduce_bucket_size"] == 5120, "of two bytes each"
-    filled = zero.fill_in(config, both)
-    assert filled["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 2560}
-    assert filled["bf16"] == {"enabled": False}
-    assert config["bf16"] == {"enabled": True}, "what was read stays as it is"
+    filled = zero.fill_in(config, small)
+    assert filled["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 5120}, "of two bytes each"
+    assert config["zero_optimization"] == {"stage": 2, "reduce_bucket_size": 200_000}, "what was read stays as it is"
 
 
 def test_settings_without_the_fault_are_the_usual_ones() -> None:

@@ -85,8 +85,6 @@ def test_the_record_and_the_command_bring_them_back() -> None:
         (["-e", "3", "--engine", "megatron-lm", "--site", "leonardo", "--fault", "pause,ms=5"], "drop one"),
         (["-e", "1", "--active-steps", "4", "--fault", "pause,ms=5,every=21"], "steps: the nearest is every=20"),
         (["-e", "1", "--fault", "sync"], "--fault sync has no effect on the CPU, where this training runs: drop it"),
-        (["-e", "1", "--fault", "fp32"], "--fault fp32: the training computes in fp32 anyway: add --mixed-precision"),
-        (["-e", "3", "--fault", "fp32"], "--fault fp32: the training computes in fp32 anyway"),
         (["-e", "3", "--fault", "tiny-kernels"], "works in exercise 1 and 2, not in exercise 3: drop it or use -e 1"),
         (["-e", "3", "--fault", "uneven-stages"], "a pipeline of one stage cannot be uneven: add --pp 2"),
         (["-e", "3", "--pp", "2", "--fault", "uneven-stages,layers=2"], "must keep one: the nearest is layers=1"),

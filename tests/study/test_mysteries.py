@@ -24,7 +24,7 @@ from harness.study.lessons import find_pair, load_lesson
 from harness.study.mysteries import Level, MysteryPlace, draw, faults_of, is_right, place_of, with_mystery
 from tests.study.test_lessons import completed
 
-TWO = MysteryPlace(Setup(1, 2, False, 2), "cpu", 100.0)
+TWO = MysteryPlace(Setup(1, 2, 2), "cpu", 100.0)
 LEVELS: tuple[Level, ...] = (1, 2)
 SEEDS = range(40)
 
@@ -50,7 +50,7 @@ def test_a_seed_draws_always_the_same(level: Level) -> None:
 
 @pytest.mark.parametrize(("exercise", "ranks", "device"), [*product((1, 2, 3), (1, 2, 8), ("cpu", "cuda"))])
 def test_what_is_drawn_works_there(exercise: int, ranks: int, device: str) -> None:
-    setup = Setup(exercise, ranks, False, 2)
+    setup = Setup(exercise, ranks, 2)
     for level, seed in product(LEVELS, SEEDS):
         faults = [parse_fault(text) for text in draw(seed, level, MysteryPlace(setup, device, 100.0))]
         assert [*misfits(faults, setup), *wrong_device(faults, device)] == []

@@ -69,11 +69,10 @@ _KINDS: dict[str, Callable[[], None]] = {
 
 def run_out_of_memory(fault: Fault, target: FaultTarget) -> None:
     """Allocate in forward."""
-    allocate = _on_gpu if fault.values["kind"] == "cuda" else _on_host
-    target.once("forward", fault, lambda: at_next_call(allocate))
+    target.once("forward", fault, lambda: at_next_call(_allocate))
 
 
-def _on_host() -> None:
+def _allocate() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     limit = pages * resource.getpagesize() + HEADROOM
@@ -84,13 +83,6 @@ def _on_host() -> None:
             held.append(bytearray(CHUNK))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))  # what follows reports the error
-
-
-def _on_gpu() -> None:
-    chunk = max(CHUNK, torch.cuda.mem_get_info()[0] // 8)
-    held = []
-    while True:
-        held.append(torch.empty(chunk, dtype=torch.uint8, device="cuda"))
 
 
 Change = Callable[[torch.Tensor], torch.Tensor]

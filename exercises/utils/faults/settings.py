@@ -1,5 +1,5 @@
-"""The faults that a training script asks for, and what it must know of them when it is built: precision, pinned
-memory, buckets, layers. A fault that cannot work is refused.
+"""The faults that a training script asks for, and what it must know of them when it is built: pinned memory,
+buckets, layers. A fault that cannot work is refused.
 """
 
 from __future__ import annotations
@@ -43,11 +43,6 @@ def refuse_misfits(faults: Sequence[Fault], setup: Setup, device_type: str) -> N
     sentences = [*misfits(faults, setup), *wrong_device(faults, device_type)]
     if sentences:
         raise RequestError("; ".join(sentences))
-
-
-def computes_in_bf16(faults: Sequence[Fault], usual: bool) -> bool:
-    """Whether to compute in bf16; without the fault `usual`."""
-    return usual and find(faults, "fp32") is None
 
 
 def pins_batches(faults: Sequence[Fault], usual: bool) -> bool:

@@ -1,16 +1,12 @@
-"""Injectors of the faults that make a training slower: its steps, on the host, on the device or on the link; its first
-forward, its checkpoints and its end."""
+"""Injectors of the faults that make a training slower: its steps, on the host, on the device or on the link; and its
+checkpoints."""
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib
 import io
-import multiprocessing.process
-import multiprocessing.util
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -25,9 +21,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from exercises.utils.faults.moments import Moment, wrap
-from exercises.utils.faults.startup import write_line
 from exercises.utils.faults.target import FaultTarget, PerStep
-from harness.common.faults import Fault, FaultLine
+from harness.common.faults import Fault
 
 # The calls of a process group by which Python sends, and the place of the tensors that this rank gives.
 SENDING = {
@@ -52,16 +47,6 @@ SENDING = {
 # Small enough for a fine measure: a millisecond or less on one core, and on a GPU.
 SIZE = {"cpu": 192, "cuda": 2048}
 CALIBRATED_WITH = 50  # products
-FUNCTIONS = 20  # that are generated and compiled at a time: some milliseconds
-TEMPLATE = """
-def fused_{number}(left, right, scale):
-    total = 0.0
-    for row, column in zip(left, right):
-        product = row * column * scale + {number}
-        total += product if product > 0 else -product
-    return total
-"""
-
 # What writes a file of a checkpoint, inside the function that a training calls. The first one is also given memory, and
 # torch.distributed.checkpoint gives it tensor after tensor.
 WRITERS = (
@@ -69,7 +54,6 @@ WRITERS = (
     ("safetensors.torch", "serialize_file"),
     ("torch.distributed.checkpoint.state_dict_saver", "_save_state_dict"),
 )
-WRITE_S = 0.05  # until a line is on the slow disk
 
 
 def write_checkpoints(fault: Fault, target: FaultTarget) -> None:
@@ -258,26 +242,7 @@ def _products(device: torch.device) -> Callable[[int], None]:
     return multiply
 
 
-# -- beside the usual steps: the first forward, checkpoints, the end ---------------------------------------------------
-
-
-def compile_long(fault: Fault, target: FaultTarget) -> None:
-    """Compile in the first forward until the time is over."""
-    done: list[int] = []
-
-    def compile_functions() -> None:
-        if done:
-            return
-        done.append(target.moments.step)
-        unix_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
-        compiled = 0
-        while time.perf_counter_ns() - begin_ns < fault.ns():
-            numbers = range(compiled, compiled + FUNCTIONS)
-            compile("".join(TEMPLATE.format(number=number) for number in numbers), "<generated>", "exec")
-            compiled += FUNCTIONS
-        target.record(fault, target.moments.step, time.perf_counter_ns() - begin_ns, unix_ns)
-
-    target.moments.at("forward", compile_functions)
+# -- beside the usual steps: checkpoints -------------------------------------------------------------------------------
 
 
 def write_checkpoints_slowly(fault: Fault, target: FaultTarget) -> None:
@@ -298,27 +263,3 @@ def write_checkpoints_slowly(fault: Fault, target: FaultTarget) -> None:
     for name, function in WRITERS:
         with suppress(ImportError, AttributeError):  # another version of PyTorch, or no safetensors
             wrap(importlib.import_module(name), function, late, target.until)
-
-
-def end_late(fault: Fault, target: FaultTarget) -> None:
-    """Write results, line by line, when the script has ended."""
-    path = target.run_dir / f"results-rank{target.rank}.txt"
-
-    def write_results() -> None:
-        if getattr(sys, "last_value", None) is not None:  # the script failed
-            return
-        unix_ns, begin_ns = time.time_ns(), time.perf_counter_ns()
-        with path.open("w", encoding="ascii") as file:
-            while (left_ns := begin_ns + fault.ns() - time.perf_counter_ns()) > 0:
-                file.write(f"{left_ns}\n")
-                file.flush()
-                os.fsync(file.fileno())
-                time.sleep(min(WRITE_S, left_ns / 1e9))
-        path.unlink()
-        ns = time.perf_counter_ns() - begin_ns
-        write_line(target.run_dir, FaultLine(target.moments.step, fault.name, target.rank, ns, unix_ns))
-
-    if multiprocessing.process.parent_process() is None:
-        atexit.register(write_results)
-    else:  # such a child ends without atexit
-        multiprocessing.util.Finalize(None, write_results, exitpriority=200)
