@@ -4,7 +4,7 @@ line and time.
     python benchmarks/own_shapes.py OUT [--only NAME…] [--healthy] [--times 1] [--busy] [--again]
 
 `slurm.sh run -- …`, then `slurm.sh report --json`. Runs are kept in OUT, so that `--again` judges the kept recordings
-anew. --busy: one core is used by another program. The scripts are in tests/own/shapes; lines with `# plant` are right.
+anew. --busy: one core is used by another program. The scripts are in benchmarks/shapes; lines with `# plant` are right.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SHAPES = ROOT / "tests/own/shapes"
+SHAPES = ROOT / "benchmarks/shapes"
 sys.path.insert(0, str(ROOT))
 
 from harness.common.run_files import METRICS  # noqa: E402

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns", "process_time"}
 WAITS = {"wait", "communicate", "join"}  # without an argument
 RUNS = {"run", "call", "check_call", "check_output"}  # of subprocess
-NOT_READ = ("tests/waiting.py", "tests/own/scripts/", "tests/own/shapes/")  # the one wait; programs of users
+NOT_READ = ("tests/waiting.py", "tests/own/scripts/")  # the one wait; programs of users
 
 
 def problems(text: str) -> Iterator[tuple[int, str]]:
