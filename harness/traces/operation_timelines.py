@@ -1,4 +1,4 @@
-"""Timelines of operations, which are not traces: known by their content, and said with what reads them."""
+"""Timelines of operations, which are not traces: known by their content."""
 
 from __future__ import annotations
 
@@ -24,13 +24,10 @@ _OF_EVENTS = (  # a pass of a pipeline, and its step or place
 
 
 def timeline_sentence(path: Path) -> str | None:
-    """What a timeline of operations is, and which command reads it; None for any other file."""
+    """What a timeline of operations is; None for any other file."""
     if not path.name.endswith(TIMELINE_SUFFIXES) or not _is_timeline(path):
         return None
-    return (
-        "is a timeline of operations, not a trace that a report reads: in the folder benchmarks/ of a checkout, "
-        "`python -m stragglers FILE` gives its slowdown by stragglers"
-    )
+    return "is a timeline of operations, without kernels and launches: not a trace that a report reads"
 
 
 def are_operations(text: bytes) -> bool:

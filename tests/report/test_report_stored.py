@@ -54,7 +54,7 @@ def test_a_summary_of_an_older_version_still_reads(tmp_path: Path, made: Made) -
 
 
 def test_a_summary_of_a_timeline_of_operations_still_reads(tmp_path: Path) -> None:
-    """Until it became a benchmark, `report --json` wrote the slowdown as an object."""
+    """An older version wrote the slowdown by stragglers as an object."""
     content = Summary(ranks=[0, 1]).model_dump() | {"stragglers": {"slowdown": 1.2, "by_stage": {"0": 1.1}}}
     file = tmp_path / "summary.json"
     file.write_text(json.dumps(content))
