@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bench_gpu_jobs
-from gpu_jobs import realism
 from gpu_jobs.tables import tables
 
 HERE = Path(__file__).parent
@@ -38,7 +37,7 @@ def own_runs(out: Path, minutes: float, seed: int) -> str:
 
 
 def of_others(folder: Path | None) -> Iterator[str]:
-    """Each recording with its truth and whether the first sentences say so; then the simulator beside them."""
+    """Each recording with its truth and whether the first sentences say so."""
     if folder is None:
         yield "Traces of others: none were given (--traces FOLDER)."
         return
@@ -50,8 +49,7 @@ def of_others(folder: Path | None) -> Iterator[str]:
         good = bool(re.search(label["accept"], said, re.I)) and not re.search(label["forbid"], said, re.I)
         right += good
         yield f"| {name} | {label['truth']} | {'yes' if good else f'no: {said[:160]}'} |"
-    yield f"\n{right} of {len(labels)} are answered as the label says.\n"
-    yield realism.table(sorted(path for path in folder.iterdir() if path.name in labels))
+    yield f"\n{right} of {len(labels)} are answered as the label says."
 
 
 def answer(trace: Path) -> str:

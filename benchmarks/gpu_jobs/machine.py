@@ -33,6 +33,8 @@ from .program import (
     Work,
 )
 
+_WAITING_CALL_NS = 2 * US  # of a synchronising call itself
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -222,7 +224,7 @@ class Machine:
                     oldest.starters.append(host.rank)
                     return False
                 host.now = max(host.now, oldest.start)
-            host.compute(do.call_ns + do.hold_ns)
+            host.compute(do.call_ns)
             host.submitted = True
             queue.append(work)
             self.submit(host, work, number, host.now)
@@ -253,14 +255,11 @@ class Machine:
         return True
 
     def wait(self, host: Host, do: Wait) -> bool:
-        """Wait for all that a stream, or the device, has got so far, or for what an event marks."""
+        """Wait for all that a stream, or the device, has got so far."""
         if host.began == UNSET:
             host.began = host.now
-            host.compute(do.ns)
-        if do.event is None:
-            pending = [w for s, w in host.last.items() if do.stream in (None, s)]
-        else:
-            pending = [host.events[do.event]] if do.event in host.events else []
+            host.compute(_WAITING_CALL_NS)
+        pending = [w for s, w in host.last.items() if do.stream in (None, s)]
         for work in pending:
             if work.end == UNSET:
                 work.waiters.append(host.rank)
@@ -268,8 +267,6 @@ class Machine:
         done = max((work.end for work in pending), default=0)
         host.now = max(host.now + US, done + host.costs.wake_ns if done > host.now else 0)
         host.recording.calls.append(Called(host.thread, do.call, host.began, host.now, 0))
-        if do.operator:
-            host.span("operator", do.operator, host.began)
         host.began = UNSET
         return True
 

@@ -48,8 +48,7 @@ class Work:
 
 class Launch(NamedTuple):
     """Launch work. operator: around the call; before_ns: the host's time in it before the call; after_ns: after it.
-    blocks: the call returns when the work is done (a copy of pageable memory); hold_ns: the call itself copies the
-    bytes into a buffer for so long before the device begins."""
+    blocks: the call returns when the work is done (a copy of pageable memory)."""
 
     make: Callable[[], Work]
     call: str
@@ -58,7 +57,6 @@ class Launch(NamedTuple):
     before_ns: int = 0
     after_ns: int = 0
     blocks: bool = False
-    hold_ns: int = 0
 
 
 class Compute(NamedTuple):
@@ -79,13 +77,10 @@ class End(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """The host waits: for the device (stream None), a stream, or what an event marks. ns: of the call itself."""
+    """The host waits for a stream, or for the device (stream None)."""
 
     call: str
     stream: int | None = None
-    operator: str = ""
-    event: object = None
-    ns: int = 2 * US
 
 
 class Call(NamedTuple):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from .machine import Contention, Costs, Loader, Machine
+from .machine import Contention, Loader, Machine
 from .pipeline import PipelineRank
 from .program import MS, Program, Recording
 from .ranks import Rank
 from .training import Training
 
 
-def run(t: Training, costs: Costs | None = None) -> list[Recording]:
+def run(t: Training) -> list[Recording]:
     """What the ranks of a training do."""
     make = PipelineRank if t.kind == "pipeline" else Rank
     programs: list[Program] = [make(t, rank).program() for rank in range(t.ranks)]
@@ -20,7 +20,7 @@ def run(t: Training, costs: Costs | None = None) -> list[Recording]:
         for rank in range(t.ranks)
     }
     contention = {rank: Contention(3 * MS, 3 * MS, t.seed + rank) for rank in t.contended}
-    return Machine(programs, costs, loaders, contention).run()
+    return Machine(programs, loaders=loaders, contention=contention).run()
 
 
 def run_step_ns(t: Training) -> int:
