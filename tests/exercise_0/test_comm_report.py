@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness.report.exercise_0.results import is_comm_run, render_comm
+from harness.report.exercise_0.terminal import is_comm_run, render_comm
 
 
 def a_run(folder: Path, results: list[dict[str, object]] | None) -> Path:

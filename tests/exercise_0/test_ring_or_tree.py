@@ -8,7 +8,8 @@ import pytest
 
 from harness.analysis.summary import Summary
 from harness.report.exercise_0 import ring_or_tree
-from harness.report.exercise_0.results import Fit, MeasuredCollective, MessagePoint, render_comm
+from harness.report.exercise_0.results import Fit, MeasuredCollective, MessagePoint
+from harness.report.exercise_0.terminal import render_comm
 from harness.report.page import steps
 from harness.report.page.inputs import Inputs
 from harness.theory.ring_or_tree import Hop, hop_of_ring

@@ -17,7 +17,7 @@ from harness.heartbeats.hang import Hang, write_hang
 from harness.launch.argv import continued
 from harness.measure.run_contents import read_contents, with_contents
 from harness.report.compare.tables import configuration_table
-from harness.report.exercise_0.results import render_comm
+from harness.report.exercise_0.terminal import render_comm
 from harness.report.first_screen import first_screen
 from harness.report.page.compose import compose, read_inputs, render_page
 from harness.report.tables.terminal import render

@@ -100,7 +100,7 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
     from harness.cli.terminal import columns, show
     from harness.measure.request import resolve_path
     from harness.report.compare.terminal import render_series
-    from harness.report.exercise_0.results import is_comm_run, render_comm
+    from harness.report.exercise_0.terminal import is_comm_run, render_comm
     from harness.report.first_screen import first_screen, place_of, whole_report
     from harness.report.tables.table import WIDTH
     from harness.report.tables.terminal import render_rest, render_section

@@ -272,7 +272,7 @@ def _tell_laptop(run: Run, page: Path | None) -> None:
 
 def _show_report(run: Run, summaries: list[Summary], is_shown: bool, page: Path | None) -> None:
     """The report, without the lines that the run's own output has just shown."""
-    from harness.report.exercise_0.results import is_comm_run, render_comm
+    from harness.report.exercise_0.terminal import is_comm_run, render_comm
     from harness.report.first_screen import first_screen, whole_report
     from harness.report.tables.table import WIDTH
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from harness.common.format import amount, binary_size, duration
+from harness.report.exercise_0.results import MeasuredCollective
 from harness.theory.ring_or_tree import Hop, hop_of_ring
-
-if TYPE_CHECKING:
-    from harness.report.exercise_0.results import MeasuredCollective
 
 HEAD = ("scope", "ranks", "message", "ring", "tree", "measured", "faster")
 TITLE = "All-reduce as a ring and as a tree"
