@@ -26,8 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `harness` is found from anywhere
 
 from commtests import COLLECTIVES, write_json
-from commtests.health_answer import health_answer
-from commtests.overlap_answer import overlap_lines, overlap_sentence
+from commtests.answer import comm_answer
 from commtests.tools import node_text, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line
 
@@ -35,7 +34,7 @@ SCOPES = ("intra", "inter", "world")
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 WRONG_REQUEST = 2
-MEASUREMENTS = {"collectives": "benchmark", "overlap": "overlap", "health": "health"}
+MEASUREMENTS = {"collectives": "benchmark", "overlap": "rounds", "health": "rounds"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,15 +85,12 @@ def _answer(options: argparse.Namespace) -> int:
     if not file.is_file():
         return _refuse(f"--run-dir: {file} is missing; run `{options.test}` first")
     data = json.loads(file.read_text(encoding="utf-8"))
-    if options.test == "overlap":
-        kept: dict[str, Any] = {"status": "measured", "verdict": overlap_sentence(data), "lines": overlap_lines(data)}
-    else:
-        records = _node_records(options)
-        found = judge_nodes(records, options.nodes if records else None, options.expected_rate_gbps)
-        kept = vars(health_answer(data, [finding for finding in found if finding.level == "problem"]))
-    print("", *kept["lines"], "", fill(kept["verdict"], 78), sep="\n")
-    write_json(options.run_dir / "comm" / "verdict.json", {"schema": 1, **kept, "findings": []})
-    return 1 if kept["status"] == "fail" else 0
+    records = _node_records(options)
+    links = judge_nodes(records, options.nodes if records else None, options.expected_rate_gbps)
+    answer = comm_answer(options.test, data, [finding for finding in links if finding.level == "problem"])
+    print("", *answer.lines, "", fill(answer.verdict, 78), sep="\n")
+    write_json(options.run_dir / "comm" / "verdict.json", {"schema": 1, **vars(answer), "findings": []})
+    return 1 if answer.status == "fail" else 0
 
 
 def _node_records(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -136,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     overlap = commands.add_parser("overlap", help="computation beside communication; start it with torchrun")
     health = commands.add_parser("health", help="find the slow rank, node or link; start it with torchrun")
     health.add_argument("--slow-rank", type=int, help="this rank does everything at a quarter of its speed")
+    overlap.set_defaults(slow_rank=None, link_gbps_intra=None, link_gbps_inter=None)
     for each in (collectives, overlap, health):
         each.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
         each.add_argument("--device", choices=("auto", "cpu"), default="auto")

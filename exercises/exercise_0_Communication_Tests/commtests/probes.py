@@ -42,18 +42,13 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def gemm_flop(device: torch.device) -> int:
-    """Floating-point operations of one of `gemm`'s products."""
-    return 2 * int(GEMM_ROWS[device.type]) ** 3
-
-
 def gemm(device: torch.device) -> Probe:
     """A square matrix product: bf16 on GPUs, where trainings compute in it, float32 on CPUs."""
     rows = GEMM_ROWS[device.type]
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
     a, b, out = (torch.rand(rows, rows, device=device, dtype=kind) for _ in range(3))
     unit, flop = ("TFLOP/s", 1e12) if device.type == "cuda" else ("GFLOP/s", 1e9)
-    return Probe("GEMM", unit, gemm_flop(device) / flop, lambda: torch.mm(a, b, out=out))
+    return Probe("GEMM", unit, 2 * rows**3 / flop, lambda: torch.mm(a, b, out=out))
 
 
 def memory_copy(device: torch.device) -> Probe:

@@ -1,4 +1,4 @@
-"""Sentences about what is wrong: with the links of one node, between nodes, in the benchmark, in a health check."""
+"""What is wrong: with the links of one node, between nodes, in the benchmark, with a probe in its rounds."""
 
 from __future__ import annotations
 
@@ -263,6 +263,11 @@ def number(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
+def quartiles(values: Sequence[float]) -> list[float]:
+    """The lower quartile, the median and the upper quartile of two values or more."""
+    return quantiles(values, n=4, method="inclusive")
+
+
 @dataclass(frozen=True)
 class ProbeVerdict:
     """One probe: what is slow, and how much its repetitions spread where that is too much to see anything slow."""
@@ -283,7 +288,7 @@ def judge_probe(probe: Mapping[str, Any], limit: float) -> ProbeVerdict:
     for label, rates in values.items():
         peers = [row for name, row in values.items() if name != label]
         ratios[label] = [mine / usual(row) for mine, *row in zip(rates, *peers, strict=True)]  # of each round
-        spreads[label] = quantiles(ratios[label], n=4, method="inclusive")
+        spreads[label] = quartiles(ratios[label])
     noise = median(high - low for low, _, high in spreads.values())
     medians = {label: median(rates) for label, rates in values.items()}
     slow = [

@@ -1,4 +1,5 @@
-"""The health check: what each rank, node and pair of nodes does in a second. Measures; `health_verdict` judges.
+"""Measures the health check, what each rank, node and pair of nodes does in a second, and the overlap test; `answer`
+judges both.
 
 Every probe is repeated in rounds, all probes in each round: what disturbs the machine for a while disturbs them all.
 """
@@ -21,11 +22,13 @@ import torch.distributed as dist
 from harness.common.alpha_beta import bus_factor
 
 from . import write_json
-from .health_answer import Pair, RankPlace, nodes_of, ring, turns
+from .answer import PARTS
 from .measure import ITEM_BYTES, LinkRates, agree_max, bus_bound, send_and_receive
+from .overlap import calibrated
+from .places import Pair, RankPlace, nodes_of, ring, turns
 from .probes import MIB, Probe, about, calls_for, of_device, processes, time_calls
 
-ROUNDS = 9
+ROUNDS = {"health": 9, "overlap": 15}
 LEAST_ROUNDS = 3
 BUDGET_S = 60.0  # of the rounds after these
 SPAN_S = {"cpu": 0.02, "cuda": 0.05}  # of one probe in one round
@@ -34,6 +37,7 @@ MESSAGES = 8
 SMALL_BYTES, SMALL_MESSAGES = 8, 50
 TIMEOUT = timedelta(seconds=90)  # a link that answers nothing must not keep the check longer
 BITS_PER_BYTE = 8
+PER_S = {"µs": 1e6, "ms": 1e3}
 
 Seconds = Mapping[str, float]
 """Label → seconds per call on this rank; without the labels in which this rank has no part."""
@@ -43,8 +47,8 @@ Seconds = Mapping[str, float]
 class ProbeSeries:
     """One probe in all rounds.
 
-    by: what a label names: rank, node, job, or a pair of nodes or ranks.
-    per_call: as `Probe.per_call`; None: the time itself is the result, in microseconds.
+    by: what a label names: rank, node, job, a pair of nodes or ranks, or a part of the overlap test.
+    per_call: as `Probe.per_call`; None: the time itself is the result, in `unit`.
     bound: what the nominal links allow, in `unit`.
     """
 
@@ -63,7 +67,7 @@ class ProbeSeries:
         slowest = torch.tensor([mine.get(label, 0.0) for label in self.labels], dtype=torch.float64, device=device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         for label, seconds in zip(self.labels, slowest.tolist(), strict=True):
-            value = seconds * 1e6 if self.per_call is None else self.per_call / seconds
+            value = seconds * PER_S[self.unit] if self.per_call is None else self.per_call / seconds
             self.values.setdefault(label, []).append(value)
 
     def record(self) -> dict[str, Any]:
@@ -94,13 +98,15 @@ def run(options: Namespace) -> int:
         facts = about(device)
         links = LinkRates(options.link_gbps_intra, options.link_gbps_inter, facts["ranks_per_node"])
         job = ProbedJob(device, _places(), links, options.slow_rank == dist.get_rank())
-        found = [*_alone(job), *_inside_nodes(job), *_over_all(job), *_pairs(job)]
-        _rounds(found, device)
+        test: str = options.command
+        parts = (_overlap,) if test == "overlap" else (_alone, _inside_nodes, _over_all, _pairs)
+        found = [series for part in parts for series in part(job)]
+        _rounds(found, ROUNDS[test], device)
         if dist.get_rank() == 0:
             probes = [series.record() for series in found]
             ranks = [place._asdict() for place in job.places]
-            data = {"schema": 1, **facts, "slow_rank": options.slow_rank, "ranks": ranks, "probes": probes}
-            write_json(options.run_dir / "comm" / "health.json", data)
+            who = {"slow_rank": options.slow_rank, "ranks": ranks}
+            write_json(options.run_dir / "comm" / f"{test}.json", {"schema": 1, **facts, **who, "probes": probes})
     return 0
 
 
@@ -111,16 +117,23 @@ def _places() -> list[RankPlace]:
     return places
 
 
-def _rounds(probe_series: Sequence[ProbeSeries], device: torch.device) -> None:
+def _rounds(probe_series: Sequence[ProbeSeries], rounds: int, device: torch.device) -> None:
     begin = time.monotonic()
     for series in probe_series:
         series.measure(device)  # warms up: the first message sets up its connection
         series.values.clear()
-    for done in range(ROUNDS):
+    for done in range(rounds):
         if done >= LEAST_ROUNDS and agree_max(time.monotonic() - begin, device) > BUDGET_S:
             return
         for series in probe_series:
             series.measure(device)
+
+
+def _overlap(job: ProbedJob) -> Iterator[ProbeSeries]:
+    """Computation and communication, alone and at once; nothing if there is nobody to communicate with."""
+    if len(job.places) > 1:
+        work = calibrated(job.device)
+        yield ProbeSeries(work.text(), "ms", "part", None, PARTS, work.seconds)
 
 
 def _alone(job: ProbedJob) -> Iterator[ProbeSeries]:

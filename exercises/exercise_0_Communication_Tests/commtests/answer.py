@@ -1,0 +1,289 @@
+"""The answer of the health check and of the overlap test: as a table, and in one sentence. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from harness.common.format import aligned
+
+from .places import RankPlace, nodes_of
+from .verdict import LIMIT, LinkFinding, SlowPlaces, judge_probe, number, quartiles
+
+NAMED = 3  # places in the sentence
+BUSY = "something else uses this machine; try again when it is idle"
+PARTS = ("compute", "communication", "together", "compute beside it", "communication beside it")
+"""The times of the overlap test: of each alone, of both at once, and of each of them then."""
+BALANCED = 2.0  # where one takes so many times the other, the share says little
+NOTICED = 0.05
+UNSTEADY = 0.5  # so far apart, the quartiles of the share allow no sentence
+
+
+@dataclass(frozen=True)
+class CommAnswer:
+    """What is printed and kept. Only `fail` is a failure of the run."""
+
+    status: str  # pass | measured | fail | cannot tell
+    verdict: str
+    lines: list[str]
+    problems: list[str]
+
+
+class JudgedTest(NamedTuple):
+    """lines: its table. doubt: why there is no answer, where no problem was found. status, result: else the answer."""
+
+    lines: list[str]
+    problems: list[str]
+    doubt: str
+    status: str
+    result: str
+
+
+class MeasuredJob:
+    """What was measured, and the names of its places: nodes where there are several, else ranks."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+        self.places = [RankPlace(**place) for place in data["ranks"]]
+        self.nodes = nodes_of(self.places)
+        self.several = len(self.nodes) > 1
+        self.probes: Sequence[Mapping[str, Any]] = data["probes"]
+        self.limit = LIMIT[data["device"]]
+
+    @property
+    def units(self) -> list[str]:
+        """Nodes or ranks, as labels have them."""
+        return [*map(str, self.nodes if self.several else range(len(self.places)))]
+
+    @property
+    def ranks(self) -> str:
+        return f"{len(self.places)} rank{'' if len(self.places) == 1 else 's'}"
+
+    def heading(self, test: str, meaning: str) -> str:
+        """The first line of a test's table. meaning: of the numbers in it."""
+        return f"{test}: {self.ranks}, {self.data['backend']}, {self.data['device_name']}; {meaning}"
+
+    def name(self, unit: str) -> str:
+        """As `node 3 (lrdn0123)` or `rank 1`."""
+        if not self.several:
+            return f"rank {unit}"
+        return f"node {unit} ({self.places[self.nodes[int(unit)][0]].host})"
+
+    def units_with(self, label: str, by: str) -> list[str]:
+        """The places that a probe's label is about."""
+        if by == "rank":
+            return [str(self.places[int(label)].node) if self.several else label]
+        if by.endswith("pair"):
+            return label.split("-")
+        return [label] if self.several and by == "node" else []
+
+
+def comm_answer(test: str, data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) -> CommAnswer:
+    """The answer for health.json or overlap.json. links: the problems of the nodes' own tests, for the health check."""
+    job = MeasuredJob(data)
+    judged = _overlap(job) if test == "overlap" else _health(job, links)
+    alone = "one process has no others to measure with (-g 2 starts two)" if len(job.places) == 1 else ""
+    status, result = judged.status, judged.result
+    if judged.problems:
+        more = f"; and {len(judged.problems) - NAMED} more" if len(judged.problems) > NAMED else ""
+        status, result = "fail", f"fail: {'; '.join(judged.problems[:NAMED])}{more}. Rates are medians."
+    elif doubt := alone or judged.doubt:
+        status, result = "cannot tell", f"cannot tell: {doubt}."
+    return CommAnswer(status, f"{test.upper()}: {result}", judged.lines, judged.problems)
+
+
+def _health(job: MeasuredJob, links: Sequence[LinkFinding]) -> JudgedTest:
+    """What is slow: of the ranks, nodes and pairs against each other, and against the nominal links."""
+    judged = [judge_probe(probe, job.limit) for probe in job.probes]
+    slow = [slow for each in judged for slow in each.slow]
+    blamed = _blamed(job, slow)
+    problems = [*_places(job, blamed), *_between(job, slow, blamed), *(finding.message for finding in links)]
+    unsteady = [
+        f"{probe['name']} by {each.unsteady:.0%}"
+        for probe, each in zip(job.probes, judged, strict=True)
+        if each.unsteady is not None
+    ]
+    doubt = (
+        f"the repetitions spread too much ({' and '.join(unsteady)}; a place counts as slow from {job.limit:.0%} on): "
+        f"{BUSY}. Nothing slow was found"
+    )
+    return JudgedTest(_table(job, set(blamed)), problems, doubt if unsteady else "", "pass", _passed(job))
+
+
+def _passed(job: MeasuredJob) -> str:
+    where = f"{job.ranks} on {len(job.nodes)} node{'s' if job.several else ''}"
+    rates = ", ".join(_usual(probe) for probe in job.probes)
+    bounds = [probe for probe in job.probes if probe["bound"] is not None]
+    unknown = " It is not known whether all are equally slow: the site file gives no rates of its links."
+    return (
+        f"pass: of {where}, no part is more than {job.limit:.0%} slower than the others"
+        f"{' or below half of the nominal links' if bounds else ''}: {rates}.{'' if bounds else unknown}"
+    )
+
+
+def _usual(probe: Mapping[str, Any]) -> str:
+    return f"{probe['name']} {number(median(map(median, probe['values'].values())))} {probe['unit']}"
+
+
+def _blamed(job: MeasuredJob, slow: Sequence[SlowPlaces]) -> dict[str, list[SlowPlaces]]:
+    """Place → what is slow there. A slow pair counts for a place that is slow with each of its two neighbours."""
+    culprits = _culprits(job, [each for each in slow if each.is_pair])
+    found: dict[str, list[SlowPlaces]] = {}
+    for each in slow:
+        for unit in job.units_with(each.label, str(each.probe["by"])):
+            if not each.is_pair or unit in culprits:
+                found.setdefault(unit, []).append(each)
+    return dict(sorted(found.items(), key=lambda item: int(item[0])))
+
+
+def _places(job: MeasuredJob, blamed: Mapping[str, Sequence[SlowPlaces]]) -> Iterator[str]:
+    """A text for each place with all that is slow there."""
+    for unit, found in blamed.items():
+        names = dict.fromkeys(str(each.probe["name"]) for each in found)
+        texts = (_worst(job, [each for each in found if each.probe["name"] == name]) for name in names)
+        yield f"{job.name(unit)}: {', '.join(texts)}"
+
+
+def _between(job: MeasuredJob, slow: Sequence[SlowPlaces], blamed: Mapping[str, Sequence[SlowPlaces]]) -> Iterator[str]:
+    """A text for each slow link between places that are not to blame, and for what is slow over all."""
+    for each in slow:
+        units = job.units_with(each.label, str(each.probe["by"]))
+        if each.is_pair and not any(unit in blamed for unit in units):
+            yield f"the link between {' and '.join(map(job.name, units))}: {each.text()}"
+        elif not units:
+            yield f"all ranks: {each.text()}"
+
+
+def _worst(job: MeasuredJob, slow_places: Sequence[SlowPlaces]) -> str:
+    """The slowest of one probe at one place, and of how many it is."""
+    worst = min(slow_places, key=lambda each: each.value)
+    if worst.probe["by"] != "rank" or not job.several:
+        return worst.text()
+    return worst.text(f" of rank {worst.label}" if len(slow_places) == 1 else f" of {len(slow_places)} ranks")
+
+
+def _culprits(job: MeasuredJob, slow: Sequence[SlowPlaces]) -> set[str]:
+    """The places that are in a slow pair with each of two neighbours."""
+    labels = {each.label for each in slow}
+    all_pairs = [label for probe in job.probes if str(probe["by"]).endswith("pair") for label in probe["values"]]
+    found = set()
+    for unit in job.units:
+        mine = [label for label in all_pairs if unit in label.split("-")]
+        if len(mine) > 1 and set(mine) <= labels:
+            found.add(unit)
+    return found
+
+
+def _table(job: MeasuredJob, slow: set[str]) -> list[str]:
+    """A row per node, or per rank of one node: the lowest of its medians for each probe that tells places apart."""
+    probes = [probe for probe in job.probes if probe["by"] != "job" and (job.several or probe["by"] != "node")]
+    head = ["place", *(f"{probe['name']} {probe['unit']}" for probe in probes)]
+    rows = [[job.name(unit), *(_cell(job, probe, unit) for probe in probes)] for unit in job.units]
+    marks = ["", *("  slow" if unit in slow else "" for unit in job.units)]
+    lines = [line + mark for line, mark in zip(aligned([head, *rows], {0}), marks, strict=True)]
+    others = [_usual(probe) for probe in job.probes if probe not in probes]
+    heading = job.heading("Health", "the lowest median of each place")
+    return [heading, *(f"  {line}" for line in lines), *([f"  {', '.join(others)}"] if others else [])]
+
+
+def _cell(job: MeasuredJob, probe: Mapping[str, Any], unit: str) -> str:
+    mine = [median(row) for label, row in probe["values"].items() if unit in job.units_with(label, str(probe["by"]))]
+    return number(min(mine)) if mine else "–"
+
+
+class Overlap:
+    """The numbers of the overlap test, from the milliseconds of each repetition by `PARTS`.
+
+    ms: quartiles of computation, communication and both together. share: (compute + communication - together) /
+    min(compute, communication), from the medians and not clipped: below 0 both took longer together than one after the
+    other. hidden: clipped. shares: quartiles, clipped, of each repetition. slowdowns: how much longer each took then.
+    """
+
+    def __init__(self, values: Mapping[str, Sequence[float]]) -> None:
+        compute, communication, together, *beside = (values[part] for part in PARTS)
+        self.ms = [quartiles(row) for row in (compute, communication, together)]
+        alone_ms = median(compute), median(communication)
+        self.shorter_ms, self.best_ms, self.apart_ms = min(alone_ms), max(alone_ms), sum(alone_ms)
+        self.share = _share(*alone_ms, median(together))
+        self.hidden = _clipped(self.share)
+        each = zip(compute, communication, together, strict=True)
+        self.shares = quartiles([_clipped(_share(*times)) for times in each])
+        pairs = zip(beside, (compute, communication), strict=True)
+        self.slowdowns = [median(a / b for a, b in zip(*pair, strict=True)) - 1 for pair in pairs]
+
+    def doubt(self) -> str:
+        """Why the times allow no comparison; empty if they do."""
+        if self.best_ms > BALANCED * self.shorter_ms:
+            compute, communication = (f"{ms[1]:.3g} ms" for ms in self.ms[:2])
+            return f"computation took {compute} and communication {communication}, too different to compare: {BUSY}"
+        low, _, high = self.shares
+        if high - low > UNSTEADY:
+            return f"a quarter of the repetitions hid less than {low:.0%} and a quarter more than {high:.0%}: {BUSY}"
+        return ""
+
+    def sentence(self) -> str:
+        """What was hidden, the times, and how much longer each took beside the other."""
+        hidden = f"{self.hidden:.0%} of the shorter one was hidden ({_range(self.shares)})"
+        if self.share < 0:
+            hidden = "nothing was hidden: together they took longer than one after the other"
+        compute, communication = map(_change, self.slowdowns)
+        return (
+            f"{hidden}: {self.ms[2][1]:.1f} ms together, {self.best_ms:.1f} ms at best, {self.apart_ms:.1f} ms one "
+            f"after the other; beside each other, computation took {compute}, communication {communication}."
+        )
+
+    def lines(self) -> list[str]:
+        """The times and the shares as a table."""
+        names = ("compute only", "communication only", "both together")
+        rows = [
+            ("", "ms, median", "quartiles"),
+            *((name, f"{ms[1]:.1f}", f"{ms[0]:.1f} to {ms[2]:.1f}") for name, ms in zip(names, self.ms, strict=True)),
+            ("best: the longer of both", f"{self.best_ms:.1f}", ""),
+            ("no overlap: one after the other", f"{self.apart_ms:.1f}", ""),
+        ]
+        compute, communication = map(_change, self.slowdowns)
+        return [
+            *aligned(rows, {0, 2}),
+            "",
+            f"hidden of the shorter: {self.hidden:.0%}, quartiles {_range(self.shares)}, not clipped {self.share:.0%}",
+            f"while together: compute {compute},",
+            f"                communication {communication}",
+        ]
+
+
+def _overlap(job: MeasuredJob) -> JudgedTest:
+    """How much was hidden; a single process measured nothing."""
+    heading = job.heading("Overlap", "the slowest rank's times")
+    if not job.probes:
+        return JudgedTest([heading], [], "", "", "")
+    (probe,) = job.probes
+    found = Overlap(probe["values"])
+    lines = [f"{probe['name']}; {len(probe['values'][PARTS[0]])} times", "", *found.lines()]
+    meaning = "In a training this share is an upper limit: communication that starts late cannot be hidden."
+    if job.data["device"] == "cpu":
+        meaning = (
+            "On CPUs both need the same cores, so this is the cost of sharing them; only a GPU can show what a network "
+            "card hides."
+        )
+    table = [heading, *(f"  {line}".rstrip() for line in lines)]
+    return JudgedTest(table, [], found.doubt(), "measured", f"{found.sentence()} {meaning}")
+
+
+def _share(compute: float, communication: float, together: float) -> float:
+    return (compute + communication - together) / min(compute, communication)
+
+
+def _clipped(share: float) -> float:
+    return min(1.0, max(0.0, share))
+
+
+def _change(slowdown: float) -> str:
+    if abs(slowdown) < NOTICED:
+        return "as long as alone"
+    return f"{abs(slowdown):.0%} {'longer' if slowdown > 0 else 'shorter'} than alone"
+
+
+def _range(shares: Sequence[float]) -> str:
+    return f"{shares[0]:.0%} to {shares[2]:.0%}"
