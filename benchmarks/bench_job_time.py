@@ -19,10 +19,10 @@ from pathlib import Path
 
 from own_trainings import SCRIPTS, TRAININGS
 
-from harness.analysis.job_time import RankRecord, RankTimeLine, rank_line
 from harness.analysis.summary import CodeLocation, JobTime
-from harness.common.job_time import CHECKPOINTS, DATA, EVALUATION, FIRST_STEP, IMPORTS, MEETING, MODEL, OTHER, TAIL
-from harness.measure.job_time import rank_record, read_job_time
+from harness.common.job_parts import CHECKPOINTS, DATA, EVALUATION, FIRST_STEP, IMPORTS, MEETING, MODEL, OTHER, TAIL
+from harness.measure.job_time.records import rank_record, read_job_time
+from harness.measure.job_time.time_lines import RankRecord, RankTimeLine, rank_line
 from harness.run import Run, all_runs
 
 ROOT = Path(__file__).resolve().parents[1]

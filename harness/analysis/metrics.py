@@ -17,7 +17,7 @@ from harness.analysis.metric_values import MEMORY_OF_PLAN, Facts, Metrics
 from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.summary import CollectivePhase, NcclConnection, Summary
 from harness.analysis.summary.efficiency import POP_FACTORS
-from harness.common.job_time import PARTS
+from harness.common.job_parts import PARTS
 from harness.traces.vocabulary import POINT_TO_POINT
 
 Worse = Literal["more", "less"] | None  # None: neither more nor less of it is worse by itself

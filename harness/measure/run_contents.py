@@ -37,7 +37,7 @@ from harness.common.submission import edit_of
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.heartbeats.read import stuck_to_its_end
-from harness.measure.job_time import read_job_time
+from harness.measure.job_time.records import read_job_time
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training

@@ -3,6 +3,22 @@
 The sampler of the main thread tells each look. Before the training each change is kept; in it, what lies outside of
 batches, forward and backward passes and optimizer steps for SHORT_NS or longer. What is shorter has one sum per place.
 A process that does not yet show to be a rank keeps its lines in memory; if it never trains, nothing is written.
+
+One JSON object per line:
+
+- `process`: rank, host, node (its number), pid, `began_ns` (unix time at which the process was started), unix_ns (the
+  observer's begin).
+- `place`: id, file, line, function, callers (the user's lines above it, each as file, line, function); before its
+  first use.
+- `at`: from unix_ns on the main thread is in `part` (one of job_parts.py; "": none is known) at the place `id` (-1: in
+  none of the user's code), doing `what` (of an import the packages, the outermost first). A part ends where the next
+  begins.
+- `trains`: the first batch, forward or backward pass or optimizer step begins. In the first step each change is told,
+  later only what lies outside of steps for long.
+- `belongs`: a function (file, function) of the user's makes modules, calls the model to evaluate it, or (part `steps`)
+  is of the loop of steps. What it does otherwise belongs to the part too, unless it is of several.
+- `end`: the observer has ended, with the script.
+
 Standard library only: it begins before PyTorch is imported.
 """
 
@@ -21,7 +37,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TextIO
 
-from harness.common.job_time import DATA, EVALUATION, FIRST_STEP, STEPS
+from harness.common.job_parts import DATA, EVALUATION, FIRST_STEP, STEPS
 from harness.common.run_files import JOB_TIME
 from harness.observe.lines import LineSampler, Look, SourceLine, is_users
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
-from harness.common.job_time import IMPORTS
+from harness.common.job_parts import IMPORTS
 from harness.common.paths import INSTALLED_EXERCISES
 from harness.common.run_files import LINES
 from harness.observe.marks import FunctionMark, kind_of, subject_of

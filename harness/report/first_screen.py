@@ -25,10 +25,10 @@ from harness.common.submission import edit_in
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.commands import asked_words, in_lines
 from harness.explain.findings import has_marked_steps
-from harness.explain.job_time import is_large, short_words
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
 from harness.report.elements import OTHER, WINDOW, StepBar, StepBarPart
+from harness.report.tables.job_time import is_large, short_words
 from harness.report.tables.table import WIDTH
 from harness.run import TRACE_FOLDERS
 

@@ -6,9 +6,17 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
-from harness.analysis.job_time import JobRecord, RankRecord, Stretch, TimedStep, imports_of, job_time, rank_line
 from harness.analysis.summary import CodeLocation, JobTime
-from harness.common.job_time import IMPORTS, MEETING, MODEL, PARTS
+from harness.common.job_parts import IMPORTS, MEETING, MODEL, PARTS
+from harness.measure.job_time.time_lines import (
+    JobRecord,
+    RankRecord,
+    Stretch,
+    TimedStep,
+    imports_of,
+    job_time,
+    rank_line,
+)
 
 S = 1_000_000_000
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.job_time import FROM_OBSERVER
+from harness.common.job_parts import FROM_OBSERVER
 from harness.common.run_files import JOB_TIME, MEMORY_SNAPSHOTS, METRICS
-from harness.measure.job_time import rank_record
+from harness.measure.job_time.records import rank_record
 from harness.measure.request import ReportRequest, measure_request
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
 from tests.exercises.student_script import filled

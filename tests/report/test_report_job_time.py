@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.job_time import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.analysis.metric_values import Facts
 from harness.analysis.metrics import METRICS
 from harness.analysis.summary import CodeLocation, JobTime, Summary
-from harness.explain.job_time import facts, sentence, short_words
+from harness.measure.job_time.time_lines import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.report.first_screen import first_screen
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
+from harness.report.tables.job_time import facts, sentence, short_words
 from harness.report.tables.terminal import render_rest
 
 S = 1_000_000_000

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from own_trainings import SCRIPTS, TRAININGS, Training
 
-from harness.measure.job_time import read_job_time
+from harness.measure.job_time.records import read_job_time
 from harness.run import Run
 from tests.exercises.launching import trace_events
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted

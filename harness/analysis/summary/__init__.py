@@ -31,9 +31,6 @@ from harness.analysis.summary.efficiency import Efficiency as Efficiency
 from harness.analysis.summary.efficiency import PopEfficiency as PopEfficiency
 from harness.analysis.summary.efficiency import ProfilerCost as ProfilerCost
 from harness.analysis.summary.efficiency import ProfilerOverhead as ProfilerOverhead
-from harness.analysis.summary.job_time import JobImport as JobImport
-from harness.analysis.summary.job_time import JobTime as JobTime
-from harness.analysis.summary.job_time import JobTimePart as JobTimePart
 from harness.analysis.summary.kernels import ApiTime as ApiTime
 from harness.analysis.summary.kernels import Copy as Copy
 from harness.analysis.summary.kernels import CopySize as CopySize
@@ -84,6 +81,9 @@ from harness.analysis.summary.time import Spread as Spread
 from harness.analysis.summary.time import Steps as Steps
 from harness.analysis.summary.time import StepSplit as StepSplit
 from harness.analysis.summary.time import TimeSplit as TimeSplit
+from harness.analysis.summary.training import JobImport as JobImport
+from harness.analysis.summary.training import JobTime as JobTime
+from harness.analysis.summary.training import JobTimePart as JobTimePart
 from harness.analysis.summary.training import PredictedNumber as PredictedNumber
 from harness.analysis.summary.training import RankTraining as RankTraining
 

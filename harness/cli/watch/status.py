@@ -16,7 +16,7 @@ from harness.cli.options import JsonOption
 from harness.cli.watch.follow import Tail, tails, wait_for_end
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.job_folder import BACKEND
-from harness.common.job_time import STEPS
+from harness.common.job_parts import STEPS
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_text
@@ -222,7 +222,7 @@ def _of_edit(run: Run) -> list[str]:
 
 def _job_time(run: Run) -> JobTime | None:
     """Where its time went; nothing of a mystery that is still hidden."""
-    from harness.measure.job_time import read_job_time
+    from harness.measure.job_time.records import read_job_time
     from harness.run.mystery import is_hidden
 
     record = run.known_record
@@ -232,7 +232,7 @@ def _job_time(run: Run) -> JobTime | None:
 
 
 def _of_job_time(job_time: JobTime) -> list[str]:
-    from harness.explain.job_time import sentence
+    from harness.report.tables.job_time import sentence
 
     return [f"  {sentence(job_time)}"] if any(part.part == STEPS for part in job_time.parts) else []
 

@@ -9,14 +9,13 @@ from harness.analysis.device_time import busiest_and_idlest, unknown_ns, with_kn
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.process.kinds import color_of_kind
 from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Pipeline, Summary
-from harness.common import job_time
+from harness.common import job_parts
 from harness.common.format import amount, duration, of, percent
 from harness.common.memory_snapshot import CATEGORIES
 from harness.common.palette import COMMUNICATION, COMPUTE, IDLE
 from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
-from harness.explain.job_time import facts, sentence, time_words
 from harness.report.elements import Code, Figure, PageTable, Section, table
 from harness.report.page.inputs import Inputs
 from harness.report.plots import plotly_json
@@ -24,6 +23,7 @@ from harness.report.plots.counters import counter_figures
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.job_time import SECTION as JOB_TIME
+from harness.report.tables.job_time import facts, sentence, time_words
 from harness.report.tables.memory import moment_words, shown_moment
 from harness.report.tables.pipeline import pipeline_words, stage_label
 from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
@@ -257,7 +257,7 @@ def job_time_section(s: Summary, _inputs: Inputs) -> Section:
             part.part,
             [round(part.duration_ns / 1e9, 3)],
             ["job"],
-            job_time.PARTS.get(part.part, IDLE),
+            job_parts.PARTS.get(part.part, IDLE),
             hovertemplate=f"{part.part}: %{{x:,.4~r}} s, {percent(part.share)}<extra></extra>",
         )
         for part in found.parts

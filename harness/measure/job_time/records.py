@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.analysis.job_time import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.analysis.summary import CodeLocation, JobTime, LineShare
 from harness.common.bounded_read import parse_json
 from harness.common.job_folder import BACKEND
-from harness.common.job_time import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS
+from harness.common.job_parts import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS
 from harness.common.printable import printable_name
 from harness.common.run_files import JOB_TIME, METRICS
+from harness.measure.job_time.time_lines import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.run import Run
 
 _MOST_LINES, _MOST_BYTES = 1 << 20, 1 << 15

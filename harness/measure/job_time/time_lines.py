@@ -16,10 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.summary.base import CodeLocation
-from harness.analysis.summary.job_time import JobImport, JobTime, JobTimePart
-from harness.analysis.summary.replay import LineShare
-from harness.common.job_time import (
+from harness.analysis.summary import CodeLocation, JobImport, JobTime, JobTimePart, LineShare
+from harness.common.job_parts import (
     CHECKPOINTS,
     CONVERSION,
     DATA,

@@ -1,18 +1,5 @@
-"""The job's time, as its ranks record it: `job-time/rank<R>.jsonl`, appended to while a rank runs.
-
-One JSON object per line:
-
-- `process`: rank, host, node (its number), pid, `began_ns` (unix time at which the process was started), unix_ns (the
-  observer's begin).
-- `place`: id, file, line, function, callers (the user's lines above it, each as file, line, function); before its
-  first use.
-- `at`: from unix_ns on the main thread is in `part` (one of PARTS; "": none is known) at the place `id` (-1: in none of
-  the user's code), doing `what` (of an import the packages, the outermost first). A part ends where the next begins.
-- `trains`: the first batch, forward or backward pass or optimizer step begins. In the first step each change is told,
-  later only what lies outside of steps for long.
-- `belongs`: a function (file, function) of the user's makes modules, calls the model to evaluate it, or (part `steps`)
-  is of the loop of steps. What it does otherwise belongs to the part too, unless it is of several.
-- `end`: the observer has ended, with the script.
+"""The parts of a job's time, in the order of a job, each with its colour. What observer, measurement and report agree
+on.
 
 Python 3.8 and its standard library: the observer reads this file too.
 """
@@ -21,7 +8,6 @@ from __future__ import annotations
 
 from harness.common import palette
 
-QUEUE = "queue"
 PROLOG = "prolog"  # from the moment at which Slurm gave the job its nodes to the job's script
 START = "job start"  # from the job's begin to the program of its first node: the batch system, modules, srun
 LAUNCH = "launch"  # container, profiler, launcher and Python, until the observer begins
