@@ -13,10 +13,10 @@ One JSON object per line:
 - `at`: from unix_ns on the main thread is in `part` (one of job_parts.py; "": none is known) at the place `id` (-1: in
   none of the user's code), doing `what` (of an import the packages, the outermost first). A part ends where the next
   begins.
-- `trains`: the first batch, forward or backward pass or optimizer step begins. In the first step each change is told,
-  later only what lies outside of steps for long.
+  In the first step each change is told, later only what lies outside of steps for long.
 - `belongs`: a function (file, function) of the user's makes modules, calls the model to evaluate it, or (part `steps`)
   is of the loop of steps. What it does otherwise belongs to the part too, unless it is of several.
+- `between`: ns outside of all phases in all steps so far, and of its largest places the id and the ns.
 - `end`: the observer has ended, with the script.
 
 Standard library only: it begins before PyTorch is imported.
@@ -65,7 +65,7 @@ class JobTimeRecorder:
         self._file: TextIO | None = None
         self._rank: int | None = None
         self._tried = False
-        self._trains = self._has_users = False
+        self._has_users = False
         self._outside: dict[tuple[Any, ...], int] = {}  # ns of what is seen outside of steps, in this stretch
         self._since_ns = 0  # when that began
         self._seen_ns = 0  # the look before
@@ -88,9 +88,6 @@ class JobTimeRecorder:
         self._has_users |= bool(look.places)
         step, phase = self.now()
         moment_ns = look.middle_ns
-        if phase is not None and not self._trains:
-            self._trains = True
-            self._line(event="trains", unix_ns=moment_ns)
         if step != self._summed_step:
             self._add_step(is_over=step > self._summed_step)
             self._summed_step = step
