@@ -358,9 +358,9 @@ def write_run(
         "created_ns": time.time_ns(),
         **more,
     }
-    replace(RECORD.path(joined.path), record, 0o600 if holds_secret(request.command) else None)
+    _replace(RECORD.path(joined.path), record, 0o600 if holds_secret(request.command) else None)
     about = {"state": "running", "pid": os.getpid(), "host": socket.gethostname()}
-    replace(STATUS.path(joined.path), {**about, "started_ns": started_ns or time.time_ns()})
+    _replace(STATUS.path(joined.path), {**about, "started_ns": started_ns or time.time_ns()})
 
 
 def write_end(joined: JoinedProcess, state: str, code: int | None) -> None:
@@ -368,10 +368,10 @@ def write_end(joined: JoinedProcess, state: str, code: int | None) -> None:
     path = STATUS.path(joined.path)
     started_ns = (STATUS.as_json.known(path) or {}).get("started_ns")
     about = {"state": state, "exit_code": code, "host": socket.gethostname(), "started_ns": started_ns}
-    replace(path, {**about, "ended_ns": time.time_ns()})
+    _replace(path, {**about, "ended_ns": time.time_ns()})
 
 
-def replace(path: Path, content: Mapping[str, Any], mode: int | None = None) -> None:
+def _replace(path: Path, content: Mapping[str, Any], mode: int | None = None) -> None:
     """Write JSON as a whole or not at all. mode: who may read it; None: as the umask has it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")

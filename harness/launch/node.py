@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,15 +33,17 @@ from harness.common import processes
 from harness.common.errors import HarnessError, WorkError
 from harness.common.heartbeats import MEMORY
 from harness.common.programs import shell_status
-from harness.common.run_files import HANG, MONITORS, NODE_STATUS
+from harness.common.run_files import HANG, MONITORS
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.common.shell_words import option_lines
 from harness.launch import leftovers
 from harness.launch.argv import OF_NODE
 from harness.launch.node_monitor import Monitor
+from harness.launch.node_status import NodeStatusFile
 from harness.launch.profilers import below_nsys
 from harness.launch.profilers.nsys import import_reports, options_of_start, prepare, program_of, without_whole_node
 from harness.launch.profilers.record import output_of, session_of
+from harness.run.files import DiskError
 
 PART, THEN = "::", ":then:"
 OTHER_RUNTIME = {"apptainer": "singularity", "singularity": "apptainer"}
@@ -106,12 +107,10 @@ class NodeRun:
 
     def __init__(self, arguments: NodeArguments, number: int) -> None:
         self.run, self.number, self.arguments = Path(os.environ["RUN_DIR"]), number, arguments
-        self.host = socket.gethostname().partition(".")[0]
+        self.status = NodeStatusFile(self.run, number)
+        self.host = self.status.host
         self.watched = f"{self.host}-{number}" if arguments.nodes > 1 else self.host
-        self.started_ns = time.time_ns()
         self.stopped = False
-        self.left_out: list[str] = []
-        self.ran: list[list[str]] = []
         self._child: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
         self._program = ""
@@ -163,7 +162,7 @@ class NodeRun:
         print(sentence, file=sys.stderr, flush=True)
 
     def leave_out(self, sentence: str) -> None:
-        self.left_out.append(sentence)
+        self.status.left_out.append(sentence)
         self.say(f"nsys: {sentence}")
 
     # --- the commands ---------------------------------------------------------------------------------------------
@@ -173,7 +172,7 @@ class NodeRun:
         environ = {name: text for name, text in os.environ.items() if name not in _OWN}
         environ[MEMORY] = _memory()
         os.environ[MEMORY] = environ[MEMORY]
-        of_this_node = (MONITORS.path(self.run, self.watched), NODE_STATUS.folder(self.run))
+        of_this_node = (MONITORS.path(self.run, self.watched), self.status.path.parent)
         for folder in (*of_this_node, self.run / "nsys", self.run / "torch"):
             with suppress(OSError):  # a full disk: who needs the folder says so
                 folder.mkdir(parents=True, exist_ok=True)
@@ -262,7 +261,7 @@ class NodeRun:
         waits.unlink(missing_ok=True)
         with suppress(OSError, ValueError):  # the binds that this nsys needed
             ran = Path(f"{waits}.ran")
-            self.ran[-1][-len(program) :] = masked_words(json.loads(ran.read_text(encoding="utf-8")))
+            self.status.commands[-1][-len(program) :] = masked_words(json.loads(ran.read_text(encoding="utf-8")))
             ran.unlink()
         return code
 
@@ -283,7 +282,7 @@ class NodeRun:
                 container = below_nsys.with_binds(container, len(container) - 1, environ)
             except ValueError as error:
                 raise WorkError(str(error).removeprefix("nsys: ")) from None
-        self.ran.append(masked_words(first))
+        self.status.commands.append(masked_words(first))
         return self._shown([*container, *training], environ)
 
     def _shown(self, words: list[str], environ: dict[str, str]) -> int:
@@ -292,10 +291,10 @@ class NodeRun:
 
     def _tell(self, words: list[str]) -> None:
         """Print what is started, an option a line, and keep it in the node's status."""
-        self.ran.append(masked_words(words))
+        self.status.commands.append(masked_words(words))
         self._write(None)
         if self.number == 0:
-            self.say("\n".join([f"on {self.host}:", *option_lines(self.ran[-1])]))
+            self.say("\n".join([f"on {self.host}:", *option_lines(self.status.commands[-1])]))
 
     def _runtime(self, named: str) -> str:
         """The container's program, or the other one where a machine has one of the two only; empty: it has neither."""
@@ -327,26 +326,10 @@ class NodeRun:
         shutil.rmtree(heartbeats, ignore_errors=True)
 
     def _write(self, code: int | None) -> None:
-        """Write the node's status, only as a whole: the disk may be full."""
-        status = {
-            "node": self.number,
-            "host": self.host,
-            "exit": code,
-            "started_ns": self.started_ns,
-            "ended_ns": None if code is None else time.time_ns(),
-            # Where Slurm knows the network, the switches above this node, as root.leaf07.node0412.
-            "topology": os.environ.get("SLURM_TOPOLOGY_ADDR", ""),
-            "topology_pattern": os.environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", ""),
-            "commands": self.ran,
-            "left_out": self.left_out,
-        }
-        path = NODE_STATUS.path(self.run, self.number)
-        temporary = path.with_name(f".{self.number}")
         try:
-            temporary.write_text(json.dumps(status) + "\n", encoding="utf-8")
-            temporary.replace(path)
-        except OSError as error:
-            self.say(f"{path.parent}: {error.strerror}")
+            self.status.write(code)
+        except DiskError as error:
+            self.say(str(error))
 
 
 def _memory() -> str:

@@ -11,7 +11,6 @@ import resource
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.run_files import HANG, MONITORS, NODE_STATUS, NSYS_REPORTS
 from harness.common.run_store import UnreadFileError
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
+from harness.launch.node_status import NodeStatusFile
 
 OBSERVER = ROOT / "harness/observe/site"
 OTHERS_S = 60.0  # for what is left of the training on this node and on others, after the command ended well
@@ -144,8 +144,7 @@ class ObservedCommand:
         """before: the environment as it was; inside: that of the command."""
         self._joined, self._request, self._before, self._inside = joined, request, before, inside
         self._reports = reports
-        self._started_ns = time.time_ns()
-        self._command: list[str] = []
+        self._status = NodeStatusFile(joined.path, joined.node, before)
         self._child = 0
         self._monitor: subprocess.Popen[bytes] | None = None
         self._asked_to_end = False
@@ -153,12 +152,11 @@ class ObservedCommand:
 
     def go(self, command: list[str]) -> NoReturn:
         """Run the command to its end, and end as it did."""
-        self._command = command
         waits = signal.valid_signals() - _FAULTS
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, waits)
         group = _GroupListener(waits)
         self._child = _start(command, self._inside, mask)
-        self._quietly(self._begin)
+        self._quietly(lambda: self._begin(command))
         status = self._wait(waits, group)
         group.end()
         code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -173,12 +171,14 @@ class ObservedCommand:
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin(self, command: Sequence[str]) -> None:
         joined = self._joined
-        host = socket.gethostname().partition(".")[0]
+        self._status.commands.append(masked_words(command))
+        host = self._status.host
         name = f"{host}-{joined.node}" if joined.node else host
-        MONITORS.path(joined.path, name).mkdir(parents=True, exist_ok=True)
-        self._write_node(None)
+        for folder in (MONITORS.path(joined.path, name), self._status.path.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._status.write(None)
         argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={joined.path}", f"--node={joined.node}"]
         argv += [f"--name={name}", f"--below={_above_all()}", f"--on-hang={self._request.on_hang}"]
         self._monitor = subprocess.Popen(
@@ -207,7 +207,7 @@ class ObservedCommand:
             "git": git_state_of(folder),
         }
         more = {"program": program, "inherited": passed_on(self._before, ())}
-        job_folder.write_run(self._joined, self._request, self._before, more, self._started_ns)
+        job_folder.write_run(self._joined, self._request, self._before, more, self._status.started_ns)
 
     def _ours(self) -> dict[str, str]:
         """The environment of our own programs: the user's, without what the training sees of us."""
@@ -266,7 +266,7 @@ class ObservedCommand:
                     break
         if joined.memory is not None:
             shutil.rmtree(joined.memory, ignore_errors=True)
-        self._write_node(code)
+        self._status.write(code)
         if not joined.first:
             return
         if not any(job_folder.trained(joined.path)):
@@ -282,26 +282,12 @@ class ObservedCommand:
             say(self._before, f"{COMMAND} report {joined.job_id} shows where its time went", always=True)
 
     def _open_nodes(self) -> list[Path]:
-
         found = []
         for path in NODE_STATUS.paths(self._joined.path):
             with suppress(UnreadFileError, KeyError):
                 if NODE_STATUS.as_json.read(path)["exit"] is None:
                     found.append(path)
         return found
-
-    def _write_node(self, code: int | None) -> None:
-        status = {
-            "node": self._joined.node,
-            "host": socket.gethostname().partition(".")[0],
-            "exit": code,
-            "started_ns": self._started_ns,
-            "ended_ns": None if code is None else time.time_ns(),
-            "topology": self._before.get("SLURM_TOPOLOGY_ADDR", ""),
-            "topology_pattern": self._before.get("SLURM_TOPOLOGY_ADDR_PATTERN", ""),
-            "commands": [masked_words(self._command)],
-        }
-        job_folder.replace(NODE_STATUS.path(self._joined.path, self._joined.node), status)
 
     def _write_end(self, code: int) -> None:
         state = "completed" if not code else "cancelled" if self._asked_to_end else "failed"
