@@ -141,7 +141,7 @@ def main() -> int:
             assert process.stdout is not None
             for _ in range(asked.refreshes + 1):
                 line = process.stdout.readline()
-                seen.append((used(process.pid), len(json.loads(line)["runs"][0]["ranks"])))
+                seen.append((used(process.pid), len(json.loads(line)["ranks"])))
                 nodes.grow(1)
             process.terminate()
     ranks = {count for _, count in seen}

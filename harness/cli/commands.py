@@ -60,11 +60,10 @@ COMMANDS = {
     "watch": CommandEntry(
         "harness.cli.live.watch:watch",
         "one live screen: progress, slow ranks, what is stuck",
-        exits=[("0", "done, or quit"), ("1", "a watched run did not complete"), ("2", "wrong request")],
+        exits=[("0", "done, or quit"), ("1", "the run did not complete"), ("2", "wrong request")],
         examples=[
             ("watch", "the newest run that has not ended"),
-            ("watch 4711 4712", "a line for each of these runs"),
-            ("watch --all", "a line for each run that has not ended"),
+            ("watch 4711 --once", "look once, print the screen, and end"),
             ("watch last --json", "everything, one JSON object a line, for a script"),
         ],
         docs="docs/watch.md",

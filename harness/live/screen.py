@@ -1,4 +1,4 @@
-"""One run on one screen, as lines of a given width and number. Knows no terminal and no key."""
+"""One run on one screen, as lines of a given width and number. Knows no terminal."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ LAST_STEPS = 40  # in the sparkline; of a narrow screen half of it
 _BAR = 24  # characters of the bar of progress
 _LEAST_ROWS = 5  # of the table, where findings would take its place
 _LEAST_FINDINGS = 4  # lines of findings, where the table would take their place
-_MOST_MESSAGE = 3  # lines
 _STATES = {"running": "bold green", "queued": "bold yellow", "completed": "bold green", "unknown": "bold yellow"}
-KEYS = "c capture   l logs   x cancel   q quit"
 
 
 class ScreenColumn(NamedTuple):
@@ -136,15 +134,6 @@ def _style(rank: RankHistory, live: Live) -> str:
     return "yellow" if _quiet(rank, live) else ""
 
 
-class ScreenOptions(NamedTuple):
-    """What a user has asked for. logs: the last lines of the output in place of the ranks; message: what a command that
-    runs in the background says, or a question; keys: whether there are keys."""
-
-    logs: Sequence[str] | None = None
-    message: str = ""
-    keys: bool = True
-
-
 class ScreenLines:
     """Lines of a width, which are counted while they are made."""
 
@@ -172,24 +161,15 @@ def safe(text: str, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
-def screen(view: RunView, width: int, height: int, shown: ScreenOptions, colour: bool = True) -> list[str]:
+def screen(view: RunView, width: int, height: int, colour: bool = True) -> list[str]:
     """The screen's lines, at most `height` of them."""
     page = ScreenLines(width, colour)
     page.add(*_header(view, width), *_progress(view, width))
-    message = _wrapped(shown.message, width, "bold")[:_MOST_MESSAGE] if shown.message else []
-    footer = [*message, *[Text(KEYS, style="dim")] * shown.keys]
-    room = height - len(page.lines) - len(footer)
     if view.missing:
         page.add(*_wrapped(view.missing, width, "yellow"))
-    page.add(*_findings(view.notes, width, max(_LEAST_FINDINGS, room - _LEAST_ROWS)))
-    room = height - len(page.lines) - len(footer) - 1
-    if shown.logs is not None:
-        page.add(Text())
-        page.add(*(safe(line) for line in shown.logs[-max(1, room) :]))
-    elif view.live.ranks:
-        _ranks(page, view.live, room)
-    del page.lines[max(0, height - len(footer)) :]
-    page.add(*footer)
+    page.add(*_findings(view.notes, width, max(_LEAST_FINDINGS, height - len(page.lines) - _LEAST_ROWS)))
+    _ranks(page, view.live, height - len(page.lines) - 1)
+    del page.lines[height:]
     return page.lines
 
 
@@ -341,15 +321,15 @@ def as_line(view: RunView) -> str:
     return printable("  ".join([*parts, *said]))
 
 
-def as_json(views: Sequence[RunView]) -> str:
-    """One JSON object on one line: all runs, their ranks, nodes and findings."""
-    now_ns = max((view.now_ns for view in views), default=0)
-    return json.dumps({"unix_ns": now_ns, "runs": [_run(view) for view in views]}, separators=(",", ":"))
+def as_json(view: RunView) -> str:
+    """One JSON object on one line: the run, its ranks, nodes and findings."""
+    return json.dumps(_run(view), separators=(",", ":"))
 
 
 def _run(view: RunView) -> dict[str, Any]:
     told, live = view.state, view.live
     return {
+        "unix_ns": view.now_ns,
         "job_id": view.job_id,
         "name": view.run.name,
         "path": str(view.run.path),

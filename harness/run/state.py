@@ -29,13 +29,8 @@ class RunState(NamedTuple):
         return self.state in FINAL
 
     @property
-    def short_place(self) -> str:
-        """Its place in the queue, as "7th of 23"; empty: not known."""
+    def place(self) -> str:
+        """Its place, as "7th of 23 in the queue of partition boost"; empty: not known."""
         if self.queue_place is None or self.queue_length is None:
             return ""
-        return f"{ordinal(self.queue_place)} of {self.queue_length:,}"
-
-    @property
-    def place(self) -> str:
-        """The same with the queue's name, as "7th of 23 in the queue of partition boost"."""
-        return f"{self.short_place} in the queue of partition {self.partition}" if self.short_place else ""
+        return f"{ordinal(self.queue_place)} of {self.queue_length:,} in the queue of partition {self.partition}"

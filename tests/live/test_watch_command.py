@@ -9,15 +9,15 @@ import select
 import signal
 import subprocess
 import sys
-import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from harness.cli.main import main
-from harness.cli.watch.status import States
+from harness.cli.watch.status import WatchedState
 from harness.run import Run
 from harness.run.record import Status
 from harness.site.slurm_commands import forget_silence
@@ -60,13 +60,12 @@ def test_once_prints_the_screen(run: Run, capsys: pytest.CaptureFixture[str]) ->
     assert "tiny-llama-4711-n2-g4-bf16  running" in out
     assert "step 116 of 5,000" in out
     assert "\x1b" not in out
-    assert "q quit" not in out
 
 
 def test_json_has_everything(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "4711", "--json", "--once"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    (found,) = json.loads(line)["runs"]
+    found = json.loads(line)
     assert (found["job_id"], found["state"], found["progress"]["step"]) == ("4711", "running", 116)
     assert found["deadline_unix_ns"] > time.time_ns()
     assert len(found["ranks"]) == 8
@@ -100,7 +99,7 @@ def test_lines_go_on_until_the_run_has_ended(
 def test_a_run_that_failed_is_exit_code_1(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     end(run, "failed")
     assert main(["watch", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["runs"][0]["state"] == "failed"
+    assert json.loads(capsys.readouterr().out)["state"] == "failed"
 
 
 def test_without_a_run_the_newest_unfinished_one_else_the_newest(
@@ -116,44 +115,35 @@ def test_without_a_run_the_newest_unfinished_one_else_the_newest(
     out, err = capsys.readouterr()
     assert "tiny-llama-4712" in out
     assert "no run is unfinished; this is the newest" in err
-    assert main(["watch", "--all"]) == 0
-    assert capsys.readouterr().out == "no run is unfinished\n"
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [
-        (["4799"], "there is no run '4799'"),
-        (["4711", "--all"], "give runs, or --all"),
-        (["--interval", "0"], "--interval"),
-    ],
+    [(["4799"], "there is no run '4799'"), (["4711", "4712"], "4712"), (["--interval", "0"], "--interval")],
 )
 def test_wrong_requests(run: Run, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
     assert main(["watch", *words]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_one_question_for_all_runs_and_none_for_those_that_have_ended(root: Path) -> None:
+def test_no_question_about_a_run_that_has_ended_and_none_so_soon(root: Path) -> None:
     now_s = [0.0]
-    states = States(clock=lambda: now_s[0])
-    runs = [slurm_run(root, f"47{n:02}") for n in range(12)]
-    stand_in(root, *(row(run.job_id) for run in runs[:10]), row("4710", "PENDING", reason="Priority"))
-    end(runs[11])
-    told = states.look(runs)
-    assert [each.state for each in told] == ["running"] * 10 + ["queued", "completed"]
-    assert told[0].deadline_ns is not None
-    assert (told[10].why, told[10].deadline_ns) == ("Priority", None)
-    assert told[10].starts_ns == pytest.approx(time.time_ns() + 1800 * S, abs=600 * S)
-    assert questions(root) == 1
-    states.look(runs)
+    run = slurm_run(root)
+    state = WatchedState(run, clock=lambda: now_s[0])
+    stand_in(root, row("4711", "PENDING", reason="Priority"))
+    told = state.look()
+    assert (told.state, told.why, told.deadline_ns) == ("queued", "Priority", None)
+    assert told.starts_ns == pytest.approx(time.time_ns() + 1800 * S, abs=600 * S)
+    state.look()
     assert questions(root) == 1, "so soon, the last answer is still valid"
+    stand_in(root, row())
     now_s[0] = 10
-    states.look(runs)
+    told = state.look()
+    assert told.state == "running" and told.deadline_ns is not None
     assert questions(root) == 2
-    for run in runs:
-        end(run)
+    end(run)
     now_s[0] = 20
-    assert {each.state for each in states.look(runs)} == {"completed"}
+    assert state.look().state == "completed"
     assert questions(root) == 2
 
 
@@ -181,46 +171,46 @@ def asked(root: Path) -> list[str]:
 
 def test_the_place_in_the_queue_is_asked_once_a_minute_in_place_of_the_usual_question(root: Path, waiting: Run) -> None:
     now_s = [0.0]
-    states = States(clock=lambda: now_s[0])
-    (told,) = states.look([waiting])
+    state = WatchedState(waiting, clock=lambda: now_s[0])
+    told = state.look()
     assert (told.state, told.why, told.place) == ("queued", "Priority", "4th of 5 in the queue of partition boost")
     assert told.starts_ns == pytest.approx(time.time_ns() + 1800 * S, abs=600 * S)
     assert asked(root) == ["everybody"]
     stand_in(root, row("4711", "PENDING", reason="Resources"))
     for now_s[0] in (6, 12, 59):
-        (told,) = states.look([waiting])
-    assert (told.why, told.short_place) == ("Resources", "4th of 5"), "as it was last told"
+        told = state.look()
+    assert (told.why, told.place[:8]) == ("Resources", "4th of 5"), "as it was last told"
     assert asked(root) == ["everybody", "own", "own", "own"]
     now_s[0] = 65
-    assert states.look([waiting])[0].short_place == "1st of 1"
+    assert state.look().place.startswith("1st of 1 ")
     stand_in(root, row("4711"))
     waiting.write_status(Status(state="running", started_ns=time.time_ns()))
     now_s[0] = 71
-    (told,) = states.look([waiting])
+    told = state.look()
     assert (told.state, told.partition, told.place) == ("running", "boost", "")
     now_s[0] = 500
-    states.look([waiting])
+    state.look()
     assert asked(root)[4:] == ["everybody", "own", "own"], "of a run that runs, nobody's jobs are listed"
 
 
 def test_a_run_that_waits_in_an_allocation_that_runs_has_no_place_to_ask_for(root: Path) -> None:
     now_s = [0.0]
-    states = States(clock=lambda: now_s[0])
     run = slurm_run(root, "4711-2")
+    state = WatchedState(run, clock=lambda: now_s[0])
     stand_in(root, row("4711"))
     for now_s[0] in (0, 70, 140):
-        (told,) = states.look([run])
+        told = state.look()
     assert (told.state, told.place) == ("queued", "")
     assert asked(root) == ["everybody", "own", "own"]
 
 
 def test_where_the_jobs_of_others_are_hidden_there_is_no_place(root: Path, waiting: Run) -> None:
     stand_in(root, row("4711", "PENDING", reason="Priority"), private="jobs,usage")
-    assert States().look([waiting])[0][:2] == ("queued", "Priority")
+    assert WatchedState(waiting).look()[:2] == ("queued", "Priority")
     stand_in(root, row("4711", "PENDING", reason="Priority"))
     (root / "bin" / "scontrol").write_text("#!/bin/sh\nexit 1\n")
     forget_silence()
-    assert States().look([waiting])[0].place == ""
+    assert WatchedState(waiting).look().place == ""
     assert asked(root) == ["own", "own"]
 
 
@@ -232,17 +222,16 @@ def test_a_cluster_that_does_not_list_all_jobs_is_asked_about_ours(
     monkeypatch.setattr("harness.site.slurm_commands.QUESTION_S", limit_s(5))
     program = root / "bin" / "squeue"
     program.write_text(program.read_text().replace(";; *) cat", f";; *) {how};; *) cat"))
-    states = States()
-    (told,) = states.look([waiting])
+    told = WatchedState(waiting).look()
     assert (told.state, told.why, told.place) == ("queued", "Priority", "")
     assert asked(root) == ["everybody", "own"]
-    States().look([waiting])
+    WatchedState(waiting).look()
     assert asked(root)[2:] == (["own"] if how == "sleep 600" else ["everybody", "own"]), "not again, if it is slow"
 
 
 def test_the_place_in_the_queue_is_in_the_json(waiting: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "4711", "--json", "--once"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    found = json.loads(capsys.readouterr().out)
     assert (found["partition"], found["queue_place"], found["queue_length"]) == ("boost", 4, 5)
 
 
@@ -282,17 +271,17 @@ def test_status_says_nothing_of_the_time_limit_if_the_number_of_steps_is_not_kno
 
 def test_a_queue_that_does_not_answer_leaves_the_last_known_state(root: Path, run: Run) -> None:
     now_s = [0.0]
-    states = States(clock=lambda: now_s[0])
-    assert states.look([run])[0].state == "running"
+    state = WatchedState(run, clock=lambda: now_s[0])
+    assert state.look().state == "running"
     (root / "bin" / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
     now_s[0] = 10
-    (told,) = states.look([run])
+    told = state.look()
     assert (told.state, told.why) == ("running", "its queue does not answer; this is the last known state")
 
 
 def test_a_local_run_is_looked_at_without_any_queue(root: Path) -> None:
     stand_in(root)
-    assert States().look([a_run(root, "local-1")])[0].state == "queued"
+    assert WatchedState(a_run(root, "local-1")).look().state == "queued"
     assert questions(root) == 0
 
 
@@ -300,71 +289,49 @@ class OnTerminal:
     """`slurm.sh watch` on a terminal of its own."""
 
     def __init__(self, *words: str) -> None:
-        self.terminal, self.inside = pty.openpty()
-        self.before = termios.tcgetattr(self.inside)
+        self.terminal, inside = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "harness", "watch", *words], cwd=ROOT, stdin=self.inside, stdout=self.inside,
-            stderr=self.inside, env={**os.environ, "TERM": "xterm-256color"}, start_new_session=True,
+            [sys.executable, "-m", "harness", "watch", *words], cwd=ROOT, stdin=inside, stdout=inside,
+            stderr=inside, env={**os.environ, "TERM": "xterm-256color"}, start_new_session=True,
         )  # fmt: skip
+        os.close(inside)
         self.said = ""
-
-    @property
-    def reads_keys(self) -> bool:
-        return not termios.tcgetattr(self.inside)[3] & termios.ICANON
 
     def wait_for(self, text: str) -> None:
         def shows() -> bool:
-            return text in self.said or (self._read(0.5) and text in self.said)
+            self._read()
+            return text in self.said
 
         wait_until(shows, f"{text!r} on the terminal", lambda: self.said[-2000:])
 
-    def _read(self, wait_s: float) -> bool:
-        ready, _, _ = select.select([self.terminal], [], [], wait_s)
-        if ready:
-            self.said += os.read(self.terminal, 65536).decode("utf-8", "replace")
-        return bool(ready)
-
-    def press(self, keys: str) -> None:
-        os.write(self.terminal, keys.encode())
+    def _read(self) -> None:
+        if select.select([self.terminal], [], [], 0.5)[0]:
+            with suppress(OSError):  # its other end is closed
+                self.said += os.read(self.terminal, 65536).decode("utf-8", "replace")
 
     def end(self) -> int:
-        """The exit code; the terminal must be as before."""
+        """The exit code."""
 
         def has_ended() -> bool:
-            self._read(0.05)  # it may wait for room to write
+            self._read()  # it may wait for room to write
             return self.process.poll() is not None
 
         wait_until(has_ended, "its end", lambda: self.said[-2000:])
-        wait_until(lambda: not self._read(0), "the end of what it said")
-        assert termios.tcgetattr(self.inside) == self.before
         os.close(self.terminal)
-        os.close(self.inside)
-        assert self.said.count("\x1b[?1049h") == self.said.count("\x1b[?1049l") >= 1
-        assert self.said.rindex("\x1b[?25h") > self.said.rindex("\x1b[?25l")
         assert "Traceback" not in self.said
         return self.process.returncode
 
 
-def test_keys_on_a_terminal(run: Run) -> None:
-    (run.log_dir / "log.out").write_text("epoch 1\nloss 2.5 in the log\n")
+def test_on_a_terminal_the_screen_is_drawn_over_itself_until_the_run_has_ended(run: Run) -> None:
     shown = OnTerminal("--interval", "0.5")
-    shown.wait_for("q quit")
-    assert shown.reads_keys
-    shown.press("l")
-    shown.wait_for("loss 2.5 in the log")
-    shown.press("x")
-    shown.wait_for("Cancel 4711 (y/n)?")
-    shown.press("n")
-    shown.press("\x1b[A")
-    end(run)
-    shown.wait_for("completed")
-    shown.press("q")
-    assert shown.end() == 0
+    shown.wait_for("step 116 of 5,000")
+    end(run, "failed")
+    assert shown.end() == 1
+    assert shown.said.count("\x1b[H") == shown.said.count("\x1b[J") >= 2
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
-def test_signals_leave_the_terminal_as_it_was(run: Run, number: signal.Signals, code: int) -> None:
+def test_ctrl_c_quits_the_screen_and_the_run_goes_on(run: Run) -> None:
     shown = OnTerminal()
-    shown.wait_for("q quit")
-    os.kill(shown.process.pid, number)
-    assert shown.end() == code
+    shown.wait_for("step 116 of 5,000")
+    os.kill(shown.process.pid, signal.SIGINT)
+    assert shown.end() == 0

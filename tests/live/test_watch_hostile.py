@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.live.screen import ScreenOptions, as_json, as_line, screen
+from harness.live.screen import as_json, as_line, screen
 from harness.live.view import WatchedRun
 from harness.run.state import RunState
 from tests.heartbeats.written import S
@@ -30,9 +30,9 @@ def test_a_wrong_file_of_heartbeats_leaves_the_other_nodes(tmp_path: Path, kind:
         view = watched.look(RUNNING)
         assert set(view.live.ranks) >= {4, 5, 6, 7}
         assert view.live.ranks[5].step == 40
-        assert screen(view, 80, 24, ScreenOptions())
+        assert screen(view, 80, 24)
         assert as_line(view)
-        json.loads(as_json([view]))
+        json.loads(as_json(view))
     growing.nodes[1].run(1, first=40)
     assert len(before.look(RUNNING).live.ranks[5].history) == 44
 
@@ -46,4 +46,4 @@ def test_wrong_metrics_of_a_run_without_heartbeats(tmp_path: Path, kind: str) ->
     KINDS[kind](metrics)
     view = WatchedRun(run).look(RUNNING)
     assert view.missing.startswith("This run has no heartbeats")
-    assert screen(view, 80, 24, ScreenOptions())
+    assert screen(view, 80, 24)

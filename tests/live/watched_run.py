@@ -23,12 +23,12 @@ from harness.site.site import load_site
 from tests.heartbeats.written import NodeWriter, S, beat
 
 
-def slurm_run(root: Path, job_id: str = "4711", user: str = "ada", began_ns: int | None = None) -> Run:
+def slurm_run(root: Path, job_id: str = "4711", began_ns: int | None = None) -> Run:
     """A run of two nodes that was submitted to Slurm; it has begun if `began_ns` is given."""
     asked = DDP(nodes=2, gpus_per_node=4)
     record = RunRecord(
         job_id=job_id, backend="slurm", experiment=asked, site=load_site("slurm"),
-        job={"experiment": asked.model_dump(), "expects": []}, command=["slurm.sh"], git={}, versions={}, user=user,
+        job={"experiment": asked.model_dump(), "expects": []}, command=["slurm.sh"], git={}, versions={}, user="ada",
         submit_host=socket.gethostname(), created_ns=time.time_ns(),
     )  # fmt: skip
     with Stage(root / "exercise_1_DDP") as stage:
@@ -76,7 +76,7 @@ def row(
 class Growing:
     """Two nodes of four ranks that train; rank 5 is slow, and often waits for data."""
 
-    def __init__(self, run: Run, period_s: float = 2.0) -> None:
+    def __init__(self, run: Run) -> None:
         self.nodes = [NodeWriter(run.path, f"n{n}", range(4 * n, 4 * n + 4), 5000, f"gpu-{n:02}") for n in (0, 1)]
         for node in self.nodes:
             node.now_ns = time.time_ns() - 60 * S

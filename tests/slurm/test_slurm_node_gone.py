@@ -48,7 +48,7 @@ class Trains:
     def watched(self) -> dict[str, Any]:
         """The run as `watch --json` has it."""
         done = self.slurm_sh("watch", self.run.job_id, "--once", "--json")
-        return dict(json.loads(done.stdout)["runs"][0])
+        return dict(json.loads(done.stdout))
 
     def ended(self) -> str:
         """Wait for Slurm's end of the job; returns its word."""

@@ -1,4 +1,4 @@
-"""What `watch` says of jobs that a real Slurm runs, holds and has forgotten, asked with one question."""
+"""What `watch` says of jobs that a real Slurm runs, holds and has forgotten."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ def jobs(slurm_sh: SlurmSh) -> Iterator[list[Submitted]]:
     slurm_sh.slurm.run("scancel", *(run.job_id for run in runs), check=False)
 
 
-def watched(slurm_sh: SlurmSh, *words: str) -> dict[str, dict[str, Any]]:
-    """The runs by job id."""
-    done = slurm_sh("watch", *words, "--json", "--once")
+def watched(slurm_sh: SlurmSh, job_id: str) -> dict[str, Any]:
+    done = slurm_sh("watch", job_id, "--json", "--once")
     assert done.stdout, done.stderr
-    return {run["job_id"]: run for run in json.loads(done.stdout)["runs"]}
+    return dict(json.loads(done.stdout))
 
 
-def test_states_deadline_and_reason_of_all_jobs(slurm_sh: SlurmSh, jobs: list[Submitted]) -> None:
+def test_state_deadline_and_reason(slurm_sh: SlurmSh, jobs: list[Submitted]) -> None:
     busy, held = (run.job_id for run in jobs)
-    found = watched(slurm_sh, "--all")
-    assert found[busy]["state"] == "running"
+    found = watched(slurm_sh, busy)
+    assert found["state"] == "running"
     began_ns = json.loads((jobs[0].path / "status.json").read_text())["started_ns"]
-    assert found[busy]["deadline_unix_ns"] - began_ns == pytest.approx(600e9, abs=120e9), "ten minutes after its start"
-    assert (found[held]["state"], found[held]["reason"]) == ("queued", "JobHeldUser")
+    assert found["deadline_unix_ns"] - began_ns == pytest.approx(600e9, abs=120e9), "ten minutes after its start"
+    found = watched(slurm_sh, held)
+    assert (found["state"], found["reason"]) == ("queued", "JobHeldUser")
     slurm_sh.slurm.run("scancel", busy)
     slurm_sh.slurm.wait(busy)
-    assert watched(slurm_sh, busy)[busy]["state"] == "cancelled"
-    assert set(watched(slurm_sh, "--all")) == {held}
+    assert watched(slurm_sh, busy)["state"] == "cancelled"
 
 
 def test_tasks_of_an_array_and_jobs_that_slurm_does_not_know(
@@ -98,7 +97,7 @@ def test_the_place_in_the_queue_of_its_partition(slurm_sh: SlurmSh, queue: Submi
     number, slurm = queue.job_id, slurm_sh.slurm
 
     def place() -> tuple[str, int, int]:
-        found = watched(slurm_sh, number)[number]
+        found = watched(slurm_sh, number)
         assert found["state"] == "queued"
         return found["partition"], found["queue_place"], found["queue_length"]
 
@@ -107,7 +106,7 @@ def test_the_place_in_the_queue_of_its_partition(slurm_sh: SlurmSh, queue: Submi
     slurm.run("scontrol", "update", f"jobid={number}", "priority=4294967000")
     assert place() == ("gpu", 1, 6)
     slurm.run("scontrol", "hold", number)
-    found = watched(slurm_sh, number)[number]
+    found = watched(slurm_sh, number)
     assert found["reason"].startswith("JobHeld")
     assert found["queue_place"] is None
 
@@ -115,5 +114,5 @@ def test_the_place_in_the_queue_of_its_partition(slurm_sh: SlurmSh, queue: Submi
 def test_the_place_of_a_run_in_several_partitions(slurm_sh: SlurmSh, queue: Submitted) -> None:
     number = queue.job_id
     slurm_sh.slurm.run("scontrol", "update", f"jobid={number}", "partition=gpu,short", "timelimit=5", "numnodes=1")
-    found = watched(slurm_sh, number)[number]
+    found = watched(slurm_sh, number)
     assert (found["partition"], found["queue_place"], found["queue_length"]) == ("short", 2, 2)

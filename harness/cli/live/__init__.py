@@ -1,1 +1,1 @@
-"""The command of the live screens."""
+"""The command of the live screen."""

@@ -1,4 +1,4 @@
-"""`slurm.sh status`, `logs` and `cancel`, and the states of several runs, with one question to each queue."""
+"""`slurm.sh status`, `logs` and `cancel`, and the state of a run that is looked at again and again."""
 
 from __future__ import annotations
 
@@ -54,61 +54,48 @@ MORE_S = 5.0  # after the kill, until it is known
 MOST_S = 120.0  # of a site that leaves its jobs more time, the wait is not the command's
 
 
-class States:
-    """The states of runs. Between two questions to a queue, its last answer is valid."""
+class WatchedState:
+    """The state of a run. Between two questions to its queue, the last answer is valid."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._states: dict[Path, RunState] = {}
-        self._next_s: dict[str, float] = {}  # a backend's name, or a run's path
+    def __init__(self, run: Run, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._clock = run, clock
+        self._state = RunState()
+        self._next_s: dict[str, float] = {}  # by question
 
-    def look(self, runs: Sequence[Run]) -> list[RunState]:
-        for run in runs:
-            self._take_own_end(run)
-        for name, backend, several in _by_backend([run for run in runs if not self._of(run).final]):
-            if self._is_due(name, 0 if backend.RUNS_HERE else ASK_S):
-                waits = any(map(self._waits, several))
-                self._ask(backend, several, waits and self._is_due(f"places of {name}", PLACES_S))
-        return [self._of(run) for run in runs]
+    def look(self) -> RunState:
+        self._take_own_end()
+        if not self._state.final:
+            for backend, _ in _by_backend([self._run]):  # none if its record is lost
+                if self._is_due("state", 0 if backend.RUNS_HERE else ASK_S):
+                    self._ask(backend, self._waits() and self._is_due("places", PLACES_S))
+        return self._state
 
-    def _waits(self, run: Run) -> bool:
+    def _waits(self) -> bool:
         """Whether it waits in a queue, as far as is known. If why is a sentence, its allocation runs already."""
-        told = self._states.get(run.path)
-        if told is None:
-            return run.status() is None
-        return told.state == "queued" and " " not in told.why
+        if self._state == RunState():
+            return self._run.status() is None
+        return self._state.state == "queued" and " " not in self._state.why
 
-    def _ask(self, backend: Backend, runs: list[Run], places: bool) -> None:
-        entries = backend.listed(runs, places=places)
+    def _ask(self, backend: Backend, places: bool) -> None:
+        entries = backend.listed([self._run], places=places)
         if entries is None:
-            for run in runs:
-                self._states[run.path] = self._of(run)._replace(why=NO_ANSWER)
+            self._state = self._state._replace(why=NO_ANSWER)
             return
-        for run in runs:
-            entry = entries.get(run.path)
-            if entry is not None and entry.polled.state not in FINAL:
-                before, now = self._of(run), _state(run, entry)
-                if now.state == "queued" and before.place and not places:  # it is still as it was last told
-                    partition, place, length = before.partition, before.queue_place, before.queue_length
-                    now = now._replace(partition=partition, queue_place=place, queue_length=length)
-                self._states[run.path] = now
-        left = [run for run in runs if run.path not in entries or entries[run.path].polled.state in FINAL]
-        for run in left:
-            if self._is_due(str(run.path), AGAIN_S):
-                self._states[run.path] = _state(run, Listed(_polled(run)))
-                if not backend.RUNS_HERE:  # of many that end together, one with each look
-                    break
+        entry = entries.get(self._run.path)
+        if entry is not None and entry.polled.state not in FINAL:
+            before, now = self._state, _state(self._run, entry)
+            if now.state == "queued" and before.place and not places:  # it is still as it was last told
+                partition, place, length = before.partition, before.queue_place, before.queue_length
+                now = now._replace(partition=partition, queue_place=place, queue_length=length)
+            self._state = now
+        elif self._is_due("end", AGAIN_S):
+            self._state = _state(self._run, Listed(_polled(self._run)))
 
-    def _take_own_end(self, run: Run) -> None:
+    def _take_own_end(self) -> None:
         """An end that the run itself wrote down, if it is certain."""
-        if self._of(run).final:
-            return
-        own = run.status()
-        if own is not None and own.is_settled:
-            self._states[run.path] = RunState(own.state, own.why or own.note, began_ns=own.started_ns)
-
-    def _of(self, run: Run) -> RunState:
-        return self._states.get(run.path, RunState())
+        own = self._run.status()
+        if not self._state.final and own is not None and own.is_settled:
+            self._state = RunState(own.state, own.why or own.note, began_ns=own.started_ns)
 
     def _is_due(self, what: str, pause_s: float) -> bool:
         now_s = self._clock()
@@ -122,7 +109,7 @@ def unfinished(runs: Sequence[Run]) -> list[Run]:
     """Those that have not ended, as far as their own files and one question to each queue say, in their order."""
     waiting = [run for run in runs if (own := run.status()) is None or own.state not in FINAL][-MOST_ASKED:]
     found: set[Path] = set()
-    for _, backend, several in _by_backend(waiting):
+    for backend, several in _by_backend(waiting):
         entries = backend.listed(several)
         if entries is None:
             found |= {run.path for run in several if (own := run.status()) and own.state not in FINAL}
@@ -131,7 +118,7 @@ def unfinished(runs: Sequence[Run]) -> list[Run]:
     return [run for run in waiting if run.path in found]
 
 
-def _by_backend(runs: Sequence[Run]) -> Iterator[tuple[str, Backend, list[Run]]]:
+def _by_backend(runs: Sequence[Run]) -> Iterator[tuple[Backend, list[Run]]]:
     """The runs of each backend; one whose backend is not here, or whose record is lost, is left out."""
     names: dict[str, list[Run]] = {}
     for run in runs:
@@ -139,7 +126,7 @@ def _by_backend(runs: Sequence[Run]) -> Iterator[tuple[str, Backend, list[Run]]]
             names.setdefault(run.record.backend, []).append(run)
         except HarnessError:
             continue
-    yield from ((name, BACKENDS[name], several) for name, several in names.items() if name in BACKENDS)
+    yield from ((BACKENDS[name], several) for name, several in names.items() if name in BACKENDS)
 
 
 def _state(run: Run, listed: Listed) -> RunState:
@@ -241,7 +228,7 @@ def _time_limit(run: Run) -> Note | None:
     live = Reader(run.path, run.job_id).read()
     if live.progress().remaining_s is None:
         return None
-    (told,) = States().look([run])
+    told = WatchedState(run).look()
     live.began_ns, live.deadline_ns = told.began_ns, told.deadline_ns
     live.warning_s = run.record.site.signal_seconds
     return next(time_limit(live), None)
