@@ -92,16 +92,15 @@ def moment(
     """Who held what at a moment, as the file has it. where: what the training did then."""
     held = [block for block in blocks if block.born_ns <= at_ns < block.died_ns]
     by_category = dict.fromkeys(CATEGORIES, 0)
-    by_holder: dict[tuple[str, BlockOwner], list[int]] = defaultdict(list)
+    by_holder: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for block in held:
         category = block.category
         by_category[category] += block.size
-        who = block.who._replace(module=of_all_layers(block.who.module))
-        by_holder[category, who].append(block.size)
+        by_holder[category, block.who.range, of_all_layers(block.who.module)].append(block.size)
     largest = sorted(by_holder.items(), key=lambda item: -sum(item[1]))[:MOST_HOLDERS]
     holders = [
-        {"category": category, **who._asdict(), "bytes": sum(sizes), "blocks": len(sizes)}
-        for (category, who), sizes in largest
+        {"category": category, "range": range_, "module": module, "bytes": sum(sizes), "blocks": len(sizes)}
+        for (category, range_, module), sizes in largest
     ]
     return {
         "time_ns": max(at_ns - start_ns, 0), "step": step, **block_owner._asdict(),

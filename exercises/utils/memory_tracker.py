@@ -2,7 +2,8 @@
 memory/rank<R>.json.
 
 Works on every device, since it looks at the operators and not at the allocator; so it does not see what an operator
-needs inside itself. The way is that of torch.distributed._tools.MemTracker, which tells neither who nor when.
+needs inside itself. The way is that of torch.distributed._tools.MemTracker. That has the same peak in all, but tells
+neither who nor when, knows no inputs and no buffers of communication, and refuses gradient accumulation.
 """
 
 from __future__ import annotations
@@ -359,7 +360,7 @@ def _words(rank: int, failure: dict[str, Any]) -> str:
     ]
     lines += [
         f"  {holder['bytes'] / 1e6:,.1f} MB {holder['category']}: "
-        + " · ".join(filter(None, (holder["range"], holder["module"], holder["operator"])))
+        + " · ".join(filter(None, (holder["range"], holder["module"])))
         for holder in failure["holders"][:_SHOWN]
     ]
     return "\n".join(lines)

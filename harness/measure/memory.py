@@ -37,19 +37,18 @@ class _Shape(BaseModel):
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
-class _MemoryPlace(_Shape):
+class _Holder(_Shape):
+    category: Category
     range: Text
     module: Text
-    operator: Text
-
-
-class _Holder(_MemoryPlace):
-    category: Category
     bytes: Amount
     blocks: Amount
 
 
-class _Moment(_MemoryPlace):
+class _Moment(_Shape):
+    range: Text
+    module: Text
+    operator: Text
     time_ns: Amount
     step: Amount | None
     bytes: dict[Category, Amount]
@@ -122,12 +121,6 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
         return None, problems
     documents = [found[rank] for rank in sorted(found)]
     return _memory(documents, len(files) - len(found)), [*problems, *_remarks(documents)]
-
-
-def why_out_of_memory(files: Sequence[Path]) -> str:
-    """Which rank had no memory left, where and who held it; empty where none says so."""
-    ran_out = (found for found in read_memory(files)[1] if found.what == problem_texts.RAN_OUT)
-    return next((f"{found.what}: {found.evidence}" for found in ran_out), "")
 
 
 def _peak(document: _MemoryDocument) -> int:

@@ -18,7 +18,7 @@ def by_category(**bytes_: int) -> dict[str, int]:
 
 def moment(**bytes_: int) -> dict[str, Any]:
     """Weights and whatever else is given, in a forward of step 3."""
-    holder = {"range": "forward", "module": "model.layers.*.mlp", "operator": "aten.mm.default", "blocks": 4}
+    holder = {"range": "forward", "module": "model.layers.*.mlp", "blocks": 4}
     return {
         "time_ns": 2_000, "step": 3, "range": "forward", "module": "model.layers.1.mlp", "operator": "aten.mm.default",
         "bytes": by_category(**bytes_), "blocks": 9,

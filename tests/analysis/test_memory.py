@@ -11,7 +11,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Memory, PredictedNumber, Summary
 from harness.analysis.summary.problem_texts import RAN_OUT
 from harness.common.memory_snapshot import CATEGORIES, VERSION
-from harness.measure.memory import Category, read_memory, why_out_of_memory
+from harness.measure.memory import Category, read_memory
 from harness.report.page.inputs import Inputs
 from harness.report.page.sections import memory_section
 from harness.report.tables.memory import allocator_words
@@ -47,8 +47,8 @@ def test_a_rank_that_ran_out_comes_before_a_higher_peak(tmp_path: Path) -> None:
     memory, findings = read_memory(paths)
     assert memory and memory.failure and memory.failure.rank == 1
     assert [f.what for f in findings] == [RAN_OUT]
-    assert why_out_of_memory(paths) == (
-        "the training ran out of memory: rank 1, step 3, aten.mm.default in model.layers.1.mlp: tensors held 12.0 MB: "
+    assert findings[0].evidence == (
+        "rank 1, step 3, aten.mm.default in model.layers.1.mlp: tensors held 12.0 MB: "
         "weights 10.0 MB, activations 2.00 MB"
     )
     section = memory_section(Summary(memory=memory), Inputs())

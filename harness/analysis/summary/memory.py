@@ -14,8 +14,6 @@ class MemoryHolder(SummaryPart, kw_only=True):
     """The innermost range that was open when they were asked for."""
     module: str
     """The innermost module then; a star stands for the number of a layer."""
-    operator: str
-    """The innermost operator then."""
     bytes: int
     """Of all of them."""
     block_count: int

@@ -136,8 +136,7 @@ the job's samples. Others: the machine's use minus the job's, minus the cores th
 CROWDED = "there are more ranks than cores"
 """Ranks on a CPU; each machine is counted once, also if it plays several nodes."""
 RAN_OUT = "the training ran out of memory"
-"""A rank's memory snapshot has a failed allocation: the rank, the place, and what held most; `status` says it
-too."""
+"""A rank's memory snapshot has a failed allocation: the rank, the place, and what held most."""
 SNAPSHOT_UNREADABLE = "a memory snapshot cannot be read"
 """`memory/rank<R>.json` is no file, too long, or not of its form."""
 SNAPSHOT_TWICE = "a memory snapshot is left out"

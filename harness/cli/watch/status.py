@@ -156,10 +156,6 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     script that was edited by hand, show how it differs."""
     found = find_run(run)
     state, reason, *_ = look_at(found)
-    if state == "failed" and not reason and (snapshots := found.memory_snapshots()):
-        from harness.measure.memory import why_out_of_memory
-
-        reason = why_out_of_memory(snapshots)
     own, nodes, bad, hang = found.status(), found.started_nodes(), first_bad_loss(found.path), read_hang(found.path)
     missing = own.missing if own else []
     limit = _time_limit(found) if state == "running" else None

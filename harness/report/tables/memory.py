@@ -75,17 +75,16 @@ def _holders(s: Summary) -> Sequence[MemoryHolder]:
 
 
 HOLDERS = TableOf[MemoryHolder](
-    caption="What allocated it: the innermost open range, module and operator",
+    caption="What allocated it: the innermost open range and module",
     rows=_holders,
     columns=(
         Column("category", lambda h: h.category),
         Column("range", lambda h: h.range or "–"),
         Column("module", lambda h: h.module or "–"),
-        Column("operator", lambda h: h.operator or "–"),
         Column("bytes", lambda h: amount(h.bytes)),
         Column("blocks", lambda h: f"{h.block_count:,}"),
     ),
-    left=4,
+    left=3,
     section="memory",
     most=15,
     rest="places",
