@@ -7,16 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.analysis.job.pacing import (
-    MOST_COLUMNS,
-    MOST_PLACES,
-    MOST_ROWS,
-    MOST_STEPS,
-    at_least,
-    middle,
-    outlying,
-    pacing,
-)
+from harness.analysis.job.pacing import MOST_COLUMNS, MOST_PLACES, MOST_ROWS, MOST_STEPS, middle, outlying, pacing
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock
 from harness.run.record import NodeStatus
@@ -166,12 +157,6 @@ def test_one_rank_has_no_pacing_and_neither_have_steps_of_other_kinds() -> None:
     assert pacing([parts[0], parts[1].model_copy(update={"steps": other})], {}) is None
     damaged = parts[1].steps.model_copy(update={"numbers": [1]})
     assert pacing([parts[0], parts[1].model_copy(update={"steps": damaged})], {}) is None
-
-
-def test_the_binomial_tail_is_exact() -> None:
-    assert at_least(2, 2, 0.5) == pytest.approx(0.25)
-    assert at_least(40, 50, 0.5) == pytest.approx(1.193066e-05, rel=1e-5)
-    assert (at_least(1, 9, 0.0), at_least(9, 9, 1.0)) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

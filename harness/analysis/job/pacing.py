@@ -1,12 +1,10 @@
-"""Who is behind the others: a rule that names nobody in 99 of 100 jobs whose places differ by chance only.
+"""Who is behind: a rule that names nobody in 99 of 100 jobs whose places differ by chance only.
 
-A place is named when all of this holds:
-- its median step is at least LEAST of the median place's step behind it;
-- it is among the slowest in so many steps that chance does not explain it. Under chance the place's standing in a step
-  (the share of places at least as slow) is uniform whatever the distribution of times; with q the k-th smallest of its
-  n standings, k = ceil(PERSISTENT n), chance gives P(Binomial(n, q) >= k), and this times the number of places is at
-  most CHANCE (Bonferroni);
-- of at least FEWEST_FOR_SPREAD places it is FAR times the usual spread (1.4826 median absolute deviations) behind.
+A place is named if it is behind the median place by LEAST of a step, and by FAR spreads, in PERSISTENT of the steps.
+The spread (1.4826 median absolute deviations) is that of the single steps: of all places, or of fewer than
+FEWEST_FOR_SPREAD of the place's own. 90 % of the values of a normal distribution are above its mean less 1.28 standard
+deviations, so that a place's mean is 4.3 of them behind. Values of few steps, or of few places, say nothing of a
+spread: of fewer than FEWEST_STEPS steps, or FEWEST_VALUES values, nobody is named.
 """
 
 from __future__ import annotations
@@ -15,21 +13,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import ceil, exp, lgamma, log
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.onsets import spread
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock, PaceHeat, PaceOutlier, PacePlace, PaceRow, Pacing
 from harness.traces.trace import F64, I64
 
 LEAST = 0.05
-PERSISTENT = 0.8
-CHANCE = 0.01
-FAR = 4.0
+PERSISTENT = 0.9
+FAR = 3.0
 FEWEST_FOR_SPREAD = 8
-_SIGMA = 1.4826  # of a normal distribution, in median absolute deviations
+FEWEST_STEPS, FEWEST_VALUES = 5, 40
 MOST_STEPS = 400  # compared; of more these many, evenly spaced
 MOST_PLACES = 1024  # of a larger job those farthest from the middle
 MOST_OUTLIERS = 64
@@ -41,38 +39,13 @@ def outlying(behind: F64) -> I64:
     NaN where not known."""
     known = behind[:, ~np.isnan(behind).any(axis=0)]
     places, steps = known.shape
-    if places < 2 or steps < 1:
+    if places < 2 or steps < FEWEST_STEPS or known.size < FEWEST_VALUES:
         return np.empty(0, np.int64)
-    usual = np.median(known, axis=1)
-    candidates = np.flatnonzero(usual >= LEAST)
-    if places >= FEWEST_FOR_SPREAD:
-        spread = _SIGMA * float(np.median(np.abs(usual - np.median(usual))))
-        candidates = candidates[usual[candidates] - np.median(usual) >= FAR * spread]
-    k = ceil(PERSISTENT * steps)
-    ordered = np.sort(known, axis=0)
-    smallest = {i: float(np.sort(_standing(known[i], ordered))[k - 1]) for i in candidates}
-    named = [i for i, q in smallest.items() if places * at_least(k, steps, q) <= CHANCE]
-    return np.array(sorted(named, key=lambda i: -usual[i]), np.int64)
-
-
-def _standing(row: F64, ordered: F64) -> F64:
-    """Per step the share of places at least as slow as this one."""
-    faster = np.array([np.searchsorted(ordered[:, i], value) for i, value in enumerate(row)])
-    return 1 - faster / len(ordered)
-
-
-def at_least(k: int, n: int, q: float) -> float:
-    """P(Binomial(n, q) >= k).
-
-    >>> at_least(5, 5, 0.5), round(at_least(4, 5, 0.5), 4), at_least(3, 5, 1.0)
-    (0.03125, 0.1875, 1.0)
-    """
-    if q >= 1:
-        return 1.0
-    if q <= 0:
-        return 0.0
-    log_choose = (lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) for i in range(k, n + 1))
-    return min(1.0, sum(exp(c + i * log(q) + (n - i) * log(1 - q)) for i, c in enumerate(log_choose, k)))
+    many = places >= FEWEST_FOR_SPREAD
+    noise = np.array([spread(known)] if many else [spread(row) for row in known])
+    least = np.sort(known, axis=1)[:, steps - ceil(PERSISTENT * steps)]
+    named = np.flatnonzero(least >= np.maximum(LEAST, FAR * noise))
+    return named[np.argsort(-np.median(known[named], axis=1), kind="stable")]
 
 
 @dataclass(frozen=True)

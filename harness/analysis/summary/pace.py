@@ -178,15 +178,13 @@ class Pacing(SummaryPart, kw_only=True):
     - **Variation**: the standard deviation of a rank's step times over their mean (n − 1 in the variance).
 
     **Who is behind.** Nodes are tested if there are at least two, and of fewer than 8 nodes also the ranks, for
-    either measure. A place is reported if all three hold. (1) Its median over the steps is at least 5 % behind the
-    median place. (2) Chance does not explain it: its standing in a step is the share of places at least as slow, k
-    = ⌈0.8 n⌉ of n steps, q is the k-th smallest standing, and P(Binomial(n, q) ≥ k) times the number of places is
-    at most 0.01. (If the places were alike and the steps independent, a standing would be uniform whatever the
-    distribution of times; the factor is Bonferroni's correction.) (3) Of at least 8 places, it is 4 × 1.4826 median
-    absolute deviations behind the median place, so that of two equal halves none is reported. Of 2 nodes it takes
-    some 25 steps, of 8 five, of 250 three. In simulated healthy jobs (normal, exponential, log-normal and Cauchy
-    noise of 2 to 30 % of a step; 2 to 250 nodes, 1 to 50 steps, 60 to 300 jobs of each) at most 1.7 % reported a
-    place. This cannot see a node that is slow in less than four of five steps, or by less than 5 %.
+    either measure. A place is reported if in at least 90 % of the steps it is 5 % and three spreads behind the median
+    place. The spread is 1.4826 median absolute deviations of the values of single steps: of all places, so that of two
+    equal halves none is reported, or of fewer than 8 places the place's own. It takes five steps, and 40 values: of 2
+    nodes 20 steps, of 8 five. In simulated healthy jobs (normal, exponential, log-normal and Cauchy noise of 2 to 30 %
+    of a step; 2 to 250 nodes, 5 to 50 steps, 60 to 300 jobs of each) at most 0.3 % reported a place, and of 250 nodes
+    with Cauchy noise in five steps 2 of 60. This cannot see a node that is slow in less than nine of ten steps, or by
+    less than 5 %.
 
     **Switches** are Slurm's: each node's task writes `SLURM_TOPOLOGY_ADDR` into the run (`node-status/`), which names
     them if the cluster has `topology/tree`. Else, and for traces outside of a run, rows are grouped by node only, and
