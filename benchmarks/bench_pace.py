@@ -1,12 +1,12 @@
 """When a training changed its pace, on which rank: what is found of changes at known steps, and in steady trainings.
 
-    python benchmarks/bench_pace.py [--simulated 2000] [--seed 3] [--real 60 --steady 100 --out OUT]
+    python benchmarks/bench_pace.py [--simulated 300] [--seed 3] [--real 60 --steady 100 --out OUT]
 
-Simulated trainings have noise of many kinds (pace_series.py); the thresholds were chosen with seeds 1 and 2. The starts
-of their collectives are known or not, as of a backend that records them or not. Real ones
-are two ranks of tests/own/scripts/plain_ddp.py (pace_runs.py), which take 20 to 30 s each. If a machine is used by
-other programs, real trainings do change their pace: changes that the waiting for cores explains are counted apart, and
-so are those of the machine itself, by at least half of which the same work took longer or shorter.
+Simulated trainings have noise of many kinds (pace_series.py). The starts of their collectives are known or not, as of a
+backend that records them or not. Real ones are two ranks of tests/own/scripts/plain_ddp.py (pace_runs.py), which take
+20 to 30 s each. If a machine is used by other programs, real trainings do change their pace: changes that the waiting
+for cores explains are counted apart, and so are those of the machine itself, by at least half of which the same work
+took longer or shorter.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from pace_runs import TRAINING, Run, drawn_run, machine_ratio, made
 from pace_series import PHASES, Planted, drawn_noise, simulated
 
-from harness.analysis.pace import WAITING, DetectedChange, changes, own_parts
+from harness.analysis.pace import WAITING, DetectedChange, changes, own_times
 from harness.analysis.summary import PaceChange
 
 SIZES = (0.08, 0.1, 0.15, 0.2, 0.3, 0.6)
 LENGTHS, RANKS = (150, 300, 1000), (1, 2, 4, 8)
 NEAR, RIGHT = 10, 2  # steps from the planted one: it is found; it is right
 HEAD = ("", "planted", "found", "of these within ± 2", "of these right ranks", "step and ranks right, of the planted",
-        "in the 95 % interval", "steps off: median / 95 % / most", "other changes")  # fmt: skip
+        "steps off: median / 95 % / most", "other changes")  # fmt: skip
 
 
 @dataclass
@@ -42,7 +42,6 @@ class Row:
     found: int = 0
     ranks: int = 0
     both: int = 0
-    covered: int = 0
     others: int = 0
     errors: list[int] = field(default_factory=list)
 
@@ -52,7 +51,7 @@ class Row:
         quantiles = [f"{np.quantile(self.errors, share):.0f}" if self.errors else "–" for share in (0.5, 0.95, 1)]
         of = self.found
         yield from (str(self.planted), _share(of, self.planted), _share(near, of), _share(self.ranks, of))
-        yield from (_share(self.both, self.planted), _share(self.covered, of), " / ".join(quantiles), str(self.others))
+        yield from (_share(self.both, self.planted), " / ".join(quantiles), str(self.others))
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,6 @@ class Said:
     same work, took, as a share."""
 
     step: int
-    low: int
-    high: int
     ranks: tuple[int, ...]
     by_cores: bool = False
     by_machine: bool = False
@@ -88,7 +85,6 @@ def judge(row: Row, said: Iterable[Said], step: int, truth: set[int]) -> None:
     row.errors.append(error)
     row.ranks += right
     row.both += right and error <= RIGHT
-    row.covered += first.low <= step <= first.high
 
 
 def _share(count: int, of: int) -> str:
@@ -111,9 +107,7 @@ def simulated_found(
     """What is found in one simulated training. starts: the starts of its collectives are known."""
     series = simulated(ranks, steps, drawn_noise(dice), planted, dice)
     waiting = WAITING if ranks > 1 else ()
-    parts = own_parts(series.step, series.phases, waiting, own_time=series.own if starts else None)
-    left = [name for name in waiting if name not in parts]
-    return changes(series.step, parts, waiting={name: series.phases[name] for name in left})
+    return changes(series.step, own_times(series.step, series.phases, waiting, told=series.own if starts else None))
 
 
 def simulate(count: int, seed: int, *, starts: bool) -> Iterator[str]:
@@ -128,7 +122,7 @@ def simulate(count: int, seed: int, *, starts: bool) -> Iterator[str]:
         found = simulated_found(planted, ranks, steps, dice, starts=starts)
         unknown = phase in WAITING and ranks > 1 and not starts
         truth = set() if unknown else set(range(ranks)) if rank is None else {rank}
-        said = [Said(x.step, x.low, x.high, x.ranks if x.named else ()) for x in found]
+        said = [Said(x.step, x.ranks if x.named else ()) for x in found]
         judge(rows[f"{size:.0%}"], said, planted.step, truth)
     yield from table({name: rows[name] for name in (f"{size:.0%}" for size in SIZES)})
     false: dict[int, int] = defaultdict(int)
@@ -177,8 +171,6 @@ def _said(folder: Path, change: PaceChange) -> Said:
     grown, machine = change.ratio - 1, machine_ratio(folder, change) - 1
     return Said(
         change.step,
-        change.low_step,
-        change.high_step,
         tuple(change.ranks) if change.named else (),
         by_cores="for a core" in change.evidence,
         by_machine=grown * machine > 0 and abs(machine) >= abs(grown) / 2,
@@ -189,7 +181,7 @@ def _said(folder: Path, change: PaceChange) -> Said:
 
 def _told(said: Iterable[Said]) -> str:
     each = [
-        f"step {x.step} ({x.low} to {x.high}), ranks {x.ranks or 'not known'}, {x.grown:+.0%}, "
+        f"step {x.step}, ranks {x.ranks or 'not known'}, {x.grown:+.0%}, "
         f"the machine {x.machine:+.0%}{', cores' * x.by_cores}"
         for x in said
     ]
@@ -198,7 +190,7 @@ def _told(said: Iterable[Said]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--simulated", type=int, default=2000, help="trainings that change, and as many steady ones")
+    parser.add_argument("--simulated", type=int, default=300, help="trainings that change, and as many steady ones")
     parser.add_argument("--real", type=int, default=0, help="real trainings that change")
     parser.add_argument("--steady", type=int, default=0, help="real trainings that do not")
     parser.add_argument("--out", type=Path, default=Path("pace-runs"), help="where the real ones are kept")

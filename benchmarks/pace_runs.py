@@ -99,8 +99,8 @@ def machine_ratio(folder: Path, change: PaceChange) -> float:
     ratios = []
     for rank in change.ranks:
         took = json.loads((folder / f"machine{rank}.json").read_text(encoding="utf-8"))
-        before = statistics.median(took[max(0, change.low_step - _AROUND) : change.low_step])
-        ratios.append(statistics.median(took[change.high_step : change.high_step + _AROUND]) / before)
+        before = statistics.median(took[max(0, change.step - _AROUND) : change.step])
+        ratios.append(statistics.median(took[change.step : change.step + _AROUND]) / before)
     return float(statistics.median(ratios))
 
 

@@ -1,5 +1,5 @@
-"""What shows who caused a change of pace: the phase that changed, the own times of the ranks, waiting for a core, page
-faults and memory. Finds no change itself."""
+"""What shows who caused a change of pace: the phase that changed, the own times of the ranks, waiting for a core and
+page faults. Finds no change itself."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.onsets import NEAR
-from harness.analysis.pace import DetectedChange
-from harness.common.format import amount, duration
+from harness.analysis.pace import DetectedChange, medians
+from harness.common.format import duration
 from harness.common.text import ranks_named
 
 F64 = NDArray[np.float64]
 CORE_WAIT = "core wait"  # among the phases: a rank's thread was ready to run and had no core
 PAGE_FAULTS = "page faults"  # among the phases, but a number, not a time
-PEAK_MEMORY = "peak memory"  # the same, in bytes
 _MOST_OF_IT = 0.5  # of a change, by which a phase must have changed to be named
 _MANY_FAULTS = 200  # more or fewer per step, and twice as many: they have to do with a change
-_MORE_MEMORY = 1.05
 
 
 def grown_phase(change: DetectedChange, phases: Mapping[str, F64]) -> str | None:
     """The phase that changed by most of the change, on the ranks that changed; None: none did, or it is not known."""
-    times = {name: values for name, values in phases.items() if name not in (CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY)}
+    times = {name: values for name, values in phases.items() if name not in (CORE_WAIT, PAGE_FAULTS)}
     moved = {name: _moved(change, values) for name, values in times.items()}
     step = change.after - change.before
     shares = {name: each / step for name, each in moved.items() if np.isfinite(each)}
@@ -52,12 +50,6 @@ def evidence(
     if waited:
         longer = f"{duration(abs(waited) * unit_ns)} {'longer' if waited > 0 else 'shorter'}"
         texts.append(f"threads waited {longer} per step for a core, which other programs used")
-    if change.gradual and PEAK_MEMORY in phases:
-        before, after = (float(np.max(side)) for side in _medians(change, phases[PEAK_MEMORY][list(change.ranks)]))
-        if after > _MORE_MEMORY * before:
-            texts.append(
-                f"peak memory: {amount(before)} before, {amount(after)} after: something may be kept from each step"
-            )
     if PAGE_FAULTS in phases:
         before, after = (float(np.mean(side)) for side in _medians(change, phases[PAGE_FAULTS][list(change.ranks)]))
         slow, fast = (after, before) if change.ratio > 1 else (before, after)
@@ -92,14 +84,7 @@ def _moved(change: DetectedChange, values: F64) -> float:
 
 
 def _medians(change: DetectedChange, values: F64) -> tuple[F64, F64]:
-    """Of each rank before and after: in the steps near the change, without its interval."""
+    """Of each rank before and after, in the steps near the change."""
     end = values.shape[1] if change.lasts is None else change.lasts + 1
-    before = values[:, max(change.low - NEAR, min(change.since, change.low - 1)) : change.low]
-    after = values[:, change.high : min(change.high + NEAR, end)]
-    return _median(before), _median(after)
-
-
-def _median(values: F64) -> F64:
-    """Of each row, of what is known in it."""
-    rows = [row[~np.isnan(row)] for row in values]
-    return np.array([np.median(row) if len(row) else np.nan for row in rows])
+    before = values[:, max(change.step - NEAR, change.since) : change.step]
+    return medians(before), medians(values[:, change.step : min(change.step + NEAR, end)])

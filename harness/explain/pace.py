@@ -29,16 +29,10 @@ def returns(detected_change: DetectedChange, change: DetectedChange) -> bool:
 
 def change_sentence(change: DetectedChange, phase: str | None, unit_ns: float = 1.0) -> str:
     """One change in words. phase: the one that changed, if it is known."""
-    if change.gradual:
-        return (
-            f"Steps become longer little by little: {duration(change.before * unit_ns)} up to step {change.step - 1}, "
-            f"{duration(change.after * unit_ns)} from step {change.high} on{_where(change, phase)}."
-        )
-    between = "" if change.low == change.high else f" (between {change.low} and {change.high})"
     until = " on" if change.lasts is None else f" until step {change.lasts}"
     before, after = duration(change.before * unit_ns), duration(change.after * unit_ns)
     return (
-        f"Steps take {takes(change.ratio)} from step {change.step}{between}{until}: "
+        f"Steps take {takes(change.ratio)} from step {change.step}{until}: "
         f"{before} before, {after} after{_where(change, phase)}."
     )
 

@@ -119,8 +119,6 @@ def pace(live: Live) -> Iterator[Note]:
             ranks = tuple(found.ranks[row] for row in change.ranks)
             numbered = change._replace(
                 step=change.step + found.first,
-                low=change.low + found.first,
-                high=change.high + found.first,
                 lasts=None if change.lasts is None else change.lasts + found.first,
                 ranks=ranks,
             )
@@ -134,8 +132,7 @@ def pace(live: Live) -> Iterator[Note]:
     if worth_telling(apart, seen):
         ranks = () if apart.rank is None else (found.ranks[apart.rank],)
         sentence = slowest_sentence(apart._replace(rank=ranks[0]) if ranks else apart, step, 1e3)
-        chance = f"of ranks that are alike, one is the slowest as often with a probability of {apart.chance:.1g}"
-        yield Note("slowest", ranks, sentence, chance if ranks else "", command)
+        yield Note("slowest", ranks, sentence, "", command)
 
 
 def waits_for_data(live: Live) -> Iterator[Note]:

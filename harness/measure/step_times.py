@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.pace import OWN, WAITING, DetectedChange, changes, own_parts
-from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase
+from harness.analysis.pace import WAITING, DetectedChange, changes, own_times
+from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, evidence, grown_phase
 from harness.analysis.process.phases import TIMED, Phase
 from harness.analysis.slowest_rank import FEWEST, slowest
 from harness.analysis.summary import PaceChange, SlowestRank
 
 F64 = NDArray[np.float64]
-_FIELDS = ("step_ns", *(f"{part}_ns" for part in TIMED), "core_wait_ns", "page_faults", "peak_memory_bytes", "own_ns")
+_FIELDS = ("step_ns", *(f"{part}_ns" for part in TIMED), "core_wait_ns", "page_faults", "own_ns")
 _NAMES = {phase.label: phase.timed for phase in Phase if phase.timed}  # of phases in traces
+OWN = "own"  # among the phases: all of a step without waiting for other ranks
 _PROFILED = ("warmup", "active")  # phases of the window: a profiler makes their steps longer
 _MOST = 1 << 24  # a step's number
 
@@ -44,7 +45,7 @@ class RankStepTimes:
         """The ranks, the numbers of the steps, and each field as (ranks, steps)."""
         ranks = sorted(self.ranks)
         numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(self.ranks[rank][0] for rank in ranks)]))
-        names = ("step", *TIMED, CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, OWN)
+        names = ("step", *TIMED, CORE_WAIT, PAGE_FAULTS, OWN)
         found = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
         for row, rank in enumerate(ranks):
             own, values = self.ranks[rank]
@@ -75,15 +76,13 @@ def _value(value: object) -> float:
 def pace_of(
     times: RankStepTimes, in_phases: Collection[str] = (), *, on_host: bool = True
 ) -> tuple[list[PaceChange], SlowestRank | None]:
-    """The changes of pace and the slowest rank. in_phases: where collectives run; on_host: of `own_parts`."""
+    """The changes of pace and the slowest rank. in_phases: where collectives run; on_host: of `own_times`."""
     ranks, numbers, fields = times.arrays()
     steps, without_waiting = fields.pop("step"), fields.pop(OWN)
     phases = {name: fields[name] for name in TIMED}
     waits = {*WAITING, *(_NAMES.get(name, name) for name in in_phases)} if len(ranks) > 1 else set()
-    parts = own_parts(steps, phases, waits, own_time=without_waiting, on_host=on_host)
-    waits -= parts.keys()
-    own = np.asarray(sum(parts.values(), np.zeros_like(steps)))
-    found = changes(steps, parts, fields[CORE_WAIT], {name: phases[name] for name in TIMED if name in waits})
+    own = own_times(steps, phases, waits, told=without_waiting, on_host=on_host)
+    found = changes(steps, own)
     return [_shown(change, ranks, numbers, fields, own) for change in found], _slowest(own, steps, ranks)
 
 
@@ -97,15 +96,12 @@ def _shown(
     """With the numbers of the training's steps and ranks in place of those of rows and columns."""
     return PaceChange(
         step=int(numbers[change.step]),
-        low_step=int(numbers[change.low]),
-        high_step=int(numbers[change.high]),
         last_step=None if change.lasts is None else int(numbers[change.lasts]),
         before_ns=round(change.before),
         after_ns=round(change.after),
         ratio=change.ratio,
         ranks=[ranks[row] for row in change.ranks],
         named=change.named,
-        gradual=change.gradual,
         phase=grown_phase(change, times_by_field),
         evidence=evidence(change, own_time, times_by_field, ranks),
     )
@@ -123,5 +119,4 @@ def _slowest(own_time: F64, steps: F64, ranks: Sequence[int]) -> SlowestRank | N
         share=found.share,
         costs_ns=round(found.costs),
         step_ns=round(step),
-        chance=found.chance,
     )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
 
-from harness.analysis.pace import WAITING, DetectedChange, changes, own_parts
-from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, PEAK_MEMORY, evidence, grown_phase
+from harness.analysis.pace import WAITING, DetectedChange, changes, own_times
+from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, evidence, grown_phase
 from harness.analysis.slowest_rank import Slowest, slowest
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 
@@ -23,12 +22,8 @@ def _dice(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def own_of(step: F64, phases: Mapping[str, F64], waiting: Sequence[str] = WAITING, *, on_host: bool = True) -> F64:
-    return np.asarray(sum(own_parts(step, phases, waiting, on_host=on_host).values()))
-
-
 def _found(series: Series) -> list[DetectedChange]:
-    return changes(series.step, own_of(series.step, series.phases))
+    return changes(series.step, own_times(series.step, series.phases))
 
 
 def _flat(steps: int = 200, ranks: int = 2, sigma: float = 0.02, seed: int = 0) -> F64:
@@ -41,7 +36,6 @@ def test_the_step_the_rank_and_the_phase_of_a_change_are_found(phase: str, size:
     series = simulated(4, 300, QUIET, Planted(173, size, phase, 2), _dice())
     (change,) = _found(series)
     assert abs(change.step - 173) <= 2
-    assert change.low <= 173 <= change.high
     assert (change.ranks, change.named, change.lasts) == ((2,), True, None)
     assert change.after - change.before == pytest.approx(size * STEP_NS, rel=0.25)
     assert change.ratio == change.after / change.before
@@ -99,40 +93,9 @@ def test_slow_steps_at_the_start_are_no_change(slow: list[float]) -> None:
     assert changes(steps) == []
 
 
-@pytest.mark.parametrize("count", [40, 60, 600])
-def test_steps_that_become_longer_little_by_little_are_one_gradual_change(count: int) -> None:
-    growing = _flat(count)
-    growing[1] *= np.linspace(1, 1.5, count)
-    (change,) = changes(np.maximum(growing[:1], growing[1:]).repeat(2, axis=0), growing)
-    assert (change.gradual, change.ranks, change.named, change.lasts) == (True, (1,), True, None)
-    assert (change.step, change.high) == (count // 4, count - count // 4)
-    assert change.ratio == pytest.approx(1.4375 / 1.0625, abs=0.03)
-    sentence = change_sentence(change, None)
-    assert sentence.startswith("Steps become longer little by little: ")
-    assert f"up to step {count // 4 - 1}" in sentence and f"from step {count - count // 4} on; on rank 1." in sentence
-
-
-def test_a_slow_drift_by_less_is_no_change() -> None:
-    steps = _flat(600)
-    assert changes(steps * np.linspace(1, 1.12, 600)) == []
-    assert changes(steps * np.linspace(1.5, 1, 600)) == []
-
-
-def test_steps_that_become_longer_because_cores_are_missing_are_no_change() -> None:
-    steps = _flat(60)
-    more = np.linspace(0, 0.6 * STEP_NS, 60) * (_dice(1).random(60) < 0.85)  # some steps lack none
-    (change,) = changes(steps + more, steps + more)
-    assert change.gradual
-    assert changes(steps + more, steps + more, core_wait=np.tile(more, (2, 1))) == []
-
-
-def test_what_is_kept_from_each_step_is_evidence_of_a_gradual_change() -> None:
-    steps = _flat(60) * np.linspace(1, 1.5, 60)
-    (change,) = changes(steps, steps)
-    memory = np.tile(np.linspace(1e9, 2e9, 60), (2, 1))
-    shown = evidence(change, steps, {PEAK_MEMORY: memory})
-    assert shown == "peak memory: 1.12 GB before, 1.88 GB after: something may be kept from each step"
-    assert evidence(change, steps, {PEAK_MEMORY: np.full((2, 60), 1e9)}) == ""
+@pytest.mark.parametrize("last", [0.67, 1.12, 1.5])
+def test_a_slow_drift_is_no_change(last: float) -> None:
+    assert changes(_flat(600) * np.linspace(1, last, 600)) == []
 
 
 def test_a_change_keeps_its_step_where_steps_are_not_known() -> None:
@@ -144,7 +107,7 @@ def test_a_change_keeps_its_step_where_steps_are_not_known() -> None:
     assert abs(change.step - 200) <= 1
 
 
-@pytest.mark.parametrize("shape", [(0, 0), (2, 0), (2, 10), (1, 39)])
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0), (2, 10), (1, 59)])
 def test_few_steps_have_no_change(shape: tuple[int, int]) -> None:
     assert changes(np.ones(shape)) == []
 
@@ -160,15 +123,15 @@ def test_steps_without_any_noise_do_no_harm() -> None:
     assert changes(steps) == []
     steps[:, 60:] *= 1.5
     (change,) = changes(steps)
-    assert (change.step, change.low, change.high) == (60, 60, 60)
+    assert change.step == 60
 
 
 def test_the_own_time_leaves_out_what_waits() -> None:
     step = np.array([[10.0]])
     phases = {"data": np.array([[1.0]]), "forward": np.array([[2.0]]), "backward": np.array([[5.0]])}
-    assert own_of(step, phases).item() == 5
-    assert own_of(step, phases, ("forward", "backward")).item() == 3
-    assert own_of(step, phases, on_host=False).item() == 3
+    assert own_times(step, phases).item() == 5
+    assert own_times(step, phases, ("forward", "backward")).item() == 3
+    assert own_times(step, phases, on_host=False).item() == 3
 
 
 @pytest.mark.parametrize(
@@ -181,7 +144,6 @@ def test_the_slowest_rank_is_named_with_how_often(slow: slice, kind: str, rank: 
     found = slowest(own, STEP_NS)
     assert (found.kind, found.rank) == (kind, rank)
     assert found.costs == pytest.approx(0.5 * STEP_NS * own[0, slow].size / 400, rel=0.15)
-    assert found.chance <= 0.01
 
 
 def test_ranks_that_are_the_slowest_in_turns_are_not_named() -> None:
@@ -199,7 +161,7 @@ def test_ranks_that_are_alike_cost_nothing() -> None:
 
 def test_a_note_says_when_who_and_where() -> None:
     series = simulated(4, 300, QUIET, Planted(173, 0.3, "data", 2), _dice())
-    own = own_of(series.step, series.phases)
+    own = own_times(series.step, series.phases)
     (change,) = changes(series.step, own)
     sentence, shows = change_sentence(change, grown_phase(change, series.phases)), evidence(change, own, series.phases)
     assert (change.named, change.ranks) == (True, (2,))
@@ -239,7 +201,7 @@ def test_a_note_tells_that_slower_steps_have_more_page_faults(early: int, late: 
 
 
 def test_the_slowest_rank_in_a_sentence() -> None:
-    found = Slowest("always", 3, 0.97, 6e6, 0.005)
+    found = Slowest("always", 3, 0.97, 6e6)
     assert worth_telling(found, [])
     assert slowest_sentence(found, 50e6) == (
         "Rank 3 is always the slowest: clearly in 97.0 % of the steps. "
@@ -251,17 +213,6 @@ def test_the_phases_of_the_simulation_are_those_of_the_metrics() -> None:
     assert set(PHASES) == {"data", "forward", "backward", "optimizer"}
 
 
-def test_a_sleep_is_found_among_other_programs_that_make_some_steps_longer() -> None:
-    dice = _dice(2)
-    own = STEP_NS * (0.1 + dice.exponential(0.15, (2, 300)) * (dice.random((2, 300)) < 0.7))
-    own[1, 180:] += 0.15 * STEP_NS
-    steps = own.max(axis=0) + STEP_NS * np.exp(0.1 * dice.standard_normal(300)) * np.ones((2, 1))
-    (change,) = changes(steps, {"forward": own})
-    assert abs(change.step - 180) <= 2
-    assert change.low <= 180 <= change.high
-    assert (change.ranks, change.part) == ((1,), "forward")
-
-
 def test_own_time_that_nobody_waits_for_is_no_change() -> None:
     steps = _flat(300)
     own = np.array([0.5, 0.2])[:, None] * steps
@@ -269,38 +220,18 @@ def test_own_time_that_nobody_waits_for_is_no_change() -> None:
     assert changes(steps, own) == []
 
 
-def test_own_time_that_waiting_for_a_core_explains_is_no_change() -> None:
-    dice = _dice(4)
-    steps = STEP_NS * np.exp(0.15 * dice.standard_normal((2, 300)))
-    waited = STEP_NS * 0.3 * dice.random((2, 300)) * (np.arange(300) > 150) * np.array([[0.0], [1.0]])
-    own = 0.2 * _flat(300) + waited
-    assert len(changes(steps, own)) == 1
-    assert changes(steps, own, waited) == []
-
-
-def test_a_change_in_the_phase_of_waiting_is_seen_by_the_rank_that_came_last() -> None:
-    dice = _dice(3)
-    least = 0.4 * _flat(300, 1)
-    least[:, 200:] += 0.1 * STEP_NS
-    waiting = least + np.array([[0.0], [1.0]]) * STEP_NS * dice.exponential(0.3, 300)
-    steps = STEP_NS * np.exp(0.2 * dice.standard_normal((1, 300))) * np.ones((2, 1))
-    (change,) = changes(steps, None, None, {"backward": waiting})
-    assert abs(change.step - 200) <= 2
-    assert (change.ranks, change.named) == ((0, 1), False)
-
-
 @pytest.mark.parametrize("rank", [0, 3, None])
 def test_the_starts_of_collectives_tell_whose_backward_became_longer(rank: int | None) -> None:
     series = simulated(4, 300, QUIET, Planted(173, 0.2, "backward", rank), _dice())
     series.own[:, -20:] = np.nan  # a training's last steps
-    parts = own_parts(series.step, series.phases, own_time=series.own)
-    (change,) = changes(series.step, parts)
+    (change,) = changes(series.step, own_times(series.step, series.phases, told=series.own))
     assert abs(change.step - 173) <= 2
-    assert (change.ranks, change.part) == (tuple(range(4)) if rank is None else (rank,), "backward")
+    assert (change.ranks, change.named) == (tuple(range(4)) if rank is None else (rank,), True)
 
 
 def test_own_times_that_are_mostly_unknown_on_one_rank_are_not_used() -> None:
     series = simulated(2, 300, QUIET, None, _dice())
     series.own[1, 200:] = np.nan
-    assert "backward" not in own_parts(series.step, series.phases, own_time=series.own)
-    assert "backward" not in own_parts(series.step, series.phases, ("forward", "backward"), own_time=series.own)
+    for waiting in (WAITING, ("forward", *WAITING)):
+        used = own_times(series.step, series.phases, waiting, told=series.own)
+        assert np.array_equal(used, own_times(series.step, series.phases, waiting))

@@ -150,7 +150,7 @@ def test_a_summary_without_the_fields_is_read() -> None:
 
 
 def test_many_changes_have_a_table() -> None:
-    change = PaceChange(step=100, low_step=99, high_step=101, before_ns=40_000_000, after_ns=50_000_000, ratio=1.25,
+    change = PaceChange(step=100, before_ns=40_000_000, after_ns=50_000_000, ratio=1.25,
                         ranks=list(range(20)), named=True, phase="forward")  # fmt: skip
     slower = [change.model_copy(update={"step": 100 * n}) for n in range(1, 8)]
     text = " ".join(render(Summary(pace_changes=slower), 100).split())

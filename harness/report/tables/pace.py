@@ -41,21 +41,19 @@ def _slowest(s: Summary, changes: Sequence[DetectedChange]) -> list[str]:
     found = s.slowest_rank
     if found is None or found.rank is None:
         return []
-    slowest = Slowest(found.kind, found.rank, found.share, found.costs_ns, found.chance)
+    slowest = Slowest(found.kind, found.rank, found.share, found.costs_ns)
     return [slowest_sentence(slowest, found.step_ns)] if worth_telling(slowest, changes) else []
 
 
 def _change(pace_change: summary.PaceChange) -> DetectedChange:
-    numbers = (
+    return DetectedChange(
         pace_change.step,
-        pace_change.low_step,
-        pace_change.high_step,
         pace_change.before_ns,
         pace_change.after_ns,
         pace_change.ratio,
-    )
-    return DetectedChange(
-        *numbers, tuple(pace_change.ranks), pace_change.named, pace_change.last_step, gradual=pace_change.gradual
+        tuple(pace_change.ranks),
+        pace_change.named,
+        pace_change.last_step,
     )
 
 
@@ -71,7 +69,6 @@ PACE_CHANGES = TableOf[summary.PaceChange](
     rows=lambda s: s.pace_changes,
     columns=(
         Column("step", lambda x: str(x.step)),
-        Column("95 % interval", lambda x: "gradual" if x.gradual else f"{x.low_step} to {x.high_step}"),
         Column("until", lambda x: "the end" if x.last_step is None else str(x.last_step)),
         Column("before", lambda x: duration(x.before_ns)),
         Column("after", lambda x: duration(x.after_ns)),
@@ -80,7 +77,7 @@ PACE_CHANGES = TableOf[summary.PaceChange](
         Column("phase", lambda x: x.phase or "–"),
     ),
     section="steps",
-    spare=("95 % interval", "until"),
+    spare=("until",),
     advice=pace_change_sentences,
     file=file_of("pace_changes"),
 )
