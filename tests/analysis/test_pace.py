@@ -93,6 +93,15 @@ def test_slow_steps_at_the_start_are_no_change(slow: list[float]) -> None:
     assert changes(steps) == []
 
 
+@pytest.mark.parametrize(
+    ("size", "noise", "found"), [(0.04, 0.005, 0), (0.1, 0.02, 1), (0.1, 0.1, 0), (0.3, 0.05, 1), (0.6, 0.1, 1)]
+)
+def test_a_change_is_told_from_6_percent_and_five_spreads_on(size: float, noise: float, found: int) -> None:
+    steps = _flat(200, 1, noise)
+    steps[:, 180:] += size * STEP_NS
+    assert [abs(change.step - 180) <= 2 for change in changes(steps)] == [True] * found
+
+
 @pytest.mark.parametrize("last", [0.67, 1.12, 1.5])
 def test_a_slow_drift_is_no_change(last: float) -> None:
     assert changes(_flat(600) * np.linspace(1, last, 600)) == []
