@@ -27,10 +27,11 @@ class ModelDefaults:
     fp32_micro_batch_size: int | None = None
     pretrain_micro_batch_size: int | None = None
 
-    def micro_batch(self, in_bf16: bool, pretrains: bool = False) -> int:
-        """Samples per rank and forward pass."""
-        sizes = (self.pretrain_micro_batch_size if pretrains else None, None if in_bf16 else self.fp32_micro_batch_size)
-        return min(size for size in (*sizes, self.micro_batch_size) if size is not None)
+    def micro_batch(self, in_bf16: bool, pretrains: bool = False) -> str:
+        """The field with the samples per rank and forward pass: the smallest that holds."""
+        names = ["pretrain_micro_batch_size"] * pretrains + ["fp32_micro_batch_size"] * (not in_bf16)
+        known = [name for name in [*names, "micro_batch_size"] if getattr(self, name) is not None]
+        return min(known, key=lambda name: int(getattr(self, name)))
 
 
 @dataclass(frozen=True, kw_only=True)

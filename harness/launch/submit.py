@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from harness.launch.backends.allocation import placed
 from harness.launch.backends.protocol import Submission, Together
 from harness.launch.backends.registry import backend_of
 from harness.launch.check import check
-from harness.launch.exercises.base import launch_of
+from harness.launch.exercises.base import DEFAULT, launch_of
 from harness.launch.job import Job, Machine, resolve
 from harness.launch.record import record_of
 from harness.launch.render import render_template, script_of
@@ -48,11 +49,16 @@ class PreparedLaunch(NamedTuple):
     where: str = ""
 
 
-def prepare(experiment: Experiment, site: Site) -> PreparedLaunch:
-    """The experiment resolved for this machine. Raises RequestError: it cannot run at the site."""
+def prepare(experiment: Experiment, site: Site, sources: Mapping[str, str] | None = None) -> PreparedLaunch:
+    """The experiment resolved for this machine. sources: as `resolve` takes them. Raises RequestError: it cannot run at
+    the site."""
     asked = launch_of(experiment).with_whole_paths(experiment)  # the record has the same meaning in every folder
-    site, where = placed(asked, site, os.environ)
-    return PreparedLaunch(asked, resolve(asked, site, this_machine()), where)
+    here, where = placed(asked, site, os.environ)
+    found = {**(sources or {}), "output_dir": "HARNESS_RUNS" if os.environ.get("HARNESS_RUNS") else DEFAULT}
+    for path in ("gpus.per_node", "cpus_per_node"):
+        if attrgetter(path)(here) != attrgetter(path)(site):
+            found[f"site.{path}"] = "the allocation of this shell"
+    return PreparedLaunch(asked, resolve(asked, here, this_machine(), found), where)
 
 
 class Start(NamedTuple):

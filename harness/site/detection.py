@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.experiment.yaml_file import parse_yaml
-from harness.site.site import SITES, Detect, Site, load_site, site_names
+from harness.site.site import SITES, Detect, Site, load_site, set_fields, site_names
 from harness.site.slurm_commands import controller_answers
 
 _NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
@@ -23,8 +23,12 @@ COURSE = "HARNESS_COURSE_FOLDER"
 
 
 class SiteChoice(NamedTuple):
+    """sources: where values that are no defaults come from, by field: those of the site as `site.account`, and those of
+    an experiment that was asked for in the same line."""
+
     site: Site
     reason: str
+    sources: Mapping[str, str] = {}
 
 
 def choose_site(name: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:
@@ -32,21 +36,21 @@ def choose_site(name: str | None, environ: Mapping[str, str] = os.environ) -> Si
     `local`. Raises RequestError: the site named does not exist, or its file is wrong; or the folder that
     HARNESS_COURSE_FOLDER names cannot be read."""
     choice = _chosen(name, environ)
-    site, files = with_course(choice.site, environ)
-    return SiteChoice(site, f"{choice.reason}; {files}" if files else choice.reason)
+    of_file = {f"site.{path}": f"site {choice.site.name} ({path})" for path in set_fields(choice.site)}
+    return with_course(choice._replace(sources=of_file), environ)
 
 
-def with_course(site: Site, environ: Mapping[str, str]) -> tuple[Site, str]:
-    """The site with those files of its course's folder that this user can read, and what they are, in words; empty if
-    there are none. Raises RequestError: the folder that HARNESS_COURSE_FOLDER names cannot be read."""
-    given = environ.get(COURSE)
+def with_course(choice: SiteChoice, environ: Mapping[str, str]) -> SiteChoice:
+    """The site with those files of its course's folder that this user can read. Raises RequestError: the folder that
+    HARNESS_COURSE_FOLDER names cannot be read."""
+    site, given = choice.site, environ.get(COURSE)
     text = given or site.course.folder
     if site.scheduler == "local" or text is None:
-        return site, ""
+        return choice
     folder = Path(Template(text).safe_substitute(environ)).expanduser()
     if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
         if not given:
-            return site, ""
+            return choice
         raise RequestError(f"{COURSE}={given}: there is no such folder, or you may not read it: correct or unset it")
     names = ("image", "models_dir", "data", "packages")
     there = {name: path for name in names if os.access(path := str(folder / getattr(site.course, name)), os.R_OK)}
@@ -60,8 +64,14 @@ def with_course(site: Site, environ: Mapping[str, str]) -> tuple[Site, str]:
     if "packages" in there:
         path = ":".join(filter(None, [there["packages"], site.env.get("PYTHONPATH")]))
         found["env"] = {**site.env, "PYTHONPATH": path}
+    if not there:
+        return choice
     words = ", ".join(name.removesuffix("_dir") for name in there)
-    return site.model_copy(update=found), f"{words} of {folder}" if there else ""
+    fields = [f"site.{'container.' * (name == 'image')}{name}" for name in there if name != "packages"]
+    own = dict.fromkeys(
+        [*fields, f"site.container.binds {folder}"], COURSE if given else f"site {site.name} (course.folder)"
+    )
+    return SiteChoice(site.model_copy(update=found), f"{choice.reason}; {words} of {folder}", {**choice.sources, **own})
 
 
 def _chosen(name: str | None, environ: Mapping[str, str]) -> SiteChoice:

@@ -17,6 +17,7 @@ from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining
 from harness.experiment.model import Model
 from harness.experiment.nsys_sets import OPTION_SETS
 from harness.experiment.options import options_of
+from harness.launch.job import Job
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import SITES, Harness, site_file
 
@@ -253,13 +254,13 @@ def test_nothing_that_the_kit_declares_lacks_a_sentence() -> None:
 
 
 def test_a_value_comes_from_a_field_that_exists() -> None:
-    fields = {name for cls in EXPERIMENTS for name in cls.model_fields}
+    fields = {name for cls in EXPERIMENTS for name in cls.model_fields} | Job.__dataclass_fields__.keys()
     whole = Site.model_validate({"name": "x", "description": "", "container": {"image": "/x.sif"}})
     for section in sections().values():
         for name in (name for entry in section.options.values() for name in entry.of):
             head, dot, rest = name.partition(".")
             if not dot:
-                assert name in fields | {"runs", "run name", "python"}, name
+                assert name in fields | {"run name"}, name
             elif head == "site":
                 first, *inner = rest.split(".")
                 part = getattr(whole, first)

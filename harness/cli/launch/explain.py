@@ -1,24 +1,33 @@
 """`slurm.sh … --dry-run --explain`: what each line and option of a job's script is for, and where its value comes from.
-The sentences are in configs/explain.yaml, those of a training's options with their fields."""
+The sentences are in configs/explain.yaml, those of a training's options with their fields; the job says where a value
+comes from."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from harness.cli.launch.sources import DEFAULT, TYPED, ValueSources, joined
+from harness.cli.launch.launch import TYPED
 from harness.cli.terminal import columns
 from harness.common.paths import CONFIGS
 from harness.common.printable import printable
-from harness.experiment.exercises import CommTests, OwnTraining
-from harness.experiment.options import Option
+from harness.common.run_files import ACCELERATE_SETTINGS
+from harness.experiment.deepspeed import DeepSpeed
+from harness.experiment.exercises import CommTests, Experiment, OwnTraining, ProfiledTraining
+from harness.experiment.nsys_sets import load_options, trace_list
+from harness.experiment.options import Option, options_of
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Word, quote, quote_all, shown
-from harness.launch.exercises.base import MODULES, TORCHRUN_JSC, LaunchCommand
+from harness.launch.exercises.accelerate_settings import ACCELERATE, accelerate_files
+from harness.launch.exercises.base import DEFAULT, MODULES, TORCHRUN_JSC, LaunchCommand
+from harness.launch.exercises.deepspeed import deepspeed_config
 from harness.launch.job import Job
+from harness.launch.sources import joined
+from harness.site.site import Container
 
 SENTENCES = CONFIGS / "explain.yaml"
 WIDTH = 120  # without a terminal
@@ -69,8 +78,8 @@ def _entry(told: Any) -> OptionText:
     return OptionText(told["says"], (of,) if isinstance(of, str) else tuple(of), told.get("slide", ""))
 
 
-def explained(job: Job, script: str, command: Sequence[str]) -> list[ScriptLine]:
-    return list(_Explainer(job, script, ValueSources(job, command)).all())
+def explained(job: Job, script: str) -> list[ScriptLine]:
+    return list(_Explainer(job, script).all())
 
 
 def as_text(script_lines: Iterable[ScriptLine]) -> str:
@@ -104,8 +113,9 @@ def name_of(text: str) -> str:
 
 
 class _Explainer:
-    def __init__(self, job: Job, script: str, sources: ValueSources) -> None:
-        self.job, self.sources, self.sections = job, sources, sections()
+    def __init__(self, job: Job, script: str) -> None:
+        self.job, self.sections = job, sections()
+        self.options = list(options_of(type(job.experiment)))
         self.lines = script.splitlines()
 
     def all(self) -> Iterator[ScriptLine]:
@@ -129,26 +139,81 @@ class _Explainer:
         return ScriptLine(part, text, option_text.says, source or of_fields or DEFAULT, option_text.slide)
 
     def _source(self, field: str) -> str:
-        no_field = {"runs": self.sources.runs, "run name": self.sources.run_name, "python": self.sources.python}
-        if field in no_field:
-            return no_field[field]()
-        head, dot, rest = field.partition(".")
-        if dot:
-            return self.sources.site(rest) if head == "site" else self.sources.of_model(rest)
-        return (
-            TYPED if field == "exercise" and isinstance(self.job.experiment, OwnTraining) else self.sources.field(field)
-        )
+        head, _, rest = field.partition(".")
+        if head == "model" and rest and self.job.model is not None:
+            return f"model {self.job.model.name} ({rest})"
+        if field == "run name":
+            hub = self.job.model.hub_name if self.job.model else None
+            return self._changed(DEFAULT, lambda asked: asked.name(hub))
+        return self.job.sources.get(field, DEFAULT)
+
+    def _changed(self, base: str, make: Callable[[Experiment], object]) -> str:
+        """The source of what `make` writes of the experiment: `base`, and the flags that change it."""
+        asked, names = self.job.experiment, list[str]()
+        for option in self.options:
+            flag = self._source(option.field)
+            usual = asked.model_copy(update={option.field: option.default})
+            if flag.startswith("flag ") and make(usual) != make(asked):
+                names.append(flag.removeprefix("flag "))
+        *most, last = names or [""]
+        flags = f"flags {', '.join(most)} and {last}" if most else f"flag {last}"
+        return f"{base}, changed by {flags}" if names else base
+
+    def _of_nsys(self, name: str, text: str) -> str:
+        """The source of an option of nsys: a flag of the run, else a set."""
+        for option in self.options:
+            if name in option.nsys_options(getattr(self.job.experiment, option.field)):
+                return self._source(option.field)
+        for chosen in (self.job.nsys_options, "cpu"):  # on a CPU, another event begins the recording
+            wanted = load_options(chosen).get(name)
+            texts = [",".join(wanted)] if isinstance(wanted, list) else [wanted, str(trace_list(wanted or ""))]
+            if text in texts:
+                return self._of_set(chosen)
+        return DEFAULT
+
+    def _of_set(self, name: str) -> str:
+        text = f"option set {name}" if "/" in name else f"option set {name} (configs/nsys/{name}.json)"
+        if isinstance(self.job.experiment, ProfiledTraining) and self.job.experiment.nsys_options == name:
+            return f"{text}, of {self._source('nsys_options')}"
+        return f"{text}, of {self._source('site.nsys')}" if self.job.site.nsys == name != "default" else text
+
+    def _of_container_arguments(self) -> str:
+        """The source of the words between the container's program and ours: a runtime has its usual ones."""
+        given = self.job.site.container
+        if given is None:
+            return DEFAULT
+        usual = Container.model_validate({"runtime": given.runtime, "image": given.image})
+        return DEFAULT if given.arguments == usual.arguments else self._source("site.container.arguments")
+
+    def _of_binds(self, folders: Iterable[str]) -> str:
+        return joined(self._source(f"bind {folder}") for folder in folders)
+
+    def _of_accelerate(self) -> str:
+        """The source of accelerate's settings: the base whose settings the run has, and its flags."""
+        asked = self.job.experiment
+        if isinstance(asked, OwnTraining) and (users := asked.accelerate_config) is not None:
+            return self._changed(users, partial(accelerate_files, base="ddp", users=users))
+        for base in sorted(path.stem for path in ACCELERATE.glob("*.yaml")):
+            make = partial(accelerate_files, base=base)
+            if make(asked)[ACCELERATE_SETTINGS.name] == self.job.files.get(ACCELERATE_SETTINGS.name):
+                return self._changed(f"configs/accelerate/{base}.yaml", make)
+        return DEFAULT
+
+    def _of_deepspeed(self) -> str:
+        if not isinstance(self.job.experiment, DeepSpeed):
+            return DEFAULT
+        return self._changed(DEFAULT, deepspeed_config)  # type: ignore[arg-type]  # a copy of ours
 
     def _entry(self, part: str, name: str) -> OptionText:
         section = self.sections[part]
         return section.options.get(name, section.other)
 
     def _options(
-        self, part: str, words: Sequence[Word], sources: Mapping[str, Callable[[], str]] | None = None
+        self, part: str, words: Sequence[Word], sources: Mapping[str, str] | None = None
     ) -> Iterator[ScriptLine]:
         for group in groups(words):
             name = name_of(shown(group[0]))
-            yield self._row(part, quote_all(group), self._entry(part, name), (sources or {}).get(name, str)())
+            yield self._row(part, quote_all(group), self._entry(part, name), (sources or {}).get(name, ""))
 
     def _directives(self) -> Iterator[ScriptLine]:
         job, written = self.job, [line for line in self.lines if line.startswith("#SBATCH ")]
@@ -158,7 +223,7 @@ class _Explainer:
         for line, field in zip(written, fields, strict=False):
             text = line.removeprefix("#SBATCH ")
             name = name_of(text)
-            source = self.sources.site(field) if field else self.sources.cpus() if name == "cpus-per-task" else ""
+            source = self._source(f"site.{field}") if field else ""
             yield self._row("sbatch", text, self._entry("sbatch", name), source)
 
     def _script_lines(self) -> Iterator[ScriptLine]:
@@ -169,30 +234,34 @@ class _Explainer:
                 return
             known = max((key for key in options if line.startswith(key)), key=len, default="")
             if line in self.job.setup:
-                yield self._row("script", line, self.sections["script"].other, self.sources.site("setup"))
+                yield self._row("script", line, self.sections["script"].other, self._source("site.setup"))
             elif known:
                 yield self._row("script", re.sub(r" # .*", "", line), options[known])
 
     def _environment(self) -> Iterator[ScriptLine]:
-        asked, options = self.job.experiment, self.sources.options.values()
+        asked = self.job.experiment
         for name, word in self.job.env.items():
-            option = next((o for o in options if name in o.environment(getattr(asked, o.field))), None)
-            entry = self._entry("environment", name) if option is None else OptionText(_sentence(option.meaning))
-            yield self._row("environment", f"{name}={quote(word)}", entry, self.sources.variable(name))
+            option = next((o for o in self.options if name in o.environment(getattr(asked, o.field))), None)
+            entry, source = self._entry("environment", name), ""
+            if option is not None:
+                entry, source = OptionText(_sentence(option.meaning)), self._source(option.field)
+            elif name in self.job.site.env:
+                source = self._source("site.env")
+            yield self._row("environment", f"{name}={quote(word)}", entry, source)
 
     def _nsys(self, words: Sequence[Word]) -> Iterator[ScriptLine]:
         begin = len(words) - len(self.job.nsys)
         if begin:
             entry = self.sections["nsys"].options["program inside"]
-            yield self._row("nsys", quote_all(words[:begin]), entry, self.sources.training_python())
+            yield self._row("nsys", quote_all(words[:begin]), entry)
         for group in groups(self.job.nsys):
             text = shown(group[0])
             name = name_of(text) if text.startswith("-") else "program"
-            source = self.sources.nsys(name, text.partition("=")[2])
+            source = self._of_nsys(name, text.partition("=")[2])
             yield self._row("nsys", quote_all(group), self._entry("nsys", name), source)
 
     def _container(self, words: Sequence[Word]) -> Iterator[ScriptLine]:
-        container, sources = self.job.site.container, self.sources
+        container = self.job.site.container
         in_srun = container is not None and container.in_srun
         arguments = set(container.arguments) if container else set[str]()
         options = words if in_srun else words[:-1]
@@ -201,20 +270,16 @@ class _Explainer:
             name = name_of(text) if text.startswith("-") else "program"
             entry, source = self._entry("container", name), ""
             if name == "program" and container and container.command:
-                source = sources.site("container.command")
+                source = self._source("site.container.command")
             elif text in arguments:
-                source = sources.container_arguments()
+                source = self._of_container_arguments()
             elif name == "bind":
-                source = joined(map(sources.bind, map(shown, group[1:])))
+                source = self._of_binds(map(shown, group[1:]))
             elif name == "container-mounts":
-                source = joined(map(sources.bind, text.partition("=")[2].split(",")))
-            elif name == "container-image":
-                source = sources.image()
-            elif name == "cpus-per-task":
-                source = sources.cpus()
+                source = self._of_binds(text.partition("=")[2].split(","))
             yield self._row("container", quote_all(group), entry, source)
         if not in_srun:
-            yield self._row("container", quote(words[-1]), self.sections["container"].options["image"], sources.image())
+            yield self._row("container", quote(words[-1]), self.sections["container"].options["image"])
 
     def _command(self, command: LaunchCommand) -> Iterator[ScriptLine]:
         at = self._script_at(command.argv)
@@ -238,19 +303,20 @@ class _Explainer:
             for word in words[:ranks]:
                 name = name_of(shown(word))
                 known = name in self.sections[part].options
-                source = "" if known else self.sources.interpreter(word)
+                python = "python" if word == self.job.python else "training_python"
+                source = "" if known else self._source(python)
                 yield self._row(part, quote(word), self._entry(part, name if known else "interpreter"), source)
         else:
             chosen = [self._source("site.network.torchrun")] * (TORCHRUN_JSC in names)
-            program = joined([self.sources.training_python(), *chosen])
+            program = joined([self._source("training_python"), *chosen])
             yield self._row(part, quote_all(words[:head]), self._entry(part, "program"), program)
-            yield from self._options(part, words[head:ranks], {"config_file": self.sources.accelerate_config})
+            yield from self._options(part, words[head:ranks], {"config_file": self._of_accelerate()})
         if words[ranks:]:
             entry = self._entry("training", "rank.py")
             yield self._row("training", quote_all(words[ranks:]), entry, self._source("nsys_per"))
 
     def _arguments(self, words: Sequence[Word]) -> Iterator[ScriptLine]:
-        asked, sources = self.job.experiment, self.sources
+        asked = self.job.experiment
         if isinstance(asked, OwnTraining):
             at = 2 if shown(words[0]) in ("-m", "--module") else 1
             yield self._row("own", quote_all(words[:at]), self._entry("own", "program"), TYPED)
@@ -259,36 +325,28 @@ class _Explainer:
             return
         is_megatron_lm = not isinstance(asked, CommTests) and shown(words[0]).endswith("/pretrain_gpt.py")
         part = "tests" if isinstance(asked, CommTests) else "megatron-lm" if is_megatron_lm else "training"
-        known = {"model": sources.model, "checkpoint": sources.checkpoint, "profiler": sources.profiler}
-        known |= {"data": sources.data, "data-path": sources.megatron_data}
-        known |= {"deepspeed-config": sources.deepspeed_config}
         program, *options = groups(words)
-        script = sources.field("script") if getattr(asked, "script", None) else DEFAULT
-        yield self._row(part, quote_all(program), self._entry(part, "program"), script)
+        yield self._row(part, quote_all(program), self._entry(part, "program"), self._source("script"))
         for group in options:
             option = None if is_megatron_lm else self._trained(shown(group[0]))
             if option is None:
-                yield from self._options(part, group, known)
+                yield from self._options(part, group, {"deepspeed-config": self._of_deepspeed()})
             else:
                 entry = OptionText(_sentence(option.meaning), (option.field,))
                 yield self._row(part, quote_all(group), entry)
 
     def _trained(self, flag: str) -> Option | None:
         """The option of the experiment that has this argument of the training script."""
-        options = self.sources.options.values()
-        return next((o for o in options if flag in (o.flag.train, o.flag.train_off)), None)
+        return next((o for o in self.options if flag in (o.flag.train, o.flag.train_off)), None)
 
     def _nodes(self) -> Iterator[ScriptLine]:
         """srun, and the program of each node with the parts that it runs."""
         program, *options = re.split(" (?=--)", next((line for line in self.lines if line.startswith("srun ")), ""))
         for text in [program, *options] if program else ():
             name = name_of(text) if text.startswith("-") else "program"
-            source = self.sources.cpus() if name == "cpus-per-task" else ""
-            yield self._row("srun", text.removesuffix(" \\"), self._entry("srun", name), source)
+            yield self._row("srun", text.removesuffix(" \\"), self._entry("srun", name))
         ours, *lines = groups(self.job.node_program)
-        yield self._row(
-            "node", f'"$HARNESS_PYTHON" -E {quote_all(ours)}', self._entry("node", "program"), self.sources.python()
-        )
+        yield self._row("node", f'"$HARNESS_PYTHON" -E {quote_all(ours)}', self._entry("node", "program"))
         for line in lines:
             yield from self._options("node", line)
         yield self._row("node", self.job.node_words, self._entry("node", "words"))

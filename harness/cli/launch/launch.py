@@ -24,6 +24,7 @@ from harness.site.detection import SiteChoice, choose_site, site_to_show
 from harness.site.site import Site, override
 
 T = TypeVar("T")
+TYPED = "the words after --"
 
 
 class Behaviour(NamedTuple):
@@ -95,7 +96,21 @@ def request_of(line: CommandLine, further: Iterable[str] = ()) -> tuple[Experime
     site = _or_error(errors, lambda: override(place, changes))
     if errors or choice is None or experiment is None or site is None:
         raise RequestError("\n".join(errors))
-    return experiment, SiteChoice(site=site, reason=choice.reason)
+    return experiment, SiteChoice(site, choice.reason, _sources(line, experiment, choice))
+
+
+def _sources(line: CommandLine, experiment: Experiment, choice: SiteChoice) -> dict[str, str]:
+    """Where the values that are no defaults come from: a flag, else the site's file."""
+    found = {name: f"site {choice.site.name} (defaults.{name})" for name in choice.site.defaults}
+    found |= dict(choice.sources)
+    if line.script is not None:
+        found |= {"exercise": TYPED, "command": "the folder of your program"}
+        found |= {"start_in": "the folder where you typed the command", "python": "the active environment"}
+    for part, options in ("", options_of(type(experiment))), ("site.", options_of(Site)):
+        for option in options:
+            written = [name for name in line.typed if name in option.flag.names]
+            found |= {f"{part}{option.field}": f"flag {written[-1]}"} if written else {}
+    return found
 
 
 def own_fields(script: tuple[str, ...]) -> dict[str, Any]:
@@ -131,7 +146,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     others = OtherPrograms()
-    prepared = prepare(experiment, choice.site)
+    prepared = prepare(experiment, choice.site, choice.sources)
     job = prepared.job
     if prepared.where:
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
@@ -149,7 +164,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         if behaviour.explain:
             from harness.cli.launch.explain import as_text, explained
 
-            rows = explained(job, text, command)
+            rows = explained(job, text)
             print(json.dumps([row._asdict() for row in rows], indent=1) if behaviour.json else as_text(rows))
             return 0
         # A file gets the script to the character; a terminal is not steered by a folder's name.

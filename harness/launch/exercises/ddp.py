@@ -25,7 +25,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
         own = script.is_absolute()
         path = str(script) if own else script_path(experiment, str(script))
         plan = accelerated_plan(experiment, place, "ddp", path)
-        plan.folders.extend([str(script.parent)] * own)  # with the modules beside it
+        plan.folders.update({str(script.parent): "script"} if own else {})  # with the modules beside it
         return plan
 
     def misfits(self, experiment: DDP, resolved: DDP | None, target: LaunchTarget) -> Iterator[str]:

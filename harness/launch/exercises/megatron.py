@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from harness.common.errors import RequestError
 from harness.common.faults import layers_at_the_end, parse_fault
@@ -14,7 +14,16 @@ from harness.common.paths import README_OF_IMAGES
 from harness.experiment.exercises import Megatron
 from harness.experiment.model import Model
 from harness.launch.argv import Word, from_site
-from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path, torchrun
+from harness.launch.exercises.base import (
+    DEFAULT,
+    CommandPlace,
+    ExercisePlan,
+    FieldDefault,
+    LaunchTarget,
+    default_of_model,
+    script_path,
+    torchrun,
+)
 from harness.launch.exercises.training import TrainingLaunch, around_each_rank, training_argv, training_plan
 from harness.launch.lookup import why_missing
 from harness.site.site import Site
@@ -145,24 +154,23 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         needed = -(-experiment.model_ranks // experiment.nodes)
         return max(usual, needed) if max(usual, needed) % needed == 0 else needed
 
-    def defaults(self, experiment: Megatron, target: LaunchTarget) -> dict[str, Any]:
+    def defaults(self, experiment: Megatron, target: LaunchTarget) -> dict[str, FieldDefault]:
         """The largest tensor-parallel size that a node allows, and a usual global batch in whole micro-batches."""
-        usual = super().defaults(experiment, target)
-        gpus, on_gpu = target.gpus_per_node, target.device == "cuda"
+        usual: dict[str, FieldDefault] = {}
+        gpus, on_gpu, micro = target.gpus_per_node, target.device == "cuda", experiment.micro_batch_size or 1
         if target.model is not None:
-            own, bf16 = target.model.defaults, on_gpu if experiment.mixed_precision is None else experiment.in_bf16
-            usual["seq_length"] = experiment.seq_length or own.pretrain_seq_length
-            usual["micro_batch_size"] = experiment.micro_batch_size or own.micro_batch(bf16, pretrains=True)
+            bf16 = on_gpu if experiment.mixed_precision is None else experiment.in_bf16
+            size = default_of_model(target.model, target.model.defaults.micro_batch(bf16, pretrains=True))
+            usual["seq_length"] = default_of_model(target.model, "pretrain_seq_length")
+            usual["micro_batch_size"], micro = size, experiment.micro_batch_size or size.value
         world, others = experiment.nodes * gpus, experiment.pp * experiment.cp
         tp = experiment.tp or next((t for t in range(gpus, 0, -1) if world % (t * others) == 0), 1)
-        micro = usual.get("micro_batch_size", 1)
         whole = usual_global_batch(micro, world // (tp * others), on_cpu=not on_gpu)
         # In fp32 an A100 is 16 times slower; a CPU without bf16 units is 7 times slower in bf16.
-        precision = on_gpu if experiment.mixed_precision is None else experiment.mixed_precision
         return usual | {
-            "mixed_precision": precision,
-            "tp": tp,
-            "global_batch_size": experiment.global_batch_size or whole,
+            "mixed_precision": FieldDefault(on_gpu, f"{DEFAULT}: bf16 on GPUs, fp32 on CPU"),
+            "tp": FieldDefault(tp, f"{DEFAULT}: a node's GPUs divided by --pp and --cp"),
+            "global_batch_size": FieldDefault(whole, f"{DEFAULT}: 128; on CPU 8 micro-batches"),
         }
 
     def misfits(self, experiment: Megatron, resolved: Megatron | None, target: LaunchTarget) -> Iterator[str]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from harness.common.errors import nearest
 from harness.common.faults import parse_fault, wrong_device
@@ -30,6 +29,7 @@ from harness.launch.exercises.base import (
     CommandPlace,
     DeviceKind,
     ExercisePlan,
+    FieldDefault,
     Launch,
     LaunchCommand,
     LaunchTarget,
@@ -220,11 +220,11 @@ class OwnLaunch(Launch[OwnTraining]):
     def uses_our_python(self, experiment: OwnTraining) -> bool:
         return experiment.python is None and experiment.form != "command"
 
-    def defaults(self, experiment: OwnTraining, target: LaunchTarget) -> dict[str, Any]:
+    def defaults(self, experiment: OwnTraining, target: LaunchTarget) -> dict[str, FieldDefault]:
         if experiment.form == "command":
             return {}
         ranks = experiment.nodes * target.gpus_per_node
-        return {"launcher": experiment.launcher or ("torchrun" if ranks > 1 else "python")}
+        return {"launcher": FieldDefault("torchrun" if ranks > 1 else "python")}
 
     def misfits(self, experiment: OwnTraining, resolved: OwnTraining | None, target: LaunchTarget) -> Iterator[str]:
         for word in ("::", ":then:"):
@@ -279,9 +279,9 @@ class OwnLaunch(Launch[OwnTraining]):
         told |= {"module_ranges": experiment.module_ranges} if experiment.module_ranges else {}
         files = {OBSERVE.name: json.dumps(told | {"faults": list(experiment.faults)}, indent=1) + "\n"}
         # A container must see where it starts, and the script's folder with the modules beside it.
-        folders: list[Word] = [experiment.start_in]
+        folders: dict[Word, str] = {experiment.start_in: "start_in"}
         if experiment.form == "script":
-            folders.append(str((Path(experiment.start_in) / expanded(experiment.program)).parent))
+            folders.setdefault(str((Path(experiment.start_in) / expanded(experiment.program)).parent), "command")
         if experiment.launcher == "accelerate":
             files |= accelerate_settings.accelerate_files(experiment, "ddp", experiment.accelerate_config)
         if experiment.launcher == "deepspeed":

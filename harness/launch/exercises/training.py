@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import yaml
 
@@ -27,9 +27,11 @@ from harness.launch.exercises.base import (
     CommandPlace,
     DeviceKind,
     ExercisePlan,
+    FieldDefault,
     Launch,
     LaunchCommand,
     LaunchTarget,
+    default_of_model,
     program,
 )
 from harness.launch.lookup import holds, why_missing
@@ -99,13 +101,13 @@ Trained = TypeVar("Trained", bound=Training)
 class TrainingLaunch(Launch[Trained]):
     """One training, with or without a profiler; then a conversion for Paraver where the request has it."""
 
-    def defaults(self, experiment: Trained, target: LaunchTarget) -> dict[str, Any]:
+    def defaults(self, experiment: Trained, target: LaunchTarget) -> dict[str, FieldDefault]:
         if target.model is None:
             return {}
-        usual = target.model.defaults
+        size = target.model.defaults.micro_batch(experiment.in_bf16)
         return {
-            "seq_length": experiment.seq_length or usual.seq_length,
-            "micro_batch_size": experiment.micro_batch_size or usual.micro_batch(experiment.in_bf16),
+            "seq_length": default_of_model(target.model, "seq_length"),
+            "micro_batch_size": default_of_model(target.model, size),
         }
 
     def misfits(self, experiment: Trained, resolved: Trained | None, target: LaunchTarget) -> Iterator[str]:
@@ -190,15 +192,14 @@ def paraver_command(place: CommandPlace, experiment: ProfiledTraining) -> Launch
     return LaunchCommand("Paraver trace (nsys2prv)", convert, contained=False, decisive=False)
 
 
-def _folders(experiment: Training, place: CommandPlace) -> list[Word]:
-    """The folders of the command that a container must see, besides the checkout and the run."""
+def _folders(experiment: Training, place: CommandPlace) -> dict[Word, str]:
+    """The folders of the command that a container must see, besides the checkout and the run, and the field of each."""
     prefix = parent(place.megatron_data) if place.megatron_data else None
-    files: list[Word] = []
+    named = {"checkpoint": place.checkpoint, "data": place.data, "megatron_data": prefix}
     if place.profiler == "nsys":
-        files = [
-            name for name in (experiment.python_trace, experiment.nsys_options) if name and Path(name).is_absolute()
-        ]
-    return [path for path in (place.checkpoint, place.data, prefix, *files) if path]
+        files = {"python_trace": experiment.python_trace, "nsys_options": experiment.nsys_options}
+        named |= {field: name for field, name in files.items() if name and Path(name).is_absolute()}
+    return {path: field for field, path in named.items() if path}
 
 
 def around_each_rank(experiment: ProfiledTraining, place: CommandPlace) -> list[Word]:
