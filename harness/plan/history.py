@@ -1,5 +1,4 @@
-"""What earlier runs of a site say about the next one: their time, speed and start, and the links that exercise 0
-measured.
+"""What earlier runs of a site say about the next one: their speed and start, and the links that exercise 0 measured.
 
 Only the newest few are looked at, and only what they stored: a submission must not wait for old traces.
 """
@@ -58,36 +57,17 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
     return found
 
 
-def elapsed_of_same(job: Job) -> list[int]:
-    """Nanoseconds from start to end of the newest completed runs of these settings at the same site."""
-    runs = (run for run in _newest(Path(job.output_dir), *job.run_name) if _is_same(run, job))
-    return [status.elapsed_ns for run in runs if (status := run.status()) and status.elapsed_ns is not None]
-
-
-def _is_same(run: Run, job: Job) -> bool:
-    """Whether it completed, and was resolved to the same experiment, but for the seed, on the same kind of device."""
-    record, status = _stored(run, PARTIAL_RECORD_FILE), run.status()
-    if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
-        return False
-    if (_at(record, "job", "device"), _at(record, "job", "profiler")) != (job.device, job.profiler):
-        return False
-    with suppress(ValueError):  # of another version, which had another option
-        before = type(job.experiment).model_validate(_at(record, "job", "experiment"))
-        return before.model_dump(exclude={"seed"}) == job.experiment.model_dump(exclude={"seed"})
-    return False
-
-
-def _newest(folder: Path, before: str, after: str = "-n") -> list[Run]:
-    """The newest runs in an exercise's folder with this name before the job's id, and these words right after it."""
+def _newest(folder: Path, before: str) -> list[Run]:
+    """The newest runs in an exercise's folder with this name before the job's id."""
     place = folder / "profiler"
     if not os.access(place, os.X_OK):  # none yet, or another user closed it: the launch itself says so
         return []
-    return [Run(path) for path in _newest_folders(place, before, after, place.stat().st_mtime_ns)]
+    return [Run(path) for path in _newest_folders(place, before, place.stat().st_mtime_ns)]
 
 
 @lru_cache(maxsize=8)  # the points of a series ask the same
-def _newest_folders(folder: Path, before: str, after: str, _changed_ns: int) -> list[Path]:
-    named = re.compile(rf"{re.escape(before)}-{_JOB_ID}{re.escape(after)}")
+def _newest_folders(folder: Path, before: str, _changed_ns: int) -> list[Path]:
+    named = re.compile(rf"{re.escape(before)}-{_JOB_ID}-n")
     pairs = []
     for path in folder.glob(f"{escape(before)}-*/{RECORD.name}"):
         with suppress(OSError):

@@ -93,16 +93,6 @@ def plan_of(prepared: PreparedLaunch) -> LaunchPlan:
     return LaunchPlan(job, cost, w, memory, step, _warnings(job, memory, cost))
 
 
-def run_cost(prepared: PreparedLaunch) -> Cost:
-    """The cost of a launch, without the rest of its plan: a series asks for many."""
-    job = prepared.job
-    w = workload_of(job)
-    if w is None:
-        return cost_of(job, None, None)
-    earlier = earlier_runs(job, w)
-    return cost_of(job, w, _step(job, w, earlier).step_ns, earlier)
-
-
 def _memory(experiment: Experiment, job: Job, w: Workload) -> MemoryPlan:
     capacity = capacity_of(job, w.ranks_per_node)
     found = MemoryPlan(peak_memory(w), peak_memory(w, checkpointing=not w.checkpointing), capacity)

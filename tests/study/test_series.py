@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,18 +14,15 @@ from harness.launch.submit import Start
 from harness.run import Run
 from harness.run.record import State, Status
 from harness.study.series import runner
-from harness.study.series.folder import refuse_name, runs_of, series_folder
+from harness.study.series.folder import refuse_name, runs_of
 from harness.study.series.points import (
-    GIVES_UP_NS,
     HOUR_NS,
     ObservedRun,
     SeriesTask,
     affordable,
     cost_ns,
     observed,
-    orphaned_ns,
     prepared,
-    submitting,
     task_statuses,
     why_too_much,
 )
@@ -154,23 +150,6 @@ def test_the_sentence_before_the_cap_has_the_numbers() -> None:
     said = why_too_much(task, round(3.25 * HOUR_NS), 4 * HOUR_NS)
     assert "3.25 device hours are spent" in said
     assert "(micro_batch_size=1) may take 2 × 00:30:00 = 1.00, and --max-gpu-hours is 4.00" in said
-
-
-def test_a_submission_that_got_no_answer_costs_the_minute_in_which_its_job_gives_up(runs: Path) -> None:
-    folder = series_folder("s")
-    folder.mkdir(parents=True)
-    (task,) = tasks(1, ranks=2)
-    with pytest.raises(KeyboardInterrupt), submitting(folder, [task], runs_here=False):
-        raise KeyboardInterrupt
-    assert orphaned_ns(folder, []) == 2 * GIVES_UP_NS
-    followed = a_run(runs, task, "completed", number=1)
-    followed.write_record(followed.record.model_copy(update={"created_ns": time.time_ns()}))
-    assert orphaned_ns(folder, [followed]) == 0, "its run is there"
-    with pytest.raises(WorkError), submitting(folder, [task], runs_here=False):
-        raise WorkError("sbatch refused")
-    with submitting(folder, [task], runs_here=False):
-        pass
-    assert len(list(folder.glob("*.json"))) == 1
 
 
 # ---- The runner, with a submitter that plays a cluster

@@ -284,7 +284,7 @@ def test_without_a_terminal_nothing_is_started_without_yes(file: str, capsys: py
     assert main(["sweep", file]) == 2
     said = capsys.readouterr().err
     assert "add --yes to start 4 runs" in said
-    assert "to make: 4 runs, expected: not known, at most 2.0 h (the time limit: 00:30:00 each)" in said
+    assert "to make: 4 runs, at most 2.0 h (the time limit: 00:30:00 each)" in said
     assert all_runs() == []
     assert all_series() == []
 

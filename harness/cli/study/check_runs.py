@@ -107,7 +107,7 @@ def checked_tasks(launches: series.Launches, each: int) -> list[SeriesTask]:
 
 
 def announce(name: str, tasks: Sequence[SeriesTask], each: int) -> None:
-    """How many runs there are, what they should cost, and what the shell brings."""
+    """How many runs there are, what they cost at most, and what the shell brings."""
     order = " ".join(slot.key.upper() for slot in series.slots(each))
     lines = [f"{name}: {len(tasks)} runs, alternating {order}", *cost_lines(cost_of(name, tasks))]
     lines += what_the_shell_brings(os.environ, *(task.prepared.job for task in tasks[: len(series.ARMS)]))

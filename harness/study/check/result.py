@@ -100,8 +100,8 @@ class CheckedArm(ArmValue):
 
 
 class Checked(Comparison):
-    """B against A. next: the command that makes the runs that would tell. next_cost: what those that are missing should
-    cost."""
+    """B against A. next: the command that makes the runs that would tell. next_cost: what the
+    missing ones take at most."""
 
     schema_version: Literal[2] = 2
     a: CheckedArm

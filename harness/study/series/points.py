@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from harness.common.bounded_read import read_bounded_json
-from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import Experiment
 from harness.launch.poll import state_of
 from harness.launch.submit import PreparedLaunch, prepare
-from harness.run import Run, write_atomically
+from harness.run import Run
 from harness.run.record import FINAL, SeriesPart, State
 from harness.site.site import Site
 
@@ -24,8 +18,6 @@ HOUR_NS = 3_600_000_000_000
 
 # Of a run that may still be running; `unknown` is a scheduler that does not answer.
 OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
-GIVES_UP_NS = 90 * 1_000_000_000  # its minute of waiting, its start and its end
-_PENDING = "submitting-*.json"
 
 
 class Slot(NamedTuple):
@@ -231,34 +223,3 @@ def why_too_much(task: SeriesTask, spent_ns: int, cap_ns: int) -> str:
         f"stopped before the cap: {hours(spent_ns)} device hours are spent, the next run ({task.point.slot}) may take "
         f"{each}, and --max-gpu-hours is {hours(cap_ns)}: raise it, or shorten the worst case with --time"
     )
-
-
-@contextmanager
-def submitting(folder: Path, tasks: Sequence[SeriesTask], runs_here: bool) -> Iterator[None]:
-    """Note a submission to a queue while it is under way. On this machine there is no job without a run."""
-    if runs_here:
-        yield
-        return
-    note = folder / f"submitting-{time.time_ns()}-{os.getpid()}.json"
-    devices = {str(task.point.slot): task.devices for task in tasks}
-    write_atomically(note, json.dumps({"since_ns": time.time_ns(), "devices": devices}))
-    try:
-        yield
-    except HarnessError:  # refused: there is no job
-        note.unlink(missing_ok=True)
-        raise
-    note.unlink(missing_ok=True)
-
-
-def orphaned_ns(folder: Path, runs: Sequence[Run]) -> int:
-    """Device nanoseconds of jobs that may have waited for nothing, for each task that no run followed."""
-    return sum(_cost(note, runs) for note in folder.glob(_PENDING))
-
-
-def _cost(note: Path, runs: Sequence[Run]) -> int:
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        told = read_bounded_json(note)
-        since = int(told["since_ns"])
-        followed = {str(slot_of(run)) for run in runs if 0 <= run.record.created_ns - since < GIVES_UP_NS}
-        return sum(int(n) * GIVES_UP_NS for slot, n in told["devices"].items() if slot not in followed)
-    return 0

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.errors import HarnessError, RequestError, WorkError
@@ -36,10 +35,8 @@ from harness.study.series.points import (
     cost_ns,
     counts,
     observed,
-    orphaned_ns,
     refuse_other_settings,
     slot_of,
-    submitting,
     task_statuses,
     why_too_much,
 )
@@ -118,8 +115,8 @@ def carry_out(
         RequestError: the series was made with other settings.
         WorkError: another process drives it, or its folder cannot be written.
     """
-    with driving(series) as folder:
-        runner = _Runner(folder, tasks, limits, tell, submitter or submitter_for(tasks, limits.most_at_once))
+    with driving(series):
+        runner = _Runner(series, tasks, limits, tell, submitter or submitter_for(tasks, limits.most_at_once))
         try:
             stopped = runner.go()
         except KeyboardInterrupt:
@@ -193,18 +190,17 @@ def submitter_for(
 class _Runner:
     def __init__(
         self,
-        folder: Path,
+        series: str,
         tasks: Sequence[SeriesTask],
         limits: Limits,
         tell: Callable[[SeriesProgress], None],
         submitter: Submitter,
     ) -> None:
-        self.series, self.folder = folder.name, folder
+        self.series = series
         self.limits, self.tell, self.submitter = limits, tell, submitter
         places, runs = survey(self.series, tasks)
         self.places = {place.task.point.slot: place for place in places}
         self.spent_ns = sum(cost_ns(each) for each in runs if each.state not in OPEN)
-        self.spent_ns += orphaned_ns(folder, [each.run for each in runs])
         self.todo = deque(to_make(places, limits.retry_failed))
         # Also runs of points that are asked for no more: their device hours are this series'.
         self.active = {each.run.name: each.run for each in runs if each.state in OPEN}
@@ -294,8 +290,7 @@ class _Runner:
     def _submit(self, ready: Sequence[SeriesTask]) -> str:
         ready = ready[: self.submitter.together(ready)]
         try:
-            with submitting(self.folder, ready, self.submitter.runs_here):
-                runs = self.submitter.start(self.series, ready)
+            runs = self.submitter.start(self.series, ready)
         except HarnessError as error:
             return self._refused(error)
         self.refusals = 0
