@@ -71,22 +71,15 @@ def over_runs(metrics: Sequence[Metrics]) -> dict[str, RepeatedMean]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-class Size(BaseModel):
-    """One size of a study. throughput: in `unit`. values: shares and efficiencies by name. comparison: of the
+class Size(PointValues):
+    """A point of a sweep over devices. throughput: in `unit`. values: shares and efficiencies, too. comparison: of the
     throughput of one device with that in the smallest size; None of the smallest."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-    point: str
-    settings: dict[str, str]
     devices: int
-    runs: list[str]
     unit: str
     throughput: RepeatedMean | None = None
     speed_up: RepeatedMean | None = None
     efficiency: RepeatedMean | None = None
-    comparison: Comparison | None = None
-    values: dict[str, RepeatedMean] = {}
 
 
 def limits(sizes: Sequence[Size]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from math import gcd, lcm
 from typing import Any, Literal, NamedTuple
@@ -12,10 +13,12 @@ from harness.common.whole_number import whole_number
 from harness.compare.points import EXPLAINING
 from harness.experiment.exercises import Experiment, Megatron, OwnTraining, ProfiledTraining, Training
 from harness.experiment.parse import validate
+from harness.launch.argv import read_here
 from harness.launch.backends.registry import backend_of
 from harness.launch.submit import prepare
 from harness.site.site import Site
-from harness.study.sweeps.axes import OWN, Settings, Sweep, exercise_of
+from harness.study.sweeps.axes import OWN, Settings, Sweep
+from harness.study.sweeps.expand import SweepPoints
 
 Mode = Literal["strong", "weak"]
 Axis = Literal["nodes", "gpus_per_node"]
@@ -75,18 +78,18 @@ def study_sweep(study: Study, site: Site) -> Sweep:
     )
 
 
-def threads_of(sweep: Sweep, site: Site) -> dict[str, str]:
-    """On CPUs of this machine: as many threads for each process at every size as at the largest; else empty.
+def threads_of(sweep_points: SweepPoints) -> dict[str, str]:
+    """Of a sweep over devices, on CPUs of this machine: as many threads for each process at every size as at the
+    largest; else empty.
 
     Without it one process alone would compute on all cores, and be no smaller than two.
     """
-    sizes = {axis: max(values) for axis, values in sweep.zip.items() if axis in _WORDS}
-    cls = exercise_of(sweep)
-    given = {name: value for name, value in {**site.defaults, **sweep.base}.items() if name in cls.model_fields}
-    if not backend_of(site).RUNS_HERE or "OMP_NUM_THREADS" in site.env:
+    site = sweep_points.site
+    if not sweep_points.sweep.scales or not backend_of(site).RUNS_HERE or "OMP_NUM_THREADS" in site.env:
         return {}
-    job = prepare(cls.model_validate(given | sizes), site).job
-    return {"OMP_NUM_THREADS": str(job.env["OMP_NUM_THREADS"])} if job.device == "cpu" else {}
+    largest = max((task.prepared.job for task in sweep_points.tasks), key=lambda job: job.experiment.world_size or 1)
+    threads = read_here(largest.env["OMP_NUM_THREADS"], os.environ).text
+    return {"OMP_NUM_THREADS": threads} if largest.device == "cpu" else {}
 
 
 def _resolved(study: Study, site: Site, size: int) -> ProfiledTraining:

@@ -135,10 +135,16 @@ def test_more_than_the_ideal_is_no_success_but_a_reason_to_look() -> None:
 def test_on_this_machines_cpus_a_process_has_the_same_threads_at_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.launch.submit.usable_cores", lambda: 16)
     sweep = sweep_of(1, "weak", [1, 2, 4])
-    assert threads_of(sweep, site()) == {"OMP_NUM_THREADS": "4"}
-    assert threads_of(sweep, load_site("leonardo")) == {}
+    assert threads_of(expand(sweep, site())) == {"OMP_NUM_THREADS": "4"}
+    assert threads_of(expand(sweep, load_site("leonardo"))) == {}
     pinned = site().model_copy(update={"env": {"OMP_NUM_THREADS": "1"}})
-    assert threads_of(sweep, pinned) == {}
+    assert threads_of(expand(sweep, pinned)) == {}
+    several = sweep.model_copy(update={"matrix": {"seed": [1, 2]}})
+    assert threads_of(expand(several, site())) == {}, "it is no single training"
+    base = {"exercise": "own", "command": "train.py", "start_in": "/"}
+    own = Sweep.model_validate({"name": "x", "base": base, "zip": {"gpus_per_node": [1, 2, 4]}})
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert threads_of(expand(own, site())) == {"OMP_NUM_THREADS": "4"}
 
 
 def summary(devices: int, speed: float, useful_ns: int) -> Summary:
@@ -170,13 +176,13 @@ def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_t
     before = len(all_runs())
     assert main(["sweep", "scaling", *words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    ups = [size["speed_up"] for size in told["sizes"]]
+    ups = [size["speed_up"] for size in told["points"]]
     assert [round(up["mean"], 6) for up in ups] == [1.0, 1.6, 2.0]
     assert ups[0]["low"] is None
     assert ups[2]["low"] < 2.0 < ups[2]["high"] < 2.1
-    assert [round(size["efficiency"]["mean"], 6) for size in told["sizes"]] == [1.0, 0.8, 0.5]
+    assert [round(size["efficiency"]["mean"], 6) for size in told["points"]] == [1.0, 0.8, 0.5]
     # 640 tokens in each step: one device computes 900, four 400 each.
-    assert told["sizes"][2]["values"]["computation_scalability"]["mean"] == pytest.approx(900 / 1600)
+    assert told["points"][2]["values"]["computation_scalability"]["mean"] == pytest.approx(900 / 1600)
     assert "the largest loss is devices that wait for their host" in told["limit"]
     assert len(all_runs()) == before
 
@@ -186,6 +192,19 @@ def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_t
     assert "2.00 (1.9" in row
     assert "50.0 % (4" in row
     assert "What explains it" in said
+
+
+def test_a_file_of_ones_own_with_the_devices_in_its_zip_is_scaled_too(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"name": "mine", "base": {"exercise": 1}, "zip": {"gpus_per_node": [1, 2], "micro_batch_size": [4, 2]}}
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps(asked))
+    for number, task in enumerate(expand(Sweep.model_validate(asked), load_site(str(tmp_path / "here.yaml"))).tasks):
+        run = a_run(tmp_path / "runs", task, "completed", number=100 + number, series="mine")
+        run.summary.write_text(summary(task.devices, 1000 * task.devices, 900).model_dump_json(), encoding="utf-8")
+    assert main(["sweep", str(file), "--json"]) == 0
+    assert [point["speed_up"]["mean"] for point in json.loads(capsys.readouterr().out)["points"]] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +217,7 @@ def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_t
         (["-e", "1", "--nodes", "1,2", "--gpus", "1,2"], "a study has one of them"),
         (["-e", "1", "--gpus", "1,2", "-g", "2"], "drop -g"),
         (["-e", "1", "--nodes", "1,2", "--tp", "2"], "--tp belongs to exercise 3"),
-        (["nothing"], "there is no study 'nothing'; to begin one"),
+        (["nothing"], "unexpected word 'nothing'"),
         (["-e", "1", "--nodes", "1,2", "--stong"], "unknown flag --stong: did you mean --strong?"),
     ],
 )

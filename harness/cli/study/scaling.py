@@ -1,27 +1,21 @@
-"""`slurm.sh sweep scaling`: one training on more and more devices as a series, and what limits its speed-up."""
+"""`slurm.sh sweep scaling`: the sweep of one training on more and more devices."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from harness.cli.help import HelpPage, as_text, flag_rows
 from harness.cli.launch.launch import own_fields
 from harness.cli.parser import DeclaredParameter
-from harness.cli.study.series import Arguments, close, flags_of, read_arguments, repeats_of
-from harness.cli.study.sweep import SweepSeries, checked_series, parted, print_json, run_series, site_of
-from harness.cli.terminal import columns
-from harness.common.errors import RequestError, nearest
-from harness.common.paths import COMMAND, PROGRAM
+from harness.cli.study.series import Arguments, flags_of, read_arguments, repeats_of
+from harness.cli.study.sweep import parted, run_sweep, site_of
+from harness.common.errors import RequestError
 from harness.experiment.exercises import EXERCISES, OwnTraining, listing
 from harness.experiment.parse import flags_as_fields
 from harness.site.site import override
 from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep
-from harness.study.sweeps.stored import all_series, stored_request
-
-if TYPE_CHECKING:
-    from harness.compare.points import Size
-    from harness.study.series.runner import SeriesOutcome
-    from harness.study.sweeps.axes import Sweep
+from harness.study.sweeps.axes import Sweep
+from harness.study.sweeps.stored import stored_request
 
 FURTHER = (
     DeclaredParameter(
@@ -48,30 +42,13 @@ PAGE = HelpPage(
 
 
 def scaling(arguments: list[str]) -> int:
-    """Run a scaling study, continue it, or show it; returns the exit code."""
+    """Run a sweep over devices, or continue it; returns the exit code."""
     if not arguments:
         print(as_text(PAGE))
         return 0
-    if arguments[0].startswith("-"):
-        read = read_arguments(arguments, "sweep scaling", FURTHER)
-        found = _sweep(read)
-        name = read.wanted.name or found.name
-    else:
-        read = read_arguments(arguments[1:], "sweep scaling", FURTHER)
-        name, found = arguments[0], _stored(arguments[0])
-        if "--repeats" in read.further:
-            found = found.model_copy(update={"repeats": repeats_of(read.further["--repeats"])})
-    series = checked_series(name, found, read, f"{PROGRAM} sweep {name}", "scaling")
-    return run_series(series, read, lambda outcome: _answer(series, outcome, read))
-
-
-def _stored(name: str) -> Sweep:
-    found = stored_request(name)
-    if found is None or found.kind != "scaling":
-        near = nearest(name, all_series())
-        hint = f": did you mean {near}?" if near else f"; to begin one: {PROGRAM} sweep scaling -e 1 --nodes 1,2,4"
-        raise RequestError(f"scaling: there is no study {name!r}{hint}")
-    return found.sweep
+    read = read_arguments(arguments, "sweep scaling", FURTHER)
+    found = _sweep(read)
+    return run_sweep(read.wanted.name or found.name, found, read)
 
 
 def _sweep(arguments: Arguments) -> Sweep:
@@ -116,28 +93,3 @@ def _asked(arguments: Arguments, flags: list[tuple[str, Any]], axis: Axis, sizes
 def _own(script: tuple[str, ...]) -> dict[str, Any]:
     given = {name: value for name, value in own_fields(script).items() if value is not None}
     return given | {"command": list(script)}
-
-
-def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -> int:
-    from harness.compare.points import what_limits
-    from harness.study.sweeps.results import measured_runs, sizes
-
-    measured, lacking = measured_runs(outcome.places)
-    found = sizes(measured, series.points.settings)
-    said = what_limits(found)
-    if arguments.wanted.json:
-        print_json(series, outcome, sizes=[size.model_dump() for size in found], limit=said)
-    elif found:
-        _print(series, found, said)
-    return close(outcome, series.again, lacking)
-
-
-def _print(series: SweepSeries, sizes: list[Size], said: str) -> None:
-    from harness.report.sweeps import scaling_table, why_table
-    from harness.report.tables.table import WIDTH, TableScreen
-
-    screen = TableScreen(columns(WIDTH))
-    title = series.points.sweep.title
-    print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], sizes))))
-    print("\n".join(["", *screen.block(why_table(sizes)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]))
-    print(f"next: {COMMAND} report {sizes[-1].runs[0]}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +40,7 @@ from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sw
 from harness.study.sweeps.expand import SweepPoints, expand
 
 if TYPE_CHECKING:
-    from harness.compare.points import PointValues
+    from harness.compare.points import PointValues, Size
     from harness.experiment.exercises import Experiment
     from harness.study.series.runner import SeriesOutcome
 _SCALING = "harness.cli.study.scaling"
@@ -63,8 +62,8 @@ PAGE = HelpPage(
 
 def sweep(arguments: list[str]) -> int:
     """Run a sweep, continue it, or show it; returns the exit code."""
-    if arguments[:1] == ["scaling"] or (arguments and _is_scaling(arguments[0])):
-        return int(resolve_name(f"{_SCALING}:scaling")(arguments[arguments[0] == "scaling" :]))
+    if arguments[:1] == ["scaling"]:
+        return int(resolve_name(f"{_SCALING}:scaling")(arguments[1:]))
     if not arguments or arguments[0].startswith("-"):
         return _list(read_arguments(arguments, "sweep", FURTHER).wanted.json)
     return _sweep(arguments[0], read_arguments(arguments[1:], "sweep", FURTHER))
@@ -72,11 +71,6 @@ def sweep(arguments: list[str]) -> int:
 
 def page(words: list[str]) -> str:
     return as_text(resolve_name(f"{_SCALING}:PAGE") if words[1:2] == ["scaling"] else PAGE)
-
-
-def _is_scaling(word: str) -> bool:
-    found = stored.stored_request(word)
-    return found is not None and found.kind == "scaling"
 
 
 def _list(as_json: bool) -> int:
@@ -104,8 +98,7 @@ def _sweep(word: str, arguments: Arguments) -> int:
     changed = _with_flags(asked.sweep, parted(arguments)[1])
     if (repeats := arguments.further.get("--repeats")) is not None:
         changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
-    series = checked_series(asked.series, changed, arguments, f"{PROGRAM} sweep {asked.series}")
-    return run_series(series, arguments, lambda outcome: _answer(series, outcome, arguments))
+    return run_sweep(asked.series, changed, arguments)
 
 
 def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
@@ -120,13 +113,19 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
 
 
 def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -> int:
+    from harness.compare.points import what_limits
     from harness.study.sweeps.results import results
 
     found = series.points
-    told = results(outcome.places, found.settings, found.sweep.show)
+    told = results(outcome.places, found.settings, found.sweep)
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
+    limit = what_limits(told.sizes) if found.sweep.scales else None
     if arguments.wanted.json:
-        print_json(series, outcome, points=[point.model_dump() for point in told.points])
+        states = {"states": state_rows(outcome.places), "stopped": outcome.stopped or None}
+        data = {"points": [point.model_dump() for point in told.points]} | ({"limit": limit} if limit else {})
+        print(json.dumps({"series": series.name, **data, **states}, indent=1))
+    elif told.sizes and limit:
+        _print_sizes(found, told.sizes, limit)
     elif told.points:
         _print_table(found, told.points, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
@@ -144,13 +143,18 @@ def _print_table(sweep_points: SweepPoints, points: list[PointValues], metrics: 
     print("\n".join(screen.block(shown_table(title[0].upper() + title[1:], points, metrics))))
 
 
-def print_json(series: SweepSeries, outcome: SeriesOutcome, **data: object) -> None:
-    states = {"states": state_rows(outcome.places), "stopped": outcome.stopped or None}
-    print(json.dumps({"series": series.name, **data, **states}, indent=1))
+def _print_sizes(sweep_points: SweepPoints, sizes: list[Size], limit: str) -> None:
+    from harness.report.sweeps import scaling_table, why_table
+    from harness.report.tables.table import WIDTH, TableScreen
+
+    title, screen = sweep_points.sweep.title or sweep_points.sweep.name, TableScreen(columns(WIDTH))
+    print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], sizes))))
+    print("\n".join(["", *screen.block(why_table(sizes)), "", *screen.wrapped(limit[0].upper() + limit[1:] + ".", "")]))
+    print(f"next: {COMMAND} report {sizes[-1].runs[0]}")
 
 
 class SweepSeries(NamedTuple):
-    """What is asked for. request: its sweep, site and kind, as they are stored. again: the command that continues."""
+    """What is asked for. request: its sweep and site, as they are stored. again: the command that continues."""
 
     name: str
     request: stored.StoredSweep
@@ -173,24 +177,37 @@ def site_of(arguments: Arguments, before: stored.StoredSweep | None) -> tuple[Si
     return choose_site(word), word
 
 
-def checked_series(
-    name: str, sweep: Sweep, arguments: Arguments, again: str, kind: stored.Kind = "sweep"
-) -> SweepSeries:
-    """The series at its site. Raises RequestError: a point is invalid, or the series began with other settings."""
+def run_sweep(name: str, sweep: Sweep, arguments: Arguments) -> int:
+    """Run the sweep as the series of this name, continue it, or show it, as the flags say; returns the exit code.
+    Raises RequestError: a point is invalid, or the series began with other settings."""
+    series = _checked_series(name, sweep, arguments)
+    plan = plan_of(series.name, series.points.tasks, limits_of(arguments.wanted, series.points.tasks))
+    if not arguments.wanted.json:
+        _print_plan(series, plan)
+    if arguments.wanted.dry_run or arguments.wanted.status:
+        return _show_state(series, plan, arguments)
+
+    def allowed() -> bool:
+        request = _request(series, arguments)
+        return request is None or may_launch(*request, yes=arguments.wanted.yes)
+
+    outcome = carried_out(
+        plan, arguments.wanted, series.again, allowed, lambda: stored.store_request(series.name, series.request)
+    )
+    return 0 if outcome is None else _answer(series, outcome, arguments)
+
+
+def _checked_series(name: str, sweep: Sweep, arguments: Arguments) -> SweepSeries:
     refuse_name(name, "--name")
     before = stored.stored_request(name)
     choice, word = site_of(arguments, before)
     stored.refuse_another(name, before, sweep, choice.site)
-    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(arguments)[0])
-    request = stored.StoredSweep(sweep=sweep, site=found.site, site_word=word, kind=kind)
-    return SweepSeries(name, request, found, again)
-
-
-def _with_threads(site: Site, sweep: Sweep, kind: stored.Kind) -> Site:
-    """The site; of a scaling study on this machine's CPUs, with the same threads for each process."""
-    if kind != "scaling":
-        return site
-    return site.model_copy(update={"env": {**site.env, **threads_of(sweep, site)}})
+    found = expand(sweep, choice.site, word, parted(arguments)[0])
+    if threads := threads_of(found):
+        site = choice.site.model_copy(update={"env": {**choice.site.env, **threads}})
+        found = expand(sweep, site, word, parted(arguments)[0])
+    request = stored.StoredSweep(sweep=sweep, site=found.site, site_word=word)
+    return SweepSeries(name, request, found, f"{PROGRAM} sweep {name}")
 
 
 def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:
@@ -200,7 +217,7 @@ def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:
     sizes = {name: len({str(each[name]) for each in found.settings.values()}) for name in found.sweep.axes}
     axes = " × ".join(f"{name} ({n})" for name, n in sizes.items())
     lines = [
-        f"{series.request.kind} {plan.series}{title}, at site {found.site.name}",
+        f"sweep {plan.series}{title}, at site {found.site.name}",
         f"  {points}" + (f" over {axes}" if axes else ""),
     ]
     for why in dict.fromkeys(left.why for left in found.left_out):
@@ -238,21 +255,3 @@ def _show_state(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> 
     else:
         print("\n".join(state_lines(plan)))
     return 0
-
-
-def run_series(series: SweepSeries, arguments: Arguments, show_outcome: Callable[[SeriesOutcome], int]) -> int:
-    """Plan the series, then show it or run it, as the flags say, and answer; returns the exit code."""
-    plan = plan_of(series.name, series.points.tasks, limits_of(arguments.wanted, series.points.tasks))
-    if not arguments.wanted.json:
-        _print_plan(series, plan)
-    if arguments.wanted.dry_run or arguments.wanted.status:
-        return _show_state(series, plan, arguments)
-
-    def allowed() -> bool:
-        request = _request(series, arguments)
-        return request is None or may_launch(*request, yes=arguments.wanted.yes)
-
-    outcome = carried_out(
-        plan, arguments.wanted, series.again, allowed, lambda: stored.store_request(series.name, series.request)
-    )
-    return 0 if outcome is None else show_outcome(outcome)

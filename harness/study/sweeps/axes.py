@@ -23,6 +23,7 @@ from harness.site.site import Site
 EXAMPLE = 'command: "train.py --lr 1e-4"'
 SWEEPS = CONFIGS / "sweeps"
 OWN = "own"  # of base.exercise: a training of the user's own
+DEVICES = ("nodes", "gpus_per_node")  # axes of a training on more and more devices
 PLACED = ("command", "start_in")  # of a training of the user's own: no flag sets them
 SITE_FIELDS = [option.field for option in options_of(Site)]
 
@@ -87,7 +88,8 @@ class Sweep(BaseModel):
     `matrix`: every combination of these values. `zip`: lists of one length, taken together. `on_cpu`: other values of
     some of these axes for a site without GPUs. `exclude`: combinations to leave out; `skip_invalid`: also combinations
     that the rules refuse. `seeds`: their number or a list; each is a repeat. `show`: the measured values of the table;
-    in the first, each point is compared with the first point.
+    in the first, each point is compared with the first point. If the devices are in `zip` and nothing is in `matrix`,
+    the table has speed-up and efficiency instead.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -108,6 +110,11 @@ class Sweep(BaseModel):
     def axes(self) -> list[str]:
         """The options that vary, in the file's order."""
         return [*self.matrix, *self.zip]
+
+    @property
+    def scales(self) -> bool:
+        """Whether its points are one training on more and more devices."""
+        return not self.matrix and any(axis in self.zip for axis in DEVICES)
 
     def here(self, cpu: bool) -> Sweep:
         """The sweep with the values for this kind of machine."""

@@ -1,9 +1,9 @@
-"""What was measured at each point of a series: the metrics of its completed runs, repeats joined; of a scaling study
-also throughput, speed-up and efficiency, and what explains them. Prints nothing."""
+"""What was measured at each point of a sweep: the metrics of its completed runs, repeats joined; over devices also
+throughput, speed-up and efficiency, and what explains them. Prints nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from harness.analysis.metric_values import Metrics
@@ -13,12 +13,12 @@ from harness.analysis.summary import RecordingVerdict, Summary
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.errors import HarnessError
 from harness.compare.comparison import Comparison
-from harness.compare.points import EXPLAINING, PointValues, RepeatedMean, Size, over_runs, repeated, with_first
+from harness.compare.points import PointValues, RepeatedMean, Size, over_runs, repeated, with_first
 from harness.experiment.exercises import OwnTraining
 from harness.measure.request import load_summary
 from harness.run import Run
 from harness.study.series.points import TaskStatus
-from harness.study.sweeps.axes import Settings
+from harness.study.sweeps.axes import Settings, Sweep
 from harness.study.sweeps.expand import value_text
 
 _OF_POP, _OF_SERIES = ([factor.field for factor in each] for each in (POP_FACTORS, SERIES_FACTORS))
@@ -36,6 +36,11 @@ class Results(NamedTuple):
 
     points: list[PointValues]
     unmeasured: list[str]
+
+    @property
+    def sizes(self) -> list[Size]:
+        """The points, if they are those of a sweep over devices."""
+        return [point for point in self.points if isinstance(point, Size)]
 
 
 def measured_runs(places: Sequence[TaskStatus]) -> tuple[dict[str, list[SweepRun]], list[str]]:
@@ -55,24 +60,26 @@ def measured_runs(places: Sequence[TaskStatus]) -> tuple[dict[str, list[SweepRun
     return found, lacking
 
 
-def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], show: Sequence[str]) -> Results:
-    """The table of a sweep. settings: by key. show: the metrics of the table."""
+def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], sweep: Sweep) -> Results:
+    """The table of a sweep. settings: by key."""
     found, lacking = measured_runs(places)
-    judged = _judged({key: [one.metrics for one in found.get(key, [])] for key in settings}, show)
+    measured = {key: found[key] for key in settings if key in found}
+    if sweep.scales:
+        return Results([*_sizes(measured, settings)], lacking)
+    judged = _judged({key: [one.metrics for one in runs] for key, runs in measured.items()}, sweep.show)
     compared = with_first(*judged) if judged else {}
-    points = [
-        PointValues(
-            point=key,
-            settings={name: value_text(value) for name, value in settings[key].items()},
-            runs=[one.run.job_id for one in found[key]],
-            values=over_runs([one.metrics for one in found[key]]),
-            doubtful=[one.run.job_id for one in found[key] if one.summary.quality.verdict is not RecordingVerdict.GOOD],
-            comparison=compared.get(key),
-        )
-        for key in settings
-        if key in found
-    ]
-    return Results(points, lacking)
+    return Results([_point(key, runs, settings[key], compared.get(key)) for key, runs in measured.items()], lacking)
+
+
+def _point(key: str, runs: Sequence[SweepRun], settings: Settings, comparison: Comparison | None) -> PointValues:
+    return PointValues(
+        point=key,
+        settings={name: value_text(value) for name, value in settings.items()},
+        runs=[one.run.job_id for one in runs],
+        values=over_runs([one.metrics for one in runs]),
+        doubtful=[one.run.job_id for one in runs if one.summary.quality.verdict is not RecordingVerdict.GOOD],
+        comparison=comparison,
+    )
 
 
 def _judged(
@@ -86,37 +93,29 @@ def _judged(
     return None if worse is None else (metric, values, worse == "more")
 
 
-def sizes(sweep_runs: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Settings]) -> list[Size]:
-    """Each measured size, the smallest first. found: by key. settings: by key, in the order of the sizes."""
-    measured = [(key, list(sweep_runs[key])) for key in settings if key in sweep_runs]
-    unit = _unit([one for _, runs in measured for one in runs])
-    speeds = {key: [speed for one in runs if (speed := _speed(one, unit))] for key, runs in measured}
-    scaled = _scaled(measured)
-    counts = {key: runs[0].summary.world_size or 1 for key, runs in measured}
+def _sizes(measured: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Settings]) -> Iterator[Size]:
+    """Each measured size, the smallest first. measured, settings: by key, in the order of the sizes."""
+    unit = _unit([one for runs in measured.values() for one in runs])
+    speeds = {key: [speed for one in runs if (speed := _speed(one, unit))] for key, runs in measured.items()}
+    scaled = _scaled(list(measured.items()))
+    counts = {key: runs[0].summary.world_size or 1 for key, runs in measured.items()}
     of_device = {key: [speed / counts[key] for speed in of_size] for key, of_size in speeds.items()}
-    smallest_is_known = bool(measured and speeds[measured[0][0]])
-    compared = with_first("throughput_of_a_device", of_device, more_is_worse=False) if smallest_is_known else {}
-    rows: list[Size] = []
-    for key, runs in measured:
-        throughput = repeated(speeds[key])
-        efficiency = _ratio(compared.get(key))
-        if not rows and throughput is not None:
+    smallest = next(iter(measured), "")
+    compared = with_first("throughput_of_a_device", of_device, more_is_worse=False) if speeds.get(smallest) else {}
+    for key, runs in measured.items():
+        point, throughput = _point(key, runs, settings[key], compared.get(key)), repeated(speeds[key])
+        efficiency = _ratio(point.comparison)
+        if key == smallest and throughput is not None:
             efficiency = RepeatedMean(mean=1.0, n=throughput.n)  # itself: exact
-        rows.append(
-            Size(
-                point=key,
-                settings={name: value_text(value) for name, value in settings[key].items()},
-                devices=counts[key],
-                runs=[one.run.job_id for one in runs],
-                unit=unit,
-                throughput=throughput,
-                speed_up=None if efficiency is None else _times(efficiency, counts[key] / counts[measured[0][0]]),
-                efficiency=efficiency,
-                comparison=compared.get(key),
-                values=over_runs([_factors(one) for one in runs]) | scaled.get(key, {}),
-            )
-        )
-    return rows
+        more = {
+            "devices": counts[key],
+            "unit": unit,
+            "throughput": throughput,
+            "speed_up": None if efficiency is None else _times(efficiency, counts[key] / counts[smallest]),
+            "efficiency": efficiency,
+            "values": point.values | over_runs([_factors(one) for one in runs]) | scaled.get(key, {}),
+        }
+        yield Size(**{**dict(point), **more})
 
 
 def _ratio(comparison: Comparison | None) -> RepeatedMean | None:
@@ -150,11 +149,8 @@ def _speed(one: SweepRun, unit: str) -> float | None:
 
 
 def _factors(one: SweepRun) -> dict[str, float]:
-    """The shares and efficiencies that explain a run, of those that are known."""
-    pop = one.summary.pop
-    known = {name: getattr(pop, name) for name in _OF_POP} if pop is not None else {}
-    shares = {name: one.metrics.get(name) for name in EXPLAINING}
-    return {name: value for name, value in (known | shares).items() if value is not None}
+    """The efficiencies that explain a run, of those that are known."""
+    return {name: value for name in _OF_POP if (value := getattr(one.summary.pop, name, None)) is not None}
 
 
 def _scaled(runs_by_size: Sequence[tuple[str, Sequence[SweepRun]]]) -> dict[str, dict[str, RepeatedMean]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,15 +19,13 @@ from harness.study.series.folder import NAME, series_folder, series_root
 from harness.study.sweeps.axes import OWN, Sweep, is_path, read_sweep, shipped_sweep, sweep_names
 
 _MAY_CHANGE = ("title", "show", "name", "repeats")  # other runs are not asked for, only more or fewer
-Kind = Literal["sweep", "scaling"]
 
 
 class StoredSweep(BaseModel):
-    """request.json of a series' folder. site_word: as given to --site."""
+    """request.json of a series' folder, perhaps of another version. site_word: as given to --site."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
-    kind: Kind = "sweep"
     sweep: Sweep
     site: Site
     site_word: str | None = None
