@@ -25,7 +25,7 @@ from harness.report.exercise_0.links import links_of_run, links_of_site
 from harness.report.page import compose as page_module
 from harness.report.page.compose import MOST_ROWS, compose, docs_from, figures, render_page, write_page
 from harness.report.page.inputs import Inputs
-from harness.report.page.run import energy_within, machine_section
+from harness.report.page.run import machine_section
 from harness.report.plots.plotly_json import bars
 from tests.report.conftest import Made, Named
 from tests.report.given_summary import run
@@ -351,35 +351,6 @@ def test_a_page_whose_traces_are_gone_keeps_its_numbers(made: Made, tmp_path: Pa
     assert [e for e in all_of(tree, "section") if e.get("id") == "split"]
 
 
-def test_energy_is_that_of_the_profiled_stretch_alone() -> None:
-    power = DeviceSeries(0, "GPU", None, [0, 10**9, 2 * 10**9], {"power_watts": [100.0, 100.0, 300.0]})
-    assert energy_within(power, 0, 10**9) == pytest.approx(100)
-    assert energy_within(power, 5 * 10**8, 15 * 10**8) == pytest.approx(50 + 75)
-    assert energy_within(power, 0, 3 * 10**9) is None
-    counter = DeviceSeries(0, "GPU", None, [0, 10**9], {"energy_joules": [5.0, 25.0], "power_watts": [1.0, 1.0]})
-    assert energy_within(counter, 0, 5 * 10**8) == pytest.approx(10)
-
-
-@pytest.mark.parametrize(
-    ("columns", "start_s", "end_s", "joules"),
-    [
-        ({"power_watts": [100.0] * 4}, 0, 5, None),  # the gap lies within
-        ({"power_watts": [100.0] * 4}, 4, 5, 100),
-        ({"power_watts": [100.0] * 4}, 2, 5, None),
-        ({"energy_joules": [0.0, 100.0, 900.0, 1000.0]}, 0, 5, 1000),  # the counter ran on
-        ({"energy_joules": [0.0, 100.0, 900.0, 1000.0]}, 2, 5, None),  # how much of it after two seconds is not known
-        ({"energy_joules": [500.0, 600.0, 0.0, 100.0]}, 0, 5, None),
-        ({"energy_joules": [500.0, 600.0, 0.0, 100.0]}, 4, 5, 100),
-    ],
-)
-def test_energy_of_the_profiled_stretch_is_not_made_up_for_a_gap(
-    columns: dict[str, list[float]], start_s: int, end_s: int, joules: float | None
-) -> None:
-    at = [0, 10**9, 4 * 10**9, 5 * 10**9]
-    device = DeviceSeries(0, "GPU", None, at, columns, gaps=((10**9, 4 * 10**9),))
-    assert energy_within(device, start_s * 10**9, end_s * 10**9) == joules
-
-
 def test_no_line_of_the_monitor_bridges_a_gap() -> None:
     at = [second * 10**9 for second in (0, 1, 8, 9)]
     device = DeviceSeries(0, "GPU", None, at, {"power_watts": [1.0, 2.0, 3.0, 4.0]}, gaps=((10**9, 8 * 10**9),))
@@ -387,9 +358,3 @@ def test_no_line_of_the_monitor_bridges_a_gap() -> None:
     (figure,) = machine_section(Summary(), Inputs(monitors=[recording])).figures
     assert figure.data[0]["y"] == [1.0, 2.0, None, 3.0, 4.0]
     assert figure.caption.endswith("from 1 to 4.")
-
-
-def test_a_counter_that_runs_backwards_is_not_used_within_the_profiled_stretch_either() -> None:
-    columns = {"energy_joules": [5000.0, 20.0, 120.0], "power_watts": [100.0, 100.0, 100.0]}
-    device = DeviceSeries(0, "GPU", None, [0, 10**9, 2 * 10**9], columns)
-    assert energy_within(device, 0, 2 * 10**9) == pytest.approx(200)

@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from harness.analysis.device_time import with_known
 from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.metric_values import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
-from harness.common.format import duration, percent, rate
-from harness.common.palette import of_series
+from harness.common.format import percent, rate
 from harness.compare.summaries import SummaryDifferences
-from harness.compare.verdict import Interval
 from harness.report.compare.tables import ONE_RUN_EACH, doubts, letter, others
-from harness.report.compare.verdicts import verdict_table, verdict_words
+from harness.report.compare.verdicts import verdict_table
 from harness.report.elements import Figure, PageTable, Section
 from harness.report.plots import plotly_json
 from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS, part_label
@@ -28,7 +24,6 @@ from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS, part_label
 _WORTH_SAYING = 0.1  # of the difference
 _WORTH_SHOWING = 0.0005  # of the longest bar
 CAPTION = "Efficiency as POP defines it; an indented efficiency is a factor of the one above it"
-_FAR = 6.0  # interquartile ranges above the box: a step beyond would flatten the boxes of all runs
 
 
 @dataclass(frozen=True)
@@ -219,80 +214,19 @@ def _scaling_notes(names: Sequence[str], scalings: Sequence[Scaling]) -> Iterato
         yield f"Computation scalability is not known for {of}: {reason}"
 
 
-def steps_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[SummaryDifferences]) -> Section:
-    """Distributions beside ratios, and the ratios' numbers."""
-    times = [(i, label, durations_ms(s)) for i, (label, s) in enumerate(zip(labels, summaries, strict=True))]
-    known = [run for run in times if run[2]]
-    if not known:
-        return Section("steps", "Step time")
-    ratios = [
-        (i, other, pair, pair.step_time)
-        for i, (other, pair) in enumerate(others(pairs), 1)
+def steps_section(pairs: Sequence[SummaryDifferences]) -> Section:
+    """The median step of each run against the base's, with its interval."""
+    rows = [
+        (f"{other}, {pair.normalisation}", pair.step_time)
+        for other, pair in others(pairs)
         if pair.step_time is not None
     ]
-    rows = [(f"{other}, {pair.normalisation}", step) for _, other, pair, step in ratios]
-    intervals = [
-        (i, labels[i], step.interval, verdict_words(step)) for i, _, _, step in ratios if step.interval is not None
-    ]
-    figures = [_boxes(known), *([_ratios(intervals)] if intervals else [])]
     periods = any(pair.periods for pair in pairs)
+    title = "Periods of a kernel" if periods else "Step time"
+    if not rows:
+        return Section("steps", title)
     what = "period" if periods else "step time"
     caption = f"Median {what}, and its difference to a's with half of the bootstrap interval"
-    tables = [verdict_table(rows, ("a", "this run"), caption, "run")] if rows else []
     one_each = [] if periods else [ONE_RUN_EACH]
-    lead = " ".join([*one_each, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))]) if ratios else ""
-    return Section("steps", "Periods of a kernel" if periods else "Step time", lead, figures, tables)
-
-
-def durations_ms(s: Summary) -> list[float]:
-    """Every profiled step of every rank, else the steps of the training's own clock."""
-    traced = [ns for rank in s.steps.per_rank for ns in rank.durations_ns]
-    return [ns / 1e6 for ns in traced or [ns for t in s.training for ns in t.step_durations_ns]]
-
-
-def _boxes(step_boxes: Sequence[tuple[int, str, list[float]]]) -> Figure:
-    data = plotly_json.boxes((label, times, of_series(i)) for i, label, times in step_boxes)
-    limit = max(map(_whisker, (times for *_, times in step_boxes)))
-    everything = [t for *_, times in step_boxes for t in times]
-    beyond = [t for t in everything if t > limit]
-    low = min(everything)
-    room = 0.05 * (limit - low) or 0.05 * limit
-    y = plotly_json.axis("step time (ms)", **({"range": [low - room, limit + room]} if beyond else {}))
-    words = "Step times of all ranks of each run. The box is the middle half of the steps; its line is the median."
-    if beyond:
-        words += f" {len(beyond)} far longer steps are not shown, up to {duration(max(beyond) * 1e6)}."
-    return Figure("steps", words, data, plotly_json.layout("", y, showlegend=False), 320)
-
-
-def _whisker(times: Sequence[float]) -> float:
-    """The longest step that is not far from the others."""
-    first, third = np.percentile(times, (25, 75))
-    return max(t for t in times if t <= third + _FAR * (third - first))
-
-
-def _ratios(ratios: Sequence[tuple[int, str, Interval, str]]) -> Figure:
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": label,
-            "x": [r.ratio],
-            "y": [label],
-            "marker": {"color": of_series(i), "size": 11},
-            "error_x": {
-                "type": "data", "symmetric": False, "array": [r.high - r.ratio],
-                "arrayminus": [r.ratio - r.low], "thickness": 2, "width": 8, "color": of_series(i),
-            },
-            "hovertemplate": f"%{{y}}: %{{x:.3f}}, {r.low:.3f} to {r.high:.3f}<extra></extra>",
-        }
-        for i, label, r, _ in ratios
-    ]  # fmt: skip
-    low, high = min(1.0, *(r.low for _, _, r, _ in ratios)), max(1.0, *(r.high for _, _, r, _ in ratios))
-    room = 0.08 * (high - low)
-    x = plotly_json.axis("median step / median step of a (ratio)", range=[low - room, high + room])
-    shapes = [plotly_json.upright(1, "#888888", "dash", 1.5)]
-    words = "Ratio of the median step time to a's, with its 95 % interval: " + "; ".join(
-        f"{label} {r.ratio:.3f} ({r.low:.3f} to {r.high:.3f}), {verdict}" for _, label, r, verdict in ratios
-    )
-    axes = plotly_json.layout(x, plotly_json.NAMES, showlegend=False, shapes=shapes)
-    return Figure("step-ratios", words + ".", data, axes, max(200, 130 + 46 * len(ratios)))
+    lead = " ".join([*one_each, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))])
+    return Section("steps", title, lead, tables=[verdict_table(rows, ("a", "this run"), caption, "run")])

@@ -135,7 +135,7 @@ def compose_comparison(compared: ComparedRuns, drawn: Timelines = NO_TIMELINES) 
     before = [
         _quality(compared, "" if drawn.packed else drawn.missing),
         Section("configuration", "Configuration", tables=differing, note="" if differing else _SAME_SETTINGS),
-        breakdown.steps_section(labels, summaries, pairs),
+        breakdown.steps_section(pairs),
         tables.pacing_section(labels, summaries),
         tables.network_section(labels, summaries),
         breakdown.split_section(found, per_token),
@@ -143,7 +143,7 @@ def compose_comparison(compared: ComparedRuns, drawn: Timelines = NO_TIMELINES) 
         _efficiency(compared),
     ]
     after = [
-        tables.collectives_section(labels, pairs),
+        tables.collectives_section(pairs),
         tables.kinds_section(labels, summaries, pairs),
         tables.moved_section(pairs),
         tables.kernels_section(pairs),

@@ -11,12 +11,11 @@ from harness.analysis.labels import cause_word
 from harness.analysis.metrics import IDLE_LABEL, METRICS
 from harness.analysis.summary import Summary
 from harness.common.format import duration, metric_text, per_step, percent, rate, short
-from harness.common.palette import of_series
 from harness.common.paths import PROGRAM
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences
 from harness.report.elements import Figure, PageTable, Section, table
-from harness.report.plots import plotly_json, plots
+from harness.report.plots import plots
 from harness.report.tables.pace import pace_sentences
 from harness.report.tables.table import setting
 from harness.report.tables.time import kind_label
@@ -257,28 +256,18 @@ def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Se
     kinds = list(dict.fromkeys(kind_label(k) for _, s in runs for k in s.kinds if k.share >= _SMALL))
     if not kinds:
         return Section("kinds", title)
-    times = [(i, labels[i], {kind_label(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds}) for i, s in runs]
-    values = [(i, label, [known.get(kind, 0.0) for kind in kinds]) for i, label, known in times]
-    words = "Time per kind of work in one step of one rank, a bar per run. Kernels that overlap both count."
-    rows = [[kind, *(rate(known.get(kind, 0.0)) for *_, known in times)] for kind in kinds]
-    numbers = PageTable("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
-    figure = replace(_grouped("kinds", words, kinds, values), table=numbers)
+    times = [(labels[i], {kind_label(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds}) for i, s in runs]
+    rows = [[kind, *(rate(known.get(kind, 0.0)) for _, known in times)] for kind in kinds]
+    caption = "Time in one step of one rank (ms); kernels that overlap both count"
+    numbers = PageTable(caption, ("kind", *(label for label, _ in times)), rows)
     precisions = (precision_table(pair, other) for other, pair in others(pairs))
-    return Section("kinds", title, figures=[figure], tables=[shown for shown in precisions if shown.rows])
+    return Section("kinds", title, tables=[numbers, *(shown for shown in precisions if shown.rows)])
 
 
-def collectives_section(labels: Sequence[str], pairs: Sequence[SummaryDifferences]) -> Section:
+def collectives_section(pairs: Pairs) -> Section:
     """Per kind of collective and run: count, bytes and time of a step."""
-    title = "Collectives"
     numbers = collective_table(pairs)
-    if not numbers.rows:
-        return Section("collectives", title)
-    kinds = collective_kinds(pairs)
-    times = {kind: in_every_run(pairs, f"{kind}_ns") for kind in kinds}
-    values = [(i, label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds]) for i, label in enumerate(labels)]
-    words = "Time in collectives in one step of one rank, a bar per run. It includes waiting for other ranks."
-    figure = _grouped("collectives", words, kinds, values)
-    return Section("collectives", title, figures=[figure], tables=[numbers])
+    return Section("collectives", "Collectives", tables=[numbers] if numbers.rows else [])
 
 
 def kernels_section(pairs: Sequence[SummaryDifferences]) -> Section:
@@ -288,11 +277,3 @@ def kernels_section(pairs: Sequence[SummaryDifferences]) -> Section:
     tables = table(caption, ("", "share", "kind", "kernel"), rows, left=4)
     note = f"{more} shorter kernels are left out; `{PROGRAM} compare --json` has all." if more else ""
     return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
-
-
-def _grouped(name: str, words: str, kinds: Sequence[str], bars: Sequence[tuple[int, str, list[float]]]) -> Figure:
-    """Bars of all runs beside each other, in the order of the command line."""
-    data = [plotly_json.bars(label, values, kinds, of_series(i)) for i, label, values in bars]
-    axes = plotly_json.layout("time per step and rank (ms)", plotly_json.NAMES, barmode="group")
-    height = plotly_json.bars_height(len(kinds) * (len(data) + 1) // 2)
-    return Figure(name, words, data, axes, height, wide=True)

@@ -29,7 +29,6 @@ class StepRecord:
     phase: str
     unix_ns: int
     step_ns: int
-    tokens: int
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,7 @@ def _is_whole(event: dict[str, Any]) -> bool:
 
 
 def _step(event: dict[str, Any]) -> StepRecord:
-    phase, tokens = str(event.get("phase", "")), event.get("tokens") or 0
-    return StepRecord(event["step"], phase, event["unix_ns"], event["step_ns"], tokens)
+    return StepRecord(event["step"], str(event.get("phase", "")), event["unix_ns"], event["step_ns"])
 
 
 def _monitors(folders: Sequence[Path]) -> Iterator[NodeSamples]:

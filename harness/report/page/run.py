@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import quote
 
 from harness.analysis.labels import device_names, field_word, host_names, recording
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.format import amount, duration
+from harness.common.format import duration
 from harness.common.palette import COMPUTE, IDLE, of_series
 from harness.common.paths import DISTRIBUTION, PROGRAM
 from harness.common.run_files import KINETO, METRICS, MONITOR_SAMPLES, NSYS_REPORTS, RECORD, SCRIPT, SUMMARY
@@ -23,7 +22,6 @@ from harness.explain.commands import asked_words
 from harness.explain.findings import why_no_answer
 from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.monitor.source import pieces
-from harness.monitor.summary import counted, integrate
 from harness.report.elements import Figure, Link, Listing, PageTable, Section, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.plots import plotly_json
@@ -205,17 +203,23 @@ def _sources(s: Summary) -> list[PageTable]:
 
 
 def machine_section(s: Summary, inputs: Inputs) -> Section:
-    """Utilisation, memory and power over time, one plot per node and quantity; energy per token. Empty without any."""
+    """Utilisation, memory and power over time, one plot per node and quantity. Empty without any."""
     first_rank = next(iter(inputs.steps.values()), ())
     begins = [step.unix_ns for step in first_rank if step.phase == "active"]
     of_all = [network_figure(s), port_figure(s, begins), *_of_gpus(s, inputs)]
     of_nodes = (figure for recording in inputs.monitors[:_MOST_NODES] for figure in _node(recording, inputs))
     figures = [figure for figure in (*of_all, *of_nodes) if figure is not None]
-    tables = [*page_tables(s, "machine"), *_energy(inputs)]
     lead = "Samples of every node during the training. Shaded: the counted steps."
     if len(inputs.monitors) > _MOST_NODES:
         lead += f" {_MOST_NODES} of {len(inputs.monitors)} nodes have plots; the table has all nodes."
-    return Section("machine", "Monitor", lead, figures, tables, note="".join(f"{x}. " for x in monitor_sentences(s)))
+    return Section(
+        "machine",
+        "Monitor",
+        lead,
+        figures,
+        page_tables(s, "machine"),
+        note="".join(f"{x}. " for x in monitor_sentences(s)),
+    )
 
 
 def _of_gpus(s: Summary, inputs: Inputs) -> list[Figure | None]:
@@ -284,43 +288,6 @@ def _profiled(inputs: Inputs) -> list[StepRecord]:
 def _span(steps: Sequence[StepRecord]) -> tuple[int, int]:
     """Unix nanoseconds from the first step's start to the last one's end."""
     return min(x.unix_ns for x in steps), max(x.unix_ns + x.step_ns for x in steps)
-
-
-def _energy(inputs: Inputs) -> list[PageTable]:
-    steps = _profiled(inputs)
-    parts = [energy_within(d, *_span(steps)) for r in inputs.monitors for d in r.devices] if steps else []
-    known = [x for x in parts if x is not None]
-    tokens = sum(x.tokens for x in steps)
-    if not known or not tokens or len(known) < len(parts):
-        return []
-    total = sum(known)
-    of = next((str(r.meta["power"]) for r in inputs.monitors if r.meta.get("power")), "the devices")
-    rows = [[f"{amount(total, 'J')} of {of}", f"{tokens:,}", amount(1000 * total / tokens, "J")]]
-    return table("Energy of the counted steps", ("energy", "tokens", "per 1 000 tokens"), rows)
-
-
-def energy_within(device: DeviceSeries, start_ns: int, end_ns: int) -> float | None:
-    """Joules between two moments: differences of the device's counter, else power integrated by trapezoids. None when
-    the samples do not cover the time: over a gap, only a counter that ran on is known, when the gap is over."""
-    if any(before < moment < after for before, after in device.gaps for moment in (start_ns, end_ns)):
-        return None
-    metered = counted(device)
-    for points in metered or pieces(device.points("power_watts"), device.gaps):
-        first, last = _at(points, start_ns), _at(points, end_ns)
-        if first is None or last is None:
-            continue
-        if metered:
-            return last - first
-        return integrate([(start_ns, first), *(p for p in points if start_ns < p[0] < end_ns), (end_ns, last)])
-    return None
-
-
-def _at(points: Sequence[tuple[int, float]], moment_ns: int) -> float | None:
-    """The value at a moment, on the line between its neighbours; None outside."""
-    for (t0, v0), (t1, v1) in itertools.pairwise(points):
-        if t0 <= moment_ns <= t1 and t1 > t0:
-            return v0 + (v1 - v0) * (moment_ns - t0) / (t1 - t0)
-    return None
 
 
 def host_section(s: Summary, inputs: Inputs) -> Section:

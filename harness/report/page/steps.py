@@ -36,12 +36,11 @@ _GROUPS = {"intra": "of {} ranks inside a node", "inter": "of {} ranks, one on e
 
 
 def steps_section(s: Summary, inputs: Inputs) -> Section:
-    """Step time over steps and its distribution, per rank; empty without a step."""
+    """Step time over steps, per rank; empty without a step."""
     recorded = {_who(rank, rank): list(steps) for rank, steps in sorted(inputs.steps.items())}
     if recorded:
         phases = _UNPROFILED if (s.run or {}).get("expects") == [] else _PHASES
         figures = [_over_steps(recorded, s.pace_changes, phases)]
-        figures.append(_distribution({r: _counted(x) for r, x in recorded.items()}))
         lead = "Measured by the training's own clock."
         if any(x.phase == "active" for steps in inputs.steps.values() for x in steps):
             lead += " Blue: the counted steps."
@@ -68,12 +67,12 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
 
 
 def _from_trace(times_by_rank: dict[str, tuple[list[int], list[float]]]) -> list[Figure]:
-    """Lines and boxes, or one bar per rank if no rank has enough steps for them. series: numbers, and milliseconds."""
+    """Lines, or one bar per rank if no rank has enough steps for them. series: numbers, and milliseconds."""
     by_rank = {r: times for r, (_, times) in times_by_rank.items()}
     if max(map(len, by_rank.values())) > 2:
         words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
         axes = plotly_json.layout(_step_axis(times_by_rank), "step time (ms)")
-        return [Figure("step-time", words, _lines(times_by_rank), axes), _distribution(by_rank)]
+        return [Figure("step-time", words, _lines(times_by_rank), axes)]
     ranks = list(by_rank)
     data = [plotly_json.bars("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
     words = "Median duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())
@@ -83,12 +82,6 @@ def _from_trace(times_by_rank: dict[str, tuple[list[int], list[float]]]) -> list
 
 def _who(rank: int | None, number: int) -> str:
     return f"process {number}" if rank is None else f"rank {rank}"
-
-
-def _counted(steps: Sequence[StepRecord]) -> list[float]:
-    """Milliseconds of the profiled steps, or of all when none was."""
-    chosen = [x for x in steps if x.phase == "active"] or list(steps)
-    return [x.step_ns / 1e6 for x in chosen]
 
 
 def _over_steps(
@@ -162,20 +155,6 @@ def _phase_table(recorded: dict[str, list[StepRecord]], phases: Mapping[str, str
             ns = [x.step_ns for x in steps if x.phase == phase]
             rows.append([rank, phases.get(phase, phase), str(len(ns)), *map(duration, (median(ns), min(ns), max(ns)))])
     return PageTable("Step time by phase", ("rank", "phase", "steps", "median", "fastest", "slowest"), rows, 2)
-
-
-def _distribution(by_rank: dict[str, list[float]]) -> Figure:
-    if len(by_rank) <= 4 * _MANY_RANKS:
-        data = plotly_json.boxes((r, values, of_series(i)) for i, (r, values) in enumerate(by_rank.items()))
-        axes = plotly_json.layout("", "step time (ms)", showlegend=False)
-        how = "the box is the middle half, its line is the median"
-    else:
-        values = [v for steps in by_rank.values() for v in steps]
-        data = [{"type": "histogram", "x": values, "nbinsx": 60, "marker": {"color": SERIES[0]}}]
-        axes = plotly_json.layout("step time (ms)", "steps", showlegend=False)
-        how = f"the number of steps of all {len(by_rank)} ranks that took this time"
-    words = f"Distribution of the times of the counted steps: {how}."
-    return Figure("step-distribution", words, data, axes, height=300)
 
 
 def communication_section(s: Summary, inputs: Inputs) -> Section:

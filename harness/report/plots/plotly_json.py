@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -61,15 +61,6 @@ def part_of_window(part: str, percents: Sequence[float], labels: Sequence[str], 
 def stripes(color: str, across: str) -> dict[str, Any]:
     pattern = {"shape": "/", "fgcolor": across, "bgcolor": color, "size": 7, "solidity": 0.45}
     return {"color": color, "pattern": pattern}
-
-
-def boxes(times: Iterable[tuple[str, Sequence[float], str]]) -> list[PlotTrace]:
-    """A box with all its points for each name, its values and its colour."""
-    return [
-        {"type": "box", "name": name, "y": values, "boxpoints": "all", "jitter": 0.4, "pointpos": 0,
-         "marker": {"color": color, "size": 3}, "line": {"width": 1.5}}
-        for name, values, color in times
-    ]  # fmt: skip
 
 
 def bars_height(count: int) -> int:
