@@ -10,6 +10,7 @@ from harness.experiment.options import for_nsys
 from harness.launch.argv import from_site, shown
 from harness.launch.exercises.base import DEFAULT, CommandPlace, ExercisePlan, TrainedModel
 
+TYPED = "the words after --"
 AUTO = f"{DEFAULT}: nsys if it is there and the GPUs are NVIDIA's, else torch.profiler"
 
 

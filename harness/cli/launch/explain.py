@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from harness.cli.launch.launch import TYPED
 from harness.cli.terminal import columns
 from harness.common.paths import CONFIGS
 from harness.common.printable import printable
@@ -26,7 +25,7 @@ from harness.launch.exercises.accelerate_settings import ACCELERATE, accelerate_
 from harness.launch.exercises.base import DEFAULT, MODULES, TORCHRUN_JSC, LaunchCommand
 from harness.launch.exercises.deepspeed import deepspeed_config
 from harness.launch.job import Job
-from harness.launch.sources import joined
+from harness.launch.sources import TYPED, joined
 from harness.site.site import Container
 
 SENTENCES = CONFIGS / "explain.yaml"

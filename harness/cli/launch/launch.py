@@ -19,12 +19,12 @@ from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import build_experiment
 from harness.launch.exercises.base import launch_of
+from harness.launch.sources import TYPED
 from harness.run import Run
 from harness.site.detection import SiteChoice, choose_site, site_to_show
 from harness.site.site import Site, override
 
 T = TypeVar("T")
-TYPED = "the words after --"
 
 
 class Behaviour(NamedTuple):
