@@ -165,8 +165,8 @@ class _Explainer:
                 return self._source(option.field)
         for chosen in (self.job.nsys_options, "cpu"):  # on a CPU, another event begins the recording
             wanted = load_options(chosen).get(name)
-            texts = [",".join(wanted)] if isinstance(wanted, list) else [wanted, str(trace_list(wanted or ""))]
-            if text in texts:
+            wanted = ",".join(wanted) if isinstance(wanted, list) else wanted
+            if wanted is not None and text in (wanted, str(trace_list(wanted))):
                 return self._of_set(chosen)
         return DEFAULT
 

@@ -25,7 +25,8 @@ class DDPLaunch(TrainingLaunch[DDP]):
         own = script.is_absolute()
         path = str(script) if own else script_path(experiment, str(script))
         plan = accelerated_plan(experiment, place, "ddp", path)
-        plan.folders.update({str(script.parent): "script"} if own else {})  # with the modules beside it
+        if own:
+            plan.folders[str(script.parent)] = "script"  # with the modules beside it
         return plan
 
     def misfits(self, experiment: DDP, resolved: DDP | None, target: LaunchTarget) -> Iterator[str]:

@@ -195,7 +195,7 @@ def paraver_command(place: CommandPlace, experiment: ProfiledTraining) -> Launch
 def _folders(experiment: Training, place: CommandPlace) -> dict[Word, str]:
     """The folders of the command that a container must see, besides the checkout and the run, and the field of each."""
     prefix = parent(place.megatron_data) if place.megatron_data else None
-    named = {"checkpoint": place.checkpoint, "data": place.data, "megatron_data": prefix}
+    named: dict[str, Word | None] = {"checkpoint": place.checkpoint, "data": place.data, "megatron_data": prefix}
     if place.profiler == "nsys":
         files = {"python_trace": experiment.python_trace, "nsys_options": experiment.nsys_options}
         named |= {field: name for field, name in files.items() if name and Path(name).is_absolute()}

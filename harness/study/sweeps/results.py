@@ -4,7 +4,7 @@ throughput, speed-up and efficiency, and what explains them. Prints nothing."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.analysis.metric_values import Metrics
 from harness.analysis.metrics import metrics_by_name, worse_is
@@ -107,7 +107,7 @@ def _sizes(measured: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Se
         efficiency = _ratio(point.comparison)
         if key == smallest and throughput is not None:
             efficiency = RepeatedMean(mean=1.0, n=throughput.n)  # itself: exact
-        more = {
+        more: dict[str, Any] = {
             "devices": counts[key],
             "unit": unit,
             "throughput": throughput,
