@@ -175,6 +175,7 @@ def test_the_sites_own_runs_say_how_fast_the_next_one_is(no_runs: Path) -> None:
     rows = plan_document(found)["numbers"]
     assert rows["mfu"]["low"] < 0.25 < rows["mfu"]["high"]
     assert rows["job_s"]["source"].endswith("earlier runs")
+    assert found.cost.start_known and found.cost.start_s == (91.0, 91.0), "101 s without ten steps of a second"
     run.summary.write_text("{", encoding="utf-8")
     assert planned("-e", "1", *LEONARDO).step.speed.earlier is False  # type: ignore[union-attr]
 
