@@ -11,9 +11,9 @@ import harness.traces.open as opening
 from harness.common.errors import RequestError, near_path
 from harness.common.printable import printable
 from harness.common.walk import Walk
-from harness.traces.amd_files import SUFFIXES
-from harness.traces.archives import NAMES, archive_at
 from harness.traces.errors import TraceError
+from harness.traces.foreign.amd_files import SUFFIXES
+from harness.traces.foreign.archives import NAMES, archive_at
 from harness.traces.operation_timelines import TIMELINE_SUFFIXES, are_operations
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace

@@ -13,10 +13,10 @@ import numpy as np
 
 from harness.common.bounded_read import BoundedReadError, open_regular
 from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
-from harness.traces.amd_files import amd_sentence
-from harness.traces.archives import archive_at
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
+from harness.traces.foreign.amd_files import amd_sentence
+from harness.traces.foreign.archives import archive_at
 from harness.traces.operation_timelines import timeline_sentence
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.traces import TraceError, amd_files, open_trace
-from harness.traces.amd_files import amd_sentence
+from harness.traces import TraceError, open_trace
+from harness.traces.foreign import amd_files
+from harness.traces.foreign.amd_files import amd_sentence
 from tests.synthetic import kineto
 from tests.synthetic.rocpd import rocpd_steps
 

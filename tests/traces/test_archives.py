@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.traces import TraceError, archives, open_trace
-from harness.traces.archives import archive_at
+from harness.traces import TraceError, open_trace
+from harness.traces.foreign import archives
+from harness.traces.foreign.archives import archive_at
 from tests.synthetic import kineto
 from tests.waiting import limit_s
 

@@ -25,7 +25,7 @@ from harness.traces.columns import (
     take,
 )
 from harness.traces.errors import TraceError
-from harness.traces.kineto.chrome_events import DEVICES_APART, ReadingPlan, census_of, plan_of, what_is_there
+from harness.traces.foreign.chrome_events import DEVICES_APART, ReadingPlan, census_of, plan_of, what_is_there
 from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_events, kernel_messages, span_messages
 from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu, salvaged
 from harness.traces.kineto.framing import Records
