@@ -12,9 +12,8 @@ from harness.common.errors import RequestError, near_path
 from harness.common.printable import printable
 from harness.common.walk import Walk
 from harness.traces.errors import TraceError
-from harness.traces.foreign.amd_files import SUFFIXES
+from harness.traces.foreign.amd_files import SUFFIXES, amd_sentence
 from harness.traces.foreign.archives import NAMES, archive_at
-from harness.traces.operation_timelines import TIMELINE_SUFFIXES, are_operations
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace
 MOST_LOOKED_AT = 500_000  # in all
@@ -22,7 +21,6 @@ MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
 _MOST_ARCHIVES = 50  # looked into
-_UNREAD = (*SUFFIXES, *TIMELINE_SUFFIXES)
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 
 Say = Callable[[str], None]
@@ -60,7 +58,7 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
             raise TraceError(path, "does not exist" + near_path(path))
         if path.is_file():
             archive = archive_at(path)
-            if why := archive.sentence if archive else opening.unread_sentence(path):
+            if why := archive.sentence if archive else amd_sentence(path):
                 raise RequestError(f"{printable(str(path))}: {why}")
             found[path] = None
         elif path.is_dir():
@@ -95,7 +93,7 @@ class _Folder:
             elif self._looks_like_trace(file):
                 self._traces.append(file)
                 self._opened, self._before = 0, self.walk.looked_at
-            elif file.name.endswith(_UNREAD):
+            elif file.name.endswith(SUFFIXES):
                 self._others += [file] * (len(self._others) < _MOST_ARCHIVES)
         there = set(self._traces)
         superseded = {other for file in there for other in _superseded(file, there)}
@@ -107,7 +105,7 @@ class _Folder:
         found = filter(None, map(archive_at, self._packed))
         others = () if self._traces else self._others
         return [
-            *(f"{printable(str(file))}: {why}" for file in others if (why := opening.unread_sentence(file))),
+            *(f"{printable(str(file))}: {why}" for file in others if (why := amd_sentence(file))),
             *(
                 f"{printable(str(archive.path))}: {archive.sentence}"
                 for archive in found
@@ -151,8 +149,7 @@ class _Folder:
             start = b""
         # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
         is_damaged = not start and _TRACE_NAME.search(name) is not None
-        is_trace = known.contains in start and not are_operations(start)
-        return is_trace or start.startswith(opening.LFS_MAGIC) or is_damaged
+        return known.contains in start or start.startswith(opening.LFS_MAGIC) or is_damaged
 
 
 def _may_be_trace(name: str) -> bool:

@@ -17,7 +17,6 @@ from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
 from harness.traces.foreign.amd_files import amd_sentence
 from harness.traces.foreign.archives import archive_at
-from harness.traces.operation_timelines import timeline_sentence
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
@@ -100,11 +99,6 @@ FORMATS = [
 ]
 
 
-def unread_sentence(path: Path) -> str | None:
-    """What a file of measurements is that is no trace, and what to do with it; None for any other file."""
-    return amd_sentence(path) or timeline_sentence(path)
-
-
 def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
     """Read a trace of any format in `FORMATS`. Raises TraceError: it cannot be read, in one sentence.
 
@@ -115,7 +109,7 @@ def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
         raise TraceError(path, f"has a {NOT_UNICODE}")
     start = checked_beginning(path, "trace")
     archive = archive_at(path)
-    if why := archive.sentence if archive else unread_sentence(path):
+    if why := archive.sentence if archive else amd_sentence(path):
         raise TraceError(path, why)
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
     trace = next(known, FORMATS[-1]).read(path, progress)
