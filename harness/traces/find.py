@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 import harness.traces.open as opening
@@ -12,8 +12,8 @@ from harness.common.errors import RequestError, near_path
 from harness.common.printable import printable
 from harness.common.walk import Walk
 from harness.traces.errors import TraceError
-from harness.traces.foreign.amd_files import SUFFIXES, amd_sentence
-from harness.traces.foreign.archives import NAMES, archive_at
+from harness.traces.foreign.amd_files import SUFFIXES
+from harness.traces.foreign.archives import NAMES
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace
 MOST_LOOKED_AT = 500_000  # in all
@@ -27,8 +27,8 @@ Say = Callable[[str], None]
 
 
 class FoundTraces(NamedTuple):
-    """left_out: a sentence for each folder that could not be searched; archives: for each that may hold traces, and for
-    other measurements that are not read in a folder without any trace."""
+    """left_out: a sentence for each folder that could not be searched; archives: for each packed trace, and in a folder
+    without any trace for each archive and for other measurements that are not read."""
 
     files: list[Path]
     left_out: list[str]
@@ -57,8 +57,7 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
         if not path.exists():
             raise TraceError(path, "does not exist" + near_path(path))
         if path.is_file():
-            archive = archive_at(path)
-            if why := archive.sentence if archive else amd_sentence(path):
+            if why := opening.foreign_sentence(path):
                 raise RequestError(f"{printable(str(path))}: {why}")
             found[path] = None
         elif path.is_dir():
@@ -100,19 +99,15 @@ class _Folder:
         return sorted(there - superseded, key=_natural)
 
     def archives(self) -> list[str]:
-        """A sentence for each archive that may hold traces, if they do not also lie here unpacked."""
-        there = {file.name for file in self._traces}
-        found = filter(None, map(archive_at, self._packed))
-        others = () if self._traces else self._others
-        return [
-            *(f"{printable(str(file))}: {why}" for file in others if (why := amd_sentence(file))),
-            *(
-                f"{printable(str(archive.path))}: {archive.sentence}"
-                for archive in found
-                if (archive.files is None and _TRACE_NAME.search(archive.path.name))
-                or any(_may_be_trace(name) and PurePath(name).name not in there for name in archive.files or [])
-            ),
+        """A sentence for each: of a folder with traces only for a trace that is packed and does not also lie there."""
+        there, suffixes = {file.name for file in self._traces}, tuple(s for f in opening.FORMATS for s in f.suffixes)
+        missing = [
+            file
+            for file in self._packed
+            if file.stem.endswith(suffixes) and _TRACE_NAME.search(file.name) and file.stem not in there
         ]
+        files = missing if self._traces else [*self._others, *self._packed]
+        return [f"{printable(str(file))}: {why}" for file in files if (why := opening.foreign_sentence(file))]
 
     def _count(self, walk: Walk) -> None:
         if walk.looked_at % _SAY_EVERY == 0:
@@ -125,15 +120,11 @@ class _Folder:
             raise RequestError(self._too_many())
 
     def _too_many(self) -> str:
-        without = f"{self.walk.looked_at - self._before:,} files and folders"
-        if self.walk.looked_at > MOST_LOOKED_AT:
-            said = f"there are more than {MOST_LOOKED_AT:,} files and folders, with {len(self._traces):,} traces so far"
-        elif not self._traces:
-            said = f"there is no trace among the first {without}"
-        else:
-            last = f"after {len(self._traces):,} traces, the last in {self._traces[-1].parent},"
-            said = f"{last} there are {without} without one"
-        return f"{self.walk.top}: {said}: give a folder that is nearer to the traces, or the files"
+        last = f", the last in {self._traces[-1].parent}" if self._traces else ""
+        return (
+            f"{self.walk.top}: {len(self._traces):,} traces among the first {self.walk.looked_at:,} files and folders"
+            f"{last}: give a folder that is nearer to the traces, or the files"
+        )
 
     def _looks_like_trace(self, file: Path) -> bool:
         name = file.name
@@ -150,12 +141,6 @@ class _Folder:
         # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
         is_damaged = not start and _TRACE_NAME.search(name) is not None
         return known.contains in start or start.startswith(opening.LFS_MAGIC) or is_damaged
-
-
-def _may_be_trace(name: str) -> bool:
-    """Whether a file that cannot be looked at may be a trace."""
-    known = next((f for f in opening.FORMATS if name.endswith(f.suffixes)), None)
-    return known is not None and (bool(known.magic) or _TRACE_NAME.search(name) is not None)
 
 
 def _superseded(report: Path, files: set[Path]) -> list[Path]:

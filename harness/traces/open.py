@@ -16,7 +16,7 @@ from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
 from harness.traces.foreign.amd_files import amd_sentence
-from harness.traces.foreign.archives import archive_at
+from harness.traces.foreign.archives import archive_sentence
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
@@ -99,6 +99,11 @@ FORMATS = [
 ]
 
 
+def foreign_sentence(path: Path) -> str | None:
+    """What a file is that another program must unpack or record first, and what to type; None for any other file."""
+    return archive_sentence(path) or amd_sentence(path)
+
+
 def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
     """Read a trace of any format in `FORMATS`. Raises TraceError: it cannot be read, in one sentence.
 
@@ -108,8 +113,7 @@ def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
     if not is_unicode(str(path)):
         raise TraceError(path, f"has a {NOT_UNICODE}")
     start = checked_beginning(path, "trace")
-    archive = archive_at(path)
-    if why := archive.sentence if archive else amd_sentence(path):
+    if why := foreign_sentence(path):
         raise TraceError(path, why)
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
     trace = next(known, FORMATS[-1]).read(path, progress)

@@ -1,14 +1,13 @@
-"""An archive of traces is said with what unpacks it, and no rank of it is left out in silence."""
+"""What is packed otherwise than by gzip is said with what unpacks it, and no packed rank is left out in silence."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import shlex
-import shutil
-import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -18,159 +17,89 @@ import pytest
 
 from harness.cli.main import main
 from harness.traces import TraceError, open_trace
-from harness.traces.foreign import archives
-from harness.traces.foreign.archives import archive_at
+from harness.traces.foreign.archives import archive_sentence
 from tests.synthetic import kineto
-from tests.waiting import limit_s
 
 Output = pytest.CaptureFixture[str]
+TEXT = kineto.kineto_text(kineto.gpu_step())
 ZSTD, SEVEN = b"\x28\xb5\x2f\xfd" + b"x" * 50, b"7z\xbc\xaf\x27\x1c" + b"x" * 50
 
 
-def ranks(folder: Path, count: int = 4) -> list[Path]:
-    folder.mkdir(exist_ok=True)
-    return [kineto.kineto(folder / f"rank{rank}.json", kineto.gpu_step()) for rank in range(count)]
+def tarred(mode: str = "w:gz", shape: int = tarfile.PAX_FORMAT) -> bytes:
+    """A tar file of one trace."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode, format=shape) as made:  # type: ignore[call-overload]
+        member = tarfile.TarInfo("traces/rank0.json")
+        member.size = len(TEXT)
+        made.addfile(member, io.BytesIO(TEXT))
+    return packed.getvalue()
 
 
-def reported(folder: Path, capsys: Output) -> tuple[int, dict[str, str]]:
-    """How many traces the report is of, and its problems with their evidence."""
-    assert main(["report", str(folder), "--json", "--no-html"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    jobs = found if isinstance(found, list) else [found]
-    problems = {each["what"]: each["evidence"] for job in jobs for each in job["quality"]["problems"]}
-    return len({source["path"] for job in jobs for source in job["sources"]}), problems
+def zipped() -> bytes:
+    """A zip file of one trace."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as made:
+        made.writestr("traces/rank0.json", TEXT)
+    return packed.getvalue()
 
 
-def tarred(path: Path, files: list[Path], mode: str = "w:gz", shape: int = tarfile.PAX_FORMAT) -> Path:
-    with tarfile.open(path, mode, format=shape) as made:  # type: ignore[call-overload]
-        for file in files:
-            made.add(file, f"traces/{file.name}")
-    return path
+OTHER = "is packed by another program than gzip: unpack it (`{} {{}}`)"
+PACKED = [
+    *((name, tarred(), "is an archive: unpack it (`tar xf {}`)") for name in ("t.tgz", "rank0.json.gz", "no-ending")),
+    *((f"t {mode[2:]}", tarred(mode), "is an archive: unpack it (`tar xf {}`)") for mode in ("w:xz", "w:bz2", "w")),
+    *(("t.tar", tarred("w", shape), "is an archive: unpack it (`tar xf {}`)") for shape in range(3)),
+    ("it's all.zip", zipped(), "is an archive: unpack it (`unzip {}`)"),
+    ("traces.7z", SEVEN, "is an archive: unpack it (`7z x {}`)"),
+    ("traces.tar.zst", ZSTD, "is an archive: unpack it (`tar xf {}`)"),
+    ("rank0.json.xz", lzma.compress(TEXT), OTHER.format("xz -dk")),
+    ("rank0.json.bz2", bz2.compress(TEXT), OTHER.format("bzip2 -dk")),
+    ("rank0.json.zst", ZSTD, OTHER.format("zstd -d")),
+    ("rank0.json.gz", gzip.compress(gzip.compress(TEXT)), "is packed twice: unpack it (`gunzip -k {}`)"),
+    ("rank0.json.gz", gzip.compress(lzma.compress(TEXT)), "is packed twice: unpack it (`gunzip -k {}`)"),
+    ("half.tar.gz", tarred()[:400], "is an archive: unpack it (`tar xf {}`)"),
+]
 
 
-def zipped(path: Path, files: list[Path]) -> Path:
-    with zipfile.ZipFile(path, "w") as made:
-        for file in files:
-            made.write(file, f"traces/{file.name}")
-    return path
-
-
-@pytest.mark.parametrize("name", ["t.tgz", "t.tar.gz", "rank0.json.gz", "rank0.json", "no-ending"])
-@pytest.mark.parametrize("mode", ["w:gz", "w", "w:xz", "w:bz2"])
-def test_an_archive_is_known_by_its_content_and_its_files_are_counted(
-    tmp_path: Path, capsys: Output, name: str, mode: str
-) -> None:
-    path = tarred(tmp_path / name, ranks(tmp_path / "in"), mode)
-    assert main(["report", str(path)]) == 2
-    said = capsys.readouterr().err
-    command = f"tar xf {path}"
-    assert said == f"slurm.sh: {path}: is an archive of 4 files: unpack it (`{command}`), and give what it held\n"
-    subprocess.run(shlex.split(command), cwd=tmp_path, check=True, timeout=limit_s())
-    assert reported(tmp_path / "traces", capsys)[0] == 4
-
-
-@pytest.mark.parametrize("shape", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_every_shape_of_a_tar_is_one(tmp_path: Path, shape: int) -> None:
-    found = archive_at(tarred(tmp_path / "t", ranks(tmp_path / "in", 2), "w", shape))
-    assert found is not None and found.files == ["traces/rank0.json", "traces/rank1.json"] and found.whole
-
-
-@pytest.mark.parametrize(
-    ("name", "pack", "said"),
-    [
-        ("rank0.json.xz", lzma.compress, "is packed by another program than gzip: unpack it (`xz -dk {}`)"),
-        ("rank0.json.bz2", bz2.compress, "is packed by another program than gzip: unpack it (`bzip2 -dk {}`)"),
-        ("rank0.json.zst", lambda _: ZSTD, "is packed by another program than gzip: unpack it (`zstd -d {}`)"),
-        (
-            "rank0.json.gz",
-            lambda text: gzip.compress(gzip.compress(text)),
-            "is packed twice: unpack it (`gunzip -k {}`)",
-        ),
-        (
-            "rank0.json.gz",
-            lambda text: gzip.compress(lzma.compress(text)),
-            "is packed twice: unpack it (`gunzip -k {}`)",
-        ),
-        ("traces.7z", lambda _: SEVEN, "is an archive: unpack it (`7z x {}`)"),
-        ("traces.tar.zst", lambda _: ZSTD, "is an archive: unpack it (`tar xf {}`)"),
-    ],
-)
-def test_a_packed_file_is_said_with_what_unpacks_it(
-    tmp_path: Path, capsys: Output, name: str, pack: Callable[[bytes], bytes], said: str
+@pytest.mark.parametrize(("name", "content", "said"), PACKED)
+def test_what_is_packed_is_known_by_its_content_and_said_with_what_unpacks_it(
+    tmp_path: Path, capsys: Output, name: str, content: bytes, said: str
 ) -> None:
     path = tmp_path / name
-    path.write_bytes(pack(kineto.kineto_text(kineto.gpu_step())))
+    path.write_bytes(content)
     assert main(["report", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"slurm.sh: {path}: {said.format(path)}")
+    told = f"{path}: {said.format(shlex.quote(str(path)))}, and give what it held"
+    assert capsys.readouterr().err == f"slurm.sh: {told}\n"
+    with pytest.raises(TraceError) as caught:
+        open_trace(path)
+    assert str(caught.value) == told
 
 
-def test_a_zip_is_counted_too(tmp_path: Path, capsys: Output) -> None:
-    path = zipped(tmp_path / "it's all.zip", ranks(tmp_path / "in", 1))
-    assert main(["report", str(path)]) == 2
-    assert f"is an archive of 1 file: unpack it (`unzip {shlex.quote(str(path))}`)" in capsys.readouterr().err
+def problems_of(folder: Path, capsys: Output) -> str:
+    """The report's JSON."""
+    assert main(["report", str(folder), "--json", "--no-html"]) == 0
+    return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("make", [tarred, zipped])
-def test_an_archive_beside_traces_is_told_and_the_others_count(
-    tmp_path: Path, capsys: Output, make: Callable[[Path, list[Path]], Path]
+@pytest.mark.parametrize("pack", [lzma.compress, lambda _: tarred("w")], ids=["packed", "an archive in its place"])
+def test_a_packed_rank_beside_others_is_told_until_it_lies_there(
+    tmp_path: Path, capsys: Output, pack: Callable[[bytes], bytes]
 ) -> None:
-    files = ranks(tmp_path / "in")
-    make(tmp_path / "in" / "others.tgz", files)
-    count, problems = reported(tmp_path / "in", capsys)
-    assert (count, "an archive was not read" in problems) == (4, False), "its files lie beside it"
-    files[3].unlink()
-    count, problems = reported(tmp_path / "in", capsys)
-    assert count == 3
-    assert "others.tgz: is an archive of 4 files: unpack it (`" in problems["an archive was not read"]
-
-
-def test_a_packed_rank_in_a_folder_is_told_whatever_its_name(tmp_path: Path, capsys: Output) -> None:
-    files = ranks(tmp_path / "in")
-    (tmp_path / "in" / "rank2.json.xz").write_bytes(lzma.compress(files[2].read_bytes()))
-    files[2].unlink()
-    shutil.move(tarred(tmp_path / "t", [files[3]]), files[3])
-    _, problems = reported(tmp_path / "in", capsys)
-    assert "rank2.json.xz: is packed by another program" in problems["an archive was not read"]
-    assert "rank3.json: is an archive of 1 file" in problems["a trace cannot be read"]
+    (tmp_path / "rank0.json").write_bytes(TEXT)
+    (tmp_path / "weights.zip").write_bytes(zipped())
+    (tmp_path / "rank1.json.xz").write_bytes(pack(TEXT))
+    found = json.loads(problems_of(tmp_path, capsys))
+    told = {each["what"]: each["evidence"] for each in found["quality"]["problems"]}
+    assert len(found["sources"]) == 1 and told["an archive was not read"].startswith(f"{tmp_path}/rank1.json.xz: is ")
+    (tmp_path / "rank1.json").write_bytes(TEXT)
+    assert "an archive was not read" not in problems_of(tmp_path, capsys)
 
 
 def test_a_folder_of_archives_only_names_them(tmp_path: Path, capsys: Output) -> None:
-    tarred(tmp_path / "traces.tgz", ranks(tmp_path / "in"))
-    shutil.rmtree(tmp_path / "in")
+    (tmp_path / "traces.tgz").write_bytes(tarred())
     assert main(["report", str(tmp_path)]) == 2
-    assert "traces.tgz: is an archive of 4 files: unpack it (`tar xf" in capsys.readouterr().err
+    assert "traces.tgz: is an archive: unpack it (`tar xf" in capsys.readouterr().err
 
 
-def test_archives_of_other_things_are_nothing_to_tell(tmp_path: Path, capsys: Output) -> None:
-    (trace,) = ranks(tmp_path, 1)
-    (tmp_path / "model.json").write_text("{}")
-    with zipfile.ZipFile(tmp_path / "weights.zip", "w") as made:
-        made.write(tmp_path / "model.json", "weights/model.json")
-    (tmp_path / "images.7z").write_bytes(SEVEN)
-    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04")
-    assert main(["report", str(tmp_path), "--json", "--no-html"]) == 0
-    assert "an archive" not in capsys.readouterr().out
-    assert archive_at(trace) is None and archive_at(tmp_path / "missing") is None and archive_at(tmp_path) is None
-
-
-def test_a_cut_or_endless_archive_is_read_no_further_than_it_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tarred(tmp_path / "t.tar", ranks(tmp_path / "in"), "w")
-    packed = gzip.compress(path.read_bytes(), 0)
-    path.write_bytes(packed[: len(packed) // 2])
-    found = archive_at(path)
-    assert found is not None and found.files and "is an archive of at least " in found.sentence
-    path.write_bytes(packed)
-    monkeypatch.setattr(archives, "_MOST_BYTES", 1000)
-    found = archive_at(path)
-    assert found is not None and found.files == ["traces/rank0.json"] and not found.whole
-    large = tarfile.TarInfo("rank0.json")
-    large.size = 1 << 40
-    path.write_bytes(large.tobuf() + b"{}")  # it promises a terabyte
-    assert archive_at(path) is not None
-
-
-def test_an_archive_opened_as_a_trace_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="is an archive of 4 files: unpack it"):
-        open_trace(tarred(tmp_path / "rank0.json.gz", ranks(tmp_path / "in")))
+def test_what_is_not_packed_or_cannot_be_read_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_bytes(TEXT)
+    assert [archive_sentence(tmp_path / name) for name in ("rank0.json", "missing", ".")] == [None] * 3

@@ -86,33 +86,26 @@ def test_a_folder_that_may_not_be_entered_makes_the_report_doubtful(
 
 @pytest.mark.parametrize(("limit", "name"), [("MOST_WITHOUT", "note.txt"), ("MOST_OPENED", "data.json")])
 def test_a_folder_with_too_much_else_is_refused_with_a_nearer_one_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output, limit: str, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, name: str
 ) -> None:
     monkeypatch.setattr(find, limit, 20)
-    for number in range(30):
-        (tmp_path / f"{number}-{name}").write_text("{}")
-    assert main(["report", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"slurm.sh: {tmp_path}: there is no trace among the first 2")
-    assert "give a folder that is nearer to the traces" in said
-
-
-def test_where_too_much_else_comes_after_a_trace_its_folder_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(find, "MOST_WITHOUT", 20)
     trace(tmp_path / "rank0.json")  # found first: the others are in folders below
     for number in range(30):
         (tmp_path / "data" / f"{number}").mkdir(parents=True)
-    with pytest.raises(RequestError, match=f"after 1 traces, the last in {tmp_path}, there are 21 files"):
+        (tmp_path / "data" / f"{number}" / name).write_text("{}")
+    with pytest.raises(
+        RequestError, match=rf"1 traces among the first \d+ files and folders, the last in {tmp_path}: gi"
+    ):
         find_traces([tmp_path])
+    with pytest.raises(RequestError, match=r"data: 0 traces among the first \d+ files and folders: give a folder"):
+        find_traces([tmp_path / "data"])
 
 
 def test_a_whole_disk_with_many_traces_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "MOST_LOOKED_AT", 20)
     for number in range(21):
         (tmp_path / f"rank{number}.json").touch()
-    with pytest.raises(RequestError, match="there are more than 20 files and folders, with 20 traces so far: give"):
+    with pytest.raises(RequestError, match="20 traces among the first 21 files and folders, the last in"):
         find_traces([tmp_path])
 
 
