@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
+import shlex
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import chain
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.common.printable import printable
 from harness.traces.columns import unknown
 from harness.traces.errors import TraceError
 from harness.traces.pages import OtherFormat, Pages
@@ -23,8 +23,6 @@ from harness.traces.trace import F64, I64
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _SPARE_ROOM = 1.3
-_MOST_VIEW_BYTES, _MOST_VIEW_RATIO = 64 << 20, 4  # of a view's texts, and the same per byte of the file
-_LIMIT_LENGTH, _MOST_CELL_BYTES = 0, 1 << 20  # SQLITE_LIMIT_LENGTH: what a view's functions may make
 _IDS_AT_ONCE = 500  # older SQLite takes 999 parameters
 # Of SQLite's machine: a row takes some ten, and no less than ten bytes.
 _INSTRUCTIONS, _INSTRUCTIONS_PER_BYTE, _INSTRUCTIONS_AT_ONCE = 2_000_000, 50, 10_000
@@ -67,45 +65,28 @@ NSYS = FileKind("an nsys export", "as nsys exports it", "export it again")
 
 
 class Database:
-    """Read-only access; a missing table has no rows, and a missing column is unknown. A view is read as a table, by
-    queries that are stopped where the file's size does not explain what they give."""
+    """Read-only access; a missing table has no rows, and a missing column is unknown. Queries are stopped where the
+    file's size does not explain them."""
 
-    def __init__(
-        self, path: Path, file: Path, connection: sqlite3.Connection, progress: OnProgress, kind: FileKind
-    ) -> None:
-        self.path = path  # whom errors name
-        self._file = file
+    def __init__(self, path: Path, connection: sqlite3.Connection, progress: OnProgress, kind: FileKind) -> None:
+        self.path = path
         self._kind = kind
-        self._size = file.stat().st_size
+        self._size = path.stat().st_size
         self._done = 0  # bytes of the tables that were read whole
         self._progress = progress
         self._connection = connection
         self._effort = 0  # of the present query: what SQLite did for it
         self._most_effort = (_INSTRUCTIONS + self._size * _INSTRUCTIONS_PER_BYTE) // _INSTRUCTIONS_AT_ONCE
         connection.set_progress_handler(self._is_too_much, _INSTRUCTIONS_AT_ONCE)
-        self._views: set[str] = set()
-        listed = self._query("SELECT type, name, rootpage FROM sqlite_master WHERE type IN ('table', 'view')")
-        self._views = {str(name) for kind, name, _ in listed if kind == "view"}
-        self.tables: dict[str, int] = {str(name): root for kind, name, root in listed if kind == "table" and root}
-        self._virtual = {str(name) for _, name, _ in listed} - self._views - set(self.tables)
-        if self._views and hasattr(connection, "setlimit"):  # from Python 3.11 on
-            connection.setlimit(_LIMIT_LENGTH, _MOST_CELL_BYTES)
+        listed = self._query("SELECT name, rootpage FROM sqlite_master WHERE type IN ('table', 'view')")
+        self.tables: dict[str, int] = {str(name): root for name, root in listed if root}
+        self._computed_tables = {str(name) for name, root in listed if not root}
         self._columns: dict[str, dict[str, int]] = {}
         self._computed: dict[str, set[str]] = {}
 
     def _query(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
         with self._bounded():
-            found = self._connection.execute(sql, tuple(parameters))
-            return [*self._not_too_large(found)] if self._views else found.fetchall()
-
-    def _not_too_large(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query that may be of a view: it may say the same text a million times. Raises TraceError."""
-        most = _MOST_VIEW_BYTES + _MOST_VIEW_RATIO * self._size
-        for row in rows:
-            most -= sum(len(value) for value in row if isinstance(value, (str, bytes)))
-            if most < 0:
-                raise TraceError(self.path, "is damaged: one of its views has more text than the file explains")
-            yield row
+            return self._connection.execute(sql, tuple(parameters)).fetchall()
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
@@ -126,11 +107,11 @@ class Database:
         return self._effort > self._most_effort
 
     def columns(self, table: str) -> dict[str, int]:
-        """The columns of `table` and their positions; empty for a missing table. Raises TraceError: a virtual table has
-        that name; its rows may be anything."""
-        if table in self._virtual:
-            raise TraceError(self.path, f"is not {self._kind.made}: {table} is a virtual table")
-        if table not in self.tables and table not in self._views:
+        """The columns of `table` and their positions; empty for a missing table. Raises TraceError: a view or a virtual
+        table has that name; its rows may be anything."""
+        if table in self._computed_tables:
+            raise TraceError(self.path, f"is not {self._kind.made}: {table} is a view or a virtual table")
+        if table not in self.tables:
             return {}
         if table not in self._columns:
             listed = self._query(f'PRAGMA table_xinfo("{table}")')
@@ -154,7 +135,7 @@ class Database:
         if not there:
             return {name: np.empty(0, np.int64) for name in wanted}
         try:
-            if self._computed[table] or table in self._views:
+            if self._computed[table]:
                 raise OtherFormat  # pages do not hold such a value, or at another place
             found = self._from_pages(table, there)
         except OtherFormat:
@@ -166,7 +147,7 @@ class Database:
         position = self.columns(table)
         by_position = sorted(column_names, key=lambda name: position[name])
         found = {name: GrowingColumn() for name in by_position}
-        pages = Pages(self._file)
+        pages = Pages(self.path)
         for columns in pages.columns(self.tables[table], [position[name] for name in by_position]):
             self._progress(self._done + pages.read_bytes, self._size)
             for name, column in zip(by_position, columns, strict=True):
@@ -246,53 +227,29 @@ def _one_sentence(path: Path, kind: FileKind) -> Iterator[None]:
 @contextmanager
 def opened(path: Path, progress: OnProgress = silent, kind: FileKind = NSYS) -> Iterator[Database]:
     """The database at `path`, only for reading. Raises TraceError: the file is damaged, or not a database."""
-    with _with_its_log(path, kind) as file:
-        _check_whole(path, file, kind)
-        with _one_sentence(path, kind):
-            connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        # One damaged character must not make the file unreadable.
-        connection.text_factory = lambda stored: stored.decode("utf-8", "replace")
-        with closing(connection):
-            connection.execute("PRAGMA trusted_schema=OFF")
-            yield Database(path, file, connection, progress, kind)
+    for beside in (path.with_name(path.name + ending) for ending in ("-journal", "-wal")):
+        if beside.is_file() and beside.stat().st_size > 0:
+            finish = f"let SQLite finish it (`sqlite3 {printable(shlex.quote(str(path)))} .schema`), or {kind.again}"
+            raise TraceError(path, f"was not written to its end: {beside.name} holds a part of the data: {finish}")
+    _check_whole(path, kind)
+    with _one_sentence(path, kind):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    # One damaged character must not make the file unreadable.
+    connection.text_factory = lambda stored: stored.decode("utf-8", "replace")
+    with closing(connection):
+        connection.execute("PRAGMA trusted_schema=OFF")
+        yield Database(path, connection, progress, kind)
 
 
-@contextmanager
-def _with_its_log(path: Path, kind: FileKind) -> Iterator[Path]:
-    """The file, or a temporary copy into which SQLite has put what it wrote into a log beside it: the folder may be
-    read-only, and the recording of somebody else. Raises TraceError: a transaction was not finished, or no room."""
-    if _holds(path, "-journal"):
-        why = f"was not written to its end: {path.name}-journal holds a part of the data; {kind.again}"
-        raise TraceError(path, why)
-    if not _holds(path, "-wal"):
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="harness-") as folder:
-        copy = Path(folder) / "copy.sqlite"
-        try:
-            for ending in ("", "-wal"):
-                shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
-        except OSError as error:
-            raise TraceError(path, f"cannot be copied to {folder}, with its log: {error.strerror or error}") from error
-        with _one_sentence(path, kind), closing(sqlite3.connect(copy)) as connection:
-            connection.execute("PRAGMA journal_mode=DELETE").fetchall()
-        yield copy
-
-
-def _holds(path: Path, ending: str) -> bool:
-    beside = path.with_name(path.name + ending)
-    return beside.is_file() and beside.stat().st_size > 0
-
-
-def _check_whole(path: Path, database: Path, kind: FileKind) -> None:
+def _check_whole(path: Path, kind: FileKind) -> None:
     """Raises TraceError: the file is shorter than its header says."""
-    with database.open("rb") as file:
+    with path.open("rb") as file:
         head = file.read(_HEADER_BYTES)
     if not head.startswith(_MAGIC) or len(head) < _HEADER_BYTES:
         return
     page_bytes = int.from_bytes(head[16:18], "big")
     expected = int.from_bytes(head[28:32], "big") * (65536 if page_bytes == 1 else page_bytes)
-    size = database.stat().st_size
+    size = path.stat().st_size
     if size < expected:
         raise TraceError(
             path, f"is cut off: {size / 1e6:.1f} of its {expected / 1e6:.1f} MB are there; copy or {kind.again}"

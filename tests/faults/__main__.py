@@ -15,15 +15,15 @@ from tests.faults.table import SECTIONS
 from tests.faults.verdict import FaultOutcome
 from tests.monitor import test_monitor_gpu_choice
 from tests.report import test_nccl_log
-from tests.traces import test_amd_files, test_archives, test_nsys_crafted
+from tests.traces import test_amd_files, test_archives
 from tests.traces.test_whoevers_files import KINDS
 
 ELSEWHERE: tuple[tuple[str, str, Callable[..., None]], ...] = (
     ("archives (tar, zip, 7z) and files packed by xz, bzip2, zstd or twice",
-     "exit code 2, with the command that unpacks it; beside traces, the report names it",
-     test_archives.test_an_archive_is_known_by_its_content_and_its_files_are_counted),
+     "exit code 2, with the command that unpacks it; beside traces, the report names a packed one",
+     test_archives.test_what_is_packed_is_known_by_its_content_and_said_with_what_unpacks_it),
     ("files of rocprof and rocprofv3 (JSON, CSV, Perfetto, OTF2)",
-     "exit code 2, with how many records it has and what records a database that is read",
+     "exit code 2, with what records a database that is read",
      test_amd_files.test_a_file_of_amd_is_said_with_what_to_record),
     ("reports of nsys named `report.0`, `report.1` …", "one job, if they count up from 0 and are of one time",
      test_numbered.test_reports_that_count_up_from_0_are_one_job),
@@ -31,8 +31,6 @@ ELSEWHERE: tuple[tuple[str, str, Callable[..., None]], ...] = (
      test_numbered.test_mpi_s_ranks_are_those_of_the_report_whatever_its_name),
     ("the report of a launcher, which has no work of a GPU", "it comes last, and is no rank",
      test_numbered.test_a_launcher_without_work_of_a_gpu_comes_last_and_is_no_rank),
-    ("views in an export of nsys", "they are read as tables, as far as the file's size explains their rows",
-     test_nsys_crafted.test_a_view_in_a_tables_place_is_read_as_the_table),
     ("RCCL's log in the place of NCCL's", "its version, transports and groups are read as NCCL's are",
      test_nccl_log.test_rccls_connections_name_their_group_and_no_pointer_becomes_a_transport),
     ("a GPU that does not answer", "it has no samples, the others have; the report says which (a simulated NVML)",

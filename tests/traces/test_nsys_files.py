@@ -1,10 +1,8 @@
-"""Exports and reports as files: packed, broken, stale, or too new for the nsys at hand."""
+"""Reports of nsys: exported once by the nsys at hand, stale, or too new for it."""
 
 from __future__ import annotations
 
-import gzip
 import os
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -19,54 +17,6 @@ def sentence(path: Path) -> str:
     text = str(caught.value)
     assert text.startswith(str(path)) and "\n" not in text
     return text
-
-
-def test_a_packed_export_reads_like_a_plain_one(tmp_path: Path) -> None:
-    plain = nsys.nsys_step().saved(tmp_path / "t.sqlite")
-    packed = tmp_path / "t.sqlite.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert len(open_trace(packed).events) == len(open_trace(plain).events) == 4
-    packed.write_bytes(packed.read_bytes()[:-200])
-    assert "compressed file is damaged" in sentence(packed)
-
-
-def test_an_export_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:
-    whole = nsys.nsys_step().saved(tmp_path / "t.sqlite").read_bytes()
-    for cut in (1, 50, 99, 100, 5_000, len(whole) // 2, len(whole) - 1):
-        path = tmp_path / "cut.sqlite"
-        path.write_bytes(whole[:cut])
-        assert sentence(path)
-
-
-def test_damaged_pages_never_become_numbers(tmp_path: Path) -> None:
-    whole = bytearray(nsys.nsys_step().saved(tmp_path / "t.sqlite").read_bytes())
-    for page in range(1, len(whole) // 4096):
-        damaged = whole.copy()
-        damaged[4096 * page : 4096 * (page + 1)] = b"\xaa" * 4096
-        path = tmp_path / "damaged.sqlite"
-        path.write_bytes(bytes(damaged))
-        try:
-            trace = open_trace(path)
-        except TraceError:
-            continue
-        assert set(trace.events.start_ns.tolist()) <= {10_000, 31_000, 36_000, 40_000}
-
-
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [(b"", "is empty"), (b"no database at all, but long enough to be read as one" * 9, "nsys export"),
-     (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull")],
-)  # fmt: skip
-def test_a_file_that_is_no_export_is_one_sentence(tmp_path: Path, data: bytes, says: str) -> None:
-    (tmp_path / "t.sqlite").write_bytes(data)
-    assert says in sentence(tmp_path / "t.sqlite")
-
-
-def test_another_programs_database_is_one_sentence(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "t.sqlite") as connection:
-        connection.execute("CREATE TABLE users (name TEXT)")
-    connection.close()
-    assert "not an export of nsys" in sentence(tmp_path / "t.sqlite")
 
 
 class FakeNsys:
