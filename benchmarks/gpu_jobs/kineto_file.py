@@ -41,28 +41,14 @@ def write_kineto(
     return _write(header, _records(recording, python=python, skew_ns=skew_ns * (rank // _NODE)), path)
 
 
-def write_merged(recordings: Sequence[Recording], path: Path, *, python: bool) -> Path:
-    """The ranks of one node in one file, as tools merge them: each process has its own number, threads and device, and
-    nothing says which rank it is."""
-    lines = [line for own in recordings for line in _records(own, python=python, threads=1000 * (1 + own.rank))]
-    devices = [{"id": own.rank % _NODE, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108} for own in recordings]
-    header = {
-        "schemaVersion": 1,
-        "deviceProperties": devices,
-        "host_name": "node0",
-        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
-    }
-    return _write(header, lines, path)
-
-
 def _write(header: dict[str, object], lines: Sequence[str], path: Path) -> Path:
     text = json.dumps(header)[:-1] + ', "traceEvents": [\n' + ",\n".join(lines) + "\n]}\n"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def _records(recording: Recording, *, python: bool, skew_ns: int = 0, threads: int = 0) -> list[str]:
-    """A rank's events, one line each. threads: what is added to the numbers of its threads."""
+def _records(recording: Recording, *, python: bool, skew_ns: int = 0) -> list[str]:
+    """A rank's events, one line each."""
     rank = recording.rank
     pid, begin = _PID + rank, 1_000_000_000 + skew_ns
     device = rank % _NODE
@@ -81,9 +67,9 @@ def _records(recording: Recording, *, python: bool, skew_ns: int = 0, threads: i
             continue
         shown = {"step": f"ProfilerStep#{name}", "collector": "Python GC"}.get(kind, name)
         number = '"External id": 1' if kind != "python" else '"Python id": 1'
-        add(_KIND[kind], shown, (start, end), (pid, thread + threads), number)
+        add(_KIND[kind], shown, (start, end), (pid, thread), number)
     for thread, name, start, end, call in recording.calls:
-        add("cuda_runtime", name, (start, end), (pid, thread + threads), f'"cbid": 211, "correlation": {call}')
+        add("cuda_runtime", name, (start, end), (pid, thread), f'"cbid": 211, "correlation": {call}')
     for work, call in recording.work:
         args = f'"device": {device}, "context": 1, "stream": {work.stream}, "correlation": {call}{_arguments(work)}'
         add(_CATEGORY[work.kind], _name(work), (work.start, work.end), (device, work.stream), args)

@@ -1,5 +1,5 @@
-"""Simulated jobs of which some ranks were recorded without a world size, or whose ranks' files were merged, and jobs
-with one large message: what the report says of their ranks and messages, beside what is true."""
+"""Simulated jobs of which some ranks were recorded without a world size, and jobs with one large message: what the
+report says of their ranks and messages, beside what is true."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from .cases import STEPS, healthy
 from .faults import FAULTS, Planted
 from .judge import Jobs, message_of, summaries_of, summary_of
-from .kineto_file import write_kineto, write_merged
+from .kineto_file import write_kineto
 from .program import Recording
 from .simulate import mean_step_ns, run, run_step_ns
 
@@ -52,15 +52,6 @@ def judge_some(seed: int, *, later: bool = False) -> PartsResult:
             path = Path(folder) / f"rank{rank}.json"
             skew = _LATER_NS if later else SKEW_NS
             write_kineto(recordings[rank], 8, path, python=True, skew_ns=skew, named=False)
-        return _result(planted, recordings, summaries_of(Path(folder)))
-
-
-def judge_merged(seed: int) -> PartsResult:
-    """Four ranks of one node in one file."""
-    planted = _late(seed, 4)
-    recordings = run(planted.training)
-    with tempfile.TemporaryDirectory() as folder:
-        write_merged(recordings, Path(folder) / "merged.json", python=True)
         return _result(planted, recordings, summaries_of(Path(folder)))
 
 

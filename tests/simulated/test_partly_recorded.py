@@ -1,10 +1,10 @@
-"""Simulated jobs of which some ranks were recorded, or whose files were merged, and one large message: ranks, times and
-messages are told as the simulation has them."""
+"""Simulated jobs of which some ranks were recorded, and one large message: ranks, times and messages are told as the
+simulation has them."""
 
 from __future__ import annotations
 
 import pytest
-from gpu_jobs.parts import judge_merged, judge_message, judge_some
+from gpu_jobs.parts import judge_message, judge_some
 
 SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))]
 
@@ -21,14 +21,6 @@ def test_files_of_two_ranks_without_a_world_size_are_one_job_whose_late_rank_is_
 def test_files_of_two_runs_of_one_program_stay_two_jobs(seed: int) -> None:
     found = judge_some(seed, later=True)
     assert (found.jobs, found.world_size) == (2, None)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_merged_file_is_read_as_its_ranks_and_the_late_one_is_named(seed: int) -> None:
-    found = judge_merged(seed)
-    assert (found.jobs, found.ranks) == (1, (0, 1, 2, 3))
-    assert found.late == (found.planted,)
-    assert found.told_ns == pytest.approx(found.own_ns, rel=0.1)
 
 
 @pytest.mark.parametrize("tool", ["kineto", "nsys"])

@@ -113,7 +113,6 @@ class HostMessage:
     end_ns: int
     thread: int
     args: MessageArgs
-    process: int = -1
 
 
 class _TimedRecord(Protocol):
@@ -261,9 +260,7 @@ class KeptRecords:
             self.operators.extend(**columns, dtype=np.array([dtypes[inputs] for inputs in types]))
         for row, args in messages.items():
             record = records[row]
-            span = HostMessage(
-                record.name, int(start[row]), int(end[row]), integer(record.tid), args, integer(record.pid)
-            )
+            span = HostMessage(record.name, int(start[row]), int(end[row]), integer(record.tid), args)
             self.host_messages.append(span)
 
     def _on_thread(

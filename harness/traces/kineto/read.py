@@ -1,12 +1,10 @@
-"""A Kineto file to a Trace: gathers its records in one pass, then builds the columns. A file that the files of several
-ranks were merged into becomes their processes."""
+"""A Kineto file to a Trace: gathers its records in one pass, then builds the columns. A file of several ranks that
+something tells apart becomes their processes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import permutations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,23 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.paths import PROGRAM
-from harness.traces.columns import (
-    constant,
-    distinct,
-    distinct_count,
-    launches,
-    sorted_calls,
-    sorted_spans,
-    sorting_order,
-    take,
-)
+from harness.traces.columns import constant, distinct, distinct_count, sorted_calls, sorted_spans, sorting_order, take
 from harness.traces.errors import TraceError
 from harness.traces.foreign.chrome_events import DEVICES_APART, ReadingPlan, census_of, plan_of, what_is_there
 from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_events, kernel_messages, span_messages
 from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu, salvaged
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import KeptRecords
-from harness.traces.kineto.records import IGNORED, KIND_OF_CATEGORY, MessageArgs, integer
+from harness.traces.kineto.records import IGNORED, KIND_OF_CATEGORY
 from harness.traces.nccl_calls import Message, collectives
 from harness.traces.progress import OnProgress
 from harness.traces.trace import (
@@ -63,13 +52,6 @@ _SAME_NUMBERS = (
 )
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 _SAME = 0.01  # of the launches of a process, that have another's number
-_CAUSAL = 0.99  # of a device's work must begin after its launch; a record may be wrong
-_APART = 0.01  # of the work, by which the right process of each device is better than any other
-_MOST_TRIED = 6  # devices whose every order is tried: 720 orders
-BY_ORDER = (
-    "the file holds {count} processes with a device each; which process launched on which device is not recorded, so "
-    "they are taken in the order of their numbers"
-)
 
 
 def read_kineto(path: Path, progress: OnProgress) -> Trace:
@@ -90,10 +72,7 @@ def read_kineto(path: Path, progress: OnProgress) -> Trace:
     # A file holds the ranges before the GPU's work, so a cut file may have ranges without their work.
     last_ns = (gathered.operators if host_only else gathered.device).last("start_ns")
     work = gathered.device.joined()
-    if host_only:
-        merged = None
-    else:
-        merged = of_plan(plan, work) if plan is not None and plan.ranks else merged_ranks(gathered, work, calls)
+    merged = of_plan(plan, work) if plan is not None and plan.ranks and not host_only else None
     calls = _of_process(calls, gathered, merged)
     if host_only:
         events, communication = _host_parts(gathered, about)
@@ -183,8 +162,6 @@ def _notes(
         yield _DAMAGED_HEADER
     elif host_only and about.devices:
         yield _HOST_STANDS_IN
-    if merged is not None and merged.note:
-        yield merged.note
     if merged is None and (processes := _processes(gathered)) > 1:
         yield (
             f"the file holds {processes} processes, which are read as one: steps and launches may belong to another "
@@ -263,11 +240,10 @@ def _peak_memory(gathered: KeptRecords, host_only: bool) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class MergedRanks:
-    """process: of each device. ranks: of each process. note: what is uncertain about it, or empty."""
+    """process: of each device. ranks: of each process."""
 
     process: dict[int, int]
     ranks: dict[int, int]
-    note: str = ""
 
     def of(self, device: NDArray[np.integer[Any]]) -> I64:
         """The process of each event, by its device."""
@@ -281,69 +257,3 @@ def of_plan(plan: ReadingPlan, device: Mapping[str, NDArray[Any]]) -> MergedRank
     """The ranks that something in the file tells apart."""
     process = {number: plan.pids[number // DEVICES_APART] for number in distinct(device["device"])}
     return MergedRanks(process, dict(zip(plan.pids, plan.ranks, strict=True)))
-
-
-def merged_ranks(gathered: KeptRecords, device: Mapping[str, NDArray[Any]], calls: Calls) -> MergedRanks | None:
-    """The ranks of a file with as many processes that launch work as devices, which share no thread; None: it is no
-    such file, or its work cannot be told apart. device: the columns of the devices' work."""
-    pids, devices = distinct(calls.process), distinct(device["device"])
-    if len(pids) < 2 or pids[0] < 0 or len(pids) != len(devices) or not _share_no_thread(calls, pids):
-        return None
-    ranks = _ranks((message.process, message.args) for message in gathered.host_messages)
-    told = {*ranks} == {*pids} and len({*ranks.values()}) == len(pids)
-    of_devices = _ranks((int(device["device"][row]), args) for row, args in gathered.device_messages.items())
-    order, note = _by_launches(device, calls, pids, devices), ""
-    if order is None and told and {*of_devices} == {*devices} and {*of_devices.values()} == {*ranks.values()}:
-        of_rank = {rank: pid for pid, rank in ranks.items()}
-        order = [of_rank[of_devices[number]] for number in devices]
-    if order is None:
-        order, note = pids, BY_ORDER.format(count=len(pids))
-        if min(_causal(device, calls, pid, number) for pid, number in zip(pids, devices, strict=True)) < _CAUSAL:
-            return None
-    process = dict(zip(devices, order, strict=True))
-    return MergedRanks(process, ranks if told else {pid: number for number, pid in process.items()}, note)
-
-
-def _share_no_thread(calls: Calls, pids: Sequence[int]) -> bool:
-    threads = [{*distinct(calls.thread[calls.process == pid])} for pid in pids]
-    return sum(map(len, threads)) == len(set().union(*threads))
-
-
-def _causal(device: Mapping[str, NDArray[Any]], calls: Calls, pid: int, number: int) -> float:
-    """The share of a device's work that began after a call of this process with its number."""
-    mine = np.flatnonzero((device["device"] == number) & (device["correlation"] > 0))
-    own = take(calls, np.flatnonzero(calls.process == pid))
-    launch, _ = launches(device["correlation"][mine], constant(pid, len(mine)), own)
-    return float(((launch >= 0) & (launch <= device["start_ns"][mine])).mean()) if len(mine) else 0.0
-
-
-def _by_launches(
-    device: Mapping[str, NDArray[Any]], calls: Calls, pids: Sequence[int], devices: Sequence[int]
-) -> list[int] | None:
-    """The process of each device where one order alone has all work begin after its launch."""
-    if len(devices) > _MOST_TRIED:
-        return None
-    share = [[_causal(device, calls, pid, number) for pid in pids] for number in devices]
-    orders = sorted(
-        ((min(share[i][j] for i, j in enumerate(order)), order) for order in permutations(range(len(pids)))),
-        reverse=True,
-    )
-    (best, order), (second, _) = orders[:2]
-    return [pids[j] for j in order] if best >= _CAUSAL and best - second >= _APART else None
-
-
-def _ranks(messages: Iterable[tuple[int, MessageArgs]]) -> dict[int, int]:
-    """The rank of each owner of messages, as those of its largest group say."""
-    votes: dict[int, Counter[tuple[int, int]]] = {}
-    for owner, args in messages:
-        rank = _rank(args)
-        if rank is not None:
-            votes.setdefault(owner, Counter())[rank] += 1
-    # the largest group is the world, in which a rank has its own number
-    return {owner: max(counts, key=lambda each: (each[0], counts[each]))[1] for owner, counts in votes.items()}
-
-
-def _rank(args: MessageArgs) -> tuple[int, int] | None:
-    """The size of a message's group and the rank in it."""
-    rank, size = integer(args.rank), integer(args.group_size)
-    return (size, rank) if rank >= 0 and size > rank else None

@@ -150,7 +150,6 @@ class MessageArgs(msgspec.Struct, gc=False):
     elements_out: Whole | str | None = msgspec.field(name="Out msg nelems", default=None)
     group: str | int | None = msgspec.field(name="Process Group Name", default=None)
     group_size: Small | str | None = msgspec.field(name="Group size", default=None)
-    rank: Whole | str | None = msgspec.field(name="Rank", default=None)  # in the group
     dtype: str | None = None
     shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b"[]"))
     types: list[str] | None = msgspec.field(name="Input type", default=None)
