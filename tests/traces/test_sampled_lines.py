@@ -55,52 +55,6 @@ def told(found: SampledLines, borders: list[float] | None = None) -> list[tuple[
     return [(a / MS, b / MS, lines[p]) for a, b, p in zip(*(column.tolist() for column in rows), strict=True)]
 
 
-def test_between_two_borders_that_nobody_saw_no_line_is_known(tmp_path: Path) -> None:
-    file = written(tmp_path, START, place(0), at(100, 0, 80), place(1, 20), at(140, 1, 120))
-    assert told(read(file), [125]) == [(90, 125, 10), (125, 1000, 20)]
-    assert told(read(file), [125, 135]) == [(90, 125, 10), (135, 1000, 20)]
-
-
-def test_each_line_is_from_between_two_looks_until_the_next_one(tmp_path: Path) -> None:
-    file = written(
-        tmp_path, START, place(0), at(100, 0, 80), place(1, 20), at(140, 1, 120), at(200, None, 180), at(240, 0, 220)
-    )
-    assert told(read(file)) == [(90, 130, 10), (130, 190, 20), (190, 230, None), (230, 1000, 10)]
-    assert read_about(file) == (3, "node7", 42)
-
-
-def test_what_takes_long_begins_and_ends_with_its_line(tmp_path: Path) -> None:
-    file = written(tmp_path, START, place(0), place(1, 20), at(100, 0, 80), at(140, 1, 120), at(200, 0, 180))
-    assert told(read(file), [121, 199, 300]) == [(90, 121, 10), (121, 199, 20), (199, 1000, 10)]
-
-
-def test_a_line_that_kept_the_sampler_from_looking_has_the_whole_time(tmp_path: Path) -> None:
-    looks = [at(100 + 20 * i, i % 2, 80 + 20 * i) for i in range(10)]
-    file = written(tmp_path, START, place(0), place(1, 20), place(2, 30), *looks, at(700, 2, 280), at(720, 0, 700))
-    assert (280, 710, 30) in told(read(file))
-
-
-def test_without_the_time_of_the_last_look_half_a_period_is_taken_off(tmp_path: Path) -> None:
-    late = at(150, 1) | {"since_ns": 10**30}
-    file = written(tmp_path, START, place(0), place(1, 20), at(100, 0), late)
-    assert told(read(file)) == [(90, 140, 10), (140, 1000, 20)]
-
-
-def test_only_the_span_is_read(tmp_path: Path) -> None:
-    looks = [at(20 * i, i % 2, 20 * i - 20) for i in range(1, 5000)]
-    file = written(tmp_path, START, place(0), place(1, 20), *looks, place(2, 30), at(100_001, 2))
-    found = read(file, 50_000, 50_100)
-    assert 4 <= len(found.line_number) <= 7
-    assert [x.line for x in found.places] == [10, 20]
-    assert read_sampled_lines(file, NOW - 10 * MS, NOW - 5 * MS) is None
-
-
-def test_a_file_that_was_cut_counts_until_there(tmp_path: Path) -> None:
-    file = written(tmp_path, START, place(0), at(100, 0, 80))
-    file.write_text(file.read_text() + '{"event": "at", "unix_')
-    assert told(read(file)) == [(90, 1000, 10)]
-
-
 MALFORMED = [
     "",
     "null",
@@ -134,26 +88,69 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("line", MALFORMED)
-def test_a_malformed_line_is_left_out(tmp_path: Path, line: str) -> None:
-    good = (place(0), place(1, 20), at(100, 0, 80), at(150, 1, 130))
-    file = written(tmp_path, START, *good[:2], line, good[2], line, good[3], line)
-    assert told(read(file)) == [(90, 140, 10), (140, 1000, 20)]
+GOOD = (place(0), place(1, 20), at(100, 0, 80), at(150, 1, 130))
+TIMELINES: dict[str, tuple[list[dict[str, Any] | str], list[float], list[tuple[float, float, int | None]]]] = {
+    "each line is from between two looks until the next one": (
+        [place(0), at(100, 0, 80), place(1, 20), at(140, 1, 120), at(200, None, 180), at(240, 0, 220)], [],
+        [(90, 130, 10), (130, 190, 20), (190, 230, None), (230, 1000, 10)],
+    ),
+    "a border that lies between two looks ends a line": (
+        [place(0), at(100, 0, 80), place(1, 20), at(140, 1, 120)], [125], [(90, 125, 10), (125, 1000, 20)]
+    ),
+    "between two borders that nobody saw no line is known": (
+        [place(0), at(100, 0, 80), place(1, 20), at(140, 1, 120)], [125, 135], [(90, 125, 10), (135, 1000, 20)]
+    ),
+    "what takes long begins and ends with its line": (
+        [place(0), place(1, 20), at(100, 0, 80), at(140, 1, 120), at(200, 0, 180)], [121, 199, 300],
+        [(90, 121, 10), (121, 199, 20), (199, 1000, 10)],
+    ),
+    "without the time of the last look half a period is taken off": (
+        [place(0), place(1, 20), at(100, 0), at(150, 1) | {"since_ns": 10**30}], [],
+        [(90, 140, 10), (140, 1000, 20)],
+    ),
+    "a file that was cut counts until there": (
+        [place(0), at(100, 0, 80), '{"event": "at", "unix_'], [], [(90, 1000, 10)]
+    ),
+    "a place that was never told is none": (
+        [place(0), at(100, 0, 80), at(150, 10**30, 130)], [], [(90, 140, 10), (140, 1000, None)]
+    ),
+    "a clock that was set back changes nothing": (
+        [place(0), place(1, 20), at(100, 0, 80), at(50, 1, 40), at(150, 1, 130)], [],
+        [(90, 140, 10), (140, 1000, 20)],
+    ),
+    "after the end nothing is known": (
+        [place(0), at(100, 0, 80), {"event": "end", "unix_ns": NOW + 300 * MS}], [], [(90, 300, 10)]
+    ),
+    **{
+        f"a malformed line is left out: {line[:60]}": (
+            [*GOOD[:2], line, GOOD[2], line, GOOD[3], line], [], [(90, 140, 10), (140, 1000, 20)]
+        )
+        for line in MALFORMED
+    },
+}  # fmt: skip
 
 
-def test_a_place_that_was_never_told_is_none(tmp_path: Path) -> None:
-    file = written(tmp_path, START, place(0), at(100, 0, 80), at(150, 10**30, 130))
-    assert told(read(file)) == [(90, 140, 10), (140, 1000, None)]
+@pytest.mark.parametrize("name", TIMELINES)
+def test_the_lines_of_a_file_are_stretches_of_time(tmp_path: Path, name: str) -> None:
+    lines, borders, expected = TIMELINES[name]
+    file = written(tmp_path, START, *lines)
+    assert told(read(file), borders) == expected
+    assert read_about(file) == (3, "node7", 42)
 
 
-def test_a_clock_that_was_set_back_changes_nothing(tmp_path: Path) -> None:
-    file = written(tmp_path, START, place(0), place(1, 20), at(100, 0, 80), at(50, 1, 40), at(150, 1, 130))
-    assert told(read(file)) == [(90, 140, 10), (140, 1000, 20)]
+def test_a_line_that_kept_the_sampler_from_looking_has_the_whole_time(tmp_path: Path) -> None:
+    looks = [at(100 + 20 * i, i % 2, 80 + 20 * i) for i in range(10)]
+    file = written(tmp_path, START, place(0), place(1, 20), place(2, 30), *looks, at(700, 2, 280), at(720, 0, 700))
+    assert (280, 710, 30) in told(read(file))
 
 
-def test_after_the_end_nothing_is_known(tmp_path: Path) -> None:
-    file = written(tmp_path, START, place(0), at(100, 0, 80), {"event": "end", "unix_ns": NOW + 300 * MS})
-    assert told(read(file)) == [(90, 300, 10)]
+def test_only_the_span_is_read(tmp_path: Path) -> None:
+    looks = [at(20 * i, i % 2, 20 * i - 20) for i in range(1, 5000)]
+    file = written(tmp_path, START, place(0), place(1, 20), *looks, place(2, 30), at(100_001, 2))
+    found = read(file, 50_000, 50_100)
+    assert 4 <= len(found.line_number) <= 7
+    assert [x.line for x in found.places] == [10, 20]
+    assert read_sampled_lines(file, NOW - 10 * MS, NOW - 5 * MS) is None
 
 
 def test_texts_are_of_bounded_length_and_steer_nothing(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from harness.traces import Trace, TraceError, find_traces, many, map_traces
+from harness.traces import Trace, TraceError, find_traces, many, map_traces, open_trace
 from harness.traces.many import memory_bytes, worker_count
 from harness.traces.pool import process_pool
 from harness.traces.progress import ProgressLine
-from tests.synthetic import kineto
+from tests.synthetic import kineto, nsys
 
 
 def ranks(folder: Path, count: int) -> list[Path]:
@@ -38,48 +38,51 @@ def test_folders_give_their_traces_in_the_order_of_ranks(tmp_path: Path) -> None
     assert len(find_traces([files[3], tmp_path])) == 12
 
 
-def test_other_json_in_a_folder_is_no_trace(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"experiment": 1}')
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "rank0.json.gz").write_bytes(gzip.compress(kineto.kineto_text(kineto.gpu_step())))
-    (tmp_path / "broken.json.gz").write_bytes(b"\x1f\x8b")
-    assert [f.name for f in find_traces([tmp_path])] == ["rank0.json.gz"]
-    with pytest.raises(TraceError, match="does not exist"):
-        find_traces([tmp_path / "nowhere"])
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+PACKED = gzip.compress(kineto.kineto_text(kineto.gpu_step()))
+REPORT, EXPORT = "profile_node0.nsys-rep", "profile_node0.sqlite"
+FOLDERS: dict[str, tuple[dict[str, bytes], list[str]]] = {
+    "other JSON is no trace": (
+        {"run.json": b'{"experiment": 1}', "rank0.json.gz": PACKED, "broken.json.gz": b"\x1f\x8b", "notes.json": b""},
+        ["rank0.json.gz"],
+    ),
+    "an empty export does not stand in for its report": ({REPORT: b"x", EXPORT: b""}, [REPORT]),
+    "of a report and its own export one is read": (
+        {REPORT: b"x", EXPORT: b"x", f"{REPORT}.0123456789abcdef.sqlite": b"x"}, [EXPORT]
+    ),
+}  # fmt: skip
+UNUSABLE = {
+    "rank0.json.gz": (b"", "is empty"), "rank1.json.gz": (POINTER, "LFS"),
+    "rank2.json.gz": (b"\x1f\x8b" + b"x" * 99, "damaged"), "rank3.json.gz": (b"\x1f\x8b", "ends in the middle"),
+    "rank4.json": (b"", "is empty"), "rank5.sqlite": (b"", "is empty"), "rank6.nsys-rep": (POINTER, "LFS"),
+}  # fmt: skip
+
+
+def filled(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_traces_of_a_folder_are_found(tmp_path: Path, name: str) -> None:
+    files, expected = FOLDERS[name]
+    assert [file.name for file in find_traces([filled(tmp_path, files)])] == expected
+
+
+def test_an_export_older_than_its_report_is_not_its_own(tmp_path: Path) -> None:
+    os.utime(filled(tmp_path, {REPORT: b"x", EXPORT: b"x"}) / EXPORT, ns=(0, 0))
+    assert find_traces([tmp_path]) == [tmp_path / REPORT]
 
 
 def test_a_rank_whose_file_is_unusable_is_found_and_says_why(tmp_path: Path) -> None:
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
-    kinds = {"": b"", "lfs": pointer, "damaged": b"\x1f\x8b" + b"x" * 99, "cut": b"\x1f\x8b"}
-    for number, data in enumerate(kinds.values()):
-        (tmp_path / f"rank{number}.json.gz").write_bytes(data)
-    (tmp_path / "rank4.json").write_bytes(b"")
-    (tmp_path / "rank5.sqlite").write_bytes(b"")
-    (tmp_path / "rank6.nsys-rep").write_bytes(pointer)
-    (tmp_path / "notes.json").write_bytes(b"")
-    found = find_traces([tmp_path])
-    assert [f.name for f in found] == [f.name for f in sorted(tmp_path.glob("rank*"))]
+    found = find_traces([filled(tmp_path, {name: content for name, (content, _) in UNUSABLE.items()})])
+    assert [file.name for file in found] == list(UNUSABLE)
     said = map_traces(found, kernels_and_process, workers=1)
-    for what, error in zip(["is empty", "LFS", "damaged", "ends in the middle", "is empty", "is empty", "LFS"], said,
-                           strict=True):  # fmt: skip
-        assert what in str(error)
-
-
-def test_an_empty_export_does_not_stand_in_for_its_report(tmp_path: Path) -> None:
-    report, export = tmp_path / "profile_node0.nsys-rep", tmp_path / "profile_node0.sqlite"
-    report.write_bytes(b"x")
-    export.write_bytes(b"")
-    assert find_traces([tmp_path]) == [report]
-
-
-def test_of_a_report_and_its_own_export_one_is_read(tmp_path: Path) -> None:
-    report, export = tmp_path / "profile_node0.nsys-rep", tmp_path / "profile_node0.sqlite"
-    report.write_bytes(b"x")
-    export.write_bytes(b"x")
-    (tmp_path / "profile_node0.nsys-rep.0123456789abcdef.sqlite").write_bytes(b"x")
-    assert find_traces([tmp_path]) == [export]
-    os.utime(export, ns=(0, 0))
-    assert find_traces([tmp_path]) == [report], "an export older than its report is not its own"
+    for error, (_, why) in zip(said, UNUSABLE.values(), strict=True):
+        assert why in str(error)
+    with pytest.raises(TraceError, match="does not exist"):
+        find_traces([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -150,3 +153,21 @@ def test_progress_is_silent_for_a_second_and_then_not(monkeypatch: pytest.Monkey
         now += 1.5
         progress(200_000_000, 500_000_000)
     assert out.getvalue() == "reading: 200 of 500 MB\n"
+
+
+@pytest.mark.parametrize("kind", ["t.json", "t.sqlite"])
+def test_progress_grows_up_to_the_files_size(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    if kind == "t.json":
+        kineto.kineto(path, [r for i in range(2_000) for r in kineto.gpu_step(10**15 + i, 10 * i)])
+    else:
+        made = nsys.nsys_step()
+        for i in range(20_000):
+            made.kernel("k", 50_000 + i, 1)
+        made.saved(path)
+    reported: list[tuple[int, int]] = []
+    open_trace(path, progress=lambda done, total: reported.append((done, total)))
+    assert len(reported) > 2
+    assert {total for _, total in reported} == {path.stat().st_size}
+    assert all(0 < done <= total for done, total in reported)
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported)
