@@ -135,8 +135,6 @@ LEVEL: dict[str, Callable[[F64], F64]] = {
     "Maximum": lambda values: np.maximum(values.max(axis=0), 0),
 }
 OPERATION: dict[str, Callable[[F64, F64], F64]] = {"add": np.add, "product": np.multiply}
-THREAD = ("Last Evt Val", "Send Messages in Transit")
-COMPOSE = ("As Is", "Sign", "1-Sign", "Stacked Val", "Burst Time")
 STATISTICS = ("Time", "% Time", "% Window Time", "# Bursts", "Average value", "Maximum")
 
 

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import re
+import shutil
+import subprocess
+import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.process.idle import COMMUNICATION, MEMORY
+from harness.analysis.process.idle import MEMORY
 from harness.analysis.process.intervals import lanes
 from harness.analysis.process.kinds import classify, load_rules
 from harness.common.errors import WorkError
-from harness.export.objects import build_object_model
 from harness.export.paraver import write_paraver
 from harness.export.prv_labels import EventType, ThreadState, clean
-from harness.measure.paths import measure_one as measure
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
 from tests.export import strict_prv
 from tests.real_traces import EACH_TOOL, real_trace
-from tests.synthetic import kineto
 from tests.synthetic.columns import event, trace
+from tests.waiting import limit_s
 
+PTD = shutil.which("ptd", path=str(Path(sys.executable).parent))
 KERNEL_TYPES = (EventType.KERNEL, EventType.NCCL)
 
 
@@ -41,8 +44,8 @@ def time_by_kernel(traces: list[Trace]) -> dict[str, int]:
     return dict(total)
 
 
-def written(traces: list[Trace], folder: Path, **more: object) -> strict_prv.Prv:
-    return strict_prv.read(write_paraver(traces, folder / "trace", **more).prv)  # type: ignore[arg-type]
+def written(traces: Sequence[Trace], folder: Path, hosts: dict[int, str] | None = None) -> strict_prv.Prv:
+    return strict_prv.read(write_paraver(traces, folder / "trace", hosts).prv)
 
 
 @pytest.mark.parametrize("name", EACH_TOOL)
@@ -55,159 +58,142 @@ def test_a_real_trace_keeps_the_time_of_every_kernel(name: str, tmp_path: Path) 
             both[label] += spent
     assert dict(both) == time_by_kernel(traces)
     assert prv.events_by_type[EventType.API] == 2 * sum(len(each.calls.start_ns) for each in traces)
+    if PTD is not None:  # the trace tools of BSC, which makes Paraver; there is not a wheel for each machine
+        argv = [PTD, "comprovar", "--exhaustive", str(tmp_path / "trace.prv")]
+        said = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=limit_s())
+        assert (said.stdout, said.stderr) == ("", "")
     ranges = sum(1 for burst in prv.bursts if EventType.NCCL_REGIONS <= burst[2] < EventType.API)
     assert ranges == sum(len(each.ranges.start_ns) for each in traces)
 
 
-@pytest.mark.parametrize("name", ["kineto_a100_collective_args", "nsys_h100_2gpu_ab/before.sqlite"])
-def test_the_time_of_each_kernel_is_the_summarys(name: str, tmp_path: Path) -> None:
-    path = real_trace(name)
-    prv = written([open_trace(found) for found in find_traces([path])], tmp_path)
-    spent: dict[str, int] = defaultdict(int)
-    for kind in (*KERNEL_TYPES, EventType.MEMORY):
-        for label, time_ns in prv.time_by_label(kind).items():
-            spent[label] += time_ns
-    kernels = [
-        kernel for kernel in measure([path], window="gpu").kernels if not kernel.kind.startswith(("copy", "memset"))
-    ]
-    assert len(kernels) > 5
-    assert {clean(k.name): k.duration_ns for k in kernels} == {clean(k.name): spent[clean(k.name)] for k in kernels}
+def told(prv: strict_prv.Prv) -> dict[str, Any]:
+    """What the three files say, with labels in place of numbers."""
+    labels = prv.value_labels
+    named = [{kind: labels.get(kind, {}).get(value, value) for kind, value in extra.items()} for extra in prv.extras]
+    return {
+        "tasks": prv.names["TASK"],
+        "nodes": prv.names["NODE"],
+        "threads": prv.names["THREAD"],
+        "placed": (prv.node_of_task, prv.cpus_per_node),
+        "bursts": sorted((task, begin, end) for task, _, _, _, begin, end in prv.bursts),
+        "times": {kind: found for kind in prv.type_labels if (found := prv.time_by_label(kind))},
+        "lines": [(record[5], record[11], record[13], record[14]) for record in prv.comms],
+        "states": [(state, end - begin) for _, _, begin, end, state in prv.states],
+        "named": named,
+    }
 
 
-def test_all_reduce_time_of_the_a100_trace_is_what_nsys_says(tmp_path: Path) -> None:
-    prv = written([open_trace(real_trace("nsys_a100_ddp_4gpu/rank0.sqlite.gz"))], tmp_path)
-    spent = prv.time_by_label(EventType.NCCL)
-    assert sum(value for label, value in spent.items() if "AllReduce" in label) == 292_789_300
+class Drawing(NamedTuple):
+    """Traces, and what their files say; hosts: of ranks whose traces do not name them."""
+
+    traces: Sequence[Trace]
+    told: dict[str, Any]
+    hosts: dict[int, str] | None = None
 
 
-def test_tasks_are_ranks_on_their_nodes_and_clocks_are_one(tmp_path: Path) -> None:
-    late = trace([event("gemm", 500, 900)], rank=1, host="lrdn0002", epoch_ns=1000, clock="trace", pid=7)
-    early = trace([event("gemm", 2000, 2100)], rank=0, host="lrdn0001", clock="unix", pid=7)
-    prv = written([late, early], tmp_path)
-    assert prv.names["TASK"] == ["rank 0 @ lrdn0001", "rank 1 @ lrdn0002"]
-    assert prv.names["NODE"] == ["lrdn0001", "lrdn0002"] and prv.node_of_task == [1, 2]
-    assert prv.cpus_per_node == [1, 1]
-    assert sorted((task, begin, end) for task, _, _, _, begin, end in prv.bursts) == [(1, 500, 600), (2, 0, 400)]
-    header = (tmp_path / "trace.prv").read_text().splitlines()[0]
-    assert re.fullmatch(r"#Paraver \(\d\d/\d\d/20\d\d at \d\d:\d\d\):600_ns:2\(1,1\):1:2\(1:1,1:2\)", header)
+def piece(name: str, start: int, end: int, number: int) -> dict[str, Any]:
+    """A piece of an operator."""
+    return event(name, start, end, activity=Activity.CPU_OP, stream=100, correlation=number)
 
 
-def test_equal_pids_on_two_nodes_stay_two_tasks(tmp_path: Path) -> None:
-    pair = [trace([event("gemm", 0, 10)], host=host, pid=4242) for host in ("a", "b")]
-    assert len(written(pair, tmp_path).threads_of_task) == 2
+REDUCES = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+SENT = {"event": 0, "kind": "all_reduce", "bytes": 4096, "group": "dp", "group_size": 8}
+OF_TWO = [event("gemm", 0, 10, pid=1, device=1), event("gemm", 0, 12, pid=2, device=0)]
+COPY = event("x", 30, 50, activity=Activity.MEMCPY, copy_kind=CopyKind.H2D, bytes=123, launch=5, launch_thread=9)
+COUNTER = MetricSeries("SM Active [%]", 0, np.array([0, 10, 999], np.int64), np.array([1.4, 60.0, 5.0]))
+NESTED = [
+    {"name": "outer", "start": 0, "end": 100}, {"name": "first", "start": 0, "end": 40},
+    {"name": "point", "start": 40, "end": 40}, {"name": "second", "start": 40, "end": 100},
+    {"name": "other domain", "start": 10, "end": 50, "domain": "DALI"},
+    {"name": "ncclAllReduce", "start": 12, "end": 17, "domain": "NCCL"},
+    {"name": "free", "start": 20, "end": 60, "kind": RangeKind.START_END},
+    {"name": "free too", "start": 30, "end": 90, "kind": RangeKind.START_END},
+]  # fmt: skip
+DRAWINGS = {
+    "tasks are ranks on their nodes, and clocks are one": Drawing(
+        [trace([event("gemm", 500, 900)], rank=1, host="lrdn0002", epoch_ns=1000, clock="trace", pid=7),
+         trace([event("gemm", 2000, 2100)], rank=0, host="lrdn0001", clock="unix", pid=7)],
+        {"tasks": ["rank 0 @ lrdn0001", "rank 1 @ lrdn0002"], "nodes": ["lrdn0001", "lrdn0002"],
+         "placed": ([1, 2], [1, 1]), "bursts": [(1, 500, 600), (2, 0, 400)]},
+    ),
+    "equal pids on two nodes stay two tasks": Drawing(
+        [trace([event("gemm", 0, 10)], host=host, pid=42) for host in "ab"],
+        {"tasks": ["process 42 @ a", "process 42 @ b"]},
+    ),
+    "hosts are named by rank where the trace does not": Drawing(
+        [trace([event("gemm", 0, 10)], rank=rank) for rank in (0, 1)], {"nodes": ["x", "y"]}, {0: "x", 1: "y"}
+    ),
+    "processes of one report are tasks in the order of the rank in their ranges": Drawing(
+        [trace(OF_TWO, [{"name": f"epoch_0-rank_{4 - pid}", "start": 0, "end": 20, "pid": pid} for pid in (1, 2)],
+               host="n")],
+        {"tasks": ["rank 2 @ n", "rank 3 @ n"],
+         "threads": ["THREAD 1.1.1", "CUDA-D0.S7", "THREAD 1.2.1", "CUDA-D1.S7"]},
+    ),
+    "a process has the rank that its report knows of it": Drawing(
+        [trace(OF_TWO, host="n", ranks={1: 5, 2: 4})], {"tasks": ["rank 4 @ n", "rank 5 @ n"]}
+    ),
+    "a process that helps the only rank of a report is not that rank": Drawing(
+        [trace(OF_TWO, host="n", rank=0, ranks={1: 0})], {"tasks": ["rank 0 @ n", "process 2 @ n"]}
+    ),
+    "a collective carries its kind, size and group": Drawing(
+        [trace([event(REDUCES, 0, 50), event("ncclKernel_Broadcast", 60, 70)], collectives=[SENT])],
+        {"named": [
+            {EventType.NCCL: REDUCES, EventType.CORRELATION: 0, EventType.COLLECTIVE: "all_reduce",
+             EventType.COLLECTIVE_BYTES: 4096, EventType.COLLECTIVE_RANKS: 8, EventType.COLLECTIVE_GROUP: "dp"},
+            {EventType.NCCL: "ncclKernel_Broadcast", EventType.CORRELATION: 0}],
+         "states": [(ThreadState.GROUP_COMMUNICATION, 50), (ThreadState.GROUP_COMMUNICATION, 10)]},
+    ),
+    "copies have nsys2prv's names, sizes and a line from their call": Drawing(
+        [trace([COPY, event("gemm", 60, 70, launch=20, launch_thread=9, correlation=77)],
+               calls=[{"name": "cudaMemcpyAsync", "start": 5, "end": 10, "thread": 9}])],
+        {"lines": [(0, 25, 123, 55002), (15, 55, 0, 55001)],
+         "named": [
+             {EventType.API: "cudaMemcpyAsync", EventType.CORRELATION: 0},
+             {EventType.MEMORY: "CUDA memcpy Host-to-Device", EventType.MEMORY_BYTES: 123, EventType.CORRELATION: 0},
+             {EventType.KERNEL: "gemm", EventType.CORRELATION: 77}]},
+    ),
+    "on a CPU operators are kernels and gloo is NCCL, on their own threads": Drawing(
+        [trace([event("aten::mm", 0, 100, activity=Activity.CPU_OP, stream=11, launch=0, launch_thread=11),
+                event("gloo:all_reduce", 50, 200, activity=Activity.CPU_COLLECTIVE, stream=12, launch=20,
+                      launch_thread=11)], [{"name": "forward", "start": 0, "end": 150, "thread": 11}])],
+        {"lines": [(20, 50, 0, 55001)],  # an operator launches nothing on its thread
+         "threads": ["THREAD 1.1.1", "THREAD 1.1.2"],
+         "times": {EventType.KERNEL: {"aten::mm": 100}, EventType.NCCL: {"gloo:all_reduce": 150},
+                   EventType.RANGES: {"forward": 150}}},
+    ),
+    "callers whose time is all their callees' are well-formed": Drawing(
+        [trace([piece("aten::zero_", 0, 0, 0), piece("aten::fill_", 0, 40, 1), piece("aten::t", 40, 40, 2),
+                piece("aten::mm", 40, 60, 3)])],
+        {"bursts": [(1, 0, 0), (1, 0, 40), (1, 40, 40), (1, 40, 60)],
+         "states": [(ThreadState.RUNNING, 40), (ThreadState.RUNNING, 20)]},
+    ),
+    "nested ranges and points keep their durations at equal times": Drawing(
+        [trace([event("gemm", 0, 1)], NESTED)],
+        {"times": {
+            EventType.KERNEL: {"gemm": 1}, EventType.NCCL_REGIONS: {"ncclAllReduce": 5},
+            EventType.START_END: {"free": 40, "free too": 60},
+            EventType.RANGES: {"outer": 100, "first": 40, "point": 0, "second": 60},
+            EventType.RANGES + 100: {"other domain": 40}}},
+    ),
+    "counters go to a row of their device": Drawing(
+        [trace([event("gemm", 0, 20)], metrics=[COUNTER])], {"threads": ["CUDA-D0.S7", "Metrics GPU0"]}
+    ),
+    "names with line breaks and blanks are one label": Drawing(
+        [trace([event("void\n  gemm<float>\t()", 0, 5), event("", 6, 7)])],
+        {"times": {EventType.KERNEL: {"void gemm<float> ()": 5, "unnamed": 1}}},
+    ),
+    "communication is what the analysis calls so": Drawing(
+        [trace([event("ncclDevKernel_SendRecv", 0, 5), event("void deep_ep::internode::dispatch", 6, 9)])],
+        {"times": {EventType.NCCL: {"ncclDevKernel_SendRecv": 5, "void deep_ep::internode::dispatch": 3}}},
+    ),
+}  # fmt: skip
 
 
-def test_hosts_are_named_by_rank_where_the_trace_does_not(tmp_path: Path) -> None:
-    pair = [trace([event("gemm", 0, 10)], rank=rank) for rank in (0, 1)]
-    assert written(pair, tmp_path, hosts={0: "x", 1: "y"}).names["NODE"] == ["x", "y"]
-
-
-def test_processes_of_one_report_are_tasks_ordered_by_the_rank_in_their_ranges(tmp_path: Path) -> None:
-    events = [event("gemm", 0, 10, pid=1, device=1), event("gemm", 0, 12, pid=2, device=0)]
-    ranges = [
-        {"name": "epoch_0-rank_3", "start": 0, "end": 20, "pid": 1},
-        {"name": "epoch_0-rank_2", "start": 0, "end": 20, "pid": 2},
-    ]
-    prv = written([trace(events, ranges, host="n")], tmp_path)
-    assert prv.names["TASK"] == ["rank 2 @ n", "rank 3 @ n"]
-    assert "CUDA-D0.S7" in prv.names["THREAD"][: prv.threads_of_task[0]]
-
-
-def test_a_process_has_the_rank_that_its_report_knows_of_it(tmp_path: Path) -> None:
-    events = [event("gemm", 0, 10, pid=1), event("gemm", 0, 12, pid=2, device=1)]
-    prv = written([trace(events, host="n", ranks={1: 5, 2: 4})], tmp_path)
-    assert prv.names["TASK"] == ["rank 4 @ n", "rank 5 @ n"]
-
-
-def test_a_process_that_helps_the_only_rank_of_a_report_is_not_that_rank() -> None:
-    events = [event("k", 1_000, 2_000, pid=1), event("decode", 1_500, 1_600, pid=2)]
-    model = build_object_model([trace(events, host="n", rank=0, ranks={1: 0})])
-    assert [task.label for task in model.tasks] == ["rank 0", "process 2"]
-
-
-def test_a_collective_carries_its_kind_size_and_group(tmp_path: Path) -> None:
-    events = [event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 50), event("ncclKernel_Broadcast", 60, 70)]
-    calls = [{"event": 0, "kind": "all_reduce", "bytes": 4096, "group": "dp", "group_size": 8}]
-    prv = written([trace(events, collectives=calls)], tmp_path)
-    first, second = prv.extras
-    assert prv.value_labels[EventType.COLLECTIVE][first[EventType.COLLECTIVE]] == "all_reduce"
-    assert prv.value_labels[EventType.COLLECTIVE_GROUP][first[EventType.COLLECTIVE_GROUP]] == "dp"
-    assert (first[EventType.COLLECTIVE_BYTES], first[EventType.COLLECTIVE_RANKS]) == (4096, 8)
-    assert EventType.COLLECTIVE not in second
-    assert [state for *_, state in prv.states] == [ThreadState.GROUP_COMMUNICATION] * 2
-
-
-def test_copies_have_nsys2prvs_names_sizes_and_a_line_from_their_call(tmp_path: Path) -> None:
-    copy = event("x", 30, 50, activity=Activity.MEMCPY, copy_kind=CopyKind.H2D, bytes=123, launch=5, launch_thread=9)
-    kernel = event("gemm", 60, 70, launch=20, launch_thread=9, correlation=77)
-    call = {"name": "cudaMemcpyAsync", "start": 5, "end": 10, "thread": 9}
-    prv = written([trace([copy, kernel], calls=[call])], tmp_path)
-    assert prv.time_by_label(EventType.MEMORY) == {"CUDA memcpy Host-to-Device": 20}
-    lines = [(record[5], record[11], record[13], record[14]) for record in prv.comms]
-    assert lines == [(0, 25, 123, 55002), (15, 55, 0, 55001)]
-    assert {extra.get(EventType.MEMORY_BYTES) for extra in prv.extras} >= {123}
-    assert {extra.get(EventType.CORRELATION) for extra in prv.extras} >= {77}
-
-
-def test_on_a_cpu_trace_operators_are_kernels_and_gloo_is_nccl_on_their_own_threads(tmp_path: Path) -> None:
-    events = [
-        event("aten::mm", 0, 100, activity=Activity.CPU_OP, stream=11),
-        event("gloo:all_reduce", 50, 200, activity=Activity.CPU_COLLECTIVE, stream=12),
-    ]
-    events[0] |= {"launch": 0, "launch_thread": 11}
-    events[1] |= {"launch": 20, "launch_thread": 11}
-    prv = written([trace(events, [{"name": "forward", "start": 0, "end": 150, "thread": 11}])], tmp_path)
-    assert [(line[5], line[11]) for line in prv.comms] == [(20, 50)], "an operator launches nothing on its thread"
-    assert prv.names["THREAD"] == ["THREAD 1.1.1", "THREAD 1.1.2"]
-    assert prv.time_by_label(EventType.KERNEL) == {"aten::mm": 100}
-    assert prv.time_by_label(EventType.NCCL) == {"gloo:all_reduce": 150}
-    assert prv.time_by_label(EventType.RANGES) == {"forward": 150}
-
-
-def test_callers_whose_time_is_all_their_callees_stay_well_formed(tmp_path: Path) -> None:
-    records = [
-        kineto.operator("aten::zero_", 0, 40),
-        kineto.operator("aten::fill_", 0, 40),
-        kineto.operator("aten::t", 40, 0),
-        kineto.operator("aten::mm", 40, 20),
-    ]
-    header = kineto.HEADER | {"deviceProperties": []}
-    prv = written([open_trace(kineto.kineto(tmp_path / "cpu.json", records, header=header))], tmp_path)
-    assert prv.time_by_label(EventType.KERNEL) == {
-        "aten::zero_": 0, "aten::fill_": 40, "aten::t": 0, "aten::mm": 20,
-    }  # fmt: skip
-    assert [end - begin for _, _, begin, end, _ in prv.states] == [40, 20]
-
-
-def test_nested_ranges_and_points_keep_their_durations_at_equal_times(tmp_path: Path) -> None:
-    ranges = [
-        {"name": "outer", "start": 0, "end": 100},
-        {"name": "first", "start": 0, "end": 40},
-        {"name": "point", "start": 40, "end": 40},
-        {"name": "second", "start": 40, "end": 100},
-        {"name": "other domain", "start": 10, "end": 50, "domain": "DALI"},
-        {"name": "ncclAllReduce", "start": 12, "end": 17, "domain": "NCCL"},
-        {"name": "free", "start": 20, "end": 60, "kind": RangeKind.START_END},
-        {"name": "free too", "start": 30, "end": 90, "kind": RangeKind.START_END},
-    ]
-    prv = written([trace([event("gemm", 0, 1)], ranges)], tmp_path)
-    assert prv.time_by_label(EventType.RANGES) == {"outer": 100, "first": 40, "point": 0, "second": 60}
-    assert prv.time_by_label(EventType.RANGES + 100) == {"other domain": 40}
-    assert prv.type_labels[EventType.RANGES + 100] == "NVTX pushpop ranges DALI domain"
-    assert prv.time_by_label(EventType.NCCL_REGIONS) == {"ncclAllReduce": 5}
-    assert prv.time_by_label(EventType.START_END) == {"free": 40, "free too": 60}
-
-
-def test_counters_go_to_a_row_of_their_device(tmp_path: Path) -> None:
-    counter = MetricSeries("SM Active [%]", 0, np.array([0, 10, 999], np.int64), np.array([1.4, 60.0, 5.0]))
-    prv = written([trace([event("gemm", 0, 20)], metrics=[counter])], tmp_path)
-    assert prv.names["THREAD"][-1] == "Metrics GPU0"
-    assert prv.events_by_type[EventType.METRICS] == 2
-
-
-def test_names_with_line_breaks_and_blanks_are_one_label(tmp_path: Path) -> None:
-    prv = written([trace([event("void\n  gemm<float>\t()", 0, 5), event("", 6, 7)])], tmp_path)
-    assert prv.time_by_label(EventType.KERNEL) == {"void gemm<float> ()": 5, "unnamed": 1}
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_a_trace_of_paraver_says(name: str, tmp_path: Path) -> None:
+    traces, expected, hosts = DRAWINGS[name]
+    found = told(written(traces, tmp_path, hosts))
+    assert {part: found[part] for part in expected} == expected
 
 
 def test_nothing_to_write_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
@@ -256,10 +242,3 @@ def test_in_a_lane_nothing_overlaps_and_no_lane_is_needless(intervals: list[tupl
         of = group == stream
         at_once = max(int(np.sum((start[of] <= t) & (t < end[of]))) for t in range(0, 81))
         assert lane[of].max() + 1 <= max(at_once, 1) + int(np.any(start[of] == end[of]))
-
-
-def test_communication_is_what_the_analysis_calls_so(tmp_path: Path) -> None:
-    made = trace([event("ncclDevKernel_SendRecv", 0, 5), event("void deep_ep::internode::dispatch", 6, 9)])
-    classes = classify(made.events, made.names, load_rules()).event_class
-    assert set(classes.tolist()) == {COMMUNICATION}
-    assert sum(written([made], tmp_path).time_by_label(EventType.NCCL).values()) == 8

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,11 +16,10 @@ from harness.export.paraver import write_paraver
 from harness.export.prv_labels import EventType, clean
 from harness.measure.paths import measure_one
 from harness.traces import find_traces, open_trace
-from harness.traces.trace import Activity, RangeKind, Trace
+from harness.traces.trace import RangeKind, Trace
 from tests.export import both_writers as made
 from tests.export.paraver_cfg import UNITS_NS, Curve, Paraver, Prv, read_prv, read_view
 from tests.real_traces import real_trace
-from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 VIEWS = {path.stem: read_view(path.read_text()) for path in (ROOT / "configs" / "paraver").glob("*.cfg")}
@@ -127,36 +123,6 @@ def test_time_and_number_of_kernels_by_name_are_the_reports(job: Job) -> None:
     assert calls.keys() >= communicates
 
 
-def test_the_shares_of_kernels_are_of_the_whole_time(job: Job) -> None:
-    time_ns, share = (job.by_label("kernel_time_percent", each) for each in ("Time", "% Window Time"))
-    assert share == pytest.approx({name: 100 * ns / job.prv.end_ns for name, ns in time_ns.items()})
-
-
-def test_kernels_in_flight_are_those_launched_and_not_started(job: Job) -> None:
-    shown = Paraver(job.prv, VIEWS["kernels_in_flight"]).curves[0]
-    for task, curve in zip(job.tasks, shown, strict=True):
-        events = task.trace.events
-        kernels = task.launched[~np.isin(events.activity[task.launched], (Activity.MEMCPY, Activity.MEMSET))]
-        waits = events.start_ns[kernels] - events.launch_ns[kernels]
-        assert round(area(curve, job.prv.end_ns)) == int(waits[waits > 0].sum())
-        assert curve.value.min() == 0 == curve.value[-1]
-
-
-def test_timelines_without_a_table_show_each_event_and_the_innermost_range(job: Job) -> None:
-    rows = {view: Paraver(job.prv, VIEWS[view]).curves[0] for view in ("kernels", "nccl_by_kind", "nccl_message_size")}
-    areas = {view: round(sum(area(curve, job.prv.end_ns) for curve in curves)) for view, curves in rows.items()}
-    value_of = {(kind, label): value for (kind, value), label in job.prv.values.items()}
-    expected = dict.fromkeys(rows, 0)
-    for kernel in job.summary.kernels:
-        for view, kind in (("kernels", EventType.KERNEL), ("nccl_by_kind", EventType.NCCL)):
-            expected[view] += value_of.get((kind, clean(kernel.name)), 0) * kernel.duration_ns
-    for trace in job.traces:
-        known = trace.collectives.event >= 0
-        length = (trace.collectives.end_ns - trace.collectives.start_ns)[known]
-        expected["nccl_message_size"] += int((np.maximum(trace.collectives.bytes[known], 0) * length).sum())
-    assert areas == expected
-
-
 def own_ns(trace: Trace) -> dict[str, int]:
     """The time of each range of the default domain without those inside it, by name."""
     total: dict[str, int] = defaultdict(int)
@@ -231,35 +197,3 @@ def test_threads_of_each_kernel_are_blocks_times_threads_of_a_block(prv: Prv) ->
     has_sizes = "Kernel GrdX" in prv.types
     known = {"CUDA-D0.S7": {0.0, made.GEMM_THREADS}, "CUDA-D0.S20": {0.0, made.NCCL_THREADS}}
     assert shown == (known if has_sizes else {}), "only nsys2prv writes the sizes"
-
-
-def paramedir_said(view: str, folder: Path) -> str:
-    """What Paraver's own program writes of a view. Its exit status says nothing: what counts is what it wrote."""
-    for suffix in (".prv", ".pcf", ".row"):
-        shutil.copy(made.DATA / f"trace{suffix}", folder)
-    config = Path(shutil.copy(ROOT / "configs" / "paraver" / f"{view}.cfg", folder))
-    before = {*folder.iterdir()}
-    argv = ["paramedir", str(folder / "trace.prv"), str(config)]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=limit_s())
-    (written,) = {*folder.iterdir()} - before or [None]
-    assert written is not None, f"{view}: {done.stdout}{done.stderr}"
-    return written.read_text()
-
-
-def test_paraver_itself_opens_each_view_and_computes_the_same(tmp_path: Path) -> None:
-    if shutil.which("paramedir") is None:
-        pytest.skip("paramedir is not on PATH: it comes with Paraver, from tools.bsc.es/downloads")
-    prv = read_prv(made.DATA / "trace.prv")
-    for view, declared in VIEWS.items():
-        (folder := tmp_path / view).mkdir()
-        said = paramedir_said(view, folder)
-        numbers = [[float(n) for n in re.findall(r"\t(-?[\d.]+)", line)] for line in said.splitlines()]
-        shown = Paraver(prv, declared)
-        if declared.table:
-            for row in filter(None, shown.tabulated()):
-                cells = [pytest.approx(value, rel=1e-6) for value in row.values() if value]
-                assert any(all(cell in line for cell in cells) for line in numbers), f"{view}: {said}"
-        else:
-            expected = sum(area(curve, prv.end_ns) for curve in shown.curves[-1])
-            unit_ns = UNITS_NS[declared.windows[-1]["window_units"][0]]
-            assert sum(line[-2] * line[-1] for line in numbers) * unit_ns == pytest.approx(expected, rel=1e-6), view
