@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fuzz for a night: command lines, site files, runs' files and traces, as many as fit into the time, from all cores.
+"""Fuzz for a night: command lines, site files and traces, as many as fit into the time, from all cores.
 
 The inputs are those of tests/fuzz, each from one seed. Printed: how many ended how, the rate, memory, the slowest; each
 new failure is made smaller and saved with what it needs. docs/development/fuzzing.md says what is a failure.
@@ -27,10 +27,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.fuzz.box import Box
 from tests.fuzz.fence import HANG_S, WAIT_S, Case, Ended, fenced, run_case
-from tests.fuzz.inputs import KINDS, case_of, numbers
+from tests.fuzz.inputs import KINDS, numbers
 
 MOST_BYTES = 4 << 30  # of a worker's address space
-SHARES = {"commands": 88, "sites": 2, "records": 2, "kineto": 2, "nsys": 2, "rocpd": 2}  # of all kinds
+SHARES = {"commands": 90, "sites": 2, "kineto": 2, "nsys": 2, "rocpd": 2}  # of all kinds
 STUCK_S = 2 * WAIT_S  # a loop in C is not interrupted by the alarm; then the worker ends
 REPORT_S = 30.0
 SCRIPTS = 10  # bash really parses the script of every tenth command line
@@ -175,7 +175,7 @@ def _work(todo: tuple[int, int, int, float, list[str]], at: Any, stop: Any, pipe
 
 def _one(box: Box, kind: str, seed: int, told: Told) -> Ended | None:
     """Run the input of this seed and count how it ended; returns what failed of it."""
-    case = case_of(box, kind, *numbers(kind, seed))
+    case = KINDS[kind](*numbers(kind, seed))
     told.inputs[kind] += 1
     failed = None
     for each in run_case(box, case, parses=kind != "commands" or seed % SCRIPTS == 0):
@@ -196,11 +196,11 @@ def _smaller(box: Box, kind: str, seed: int, failed: Ended) -> Failure:
     def still(case: Case) -> Ended | None:
         return next((each for each in run_case(box, case) if each.where == fails), None)
 
-    best = case_of(box, kind, head, parts)
+    best = KINDS[kind](head, parts)
     for number in reversed(range(len(parts))):
         fewer = [*parts[:number], *parts[number + 1 :]]
-        if (found := still(case_of(box, kind, head, fewer))) is not None:
-            parts, failed, best = fewer, found, case_of(box, kind, head, fewer)
+        if (found := still(KINDS[kind](head, fewer))) is not None:
+            parts, failed, best = fewer, found, KINDS[kind](head, fewer)
     words = failed.argv
     for number in reversed(range(len(words) if not best.files else 0)):
         case = best._replace(lines=[[*words[:number], *words[number + 1 :]]])
@@ -230,7 +230,7 @@ def _replay(token: str, out: Path) -> int:
 
         box = furnished(Path(folder) / "box")
         with fenced(box):
-            case = case_of(box, kind, *numbers(kind, int(seed)))
+            case = KINDS[kind](*numbers(kind, int(seed)))
             all_of = run_case(box, case)
             failed = next((each for each in all_of if each.fault), None)
             smaller = None if failed is None else _smaller(box, kind, int(seed), failed)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,52 +19,30 @@ from tests.fuzz import fence, trace_files
 from tests.fuzz.box import Box
 from tests.fuzz.fence import Case, run_case
 from tests.fuzz.sandbox import RECORDED
-from tests.waiting import limit_s
 
 
-def _refused_and_written(_argv: list[str]) -> int:
-    Path("left").write_text("x", encoding="utf-8")
-    print("slurm.sh: no", file=sys.stderr)
-    return 2
+def _main(act: Callable[[], object] = Path, said: str = "slurm.sh: no", code: int = 2) -> Callable[[list[str]], int]:
+    """A program that does this, says that, and ends so. What the fence refuses does not end it."""
 
-
-def _says(*lines: str, code: int = 2) -> Callable[[list[str]], int]:
-    def end(_argv: list[str]) -> int:
-        print(*lines, sep="\n", file=sys.stderr)
+    def run(_argv: list[str]) -> int:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            act()
+        print(said, file=sys.stderr)
         return code
 
-    return end
+    return run
 
 
-def _signals(_argv: list[str]) -> int:
-    try:
-        os.kill(1, signal.SIGTERM)
-    except ProcessLookupError:
-        return 0
-    return 1
-
-
-def _starts(_argv: list[str]) -> int:
-    try:
-        subprocess.run(["sbatch", "job"], check=False, timeout=limit_s())
-    except FileNotFoundError:
-        return 0
-    return 1
-
-
-def _raises(_argv: list[str]) -> int:
-    raise KeyError("x")
-
-
+SBATCH = partial(subprocess.run, ["sbatch", "job"], check=False, timeout=60)
 BAD = {
-    "KeyError": _raises,
-    "refused, and written": _refused_and_written,
-    "no sentence": lambda _argv: 2,
-    "an empty sentence": _says("slurm.sh: "),
-    "exit code 3": _says("slurm.sh: no", code=3),
-    "a traceback was printed": _says("Traceback (most recent call last):", code=1),
-    "a dry run started ['sbatch job']": _starts,
-    "a signal was sent": _signals,
+    "KeyError": _main(partial(dict[str, str]().__getitem__, "x")),
+    "refused, and written": _main(partial(Path.write_text, Path("left"), "x")),
+    "no sentence": _main(said=""),
+    "an empty sentence": _main(said="slurm.sh: "),
+    "exit code 3": _main(code=3),
+    "a traceback was printed": _main(said="Traceback (most recent call last):", code=1),
+    "a dry run started ['sbatch job']": _main(SBATCH, code=0),
+    "a signal was sent": _main(partial(os.kill, 1, signal.SIGTERM), code=0),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,6 +16,17 @@ HUGE = "9" * 400  # a whole number that is larger than any float
 DEEP = "setup: " + "[" * 3000
 SMALL = "name: x\ndescription: x\n"
 
+SITES = {
+    "brackets that exhaust the stack": DEEP,
+    "an open bracket 100,000 times": "a: " + "[" * 100_000,
+    "a day that no month has": "partition: 2026-02-31",
+    "digits without a digit": "max_nodes: 0b_",
+    "a tag of Python's": "setup: !!python/object/apply:os.system ['id']",
+    "lists of lists of lists": "a1: &a1 [x]\n"
+    + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(1, 9)),
+    "a NUL byte": 'container: {image: "\\0"}',
+}
+BY_SLURM = ["report", "last", "--executor", "slurm"]
 REFUSED = {
     "bytes that are no text": (["-e", "1", "--data", "\udcff", "--dry-run"], "name that is not UTF-8 text"),
     "no text in a command": (["report", "a\udcff"], "name that is not UTF-8 text"),
@@ -24,6 +35,7 @@ REFUSED = {
         "--random-weights takes no value: leave out =",
     ),
     "a line break in an unknown flag": (["-e", "1", "--a\nb", "--dry-run"], "unknown flag --a b"),
+    "a line break before a path": (["status", "\x01\n5/traces"], "slurm.sh:  5/traces: there is no such file"),
     "--strict of a sweep": (["sweep", "hpz", "--strict"], "unknown flag --strict"),
     "--repeats with 5,000 digits": (["sweep", "hpz", f"--repeats={LONG}"], "takes a whole number from 1 to"),
     "a scaling's size with 5,000 digits": (
@@ -49,122 +61,88 @@ REFUSED = {
         ["compare", "traces/one.sqlite", "last", "--html", "page.html", "--fail-if", "mfu < 0.3"],
         "there is no 'mfu' here",
     ),
+    "a report by Slurm with a slip": ([*BY_SLURM, "--slurm", "prtition=debug"], "did you mean partition?"),
+    "a report by Slurm as an array": ([*BY_SLURM, "--slurm", "array=3"], "it takes account, comment, "),
+    "a report by Slurm of two words": (
+        [*BY_SLURM, "--slurm", "partition=a b"],
+        "the value of partition is one word of ",
+    ),
+    "a report by Slurm without a value": (
+        [*BY_SLURM, "--slurm", "partition"],
+        "give KEY=VALUE, as in --slurm partition=debug",
+    ),
+    "sbatch's options of a report that is made here": (
+        ["report", "last", "--slurm", "partition=debug"],
+        "add --executor slurm, or leave it out",
+    ),
+    "--resume of a report that is made here": (
+        ["report", "last", "--resume", "traces"],
+        "--resume traces is for a job array: add --executor slurm",
+    ),
+    **{f"a site file with {name}": (["sites", "./new.yaml"], "slurm.sh: site file new.yaml: ") for name in SITES},
+    "a site file with a NUL byte": (["sites", "./new.yaml"], "is '\\x00': no command line can carry a NUL byte"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_request_is_one_sentence_and_writes_nothing(box: Box, name: str) -> None:
     argv, says = REFUSED[name]
-    ended = _only(box, Case([argv]))
+    text = SITES.get(name.removeprefix("a site file with "), "")
+    ended = _only(box, Case([argv], {"new.yaml": f"{SMALL}{text}\n".encode()} if text else {}))
     assert (ended.outcome, ended.fault) == ("refused", "")
-    assert says in ended.err
-
-
-SITES = {
-    "brackets that exhaust the stack": DEEP,
-    "an open bracket 100,000 times": "a: " + "[" * 100_000,
-    "a day that no month has": "partition: 2026-02-31",
-    "digits without a digit": "max_nodes: 0b_",
-    "a tag of Python's": "setup: !!python/object/apply:os.system ['id']",
-    "lists of lists of lists": "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(1, 9)),
-}
-
-
-@pytest.mark.parametrize("name", SITES)
-def test_a_site_file_that_is_no_yaml_is_one_sentence(box: Box, name: str) -> None:
-    files = {"new.yaml": f"{SMALL}a1: &a1 [x]\n{SITES[name]}\n".encode()}
-    ended = _only(box, Case([["sites", "./new.yaml"]], files))
-    assert (ended.outcome, ended.fault) == ("refused", "")
-    assert ended.err.startswith("slurm.sh: site file new.yaml: ")
-    assert len(ended.err) < 400
-
-
-def test_a_path_that_begins_with_a_line_break_is_one_sentence(box: Box) -> None:
-    ended = _only(box, Case([["status", "\x01\n5/traces"]]))
-    assert (ended.outcome, ended.fault) == ("refused", "")
-    assert ended.err == "slurm.sh:  5/traces: there is no such file or folder\n"
-
-
-def test_a_nul_byte_in_a_site_file_is_named(box: Box) -> None:
-    files = {"new.yaml": f'{SMALL}container: {{image: "\\0"}}\n'.encode()}
-    ended = _only(box, Case([["sites", "./new.yaml"]], files))
-    assert (ended.outcome, ended.fault) == ("refused", "")
-    assert ended.err.endswith("field container.image is '\\x00': no command line can carry a NUL byte\n")
-
-
-def test_a_record_with_a_text_in_a_parts_place_is_reported(box: Box) -> None:
-    name = f"{RECORDED}/run.json"
-    record = json.loads((box.work / name).read_text())
-    record["site"]["defaults"] = "x"
-    ended = _only(box, Case([["report", str(RECORDED), "--no-html"]], {name: json.dumps(record).encode()}))
-    assert ended.fault == ""
-
-
-def test_a_time_that_no_clock_gives_is_named(box: Box) -> None:
-    name = f"{RECORDED}/run.json"
-    record = json.loads((box.work / name).read_text())
-    record["nodes"] = [{"node": 0, "host": "n0", "exit": 0, "started_ns": 0, "ended_ns": 10**400}]
-    ended = _only(box, Case([["status", str(RECORDED)]], {name: json.dumps(record).encode()}))
-    assert (ended.outcome, ended.fault) == ("failed", "")
-    assert "run.json cannot be read: nodes.0.ended_ns" in ended.err
-
-
-METRICS = f"{RECORDED}/metrics/rank0.jsonl"
-
-
-def _metrics(box: Box, event: str, **fields: Any) -> dict[str, bytes]:
-    """All ranks' metrics, in which the lines of this event have other fields."""
-    files = {}
-    for path in (box.work / METRICS).parent.glob("rank*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        changed = [line | fields if line["event"] == event else line for line in lines]
-        files[str(path.relative_to(box.work))] = "".join(json.dumps(line) + "\n" for line in changed).encode()
-    return files
-
-
-def test_counts_below_nothing_are_no_counts(box: Box) -> None:
-    ended = _only(box, Case([["report", str(RECORDED), "--no-html"]], _metrics(box, "step", continued=-3)))
-    assert (ended.outcome, ended.fault) == ("done", "")
-    assert "training metrics have unreadable lines" in ended.out
-
-
-@pytest.mark.parametrize(("event", "fields"), [
-    ("start", {"peak_flops_per_s": 0.0}), ("step", {"step_ns": 0, "tokens": 1}),
-])  # fmt: skip
-def test_nothing_is_divided_by_what_a_changed_file_says(box: Box, event: str, fields: dict[str, Any]) -> None:
-    ended = _only(box, Case([["report", str(RECORDED), "--no-html"]], _metrics(box, event, **fields)))
-    assert (ended.outcome, ended.fault) == ("done", "")
-
-
-def test_metrics_that_end_with_a_whole_line_lack_their_last(box: Box) -> None:
-    text = (box.work / METRICS).read_bytes()
-    files = {METRICS: text[: text.index(b"\n")]}
-    ended = _only(box, Case([["report", str(RECORDED), "--no-html", "--json"]], files, cut=True))
-    assert (ended.outcome, ended.fault) == ("done", "")
-    assert "training metrics lack their last line" in ended.out
+    assert says in ended.err and (not text or len(ended.err) < 400)
 
 
 def test_a_report_by_slurm_where_there_is_no_slurm_is_one_sentence(box: Box) -> None:
-    ended = _only(box, Case([["report", "last", "--executor", "slurm"]]))
+    ended = _only(box, Case([BY_SLURM]))
     assert (ended.outcome, ended.fault) == ("failed", "")
     assert ended.err == "slurm.sh: --executor slurm: sbatch is not on PATH: log in to the cluster\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["--executor", "slurm", "--slurm", "prtition=debug"], "did you mean partition?"),
-        (["--executor", "slurm", "--slurm", "array=3"], "it takes account, comment, "),
-        (["--executor", "slurm", "--slurm", "partition=a b"], "the value of partition is one word of "),
-        (["--executor", "slurm", "--slurm", "partition"], "give KEY=VALUE, as in --slurm partition=debug"),
-        (["--slurm", "partition=debug"], "add --executor slurm, or leave it out"),
-        (["--resume", "traces"], "--resume traces is for a job array: add --executor slurm"),
-    ],
-)
-def test_what_sbatch_cannot_be_told_of_an_array_is_one_sentence(box: Box, words: list[str], hint: str) -> None:
-    ended = _only(box, Case([["report", "last", *words]]))
-    assert (ended.outcome, ended.fault) == ("refused", "")
-    assert hint in ended.err
+REPORT = ["report", str(RECORDED), "--no-html"]
+LATE = {"node": 0, "host": "n0", "exit": 0, "started_ns": 0, "ended_ns": 10**400}
+
+
+class Change(NamedTuple):
+    """Fields of a run's record, or of the lines of an event of all ranks' metrics, and how a command then ends."""
+
+    event: str
+    fields: dict[str, Any]
+    argv: list[str] = REPORT
+    outcome: str | None = "done"  # None: whatever it is
+    says: str = ""
+
+
+CHANGES = {
+    "a text in a part's place": Change("", {"site": {"defaults": "x"}}, outcome=None),
+    "a time that no clock gives": Change(
+        "", {"nodes": [LATE]}, ["status", str(RECORDED)], "failed", "run.json cannot be read: nodes.0.ended_ns"
+    ),
+    "counts below nothing": Change("step", {"continued": -3}, says="training metrics have unreadable lines"),
+    "a peak of 0": Change("start", {"peak_flops_per_s": 0.0}),
+    "a step of 0 ns": Change("step", {"step_ns": 0, "tokens": 1}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_file_of_a_run_is_told_and_nothing_is_divided_by_it(box: Box, name: str) -> None:
+    event, fields, argv, outcome, says = CHANGES[name]
+    files = {}
+    for path in (box.work / RECORDED).glob("metrics/rank*.jsonl" if event else "run.json"):
+        lines = [json.loads(line) for line in (path.read_text().splitlines() if event else [path.read_text()])]
+        text = "".join(json.dumps(line | fields if line.get("event", "") == event else line) + "\n" for line in lines)
+        files[str(path.relative_to(box.work))] = text.encode()
+    ended = _only(box, Case([argv], files))
+    assert not ended.fault and outcome in (None, ended.outcome)
+    assert says in ended.out + ended.err
+
+
+def test_metrics_that_end_with_a_whole_line_lack_their_last(box: Box) -> None:
+    name = f"{RECORDED}/metrics/rank0.jsonl"
+    text = (box.work / name).read_bytes()
+    ended = _only(box, Case([[*REPORT, "--json"]], {name: text[: text.index(b"\n")]}, cut=True))
+    assert (ended.outcome, ended.fault) == ("done", "")
+    assert "training metrics lack their last line" in ended.out
 
 
 def test_a_new_run_takes_no_number_whose_logs_are_there(box: Box) -> None:

@@ -25,6 +25,7 @@ from tests.synthetic.one_gpu import training
 
 Spoil = Callable[[Path], None]
 _NUMBER = re.compile(rb"(?<=[\s:,\[])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?=[\s,\]}])")
+_PART = re.compile(rb"(?<=: )[{\[][^{}\[\]]*[}\]]")
 _TEXT = re.compile(rb'(?<=: )"[^"\\]*"')
 
 
@@ -75,6 +76,8 @@ WRONG_JSON: dict[str, Spoil] = {
     "1,000 deep": _holding(b'{"a":' * 1000 + b"1" + b"}" * 1000),
     "100,000 deep": _holding(b"[" * 100_000 + b"]" * 100_000),
     "a list": _holding(b"[1, 2]"),
+    "no fields": _holding(b"{}"),
+    "texts for parts": _changed(lambda text: _PART.sub(b'"x"', text)),
     "a number": _holding(b"7"),
     "nothing": _holding(b"null"),
     "texts of half a character": _changed(lambda text: _TEXT.sub(rb'"\\ud800"', text)),
