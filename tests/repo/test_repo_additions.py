@@ -1,14 +1,11 @@
 """How many files an addition touches: a metric, a phase and a cause of idle time one, by one entry; a cause of lost
-time its member and its entry; an analysis its module, its line in the list, its field with its text, and its table. A
-site and a lesson are one new file.
+time its member and its entry. A site and a lesson are one new file.
 
 Each is added to a copy of the tree, as a developer adds it, and then asked of the command line.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import re
 import shutil
@@ -23,38 +20,6 @@ from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 WRITER = "scripts/documents/pages.py"
-ANALYSIS = '''"""How long after the window's start each device begins to work."""
-
-from harness.analysis.process.prepared import MeasuredProcess, extent_of
-from harness.analysis.summary import Wakeup
-
-
-def of_process(measured: MeasuredProcess, chosen: object) -> list[Wakeup]:
-    first = measured.view.events.start_ns[chosen]
-    late_ns = int(first.min()) - extent_of(measured.windows)[0] if len(first) else 0
-    return [Wakeup(rank=measured.view.rank, late_ns=late_ns)]
-'''
-ROW = '''class Wakeup(SummaryPart, kw_only=True):
-    """When the device of one rank begins to work."""
-
-    rank: int | None
-    """Of the process."""
-    late_ns: int
-    """From the window's start to its first work."""
-
-
-class Summary(SummaryPart, kw_only=True):
-'''
-TABLE = """
-WAKEUPS = TableOf["Wakeup"](
-    caption="How late each rank begins",
-    rows=lambda s: s.wakeups,
-    columns=(Column("rank", lambda w: str(w.rank)), Column("late", lambda w: duration(w.late_ns))),
-    section="host",
-    file=file_of("wakeups"),
-)
-"""
-
 CAUSE = """_ENTRIES = (
     CauseOfLoss(
         Cause.COFFEE,
@@ -110,39 +75,6 @@ def touched(tree: Path) -> set[str]:
         for file in texts
         if not (ROOT / file).is_file() or (ROOT / file).read_bytes() != (tree / file).read_bytes()
     }
-
-
-def with_an_analysis(tree: Path) -> None:
-    (tree / "harness/analysis/process/wakeups.py").write_text(ANALYSIS)
-    rows = tree / "harness/analysis/process/rows.py"
-    edit(rows, "profiler_overhead, traffic\n", "profiler_overhead, traffic, wakeups\n")
-    edit(rows, '    "launches": launches', '    "wakeups": wakeups.of_process,\n    "launches": launches')
-    schema = tree / "harness/analysis/summary/__init__.py"
-    edit(schema, "class Summary(SummaryPart, kw_only=True):\n", ROW)
-    launches = "    launches: list[Launches] = []\n"
-    edit(schema, launches, f'    wakeups: list[Wakeup] = []\n    """How late."""\n{launches}')
-    tables = tree / "harness/report/tables/monitor.py"
-    edit(tables, "\nTABLES: ", f"{TABLE}\nTABLES: ")
-    edit(tables, "MONITOR, NETWORK)", "MONITOR, NETWORK, WAKEUPS)")
-
-
-@pytest.mark.long
-def test_an_analysis_of_four_files_is_in_terminal_page_files_and_help(tree: Path, tmp_path: Path) -> None:
-    with_an_analysis(tree)
-    assert len(touched(tree)) == 4
-    write_traces(tmp_path / "traces")
-    first, second = (str(path) for path in sorted((tmp_path / "traces").iterdir()))
-    (out := tmp_path / "out").mkdir()
-    text = harness(tree, "report", first, second, "--full", "--html", str(out / "page.html"))
-    harness(tree, "export", "csv", first, second, "-o", str(out))
-    assert "How late each rank begins" in text
-    assert "How late each rank begins" in (out / "page.html").read_text(encoding="utf-8")
-    with (out / "wakeups.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    measured = json.loads(harness(tree, "report", first, second, "--json"))["wakeups"]
-    assert [row["rank"] for row in rows] == ["0", "1"]
-    assert [int(row["late_ns"]) for row in rows] == [row["late_ns"] for row in measured]
-    assert "late_ns  From the window's start to its first work." in harness(tree, "help", "numbers", "wakeup")
 
 
 def test_a_metric_a_phase_and_a_cause_of_idle_time_are_one_entry_in_one_file_each(tree: Path, tmp_path: Path) -> None:

@@ -40,9 +40,6 @@ def test_every_message_is_one_of_ours() -> None:
             assert message.strip("… :") in sources, message
 
 
-OF_TWO = ("-e", "reference")
-
-
 def ran() -> dict[str, str]:
     """Command, without `slurm.sh`, to the test that runs it."""
     table = rows("What was run")
@@ -57,16 +54,3 @@ def ran() -> dict[str, str]:
 def test_each_test_that_it_names_is_there(test: str) -> None:
     file, name = test.split("::")
     assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
-
-
-def test_each_command_is_run_by_a_test_that_it_names() -> None:
-    told = PAGE.split("\n## What was run\n")[0]
-    typed = re.findall(r"(?:bash )?slurm\.sh ([^`#\n]+)", told)
-    assert len(typed) > 20
-    for command in typed:
-        words = command.split()
-        long = words[:2] == ["lesson", "mystery"]
-        kind = words[: 2 if long or words[0] in OF_TWO else 1]
-        assert " ".join(kind) in ran() or "--plan" in words, command
-        assert words[0] != "lesson" or "--reference" not in words or "lesson --reference" in ran()
-        assert "--in-job" not in words or "doctor --in-job" in ran()

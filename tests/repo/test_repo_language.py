@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from scripts import language
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "language.py"
 
 
-def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("language", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["language"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-LANGUAGE = loaded()
 RIDDLES = [
     "Differs nothing that was asked for, look at the log.",
     "Is that slow too, the machine changed.",
@@ -66,29 +54,28 @@ def test_a_riddle_is_found_wherever_a_user_reads_it(text: str) -> None:
         ("harness/x.py", f"x = 1\ny = {text!r}\n"),
         ("harness/x.py", f'def f(a):\n    """{text}"""\n'),
     ):
-        refused = list(LANGUAGE.refused_in(name, written))
+        refused = list(language.refused_in(name, written))
         assert refused, name
         assert refused[0].place.startswith(f"{name}:") and int(refused[0].place.rpartition(":")[2]) <= line
 
 
-def test_plain_sentences_and_questions_pass() -> None:
-    assert list(LANGUAGE.refused_in("docs/page.md", PLAIN)) == []
-    assert list(LANGUAGE.refused_in("harness/x.py", f"TEXT = {PLAIN!r}\n")) == []
-
-
-def test_a_heading_that_is_a_question_is_found() -> None:
-    (refused,) = LANGUAGE.refused_in("docs/page.md", "text\n\n## Is it worse?\n")
-    assert refused == ("docs/page.md:3", "## Is it worse?", "a statement")
-
-
-def test_a_title_that_is_a_question_is_found() -> None:
-    (refused,) = LANGUAGE.refused_in("harness/x.py", 'Section(\n    title="Is it reliable?")\n')
-    assert refused == ("harness/x.py:2", "Is it reliable?", "a statement")
-
-
 def test_a_text_with_values_filled_in_is_read_as_one() -> None:
-    (refused,) = LANGUAGE.refused_in("harness/x.py", 'def f(a):\n    return f"hold {a!r} against it"\n')
+    (refused,) = language.refused_in("harness/x.py", 'def f(a):\n    return f"hold {a!r} against it"\n')
     assert refused.place == "harness/x.py:2"
+
+
+REFUSED = [
+    ("docs/page.md", "text\n\n## Is it worse?\n", [("docs/page.md:3", "## Is it worse?", "a statement")]),
+    ("harness/x.py", 'Section(\n    title="Is it bad?")\n', [("harness/x.py:2", "Is it bad?", "a statement")]),
+    ("harness/x.py", "\n\ndef f(mb: int) -> None: ...\n",
+     [("harness/x.py:3", "mb", "micro-batch (docs/development/words.md)")]),
+    ("docs/page.md", PLAIN, []), ("harness/x.py", f"TEXT = {PLAIN!r}\n", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "told"), REFUSED)
+def test_what_is_refused_has_its_place_and_the_replacement(name: str, text: str, told: list[tuple[str, ...]]) -> None:
+    assert list(language.refused_in(name, text)) == told
 
 
 @pytest.mark.parametrize(
@@ -111,20 +98,15 @@ def test_a_text_with_values_filled_in_is_read_as_one() -> None:
 def test_a_name_that_the_glossary_refuses_is_found_where_it_is_declared(
     name: str, text: str, refused: list[str]
 ) -> None:
-    assert [each.text for each in LANGUAGE.refused_in(name, text)] == refused
-
-
-def test_a_refused_name_is_told_with_the_noun_and_its_page() -> None:
-    (refused,) = LANGUAGE.refused_in("harness/x.py", "\n\ndef f(mb: int) -> None: ...\n")
-    assert refused == ("harness/x.py:3", "mb", "micro-batch (docs/development/words.md)")
+    assert [each.text for each in language.refused_in(name, text)] == refused
 
 
 def test_one_entry_of_the_glossary_refuses_a_word_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / LANGUAGE.GLOSSARY).read_text(encoding="utf-8")
-    longer = LANGUAGE.read_glossary(page.replace("| `laggard` |", "| `laggard`, `late_one` |"))
-    monkeypatch.setattr(LANGUAGE, "glossary", lambda: longer)
+    page = (ROOT / language.GLOSSARY).read_text(encoding="utf-8")
+    longer = language.read_glossary(page.replace("| `laggard` |", "| `laggard`, `late_one` |"))
+    monkeypatch.setattr(language, "glossary", lambda: longer)
     text = "class LateOne:\n    late_one: int\n\n\ndef f(late_one: int) -> None: ...\n"
-    assert [each.text for each in LANGUAGE.refused_in("harness/late_one.py", text)] == [
+    assert [each.text for each in language.refused_in("harness/late_one.py", text)] == [
         "late_one",
         "LateOne",
         *2 * ["late_one"],
@@ -132,23 +114,19 @@ def test_one_entry_of_the_glossary_refuses_a_word_everywhere(monkeypatch: pytest
 
 
 def test_a_glossary_with_a_fault_is_refused() -> None:
-    page = (ROOT / LANGUAGE.GLOSSARY).read_text(encoding="utf-8")
+    page = (ROOT / language.GLOSSARY).read_text(encoding="utf-8")
     with pytest.raises(ValueError, match="`idx` is refused for straggler and for index"):
-        LANGUAGE.read_glossary(page.replace("| `laggard` |", "| `idx` |"))
+        language.read_glossary(page.replace("| `laggard` |", "| `idx` |"))
     with pytest.raises(ValueError, match="no table below '## Phrases'"):
-        LANGUAGE.read_glossary(page.partition("## Phrases")[0])
+        language.read_glossary(page.partition("## Phrases")[0])
 
 
 def test_every_name_in_the_code_of_the_glossary_is_in_the_code() -> None:
-    texts = [path.read_text(encoding="utf-8") for folder in LANGUAGE.PRODUCT for path in (ROOT / folder).rglob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for folder in language.PRODUCT for path in (ROOT / folder).rglob("*.py")]
     classes = set(re.findall(r"^(?:class )?(\w+)(?:\(|:| = )", "\n".join(texts), re.MULTILINE))
-    names = [name for names in LANGUAGE.glossary().nouns.values() for name in names]
+    names = [name for names in language.glossary().nouns.values() for name in names]
     assert len(names) > 40
     assert [name for name in names if name not in classes and not (ROOT / name).is_file()] == []
-
-
-def test_the_examples_of_the_check_are_true() -> None:
-    assert doctest.testmod(LANGUAGE) == (0, 1)
 
 
 def test_the_command_names_the_place_and_the_replacement(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from scripts import module_order
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
@@ -19,59 +18,40 @@ FUNCTION = "def f() -> int:\n    return 1\n\n\n"
 MAIN = 'if __name__ == "__main__":\n    f()\n'
 
 
-def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("module_order", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["module_order"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-ORDER = loaded()
-
-
 def constants(text: str) -> list[str]:
-    return [ast.unparse(statement) for statement in ORDER.misplaced(ast.parse(text)).constants]
+    return [ast.unparse(statement) for statement in module_order.misplaced(ast.parse(text)).constants]
 
 
-@pytest.mark.parametrize(
-    "below",
-    [
-        "LIMIT = 5",
-        "_LIMIT: int = 5",
-        "LIMIT = TOP + 1",
-        "NAMES = {name: len(name) for name in ('a', 'b')}",
-        "LIMIT = 5\nMORE = LIMIT + 1",
-    ],
-)
+BELONGS = [
+    "LIMIT = 5",
+    "_LIMIT: int = 5",
+    "LIMIT = TOP + 1",
+    "NAMES = {name: len(name) for name in ('a', 'b')}",
+    "LIMIT = 5\nMORE = LIMIT + 1",
+]
+STAYS = [
+    "LIMIT = f()",
+    "LIMITS = {'a': lambda: f()}",
+    "LIMIT: Limit = 5\n\n\nclass Limit: ...",
+    "LIMIT = f()\nMORE = LIMIT + 1",
+    "LIMIT = 1\nLIMIT = LIMIT + 1",
+    "limit = 1\nLIMIT = limit",
+    "LIMITS = []\nfor each in range(3):\n    LIMITS.append(each)",
+    "from harness import limits\nLIMIT = limits.LIMIT",
+    "Limit = int\nLIMIT: Limit = 5",
+    "limit = 5",
+]
+
+
+@pytest.mark.parametrize("below", BELONGS + STAYS)
 def test_a_constant_that_needs_nothing_of_its_module_belongs_to_the_top(below: str) -> None:
-    assert constants(f"TOP = 1\n\n\n{FUNCTION}{below}\n") == below.split("\n")
+    assert constants(f"TOP = 1\n\n\n{FUNCTION}{below}\n") == (below.split("\n") if below in BELONGS else [])
     assert constants(f"TOP = 1\n{below}\n\n\n{FUNCTION}") == []
-
-
-@pytest.mark.parametrize(
-    "below",
-    [
-        "LIMIT = f()",
-        "LIMITS = {'a': lambda: f()}",
-        "LIMIT: Limit = 5\n\n\nclass Limit: ...",
-        "LIMIT = f()\nMORE = LIMIT + 1",
-        "LIMIT = 1\nLIMIT = LIMIT + 1",
-        "limit = 1\nLIMIT = limit",
-        "LIMITS = []\nfor each in range(3):\n    LIMITS.append(each)",
-        "from harness import limits\nLIMIT = limits.LIMIT",
-        "Limit = int\nLIMIT: Limit = 5",
-        "limit = 5",
-    ],
-)
-def test_a_constant_that_uses_what_is_declared_below_the_top_stays(below: str) -> None:
-    assert constants(f"{FUNCTION}{below}\n") == []
 
 
 def test_main_stands_at_the_end_or_prepares_the_imports() -> None:
     def mains(text: str) -> list[int]:
-        return [statement.lineno for statement in ORDER.misplaced(ast.parse(text)).mains]
+        return [statement.lineno for statement in module_order.misplaced(ast.parse(text)).mains]
 
     assert mains(FUNCTION + MAIN) == []
     assert mains(f"{FUNCTION}{MAIN}\n\ndef g() -> None: ...\n") == [5]

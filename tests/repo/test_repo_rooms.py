@@ -108,29 +108,6 @@ def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -
     assert sorted(left) == [], "these modules are in a circle, or import one"
 
 
-def test_few_rooms_import_another_one() -> None:
-    """The number of files is no aim: it made files of two subjects."""
-    arrows = {
-        (name.split(".")[1], other.split(".")[1])
-        for name, others in imports("harness").items()
-        for other in others
-        if name.count(".") and other.count(".") and name.split(".")[1] != other.split(".")[1]
-    }
-    assert len(arrows) <= 118
-
-
-def test_the_stages_of_a_replay_are_six_floors() -> None:
-    """A floor is the longest way down by imports, those inside of functions too."""
-    below = imports("harness/replay")
-
-    @cache
-    def floor(module: str) -> int:
-        return 1 + max((floor(other) for other in below[module]), default=0)
-
-    assert floor("harness.replay.attribute.diagnosis") > 1, "no import was seen"
-    assert {name for name in below if floor(name) > 6} == set()
-
-
 @pytest.mark.parametrize("walk", ["**What `--ds-no-overlap` changes**", "**The way of a kernel's row**"])
 def test_a_walk_through_the_house_is_ten_steps_from_file_to_file(walk: str) -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

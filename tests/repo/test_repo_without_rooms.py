@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -80,35 +79,6 @@ def test_without_a_room_only_its_own_commands_are_missing(room: str, tmp_path: P
         line for line in refused.stderr.splitlines() if f": this copy of the harness is without harness/{room} " in line
     ]
     assert len(refused.stderr.splitlines()) == len(own), "one sentence each"
-
-
-def without_lines_of(room: str, file: Path) -> None:
-    """Delete the entries of a room from COMMANDS or ROOMS."""
-    text = file.read_text(encoding="utf-8")
-    lines = text.splitlines(keepends=True)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and (
-                    key.value == room or f"harness.cli.{room}." in ast.unparse(value)
-                ):
-                    lines[key.lineno - 1 : value.end_lineno] = [""] * (value.end_lineno - key.lineno + 1)
-    assert "".join(lines) != text
-    file.write_text("".join(lines), encoding="utf-8")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("room", ROOMS)
-def test_without_its_lines_in_the_lists_a_room_is_forgotten(room: str, tmp_path: Path) -> None:
-    tree = tree_without(tmp_path, room)
-    for name in ("commands", "rooms"):
-        without_lines_of(room, tree / f"harness/cli/{name}.py")
-    done = harness(tree, ["help"], ["-e", "1", "-g", "1", "--site", "leonardo", "--dry-run"], commands_of(room)[:1])
-    assert codes(done) == [0, 0, 2], done.stderr
-    assert (
-        f"there is no command '{commands_of(room)[0]}'" in done.stderr
-        and f"\n  {commands_of(room)[0]} " not in done.stdout
-    )
 
 
 def test_without_the_reader_of_amd_s_traces_they_are_one_sentence(tmp_path: Path) -> None:
