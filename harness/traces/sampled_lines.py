@@ -27,7 +27,7 @@ MOST_CALLERS = 8
 _MOST_HZ = 10_000
 _LATEST_NS = 1 << 62
 _LARGEST = 1 << 31
-_FEWEST_CHANGES = 20  # of which the shortest distances show how often the thread was sampled
+_FEWEST_CHANGES = 20  # of which the distances show whether each look is a row
 UNSEEN = -2  # in place of an index into the places
 _LATE = 3  # periods between two looks, from which the sampler was kept from looking
 
@@ -216,9 +216,6 @@ def _changes(
     said = (before > 0) & (before <= seen)
     if said.any():
         period_ns = float(np.median((seen - before)[said]))
-    elif len(seen) > _FEWEST_CHANGES:
-        shortest = float(np.quantile(np.diff(seen), 0.05))
-        period_ns = min(period_ns, shortest) if period_ns else shortest
     after = np.maximum(np.where(said, before, seen - round(period_ns)), np.append(0, seen[:-1]))
     end = np.append(seen[1:], span[1])
     kept = (end > span[0]) & (seen <= span[1])

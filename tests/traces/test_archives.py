@@ -46,7 +46,7 @@ def zipped() -> bytes:
 OTHER = "is packed by another program than gzip: unpack it (`{} {{}}`)"
 PACKED = [
     *((name, tarred(), "is an archive: unpack it (`tar xf {}`)") for name in ("t.tgz", "rank0.json.gz", "no-ending")),
-    *((f"t {mode[2:]}", tarred(mode), "is an archive: unpack it (`tar xf {}`)") for mode in ("w:xz", "w:bz2", "w")),
+    *((f"t.tar.{end}", tarred(f"w:{end}"), "is an archive: unpack it (`tar xf {}`)") for end in ("xz", "bz2")),
     *(("t.tar", tarred("w", shape), "is an archive: unpack it (`tar xf {}`)") for shape in range(3)),
     ("it's all.zip", zipped(), "is an archive: unpack it (`unzip {}`)"),
     ("traces.7z", SEVEN, "is an archive: unpack it (`7z x {}`)"),

@@ -15,11 +15,11 @@ _PROBE_BYTES = 1 << 20
 _TAR_HEADER_BYTES = 512
 _TAR, _TWICE = "tar xf {}", "gunzip -k {}"
 _ARCHIVES = (_TAR, "unzip {}", "7z x {}", "unrar x {}")
-_GZIP, _BZIP, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
+_GZIP = b"\x1f\x8b"
 _COMMANDS = {
     **{b"PK\x03\x04": "unzip {}", b"PK\x05\x06": "unzip {}"},
     **{b"7z\xbc\xaf\x27\x1c": "7z x {}", b"Rar!\x1a\x07": "unrar x {}"},
-    **{_XZ: "xz -dk {}", _BZIP: "bzip2 -dk {}", b"\x28\xb5\x2f\xfd": "zstd -d {}"},
+    **{b"\xfd7zXZ\0": "xz -dk {}", b"BZh": "bzip2 -dk {}", b"\x28\xb5\x2f\xfd": "zstd -d {}"},
     **{b"\x04\x22\x4d\x18": "lz4 -dk {}", b"\x1f\x9d": "uncompress -k {}"},
 }
 _CHECKSUM = slice(148, 156)  # of a tar's header
@@ -55,25 +55,11 @@ def _command(name: str, start: bytes) -> str | None:
 
 
 def _unpacked(start: bytes) -> bytes:
-    """As much as a tar's header has; empty if the beginning is not packed, or damaged, or this Python lacks its
-    packer."""
+    """As much as a tar's header has; empty if the beginning is not packed by gzip, or damaged."""
     try:
-        if start.startswith(_GZIP):
-            return zlib.decompressobj(wbits=31).decompress(start, _TAR_HEADER_BYTES)
-        if start.startswith(_BZIP):
-            from bz2 import BZ2Decompressor
-
-            return BZ2Decompressor().decompress(start, _TAR_HEADER_BYTES)
-        if start.startswith(_XZ):
-            from lzma import LZMADecompressor, LZMAError
-
-            try:
-                return LZMADecompressor().decompress(start, _TAR_HEADER_BYTES)
-            except LZMAError:
-                return b""
-    except (OSError, zlib.error, ImportError):
-        pass
-    return b""
+        return zlib.decompressobj(wbits=31).decompress(start, _TAR_HEADER_BYTES) if start.startswith(_GZIP) else b""
+    except zlib.error:
+        return b""
 
 
 def _is_tar(start: bytes) -> bool:
