@@ -16,10 +16,10 @@ from harness.cli.options import JsonOption
 from harness.cli.parser import run_command
 from harness.cli.read import report
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
-from harness.common.format import duration
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.printable import printable
 from harness.common.run_files import METRICS
+from harness.common.text import how_many
 from harness.export import nsys2prv
 from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, refuse_taken
 from harness.export.paraver import compress as compress_paraver
@@ -241,21 +241,6 @@ def _megabytes(path: Path) -> float:
     return round(path.stat().st_size / 1e6, 2)
 
 
-def _amount(name: str, amount: float | str) -> str:
-    """A number with its unit or noun.
-
-    >>> _amount("tasks", 1), _amount("records", 32660), _amount("duration_ns", 684_372_939), _amount("megabytes", 0.29)
-    ('1 task', '32,660 records', '684 ms', '0.29 MB')
-    """
-    if isinstance(amount, str):
-        return f"{amount} {name}"
-    if name == "duration_ns":
-        return duration(amount)
-    if name == "megabytes":
-        return f"{amount} MB"
-    return f"{amount:,} {name.removesuffix('s') if amount == 1 else name}"
-
-
 def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = False) -> int:
     """Print what was written. made: begins with the file or the engine. gzip: of a .prv, to be compressed first."""
     if gzip:
@@ -264,8 +249,9 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
         print(json.dumps(made | {"notes": notes}, indent=1))
         return 0
     path = made.pop("prv", None) or made.pop("perfetto")
-    shown = [_amount(name, value) for name, value in made.items() if not isinstance(value, list)]
-    print(f"{path}\n  {', '.join(shown)}")
+    counted = [how_many(made[f"{what}s"], what) for what in ("task", "thread", "record", "event") if f"{what}s" in made]
+    by = [f"{made['engine']} engine"] if "engine" in made else []
+    print(f"{path}\n  {', '.join([*by, *counted])}")
     for note in notes:
         print(f"  note: {note}")
     if path.endswith((".prv", ".prv.gz")):
