@@ -128,7 +128,7 @@ COMMANDS = {
         ],
     ),
     "export": CommandEntry(
-        "harness.cli.export.export:export", "a Paraver or Perfetto trace, tables, plots", reads_arguments=True
+        "harness.cli.export.export:export", "a Paraver or Perfetto trace, or tables", reads_arguments=True
     ),
     "lesson": OfWords("harness.cli.study.lesson:lesson", "a question and its two runs; mystery: find a hidden cause"),
     "check": CommandEntry(

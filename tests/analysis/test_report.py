@@ -112,16 +112,6 @@ def test_parquet_without_pyarrow_says_what_to_do_and_writes_nothing(
     assert "export parquet needs pyarrow: run `bash slurm.sh --install tables`" in capsys.readouterr().err
 
 
-def test_json_is_what_the_report_prints_as_json(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["export", "json", str(trace)]) == 0
-    assert said(capsys) == "report.json\n"
-    assert main(["report", "--json", str(trace)]) == 0
-    assert said(capsys) == (tmp_path / "report.json").read_text()
-
-
 def broken_file(folder: Path, how: str) -> Path:
     name, content = {
         "gzip": ("rank0.json.gz", gzip.compress(b'{"traceEvents": [' + b" " * 10_000)[:40]),

@@ -49,7 +49,7 @@ _WORDS = {
     "status": RUNS, "watch": RUNS, "logs": RUNS, "cancel": RUNS, "report": RUNS, "compare": RUNS,
     "check": (*RUNS, "-e 1 -n 1", "-e 1 --seed 2", "-e 0", "-e 3 --tp 2"), "whatif": RUNS,
     "lesson": ("1a", "1b", "2a", "3c"), "sites": ("local", "slurm", "leonardo", "traces/site.yaml"),
-    "paraver": RUNS, "perfetto": RUNS, "export": ("csv", "json", *RUNS), "sweep": ("traces/sweep.yaml", "gas", "hpz"),
+    "paraver": RUNS, "perfetto": RUNS, "export": ("csv", *RUNS), "sweep": ("traces/sweep.yaml", "gas", "hpz"),
     "answer": RUNS, "reveal": RUNS, "show": ("a",),
 }  # fmt: skip
 _VALUES = {

@@ -34,7 +34,6 @@ OF_TRACES = ("export paraver", "export perfetto")
     ("command", "flag"),
     [
         ("report", "--html"),
-        ("export json", "--out"),
         ("export csv", "--out"),
         ("export parquet", "--out"),
         ("compare", "--html"),

@@ -27,7 +27,7 @@ from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import NodeSamples, find, read
 from harness.monitor.source import MonitorError
-from harness.run import Run, find_run, naming_flag, write_atomically
+from harness.run import Run, find_run
 from harness.run.record import FINAL
 from harness.traces.find import search
 from harness.traces.many import map_traces
@@ -36,7 +36,7 @@ from harness.traces.progress import ProgressLine
 if TYPE_CHECKING:
     from harness.launch.argv import Word
     from harness.traces.trace import Trace
-Kind = Literal["csv", "parquet", "json"]
+Kind = Literal["csv", "parquet"]
 TokensArgument = Annotated[
     list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
 ]
@@ -262,12 +262,12 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
 
 
 def numbers(
-    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet|json", help="what to write")],
+    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet", help="what to write")],
     paths: report.PathsArgument,
     *,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="DIR|FILE", help="folder or file; default: in the run's folder, or here"),
+        typer.Option("-o", "--out", metavar="DIR", help="folder; default: in the run's folder, or here"),
     ] = None,
     window: report.WindowOption = "steps",
     executor: report.ExecutorOption = "local",
@@ -275,8 +275,8 @@ def numbers(
     slurm_option: report.SlurmOption = None,
     resume: report.ResumeOption = None,
 ) -> None:
-    """Take a run or any traces elsewhere: every table as CSV or Parquet, all numbers as JSON, or the events as a
-    Paraver or Perfetto trace."""
+    """Take a run or any traces elsewhere: every table as CSV or Parquet, or the events as a Paraver or Perfetto
+    trace."""
     from harness.measure.request import ReportRequest, measure_request
     from harness.report.page.write import run_among
     from harness.report.tables.catalogue import check_parquet, write_tables
@@ -286,12 +286,8 @@ def numbers(
     slurm = report.of_sbatch(slurm_option or [], resume, executor)
     measured = measure_request(ReportRequest(paths, window=window, workers=workers, slurm=slurm, resume=resume))
     run = run_among(paths)
-    place = out or (run.path if run else Path()) / ("report.json" if kind == "json" else kind)
-    if kind == "json":
-        with naming_flag("--out"):
-            write_atomically(place, report.json_text(measured.summaries) + "\n")
-    else:
-        write_tables(measured.summaries, place, parquet=kind == "parquet")
+    place = out or (run.path if run else Path()) / kind
+    write_tables(measured.summaries, place, parquet=kind == "parquet")
     print(printable(str(place)))
 
 
