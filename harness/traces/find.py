@@ -15,8 +15,7 @@ from harness.traces.errors import TraceError
 from harness.traces.foreign.amd_files import SUFFIXES
 from harness.traces.foreign.archives import NAMES
 
-MOST_WITHOUT = 200_000  # files and folders in a row without a trace
-MOST_LOOKED_AT = 500_000  # in all
+MOST_LOOKED_AT = 500_000  # files and folders
 MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
@@ -82,8 +81,7 @@ class _Folder:
         self._traces: list[Path] = []
         self._packed: list[Path] = []
         self._others: list[Path] = []
-        self._opened = 0  # since the last trace, as below
-        self._before = 0
+        self._opened = 0  # since the last trace
 
     def traces(self) -> list[Path]:
         for file in self.walk.files():
@@ -91,7 +89,7 @@ class _Folder:
                 self._packed += [file] * (len(self._packed) < _MOST_ARCHIVES)
             elif self._looks_like_trace(file):
                 self._traces.append(file)
-                self._opened, self._before = 0, self.walk.looked_at
+                self._opened = 0
             elif file.name.endswith(SUFFIXES):
                 self._others += [file] * (len(self._others) < _MOST_ARCHIVES)
         there = set(self._traces)
@@ -115,8 +113,7 @@ class _Folder:
                 f"looking for traces in {walk.top}: {walk.looked_at:,} files and folders so far, "
                 f"{len(self._traces):,} traces"
             )
-        without = walk.looked_at - self._before
-        if without > MOST_WITHOUT or self._opened > MOST_OPENED or walk.looked_at > MOST_LOOKED_AT:
+        if self._opened > MOST_OPENED or walk.looked_at > MOST_LOOKED_AT:
             raise RequestError(self._too_many())
 
     def _too_many(self) -> str:

@@ -84,7 +84,7 @@ def test_a_folder_that_may_not_be_entered_makes_the_report_doubtful(
     assert f"not searched: {tmp_path / 'theirs'}: Permission denied" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("limit", "name"), [("MOST_WITHOUT", "note.txt"), ("MOST_OPENED", "data.json")])
+@pytest.mark.parametrize(("limit", "name"), [("MOST_LOOKED_AT", "note.txt"), ("MOST_OPENED", "data.json")])
 def test_a_folder_with_too_much_else_is_refused_with_a_nearer_one_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, name: str
 ) -> None:
@@ -101,16 +101,7 @@ def test_a_folder_with_too_much_else_is_refused_with_a_nearer_one_asked_for(
         find_traces([tmp_path / "data"])
 
 
-def test_a_whole_disk_with_many_traces_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "MOST_LOOKED_AT", 20)
-    for number in range(21):
-        (tmp_path / f"rank{number}.json").touch()
-    with pytest.raises(RequestError, match="20 traces among the first 21 files and folders, the last in"):
-        find_traces([tmp_path])
-
-
 def test_traces_that_lie_far_apart_are_all_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "MOST_WITHOUT", 30)
     monkeypatch.setattr(find, "MOST_OPENED", 30)
     for number in range(10):
         trace(tmp_path / f"{number}" / "rank0.json")
