@@ -90,7 +90,7 @@ class Picture(NamedTuple):
 
 HOSTILE = 'kernel<"x\\y">\n\t\u2028é'
 SM_ACTIVE = MetricSeries("SM Active [%]", 0, np.array([10, 30], np.int64), np.array([1.5, 60.0]))
-CALL = {"name": "cudaLaunchKernel", "start": 10, "end": 12, "thread": -549452224, "correlation": 9}
+CALL = {"name": "cudaLaunchKernel", "start": 10, "end": 12, "thread": 3, "correlation": 9}
 SENT = {"event": 0, "kind": "all_reduce", "bytes": 4096, "group": 'the "dp" group', "group_size": 8}
 PICTURES = {
     "what overlaps on a stream is on tracks of its own": Picture(
@@ -112,9 +112,13 @@ PICTURES = {
                 on_cpu("gloo:all_reduce", 30, 90, -1, activity=Activity.CPU_COLLECTIVE, launch=-1)])],
         {"tracks": ["thread 100", "thread 100 (lane 2)"]},
     ),
-    "an arrow leads from the launch to its kernel, and no thread's number is negative": Picture(
-        [trace([event("gemm", 50, 60, launch=10, launch_thread=-549452224, correlation=9)], calls=[CALL])],
-        {"arrows": [("s", 0, "thread 3745515072", 0), ("f", 0, "GPU 0 stream 7", 40)],
+    "no thread's number is negative": Picture(
+        [trace([event("gemm", 50, 60)], calls=[CALL | {"thread": -549452224}])],
+        {"tracks": ["GPU 0 stream 7", "thread 3745515072"]},
+    ),
+    "an arrow leads from the launch to its kernel": Picture(
+        [trace([event("gemm", 50, 60, launch=10, launch_thread=3, correlation=9)], calls=[CALL])],
+        {"arrows": [("s", 0, "thread 3", 0), ("f", 0, "GPU 0 stream 7", 40)],
          "boxes": [("kernel", "gemm", 40, 10), ("api", "cudaLaunchKernel", 0, 2)], "arguments": [{"correlation": 9}]},
     ),
     "ranks share one clock and are named by rank, node and device": Picture(

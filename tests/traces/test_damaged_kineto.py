@@ -212,7 +212,7 @@ HALF, HALF_PACKED = (
     for what in ("file ends in the middle of its events", "compressed file ends in the middle")
 )
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
-CONTENTS = {
+CONTENTS: dict[str, tuple[bytes, str, range | None]] = {
     "half a file": (TEXT[: len(TEXT) // 2], HALF, range(WHOLE // 3, WHOLE)),
     "half a packed file": (MANY[: len(MANY) // 2], HALF_PACKED, range(WHOLE, 50 * WHOLE)),
     **{
