@@ -20,6 +20,8 @@ from harness.analysis.process.intervals import lanes
 from harness.analysis.process.kinds import classify, load_rules
 from harness.common.errors import WorkError
 from harness.export.paraver import write_paraver
+from harness.export.prv_blocks import RecordBlock, digits
+from harness.export.prv_blocks import lines as lines_of
 from harness.export.prv_labels import EventType, ThreadState, clean
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
@@ -242,3 +244,35 @@ def test_in_a_lane_nothing_overlaps_and_no_lane_is_needless(intervals: list[tupl
         of = group == stream
         at_once = max(int(np.sum((start[of] <= t) & (t < end[of]))) for t in range(0, 81))
         assert lane[of].max() + 1 <= max(at_once, 1) + int(np.any(start[of] == end[of]))
+
+
+NUMBERS = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 2**60)), min_size=1, max_size=30)
+
+
+@settings(deadline=None)  # no timed tests: this machine may be busy
+@given(NUMBERS)
+def test_digits_are_those_of_str(values: list[int]) -> None:
+    cells, used = digits(np.array(values, np.int64))
+    assert [bytes(c[u]).decode() for c, u in zip(cells, used, strict=True)] == [str(value) for value in values]
+
+
+@settings(deadline=None)  # no timed tests: this machine may be busy
+@given(NUMBERS, NUMBERS, st.integers(1, 7))
+def test_blocks_of_different_shapes_are_merged_in_time_order(left: list[int], right: list[int], chunk: int) -> None:
+    left, right = [value >> 5 for value in left], [value >> 5 for value in right]
+    a, b = np.array(left, np.int64), np.array(right, np.int64)
+    blocks = [
+        RecordBlock(a, np.full(len(a), 3), [b"2:", a, b"\n"]),
+        RecordBlock(b, np.full(len(b), 0), [b"1:", b, b":end:", b * 2, b"\n"]),
+    ]
+    wanted = sorted(
+        [(value, 3, 0, i, f"2:{value}\n") for i, value in enumerate(left)]
+        + [(value, 0, 1, i, f"1:{value}:end:{value * 2}\n") for i, value in enumerate(right)]
+    )
+    got = b"".join(lines_of(blocks, chunk)).decode()
+    assert got == "".join(line for *_, line in wanted)
+
+
+@pytest.mark.parametrize("blocks", [[], [RecordBlock(np.array([], np.int64), np.array([], np.int64), [b"x"])]])
+def test_nothing_gives_no_text(blocks: list[RecordBlock]) -> None:
+    assert b"".join(lines_of(blocks)) == b""
