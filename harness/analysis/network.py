@@ -10,7 +10,6 @@ import numpy as np
 from harness.analysis.summary import NetworkOverTime, NodeNetwork
 from harness.analysis.summary.monitor import MOST_COLUMNS, PortOverTime
 from harness.analysis.summary.training import LAST_UNIX_NS, LONGEST_NS
-from harness.monitor.network import NicSeries, summed
 from harness.traces.trace import F64, I64, NicSamples
 
 MOST_NODES_WITH_PORTS = 32
@@ -47,17 +46,6 @@ class NodeTraffic(NamedTuple):
     received: MeasuredRates
     loopback: bool = False
     gbps: float | None = None
-
-
-def traffic_of_monitor(nics: Sequence[NicSeries]) -> NodeTraffic:
-    """What the monitor's counters say."""
-    speeds = [nic.nic.gbps for nic in nics]
-    known = [gbps for gbps in speeds if gbps is not None]
-    sent, received = (_rates(summed(nics, column)) for column in ("sent_bytes", "received_bytes"))
-    gbps = sum(known) if len(known) == len(speeds) else None
-    loopback = any(nic.nic.kind == "loopback" for nic in nics)
-    ports = {nic.nic.name: (_rates(nic.rates("sent_bytes")), _rates(nic.rates("received_bytes"))) for nic in nics}
-    return NodeTraffic(ports, sent, received, loopback, gbps)
 
 
 def traffic_of_samples(nics: Sequence[NicSamples], epoch_ns: int) -> NodeTraffic:
@@ -113,7 +101,7 @@ def _linked(node_network: NodeNetwork, gb_per_s: float, origin: str | None) -> N
     return node_network.model_copy(update={"link_gb_per_s": gb_per_s, "link_from": origin, "peak_share": share})
 
 
-def _rates(samples: Iterable[tuple[int, int, float]]) -> MeasuredRates:
+def rates_of(samples: Iterable[tuple[int, int, float]]) -> MeasuredRates:
     table = list(samples)
     times = np.array([row[:2] for row in table], np.int64).reshape(-1, 2)
     return MeasuredRates(times[:, 0], times[:, 1], np.array([row[2] for row in table], np.float64))
@@ -122,7 +110,7 @@ def _rates(samples: Iterable[tuple[int, int, float]]) -> MeasuredRates:
 def _together(nics: Sequence[NicSamples], epoch_ns: int) -> MeasuredRates:
     """The sum of all ports: at each moment of those that have a sample there."""
     if not nics:
-        return _rates([])
+        return rates_of([])
     begins, ends = (np.concatenate(x) for x in ([n.start_ns for n in nics], [n.end_ns for n in nics]))
     rates = np.concatenate([n.bytes_per_s for n in nics])
     times, place = np.unique(np.concatenate([begins, ends]), return_inverse=True)
@@ -175,7 +163,7 @@ def rates_over_time(network_over_time: NetworkOverTime, gb_per_s: Sequence[float
     """The stretches that have a rate, of one direction."""
     known = [(i, x) for i, x in enumerate(gb_per_s) if x is not None]
     begins = (network_over_time.start_ns + i * network_over_time.column_ns for i, _ in known)
-    return _rates((t, t + network_over_time.column_ns, x * 1e9) for t, (_, x) in zip(begins, known, strict=True))
+    return rates_of((t, t + network_over_time.column_ns, x * 1e9) for t, (_, x) in zip(begins, known, strict=True))
 
 
 def binned(rates: MeasuredRates, begin_ns: int, width_ns: int, columns: int) -> F64:

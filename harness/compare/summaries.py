@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from harness.analysis.machine import disturbances
 from harness.analysis.metric_values import step_durations_ns, tokens_per_step
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.steps import by_periodicity
@@ -27,7 +26,7 @@ from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
 from harness.compare.moved import MovedStatistic, moved
 from harness.compare.verdict import ChangeVerdict
-from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining
+from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, experiment_of
 from harness.experiment.options import options_of
 
 SAME_TOKENS = 1e-9
@@ -132,8 +131,8 @@ def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool 
 def settings(summary: Summary) -> dict[str, Any]:
     """The configuration by name: the experiment's fields, what the training and the traces record, the variables that
     the job inherited from its shell, and whether its script was edited by hand."""
-    experiment = summary.experiment
-    asked = experiment.model_dump() if isinstance(experiment, Experiment) else experiment
+    experiment = experiment_of(summary.experiment)
+    asked = experiment.model_dump() if experiment else summary.experiment
     if isinstance(experiment, OwnTraining):
         asked = _of_own(experiment, summary)
     of_training = ("model", "seq_length", "micro_batch_size", "dtype")
@@ -266,7 +265,7 @@ def _doubts(a: Summary, b: Summary) -> list[str]:
     return [
         f"{arm}: {finding.what}: {finding.evidence}"
         for arm, summary in (("a", a), ("b", b))
-        for finding in (*kinds_of_recording(summary), *disturbances(summary))
+        for finding in (*kinds_of_recording(summary), *summary.quality.disturbances)
     ]
 
 
@@ -281,7 +280,7 @@ def _notes(a: Summary, b: Summary) -> list[str]:
         f"{arm}: {finding.what}"
         for arm, summary in arms
         for finding in summary.quality.problems
-        if finding not in (*kinds_of_recording(summary), *disturbances(summary))
+        if finding not in (*kinds_of_recording(summary), *summary.quality.disturbances)
     ]
     notes += [
         f"{arm}: no kernel was recorded: only the training's own numbers can be compared"

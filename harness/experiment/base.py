@@ -143,6 +143,11 @@ class Experiment(BaseModel):
         return 1
 
     @property
+    def for_theory(self) -> dict[str, Any]:
+        """What theory asks of a run: a plain record, as the numbers of a trace know no experiment."""
+        return {"sharding": self.sharding, "in_bf16": self.in_bf16, "copy_ranks": self.copy_ranks}
+
+    @property
     def stage_ranks(self) -> int:
         """Ranks that share the layers of one pipeline stage of one model."""
         return 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, get_args
 
-from pydantic import Field, PlainSerializer, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from harness.experiment.base import Experiment
 from harness.experiment.comm_tests import CommTests
@@ -16,7 +17,8 @@ from harness.experiment.own import OwnTraining
 from harness.experiment.training import ProfiledTraining, Training
 
 __all__ = ["DDP", "EXERCISES", "AnyExperiment", "CommTests", "DeepSpeed", "Experiment", "Megatron",
-           "OwnTraining", "ProfiledTraining", "Recorded", "Training", "listing", "read_experiment"]  # fmt: skip
+           "OwnTraining", "ProfiledTraining", "Recorded", "Training", "experiment_of", "listing", "read_experiment",
+           "resolved_experiment"]  # fmt: skip
 
 AnyExperiment = Annotated[OwnTraining | CommTests | DDP | DeepSpeed | Megatron, Field(discriminator="exercise")]
 EXERCISES: dict[int, type[Experiment]] = {
@@ -36,15 +38,33 @@ def as_recorded(experiments: Experiment | dict[str, Any] | None) -> dict[str, An
     return {"exercise": experiments.exercise, **experiments.model_dump(mode="json", exclude_unset=True)}
 
 
-Recorded = Annotated[
-    AnyExperiment | dict[str, Any] | None, Field(union_mode="left_to_right"), PlainSerializer(as_recorded)
-]
+Recorded = Annotated[AnyExperiment | dict[str, Any] | None, Field(union_mode="left_to_right")]
 """An experiment from a file. One that no class describes stays a mapping."""
 
 
 def read_experiment(recorded: dict[str, Any] | None) -> Experiment | dict[str, Any] | None:
     """The request in a run's record."""
     return _reader().validate_python(recorded)
+
+
+def experiment_of(recorded: dict[str, Any] | None) -> Experiment | None:
+    """The request in a record; None: there is none, or no class describes it."""
+    found = read_experiment(recorded)
+    return found if isinstance(found, Experiment) else None
+
+
+def resolved_experiment(recorded: dict[str, Any] | None, run: Mapping[str, Any] | None) -> Experiment | None:
+    """The request with the values that the site, the machine and the model added, as far as they were recorded.
+
+    run: a summary's facts of its run. None: as `experiment_of`.
+    """
+    asked = experiment_of(recorded)
+    if asked is None:
+        return None
+    try:
+        return type(asked).model_validate(asked.model_dump() | ((run or {}).get("resolved") or {}))
+    except (TypeError, ValidationError):
+        return asked
 
 
 @cache

@@ -8,7 +8,6 @@ from functools import partial
 
 from harness.analysis import device_time
 from harness.analysis.labels import accelerator, are_cpus, step_parts
-from harness.analysis.machine import disturbances
 from harness.analysis.metrics import OF_PROFILER, SLOWED
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Summary, TimeLost, WhatIf
@@ -214,7 +213,7 @@ def doubts(s: Summary, but: Collection[str] = ()) -> list[str]:
         return said
     reasons = list(dict.fromkeys(map(_reason, sorted(grave, key=partial(_weight, s)))))
     more = f"; and {len(reasons) - MOST_DOUBTS} more" if len(reasons) > MOST_DOUBTS else ""
-    certain = [certain_sentence(s)] if disturbances(s) else []
+    certain = [certain_sentence(s)] if s.quality.disturbances else []
     return [*said, f"These numbers are doubtful: {'; '.join(reasons[:MOST_DOUBTS])}{more}.", *certain]
 
 

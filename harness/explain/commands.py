@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from harness.analysis.expected import resolved
 from harness.analysis.labels import are_cpus
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import CodeLocation, LineShare, Summary, WhatIf
@@ -19,6 +18,7 @@ from harness.common.job_folder import WORD
 from harness.common.model_config import Sharding
 from harness.common.paths import COMMAND, ROOT
 from harness.experiment.base import AdviceNumbers, Experiment, Fields
+from harness.experiment.exercises import experiment_of, resolved_experiment
 from harness.experiment.options import options_of
 from harness.experiment.own import OwnTraining
 from harness.experiment.parse import asked_text, command_of, validate
@@ -31,6 +31,11 @@ _UNKNOWN = Experiment(exercise=-1)
 _ROOM = 0.9  # of a device's memory that may be filled
 MOST_SHOWN = 0.2  # of a loss, from which a line after the first one is shown with its source
 FieldsOf = Callable[[Summary], Fields | None]
+
+
+def resolved(s: Summary) -> Experiment | None:
+    """The experiment with the values that site, machine and model added; None: not a run of the harness."""
+    return resolved_experiment(s.experiment, s.run)
 
 
 def asked_of(s: Summary) -> Experiment:
@@ -143,8 +148,8 @@ def same_command(summary: Summary) -> str | None:
 
 def asked_words(summary: Summary) -> str:
     """What the run asked for, as its flags that differ from the default; empty for traces from elsewhere."""
-    asked, run = summary.experiment, summary.run or {}
-    if not isinstance(asked, Experiment):
+    asked, run = experiment_of(summary.experiment), summary.run or {}
+    if asked is None:
         return ""
     return asked_text(asked, list(run.get("command") or [])[1:], defaults=(run.get("site") or {}).get("defaults"))
 
@@ -182,8 +187,8 @@ def in_lines(text: str, width: int) -> list[str]:
 
 
 def _asked(summary: Summary) -> Experiment | None:
-    asked = summary.experiment
-    if not isinstance(asked, Experiment) or not summary.run or any(asked.broken_rules()):
+    asked = experiment_of(summary.experiment)
+    if asked is None or not summary.run or any(asked.broken_rules()):
         return None
     return None if list(summary.run.get("command") or [])[1:2] == [WORD] else asked
 

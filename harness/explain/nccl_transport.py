@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from harness.analysis.labels import are_cpus
 from harness.analysis.summary import Nccl, NcclConnection, Summary
-from harness.experiment.base import Experiment
 
 _SOCKETS = "NET/Socket"
 _SWITCHED_OFF = ("NCCL_IB_DISABLE", "NCCL_IBEXT_DISABLE")
@@ -21,8 +20,7 @@ def why_unknown(s: Summary) -> str | None:
         return None
     if s.backend == "gloo" or are_cpus(s.devices) or s.run.get("device") == "cpu":
         return "not given: this run on CPUs communicates with gloo, not NCCL"
-    asked = s.experiment
-    if isinstance(asked, Experiment) and asked.nccl_debug:
+    if (s.experiment or {}).get("nccl_debug"):
         return "not given: NCCL wrote no log, in spite of --nccl-debug"
     return "not given: NCCL writes a log only with --nccl-debug"
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from harness.analysis import device_time
 from harness.analysis.labels import are_cpus
-from harness.analysis.machine import disturbances
 from harness.analysis.metric_values import waiting_share
 from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
@@ -66,7 +65,7 @@ def reason(s: Summary, time_lost: TimeLost, who: str, phase: str) -> Reason:
     changes += own.changes
     if entry is None:
         return own._replace(changes=(*changes, Suggestion("find it in the timeline")))
-    if entry.own_cores and any(doubt.what == CROWDED for doubt in disturbances(s)):
+    if entry.own_cores and any(doubt.what == CROWDED for doubt in s.quality.disturbances):
         return own._replace(changes=(*changes, Suggestion(_FEWER_RANKS)))
     return own._replace(changes=(*changes, Suggestion(entry.advice.format(phase=phase, who=who))))
 

@@ -32,9 +32,10 @@ NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
 def without_diagnosis(summary: Summary, run: Path) -> Summary:
     """The summary without what tells the cause, where `run` is a mystery that was not revealed."""
+    from harness.experiment.exercises import experiment_of
     from harness.run.mystery import is_hidden
 
-    if not is_hidden(run, summary.experiment):
+    if not is_hidden(run, experiment_of(summary.experiment)):
         return summary
     replay = summary.replay and summary.replay.model_copy(update={"what_ifs": []})
     return withholding(summary, WITHHELD, REASON).model_copy(

@@ -34,7 +34,7 @@ from harness.common.printable import printable_value
 from harness.common.run_files import PLAN
 from harness.common.run_store import UnreadFileError
 from harness.common.submission import edit_of
-from harness.experiment.exercises import Experiment, Training, read_experiment
+from harness.experiment.exercises import Training, as_recorded, experiment_of, read_experiment, resolved_experiment
 from harness.experiment.options import options_of
 from harness.heartbeats.read import stuck_to_its_end
 from harness.measure.job_time.records import read_job_time
@@ -301,7 +301,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
         "network": _network(summary.network, contents),
         "nccl": contents.nccl,
         "memory": contents.memory,
-        "experiment": asked,
+        "experiment": as_recorded(asked),
         "run": _run_facts(record) if record else None,
         "world_size": summary.world_size or contents.world_size,
         "hosts": summary.hosts or sorted({t.host for t in training if t.host}),
@@ -336,8 +336,8 @@ def _job_time(contents: RunContents) -> JobTime | None:
 def _remarks(summary: Summary) -> list[Problem]:
     """What the numbers of a run without GPUs cannot show."""
     on_cpu = summary.backend == "gloo" or any(d.device_kind == "cpu" for d in summary.devices)
-    asked = summary.experiment
-    if not isinstance(asked, Experiment) or asked.gpus_only is None or not on_cpu:
+    asked = experiment_of(summary.experiment)
+    if asked is None or asked.gpus_only is None or not on_cpu:
         return []
     return [Problem.remark(*asked.gpus_only)]
 
@@ -356,7 +356,8 @@ def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
         "image": job.get("image"),
         "device": job.get("device"),
     }
-    return {**printable_value(facts)}
+    asked = resolved_experiment(record.get("experiment"), facts)
+    return {**printable_value(facts), "theory": asked.for_theory if asked else None}
 
 
 def _part(record: dict[str, Any], name: str) -> dict[str, Any]:

@@ -11,15 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from harness.analysis.machine import (
-    Ends,
-    judge_devices,
-    judge_machines,
-    judge_monitors,
-    monitored_devices,
-    never_started,
-)
-from harness.analysis.network import node_network, traffic_of_monitor
+from harness.analysis.network import node_network
 from harness.analysis.process.phases import TIMED
 from harness.analysis.process.steps import leading_warmup
 from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
@@ -29,6 +21,15 @@ from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
 from harness.common.run_files import METRICS
 from harness.common.run_store import UnreadFileError
+from harness.measure.machine import (
+    Ends,
+    judge_devices,
+    judge_machines,
+    judge_monitors,
+    monitored_devices,
+    never_started,
+    traffic_of_monitor,
+)
 from harness.measure.step_times import RankStepTimes
 from harness.monitor.network import NETWORK_FILE, read_network
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, NodeSamples, read
@@ -139,7 +140,6 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         **medians,
         median_step_on_core_ns=_rounded(median, _on_core(counted)),
         **_unprofiled(steps),
-        mean_evaluation_ns=_rounded(fmean, _values(counted, "evaluation_ns")),
         data_fraction=sum(_values(counted, "data_ns")) / total_ns if total_ns else None,
         tokens=tokens,
         samples=samples,

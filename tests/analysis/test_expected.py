@@ -10,7 +10,7 @@ import pytest
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Efficiency, RankSteps, RankTraining, Steps, Summary
 from harness.compare.summaries import compare
-from harness.experiment.exercises import EXERCISES, Experiment, read_experiment
+from harness.experiment.exercises import EXERCISES, Experiment, as_recorded, experiment_of, read_experiment
 
 PARAMETERS = 1000
 
@@ -18,7 +18,9 @@ PARAMETERS = 1000
 def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float]:
     """The metrics of a run of 4 ranks."""
     first = RankTraining(**({"rank": 0, "parameters": PARAMETERS, "gradient_accumulation_steps": 1} | (training or {})))
-    return metrics_by_name(Summary(world_size=4, training=[first], experiment=asked))
+    known = experiment_of(asked or None)
+    theory = known.for_theory if known else None
+    return metrics_by_name(Summary(world_size=4, training=[first], experiment=asked, run={"theory": theory}))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,6 @@ def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float
         ({"exercise": 2, "zero_stage": 2, "mixed_precision": True}, {}, {"all_reduce": 2000, "all_gather": 2000}),
         ({"exercise": 2, "zero_stage": 1}, {"gradient_accumulation_steps": 4},
          {"all_reduce": 1000, "all_gather": 1000}),
-        ({"exercise": 2, "zero_stage": 3}, {}, {"all_gather": 8000, "reduce_scatter": 4000}),
         ({"exercise": 2, "zero_stage": 3, "mixed_precision": True}, {"gradient_accumulation_steps": 4},
          {"all_gather": 4000, "reduce_scatter": 2000}),
         ({"exercise": 3}, {}, {}),
@@ -72,7 +73,6 @@ def test_a_summary_says_what_was_asked_word_for_word_as_the_record_does(cls: typ
     recorded = cls.model_validate({"nodes": 2}).model_dump(mode="json")
     older = {"exercise": recorded["exercise"], "nodes": 2}
     for kept, ours in ((recorded, True), (older, True), (recorded | {"newer": 1}, False), ({"exercise": 99}, False)):
-        summary = Summary.model_validate_json(json.dumps({"experiment": kept}))
-        assert json.dumps(summary.model_dump()["experiment"]) == json.dumps(kept)
-        assert isinstance(summary.experiment, cls) == ours
-        assert summary.model_copy(update={"experiment": read_experiment(kept)}) == summary
+        read = as_recorded(read_experiment(kept))
+        assert json.dumps(Summary(experiment=read).model_dump()["experiment"]) == json.dumps(kept)
+        assert isinstance(experiment_of(read), cls) == ours

@@ -13,7 +13,7 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS
 from harness.compare.summaries import compare
-from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Recorded
+from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Recorded, as_recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, Machine, resolve
 from harness.report.compare.tables import configuration_table
@@ -106,7 +106,7 @@ def test_a_wrong_fault_is_refused_in_one_sentence(
 
 
 def test_a_comparison_shows_which_faults_each_run_had() -> None:
-    faulty, plain = Summary(experiment=DDP(faults=ASKED)), Summary(experiment=DDP())
+    faulty, plain = (Summary(experiment=as_recorded(asked)) for asked in (DDP(faults=ASKED), DDP()))
     compared = compare(faulty, plain, ("a", "b"))
     shown = configuration_table([compared])
     assert shown.rows == [("faults", "data-stall,ms=20,rank=1 pause,ms=5", "–")]

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.analysis.machine import monitored_devices
 from harness.analysis.summary import MonitorDevice, Summary
+from harness.measure.machine import monitored_devices
 from harness.monitor import gpm
 from harness.monitor.gpm import GPM_COLUMNS
 from harness.monitor.nvml import NvmlSource

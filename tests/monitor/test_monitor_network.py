@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec import ValidationError
 
-from harness.analysis.network import node_network, placed, traffic_of_monitor
+from harness.analysis.network import node_network, placed
 from harness.analysis.summary import NetworkOverTime, Summary
 from harness.analysis.summary.monitor import MOST_COLUMNS
+from harness.measure.machine import traffic_of_monitor
 from harness.measure.run_files import read_traffic
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, NodePorts, read_network
 from harness.monitor.record import SampleFile

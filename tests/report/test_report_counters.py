@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.analysis.network import MOST_NODES_WITH_PORTS, few_with_ports, node_network, traffic_of_monitor
+from harness.analysis.network import MOST_NODES_WITH_PORTS, few_with_ports, node_network
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import NodeNetwork, Summary
+from harness.measure.machine import traffic_of_monitor
 from harness.measure.paths import measure_one
 from harness.monitor.network import Nic, NicSeries
 from harness.monitor.samples import DeviceSeries, NodeSamples

@@ -21,7 +21,7 @@ from harness.analysis.summary import (
     Summary,
     TraceSource,
 )
-from harness.experiment.exercises import Experiment, Training
+from harness.experiment.exercises import Experiment, Training, as_recorded
 from harness.run import Run, Stage
 from harness.run.record import RunRecord, SeriesPart, Status
 from harness.site.site import load_site
@@ -54,7 +54,7 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
             "job_id": "1", "command": ["slurm.sh", "-e", "1"], "resolved": resolved,
             "site": {"name": more.get("site", "local")}, "user": "someone", "submit_host": "laptop-of-someone",
         },
-        experiment=experiment,
+        experiment=as_recorded(experiment),
         quality=Quality(problems=findings),
         world_size=2,
         hosts=list(more.get("hosts", ("laptop-of-someone",))),

@@ -13,7 +13,7 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS, Setup, misfits, parse_fault, wrong_device
 from harness.common.mystery import HIDDEN_FILE, checksum, hidden_file, hidden_text
-from harness.experiment.exercises import DDP, DeepSpeed, Megatron
+from harness.experiment.exercises import DDP, DeepSpeed, Megatron, as_recorded
 from harness.experiment.parse import command_of
 from harness.experiment.training import Mystery
 from harness.explain.answer import answer as said_of
@@ -137,7 +137,7 @@ def test_a_mystery_s_summary_has_no_diagnosis(tmp_path: Path, kept: str) -> None
     if kept == "file":
         hide(tmp_path, secret)
     asked = DDP(mystery=hidden(secret)) if kept == "record" else None
-    known = {"experiment": asked, "job_time": JobTime(elapsed_ns=1, useful_share=0.0)}
+    known = {"experiment": as_recorded(asked), "job_time": JobTime(elapsed_ns=1, useful_share=0.0)}
     summary = without_diagnosis(told().model_copy(update=known), tmp_path)
     assert "data-stall" not in summary.model_dump_json()
     assert [w.field for w in summary.quality.withheld] == ["findings", "replay.what_ifs", "job_time"]
@@ -149,7 +149,7 @@ def test_a_mystery_s_summary_has_no_diagnosis(tmp_path: Path, kept: str) -> None
 
 def test_a_file_with_the_faults_ends_it_and_no_other(tmp_path: Path) -> None:
     asked = DDP(mystery=hidden(("data-stall,ms=60",)))
-    summary = told().model_copy(update={"experiment": asked})
+    summary = told().model_copy(update={"experiment": as_recorded(asked)})
     assert without_diagnosis(summary, tmp_path).findings == []
     revealed_file(tmp_path).write_text("{}")
     assert without_diagnosis(summary, tmp_path).findings == []
@@ -189,7 +189,8 @@ def test_a_mystery_of_an_earlier_version_is_still_one_and_is_not_opened(
     (run.path / "run.json").write_text(json.dumps(record))
     (run.path / "mystery.sealed").write_text("x")
     old = Run(run.path)
-    assert without_diagnosis(told().model_copy(update={"experiment": old.record.experiment}), old.path).findings == []
+    of_old = told().model_copy(update={"experiment": as_recorded(old.record.experiment)})
+    assert without_diagnosis(of_old, old.path).findings == []
     assert main(["lesson", "mystery", "reveal", str(old.path)]) == 2
     assert "an earlier version sealed its faults" in capsys.readouterr().err
     revealed_file(old.path).write_text('{"faults": ["pause,ms=5"], "salt": "00", "without": null}')

@@ -7,7 +7,7 @@ docs/metrics.md is written from the texts of these classes and fields: `python s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -87,13 +87,6 @@ from harness.analysis.summary.training import JobTimePart as JobTimePart
 from harness.analysis.summary.training import PredictedNumber as PredictedNumber
 from harness.analysis.summary.training import RankTraining as RankTraining
 
-if TYPE_CHECKING:
-    from harness.experiment.base import Experiment
-
-    Recorded = Experiment | dict[str, Any] | None
-else:
-    Recorded = Any  # what a mapping becomes is read with the experiments' own classes
-
 SCHEMA_VERSION: Literal[1] = 1
 _Summary = TypeVar("_Summary", bound="Summary")
 TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cut
@@ -114,9 +107,10 @@ class Summary(SummaryPart, kw_only=True):
     window: Window = Window.STEPS
     """`steps` or `gpu`."""
     run: dict[str, Any] | None = None
-    """From run.json: job id, backend, times, git state, versions, command, site, `device` (`cuda` or `cpu`), and
-    `resolved`: the experiment with the values that site, machine and model added."""
-    experiment: Recorded = None
+    """From run.json: job id, backend, times, git state, versions, command, site, `device` (`cuda` or `cpu`),
+    `resolved`: the experiment with the values that site, machine and model added, and `theory`: its `sharding`,
+    `in_bf16` and `copy_ranks`, from which the expected bytes are computed."""
+    experiment: dict[str, Any] | None = None
     """From run.json: what the user asked for."""
     sources: list[TraceSource] = []
     """One entry per process that was read."""
@@ -203,12 +197,6 @@ class Summary(SummaryPart, kw_only=True):
     """The job's events replayed, and predicted steps with one thing changed. Null if the traces have no work."""
     predictions: list[PredictedNumber] = []
     """What the run's plan predicted, beside what was measured. Empty without a plan that can be read."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.experiment, dict):
-            from harness.experiment.exercises import read_experiment
-
-            self.experiment = read_experiment(self.experiment)
 
     @classmethod
     def model_validate(cls: type[_Summary], data: Any) -> _Summary:

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from harness.analysis.summary.problem_texts import BUSY, CROWDED
+
 
 @cache  # to find a class in its module takes milliseconds
 def field_texts(cls: type) -> dict[str, str]:
@@ -83,7 +85,7 @@ class SummaryPart(msgspec.Struct, forbid_unknown_fields=True):
 
     def model_dump(self) -> dict[str, Any]:
         """As plain data."""
-        plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, enc_hook=_encoded)
+        plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
         return plain
 
     def model_dump_json(self, *, indent: int = 0) -> str:
@@ -117,12 +119,6 @@ def _classes(annotation: object) -> Iterator[type[SummaryPart]]:
         yield annotation
     for argument in typing.get_args(annotation):
         yield from _classes(argument)
-
-
-def _encoded(value: Any) -> Any:
-    from harness.experiment.exercises import as_recorded
-
-    return as_recorded(value)
 
 
 def _with_texts(value: Any) -> Any:
@@ -212,6 +208,11 @@ class Quality(SummaryPart, kw_only=True):
     withheld: list[Withheld] = []
     """The numbers that are not given."""
 
+    @property
+    def disturbances(self) -> list[Problem]:
+        """The problems that other programs on the machine, or more ranks than cores, make."""
+        return [problem for problem in self.problems if problem.what in (BUSY, CROWDED)]
+
 
 class TraceSource(SummaryPart, kw_only=True):
     """One file that was read."""
@@ -227,8 +228,8 @@ class TraceSource(SummaryPart, kw_only=True):
     the recorded environment. Else from the file's name; of nsys also from names that differ in one number alone, which
     counts up from 0 (`report.0`, `report.1`)."""
     world_size: int | None = None
-    """From the trace. nsys: else, of reports in one folder with such names or with MPI's ranks from 0 on, how many
-    there are, if they were recorded at one time."""
+    """From the trace. nsys: else, of reports in one folder with such names, how many there are, if they were recorded
+    at one time."""
     host: str | None = None
     """From the trace."""
     pid: int | None = None

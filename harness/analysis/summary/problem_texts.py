@@ -118,13 +118,10 @@ ARCHIVE = "an archive was not read"
 """It lies among the traces, and holds files that may be traces and do not lie unpacked there too."""
 NO_MONITOR = "no monitor ran beside the training"
 """Of one node, on which the job ended: the monitor's folder there is empty."""
-MONITOR_DIED = "the monitor died while the job ran"
-"""It recorded no end, and its last sample is over 3 s and three periods before the job's end on its node. It is
-started again once, and not a second time. `doubtful` if it missed profiled steps or these are not known, else a
-remark."""
 MONITOR_GAP = "the monitor has no samples of a part of the job"
-"""A gap (`gaps_ns` of [MonitorDevice](#monitordevice)), with its times and the time that means and energy then
-cover. `doubtful` or a remark, as above."""
+"""With its times. A gap (`gaps_ns` of [MonitorDevice](#monitordevice)), or it recorded no end, and its last sample is
+over 3 s and three periods before the job's end on its node: it died. `doubtful` if it missed profiled steps or these
+are not known, else a remark."""
 OTHER_GPUS = "the monitor's numbers are not exactly those of the job's GPUs"
 """A remark, of one node, in the monitor's words: a GPU of the job does not answer NVML; the variable that names the
 job's GPUs names none, so that the node's GPUs are not sampled; the job has a slice of a GPU (MIG), and the numbers are

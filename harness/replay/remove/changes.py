@@ -11,7 +11,6 @@ from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Summary
 from harness.common.alpha_beta import fit_alpha_beta
-from harness.experiment.base import Experiment
 from harness.replay.graph.graph import DEVICE_COMPUTES, HOST_TIME, N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import TF32_CAREFUL, EditedLengths, ideal, with_transfers
@@ -121,9 +120,7 @@ def in_16_bits(context: ReplayContext) -> EditedLengths | None:
 
 
 def computes_in_16_bits(s: Summary) -> bool:
-    """Whether the products of a job are in 16 bits or fewer: it asked for it, or most of their time is."""
-    if isinstance(s.experiment, Experiment) and s.experiment.in_bf16:
-        return True
+    """Whether the products of a job are in 16 bits or fewer: most of their time is."""
     half, full = (sum(k.duration_ns for k in s.kinds if k.precision in of) for of in (_16_BITS, _FULL))
     return half > full
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
 from harness.common.errors import WorkError
 from harness.common.paths import COMMAND
+from harness.explain.commands import resolved
 from harness.report.exercise_0.results import (
     CollectiveResults,
     LinkVerdict,

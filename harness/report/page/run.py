@@ -17,7 +17,7 @@ from harness.common.paths import DISTRIBUTION, PROGRAM
 from harness.common.run_files import KINETO, METRICS, MONITOR_SAMPLES, NSYS_REPORTS, RECORD, SCRIPT, SUMMARY
 from harness.common.secrets import masked_text
 from harness.common.submission import edit_of, variables_in_words
-from harness.experiment.base import Experiment
+from harness.experiment.exercises import experiment_of
 from harness.explain.commands import asked_words
 from harness.explain.findings import why_no_answer
 from harness.monitor.samples import DeviceSeries, NodeSamples
@@ -51,7 +51,8 @@ def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
     """The title of the page, and a line with ranks, devices, backend and hosts."""
     heading = ""
     if inputs.run is not None:
-        heading = s.experiment.heading if isinstance(s.experiment, Experiment) else "Run"
+        asked = experiment_of(s.experiment)
+        heading = asked.heading if asked else "Run"
         name = " · ".join(filter(None, (inputs.run.job_id, asked_words(s)))) if s.run else inputs.run.name
     else:
         files = sorted({x.path for x in s.sources})
@@ -72,8 +73,8 @@ def quality_section(s: Summary) -> Section:
         note = f"Recording: {recording(s)}."
         if s.training:
             note += " The numbers are from the training's own clock."
-        elif isinstance(s.experiment, Experiment) and s.experiment.without_trace:
-            note += f" What is here, {s.experiment.without_trace}."
+        elif (asked := experiment_of(s.experiment)) and asked.without_trace:
+            note += f" What is here, {asked.without_trace}."
         return Section("quality", _QUALITY, note=note)
     note = f"Recording: {recording(s)}." + ("" if rows else " No problem was found.")
     caption = "Problems of the recording, and numbers that are not given"

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
-from harness.analysis.machine import disturbances
 from harness.analysis.metric_values import tokens_per_step
 from harness.analysis.metrics import metrics_by_name, worse_is
 from harness.analysis.statistics import Sample
@@ -166,7 +165,7 @@ def _arm(arm: ArmValue, of_arm: Sequence[Value]) -> CheckedArm:
         RunValue(
             run=each.run.name,
             value=each.value,
-            doubts=[f"{doubt.what}: {doubt.evidence}" for doubt in disturbances(each.run.summary)],
+            doubts=[f"{doubt.what}: {doubt.evidence}" for doubt in each.run.summary.quality.disturbances],
         )
         for each in of_arm
     ]

@@ -23,11 +23,10 @@ from harness.common.submission import variables_in
 from harness.experiment.exercises import (
     EXERCISES,
     AnyExperiment,
-    Experiment,
     OwnTraining,
     ProfiledTraining,
     Training,
-    read_experiment,
+    experiment_of,
 )
 from harness.experiment.options import options_of
 from harness.run import runs_root, why_invalid
@@ -232,8 +231,8 @@ def compared_settings(s: Summary) -> Settings:
     """What must agree between two runs that are compared, as JSON has it, with the variables that they inherited from
     their shell; empty for traces from elsewhere. Settings that the request left open are those that were resolved."""
     resolved = (s.run or {}).get("resolved")
-    asked = read_experiment(resolved) if isinstance(resolved, dict) else s.experiment
-    if not isinstance(asked, Experiment):
+    asked = experiment_of(resolved if isinstance(resolved, dict) else s.experiment)
+    if asked is None:
         return {}
     shown = {option.field for option in options_of(type(asked)) if option.flag.compared} - {_CONVERTS}
     settings = asked.model_dump(mode="json", include=shown)

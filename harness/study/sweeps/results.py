@@ -14,7 +14,6 @@ from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.errors import HarnessError
 from harness.compare.comparison import Comparison
 from harness.compare.points import PointValues, RepeatedMean, Size, over_runs, repeated, with_first
-from harness.experiment.exercises import OwnTraining
 from harness.measure.request import load_summary
 from harness.run import Run
 from harness.study.series.points import TaskStatus
@@ -135,7 +134,7 @@ def _unit(runs: Sequence[SweepRun]) -> str:
     if all("tokens_per_s" in one.metrics for one in runs):
         return "tokens/s"
     samples = all(one.summary.efficiency and one.summary.efficiency.samples_per_s for one in runs)
-    are_own = all(isinstance(one.summary.experiment, OwnTraining) for one in runs)
+    are_own = all((one.summary.experiment or {}).get("exercise") == "own" for one in runs)
     return "samples/s" if samples or not are_own else RANK_STEPS
 
 

@@ -1,5 +1,5 @@
-"""What the monitor says of the machine: whether other programs used its cores, and the devices' means. Knows no
-trace.
+"""What the monitor says of the machine: whether other programs used its cores, the devices' means, the network's
+traffic. Knows no trace.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from statistics import median
 
-from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict, Summary
-from harness.analysis.summary.problem_texts import BUSY, CROWDED, MONITOR_DIED, MONITOR_GAP, NO_MONITOR, OTHER_GPUS
+from harness.analysis.network import NodeTraffic, rates_of
+from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict
+from harness.analysis.summary.problem_texts import BUSY, CROWDED, MONITOR_GAP, NO_MONITOR, OTHER_GPUS
 from harness.common.printable import printable
+from harness.monitor.network import NicSeries, summed
 from harness.monitor.samples import NodeSamples
 from harness.monitor.source import Gap
-from harness.monitor.summary import NodeSummary, summarize
+from harness.monitor.summary import summarize
 
 _NOTICEABLE = 0.1  # of the cores; what a quiet machine does beside a job stays well below it
 _FULL = 0.9  # of the cores in use: the job could hardly take another core
@@ -65,11 +67,6 @@ def judge_machines(recordings: Sequence[NodeSamples], training: Sequence[RankTra
         if (cores := _cores(of_one, on_cores, span)) is not None
         for problem in _problems(cores)
     ]
-
-
-def disturbances(summary: Summary) -> list[Problem]:
-    """The problems of this module among a summary's."""
-    return [f for f in summary.quality.problems if f.what in (BUSY, CROWDED)]
 
 
 def _problems(cores: Cores) -> Iterator[Problem]:
@@ -155,14 +152,17 @@ Ends = Mapping[str, int]
 def judge_monitors(
     recordings: Sequence[NodeSamples], training: Sequence[RankTraining], ends: Ends
 ) -> Iterator[Problem]:
-    """A finding for each node and each stretch that its monitor missed."""
+    """A finding for each node and each stretch that its monitor missed, also before the job's end there."""
     span = _profiled(training)
     for recording in recordings:
-        for gap in recording.gaps:
-            yield Problem(severity=_severity(gap, span), what=MONITOR_GAP, evidence=_of_gap(recording, gap))
         lost = lost_end(recording, ends)
-        if lost is not None:
-            yield Problem(severity=_severity(lost, span), what=MONITOR_DIED, evidence=_of_end(recording, lost))
+        for begin_ns, end_ns in [*recording.gaps, *([lost] if lost else [])]:
+            begin, end = (datetime.fromtimestamp(ns / 1e9).strftime("%H:%M:%S") for ns in (begin_ns, end_ns))
+            evidence = (
+                f"{recording.host}: no samples for {(end_ns - begin_ns) / 1e9:.1f} s, from {begin} to {end}; its means "
+                "do not cover this time"
+            )
+            yield Problem(severity=_severity((begin_ns, end_ns), span), what=MONITOR_GAP, evidence=evidence)
 
 
 def judge_devices(recordings: Sequence[NodeSamples], training: Sequence[RankTraining]) -> Iterator[Problem]:
@@ -224,40 +224,12 @@ def _severity(missing: Gap, profiled: Span | None) -> RecordingVerdict:
     return RecordingVerdict.GOOD if apart else RecordingVerdict.DOUBTFUL
 
 
-def _of_gap(recording: NodeSamples, gap: Gap) -> str:
-    again = any(gap[0] < start <= gap[1] for start in recording.starts[1:])
-    why = "it died and was started again" if again else "it could not sample"
-    return (
-        f"{recording.host}: {why}: no samples for {_seconds(gap)} s, from {_clock(gap[0])} to {_clock(gap[1])}; "
-        f"its means cover the sampled {_covered(recording)} of its time{_energy(summarize(recording))}"
-    )
-
-
-def _of_end(recording: NodeSamples, lost: Gap) -> str:
-    times = len(recording.starts)
-    again = "" if times == 1 else " and was started again only once" if times == 2 else f", {times} times"
-    return (
-        f"{recording.host}: it ended {_seconds(lost)} s before the training there did{again}: no samples after "
-        f"{_clock(lost[0])}; its numbers cover the time before, and the energy is not given"
-    )
-
-
-def _covered(recording: NodeSamples) -> str:
-    start_ns, end_ns = recording.span_ns
-    missing = sum(after - before for before, after in recording.gaps)
-    return f"{100 * (1 - missing / max(1, end_ns - start_ns)):.1f} %"
-
-
-def _energy(node_summary: NodeSummary) -> str:
-    known = [device for device in node_summary.devices if device.energy_joules is not None]
-    if any(device.energy_lacks_ns for device in known):
-        return "; the energy is not given"
-    return "; the energy covers all of it, because the device's counter continued" if known else ""
-
-
-def _seconds(span: Gap) -> str:
-    return f"{(span[1] - span[0]) / 1e9:.1f}"
-
-
-def _clock(unix_ns: int) -> str:
-    return datetime.fromtimestamp(unix_ns / 1e9).strftime("%H:%M:%S")
+def traffic_of_monitor(nics: Sequence[NicSeries]) -> NodeTraffic:
+    """What the monitor's counters say of a node's network."""
+    speeds = [nic.nic.gbps for nic in nics]
+    known = [gbps for gbps in speeds if gbps is not None]
+    sent, received = (rates_of(summed(nics, column)) for column in ("sent_bytes", "received_bytes"))
+    gbps = sum(known) if len(known) == len(speeds) else None
+    loopback = any(nic.nic.kind == "loopback" for nic in nics)
+    ports = {nic.nic.name: (rates_of(nic.rates("sent_bytes")), rates_of(nic.rates("received_bytes"))) for nic in nics}
+    return NodeTraffic(ports, sent, received, loopback, gbps)
