@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -223,7 +222,7 @@ def long_messages(job: JobCollectives, clocks: dict[str, Clock]) -> list[LongMes
     lines = [{key: line for line, key in enumerate(m.processes)} for m in groups]
     found = []
     for part in job.parts:
-        for row in msgspec.convert(part.rows.get("long_messages", []), list[LongMessage]):
+        for row in part.rows.long_messages:
             mine = ((m, own[part.key]) for m, own in zip(groups, lines, strict=True) if part.key in own)
             found.append(next((with_own for m, line in mine if (with_own := _split(row, m, line, clocks))), row))
     return found

@@ -318,12 +318,12 @@ def judge_job(
 
 def _nothing_but_start(parts: Sequence[RankPart]) -> Iterator[Problem]:
     """No process ran a kernel: a process that only copies, beside others, is no set-up."""
-    rows = [row for part in parts for row in part.rows.get("before_steps", [])]
+    rows = [row for part in parts for row in part.rows.before_steps]
     kinds = {*problem_texts.KINDS} - {problem_texts.FIRST_USE}
     known = any(problem.what in kinds for part in parts for problem in part.problems)
-    if not rows or known or any(row["ended_by"] != END for row in rows) or not all(part.events for part in parts):
+    if not rows or known or any(row.ended_by != END for row in rows) or not all(part.events for part in parts):
         return
-    longest = max(row["recorded_ns"] for row in rows)
+    longest = max(row.recorded_ns for row in rows)
     events = sum(part.events for part in parts)
     yield Problem.doubt(problem_texts.NO_KERNEL, f"{duration(longest)} recorded, with {events:,} copies and sets")
 

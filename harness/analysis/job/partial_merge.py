@@ -24,8 +24,6 @@ from harness.analysis.summary import Device, Withheld
 MOST_DETAILED = 1024  # ranks of which each keeps its details: a summary of them has some 10 MB
 OUTERMOST = 8  # ranks at either end of each measure that keep theirs in a larger job
 DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages, counters, host_activities, long_messages"
-_OF_HOST = "host_activities"
-_OF_ONE_RANK = (_OF_HOST, "long_messages")
 _NONE = Compressible()
 _SUMMED: dict[str, object] = {"tables": _NONE, "collectives": _NONE, "graph": _NONE, "phases": {}, "copies": []}
 _OF_DEVICE = tuple(field.name for field in fields(Device) if field.default_factory is list)  # its own tables
@@ -98,11 +96,8 @@ def _measures(part: RankPart) -> Iterator[float | None]:
 def _without_details(part: RankPart) -> RankPart:
     if not _has_details(part):
         return part
-    rows = {
-        field: [{name: value for name, value in row.items() if not isinstance(value, list)} for row in rows]
-        for field, rows in part.rows.items()
-        if field not in _OF_ONE_RANK
-    }
+    launches = [row.model_copy(update={"calls": []}) for row in part.rows.launches]
+    rows = part.rows.model_copy(update={"host_activities": [], "long_messages": [], "launches": launches})
     devices = [device.model_copy(update={name: [] for name in _OF_DEVICE}) for device in part.devices]
     source = part.source.model_copy(update={"device_names": {}})
     network = part.network.model_copy(update={"ports_over_time": []}) if part.network else None
@@ -111,6 +106,6 @@ def _without_details(part: RankPart) -> RankPart:
 
 
 def _has_details(part: RankPart) -> bool:
-    return bool(part.source.device_names or part.rows.get(_OF_HOST)) or any(
+    return bool(part.source.device_names or part.rows.host_activities) or any(
         getattr(device, name) for device in part.devices for name in _OF_DEVICE
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,10 @@ from harness.analysis.network import few_with_ports
 from harness.analysis.process.copies import with_links
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
-from harness.analysis.process.part import KernelSum, RankPart
+from harness.analysis.process.part import KernelSum, ProcessRows, RankPart, rows_by_name
 from harness.analysis.process.phases import phase_table
 from harness.analysis.process.pipeline import pipeline, withheld_theory
 from harness.analysis.process.ranges import range_table
-from harness.analysis.process.rows import rows_of_job
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import (
     TOP_KERNELS,
@@ -125,8 +125,17 @@ def summarise_merge(
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
         pipeline=pipe,
         copies=with_links(sums.copies, {device.name for device in devices}),
-        **{**rows_of_job(part.rows for part in parts), "long_messages": collective_table.long_messages(job, clocks)},
+        **_rows(parts) | {"long_messages": collective_table.long_messages(job, clocks)},
     )
+
+
+def _rows(parts: Sequence[RankPart]) -> dict[str, Any]:
+    """The rows of all processes, one process after the other, by the Summary's fields."""
+    rows: dict[str, list[Any]] = {name: [] for name in ProcessRows.__struct_fields__}
+    for part in parts:
+        for name, of_process in rows_by_name(part).items():
+            rows[name] += of_process
+    return rows
 
 
 def _quality(parts: Sequence[RankPart], of_job: list[Problem], withheld_of_job: list[Withheld]) -> Quality:

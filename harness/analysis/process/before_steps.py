@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.first_use import LONG_CALL_NS, NEVER, compiles
@@ -51,7 +50,7 @@ class _PartStretches(NamedTuple):
     name: I64
 
 
-def of_process(m: MeasuredProcess, _chosen: NDArray[np.bool_]) -> list[BeforeSteps]:
+def of_process(m: MeasuredProcess) -> list[BeforeSteps]:
     """One row; none of a process of which nothing was recorded."""
     recorded = recorded_extent(m)
     if recorded is None:

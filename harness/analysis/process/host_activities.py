@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.analysis.process.host_activity import KINDS, PYTHON
 from harness.analysis.process.host_calls import CAUSES
@@ -30,7 +29,7 @@ class IdleActivities(NamedTuple):
     which: I32
 
 
-def of_process(measured: MeasuredProcess, _chosen: NDArray[np.bool_]) -> list[HostActivity]:
+def of_process(measured: MeasuredProcess) -> list[HostActivity]:
     """The activities with most idle time in the windows of the process's devices."""
     rows = [row for device in measured.rows for row in of_device(measured, device).rows]
     return sorted(rows, key=lambda row: (-row.idle_ns, row.first_ns, row.cause))[:MOST_ROWS]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.collective_rows import CollectiveRows, launchers, row_events
@@ -26,7 +25,7 @@ _ISSUES = re.compile(
 _ALIKE = 0.5  # of the longest one's exposed time, from which messages of unknown size count as of one size
 
 
-def of_process(measured: MeasuredProcess, _chosen: NDArray[np.bool_]) -> list[LongMessage]:
+def of_process(measured: MeasuredProcess) -> list[LongMessage]:
     """The collectives in the window that are exposed longest, one row per kind, group, phase, size and place."""
     if not measured.windows:
         return []

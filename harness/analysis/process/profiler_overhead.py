@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from harness.analysis.process.intervals import clip, length, union
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import ProfilerOverhead
 from harness.traces.trace import HostKind
 
 
-def of_process(measured: MeasuredProcess, _: NDArray[np.bool_]) -> list[ProfilerOverhead]:
+def of_process(measured: MeasuredProcess) -> list[ProfilerOverhead]:
     """When any of the profiler's threads worked; none where nothing of it was recorded."""
     host, windows = measured.view.host, measured.windows
     own = host.kind == HostKind.PROFILER

@@ -69,7 +69,7 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
     if "communication_ns" in fields:
         kernels, ranges = tables_of(part)
         tables = Compressible(Tables([replace(kernel, overlapped_ns=-1) for kernel in kernels], ranges))
-    rows = part.rows | ({"host_activities": []} if fields & {"idle_ns", "idle_causes"} else {})
+    rows = part.rows.model_copy(update={"host_activities": []} if fields & {"idle_ns", "idle_causes"} else {})
     judged = {"rows": rows, "problems": problems, "devices": devices, "phases": phases, "tables": tables}
     return part.model_copy(update=judged | {"withheld": withheld})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.analysis.process.collective_rows import launchers, row_events
 from harness.analysis.process.intervals import difference, lengths_within
@@ -16,7 +15,7 @@ from harness.traces.trace import I64
 MOST_ROWS = 100  # of one process, the longest
 
 
-def of_process(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[Traffic]:
+def of_process(measured: MeasuredProcess) -> list[Traffic]:
     """One row per kind, group, phase and size of the collectives in the window, the longest first; empty without
     counted steps."""
     window, steps = measured.steps.window, int(measured.steps.counted.sum())
