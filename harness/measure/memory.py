@@ -120,14 +120,14 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
     if not found:
         return None, problems
     documents = [found[rank] for rank in sorted(found)]
-    return _memory(documents, len(files) - len(found)), [*problems, *_remarks(documents)]
+    return _memory(documents), [*problems, *_remarks(documents)]
 
 
 def _peak(document: _MemoryDocument) -> int:
     return sum(document.peak.bytes.values()) if document.peak else 0
 
 
-def _memory(documents: Sequence[_MemoryDocument], unread: int) -> Memory:
+def _memory(documents: Sequence[_MemoryDocument]) -> Memory:
     failed = [document for document in documents if document.failure is not None]
     shown = max(failed or documents, key=_peak)
     timeline = MemoryTimeline(
@@ -141,7 +141,6 @@ def _memory(documents: Sequence[_MemoryDocument], unread: int) -> Memory:
         peak=_moment(shown.rank, shown.peak),
         failure=_moment(shown.rank, shown.failure),
         timeline=timeline if shown.times_ns else None,
-        unread_count=unread,
     )
 
 

@@ -156,7 +156,7 @@ def test_columns_without_a_value_and_rows_of_no_share_are_left_out() -> None:
 
 def fsdp_ranges(names: list[str]) -> Summary:
     """Ranges as FSDP names them."""
-    row = RangeTime(name="", instances=2, host_ns=4, kernels=1, kernel_ns=1, own_kernel_ns=1, device_span_ns=1)
+    row = RangeTime(name="", instances=2, host_ns=4, kernels=1, kernel_ns=1)
     return Summary(ranges=[row.model_copy(update={"name": name}) for name in names])
 
 

@@ -149,6 +149,5 @@ def test_a_device_of_unknown_idle_time_is_neither_the_busiest_nor_the_idlest() -
 
 
 def test_ranges_without_any_device_do_not_say_that_their_kernels_took_no_time() -> None:
-    row = RangeTime(name="forward", instances=2, host_ns=6, kernels=0, kernel_ns=0, own_kernel_ns=0,
-                    device_span_ns=0)  # fmt: skip
+    row = RangeTime(name="forward", instances=2, host_ns=6, kernels=0, kernel_ns=0)
     assert list(RANGES.on_page(Summary(ranges=[row])).rows[0]) == ["forward", "2", "3 ns"]

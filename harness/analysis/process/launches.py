@@ -27,7 +27,6 @@ def of_process(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[Lau
         rank=view.rank,
         kernels=len(durations),
         kernels_per_step=len(durations) / steps if steps else None,
-        mean_kernel_ns=round(float(durations.mean())),
         median_kernel_ns=round(float(np.median(durations))),
         short_kernel_fraction=float((durations < SHORT_KERNEL_NS).mean()),
         with_known_launch=len(delays),

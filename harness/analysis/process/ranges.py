@@ -52,10 +52,8 @@ def project(
 ) -> RangeSums:
     """Per label: instances, host time, kernels and their time, messages and their bytes.
 
-    `own_kernel_ns` counts the kernels of which this is the innermost range, `kernel_ns` those of nested ranges too.
     `owned_events` is the events, their owners as `owners_of_events` gives them, and which events are inside the
     window. `idle` is that time of each device; `idle_ns` has it at the main thread's innermost range.
-    `device_span_ns` sums, over the outermost instances, the last kernel's end minus the first kernel's start.
     `messages` is the range row that began each collective, -1 without one, and its bytes, -1 where they are not
     known."""
     n = len(ranges.start_ns)
@@ -76,10 +74,8 @@ def project(
         per_label(ranges.end_ns - ranges.start_ns, outermost),
         per_label(spans.kernels, outermost),
         per_label(spans.kernel_ns, outermost),
-        per_label(spans.own_ns, every),
         per_label(_idle_under(nesting, idle, n), every),
         per_label(_idle_inside(ranges, nesting, idle), outermost),
-        per_label(spans.last_ns - spans.first_ns, outermost),
         *(per_label(sums, outermost) for sums in _messages(*messages, nesting.parent)),
     )
     return dict(zip(labels, zip(*columns, strict=True), strict=True))
@@ -139,7 +135,6 @@ def _labels(ranges: Ranges, names: list[str]) -> tuple[list[str], NDArray[np.int
 
 @dataclass(frozen=True)
 class _RangeSpans:
-    own_ns: I64
     kernel_ns: I64
     kernels: I64
     first_ns: I64
@@ -152,13 +147,12 @@ def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -
     chosen = np.flatnonzero(inside & (owner >= 0))
     of, start, end = owner[chosen], events.start_ns[chosen], events.end_ns[chosen]
     count = np.bincount(owner[counted(events, chosen)[0]], minlength=n).astype(np.int64)
-    own = np.zeros(n, np.int64)
-    np.add.at(own, of, end - start)
+    total = np.zeros(n, np.int64)
+    np.add.at(total, of, end - start)
     first = np.full(n, np.iinfo(np.int64).max)
     last = np.full(n, np.iinfo(np.int64).min)
     np.minimum.at(first, of, start)
     np.maximum.at(last, of, end)
-    total = own.copy()
     for rows in by_depth(parent):
         up = parent[rows]
         np.add.at(total, up, total[rows])
@@ -166,7 +160,7 @@ def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -
         np.minimum.at(first, up, first[rows])
         np.maximum.at(last, up, last[rows])
     worked = first <= last
-    return _RangeSpans(own, total, count, np.where(worked, first, 0), np.where(worked, last, 0))
+    return _RangeSpans(total, count, np.where(worked, first, 0), np.where(worked, last, 0))
 
 
 def device_spans(events: Events, owner: I64, parent: I64, rows: NDArray[np.intp]) -> tuple[I64, I64]:

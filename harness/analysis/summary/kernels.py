@@ -80,8 +80,6 @@ class Launches(SummaryPart, kw_only=True):
     """Kernels that start in the window."""
     kernels_per_step: float | None = None
     """Over counted steps."""
-    mean_kernel_ns: int
-    """Mean duration."""
     median_kernel_ns: int
     """Median duration."""
     short_kernel_fraction: float

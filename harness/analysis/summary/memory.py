@@ -135,5 +135,3 @@ class Memory(SummaryPart, kw_only=True):
     """The moment when an allocation failed on that rank. Null if none did."""
     timeline: MemoryTimeline | None = None
     """Of that rank."""
-    unread_count: int = 0
-    """Files that could not be read; the problems of the recording name them."""

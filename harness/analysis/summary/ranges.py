@@ -22,14 +22,10 @@ class RangeTime(SummaryPart, kw_only=True):
     """Device events launched inside them, nested ranges included."""
     kernel_ns: int
     """Sum of those events' durations."""
-    own_kernel_ns: int
-    """Of events whose innermost range this is."""
     idle_ns: int = 0
     """Idle time of the process's devices while this was the main thread's innermost range."""
     idle_inside_ns: int | None = None
     """Idle time of the process's devices while it was open on the main thread, nested ranges included."""
-    device_span_ns: int
-    """Sum over instances of last event's end − first event's start."""
     collectives: int = 0
     """Collectives, sends and receives launched inside them that began in the window, nested ranges included."""
     message_bytes: int = 0

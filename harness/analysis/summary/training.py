@@ -86,9 +86,6 @@ class RankTraining(SummaryPart, kw_only=True):
     """Median, host time."""
     median_optimizer_ns: int | None = None
     """Median, host time."""
-    mean_evaluation_ns: int | None = None
-    """Mean time of a step in which the trained model is called in its eval mode and without gradients, with what is
-    loaded for it. Its data is in no other part, and its samples and tokens do not count."""
     data_fraction: float | None = None
     """Σ data / Σ step."""
     tokens: int | None = None
