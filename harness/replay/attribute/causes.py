@@ -333,15 +333,6 @@ _ENTRIES = (
         of_messages=True,
     ),
     CauseOfLoss(
-        Cause.ANOMALY_MODE,
-        device.anomaly_mode,
-        "anomaly mode",
-        "#5b4b8a",
-        "looking for NaN in every gradient (autograd's anomaly mode)",
-        "switch anomaly mode off (torch.autograd.set_detect_anomaly(False), no detect_anomaly()); it also keeps "
-        "a stack for each operator of the forward pass, whose time is not in this number",
-    ),
-    CauseOfLoss(
         Cause.COMMUNICATION,
         device.communication,
         "exposed communication",

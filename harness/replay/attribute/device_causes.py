@@ -17,13 +17,8 @@ from harness.analysis.summary import Pipeline, PipelineStage, RankTraining, Summ
 from harness.replay.attribute.suspect import Cause, Suspect
 from harness.replay.graph.graph import TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
-from harness.replay.remove.edits import TF32_CAREFUL, ideal, larger_buckets, small_buckets, with_less
+from harness.replay.remove.edits import TF32_CAREFUL, ideal, larger_buckets, small_buckets
 from harness.traces.trace import F64, I64
-
-# What autograd's anomaly mode calls for each gradient, and what these call: isnan(g)._is_any_true().item()
-_CHECK = "aten::_is_any_true"
-_OF_CHECK = ("aten::isnan", "aten::ne", _CHECK, "aten::any", "aten::item", "aten::_local_scalar_dense")
-_FEWEST_CHECKS = 3  # in a step: a program that looks at its loss has one or two
 
 
 def communication(context: ReplayContext) -> Iterator[Suspect]:
@@ -85,34 +80,6 @@ def layout(context: ReplayContext) -> Iterator[Suspect]:
         factors = context.job.unchanged()
         factors[:, slots((TimeCategory.DEVICE_LAYOUT,))] = 0
         yield replace(_steady(context, Cause.LAYOUT, context.job.scaled(factors), None), factor=factors)
-
-
-def anomaly_mode(context: ReplayContext) -> Iterator[Suspect]:
-    """Gradients that are looked through for NaN in each backward pass, on CPUs, whose operators are recorded."""
-    if not context.on_cpu:
-        return
-    lengths = context.job.lengths.copy()
-    found: list[float] = []
-    for process in range(context.processes):
-        count, ns = (each / max(context.step_count, 1) for each in _checks(context, process))
-        if count < _FEWEST_CHECKS:
-            return
-        found.append(count)
-        less = np.full(context.step_count, ns)
-        lengths = np.minimum(
-            lengths, with_less(context.job, process, slots((TimeCategory.HOST_WORK,), Phase.BACKWARD), less)
-        )
-    each = float(np.mean(found))
-    said = f"aten::isnan, {_CHECK} and aten::item, {each:.0f} times in each step"
-    yield replace(_steady(context, Cause.ANOMALY_MODE, lengths, None), phase=Phase.BACKWARD, what=said)
-
-
-def _checks(context: ReplayContext, process: int) -> tuple[int, float]:
-    """How many gradients of a process were looked at in the window, and the time of the operators for it. Of operators
-    that others call, too, the part that belongs to as many calls."""
-    rows = {name: row for name, row in context.kernel_means(process).items() if name in _OF_CHECK}
-    checks = min(rows.get(_CHECK, (0, 0.0))[0], rows.get("aten::isnan", (0, 0.0))[0])
-    return checks, sum(min(checks, count) * mean_ns for count, mean_ns in rows.values())
 
 
 def _steady(context: ReplayContext, cause: Cause, lengths: I64, saved_ns: F64 | None) -> Suspect:

@@ -33,7 +33,6 @@ class Cause(str, Enum):
     SMALL_BUCKETS = "small-buckets"
     PINNED_TOGETHER = "pinned-together"
     TINY_KERNELS = "tiny-kernels"
-    ANOMALY_MODE = "anomaly-mode"
     COMMUNICATION = "communication"
     BUBBLE = "bubble"
     COPIES = "copies"
