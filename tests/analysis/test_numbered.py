@@ -1,8 +1,7 @@
-"""Reports of nsys that differ in one number, or that have MPI's ranks, are one job; no other files are."""
+"""Reports of nsys whose names differ in one number are one job; no other files are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,25 +9,19 @@ import pytest
 from harness.analysis.summary import Summary, problem_texts
 from harness.measure.paths import measure_jobs
 from tests.synthetic import kineto
-from tests.synthetic.nsys import Nsys, global_tid
+from tests.synthetic.nsys import Nsys
 
 EPOCH_NS = 1_700_000_000_000_000_000
 
 
-def report(
-    path: Path, *, late_ns: int = 0, mpi: Sequence[int] = (), pids: int = 1, host: str = "node1", world: bool = False
-) -> Path:
-    """An export of processes that work for three batches; mpi: their ranks."""
+def report(path: Path, *, late_ns: int = 0) -> Path:
+    """An export of a process that works for three batches."""
     made = Nsys()
     made.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=EPOCH_NS + late_ns)
     made._rows["TARGET_INFO_SESSION_START_TIME"].pop(0)
-    for pid in range(9, 9 + pids):
-        for i in range(3):
-            made.range(f"batch_{i}", i * 1000, 1000, pid=pid)
-            made.kernel("gemm", i * 1000 + 100, 500, pid=pid, device=pid - 9)
-    for pid, rank in enumerate(mpi, 9):
-        for thread in (pid, pid + 100):
-            made.add("MPI_RANKS", globalTid=global_tid(pid, thread), rank=rank)
+    for i in range(3):
+        made.range(f"batch_{i}", i * 1000, 1000, pid=9)
+        made.kernel("gemm", i * 1000 + 100, 500, pid=9, device=0)
     path.parent.mkdir(exist_ok=True)
     return made.saved(path)
 
@@ -83,35 +76,6 @@ def test_two_series_in_one_folder_are_two_jobs(tmp_path: Path) -> None:
     assert jobs(tmp_path) == [([0, 1], 2), ([0, 1], 2)]
 
 
-def test_mpi_s_ranks_are_those_of_the_report_whatever_its_name(tmp_path: Path) -> None:
-    for rank, name in enumerate(["c.sqlite", "a.sqlite", "rank0.sqlite"]):
-        report(tmp_path / name, mpi=[rank])
-    (summary,) = measure_jobs([tmp_path])
-    assert [(source.rank, Path(source.path).name) for source in summary.sources] == [
-        (0, "c.sqlite"), (1, "a.sqlite"), (2, "rank0.sqlite"),
-    ]  # fmt: skip
-    assert summary.world_size == 3
-
-
-def test_a_report_of_each_node_with_mpi_s_ranks_is_one_job(tmp_path: Path) -> None:
-    report(tmp_path / "node_a.sqlite", mpi=[2, 3], pids=2, host="a")
-    report(tmp_path / "node_b.sqlite", mpi=[0, 1], pids=2, host="b")
-    assert jobs(tmp_path) == [([0, 1, 2, 3], 4)]
-
-
-def test_mpi_s_ranks_win_over_the_numbers_of_the_names(tmp_path: Path) -> None:
-    for number in range(3):
-        report(tmp_path / f"report.{number}.sqlite", mpi=[2 - number])
-    (summary,) = measure_jobs([tmp_path])
-    assert [Path(source.path).name for source in summary.sources] == [f"report.{n}.sqlite" for n in (2, 1, 0)]
-
-
-def test_ranks_of_mpi_that_leave_a_gap_join_nothing(tmp_path: Path) -> None:
-    for rank in (0, 2):
-        report(tmp_path / f"{'ab'[rank // 2]}.sqlite", mpi=[rank])
-    assert jobs(tmp_path) == [([0], None), ([2], None)]
-
-
 def host_only(path: Path) -> Path:
     made = Nsys()
     made.range("batch_0", 0, 3000, pid=5, tid=5)
@@ -136,8 +100,3 @@ def test_reports_of_cpus_only_are_ranks(tmp_path: Path) -> None:
     for rank in range(2):
         host_only(tmp_path / f"report.{rank}.sqlite")
     assert jobs(tmp_path) == [([0, 1], 2)]
-
-
-def test_mpi_s_ranks_in_one_report(tmp_path: Path) -> None:
-    report(tmp_path / "job.sqlite", mpi=[1, 0], pids=2)
-    assert jobs(tmp_path)[0][0] == [0, 1]

@@ -27,8 +27,6 @@ ELSEWHERE: tuple[tuple[str, str, Callable[..., None]], ...] = (
      test_amd_files.test_a_file_of_amd_is_said_with_what_to_record),
     ("reports of nsys named `report.0`, `report.1` …", "one job, if they count up from 0 and are of one time",
      test_numbered.test_reports_that_count_up_from_0_are_one_job),
-    ("reports of nsys with MPI's ranks", "one job of these ranks, whatever the files' names",
-     test_numbered.test_mpi_s_ranks_are_those_of_the_report_whatever_its_name),
     ("the report of a launcher, which has no work of a GPU", "it comes last, and is no rank",
      test_numbered.test_a_launcher_without_work_of_a_gpu_comes_last_and_is_no_rank),
     ("RCCL's log in the place of NCCL's", "its version, transports and groups are read as NCCL's are",

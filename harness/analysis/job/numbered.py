@@ -1,4 +1,4 @@
-"""Reports of nsys that are one job by their names or by MPI's ranks: nsys itself does not record how many there are."""
+"""Reports of nsys that are one job by their names: nsys itself does not record how many there are."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Ranked = list[tuple[int, RankPart]]
 
 
 def numbered_jobs(parts: Iterable[RankPart]) -> list[list[RankPart]]:
-    """The jobs, each part with its rank and world size, whose ranks all have a report in one folder: each report has
-    one process and their names differ in one number alone (`report.0`, `report.1` …), or all have recorded ranks. The
-    numbers count up from 0, and the reports, if their clocks are known, are of the same time."""
+    """The jobs, each part with its rank and world size, whose ranks all have a report of one process in one folder.
+    The reports' names differ in one number alone (`report.0`, `report.1` …), which counts up from 0, and the reports,
+    if their clocks are known, are of the same time."""
     folders: dict[PurePath, dict[str, list[RankPart]]] = defaultdict(lambda: defaultdict(list))
     parts = list(parts)
     on_gpus = {PurePath(part.source.path).parent for part in parts if used_a_gpu(part)}
@@ -27,14 +27,8 @@ def numbered_jobs(parts: Iterable[RankPart]) -> list[list[RankPart]]:
         if part.run is None and part.source.tool == "nsys" and part.source.world_size is None:
             path = PurePath(part.source.path)
             folders[path.parent][path.name].append(part)
-    jobs: list[list[RankPart]] = []
-    for files in folders.values():
-        named = list(filter(_is_job, _by_name(files)))
-        there = {part.source.path for job in named for _, part in job}
-        rest = {name: parts for name, parts in files.items() if parts[0].source.path not in there}
-        found = [*named, *filter(_is_job, [_by_record(rest)])]
-        jobs += [[with_rank(part, rank, len(job)) for rank, part in sorted(job, key=_first)] for job in found]
-    return jobs
+    found = [job for files in folders.values() for job in _by_name(files) if _is_job(job)]
+    return [[with_rank(part, rank, len(job)) for rank, part in sorted(job, key=_first)] for job in found]
 
 
 def _first(ranked: tuple[int, RankPart]) -> int:
@@ -61,15 +55,6 @@ def _by_name(files: dict[str, list[RankPart]]) -> list[Ranked]:
         if all(part.source.rank in (None, rank) for rank, part in ranked):
             found.append(ranked)
     return found
-
-
-def _by_record(files: dict[str, list[RankPart]]) -> Ranked:
-    """The recorded ranks of a folder's processes; none if a report has no rank."""
-    known = {
-        name: [(part.source.rank, part) for part in parts if part.source.rank is not None]
-        for name, parts in files.items()
-    }
-    return [pair for pairs in known.values() for pair in pairs] if len(known) > 1 and all(known.values()) else []
 
 
 def _at_one_time(parts: Sequence[RankPart]) -> bool:
