@@ -9,6 +9,7 @@ import pytest
 
 from harness.analysis.job.pacing import MOST_COLUMNS, MOST_PLACES, MOST_ROWS, MOST_STEPS, middle, outlying, pacing
 from harness.analysis.process.part import RankPart
+from harness.analysis.process.pipeline import StagePart
 from harness.analysis.summary import Clock
 from harness.run.record import NodeStatus
 from harness.traces.trace import F64
@@ -47,19 +48,6 @@ def test_a_synchronised_job_shows_the_slow_node_in_its_own_work_only() -> None:
     assert (named.node, named.measure) == ("node5", "own work")
 
 
-def test_of_two_nodes_the_slow_one_is_named_and_of_one_node_the_slow_rank() -> None:
-    (node,) = paced(job(2, 40, {1: 0.15})).outliers
-    assert (node.place, node.node) == ("node", "node1")
-    (rank,) = paced(job(8, 40, {6: 0.15}, per_node=1)[:8]).outliers
-    assert rank.node == "node6"
-    one_node = [
-        p.model_copy(update={"source": p.source.model_copy(update={"host": "node0"})})
-        for p in job(8, 40, {6: 0.15}, per_node=1)
-    ]
-    (rank,) = paced(one_node).outliers
-    assert (rank.place, rank.rank, rank.node) == ("rank", 6, "node0")
-
-
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.parametrize(("places", "steps"), [(2, 40), (8, 5), (250, 5), (250, 30)])
 def test_healthy_jobs_name_somebody_in_at_most_one_of_twenty(name: str, places: int, steps: int) -> None:
@@ -79,26 +67,35 @@ def test_healthy_jobs_of_few_nodes_where_ranks_are_judged_too_name_somebody_in_a
     assert false <= 3
 
 
-def test_a_node_that_is_behind_by_less_than_a_step_in_twenty_is_nobodys_business() -> None:
-    assert paced(job(32, 50, {3: 0.04}, noise=0.002)).outliers == []
-    assert [x.node for x in paced(job(32, 50, {3: 0.06}, noise=0.002)).outliers] == ["node3"]
+def of_one_node(parts: list[RankPart]) -> list[RankPart]:
+    return [p.model_copy(update={"source": p.source.model_copy(update={"host": "node0"})}) for p in parts]
 
 
-def test_two_halves_of_a_job_that_differ_are_no_outliers() -> None:
-    assert paced(job(32, 30, dict.fromkeys(range(16, 32), 0.1), noise=0.01)).outliers == []
+def staged(parts: list[RankPart]) -> list[RankPart]:
+    """The second half of the ranks has a pipeline stage of its own, which is compared with its own kind."""
+    stages = [StagePart(stages=[s], microbatches=4, window_ns=1, busy_ns=1, iterations=[]) for s in (0, 1)]
+    return [p.model_copy(update={"stage": stages[2 * r // len(parts)]}) for r, p in enumerate(parts)]
 
 
-def test_stages_of_a_pipeline_are_compared_with_their_own_kind() -> None:
-    from harness.analysis.process.pipeline import StagePart
+HALF = dict.fromkeys(range(8, 16), 0.5)
 
-    def staged(p: RankPart, stage: int) -> RankPart:
-        own = StagePart(stages=[stage], microbatches=4, window_ns=1, busy_ns=1, iterations=[])
-        return p.model_copy(update={"stage": own})
 
-    parts = [staged(p, r // 32) for r, p in enumerate(job(16, 30, dict.fromkeys(range(8, 16), 0.5)))]
-    assert paced(parts).outliers == []
-    slower = [staged(p, r // 32) for r, p in enumerate(job(16, 30, {**dict.fromkeys(range(8, 16), 0.5), 11: 0.8}))]
-    assert [x.node for x in paced(slower).outliers] == ["node11"]
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        (job(2, 40, {1: 0.15}), [("node", "node1", None)]),
+        (job(8, 40, {6: 0.15}, per_node=1), [("node", "node6", 6)]),
+        (of_one_node(job(8, 40, {6: 0.15}, per_node=1)), [("rank", "node0", 6)]),
+        (job(32, 50, {3: 0.04}, noise=0.002), []),  # less than a step in twenty is nobody's business
+        (job(32, 50, {3: 0.06}, noise=0.002), [("node", "node3", None)]),
+        (job(32, 30, dict.fromkeys(range(16, 32), 0.1), noise=0.01), []),  # two halves of a job
+        (staged(job(16, 30, HALF)), []),
+        (staged(job(16, 30, {**HALF, 11: 0.8})), [("node", "node11", None)]),
+    ],
+)
+def test_who_is_behind_is_named(parts: list[RankPart], named: list[tuple[str, str, int | None]]) -> None:
+    found = paced(parts).outliers
+    assert [(x.place, x.node, rank and x.rank) for x, (_, _, rank) in zip(found, named, strict=True)] == named
 
 
 def test_the_picture_has_at_most_its_rows_and_columns_whatever_the_job() -> None:
@@ -113,15 +110,10 @@ def test_the_picture_has_at_most_its_rows_and_columns_whatever_the_job() -> None
     assert (len(longest.steps), longest.steps_per_column) == (MOST_COLUMNS, MOST_STEPS // MOST_COLUMNS)
 
 
-def test_neighbours_below_one_switch_share_a_row_where_there_are_too_many_nodes() -> None:
-    switches = {f"node{n}": f"leaf{n % 3}" for n in range(1100)}
-    found = paced(job(1100, 2, per_node=1), switches)
-    heat = found.heat
-    assert heat is not None
-    assert heat.row == "5 nodes"
-    assert len(heat.rows) <= MOST_ROWS
-    assert [row.switch for row in heat.rows] == sorted(str(row.switch) for row in heat.rows)
-    assert heat.rows[0].name == "node0 to node12"  # leaf0 has every third
+def test_of_too_many_nodes_the_farthest_behind_are_shown() -> None:
+    found = paced(job(1100, 2, {1000: 0.5}, per_node=1))
+    assert found.heat is not None and found.heat.row == "node"
+    assert len(found.heat.rows) == MOST_ROWS and "node1000" in [row.name for row in found.heat.rows]
     assert len(found.places) == MOST_PLACES
 
 

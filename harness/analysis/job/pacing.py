@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import ceil
 
 import numpy as np
@@ -325,20 +324,22 @@ def _heat(table: PaceTable, by_node: _RankGroup, by_rank: _RankGroup, shares: tu
     lag = np.where(whole, table.end_ns - np.min(table.end_ns, axis=0), np.nan)
     shown = [largest(layer, rows.of, count) for layer in (*shares, lag / 1e3)]  # the last in microseconds
     layers = [_columns(layer, each) for layer in (*map(_recentred, shown[:2]), shown[2])]
+    usual = [_median(layers[0][i]) or 0.0 for i in range(count)]
+    farthest = sorted(range(count), key=usual.__getitem__, reverse=True)[:MOST_ROWS]
     return PaceHeat(
         row=what,
         steps=from_zero(table.steps.tolist())[::each],
         steps_per_column=each,
         rows=[
             PaceRow(
-                name=name,
+                name=labels[i],
                 node=rows.nodes[i],
                 switch=rows.switches[i],
                 step_share=_cells(layers[0], i, 4),
                 own_share=_cells(layers[1], i, 4),
                 lag_us=[None if x is None else round(x) for x in _cells(layers[2], i, 0)],
             )
-            for i, name in enumerate(labels)
+            for i in sorted(farthest)
         ],
     )
 
@@ -351,31 +352,11 @@ def _cells(layer: F64, row: int, digits: int) -> list[float | None]:
 
 
 def _rows(table: PaceTable, by_node: _RankGroup, by_rank: _RankGroup) -> tuple[_RankGroup, str, list[str]]:
-    """Ranks, or nodes, or neighbouring nodes of one switch, as few together as fit; what a row is; labels."""
-    if len(by_rank) <= MOST_ROWS:
-        place = np.argsort(by_rank.of, kind="stable")
-        labels = [f"rank {table.rank[i]}" if table.rank[i] >= 0 else f"process {i}" for i in place]
-        return by_rank, "rank", labels
-    if len(by_node) == 1:
-        return _joined(by_rank, [f"rank {rank}" for rank in sorted(table.rank)], "ranks")
-    names = [node or "node not known" for node in by_node.nodes]
-    return (by_node, "node", names) if len(by_node) <= MOST_ROWS else _joined(by_node, names, "nodes")
-
-
-def _joined(rank_group: _RankGroup, names: Sequence[str], word: str) -> tuple[_RankGroup, str, list[str]]:
-    """Neighbours of one switch as one row each, of as few places as fit; of more switches than rows, of any."""
-    runs = [len(list(run)) for _, run in groupby(rank_group.switches)]
-    if len(runs) > MOST_ROWS:
-        runs = [len(rank_group)]
-    each = next(n for n in range(1, len(rank_group) + 1) if sum(-(-run // n) for run in runs) <= MOST_ROWS)
-    first = [start + at for start, run in zip(np.cumsum([0, *runs]), runs, strict=False) for at in range(0, run, each)]
-    row = np.searchsorted(first, np.arange(len(rank_group)), side="right") - 1
-    last = [*(at - 1 for at in first[1:]), len(rank_group) - 1]
-    labels = [names[a] if a == b else f"{names[a]} to {names[b]}" for a, b in zip(first, last, strict=True)]
-    group = _RankGroup(
-        row[rank_group.of], [rank_group.nodes[a] for a in first], [rank_group.switches[a] for a in first]
-    )
-    return group, f"{each} {word}", labels
+    """Ranks, or nodes where there are too many ranks; what a row is; labels."""
+    if len(by_rank) > MOST_ROWS and len(by_node) > 1:
+        return by_node, "node", [node or "node not known" for node in by_node.nodes]
+    place = np.argsort(by_rank.of, kind="stable")
+    return by_rank, "rank", [f"rank {table.rank[i]}" if table.rank[i] >= 0 else f"process {i}" for i in place]
 
 
 def _columns(layer: F64, each: int) -> F64:

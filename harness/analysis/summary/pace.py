@@ -116,9 +116,9 @@ class PaceRow(SummaryPart, kw_only=True):
     """A cell is null if no rank of the row has the step. A layer is empty if no cell of it is known."""
 
     name: str
-    """The rank, the node, or the first and the last node."""
+    """The rank or the node."""
     node: str | None = None
-    """Its first node."""
+    """Its node."""
     switch: str | None = None
     """The switch above it."""
     step_share: list[float | None] = []
@@ -131,11 +131,11 @@ class PaceRow(SummaryPart, kw_only=True):
 
 class PaceHeat(SummaryPart, kw_only=True):
     """The picture: at most 256 rows of at most 100 columns, so 25,600 cells in each of three layers. A row is a
-    rank. Of more than 256 ranks a row is a node, with its slowest rank in each step; of more than 256 nodes it is
-    as many neighbouring nodes of one switch as are needed."""
+    rank. Of more than 256 ranks a row is a node, with its slowest rank in each step; of more than 256 nodes those
+    that are farthest behind are shown."""
 
     row: str
-    """What a row is: `rank`, `node`, `2 nodes` …"""
+    """What a row is: `rank` or `node`."""
     steps: list[int]
     """The number of each column's first step."""
     steps_per_column: int = 1

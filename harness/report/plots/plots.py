@@ -204,8 +204,9 @@ def pace_figure(
 
 
 def _pace_words(pace: Pacing, heat: PaceHeat) -> str:
-    row = "a node" if heat.row == "node" else heat.row
-    of = "" if heat.row == "rank" else f" Each row is {row}: its slowest rank in each step."
+    of = "" if heat.row == "rank" else " Each row is a node: its slowest rank in each step."
+    if heat.row == "node" and len(heat.rows) < pace.nodes_count:
+        of += f" Of {pace.nodes_count} nodes those that are farthest behind are shown."
     mean = f" Each column is the mean of {heat.steps_per_column} steps." if heat.steps_per_column > 1 else ""
     middle = "rank" if heat.row == "rank" else "row"
     return (
@@ -245,8 +246,7 @@ def _pace_axis(pace: Pacing, heat: PaceHeat, labels: list[str]) -> dict[str, Any
 
 def _behind(pace: Pacing, heat: PaceHeat) -> list[tuple[int, str]]:
     """The rows of the outliers, the slowest first, each with its name."""
-    names = [row.name for row in heat.rows] if heat.row in ("rank", "node") else []
-    place = {name: i for i, name in enumerate(names)}
+    place = {row.name: i for i, row in enumerate(heat.rows)}
     found = [str(x.node) if heat.row == "node" else f"rank {x.rank}" for x in pace.outliers[:_MARKS]]
     return [(place[name], f"▶ {name}") for name in dict.fromkeys(found) if name in place]
 
