@@ -10,189 +10,241 @@ import pytest
 
 from harness.analysis.job.collective_table import chance_of
 from harness.analysis.job.matching import _agreement
-from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
-from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import CollectivePhase, RankSteps, RankTraining, Steps, Summary, Window
 from harness.traces.trace import Activity
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import a_rank, summary_of
 from tests.synthetic.columns import Made
 
-RULES = load_rules()
-MB = 1 << 20
+MB, MS = 1 << 20, 10**6
+EPOCH_NS = 1_735_689_600_123_456_789
 KINDS = ("all_reduce", "broadcast")
+Spans = list[tuple[int, int]]
 
 
-def rank(number: int, spans: list[tuple[int, int]], world: int = 2, clock: str = "node0", **more: Any) -> Made:
+def rank(number: int, spans: Spans, world: int = 2, clock: str = "node0", **more: Any) -> Made:
     """One rank that takes part in all-reduces of 1 MB at the given spans."""
-    made = Made(rank=number, world_size=world, path=f"rank{number}.json", host=clock, clock="unix")
+    made = a_rank(number, world, clock)
     for start, end in spans:
         made.collective(start, end, **({"size": MB, "members": world} | more))
     return made
 
 
 def job(*ranks: Made, window: Window = Window.GPU) -> Summary:
-    return summarise_job([part for made in ranks for part in measure_trace(made.trace(), window, RULES)])
+    return summary_of(*ranks, window=window)
 
 
-def test_waiting_is_what_a_rank_spends_beyond_the_fastest_of_the_same_collective() -> None:
-    found = job(rank(0, [(0, 100), (200, 300)]), rank(1, [(80, 100), (200, 300)]))
-    (row,) = found.collectives
-    assert (row.count, row.ranks, row.duration_ns) == (2, 2, 320)
-    assert (row.waiting_ns, row.transfer_ns) == (80, 240)
-    assert row.mean_start_skew_ns == 40
-    assert row.last_arrivals == {0: 1, 1: 1}
+def every(count: int, late: int = 0, ahead: int = 0, lasts: int = 100) -> Spans:
+    """A collective in each µs."""
+    return [(i * 1000 + late + ahead, i * 1000 + lasts + ahead) for i in range(count)]
 
 
-def test_bandwidth_is_bytes_over_the_transfer_and_the_bus_factor_is_nccl_tests() -> None:
-    found = job(rank(0, [(0, 100)]), rank(1, [(50, 100)]))
-    (row,) = found.collectives
-    assert row.algorithm_bandwidth_gb_per_s == pytest.approx(MB / 50)
-    assert row.bus_bandwidth_gb_per_s == pytest.approx(MB / 50 * 2 * (2 - 1) / 2)
-    assert [(m.bytes, m.median_transfer_ns) for m in found.message_sizes] == [(MB, 50)]
-
-
-def test_a_clock_that_is_ahead_is_found_at_the_ends_and_does_not_make_a_rank_late() -> None:
-    ahead = 5_000_000
-    spans = [(i * 1000, i * 1000 + 100) for i in range(9)]
-    shifted = [(s + ahead - 60, e + ahead + (1 if i % 3 == 0 else 0)) for i, (s, e) in enumerate(spans)]
-    found = job(rank(0, spans), rank(1, shifted, clock="node1"))
-    clock = next(c for c in found.clocks if c.host == "node1")
-    assert (clock.offset_ns, clock.residual_ns, clock.collectives) == (ahead, 0, 9)
-    (row,) = found.collectives
-    assert row.last_arrivals == {0: 9}
-    assert row.mean_start_skew_ns == 60
-
-
-def test_a_rank_that_is_always_last_is_a_straggler_with_its_evidence() -> None:
-    late = [(i * 1000 + 90, i * 1000 + 100) for i in range(10)]
-    early = [(i * 1000, i * 1000 + 100) for i in range(10)]
-    found = job(rank(0, early, 4), rank(1, early, 4), rank(2, late, 4), rank(3, early, 4))
-    (straggler,) = found.stragglers
-    assert (straggler.rank, straggler.last_arrivals, straggler.collectives) == (2, 10, 10)
-    assert straggler.mean_lateness_ns == 90
-    assert "10 of 10" in straggler.evidence
-
-
-def test_ranks_that_take_turns_to_be_last_are_no_stragglers() -> None:
-    spans = [[(i * 1000 + (90 if i % 4 == r else 0), i * 1000 + 100) for i in range(12)] for r in range(4)]
-    assert job(*(rank(r, spans[r], 4) for r in range(4))).stragglers == []
-
-
-def test_waiting_is_withheld_when_a_member_was_not_read() -> None:
-    found = job(rank(0, [(0, 100)], 4), rank(1, [(0, 90)], 4))
-    assert [c.waiting_ns for c in found.collectives] == [None]
-    assert [w.field for w in found.quality.withheld] == ["collectives.waiting_ns", "pop"]
-    assert any(f.what == "ranks are missing" for f in found.quality.problems)
-
-
-def test_a_ranks_calls_per_step_are_those_of_its_phases_however_many_ranks_were_matched() -> None:
-    two = rank(1, [(0, 100)])
-    two.collective(200, 300, "broadcast", size=8, members=2)
-    for found in (job(rank(0, [(0, 100), (200, 300)]), rank(1, [(0, 100), (200, 300)])),
-                  job(rank(0, [(0, 100), (200, 300)]), two)):  # fmt: skip
-        steps = [RankSteps(rank=r, durations_ns=[300]) for r in (0, 1)]
-        stepped = found.model_copy(update={"steps": Steps(source="made", per_rank=steps)})
-        per_kind = {kind: sum(p.count for p in found.collective_phases if p.kind == kind) / 2 for kind in KINDS}
-        assert {kind: metrics_by_name(stepped)[f"{kind}_count"] for kind in KINDS} == per_kind
-        assert metrics_by_name(stepped)["all_reduce_bytes"] == per_kind["all_reduce"] * MB
-    reduced = next(c for c in found.collectives if c.kind == "all_reduce")
-    assert (reduced.count, reduced.min_rank_count, reduced.max_rank_count) == (2, 1, 2)
-
-
-def test_the_bytes_of_all_messages_are_those_that_are_known() -> None:
-    """A small call without a size: its kind has no bytes, and the sum of all bytes does not change."""
-    found = job(rank(0, [(0, 100), (200, 300)]), rank(1, [(0, 100), (200, 300)]))
-    unsized = CollectivePhase(kind="all_reduce", phase="optimizer", count=2, bytes=None, duration_ns=2)
-    steps = Steps(source="made", per_rank=[RankSteps(rank=r, durations_ns=[300]) for r in (0, 1)])
-    with_one = {"steps": steps, "collective_phases": [*found.collective_phases, unsized]}
-    known = metrics_by_name(found.model_copy(update=with_one))
-    assert "all_reduce_bytes" not in known
-    assert known["message_bytes"] == 2 * MB
-
-
-def stepped(number: int, kind: str = "all_reduce", ranks: int = 2, **extra: int) -> Made:
-    """One rank on a node of its own with ten steps of 1,000 ns, each with a collective of 1 MB."""
-    made = Made(rank=number, world_size=ranks, path=f"rank{number}.json", host=f"node{number}", clock="unix")
-    for i in range(10):
-        made.step(i * 1000, i * 1000 + 1000, i).event(i * 1000, i * 1000 + 500, launch_ns=i * 1000)
-        made.collective(i * 1000 + 600, i * 1000 + 800, kind, size=MB, members=ranks)
-    made.extra |= extra
+def sized(number: int, first: int, late: int = 0, ahead: int = 0, clock: str = "node0") -> Made:
+    """Five steps from `first` on, each with a message of its own size."""
+    made = rank(number, [], clock=clock)
+    for i in range(first, first + 5):
+        made.collective(i * 1000 + late + ahead, i * 1000 + 100 + ahead, size=MB + i, members=2)
     return made
 
 
-def on_own_nodes(*ranks: Made) -> dict[str, float]:
-    found = job(*ranks, window=Window.STEPS)
-    training = [RankTraining(rank=r, node=r) for r in range(len(ranks))]
-    return metrics_by_name(found.model_copy(update={"training": training}))
+def at_once(number: int) -> Made:
+    """Two gathers at the same time: the order in which a thread begins them is random."""
+    made = rank(number, every(9))
+    for size, start in ((MB + 1, 10_000), (MB + 2, 10_001)) if number else ((MB + 2, 10_000), (MB + 1, 10_001)):
+        made.collective(start, 10_090 + 10 * (size - MB), size=size, members=2)
+    return made
 
 
-def test_a_rank_without_a_counted_step_does_not_swell_what_the_others_do_in_a_step() -> None:
-    cut = stepped(1, complete_until_ns=900)  # a file that ends before its first step does
-    for found in (on_own_nodes(stepped(0), stepped(1)), on_own_nodes(stepped(0), cut)):
-        assert (found["all_reduce_count"], found["all_reduce_bytes"]) == (1, MB)
-        assert (found["all_reduce_ns"], found["bytes_across_nodes"]) == (200, MB)
+def of_one_report() -> Made:
+    """Two processes of a report of nsys, which knows no rank."""
+    made = Made(source="nsys", path="node0.sqlite", world_size=2)
+    for pid, late in ((10, 0), (20, 40)):
+        made.collective(late, 100, size=MB, members=2)
+        made.events[-1]["process"] = pid
+    return made
 
 
-@pytest.mark.parametrize("kinds", [("all_reduce", "all_reduce"), ("send", "recv")])
-def test_bytes_across_nodes_are_those_of_one_rank_in_one_step(kinds: tuple[str, str]) -> None:
-    ranks = [stepped(r, kinds[r % 2], ranks=4) for r in range(4)]
-    assert on_own_nodes(*ranks)["bytes_across_nodes"] == MB
+def without_group(number: int, world: int = 3, at: int = 0) -> Made:
+    made = rank(number, [(at, at + 100)], world, members=-1)
+    made.collectives[0]["group"] = -1
+    return made
 
 
-def at_sizes(times: dict[int, int]) -> Made:
-    """A world of one rank, with an all-reduce of each size."""
-    made, begin = Made(rank=0, world_size=1), 0
-    for size, ns in times.items():
-        made.collective(begin, begin + ns, size=size, members=1)
-        begin += 2 * ns
+SHARED = sum(MB + i for i in range(1, 5))
+LATER = [(s + 20, e) for s, e in every(6)[2:]]
+ROW: dict[str, tuple[list[Made], dict[str, Any]]] = {
+    "waiting is what a rank spends beyond the fastest": (
+        [rank(0, [(0, 100), (200, 300)]), rank(1, [(80, 100), (200, 300)])],
+        {"count": 2, "ranks": 2, "duration_ns": 320, "waiting_ns": 80, "transfer_ns": 240, "mean_start_skew_ns": 40,
+         "last_arrivals": {0: 1, 1: 1}}),
+    "bandwidth is bytes over the transfer, with the bus factor of nccl-tests": (
+        [rank(0, [(0, 100)]), rank(1, [(50, 100)])],
+        {"algorithm_bandwidth_gb_per_s": pytest.approx(MB / 50),
+         "bus_bandwidth_gb_per_s": pytest.approx(MB / 50 * 2 * (2 - 1) / 2)}),
+    "a member was not read": ([rank(0, [(0, 100)], 4), rank(1, [(0, 90)], 4)], {"waiting_ns": None}),
+    "a recording that began later": ([rank(0, every(6)), rank(1, LATER)], {"count": 4, "waiting_ns": 4 * 20}),
+    "recordings of equal length, a step apart": (
+        [rank(0, every(6)[:5]), rank(1, every(6, 20)[1:])], {"count": 4, "waiting_ns": 4 * 20}),
+    "the same, paired by what they moved": (
+        [sized(0, 0), sized(1, 1, 30)], {"count": 4, "bytes": SHARED, "waiting_ns": 4 * 30}),
+    "the same, on another clock": (
+        [sized(0, 0), sized(1, 1, 30, 123_456, "node1")], {"count": 4, "bytes": SHARED, "waiting_ns": 4 * 30}),
+    "neighbours in another order": ([at_once(0), at_once(1)], {"count": 11, "waiting_ns": 2}),
+    "no process knows its rank": ([of_one_report()], {"mean_start_skew_ns": 40, "last_arrivals": {}}),
+    # the middle stage of a pipeline exchanges more often than the others; no exchange has all ranks
+    "a fused send and receive is each rank's own": (
+        [rank(r, [(100 * i, 100 * i + 10) for i in range(r + 1)], 3, kind="send_recv") for r in range(3)],
+        {"count": 6, "min_rank_count": 1, "max_rank_count": 3, "bytes": 6 * MB, "waiting_ns": None}),
+    "of three ranks without a group two were read": (
+        [without_group(0), without_group(1)], {"bus_bandwidth_gb_per_s": None}),
+    "of three ranks without a group one was recorded at another time": (
+        [without_group(0), without_group(1), without_group(2, at=300)], {"bus_bandwidth_gb_per_s": None}),
+}  # fmt: skip
+WITHHELD = {
+    "a member was not read": ["collectives.waiting_ns", "pop"],
+    "of three ranks without a group two were read": ["collectives.bus_bandwidth_gb_per_s"],
+    "of three ranks without a group one was recorded at another time": ["collectives.bus_bandwidth_gb_per_s"],
+}
+
+
+@pytest.mark.parametrize("case", ROW)
+def test_the_ranks_calls_are_one_row(case: str) -> None:
+    ranks, expected = ROW[case]
+    found = job(*ranks)
+    (row,) = found.collectives
+    assert {name: getattr(row, name) for name in expected} == expected
+    assert {*WITHHELD.get(case, ())} <= {w.field for w in found.quality.withheld}
+    assert case in WITHHELD or not [f for f in found.quality.problems if "matched" in f.what]
+
+
+def with_type(dtype: str) -> Made:
+    made = rank(1, [(0, 100), (200, 300)])
+    for row in made.collectives:
+        row["dtype"] = made.name(dtype)
     return made
 
 
 @pytest.mark.parametrize(
-    ("times", "why"),
+    "other",
     [
-        (
-            {1000: 2000, 2000: 10_000, 3000: 4000},
-            "its 3 message sizes do not lie on a straight line (R² 0.06, at least 0.9 is needed)",
-        ),
-        ({1000: 5000, 2000: 4000, 3000: 3000}, "its times do not grow with the message size"),
+        rank(1, [(0, 100)]).collective(200, 300, "broadcast", size=8, members=2),
+        rank(1, [(0, 100), (200, 300)], size=2 * MB),
+        with_type("float32"),
     ],
 )
-def test_a_line_that_is_no_latency_and_no_bandwidth_is_withheld(times: dict[int, int], why: str) -> None:
-    found = job(at_sizes(times))
-    (fit,) = found.collective_fits
-    assert (fit.points, fit.alpha_ns, fit.beta_ns_per_byte) == (3, None, None)
-    withheld = ("collective_fits.alpha_ns, beta_ns_per_byte", f"all_reduce of 1 ranks, waiting included: {why}")
-    assert withheld in [(w.field, w.reason) for w in found.quality.withheld]
+def test_collectives_of_other_kinds_sizes_or_types_are_not_forced_to_match(other: Made) -> None:
+    found = job(rank(0, [(0, 100), (200, 300)]), other)
+    assert all(c.waiting_ns is None for c in found.collectives)
+    assert any("cannot be matched" in f.what for f in found.quality.problems)
 
 
-def test_a_line_through_the_points_is_given() -> None:
-    found = job(at_sizes({1000: 1500, 2000: 2000, 3000: 2500}))
+def test_a_clock_that_is_ahead_is_found_at_the_ends_and_does_not_make_a_rank_late() -> None:
+    ahead = 5_000_000
+    shifted = [(s + ahead - 60, e + ahead + (1 if i % 3 == 0 else 0)) for i, (s, e) in enumerate(every(9))]
+    found = job(rank(0, every(9)), rank(1, shifted, clock="node1"))
+    clock = next(c for c in found.clocks if c.host == "node1")
+    assert (clock.offset_ns, clock.residual_ns, clock.collectives) == (ahead, 0, 9)
+    (row,) = found.collectives
+    assert (row.last_arrivals, row.mean_start_skew_ns) == ({0: 9}, 60)
+
+
+def test_clocks_in_unix_nanoseconds_are_compared_to_the_nanosecond() -> None:
+    """At 1.7e18 the resolution of a float64 is 256 ns."""
+    ranks = []
+    for number, ahead in ((0, 0), (1, 12_345)):
+        spans = [(i * 1000 + 71 * number + ahead, i * 1000 + 333 + ahead) for i in range(5)]
+        ranks.append(rank(number, spans, clock=f"node{number}"))
+        ranks[-1].identity |= {"clock": "trace", "epoch_ns": EPOCH_NS}
+    found = job(*ranks)
+    assert [(c.offset_ns, c.residual_ns) for c in found.clocks] == [(0, 0), (12_345, 0)]
+    assert found.collectives[0].mean_start_skew_ns == 71
+
+
+def test_a_rank_that_is_always_last_is_a_straggler_with_its_evidence_and_ranks_in_turn_are_none() -> None:
+    spans = [every(10, 90 if number == 2 else 0) for number in range(4)]
+    (straggler,) = job(*(rank(r, spans[r], 4) for r in range(4))).stragglers
+    assert (straggler.rank, straggler.last_arrivals, straggler.collectives) == (2, 10, 10)
+    assert straggler.mean_lateness_ns == 90 and "10 of 10" in straggler.evidence
+    turns = [[(i * 1000 + (90 if i % 4 == r else 0), i * 1000 + 100) for i in range(12)] for r in range(4)]
+    assert job(*(rank(r, turns[r], 4) for r in range(4))).stragglers == []
+
+
+def stepped(found: Summary, *more: CollectivePhase) -> dict[str, float]:
+    """The metrics of a job with a step of each of its two ranks."""
+    steps = Steps(source="made", per_rank=[RankSteps(rank=r, durations_ns=[300]) for r in (0, 1)])
+    update = {"steps": steps, "collective_phases": [*found.collective_phases, *more]}
+    return metrics_by_name(found.model_copy(update=update))
+
+
+def test_a_ranks_calls_and_bytes_per_step_are_those_of_its_phases_however_many_ranks_were_matched() -> None:
+    first, two = [(0, 100), (200, 300)], rank(1, [(0, 100)]).collective(200, 300, "broadcast", size=8, members=2)
+    found = job(rank(0, first), two)
+    for each in (job(rank(0, first), rank(1, first)), found):
+        per_kind = {kind: sum(p.count for p in each.collective_phases if p.kind == kind) / 2 for kind in KINDS}
+        assert {kind: stepped(each)[f"{kind}_count"] for kind in KINDS} == per_kind
+        assert stepped(each)["all_reduce_bytes"] == per_kind["all_reduce"] * MB
+    reduced = next(c for c in found.collectives if c.kind == "all_reduce")
+    assert (reduced.count, reduced.min_rank_count, reduced.max_rank_count) == (2, 1, 2)
+    unsized = CollectivePhase(kind="all_reduce", phase="optimizer", count=2, bytes=None, duration_ns=2)
+    known = stepped(job(rank(0, first), rank(1, first)), unsized)
+    assert "all_reduce_bytes" not in known and known["message_bytes"] == 2 * MB
+
+
+def on_own_nodes(kinds: tuple[str, ...], **of_the_second: int) -> dict[str, float]:
+    """Ranks on nodes of their own with ten steps of 1,000 ns, each with a collective of 1 MB."""
+    ranks = [a_rank(r, len(kinds), f"node{r}") for r in range(len(kinds))]
+    for made, kind in zip(ranks, kinds, strict=True):
+        for at in range(0, 10_000, 1000):
+            made.step(at, at + 1000, at // 1000).event(at, at + 500, launch_ns=at)
+            made.collective(at + 600, at + 800, kind, size=MB, members=len(kinds))
+    ranks[1].extra |= of_the_second
+    training = [RankTraining(rank=r, node=r) for r in range(len(ranks))]
+    return metrics_by_name(job(*ranks, window=Window.STEPS).model_copy(update={"training": training}))
+
+
+@pytest.mark.parametrize("cut", [{}, {"complete_until_ns": 900}])
+def test_a_rank_without_a_counted_step_does_not_swell_what_the_others_do_in_a_step(cut: dict[str, int]) -> None:
+    """Its file ends before its first step does."""
+    found = on_own_nodes(("all_reduce",) * 2, **cut)
+    assert (found["all_reduce_count"], found["all_reduce_bytes"]) == (1, MB)
+    assert (found["all_reduce_ns"], found["bytes_across_nodes"]) == (200, MB)
+
+
+@pytest.mark.parametrize("kinds", [("all_reduce",) * 4, ("send", "recv") * 2])
+def test_bytes_across_nodes_are_those_of_one_rank_in_one_step(kinds: tuple[str, ...]) -> None:
+    assert on_own_nodes(kinds)["bytes_across_nodes"] == MB
+
+
+@pytest.mark.parametrize(
+    ("times", "line", "why"),
+    [
+        ({1000: 1500, 2000: 2000, 3000: 2500}, (1000, 0.5), None),
+        ({1000: 2000, 2000: 10_000, 3000: 4000}, (None, None),
+         "its 3 message sizes do not lie on a straight line (R² 0.06, at least 0.9 is needed)"),
+        ({1000: 5000, 2000: 4000, 3000: 3000}, (None, None), "its times do not grow with the message size"),
+    ],
+)  # fmt: skip
+def test_latency_and_bandwidth_are_a_line_through_the_sizes_or_withheld(times: Any, line: Any, why: str | None) -> None:
+    made, begin = Made(rank=0, world_size=1), 0
+    for size, ns in times.items():
+        made.collective(begin, begin + ns, size=size, members=1)
+        begin += 2 * ns
+    found = job(made)
     (fit,) = found.collective_fits
-    assert [fit.alpha_ns, fit.beta_ns_per_byte] == pytest.approx([1000, 0.5])
-    assert not [w for w in found.quality.withheld if "collective_fits" in w.field]
+    assert (fit.points, fit.alpha_ns, fit.beta_ns_per_byte) == (
+        3,
+        *(x if x is None else pytest.approx(x) for x in line),
+    )
+    withheld = [(w.field, w.reason) for w in found.quality.withheld if "collective_fits" in w.field]
+    reason = f"all_reduce of 1 ranks, waiting included: {why}"
+    assert withheld == ([("collective_fits.alpha_ns, beta_ns_per_byte", reason)] if why else [])
 
 
 def test_times_of_unmatched_ranks_are_marked_as_including_waiting() -> None:
     matched = job(rank(0, [(0, 100)]), rank(1, [(50, 100)]))
     alone = job(rank(0, [(0, 100)]))
-    assert [(m.median_transfer_ns, m.includes_waiting) for m in matched.message_sizes] == [(50, False)]
-    assert [(m.median_transfer_ns, m.includes_waiting) for m in alone.message_sizes] == [(100, True)]
-
-
-@pytest.mark.parametrize("read", [2, 3])
-def test_a_bus_bandwidth_is_withheld_with_its_reason_where_ranks_without_a_group_cannot_be_matched(read: int) -> None:
-    """A world of three ranks: two are read, or all three of which one was recorded at another time."""
-    ranks = [rank(r, [(0, 100)] if r < 2 else [(300, 400)], 3, members=-1) for r in range(read)]
-    for made in ranks:
-        for collective in made.collectives:
-            collective["group"] = -1
-    found = job(*ranks)
-    (row,) = found.collectives
-    assert row.algorithm_bandwidth_gb_per_s is not None
-    assert row.bus_bandwidth_gb_per_s is None
-    assert "collectives.bus_bandwidth_gb_per_s" in [w.field for w in found.quality.withheld]
+    assert [(m.bytes, m.median_transfer_ns, m.includes_waiting) for m in matched.message_sizes] == [(MB, 50, False)]
+    assert [(m.bytes, m.median_transfer_ns, m.includes_waiting) for m in alone.message_sizes] == [(MB, 100, True)]
 
 
 def test_what_agrees_in_no_order_is_refused_before_any_order_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,90 +256,6 @@ def test_what_agrees_in_no_order_is_refused_before_any_order_is_tried(monkeypatc
     assert _agreement(reference, swapped) is not None
     monkeypatch.setattr(np, "argsort", lambda *_, **__: pytest.fail("an order was tried"))
     assert _agreement(reference, other) is None
-
-
-def test_sequences_that_differ_are_not_forced_to_match() -> None:
-    two = rank(1, [(0, 100)])
-    two.collective(200, 300, "broadcast", size=8, members=2)
-    found = job(rank(0, [(0, 100), (200, 300)]), two)
-    assert all(c.waiting_ns is None for c in found.collectives)
-    assert any("cannot be matched" in f.what for f in found.quality.problems)
-
-
-def test_a_rank_whose_recording_began_later_is_matched_by_the_ends() -> None:
-    spans = [(i * 1000, i * 1000 + 100) for i in range(6)]
-    found = job(rank(0, spans), rank(1, [(s + 20, e) for s, e in spans[2:]]))
-    (row,) = found.collectives
-    assert (row.count, row.waiting_ns) == (4, 4 * 20)
-
-
-@pytest.mark.parametrize(("clock", "ahead"), [("node0", 0), ("node1", 123_456)])
-def test_recordings_of_equal_length_that_began_a_step_apart_are_paired_by_what_they_moved(
-    clock: str, ahead: int
-) -> None:
-    """Rank 0 recorded steps 0 to 4, rank 1 recorded steps 1 to 5: they share four steps, not five."""
-
-    def steps(number: int, first: int, late: int, shift: int) -> Made:
-        made = rank(number, [], clock=clock if number else "node0")
-        for i in range(first, first + 5):
-            made.collective(i * 1000 + late + shift, i * 1000 + 100 + shift, size=MB + i, members=2)
-        return made
-
-    (row,) = job(steps(0, 0, 0, 0), steps(1, 1, 30, ahead)).collectives
-    assert (row.count, row.bytes, row.waiting_ns) == (4, sum(MB + i for i in range(1, 5)), 4 * 30)
-
-
-def test_neighbours_that_began_in_another_order_on_another_rank_are_still_pairs() -> None:
-    """Two gathers at the same time: the order in which a thread begins them is random."""
-    ranks = []
-    for number in (0, 1):
-        made = rank(number, [(i * 1000, i * 1000 + 100) for i in range(9)])
-        for size, start in ((MB + 1, 10_000), (MB + 2, 10_001)) if number else ((MB + 2, 10_000), (MB + 1, 10_001)):
-            made.collective(start, 10_090 + 10 * (size - MB), size=size, members=2)
-        ranks.append(made)
-    found = job(*ranks)
-    (row,) = found.collectives
-    assert (row.count, row.waiting_ns) == (11, 2)
-
-
-def test_equal_steps_of_recordings_that_began_a_step_apart_are_paired_by_their_ends() -> None:
-    spans = [(i * 1000, i * 1000 + 100) for i in range(6)]
-    (row,) = job(rank(0, spans[:5]), rank(1, [(s + 20, e) for s, e in spans[1:]])).collectives
-    assert (row.count, row.waiting_ns) == (4, 4 * 20)
-
-
-@pytest.mark.parametrize("other", [{"size": 2 * MB}, {"members": 2, "size": MB, "dtype": "float32"}])
-def test_collectives_of_other_sizes_or_types_are_no_pair(other: dict[str, Any]) -> None:
-    spans = [(0, 100), (200, 300)]
-    two = rank(1, spans, **{k: v for k, v in other.items() if k != "dtype"})
-    for row in two.collectives:
-        row["dtype"] = two.name(other.get("dtype", "bfloat16"))
-    found = job(rank(0, spans), two)
-    assert all(c.waiting_ns is None for c in found.collectives)
-    assert any("cannot be matched" in f.what for f in found.quality.problems)
-
-
-def test_clocks_in_unix_nanoseconds_are_compared_to_the_nanosecond() -> None:
-    """At 1.7e18 the resolution of a float64 is 256 ns."""
-    ranks = []
-    for number, ahead in ((0, 0), (1, 12_345)):
-        made = Made(rank=number, world_size=2, path=f"rank{number}.json", host=f"node{number}")
-        made.identity |= {"clock": "trace", "epoch_ns": 1_735_689_600_123_456_789}
-        for i in range(5):
-            made.collective(i * 1000 + 71 * number + ahead, i * 1000 + 333 + ahead, size=MB, members=2)
-        ranks.append(made)
-    found = job(*ranks)
-    assert [(c.offset_ns, c.residual_ns) for c in found.clocks] == [(0, 0), (12_345, 0)]
-    assert found.collectives[0].mean_start_skew_ns == 71
-
-
-def test_clock_skew_is_reported_even_where_no_process_knows_its_rank() -> None:
-    made = Made(source="nsys", path="node0.sqlite", world_size=2)
-    for pid, late in ((10, 0), (20, 40)):
-        made.collective(late, 100, size=MB, members=2)
-        made.events[-1]["process"] = pid
-    (row,) = job(made).collectives
-    assert (row.mean_start_skew_ns, row.last_arrivals) == (40, {})
 
 
 def test_without_a_recorded_group_each_kind_is_matched_by_itself_whatever_their_order() -> None:
@@ -317,30 +285,16 @@ def test_groups_of_the_same_name_and_different_members_stay_apart() -> None:
 
 def test_a_group_of_unknown_size_is_not_taken_for_its_neighbour() -> None:
     made = rank(0, [])
-    made.name("dp")
-    made.name("tp")
+    made.names += ["dp", "tp"]  # numbers side by side
     made.collective(0, 10, group="dp", members=2).collective(20, 30, group="tp", members=-1)
     assert {(c.group, c.group_size) for c in job(made).collectives} == {("dp", 2), ("tp", None)}
 
 
 def test_a_send_is_counted_but_never_compared_with_a_receive() -> None:
-    zero, one = rank(0, []), rank(1, [])
-    zero.collective(0, 10, "send", size=MB, members=2)
-    one.collective(0, 90, "recv", size=MB, members=2)
+    zero, one = rank(0, [(0, 10)], kind="send"), rank(1, [(0, 90)], kind="recv")
     found = {c.kind: c for c in job(zero, one).collectives}
     assert (found["send"].waiting_ns, found["recv"].waiting_ns) == (None, None)
     assert found["send"].bus_bandwidth_gb_per_s == pytest.approx(MB / 10)
-
-
-def test_a_fused_send_and_receive_is_each_ranks_own_too() -> None:
-    """The middle stage of a pipeline exchanges more often than the others; no exchange has all ranks."""
-    calls = {0: 1, 1: 3, 2: 2}
-    ranks = [rank(r, [(100 * i, 100 * i + 10) for i in range(n)], 3, kind="send_recv") for r, n in calls.items()]
-    found = job(*ranks)
-    (row,) = found.collectives
-    assert (row.count, row.min_rank_count, row.max_rank_count, row.bytes) == (6, 1, 3, 6 * MB)
-    assert row.waiting_ns is None
-    assert not [f for f in found.quality.problems if "matched" in f.what]
 
 
 def test_chance_is_the_binomial_tail() -> None:
@@ -349,10 +303,20 @@ def test_chance_is_the_binomial_tail() -> None:
     assert chance_of(400, 4000, 1 / 16) < 1e-10
 
 
-MS = 10**6
+SEVERAL = ["ranks of one host seem to have several clocks: lateness is doubtful"]
 
 
-def on_one_host(ahead_ms: int, late_ms: int = 0, kind: str = "all_reduce") -> Summary:
+@pytest.mark.parametrize(
+    ("ahead_ms", "late_ms", "kind", "doubts"),
+    [
+        *((0, late, "all_reduce", []) for late in (0, 2, 5)),  # they wait for a core
+        *((50, 0, kind, SEVERAL) for kind in ("all_reduce", "all_gather", "reduce_scatter")),
+        (5, 0, "broadcast", []),  # it may end at its root before it begins elsewhere
+    ],
+)
+def test_a_collective_that_ends_before_it_begins_elsewhere_shows_that_clocks_differ(
+    ahead_ms: int, late_ms: int, kind: str, doubts: list[str]
+) -> None:
     """Two ranks of one host in short collectives every 20 ms. The second clock is ahead; by turns one of the ranks
     sees late that the collective ended, as on a machine without a free core."""
     made = [rank(number, []) for number in range(2)]
@@ -361,24 +325,4 @@ def on_one_host(ahead_ms: int, late_ms: int = 0, kind: str = "all_reduce") -> Su
             late = late_ms * MS if i % 2 == number else 0
             begin = i * 20 * MS + number * ahead_ms * MS
             one.collective(begin, begin + MS // 10 + late, kind, size=MB + i, members=2)
-    return job(*made)
-
-
-def clock_doubts(found: Summary) -> list[str]:
-    return [f.what for f in found.quality.problems if "clocks" in f.what]
-
-
-@pytest.mark.parametrize("late_ms", [0, 2, 5])
-def test_ranks_of_one_host_that_wait_for_a_core_have_one_clock(late_ms: int) -> None:
-    assert clock_doubts(on_one_host(0, late_ms)) == []
-
-
-@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
-def test_a_collective_that_ends_before_it_begins_elsewhere_shows_that_clocks_differ(kind: str) -> None:
-    assert clock_doubts(on_one_host(50, kind=kind)) == [
-        "ranks of one host seem to have several clocks: lateness is doubtful"
-    ]
-
-
-def test_a_broadcast_may_end_at_its_root_before_it_begins_elsewhere() -> None:
-    assert clock_doubts(on_one_host(5, kind="broadcast")) == []
+    assert [f.what for f in job(*made).quality.problems if "clocks" in f.what] == doubts

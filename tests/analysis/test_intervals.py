@@ -117,14 +117,6 @@ def test_the_split_equals_counting_nanoseconds_one_by_one(
     assert split_window(sets_of(events), *window).model_dump() == brute(events, window)
 
 
-@given(classed, windows)
-def test_compute_exposed_communication_exposed_memory_and_idle_add_up_to_the_window(
-    events: list[tuple[int, int, int]], window: tuple[int, int]
-) -> None:
-    s = split_window(sets_of(events), *window)
-    assert s.compute_ns + s.exposed_communication_ns + s.exposed_memory_ns + s.idle_ns == s.window_ns
-
-
 @given(classed, st.lists(windows, min_size=1, max_size=5))
 def test_splitting_many_windows_at_once_is_splitting_each(
     events: list[tuple[int, int, int]], several: list[tuple[int, int]]
