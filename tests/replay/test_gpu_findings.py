@@ -1,4 +1,4 @@
-"""Findings on a GPU that its kernels and ranges show: layouts, precision, evaluation, a range with a number."""
+"""Findings on a GPU that its kernels and ranges show: precision, a range with a number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.synthetic import one_gpu
 
 STEPS = 6
 HOST_US = 50.0  # that a step takes on the host, which is ahead of the device
-TO_LAST = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(cudnn::ops::nchw2nhwc_params_t<float>)"
 TF32 = "sm86_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckcrs_nhwc_tilesize128x128x16_stage4_cudnn"
 FP32 = "ampere_sgemm_128x64_nn"
 BF16 = "ampere_bf16_s16816gemm_bf16_128x128"
@@ -46,14 +45,6 @@ def found(summary: Summary, cause: str) -> TimeLost | None:
     return next((one for one in summary.findings if one.cause == cause), None)
 
 
-def test_conversions_of_layout_cost_their_own_time(tmp_path: Path) -> None:
-    summary = measured(tmp_path, busy([(BF16, 800), (TO_LAST, 100), (BF16, 100)]))
-    layout = found(summary, "layout")
-    assert layout is not None
-    assert layout.lost_ns == pytest.approx(100_000, rel=0.02)
-    assert "channels_last" in text(answer(summary))
-
-
 @pytest.mark.parametrize(("name", "saved"), [(FP32, 1 / 2), (TF32, 1 / 3)])
 def test_products_in_32_bits_are_told_with_what_16_bits_save_at_least(tmp_path: Path, name: str, saved: float) -> None:
     summary = measured(tmp_path, busy([(name, 600), ("vectorized_elementwise_kernel", 400)]))
@@ -67,36 +58,6 @@ def test_products_in_32_bits_are_told_with_what_16_bits_save_at_least(tmp_path: 
 def test_a_model_in_16_bits_and_in_one_layout_has_neither(tmp_path: Path) -> None:
     summary = measured(tmp_path, busy([(BF16, 600), ("vectorized_elementwise_kernel", 400)]))
     assert summary.findings == []
-
-
-def evaluating(every: int) -> list[one_gpu.Event]:
-    """Steps of 1 ms; after each `every`-th one comes an evaluation of 2 ms, whose data takes 0.2 ms."""
-    events, at, number = list[one_gpu.Event](), 0.0, 0
-    for n in range(12):
-        evaluated = n % every == every - 1
-        events.append(one_gpu.event("user_annotation", f"ProfilerStep#{n}", at, 3000.0 if evaluated else 1000.0))
-        events.append(one_gpu.event("user_annotation", "forward", at, 400.0))
-        kernels = [(at, 900.0)]
-        if evaluated:
-            events.append(one_gpu.event("user_annotation", "DataLoad batch", at + 1000, 200.0))
-            events += [one_gpu.event("user_annotation", "evaluation", at + 1200 + 900 * i, 800.0) for i in range(2)]
-            kernels += [(at + 1210 + 900 * i, 850.0) for i in range(2)]
-        for begin, length in kernels:
-            number += 1
-            events += one_gpu.launched(BF16, number, begin + 20, length)
-        at += 3000.0 if evaluated else 1000.0
-    return events
-
-
-def test_an_evaluation_costs_its_kernels_and_its_data(tmp_path: Path) -> None:
-    summary = measured(tmp_path, evaluating(4))
-    evaluation = found(summary, "evaluation")
-    assert evaluation is not None
-    assert (evaluation.every, evaluation.phase) == (4, "evaluation")
-    assert evaluation.lost_ns == pytest.approx(2_000_000 / 4, rel=0.1)
-    assert found(summary, "data-stall") is None
-    phases = {row.phase: row.duration_ns for row in summary.phases}
-    assert phases["evaluation"] == 3 * 2 * 850_000
 
 
 def test_a_range_with_a_number_in_its_name_keeps_its_name(tmp_path: Path) -> None:

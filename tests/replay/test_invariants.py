@@ -1,4 +1,4 @@
-"""No finding claims more than the devices' time allows, whatever the trace."""
+"""No finding and no promise claims more than the devices' time allows, whatever the trace."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 from gpu_jobs.conservation import broken_promises
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.summary import WhatIf
 from harness.measure.paths import measure_jobs
 from tests.gallery import gallery_jobs
 from tests.real_traces import FOLDER, needs_real_traces
-from tests.replay.invariants import broken
 from tests.replay.replaying import summary_of
 from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob
 
@@ -26,48 +25,42 @@ _late = st.dictionaries(
 
 @settings(max_examples=25, deadline=None)
 @given(launch=_times, kernel=_times, transfer=_times, late=_late)
-def test_no_finding_on_gpus_exceeds_its_devices_time(
+@example(launch=1, kernel=1, transfer=1, late={(0, 2): 19 * MS})  # the sum of all was once more than the step
+def test_nothing_on_gpus_exceeds_its_devices_time(
     launch: int, kernel: int, transfer: int, late: dict[tuple[int, int], int]
 ) -> None:
     job = GpuJob(
         steps=_STEPS, launch_ns=10 * launch * US, kernel_ns=10 * kernel * US, transfer_ns=100 * transfer * US, late=late
     )
-    summary = summary_of(job.traces())
-    assert not broken(summary) and not broken_promises(summary)
-
-
-def test_all_findings_together_leave_the_work() -> None:
-    """Each alone is possible here; the sum of them was more than the step."""
-    job = GpuJob(steps=_STEPS, launch_ns=10 * US, kernel_ns=10 * US, transfer_ns=100 * US, late={(0, 2): 19 * MS})
     assert not broken_promises(summary_of(job.traces()))
 
 
 @settings(max_examples=15, deadline=None)
 @given(late=_late, messages=st.integers(1, 6))
-def test_no_finding_on_cpus_exceeds_its_processes_time(late: dict[tuple[int, int], int], messages: int) -> None:
+def test_nothing_on_cpus_exceeds_its_processes_time(late: dict[tuple[int, int], int], messages: int) -> None:
     job = CpuJob(Costs(ranks=2, steps=_STEPS, messages=messages, stalls=late))
-    summary = summary_of(job.traces())
-    assert not broken(summary) and not broken_promises(summary)
+    assert not broken_promises(summary_of(job.traces()))
 
 
-@needs_real_traces
-@pytest.mark.parametrize("folder", sorted(path.name for path in FOLDER.glob("*/")) if FOLDER.is_dir() else [])
-def test_no_finding_on_real_traces_exceeds_its_devices_time(folder: str) -> None:
-    paths = [path for path in sorted((FOLDER / folder).iterdir()) if path.suffix != ".nsys-rep"]
-    jobs = [[path] for path in paths] if folder != "kineto_dlrm_v100_8ranks" else [[FOLDER / folder]]
-    for job in jobs:
-        for summary in measure_jobs([Path(path) for path in job]):
-            assert not broken(summary) and not broken_promises(summary), job
+_FILES = [path for path in sorted(FOLDER.glob("*/*.*")) if path.suffix in (".gz", ".sqlite")]
+_REAL = [
+    FOLDER / "kineto_dlrm_v100_8ranks",
+    *(path for path in _FILES if path.parent.name != "kineto_dlrm_v100_8ranks"),
+]
 
 
 @pytest.mark.parametrize(
     "job",
     [
-        pytest.param(job, id=job.name, marks=pytest.mark.long if i % 3 else ())  # a third, as each takes a second
-        for i, job in enumerate(gallery_jobs())
+        *(pytest.param(job, id=f"{job.parent.name}-{job.name}", marks=needs_real_traces) for job in _REAL),
+        # a third of the gallery, as each takes a second
+        *(
+            pytest.param(job, id=job.name, marks=pytest.mark.long if i % 3 else ())
+            for i, job in enumerate(gallery_jobs())
+        ),
     ],
 )
-def test_no_promise_on_real_traces_exceeds_what_is_not_work(job: Path) -> None:
+def test_nothing_on_real_traces_exceeds_its_devices_time(job: Path) -> None:
     for summary in measure_jobs([job]):
         assert not broken_promises(summary)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob
 
 COSTS = Costs(steps=8, operators=20, operator_ns=MS // 2, messages=2, transfer_ns=3 * MS)
 PERIOD_NS = 5 * MS
+ONE_NS = COSTS.operator_ns + COSTS.gap_ns  # an operator and the gap after it
 STALL, DATA, FORWARD, BACKWARD, OPTIMIZER, LOOP, SYNC = range(10, 17)
 PHASES = {"DataLoad batch": DATA, "forward": FORWARD, "backward": BACKWARD, "optimizer_step": OPTIMIZER}
 LineAt = Callable[[int], int]
@@ -46,18 +48,20 @@ def sampled(trace: Trace, line_at: LineAt, offset_ns: int = 0) -> SampledLines:
     )
 
 
-def of_phases(trace: Trace, stalls: Sequence[tuple[int, int]] = ()) -> LineAt:
-    """The line of the phase in which a moment is, of a stall if it is in one."""
-    spans = [
+Spans = Sequence[tuple[int, int, int]]
+"""From when to when the thread is in a line of its own."""
+
+
+def of_phases(trace: Trace, spans: Spans = ()) -> LineAt:
+    """The line of the phase in which a moment is, or of a span."""
+    of_ranges = [
         (int(a), int(b), PHASES[trace.names[name]])
         for a, b, name in zip(trace.ranges.start_ns, trace.ranges.end_ns, trace.ranges.name, strict=True)
         if trace.names[name] in PHASES
     ]
 
     def line_at(moment: int) -> int:
-        if any(a <= moment < b for a, b in stalls):
-            return STALL
-        return next((line for a, b, line in spans if a <= moment < b), LOOP)
+        return next((line for a, b, line in [*spans, *of_ranges] if a <= moment < b), LOOP)
 
     return line_at
 
@@ -68,14 +72,30 @@ def begins(trace: Trace, name: str) -> list[int]:
     return [int(x) for x in np.sort(trace.ranges.start_ns[chosen])]
 
 
-def found_in(job: CpuJob, phase: str, stalled: dict[int, int]) -> list[TimeLost]:
-    """The findings, where the ranks' threads are in line STALL for so long at the begin of a phase."""
-    traces = job.traces()
+def ends_of_forward(trace: Trace) -> list[int]:
+    chosen = [trace.names[n] == "forward" for n in trace.ranges.name]
+    return [int(x) for x in np.sort(trace.ranges.end_ns[chosen])]
+
+
+def found_in(job: CpuJob, *spans: Spans, waits: Sequence[RankTraining] = ()) -> list[TimeLost]:
+    """The findings; spans: of each rank, as far as it has some."""
     lines = [
-        sampled(trace, of_phases(trace, [(x, x + stalled.get(rank, 0)) for x in begins(trace, phase)]), rank * MS)
-        for rank, trace in enumerate(traces)
+        sampled(trace, of_phases(trace, own), rank * MS)
+        for rank, (trace, own) in enumerate(zip_longest(job.traces(), spans, fillvalue=()))
     ]
-    return summary_of(traces, (), lines).findings
+    return summary_of(job.traces(), waits, lines).findings
+
+
+def stalled(job: CpuJob, ranks: Sequence[int], phases: dict[str, int], ns: int = 12 * MS) -> list[Spans]:
+    """The spans in which ranks stand still at the begin of phases; of each phase its line."""
+    return [
+        [(x, x + ns, line) for phase, line in phases.items() for x in begins(trace, phase) if rank in ranks]
+        for rank, trace in enumerate(job.traces())
+    ]
+
+
+def everywhere(ranks: Sequence[int], ns: int = 12 * MS) -> dict[tuple[int, int], int]:
+    return {(rank, step): ns for rank in ranks for step in range(8)}
 
 
 def first(lines: Sequence[LineShare]) -> tuple[int | None, float]:
@@ -84,11 +104,11 @@ def first(lines: Sequence[LineShare]) -> tuple[int | None, float]:
 
 @pytest.mark.parametrize("ranks", [(1,), (0, 1)])
 @pytest.mark.parametrize(
-    ("stalled", "phase"), [("forward", "forward"), ("data", "DataLoad batch"), ("optimizer", "optimizer_step")]
+    ("phase", "name"), [("forward", "forward"), ("data", "DataLoad batch"), ("optimizer", "optimizer_step")]
 )
-def test_a_stall_is_at_the_line_in_which_the_host_was(ranks: tuple[int, ...], stalled: str, phase: str) -> None:
-    stalls = {(rank, step): 12 * MS for rank in ranks for step in range(8)}
-    lost = found_in(CpuJob(replace(COSTS, stalled=stalled, stalls=stalls)), phase, dict.fromkeys(ranks, 12 * MS))
+def test_a_stall_is_at_the_line_in_which_the_host_was(ranks: tuple[int, ...], phase: str, name: str) -> None:
+    job = CpuJob(replace(COSTS, stalled=phase, stalls=everywhere(ranks)))
+    lost = found_in(job, *stalled(job, ranks, {name: STALL}))
     line, share = first(lost[0].lines)
     assert line == STALL and share > 0.85
     assert (lost[0].where and lost[0].where.line) == STALL
@@ -97,36 +117,26 @@ def test_a_stall_is_at_the_line_in_which_the_host_was(ranks: tuple[int, ...], st
 
 def test_the_shares_are_those_of_the_stall() -> None:
     """Two lines, one after the other, of 20 and of 10 ms."""
-    job = CpuJob(replace(COSTS, stalls={(1, step): 30 * MS for step in range(8)}))
-    traces = job.traces()
-    starts = begins(traces[1], "forward")
-
-    def line_at(moment: int) -> int:
-        if any(x + 20 * MS <= moment < x + 30 * MS for x in starts):
-            return STALL + 9
-        return of_phases(traces[1], [(x, x + 20 * MS) for x in starts])(moment)
-
-    lost = summary_of(traces, (), [sampled(traces[0], of_phases(traces[0])), sampled(traces[1], line_at)]).findings
+    job = CpuJob(replace(COSTS, stalls=everywhere([1], 30 * MS)))
+    starts = begins(job.traces()[1], "forward")
+    spans = [(x + a * MS, x + b * MS, line) for x in starts for a, b, line in ((0, 20, STALL), (20, 30, STALL + 9))]
+    lost = found_in(job, (), spans)
     assert [x.where.line for x in lost[0].lines[:2]] == [STALL, STALL + 9]
     assert [x.share for x in lost[0].lines[:2]] == pytest.approx([2 / 3, 1 / 3], abs=0.07)
 
 
-def test_more_work_is_at_the_line_with_more_time_than_on_other_ranks_or_in_other_steps() -> None:
-    for steps in (range(8), (1, 3, 5, 7)):
-        job = CpuJob(replace(COSTS, more={(1, step): 30 for step in steps}))
-        traces = job.traces()
-        ends = np.sort(traces[1].ranges.end_ns[[traces[1].names[n] == "forward" for n in traces[1].ranges.name]])
-        extra = [(int(ends[step]) - 30 * (COSTS.operator_ns + COSTS.gap_ns), int(ends[step])) for step in steps]
-        lines = [sampled(traces[0], of_phases(traces[0])), sampled(traces[1], of_phases(traces[1], extra), MS)]
-        lost = summary_of(traces, (), lines).findings
-        assert (lost[0].cause, lost[0].ranks) == ("extra-compute", [1])
-        line, share = first(lost[0].lines)
-        assert line == STALL and share > 0.8
+@pytest.mark.parametrize("steps", [range(8), (1, 3, 5, 7)])
+def test_more_work_is_at_the_line_with_more_time_than_on_other_ranks_or_in_other_steps(steps: Sequence[int]) -> None:
+    job = CpuJob(replace(COSTS, more={(1, step): 30 for step in steps}))
+    ends = ends_of_forward(job.traces()[1])
+    lost = found_in(job, (), [(ends[step] - 30 * ONE_NS, ends[step], STALL) for step in steps])
+    assert (lost[0].cause, lost[0].ranks) == ("extra-compute", [1])
+    line, share = first(lost[0].lines)
+    assert line == STALL and share > 0.8
 
 
 def test_exposed_communication_is_at_the_line_in_which_the_host_waits_for_it() -> None:
-    job = CpuJob(replace(COSTS, transfer_ns=8 * MS))
-    lost = found_in(job, "forward", {})
+    lost = found_in(CpuJob(replace(COSTS, transfer_ns=8 * MS)))
     communication = next(found for found in lost if found.cause == "communication")
     line, share = first(communication.lines)
     assert line == BACKWARD and share > 0.9
@@ -141,29 +151,19 @@ def called(sampled: SampledLines, callers: dict[int, tuple[tuple[str, int, str],
     return replace(sampled, places=places)
 
 
-def alike(line: int) -> LineAt:
-    """A stall that goes through line 17, 18 and 19 in turn, each for as long."""
-    return lambda moment: 17 + moment // (2 * PERIOD_NS) % 3
-
-
 CALL = ("/home/me/train.py", 42, "train")
 
 
 @pytest.mark.parametrize("ranks", [(1,), (0, 1)])
 def test_a_stall_that_is_spread_over_lines_is_at_the_call_that_leads_to_them(ranks: tuple[int, ...]) -> None:
-    stalled = 60 * MS
-    job = CpuJob(replace(COSTS, stalls={(rank, step): stalled for rank in ranks for step in range(8)}))
-    traces = job.traces()
+    """It goes through line 17, 18 and 19 in turn, each for as long."""
+    job = CpuJob(replace(COSTS, stalls=everywhere(ranks, 60 * MS)))
     lines = []
-    for rank, trace in enumerate(traces):
+    for rank, trace in enumerate(job.traces()):
         starts = begins(trace, "forward") if rank in ranks else []
-        usual = of_phases(trace)
-
-        def line_at(moment: int, starts: list[int] = starts, usual: LineAt = usual) -> int:
-            return alike(17)(moment) if any(x <= moment < x + stalled for x in starts) else usual(moment)
-
-        lines.append(called(sampled(trace, line_at), dict.fromkeys((17, 18, 19), (CALL,))))
-    lost = summary_of(traces, (), lines).findings
+        spans = [(x + 10 * i * MS, x + 10 * (i + 1) * MS, 17 + i % 3) for x in starts for i in range(6)]
+        lines.append(called(sampled(trace, of_phases(trace, spans)), dict.fromkeys((17, 18, 19), (CALL,))))
+    lost = summary_of(job.traces(), (), lines).findings
     assert (lost[0].cause, lost[0].ranks) == ("host-stall", list(ranks))
     first_line = lost[0].lines[0]
     assert (first_line.where.line, first_line.where.function) == (42, "train") and first_line.share > 0.8
@@ -175,12 +175,11 @@ def validating(other: float = 1.0, core_wait_ns: int = 0) -> list[TimeLost]:
     """The departures, where rank 1 has 30 operators more after its passes, in a function of its own: a validation.
     other: by how much the other rank's operators are slower."""
     job = CpuJob(replace(COSTS, more={(1, step): 30 for step in range(8)}, factor={0: other}))
-    traces = job.traces()
-    ends = np.sort(traces[1].ranges.end_ns[[traces[1].names[n] == "forward" for n in traces[1].ranges.name]])
-    spans = [(int(end) - 30 * (COSTS.operator_ns + COSTS.gap_ns), int(end)) for end in ends]
-    own = called(sampled(traces[1], of_phases(traces[1], spans), MS), {STALL: (CALL,)})
+    plain, more = job.traces()
+    spans = [(end - 30 * ONE_NS, end, STALL) for end in ends_of_forward(more)]
+    own = called(sampled(more, of_phases(more, spans), MS), {STALL: (CALL,)})
     waits = [RankTraining(rank=rank, core_wait_ns=core_wait_ns) for rank in range(2)]
-    lost = summary_of(traces, waits, [sampled(traces[0], of_phases(traces[0])), own]).findings
+    lost = summary_of([plain, more], waits, [sampled(plain, of_phases(plain)), own]).findings
     return [found for found in lost if not found.standing]
 
 
@@ -199,63 +198,40 @@ def test_where_cores_are_missing_code_of_one_rank_is_told_although_another_one_h
     assert own.lost_ns < 2 * MS and own.low_ns is not None
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_stalls_of_the_same_code_in_two_phases_are_one_finding(apart: bool) -> None:
-    """Of different lines they are two."""
-    phases, stalled = ("forward", "optimizer_step"), 12 * MS
-    stalls = {(rank, step): stalled for rank in range(2) for step in range(8)}
-    job = CpuJob(replace(COSTS, stalled=("forward", "optimizer"), stalls=stalls))
-    lines = []
-    for rank, trace in enumerate(job.traces()):
-        of = {x: 17 + apart * at for at, phase in enumerate(phases) for x in begins(trace, phase)}
-        usual = of_phases(trace)
-
-        def line_at(moment: int, of: dict[int, int] = of, usual: LineAt = usual) -> int:
-            return next((line for x, line in of.items() if x <= moment < x + stalled), usual(moment))
-
-        lines.append(sampled(trace, line_at, rank * MS))
-    found = [one for one in summary_of(job.traces(), (), lines).findings if one.cause == "host-stall"]
-    assert [(one.ranks, first(one.lines)[0]) for one in found] == [([0, 1], 17), ([0, 1], 18)][: 1 + apart]
-    if not apart:
-        assert found[0].lost_ns == pytest.approx(2 * stalled, rel=0.1) and found[0].phase is None
-
-
-def test_three_stalls_of_which_the_last_is_like_the_second_are_two() -> None:
-    """Suspects have arrays: none is compared with another."""
-    stalls = {(rank, step): 12 * MS for rank in range(2) for step in range(8)}
-    job = CpuJob(replace(COSTS, stalled=("data", "forward", "optimizer"), stalls=stalls))
-    lines = []
-    for rank, trace in enumerate(job.traces()):
-        of = dict.fromkeys(begins(trace, "DataLoad batch"), STALL)
-        of |= {x: 17 for phase in ("forward", "optimizer_step") for x in begins(trace, phase)}
-        usual = of_phases(trace)
-
-        def line_at(moment: int, of: dict[int, int] = of, usual: LineAt = usual) -> int:
-            return next((line for x, line in of.items() if x <= moment < x + 12 * MS), usual(moment))
-
-        lines.append(sampled(trace, line_at, rank * MS))
-    found = [one for one in summary_of(job.traces(), (), lines).findings if one.cause == "host-stall"]
-    assert [first(one.lines)[0] for one in found] == [17]
+@pytest.mark.parametrize(
+    ("phases", "told"),
+    [
+        ({"forward": 17, "optimizer_step": 17}, [17]),
+        ({"forward": 17, "optimizer_step": 18}, [17, 18]),
+        # suspects have arrays: none is compared with another
+        ({"DataLoad batch": STALL, "forward": 17, "optimizer_step": 17}, [17]),
+    ],
+)
+def test_stalls_of_the_same_code_in_two_phases_are_one_finding(phases: dict[str, int], told: list[int]) -> None:
+    of = {"forward": "forward", "optimizer_step": "optimizer", "DataLoad batch": "data"}
+    job = CpuJob(replace(COSTS, stalled=tuple(of[phase] for phase in phases), stalls=everywhere([0, 1])))
+    lost = found_in(job, *stalled(job, (0, 1), phases))
+    found = [one for one in lost if one.cause == "host-stall"]
+    assert [(one.ranks, first(one.lines)[0]) for one in found] == [([0, 1], line) for line in told]
+    if told == [17]:
+        assert found[0].lost_ns == pytest.approx(2 * 12 * MS, rel=0.1) and found[0].phase is None
 
 
 def more_in_forward(counts: Sequence[int]) -> list[TimeLost]:
     """The findings, where both ranks have so many more operators in each step, in line STALL."""
     job = CpuJob(replace(COSTS, steps=len(counts), more={(r, i): n for r in range(2) for i, n in enumerate(counts)}))
-    lines = []
-    for rank, trace in enumerate(job.traces()):
-        ends = np.sort(trace.ranges.end_ns[[trace.names[n] == "forward" for n in trace.ranges.name]])
-        one = COSTS.operator_ns + COSTS.gap_ns
-        spans = [(int(end) - n * one, int(end)) for end, n in zip(ends, counts, strict=True)]
-        lines.append(sampled(trace, of_phases(trace, spans), rank * MS))
-    return [found for found in summary_of(job.traces(), (), lines).findings if found.cause == "growing-work"]
+    spans = [
+        [(end - n * ONE_NS, end, STALL) for end, n in zip(ends_of_forward(trace), counts, strict=True)]
+        for trace in job.traces()
+    ]
+    return [found for found in found_in(job, *spans) if found.cause == "growing-work"]
 
 
 def test_code_that_takes_longer_from_step_to_step_is_told_with_its_line() -> None:
-    one = COSTS.operator_ns + COSTS.gap_ns
     (found,) = more_in_forward([2 * step for step in range(16)])
     assert (found.ranks, found.every, found.phase) == ([0, 1], None, "forward")
     mean = sum(max(2 * step - 3, 0) for step in range(1, 16)) / 15  # more than in the first quarter
-    assert found.lost_ns == pytest.approx(mean * one, rel=0.15)
+    assert found.lost_ns == pytest.approx(mean * ONE_NS, rel=0.15)
     assert first(found.lines)[0] == STALL and first(found.lines)[1] > 0.8
     assert found.evidence.endswith("ms in the last")
 
@@ -295,40 +271,32 @@ def test_operators_that_python_or_a_node_of_autograd_calls_are_counted() -> None
     assert _called(segments, HostSteps(np.array([4]), 10))[Phase.BACKWARD] == (4 + 2) // 2
 
 
-def test_code_of_one_rank_is_what_the_others_hardly_run() -> None:
+@pytest.mark.parametrize(
+    ("others", "alone"),
+    [
+        ((0,), [(0, 42)]),
+        ((8 * MS,), [(0, 42)]),
+        ((9 * MS,), []),
+        ((80 * MS, 0, 0), [(0, 42), (1, 42)]),
+        ((80 * MS, 80 * MS, 0), []),
+        ((), []),
+    ],
+)
+def test_code_of_one_rank_is_what_the_others_hardly_run(others: tuple[int, ...], alone: list[tuple[int, int]]) -> None:
     helper, loop = CodeLine("/t.py", 5, "helper", callers=(CALL,)), CodeLine("/t.py", 9, "train")
-    slot_of_work = np.zeros(2, np.int64)
-
-    def times(*ns: int) -> LineTimes:
-        return LineTimes(np.zeros(2, np.int64), slot_of_work, np.arange(2), np.array(ns))
-
-    def alone(*others: int) -> list[tuple[int, int]]:
-        lines, of = (
-            [[helper, loop]] * (1 + len(others)),
-            [times(80 * MS, 90 * MS), *(times(x, 90 * MS) for x in others)],
-        )
-        return [(own.process, own.where[1]) for own in own_code(lines, of, np.zeros(1, np.int64), 1)]
-
-    assert alone(0) == [(0, 42)]
-    assert alone(8 * MS) == [(0, 42)]
-    assert alone(9 * MS) == []
-    assert alone(80 * MS, 0, 0) == [(0, 42), (1, 42)]
-    assert alone(80 * MS, 80 * MS, 0) == []
-    assert alone() == []
+    nothing = np.zeros(2, np.int64)
+    times = [LineTimes(nothing, nothing, np.arange(2), np.array([ns, 90 * MS])) for ns in (80 * MS, *others)]
+    found = own_code([[helper, loop]] * len(times), times, np.zeros(1, np.int64), 1)
+    assert [(own.process, own.where[1]) for own in found] == alone
 
 
-def test_no_line_is_told_where_none_was_sampled() -> None:
-    job = CpuJob(replace(COSTS, stalls={(1, step): 12 * MS for step in range(8)}))
-    lost = summary_of(job.traces()).findings
-    assert lost and not any(found.lines for found in lost)
-
-
-def test_lines_of_one_rank_alone_are_told_of_it_alone() -> None:
-    job = CpuJob(replace(COSTS, stalls={(1, step): 12 * MS for step in range(8)}))
+def test_lines_are_told_of_the_ranks_that_have_some() -> None:
+    job = CpuJob(replace(COSTS, stalls=everywhere([1])))
     traces = job.traces()
-    stalls = [(x, x + 12 * MS) for x in begins(traces[1], "forward")]
+    assert not any(found.lines for found in summary_of(traces).findings)
     empty = SampledLines(*(np.empty(0, np.int64),) * 2, np.empty(0, np.int32), [], 0, 0)
-    lost = summary_of(traces, (), [empty, sampled(traces[1], of_phases(traces[1], stalls))]).findings
+    own = sampled(traces[1], of_phases(traces[1], stalled(job, (1,), {"forward": STALL})[1]))
+    lost = summary_of(traces, (), [empty, own]).findings
     assert lost[0].cause == "host-stall"
     assert first(lost[0].lines)[0] == STALL
 
@@ -337,7 +305,8 @@ def test_on_a_gpu_the_line_is_that_of_the_host_while_the_device_has_no_work() ->
     late = {(1, step): 15 * MS for step in range(6)}
     job = GpuJob(late=late, kernel_ns=400 * US)
     traces = job.traces()
-    stalls = [(x, x + 15 * MS) for x in begins_of_steps(traces[1])]
+    begun = sorted(int(x) for x in traces[1].ranges.start_ns)
+    stalls = [(x, x + 15 * MS, STALL) for x in begun]
     lines = [sampled(trace, in_gpu_step(trace, stalls if rank else ())) for rank, trace in enumerate(traces)]
     lost = [found for found in summary_of(traces, (), lines).findings if not found.standing]
     assert lost[0].ranks == [1]
@@ -354,23 +323,17 @@ def test_on_a_gpu_kernels_are_at_the_line_that_launched_them() -> None:
     assert first(lost[0].lines)[0] == FORWARD
 
 
-def begins_of_steps(trace: Trace) -> list[int]:
-    return sorted(int(x) for x in trace.ranges.start_ns)
-
-
-def in_gpu_step(trace: Trace, stalls: Sequence[tuple[int, int]]) -> LineAt:
+def in_gpu_step(trace: Trace, spans: Spans) -> LineAt:
     """A step of a GpuJob: launches, and the wait at its end."""
     calls, names = trace.calls, trace.names
     syncs = [
-        (int(a), int(b))
+        (int(a), int(b), SYNC)
         for a, b, name in zip(calls.start_ns, calls.end_ns, calls.name, strict=True)
         if names[name] == "cudaStreamSynchronize"
     ]
 
     def line_at(moment: int) -> int:
-        if any(a <= moment < b for a, b in stalls):
-            return STALL
-        return SYNC if any(a <= moment < b for a, b in syncs) else FORWARD
+        return next((line for a, b, line in [*spans, *syncs] if a <= moment < b), FORWARD)
 
     return line_at
 

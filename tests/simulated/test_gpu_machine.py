@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import gpu_jobs
@@ -127,12 +125,3 @@ def test_the_simulator_shares_no_code_with_what_it_tests() -> None:
     assert not any("replay" in module for module in imports["judge"])
     indirect = {name for name, modules in imports.items() if "judge" in modules}
     assert indirect <= {"tables", "parts"}
-
-
-def test_its_modules_do_not_import_each_other_in_circles() -> None:
-    folder = Path(str(gpu_jobs.__file__)).parent
-    imports = {
-        path.stem: re.findall(r"^ *from \.(\w+) import", path.read_text(encoding="utf-8"), re.MULTILINE)
-        for path in folder.glob("*.py")
-    }
-    assert list(TopologicalSorter(imports).static_order())
