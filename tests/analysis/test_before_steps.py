@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import Summary
 from harness.explain.answer import answer
 from harness.explain.start import shows_pytorch
 from harness.traces.trace import CopyKind, HostKind, HostMemory
+from tests.analysis.measuring import part_of
 from tests.analysis.test_first_use import MS, US, replayed
-from tests.analysis.test_idle import measured_of
 from tests.synthetic.columns import GEMM, Made
 
 PARTS = ("copies", "capture", "compile", "meeting", "first_use", "data", "model", "imports", "device", "unknown")
@@ -48,8 +47,8 @@ def steps(made: Made, count: int = 4, *, marked: bool) -> Made:
 
 
 def row(made: Made) -> dict[str, Any]:
-    (found,) = measured_of(made)[0].rows["before_steps"]
-    return found
+    (found,) = part_of(made).rows.before_steps
+    return found.model_dump()
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -65,10 +64,11 @@ def test_the_parts_before_the_first_step_add_up(marked: bool) -> None:
     assert found["largest"]["first_use"] == "cudaFree" and found["largest"]["model"] == "from_pretrained"
 
 
-def test_what_has_no_name_is_not_known() -> None:
+def test_what_has_no_name_is_not_known_and_a_short_start_is_not_told() -> None:
     found = row(steps(started(named=False), marked=True))
-    assert found["imports_ns"] == found["model_ns"] == 0
-    assert found["unknown_ns"] == 360 * MS
+    assert (found["imports_ns"], found["model_ns"], found["unknown_ns"]) == (0, 0, 360 * MS)
+    said = answer(replayed(steps(Made().range(700 * MS, 730 * MS, "setup"), 20, marked=True)))
+    assert not any("lie before" in text for text in (*said.first, *said.rest))
 
 
 def test_a_large_start_is_told_and_is_no_loss_of_the_steps() -> None:
@@ -92,21 +92,11 @@ def test_the_cure_is_that_of_the_largest_part() -> None:
                          "with device).")  # fmt: skip
 
 
-def test_a_short_start_is_not_told() -> None:
-    made = steps(Made().range(700 * MS, 730 * MS, "setup"), 20, marked=True)
-    said = answer(replayed(made))
-    assert not any("lie before" in text for text in (*said.first, *said.rest))
-
-
-def only_start(tool: str) -> Summary:
-    made = started(named=False)
-    made.identity["source"] = tool
-    return replayed(made)
-
-
 @pytest.mark.parametrize("tool", ["nsys", "kineto"])
 def test_a_recording_of_nothing_but_set_up_says_so_and_finds_nothing(tool: str) -> None:
-    summary = only_start(tool)
+    made = started(named=False)
+    made.identity["source"] = tool
+    summary = replayed(made)
     assert summary.findings == [] and summary.quality.verdict.value == "doubtful"
     first, parts, later = answer(summary).first
     assert first.startswith("No kernel ran: the recording holds only what comes before the first step")

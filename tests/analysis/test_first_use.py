@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from harness.analysis.process.first_use import compiles
+from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import Compressible
 from harness.analysis.summary import Summary, Window
 from harness.explain.answer import answer
 from harness.measure.jobs import summarise
 from harness.replay.graph.process import process_graph
 from harness.traces.trace import HostKind, RangeKind
-from tests.analysis.test_idle import activities, idle_of, measured_of
+from tests.analysis.measuring import RULES, idle_of, part_of
 from tests.synthetic.columns import Made
 
 MS = 1_000_000
@@ -53,61 +54,47 @@ ONCE = (
     *("cudaFree", "cudaMalloc", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags"),
     *("cuLibraryLoadData", "cublasCreate"),
 )
+REPEATED = ("cudaFree", "cudaMalloc", "cudaHostAlloc")
+
+
+def both(made: Made, number: int, moment: int) -> int:
+    """A stream, and memory."""
+    created = calls("cudaStreamCreateWithFlags", 20 * MS)(made, number, moment)
+    return created + calls("cudaMalloc", 9 * MS)(made, number, moment + created)
+
+
+def convolution(made: Made, number: int, moment: int) -> int:
+    """An operator that chooses a kernel before and after a call."""
+    if number:
+        return 0
+    made.call(moment + 5 * MS, moment + 25 * MS, "cudaStreamCreateWithFlags")
+    made.host(moment, moment + 30 * MS, "aten::conv2d", HostKind.OPERATOR)
+    return 30 * MS
+
+
+Causes = dict[str, int]
+CASES: list[tuple[int, Cold, Causes]] = [
+    *((3, calls(name, 40 * MS), {"first use": 40 * MS, "allocation": 0, "host work": 0}) for name in ONCE),
+    # memory that every step asks for
+    *((3, calls(name, 6 * MS, 5 * MS), {"first use": 0, "allocation": 16 * MS}) for name in REPEATED),
+    (4, calls("cudaFree", 300 * MS, 5 * MS), {"first use": 300 * MS, "allocation": 15 * MS}),
+    # one pass of a warm process, in which nothing comes later, and one of a cold process
+    (1, calls("cudaMalloc", 2 * MS), {"first use": 0}),
+    (1, both, {"first use": 29 * MS}),
+    (3, calls("cudaMemcpy", 40 * MS), {"first use": 0, "blocking copy": 40 * MS}),
+    (3, calls("cudaStreamSynchronize", 40 * MS), {"first use": 0, "synchronisation": 40 * MS}),
+    (3, convolution, {"first use": 30 * MS}),
+]
 
 
 @pytest.mark.parametrize("marked", [True, False])
-@pytest.mark.parametrize("name", ONCE)
-def test_a_call_that_takes_long_once_is_first_use(name: str, marked: bool) -> None:
-    made = passes(3, calls(name, 40 * MS), marked=marked)
-    found = idle_of(made, Window.GPU)
-    assert found["first use"] == pytest.approx(40 * MS, rel=0.01)
-    assert not {"allocation", "host work"} & {*found}
-
-
-@pytest.mark.parametrize("name", ["cudaFree", "cudaMalloc", "cudaHostAlloc"])
-@pytest.mark.parametrize("marked", [True, False])
-def test_memory_that_every_step_asks_for_is_no_first_use(name: str, marked: bool) -> None:
-    found = idle_of(passes(3, calls(name, 6 * MS, 5 * MS), marked=marked), Window.GPU)
-    assert "first use" not in found
-    assert found["allocation"] >= 15 * MS
-
-
-def test_memory_that_is_asked_for_in_every_step_and_much_longer_at_first_is_both() -> None:
-    found = idle_of(passes(4, calls("cudaFree", 300 * MS, 5 * MS)), Window.GPU)
-    assert found["first use"] == pytest.approx(300 * MS, rel=0.01)
-    assert found["allocation"] == pytest.approx(15 * MS, rel=0.05)
-
-
-def test_one_pass_of_a_warm_process_that_asks_for_memory_is_no_first_use() -> None:
-    """Nothing comes later, and nothing else shows that the process is cold."""
-    assert "first use" not in idle_of(passes(1, calls("cudaMalloc", 2 * MS)), Window.GPU)
-
-
-def test_one_pass_of_a_cold_process_is_first_use() -> None:
-    def both(made: Made, number: int, moment: int) -> int:
-        created = calls("cudaStreamCreateWithFlags", 20 * MS)(made, number, moment)
-        return created + calls("cudaMalloc", 9 * MS)(made, number, moment + created)
-
-    found = idle_of(passes(1, both), Window.GPU)
-    assert found["first use"] == pytest.approx(29 * MS, rel=0.01)
-
-
-def test_a_blocking_copy_and_a_wait_stay_what_they_are() -> None:
-    for name, cause in (("cudaMemcpy", "blocking copy"), ("cudaStreamSynchronize", "synchronisation")):
-        found = idle_of(passes(3, calls(name, 40 * MS)), Window.GPU)
-        assert "first use" not in found and found[cause] >= 40 * MS
-
-
-def test_what_an_operator_does_between_such_calls_is_first_use_too() -> None:
-    def convolution(made: Made, number: int, moment: int) -> int:
-        if number:
-            return 0
-        made.call(moment + 5 * MS, moment + 25 * MS, "cudaStreamCreateWithFlags")
-        made.host(moment, moment + 30 * MS, "aten::conv2d", HostKind.OPERATOR)
-        return 30 * MS
-
-    made = passes(3, convolution)
-    assert idle_of(made, Window.GPU)["first use"] == pytest.approx(30 * MS, rel=0.01)
+@pytest.mark.parametrize("case", CASES)
+def test_what_takes_long_once_is_first_use_and_what_does_so_again_is_not(
+    case: tuple[int, Cold, Causes], marked: bool
+) -> None:
+    count, cold, causes = case
+    found = idle_of(passes(count, cold, marked=marked), Window.GPU)
+    assert {name: found.get(name, 0) for name in causes} == pytest.approx(causes, rel=0.05)
 
 
 def compiling(first_ns: int, later_ns: int) -> Cold:
@@ -134,7 +121,7 @@ def test_what_was_compiled_is_no_compiler() -> None:
 
 
 def replayed(made: Made) -> Summary:
-    part, measured = measured_of(made, Window.STEPS)
+    ((part, measured),) = measured_processes(made.trace(), Window.STEPS, RULES)
     (summary,) = summarise([part.model_copy(update={"graph": Compressible(process_graph(measured))})])
     return summary
 
@@ -158,5 +145,5 @@ def test_a_kernel_that_ends_before_its_long_launch_returns_does_not_hold_the_lau
 
 
 def test_the_activity_of_a_first_use_names_its_call() -> None:
-    rows = activities(passes(3, calls("cudaFree", 40 * MS), marked=False))
-    assert [(r["what"], r["kind"]) for r in rows if r["cause"] == "first use"] == [("cudaFree", "call")]
+    rows = part_of(passes(3, calls("cudaFree", 40 * MS), marked=False)).rows.host_activities
+    assert [(row.what, row.kind) for row in rows if row.cause == "first use"] == [("cudaFree", "call")]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.process.intervals import nest, owners_of_events
-from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.part import tables_of
-from harness.analysis.process.ranges import project, range_label, range_table
-from harness.analysis.summary import Window
+from harness.analysis.process.ranges import range_label, range_table
+from harness.analysis.summary import RangeTime, Window
 from harness.traces.trace import RangeKind
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import part_of
 from tests.synthetic.columns import MAIN, NCCL, Made
 
 AUTOGRAD = 2
@@ -44,7 +42,9 @@ def brute_owner(rows: list[tuple[int, int]], moment: int) -> int:
     return max(open_)[2] if open_ else -1
 
 
-def check(pairs: list[tuple[int, int]]) -> None:
+@given(st.one_of(nested(), anything))
+def test_the_owner_of_a_moment_is_the_innermost_open_range(pairs: list[tuple[int, int]]) -> None:
+    """Also of ranges that overlap without nesting."""
     made = Made()
     for i, (start, end) in enumerate(pairs):
         made.range(start, end, f"r{i}")
@@ -58,74 +58,51 @@ def check(pairs: list[tuple[int, int]]) -> None:
     assert [rows[i] if i >= 0 else None for i in found] == [rows[i] if i >= 0 else None for i in expected]
 
 
-@given(nested())
-def test_the_owner_of_a_moment_is_the_innermost_nested_range(pairs: list[tuple[int, int]]) -> None:
-    check(pairs)
+def launched(made: Made, *moments: int, thread: int = MAIN) -> Made:
+    """Kernels of 10 ns that were launched then, long afterwards."""
+    for launch in moments:
+        made.event(2000 + 20 * launch, 2010 + 20 * launch, launch_ns=launch, launch_thread=thread)
+    return made
 
 
-@given(anything)
-def test_ranges_that_overlap_without_nesting_still_have_one_owner_at_each_moment(pairs: list[tuple[int, int]]) -> None:
-    check(pairs)
+BATCH = Made().range(0, 100, "batch_0").range(40, 90, "backward")
+HOOKED = Made().range(0, 100, "backward").range(20, 60, "hook", thread=AUTOGRAD)
+IN_TURN = Made().range(0, 50, "forward").range(50, 99, "backward")
 
 
-def launch_everywhere(made: Made) -> tuple[Any, Any, list[str | None]]:
+@pytest.mark.parametrize(
+    ("made", "owners"),
+    [
+        (launched(launched(BATCH, 10, 150), 50, thread=AUTOGRAD), ["batch_0", "backward", None]),
+        (launched(HOOKED, 30, 70, thread=AUTOGRAD), ["hook", "backward"]),  # a thread's own range wins
+        # a range ends before the launch at its end, and start-end ranges own nothing
+        (launched(IN_TURN.range(0, 99, "cross-thread", kind=RangeKind.START_END), 50), ["backward"]),
+    ],
+)
+def test_a_kernel_belongs_to_the_innermost_range_at_its_launch(made: Made, owners: list[str | None]) -> None:
     trace = made.trace()
-    nesting = nest(trace.ranges, trace.events, MAIN)
-    owner = owners_of_events(trace.events, nesting)
-    return trace, nesting, [trace.names[trace.ranges.name[o]] if o >= 0 else None for o in owner]
+    owner = owners_of_events(trace.events, nest(trace.ranges, trace.events, MAIN))
+    assert [trace.names[trace.ranges.name[o]] if o >= 0 else None for o in owner] == owners
 
 
-def test_a_kernel_launched_by_autograds_thread_belongs_to_the_main_threads_range() -> None:
-    made = Made().range(0, 100, "batch_0").range(40, 90, "backward")
-    made.event(200, 210, launch_ns=50, launch_thread=AUTOGRAD)
-    made.event(300, 310, launch_ns=10)
-    made.event(400, 410, launch_ns=150)
-    assert launch_everywhere(made)[2] == ["backward", "batch_0", None]
+def ranges_of(made: Made) -> dict[str, RangeTime]:
+    return {row.name: row for row in range_table(tables_of(part_of(made, Window.GPU)).ranges)}
 
 
-def test_a_threads_own_range_wins_over_the_main_threads() -> None:
-    made = Made().range(0, 100, "backward").range(20, 60, "hook", thread=AUTOGRAD)
-    made.event(200, 210, launch_ns=30, launch_thread=AUTOGRAD)
-    made.event(300, 310, launch_ns=70, launch_thread=AUTOGRAD)
-    assert launch_everywhere(made)[2] == ["hook", "backward"]
-
-
-def test_a_range_ends_before_the_launch_at_its_end_and_start_end_ranges_own_nothing() -> None:
-    made = Made().range(0, 50, "forward").range(50, 99, "backward")
-    made.range(0, 99, "cross-thread", kind=RangeKind.START_END)
-    made.event(200, 210, launch_ns=50)
-    assert launch_everywhere(made)[2] == ["backward"]
-
-
-def test_projection_counts_kernels_once_for_each_range_around_them() -> None:
-    made = Made().range(0, 100, "batch_0").range(10, 40, "forward").range(200, 300, "batch_1")
-    made.event(1000, 1010, launch_ns=20)  # forward
-    made.event(1020, 1050, launch_ns=50)  # batch_0 itself
-    made.event(1100, 1107, launch_ns=210)  # batch_1
-    trace, nesting, _ = launch_everywhere(made)
-    owner = owners_of_events(trace.events, nesting)
-    sums = project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(3, bool)), [])
-    rows = {row.name: row for row in range_table(sums)}
+def test_projection_counts_kernels_once_for_each_range_around_them_and_once_for_each_name() -> None:
+    made = Made().range(0, 100, "batch_0").range(10, 40, "forward").range(200, 300, "batch_1").range(20, 30, "forward")
+    made.event(1000, 1010, launch_ns=20).event(1020, 1050, launch_ns=50).event(1100, 1107, launch_ns=210)
+    rows = ranges_of(made)
     batch, forward = rows["batch_#"], rows["forward"]
-    assert (batch.instances, batch.kernels, batch.kernel_ns, batch.own_kernel_ns) == (2, 3, 47, 37)
-    assert (forward.instances, forward.kernels, forward.kernel_ns, forward.own_kernel_ns) == (1, 1, 10, 10)
-    assert (batch.host_ns, batch.device_span_ns) == (200, 50 + 7)
-
-
-def test_a_range_inside_one_of_the_same_name_is_not_counted_twice() -> None:
-    made = Made().range(0, 100, "loss").range(10, 40, "loss").event(500, 510, launch_ns=20)
-    trace, nesting, _ = launch_everywhere(made)
-    owner = owners_of_events(trace.events, nesting)
-    (row,) = range_table(project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(1, bool)), []))
-    assert (row.instances, row.host_ns, row.kernels, row.kernel_ns) == (1, 100, 1, 10)
+    assert (batch.instances, batch.kernels, batch.kernel_ns, batch.host_ns) == (2, 3, 47, 200)
+    assert (forward.instances, forward.kernels, forward.kernel_ns, forward.host_ns) == (1, 1, 10, 30)
 
 
 def test_a_ranges_idle_time_includes_that_of_the_ranges_inside_it() -> None:
     made = Made().step(0, 100, 0).range(10, 90, "batch").range(20, 60, "forward")
     made.range(30, 40, "batch").range(20, 60, "hook", thread=AUTOGRAD)
     made.event(0, 25, launch_ns=0).event(45, 70, launch_ns=44).event(80, 100, launch_ns=70)
-    (part,) = measure_trace(made.trace(), Window.GPU, load_rules())
-    idle = {row.name: (row.idle_ns, row.idle_inside_ns) for row in range_table(tables_of(part).ranges)}
+    idle = {name: (row.idle_ns, row.idle_inside_ns) for name, row in ranges_of(made).items()}
     assert idle == {"ProfilerStep#": (0, 30), "batch": (20, 30), "forward": (10, 20), "hook": (0, 0)}
 
 
@@ -136,8 +113,7 @@ def test_device_time_goes_to_the_phase_of_training_that_launched_it() -> None:
     made.event(1020, 1050, launch_ns=60, launch_thread=AUTOGRAD)
     made.event(1060, 1065, NCCL, launch_ns=70)
     made.event(1100, 1107, launch_ns=110).event(1200, 1201, launch_ns=95)
-    (part,) = measure_trace(made.trace(), Window.GPU, load_rules())
-    assert part.phases == {
+    assert part_of(made, Window.GPU).phases == {
         "forward": (1, 10, 10, 0),
         "backward": (2, 35, 30, 5),
         "optimizer": (1, 7, 7, 0),
@@ -153,16 +129,10 @@ def test_ranges_of_autograds_thread_lie_in_the_main_threads_backward() -> None:
     made.event(1000, 1030, NCCL, launch_ns=55, launch_thread=AUTOGRAD)
     made.event(1040, 1050, launch_ns=70, launch_thread=AUTOGRAD)
     made.event(1060, 1067, launch_ns=93, launch_thread=AUTOGRAD)
-    trace = made.trace()
-    (part,) = measure_trace(trace, Window.GPU, load_rules())
-    assert part.phases == {"backward": (2, 40, 10, 30), "other": (1, 7, 7, 0)}
-    nesting = nest(trace.ranges, trace.events, MAIN)
-    owner = owners_of_events(trace.events, nesting)
-    sums = project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(3, bool)), [])
-    kernels = {row.name: (row.kernels, row.kernel_ns, row.own_kernel_ns) for row in range_table(sums)}
-    assert kernels["backward"] == (2, 40, 10)
-    assert kernels["batch_#"] == (3, 47, 0)
-    assert sum(own for _, _, own in kernels.values()) == 47
+    assert part_of(made, Window.GPU).phases == {"backward": (2, 40, 10, 30), "other": (1, 7, 7, 0)}
+    rows = ranges_of(made)
+    assert (rows["backward"].kernels, rows["backward"].kernel_ns) == (2, 40)
+    assert (rows["batch_#"].kernels, rows["batch_#"].kernel_ns) == (3, 47)
 
 
 def test_names_lose_their_arguments_and_counters() -> None:
