@@ -5,16 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.job.summarise import summarise_job
-from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Summary, Window
 from harness.report.tables.table import WIDTH
 from harness.report.tables.terminal import render
 from harness.traces.trace import Activity, CopyKind, RangeKind
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import summary_of
 from tests.synthetic.columns import GEMM, NCCL, Made
 
-RULES = load_rules()
 moments = st.integers(0, 400)
 lengths = st.integers(0, 120)
 names = st.sampled_from(
@@ -71,14 +68,12 @@ def check(summary: Summary) -> None:
 
 @given(traces(), st.sampled_from(list(Window)))
 def test_any_single_trace_gives_a_summary_that_adds_up(made: Made, window: Window) -> None:
-    parts = measure_trace(made.trace(), window, RULES)
-    check(summarise_job(parts))
+    check(summary_of(made, window=window))
 
 
 @given(traces(rank=0), traces(rank=1), st.sampled_from(list(Window)))
 def test_any_two_ranks_give_a_summary_that_adds_up(first: Made, second: Made, window: Window) -> None:
-    parts = [part for made in (first, second) for part in measure_trace(made.trace(), window, RULES)]
-    found = summarise_job(parts)
+    found = summary_of(first, second, window=window)
     check(found)
     for c in found.collectives:
         assert c.waiting_ns is None or 0 <= c.waiting_ns <= c.duration_ns

@@ -6,6 +6,8 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from harness.analysis.summary import CodeLocation, JobTime
 from harness.common.job_parts import IMPORTS, MEETING, MODEL, PARTS
 from harness.measure.job_time.time_lines import (
@@ -74,16 +76,6 @@ def test_a_job_that_was_computed_by_hand() -> None:
     assert (found.queue_ns, found.elapsed_ns, found.useful_share) == (5 * S, 25 * S, 4 / 25)
 
 
-def test_what_all_ranks_do_before_they_meet_is_no_lateness_of_one() -> None:
-    """Rank 1 imports for longer, and so does later what rank 0 does too."""
-    ranks = [
-        record(0, [(2, IMPORTS, 1), (4, "", 7), (7, MEETING, 8)], [10, 11]),
-        record(1, [(2, IMPORTS, 1), (6, "", 7), (9, MEETING, 8)], [10, 11]),
-    ]
-    found = seconds(job_time(JOB, ranks))
-    assert (found["imports"], found["other"], found["meeting"]) == (4, 3, 1)
-
-
 def test_a_rank_that_ends_late_is_the_tail_with_its_line() -> None:
     early = record(0, [(2, IMPORTS, 1)], [10, 11, 12], end=13.0)
     late = record(1, [(2, IMPORTS, 1), (13, "", 9)], [10, 11, 12], end=18.0)
@@ -91,24 +83,31 @@ def test_a_rank_that_ends_late_is_the_tail_with_its_line() -> None:
     assert (tail.duration_ns, tail.rank, tail.where) == (5 * S, 1, place(9))
 
 
-def test_what_the_first_step_takes_longer_is_a_part_and_its_first_batch_another() -> None:
-    steps = [TimedStep(10 * S, 7 * S, 3 * S), *(TimedStep(at * S, S, 0) for at in (17, 18, 19))]
-    rank = record(0, [(2, MODEL, 3)], [])
-    rank = RankRecord(rank.rank, rank.node, rank.began_ns, rank.begun_ns, rank.changes, steps, 20 * S)
-    found = seconds(job_time(JOB, [rank]))
-    assert (found["data"], found["first step"], found["steps"]) == (3, 3, 4)
+LONG_FIRST = replace(
+    record(0, [(2, MODEL, 3)], []),
+    steps=[TimedStep(10 * S, 7 * S, 3 * S), *(TimedStep(at * S, S, 0) for at in (17, 18, 19))],
+)
+CHECKPOINTS = record(
+    0, [(2, MODEL, 3), (10, "steps", 0), (12, "checkpoints", 5), (13.5, "steps", 0)], [10, 11, 12, 14], step=1.5
+)
 
 
-def test_checkpoints_in_the_steps_are_no_steps() -> None:
-    changes: list[tuple[float, str, int]] = [
-        (2, MODEL, 3),
-        (10, "steps", 0),
-        (12, "checkpoints", 5),
-        (13.5, "steps", 0),
-    ]
-    found = seconds(job_time(JOB, [record(0, changes, [10, 11, 12, 14], step=1.5)]))
-    assert found["checkpoints"] == 1.5
-    assert found["steps"] + found.get("first step", 0) == 4
+@pytest.mark.parametrize(
+    ("ranks", "parts"),
+    [
+        # rank 1 imports for longer, and so does later what rank 0 does too: before they meet, nobody is late
+        ([record(0, [(2, IMPORTS, 1), (4, "", 7), (7, MEETING, 8)], [10, 11]),
+          record(1, [(2, IMPORTS, 1), (6, "", 7), (9, MEETING, 8)], [10, 11])],
+         {"imports": 4, "other": 3, "meeting": 1}),
+        # what the first step takes longer is a part, and its first batch another
+        ([LONG_FIRST], {"data": 3, "first step": 3, "steps": 4}),
+        ([CHECKPOINTS], {"checkpoints": 1.5}),  # checkpoints in the steps are no steps
+    ],
+)  # fmt: skip
+def test_each_part_has_its_time(ranks: list[RankRecord], parts: dict[str, float]) -> None:
+    found = seconds(job_time(JOB, ranks))
+    assert {name: found[name] for name in parts} == parts
+    assert ranks != [CHECKPOINTS] or found["steps"] + found.get("first step", 0) == 4
 
 
 def test_parts_add_up_whatever_the_ranks_recorded() -> None:
@@ -145,12 +144,9 @@ def test_without_the_job_the_ranks_say_when_it_began_and_the_queue_is_not_known(
     found = job_time(JobRecord(None, None), [record(0, [(2, IMPORTS, 1)], [10, 11])])
     assert (found.elapsed_ns, seconds(found)["launch"]) == (round(18.5 * S), 0.5)
     assert found.queue_ns is None
+    one_of_two = job_time(JOB, [record(0, [(2, IMPORTS, 1)], [10, 11])])
+    assert one_of_two.unknown == ["where 1 of 2 ranks were: they recorded nothing"]
     assert found.unknown == ["queue and launch: they cannot be known, because the job was not started by this kit"]
-
-
-def test_a_rank_that_recorded_nothing_is_told() -> None:
-    found = job_time(JOB, [record(0, [(2, IMPORTS, 1)], [10, 11])])
-    assert found.unknown == ["where 1 of 2 ranks were: they recorded nothing"]
 
 
 def test_what_slurm_did_before_the_script_is_a_part_from_a_second_on() -> None:

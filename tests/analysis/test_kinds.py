@@ -11,10 +11,8 @@ from harness.analysis.summary import Device, Window
 from harness.common.errors import RequestError
 from harness.traces.trace import Activity, CopyKind
 from tests.analysis.cpu_operators import EXPECTED
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import RULES, part_of
 from tests.synthetic.columns import GEMM, Made
-
-RULES = load_rules()
 
 
 @pytest.mark.parametrize(
@@ -148,19 +146,13 @@ def test_the_recorded_type_decides_the_precision_where_there_is_one() -> None:
 
 
 def measured(made: Made) -> Device:
-    (part,) = measure_trace(made.trace(), Window.GPU, RULES)
-    return part.devices[0]
+    return part_of(made, Window.GPU).devices[0]
 
 
 def test_copies_and_sets_are_memory_never_compute() -> None:
     device = measured(Made().event(0, 10).copy(10, 30, 4096).memset(30, 35).copy(40, 41, 8, CopyKind.D2H))
     assert (device.compute_ns, device.memory_ns, device.idle_ns) == (10, 26, 5)
     assert {k.kind: k.duration_ns for k in device.kinds} == {"gemm": 10, "copy H2D": 20, "copy D2H": 1, "memset": 5}
-
-
-def test_a_kernel_named_like_a_copy_is_still_a_kernel() -> None:
-    device = measured(Made().event(0, 10, "Memcpy_like_user_kernel").copy(10, 20, 64))
-    assert (device.compute_ns, device.memory_ns) == (10, 10)
 
 
 def test_one_name_may_run_in_two_precisions() -> None:
@@ -193,5 +185,5 @@ def test_rules_that_cannot_work_are_refused_with_their_place(tmp_path: Path, tex
 
 def test_every_event_is_classified_once_whatever_its_neighbours() -> None:
     made = Made().event(0, 10, GEMM).event(20, 30, "x", device=3).copy(0, 5, 8, device=1)
-    (part,) = measure_trace(made.trace(), Window.GPU, RULES)
+    part = part_of(made, Window.GPU)
     assert {d.device: [k.kind for k in d.kinds] for d in part.devices} == {0: ["gemm"], 1: ["copy H2D"], 3: ["other"]}

@@ -25,10 +25,7 @@ def run(step_ms: dict[str, int], ranges: dict[str, int], kernels: dict[str, int]
             duration=Spread(count=8, median_ns=middle, min_ns=1, max_ns=9, p10_ns=1, p90_ns=9),
             per_rank=[RankSteps(rank=i, durations_ns=[ns, ns], median_ns=ns) for i, ns in enumerate(every)],
         ),
-        ranges=[
-            RangeTime(name=n, instances=8, host_ns=v * MS, kernels=0, kernel_ns=0, own_kernel_ns=0, device_span_ns=0)
-            for n, v in ranges.items()
-        ],
+        ranges=[RangeTime(name=n, instances=8, host_ns=v * MS, kernels=0, kernel_ns=0) for n, v in ranges.items()],
         kernels=[
             KernelTime(name=n, kind="gemm", count=16, duration_ns=v * MS, mean_ns=1, min_ns=1, max_ns=1, share=0.1)
             for n, v in kernels.items()

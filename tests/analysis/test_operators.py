@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.part import RankPart, tables_of
-from harness.analysis.summary import HostActivity, Window
+from harness.analysis.summary import HostActivity
 from harness.replay.attribute.host_causes import activity_words
 from harness.traces.trace import Activity
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import part_of
 from tests.synthetic.columns import MAIN, Made
 
 
@@ -25,18 +24,15 @@ def piece(made: Made, start: int, end: int, name: str, number: int) -> None:
 def part() -> RankPart:
     """Two products, the first cut by a view and by the end of a range; a third product begins before the window."""
     made = Made()
-    piece(made, 0, 10, "aten::mm", 0)
-    piece(made, 10, 12, "aten::t", 1)
-    piece(made, 12, 22, "aten::mm", 0)
-    piece(made, 22, 30, "aten::mm", 0)
-    piece(made, 40, 45, "aten::mm", 2)
-    piece(made, 90, 95, "aten::bmm", 3)
-    piece(made, 105, 108, "aten::bmm", 3)
+    for start, end, name, number in (
+        (0, 10, "aten::mm", 0), (10, 12, "aten::t", 1), (12, 22, "aten::mm", 0), (22, 30, "aten::mm", 0),
+        (40, 45, "aten::mm", 2), (90, 95, "aten::bmm", 3), (105, 108, "aten::bmm", 3),
+    ):  # fmt: skip
+        piece(made, start, end, name, number)
     for number, start in enumerate((0, 50, 100)):
         made.step(start, start + 50, number)
     made.range(0, 22, "forward").range(22, 50, "backward")
-    (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
-    return part
+    return part_of(made)
 
 
 def test_kernels_are_operators_with_their_own_time(part: RankPart) -> None:
@@ -82,7 +78,7 @@ def test_autograds_operators_tell_the_phases_of_a_program_without_ranges() -> No
         made.range(begin + 8, begin + 21, "DistributedDataParallel.forward")
         made.range(begin + 79, begin + 91, "Optimizer.step#AdamW.step")
         made.step(begin, begin + 100, step)
-    (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
+    part = part_of(made)
     told = {phase: count for phase, (count, *_) in part.phases.items()}
     assert told == {"forward": 4 * 3, "backward": 4 * 2, "optimizer": 4, "data loading": 4, "other": 4}
     _, ranges = tables_of(part)
@@ -118,7 +114,7 @@ def test_batches_that_nothing_is_trained_on_are_an_evaluation(steps: list[str], 
                 made.range(at, at + 10, LOAD if each == "l" else "Optimizer.step#AdamW.step")
             at += 10
         made.step(begin, at, number)
-    (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
+    part = part_of(made)
     loaded = evaluated // 3
     assert part.phases.get("evaluation", (0,))[0] == evaluated + loaded
     passes = tables_of(part)[1].get("backward (by its operators)", (0, 0, 0))
@@ -140,5 +136,5 @@ def test_a_programs_own_ranges_of_backward_are_not_doubled() -> None:
     piece(made, 20, 30, NODE, 1)
     made.range(19, 31, "## backward ##")
     made.step(0, 50, 0)
-    (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
+    part = part_of(made)
     assert list(tables_of(part)[1]) == ["## backward ##", "ProfilerStep#"]

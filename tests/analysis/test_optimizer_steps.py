@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.prepared import prepare_process
-from harness.analysis.process.view import views
-from harness.analysis.summary import Window
+from tests.analysis.measuring import steps_of
 from tests.synthetic.columns import Made
 
 MS = 1_000_000
@@ -20,10 +17,6 @@ ADAM, SGD = "Optimizer.step#AdamW.step", "Optimizer.step#SGD.step"
 Part = tuple[str, int, str | None]
 """The kernels of one forward and backward pass, how many, and the optimizer that ends them."""
 ONE = [("gemm", 20, ADAM)]
-
-
-def steps_of(made: Made) -> Any:
-    return prepare_process(views(made.trace())[0], Window.STEPS, load_rules()).steps
 
 
 def loop(lengths: Sequence[int], parts: Sequence[Part], rest: int = 0, seed: int = 0) -> tuple[Made, list[int]]:
@@ -76,8 +69,13 @@ def test_random_loops_have_the_steps_that_they_were_made_of(seed: int) -> None:
     assert marked.window == (10 * MS, ends[-1] + rest)
 
 
+def looped(lengths: int = 8) -> tuple[Made, list[int]]:
+    """Steps of 100 ms, and the ends of their optimizers."""
+    return loop([100 * MS] * lengths, ONE)
+
+
 def test_without_a_mark_a_step_lasts_from_one_optimizer_to_the_next() -> None:
-    made, ends = loop([100 * MS] * 8, ONE)
+    made, ends = looped()
     found = steps_of(made)
     assert (found.source, found.start_ns.tolist()) == (f"range {ADAM}", ends[:-1])
     assert (found.counted.all(), set(found.durations_ns.tolist())) == (True, {100 * MS})
@@ -102,52 +100,57 @@ def test_one_step_in_one_mark_stays_one_step(parts: list[Part]) -> None:
     assert (found.source, found.durations_ns.tolist()) == ("ProfilerStep", [ends[0] - 10 * MS])
 
 
-def test_two_marks_count_whatever_the_optimizer_does() -> None:
-    made, ends = loop([100 * MS] * 8, ONE)
-    made.step(10 * MS, ends[3], 0).step(ends[3], ends[7], 1)
-    assert (steps_of(made).source, steps_of(made).durations_ns.tolist()) == ("ProfilerStep", [400 * MS] * 2)
-
-
-def test_one_numbered_range_around_the_loop_is_no_step_either() -> None:
-    made, ends = loop([100 * MS] * 8, ONE)
-    assert len(steps_of(made.range(10 * MS, ends[-1], "step 0")).names) == 8
-    many, _ = loop([100 * MS] * 8, ONE)
-    for i in range(8):
-        many.range((10 + 100 * i) * MS, (110 + 100 * i) * MS, f"step {i}")
-    assert steps_of(many).source == "range step"
-
-
-def test_optimizers_outside_of_the_mark_do_not_count() -> None:
-    made, ends = loop([100 * MS] * 8, ONE)
-    assert steps_of(made.step(ends[2], ends[6], 0)).start_ns.tolist() == ends[2:6]
-
-
-def test_of_work_that_never_recurs_no_steps_are_told() -> None:
+def never_recurring() -> Made:
     made, at = Made(), 0
     for i in range(9):
         for j in range(20):
             made.event(at + j * MS, at + j * MS + MS // 2, f"kernel_{i}_{j}")
         made.range(at + 20 * MS, at + 21 * MS, ADAM)
         at += 25 * MS
-    assert steps_of(made).source == "none"
+    return made
 
 
-def test_of_a_recording_that_is_mostly_something_else_no_optimizer_tells_the_steps() -> None:
-    made, _ = loop([100 * MS] * 5, ONE)
-    assert not steps_of(made.event(2000 * MS, 2001 * MS, "later")).source.startswith("range")
-
-
-def test_an_optimizer_that_steps_once_counts_nothing() -> None:
-    made, _ = loop([100 * MS] * 8, ONE)
-    assert not steps_of(made.range(5 * MS, 6 * MS, SGD)).source.startswith("range")
-
-
-def test_the_device_may_be_behind_the_host() -> None:
+def behind_the_host() -> Made:
+    """The device is, by more and more."""
     made = Made()
     for i in range(8):
         for j in range(10):
             launch, start = i * 10 * MS + j * MS // 2, i * 100 * MS + j * 10 * MS
             made.event(start + MS, start + 9 * MS, f"k{j}", launch_ns=launch)
         made.range(i * 10 * MS + 8 * MS, i * 10 * MS + 9 * MS, ADAM)
+    return made
+
+
+def numbered(count: int) -> Made:
+    """A loop of eight steps in so many ranges with a number."""
+    made, ends = looped()
+    for i in range(count):
+        begin, end = (10 + 800 * i // count) * MS, (10 + 800 * (i + 1) // count) * MS
+        made.range(begin, min(end, ends[-1]), f"step {i}")
+    return made
+
+
+ENDS = looped()[1]
+SOURCES: list[tuple[Made, str | None, Any]] = [
+    # two marks count, whatever the optimizer does
+    (looped()[0].step(10 * MS, ENDS[3], 0).step(ENDS[3], ENDS[7], 1), "ProfilerStep", [400 * MS] * 2),
+    (numbered(8), "range step", [100 * MS] * 8),
+    (numbered(1), None, [100 * MS] * 8),  # one range around the loop is no step
+    (looped()[0].step(ENDS[2], ENDS[6], 0), None, [100 * MS] * 4),  # optimizers outside of the mark
+    (never_recurring(), "none", None),
+    # a recording that is mostly something else, and an optimizer that steps once, tell no steps
+    (looped(5)[0].event(2000 * MS, 2001 * MS, "later"), "", None),
+    (looped()[0].range(5 * MS, 6 * MS, SGD), "", None),
+]
+
+
+@pytest.mark.parametrize(("made", "source", "durations_ns"), SOURCES)
+def test_what_tells_the_steps(made: Made, source: str | None, durations_ns: Any) -> None:
     found = steps_of(made)
+    assert source is None or (found.source == source if source else not found.source.startswith("range"))
+    assert durations_ns is None or found.durations_ns.tolist() == durations_ns
+
+
+def test_the_device_may_be_behind_the_host() -> None:
+    found = steps_of(behind_the_host())
     assert found.on_device and set(found.durations_ns.tolist()[:-1]) == {100 * MS}

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
+from pace_series import STEP_NS, Noise, Planted, Series, drawn_noise, simulated
 
 from harness.analysis.pace import WAITING, DetectedChange, changes, own_times
 from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, evidence, grown_phase
@@ -40,16 +40,6 @@ def test_the_step_the_rank_and_the_phase_of_a_change_are_found(phase: str, size:
     assert change.after - change.before == pytest.approx(size * STEP_NS, rel=0.25)
     assert change.ratio == change.after / change.before
     assert grown_phase(change, series.phases) == phase
-
-
-def test_if_all_ranks_become_slower_all_are_named() -> None:
-    (change,) = _found(simulated(4, 300, QUIET, Planted(100, 0.2, "forward", None), _dice()))
-    assert (change.ranks, change.named) == ((0, 1, 2, 3), True)
-
-
-def test_a_rank_that_stalls_in_the_phase_of_waiting_is_not_named() -> None:
-    (change,) = _found(simulated(4, 300, QUIET, Planted(100, 0.2, "backward", 1), _dice()))
-    assert (change.ranks, change.named) == ((0, 1, 2, 3), False)
 
 
 def test_without_own_times_the_step_is_found_and_no_rank() -> None:
@@ -86,53 +76,59 @@ def test_slow_steps_in_a_period_are_no_change_and_hide_none(period: int, factor:
     assert change.ratio == pytest.approx(1.2, abs=0.03)
 
 
-@pytest.mark.parametrize("slow", [[30.0], [8.0, 2.0, 1.5], [1.6] * 14])
-def test_slow_steps_at_the_start_are_no_change(slow: list[float]) -> None:
-    steps = _flat()
-    steps[:, : len(slow)] *= slow
-    assert changes(steps) == []
-
-
-@pytest.mark.parametrize(
-    ("size", "noise", "found"), [(0.04, 0.005, 0), (0.1, 0.02, 1), (0.1, 0.1, 0), (0.3, 0.05, 1), (0.6, 0.1, 1)]
-)
-def test_a_change_is_told_from_6_percent_and_five_spreads_on(size: float, noise: float, found: int) -> None:
-    steps = _flat(200, 1, noise)
-    steps[:, 180:] += size * STEP_NS
-    assert [abs(change.step - 180) <= 2 for change in changes(steps)] == [True] * found
-
-
-@pytest.mark.parametrize("last", [0.67, 1.12, 1.5])
-def test_a_slow_drift_is_no_change(last: float) -> None:
-    assert changes(_flat(600) * np.linspace(1, last, 600)) == []
-
-
-def test_a_change_keeps_its_step_where_steps_are_not_known() -> None:
+def _unknown() -> F64:
     steps = _flat(300)
     steps[:, 200:] *= 1.2
     steps[:, 50:80] = np.nan
     steps[0, 100:110] = np.nan
-    (change,) = changes(steps)
-    assert abs(change.step - 200) <= 1
+    return steps
 
 
-@pytest.mark.parametrize("shape", [(0, 0), (2, 0), (2, 10), (1, 59)])
-def test_few_steps_have_no_change(shape: tuple[int, int]) -> None:
-    assert changes(np.ones(shape)) == []
+def _jump(size: float, noise: float) -> F64:
+    steps = _flat(200, 1, noise)
+    steps[:, 180:] += size * STEP_NS
+    return steps
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_run_of_some_steps_has_no_change_and_no_warning(count: int, recwarn: pytest.WarningsRecorder) -> None:
-    assert changes(STEP_NS * np.array([[9.0, 1.0, 1.0][:count]] * 2)) == []
-    assert not recwarn.list
+def _begins(*slow: float) -> F64:
+    steps = _flat()
+    steps[:, : len(slow)] *= slow
+    return steps
 
 
-def test_steps_without_any_noise_do_no_harm() -> None:
-    steps = np.full((2, 100), STEP_NS)
-    assert changes(steps) == []
-    steps[:, 60:] *= 1.5
-    (change,) = changes(steps)
-    assert change.step == 60
+@pytest.mark.parametrize(
+    ("steps", "at"),
+    [
+        (_unknown(), 200),
+        (np.repeat([[STEP_NS, 1.5 * STEP_NS]] * 2, [60, 40], axis=1), 60),  # without any noise
+        (np.full((2, 100), STEP_NS), None),
+        # a change is told from 6 per cent and five spreads on
+        (_jump(0.04, 0.005), None),
+        (_jump(0.1, 0.02), 180),
+        (_jump(0.1, 0.1), None),
+        (_jump(0.3, 0.05), 180),
+        (_jump(0.6, 0.1), 180),
+        *((_begins(*slow), None) for slow in ((30.0,), (8.0, 2.0, 1.5), (1.6,) * 14)),
+        *((_flat(600) * np.linspace(1, last, 600), None) for last in (0.67, 1.12, 1.5)),  # a slow drift
+        *((np.ones(shape), None) for shape in ((0, 0), (2, 0), (2, 10), (1, 59))),  # few steps
+        *((STEP_NS * np.array([[9.0, 1.0, 1.0][:count]] * 2), None) for count in (1, 2, 3)),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_only_a_new_level_is_a_change(steps: F64, at: int | None) -> None:
+    found = changes(steps)
+    assert len(found) == (at is not None)
+    assert at is None or abs(found[0].step - at) <= 2
+
+
+@pytest.mark.parametrize(
+    ("phase", "rank", "ranks", "named"), [("forward", None, (0, 1, 2, 3), True), ("backward", 1, (0, 1, 2, 3), False)]
+)
+def test_all_ranks_are_named_if_all_are_slower_and_nobody_in_the_phase_of_waiting(
+    phase: str, rank: int | None, ranks: tuple[int, ...], named: bool
+) -> None:
+    (change,) = _found(simulated(4, 300, QUIET, Planted(100, 0.2, phase, rank), _dice()))
+    assert (change.ranks, change.named) == (ranks, named)
 
 
 def test_the_own_time_leaves_out_what_waits() -> None:
@@ -216,10 +212,6 @@ def test_the_slowest_rank_in_a_sentence() -> None:
         "Rank 3 is always the slowest: clearly in 97.0 % of the steps. "
         "If it was as fast as the next one, a step would be up to 6.00 ms (12.0 %) shorter."
     )
-
-
-def test_the_phases_of_the_simulation_are_those_of_the_metrics() -> None:
-    assert set(PHASES) == {"data", "forward", "backward", "optimizer"}
 
 
 def test_own_time_that_nobody_waits_for_is_no_change() -> None:

@@ -8,15 +8,11 @@ import pytest
 
 from harness.analysis.job.grouping import group
 from harness.analysis.job.summarise import summarise_job
-from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Summary, Window
 from harness.explain.messages import least_waiting
-from harness.traces.trace import Trace
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import parts_of
 from tests.synthetic.columns import Made
 
-RULES = load_rules()
 MS = 1_000_000
 BEGIN = 1_700_000_000_000_000_000
 
@@ -24,22 +20,18 @@ BEGIN = 1_700_000_000_000_000_000
 def trace(
     rank: int | None, ends: list[int], *, size: int = 8, host: str = "node0", bytes_: int = 1 << 20, ahead_ns: int = 0,
     waits_ns: int = 0, world: int | None = None,
-) -> Trace:  # fmt: skip
+) -> Made:  # fmt: skip
     """All-reduces of 2 ms that end then, after work of 3 ms; ahead_ns: of the host's clock."""
     made = Made(rank=rank, world_size=world, path=f"{host}-rank{rank}-{ahead_ns}.json", host=host, clock="unix")
     for number, end in enumerate(ends):
         at = BEGIN + ahead_ns + end
         made.event(at - 5 * MS - waits_ns, at - 2 * MS - waits_ns)
         made.collective(at - 2 * MS - waits_ns, at, size=bytes_ + 1024 * (number % 3), members=size)
-    return made.trace()
+    return made
 
 
-def parts_of(*traces: Trace) -> list[RankPart]:
-    return [part for each in traces for part in measure_trace(each, Window.GPU, RULES)]
-
-
-def jobs_of(*traces: Trace) -> list[Summary]:
-    return [summarise_job(job) for job in group(parts_of(*traces))]
+def jobs_of(*ranks: Made) -> list[Summary]:
+    return [summarise_job(job) for job in group(parts_of(*ranks, window=Window.GPU))]
 
 
 def steady(seed: int, count: int = 30) -> list[int]:
@@ -79,7 +71,7 @@ def test_ranks_that_join_a_job_of_two_are_of_it_and_a_stranger_is_not() -> None:
         trace(None, steady(1)),  # no rank
     ],
 )
-def test_without_that_they_stay_apart(other: Trace) -> None:
+def test_without_that_they_stay_apart(other: Made) -> None:
     assert len(jobs_of(trace(0, steady(1)), other)) == 2
 
 

@@ -102,76 +102,52 @@ def test_it_is_said_with_its_numbers() -> None:
     )
 
 
-def test_less_than_a_twentieth_of_the_windows_is_a_remark_and_less_than_a_hundredth_nothing() -> None:
-    (finding,) = of_profiler(job({(0, 0): 2_000 * US}, {0: 2_000 * US}))
-    assert finding.severity is RecordingVerdict.GOOD
-    assert of_profiler(job({(0, 0): 400 * US}, {0: 400 * US})) == []
+FIRST, LAST = {(0, 0): BY}, {(4, 1): BY}
+SAID: dict[str, tuple[dict[Start, int], dict[int, int], dict[str, Any], RecordingVerdict | None]] = {
+    "the first": (FIRST, {0: BY}, {}, RecordingVerdict.DOUBTFUL),
+    "less than a twentieth of the windows": ({(0, 0): 2_000 * US}, {0: 2_000 * US}, {}, RecordingVerdict.GOOD),
+    "less than a hundredth": ({(0, 0): 400 * US}, {0: 400 * US}, {}, None),
+    "rank 2's host is 5 s ahead": (FIRST, {0: BY}, {"ahead": 5_000_000 * US}, RecordingVerdict.DOUBTFUL),
+    "collectives before the window": (FIRST, {0: BY}, {"cut": True}, None),
+    "the last alone is a profiler's stop": (LAST, {}, {}, RecordingVerdict.DOUBTFUL),
+    "collectives after the window": (LAST, {}, {"cut": True}, None),
+    "one other does not show what is usual": (FIRST, {0: BY}, {"steps": 1}, None),
+    **{f"late in every one of {n} steps": ({(i, w): BY for i in range(n) for w in (0, 1)}, {}, {"steps": n}, None)
+       for n in (1, 2, 5)},
+    # as with a slow optimizer: each mark and each first collective of a step are late
+    "slow work before each mark": ({(i, 0): BY for i in range(5)}, {}, {"tail": BY}, None),
+    # all windows begin together, so the profiler is not the reason, though only the first collective is late
+    "waits for its data in the only step": (FIRST, {}, {"steps": 3}, None),
+    "the last of two steps may be late by itself": ({(1, 1): BY}, {}, {"steps": 2}, None),
+    "late at the last of each step": ({(i, 1): BY for i in range(5)}, {}, {}, None),
+    "the extent of work does not say when a profiler started": (FIRST, {0: BY}, {"window": Window.GPU}, None),
+}  # fmt: skip
 
 
-def test_it_is_seen_across_hosts_whose_clocks_differ() -> None:
-    """Rank 2's host is 5 s ahead."""
-    s = job({(0, 0): BY}, {0: BY}, ahead=5_000_000 * US)
-    assert of_profiler(s) == of_profiler(job({(0, 0): BY}, {0: BY})) != []
-
-
-@pytest.mark.parametrize(("late", "marks"), [({(0, 0): BY}, {0: BY}), ({(4, 1): BY}, {})])
-def test_collectives_beyond_the_window_show_that_every_profiler_runs(
-    late: dict[Start, int], marks: dict[int, int]
-) -> None:
-    assert of_profiler(job(late, marks)) != [] == of_profiler(job(late, marks, cut=True))
+@pytest.mark.parametrize("case", SAID)
+def test_only_a_wait_that_a_profiler_explains_is_told_for_one(case: str) -> None:
+    late, marks, more, verdict = SAID[case]
+    found = job(late, marks, **more)
+    assert [each.severity for each in of_profiler(found)] == [verdict] * (verdict is not None)
+    if verdict is not None:
+        assert sum(each.profiler_ns for each in found.collectives) == max(late.values()) * (RANKS - 1)
 
 
 def test_periods_of_a_kernel_do_not_say_when_a_profiler_started() -> None:
-    marked = parts({(0, 0): BY}, {0: BY})
+    marked = parts(FIRST, {0: BY})
     steps = marked[0].steps.model_copy(update={"source": "periodicity of gemm"})
     assert of_profiler(summarise_job([part.model_copy(update={"steps": steps}) for part in marked])) == []
 
 
-def test_one_other_collective_does_not_show_what_is_usual() -> None:
-    assert of_profiler(job({(0, 0): BY}, {0: BY}, steps=1)) == []
-
-
-@pytest.mark.parametrize("steps", [1, 2, 5])
-def test_a_rank_that_is_late_in_every_step_is_a_straggler_from_the_first_collective_on(steps: int) -> None:
-    every = {(i, w): BY for i in range(steps) for w in (0, 1)}
-    s = job(every, steps=steps)
-    assert of_profiler(s) == [] and [c.profiler_ns for c in s.collectives] == [0]
-    if steps == 5:
-        assert [(x.rank, x.last_arrivals) for x in s.stragglers] == [(2, 10)]
-
-
-def test_a_rank_whose_work_before_the_mark_is_slow_in_every_step_is_late_by_itself() -> None:
-    """As with a slow optimizer: each mark and each first collective of a step are late."""
-    s = job({(i, 0): BY for i in range(5)}, tail=BY)
-    assert of_profiler(s) == []
-
-
-def test_a_rank_that_waits_for_its_data_in_the_only_step_is_late_by_itself() -> None:
-    """All windows begin together, so the profiler is not the reason, though only the first collective is late."""
-    assert of_profiler(job({(0, 0): BY}, steps=3)) == []
-
-
-def test_a_straggler_is_still_seen_behind_a_profiler_that_starts_late() -> None:
-    late = {(i, w): 1_000 * US for i in range(5) for w in (0, 1)} | {(0, 0): BY}
-    s = job(late, {0: BY})
-    assert len(of_profiler(s)) == 1
-    assert [(x.rank, x.last_arrivals, x.collectives) for x in s.stragglers] == [(2, 9, 9)]
-    assert s.stragglers[0].mean_lateness_ns == 1_000 * US
-
-
-def test_the_last_collective_alone_that_is_late_is_a_profilers_stop() -> None:
-    s = job({(4, 1): BY})
-    (finding,) = of_profiler(s)
-    assert finding.evidence.startswith("last all_reduce")
-    assert s.collectives[0].profiler_ns == BY * (RANKS - 1)
-
-
-def test_in_two_steps_the_last_collective_may_be_late_by_itself() -> None:
-    assert of_profiler(job({(1, 1): BY}, steps=2)) == []
-
-
-def test_a_rank_that_is_late_at_the_last_collective_of_each_step_is_late_by_itself() -> None:
-    assert of_profiler(job({(i, 1): BY for i in range(5)})) == []
+@pytest.mark.parametrize(("first", "lateness_ns", "count"), [(BY, BY, 10), (1_000 * US, 1_000 * US, 9)])
+def test_a_rank_that_is_late_by_itself_is_a_straggler_also_behind_a_profiler(
+    first: int, lateness_ns: int, count: int
+) -> None:
+    late = {(i, w): first for i in range(5) for w in (0, 1)} | FIRST
+    s = job(late, {0: BY} if first < BY else {})
+    assert len(of_profiler(s)) == 10 - count
+    assert [(x.rank, x.last_arrivals, x.collectives) for x in s.stragglers] == [(2, count, count)]
+    assert s.stragglers[0].mean_lateness_ns == lateness_ns
 
 
 def test_ends_that_lie_apart_are_no_common_moment() -> None:
@@ -184,10 +160,6 @@ def test_ends_that_lie_apart_are_no_common_moment() -> None:
             made.events[1]["end_ns"] += 4_000 * US
         found += measure_trace(made.trace(), Window.STEPS, RULES)
     assert of_profiler(summarise_job(found)) == []
-
-
-def test_the_extent_of_a_devices_work_does_not_say_when_its_profiler_started() -> None:
-    assert of_profiler(job({(0, 0): BY}, {0: BY}, window=Window.GPU)) == []
 
 
 def test_the_page_shows_it_as_a_part_of_its_own() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Summary, Window, problem_texts
 from harness.compare.summaries import compare
 from harness.compare.verdict import ChangeVerdict
@@ -20,7 +19,7 @@ from harness.measure.paths import measure_one as measure
 from harness.replay.attribute.diagnosis import by_share
 from harness.report.compare.terminal import render_comparisons
 from harness.traces.trace import Trace
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import RULES, measure_trace
 from tests.synthetic.columns import GEMM, event, trace
 from tests.synthetic.one_gpu import event as one_gpu
 from tests.synthetic.one_gpu import training, written
@@ -70,6 +69,14 @@ class Recorded:
             self.launch(start + 4 * US + i * every, None)
         return self.call(start + launches * every + 5 * US, start + launches * every + 10 * US, "cudaStreamEndCapture")
 
+    def training_of_captures(self, launches: int, apart: int = 3 * MS) -> Recorded:
+        """As vLLM records its start: each size is run, with so many launches, and captured once."""
+        for at in range(0, 10 * apart, apart):
+            for i in range(launches):
+                self.launch(at + i * 100 * US, (at + i * 100 * US + 10 * US, at + i * 100 * US + 60 * US))
+            self.captured(at + launches * 110 * US, 100, every=50 * US if launches > 1 else 20 * US)
+        return self
+
     def trace(self) -> Trace:
         return trace(self.events, self.ranges, calls=self.calls, rank=0, world_size=1)
 
@@ -78,7 +85,7 @@ class Recorded:
 
 
 def summary_of(made: Trace) -> Summary:
-    (summary,) = summarise(measure_trace(made, Window.STEPS, load_rules()))
+    (summary,) = summarise(measure_trace(made, Window.STEPS, RULES))
     return summary
 
 
@@ -102,68 +109,31 @@ def concludes_nothing(summary: Summary, what: str) -> bool:
     return {"findings", "replay.what_ifs"} <= withheld
 
 
-def test_a_recording_of_captures_says_nothing_about_speed() -> None:
-    """As vLLM records its start: each size is run once and captured once."""
-    made = Recorded()
-    for size in range(10):
-        at = size * 3 * MS
-        made.launch(at, (at + 10 * US, at + 30 * US)).captured(at + MS // 10, 100)
-    summary = made.summary()
-    assert kinds(summary) == [problem_texts.GRAPH_CAPTURE]
-    assert concludes_nothing(summary, problem_texts.GRAPH_CAPTURE)
-    assert not summary.idle_causes and summary.devices[0].idle_ns  # nothing runs, which is true
-    assert summary.pop is None and problem_texts.GRAPH_CAPTURE in reasons(summary, "pop")
-
-
-def test_a_recording_in_which_each_size_is_run_before_it_is_captured_is_of_captures() -> None:
-    made = Recorded()
-    for size in range(10):
-        at = size * 20 * MS
-        for i in range(100):
-            made.launch(at + i * 100 * US, (at + i * 100 * US + 10 * US, at + i * 100 * US + 60 * US))
-        made.captured(at + 11 * MS, 100, every=50 * US)
-    assert kinds(made.summary()) == [problem_texts.GRAPH_CAPTURE]
-
-
-def test_captures_without_any_kernel_are_named_first() -> None:
-    summary = summary_of(Recorded().captured(0, 300).trace())
-    assert kinds(summary) == [problem_texts.GRAPH_CAPTURE]
-    assert answer(summary).first[0].startswith("A CUDA graph is captured here")
-
-
-def test_a_training_that_captures_once_and_launches_its_graph_is_no_recording_of_a_capture() -> None:
+def captured_once() -> Recorded:
+    """A training that captures once and launches its graph."""
     made = Recorded().captured(0, 400, every=50 * US)
     for replay in range(30):
         at = 21 * MS + replay * 2 * MS
         made.call(at, at + 20 * US, "cudaGraphLaunch")
         made.events.append(event(GEMM, at + 20 * US, at + 2 * MS, launch=at, correlation=made.number))
     made.ranges.append({"start": 0, "end": 81 * MS, "name": "iteration_0"})
-    summary = made.summary()
-    assert kinds(summary) == [problem_texts.FIRST_USE]  # its capture is in the window, and is named
-    (seen,) = (p.evidence for p in summary.quality.problems if p.what == problem_texts.FIRST_USE)
-    assert seen.endswith("20.0 ms of 81.0 ms, 1 CUDA graph")
+    return made
 
 
-@pytest.mark.parametrize("share", [0.3, 0.02])
-def test_a_sample_of_kernels_and_launches_is_no_measurement_of_gaps(share: float) -> None:
+def sampled(share: float) -> Recorded:
+    """A random sample of the launches; of many kernels and launches are drawn apart, else a kernel stays if its launch
+    stays."""
     whole, chance = Recorded().training(50, kernels=400), random.Random(1)
     whole.calls = [row for row in whole.calls if chance.random() < share]
     there = {row["correlation"] for row in whole.calls}
     for row in whole.events:
         if row["correlation"] not in there:
             row["launch"] = -1
-    if share > 0.1:  # kernels and launches are drawn apart; else a kernel stays if its launch stays
-        whole.events = [row for row in whole.events if chance.random() < share]
-    else:
-        whole.events = [row for row in whole.events if row["correlation"] in there]
-    summary = whole.summary()
-    assert kinds(summary) == [problem_texts.SAMPLED]
-    assert concludes_nothing(summary, problem_texts.SAMPLED)
-    (device,) = summary.devices
-    assert device.idle_ns is None and device.exposed_communication_ns is None and summary.kernels
+    whole.events = [row for row in whole.events if (chance.random() < share if share > 0.1 else row["launch"] >= 0)]
+    return whole
 
 
-def test_a_cut_out_of_a_queue_is_no_sample() -> None:
+def cut_out_of_a_queue() -> Recorded:
     """The host is far ahead: kernels at the start were launched before the recording, and those launched at its end
     run after it."""
     made = Recorded()
@@ -172,11 +142,12 @@ def test_a_cut_out_of_a_queue_is_no_sample() -> None:
     made.calls = [row for row in made.calls if row["start"] >= 50 * MS]
     made.events = [row for row in made.events if row["end"] <= 110 * MS]
     made.events = [row | {"launch": row["launch"] if row["launch"] >= 50 * MS else -1} for row in made.events]
-    assert kinds(made.summary()) == []
+    return made
 
 
-def test_calls_that_a_profiler_always_leaves_out_are_no_sign_of_a_sample() -> None:
-    """Getters before each launch, and between steps a loop of queries that takes numbers by the thousand."""
+def with_getters() -> Recorded:
+    """Calls that a profiler always leaves out: getters before each launch, and between steps a loop of queries that
+    takes numbers by the thousand."""
     made = Recorded()
     for step in range(10):
         made.number += 50_000
@@ -184,34 +155,82 @@ def test_calls_that_a_profiler_always_leaves_out_are_no_sign_of_a_sample() -> No
             made.number += 12
             at = step * 4 * MS + i * 100 * US
             made.launch(at, (at + 10 * US, at + 60 * US))
-    assert kinds(made.summary()) == []
+    return made
 
 
-def test_work_that_waits_while_nothing_recorded_runs_shows_that_work_is_missing() -> None:
-    """As a step cut out of a server's recording: what ran before it on the device is not in the file."""
+def step_of_a_server() -> Recorded:
+    """A step cut out of a server's recording: what ran before it on the device is not in the file."""
     made = Recorded()
     for i in range(5):
         made.launch(i * 20 * US, (400 * MS + i * 20 * US, 400 * MS + i * 20 * US + 10 * US))
     made.events.insert(0, event(GEMM, 5 * US, 8 * US, launch=0, correlation=999))
     made.training(1, 100, start=401 * MS)
     made.ranges.clear()
-    summary = made.summary()
-    assert kinds(summary) == [problem_texts.WORK_MISSING]
-    assert concludes_nothing(summary, problem_texts.WORK_MISSING)
-    assert summary.devices[0].idle_ns is None
+    return made
 
 
-@pytest.mark.parametrize("late", ["collective", "launch", "other device"])
-def test_work_that_waits_for_something_recorded_is_not_missing_anything(late: str) -> None:
-    """A collective may wait for other ranks, a launch may take long itself, and another device may be at work."""
+def late(of: str) -> Recorded:
+    """Work that waits for something recorded: for other ranks, for a long launch, or while another device works."""
     made = Recorded().training(1, 50)
-    name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL" if late == "collective" else "kernel_0"
-    took = 300 * MS if late == "launch" else 5 * US
-    made.launch(6 * MS, (6 * MS + 301 * MS, 6 * MS + 310 * MS), took=took, name=name)
-    if late == "other device":
+    name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL" if of == "collective" else "kernel_0"
+    made.launch(6 * MS, (6 * MS + 301 * MS, 6 * MS + 310 * MS), took=300 * MS if of == "launch" else 5 * US, name=name)
+    if of == "other device":
         made.launch(6 * MS, (7 * MS, 6 * MS + 300 * MS))
         made.events[-1]["device"] = 1
-    assert kinds(made.summary()) == []
+    return made
+
+
+def long_launch(name: str) -> Recorded:
+    """Of a known kernel, or behind a full queue: the host is far ahead."""
+    made = Recorded().training(3)
+    if name == "loaded_now":
+        made.launch(12 * MS - 20 * US, (12 * MS, 18 * MS), name="kernel_1")
+    return made.launch(12 * MS, (18 * MS, 18 * MS + 60 * US), took=6 * MS, name=name)
+
+
+KINDS: dict[str, tuple[Recorded, list[str]]] = {
+    "captures": (Recorded().training_of_captures(1), [problem_texts.GRAPH_CAPTURE]),
+    "each size is run before it is captured": (
+        Recorded().training_of_captures(100, 20 * MS), [problem_texts.GRAPH_CAPTURE]),
+    "captures without any kernel": (Recorded().captured(0, 300), [problem_texts.GRAPH_CAPTURE]),
+    "one capture and a training": (captured_once(), [problem_texts.FIRST_USE]),
+    "a sample of kernels and launches": (sampled(0.3), [problem_texts.SAMPLED]),
+    "a sample of launches": (sampled(0.02), [problem_texts.SAMPLED]),
+    "a cut out of a queue": (cut_out_of_a_queue(), []),
+    "calls that a profiler leaves out": (with_getters(), []),
+    "work waits while nothing recorded runs": (step_of_a_server(), [problem_texts.WORK_MISSING]),
+    **{f"work waits for a {of}": (late(of), []) for of in ("collective", "launch", "other device")},
+    "a long launch of a known kernel": (long_launch("kernel_0"), []),
+    "a long launch behind a full queue": (long_launch("loaded_now"), []),
+}  # fmt: skip
+CARRY_NOTHING = (
+    *("captures", "a sample of kernels and launches", "a sample of launches"),
+    "work waits while nothing recorded runs",
+)
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_the_kind_of_a_recording_is_known_and_concludes_nothing_that_it_cannot_carry(case: str) -> None:
+    made, expected = KINDS[case]
+    summary = made.summary()
+    assert kinds(summary) == expected
+    assert case not in CARRY_NOTHING or concludes_nothing(summary, expected[0])
+
+
+def test_what_such_recordings_show_of_the_devices() -> None:
+    """Where captures run nothing runs, which is true; a sample and missing work carry no times without work."""
+    captures = KINDS["captures"][0].summary()
+    assert not captures.idle_causes and captures.devices[0].idle_ns
+    assert captures.pop is None and problem_texts.GRAPH_CAPTURE in reasons(captures, "pop")
+    assert (
+        answer(KINDS["captures without any kernel"][0].summary()).first[0].startswith("A CUDA graph is captured here")
+    )
+    sample = KINDS["a sample of launches"][0].summary()
+    assert (sample.devices[0].idle_ns, sample.devices[0].exposed_communication_ns) == (None, None) and sample.kernels
+    assert KINDS["work waits while nothing recorded runs"][0].summary().devices[0].idle_ns is None
+    once = KINDS["one capture and a training"][0].summary()
+    (seen,) = (p.evidence for p in once.quality.problems if p.what == problem_texts.FIRST_USE)
+    assert seen.endswith("20.0 ms of 81.0 ms, 1 CUDA graph")
 
 
 def test_a_recording_of_the_device_alone_cannot_say_why_it_has_no_work(tmp_path: Path) -> None:
@@ -250,16 +269,6 @@ def test_the_first_use_of_a_kernel_in_the_window_is_said_first() -> None:
     assert not any(one.reason == problem_texts.FIRST_USE for one in summary.quality.withheld)
 
 
-@pytest.mark.parametrize("name", ["kernel_0", "loaded_now"])
-def test_a_long_launch_is_no_first_use_of_a_known_kernel_or_of_a_busy_device(name: str) -> None:
-    """A launch takes long also if the host is descheduled, or if the device's queue is full."""
-    made = Recorded().training(3)
-    if name == "loaded_now":  # the host is far ahead: the queue is full
-        made.launch(12 * MS - 20 * US, (12 * MS, 18 * MS), name="kernel_1")
-    made.launch(12 * MS, (18 * MS, 18 * MS + 60 * US), took=6 * MS, name=name)
-    assert kinds(made.summary()) == []
-
-
 @pytest.mark.parametrize(("share", "seen"), [(0.7, "7 of 9 steps can be counted"), (0.05, "0 of 1 step can be")])
 def test_a_file_that_is_cut_off_says_so_before_anything_else(tmp_path: Path, share: float, seen: str) -> None:
     text = json.dumps(training(12))
@@ -278,11 +287,8 @@ def test_a_file_that_is_cut_off_says_so_before_anything_else(tmp_path: Path, sha
 
 def test_compare_and_whatif_say_the_kind_and_conclude_nothing() -> None:
     plain = Recorded().training(6).summary()
-    graph = Recorded()
-    for step in range(6):
-        at = step * 3 * MS
-        graph.ranges.append({"start": at, "end": at + 3 * MS, "name": f"iteration_{step}"})
-        graph.launch(at, (at + 10 * US, at + 30 * US)).captured(at + MS // 10, 100)
+    graph = Recorded().training_of_captures(1)
+    graph.ranges += [{"start": at * 3 * MS, "end": (at + 1) * 3 * MS, "name": f"iteration_{at}"} for at in range(6)]
     captured = graph.summary()
     pair = compare(plain, captured, ("plain", "captured"))
     assert pair.step_time and pair.step_time.verdict is ChangeVerdict.UNKNOWN

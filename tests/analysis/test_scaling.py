@@ -56,20 +56,19 @@ def test_a_series_that_is_neither_is_counted_per_token() -> None:
     assert how_it_scales(rows) == "neither strong nor weak scaling: compute is counted per token"
 
 
-def reasons(*runs: Summary) -> set[str | None]:
+@pytest.mark.parametrize(
+    ("runs", "unknown"),
+    [
+        ((run(1, 400, 10), run(2, 400, None)), "the tokens or samples of a step are not recorded for run 1"),
+        ((run(1, 400, 10), run(2, 400, 10, "samples")), "some runs record tokens, the others samples"),
+        ((run(1, 4, 1, model="a"), run(2, 4, 1, model="b")), "the runs train several models: a, b"),
+    ],
+)
+def test_what_is_no_series_is_said_and_not_guessed(runs: tuple[Summary, ...], unknown: str) -> None:
     rows = scaling(names(*runs), runs)
-    assert rows and all(row.computation_scalability is None and row.global_efficiency is None for row in rows)
+    assert rows and {row.unknown for row in rows} == {unknown}
+    assert all(row.computation_scalability is None and row.global_efficiency is None for row in rows)
     assert how_it_scales(rows) == "" or rows[0].work_per_step is not None
-    return {row.unknown for row in rows}
-
-
-def test_unknown_work_is_said_and_not_guessed() -> None:
-    assert reasons(run(1, 400, 10), run(2, 400, None)) == {"the tokens or samples of a step are not recorded for run 1"}
-    assert reasons(run(1, 400, 10), run(2, 400, 10, "samples")) == {"some runs record tokens, the others samples"}
-
-
-def test_runs_of_other_models_are_no_series() -> None:
-    assert reasons(run(1, 4, 1, model="a"), run(2, 4, 1, model="b")) == {"the runs train several models: a, b"}
 
 
 def test_a_run_without_efficiencies_is_in_the_series_with_its_reason() -> None:

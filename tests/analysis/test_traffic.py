@@ -6,15 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from harness.analysis.job.summarise import summarise_job
-from harness.analysis.process.kinds import load_rules
-from harness.analysis.summary import RankTraining, Summary, Window
+from harness.analysis.summary import RankTraining, Summary
 from harness.explain.messages import advice_of, excess, largest, named, why_not_split, why_single
 from harness.traces.trace import HostKind
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import a_rank, part_of, summary_of
 from tests.synthetic.columns import MAIN, Made
 
-RULES = load_rules()
 MB, MS = 1 << 20, 1_000_000
 GRADIENTS = (("all_reduce", 25 * MB), ("all_reduce", 3 * MB))
 Messages = Sequence[tuple[str, int]]  # kind, bytes; -1: not recorded
@@ -40,18 +37,16 @@ class Step:
 
 def job(write: Callable[[Step], object], parameters: int | None = None, ranks: int = 2) -> Summary:
     """The first of two ranks, or both, with five steps."""
-    parts = []
-    for rank in range(ranks):
-        made = Made(rank=rank, world_size=2, path=f"rank{rank}.json", host="node", clock="unix", backend="nccl")
+    every = [a_rank(rank, backend="nccl") for rank in range(ranks)]
+    for made in every:
         now = 0
         for number in range(5):
             step = Step(made, now)
             write(step)
             made.step(now, step.now, number)
             now = step.now
-        parts += measure_trace(made.trace(), Window.STEPS, RULES)
     training = [RankTraining(rank=rank, parameters=parameters) for rank in range(ranks)]
-    return summarise_job(parts).model_copy(update={"training": training})
+    return summary_of(*every).model_copy(update={"training": training})
 
 
 def plain(step: Step) -> Step:
@@ -69,91 +64,90 @@ def test_a_rows_bytes_passes_and_exposed_time_are_those_of_a_step() -> None:
     assert rows[0, "other", 16 * MB].used_pass_count_per_step == 0
 
 
-def test_one_reduction_of_the_gradients_per_step_is_what_a_model_needs() -> None:
-    assert excess(job(plain)) is None
-    assert excess(job(plain, parameters=7 * MB)) is None
+def accumulated(step: Step) -> None:
+    """Four micro-batches, of which the last one's gradients are reduced."""
+    for number in range(4):
+        step.part("forward").part("backward", GRADIENTS if number == 3 else ())
 
 
-def test_gradients_that_are_reduced_in_every_micro_batch() -> None:
-    def write(step: Step) -> None:
+def reduced_each_time(step: Step) -> None:
+    for _ in range(4):
+        step.part("forward").part("backward", GRADIENTS)
+
+
+def sharded(step: Step) -> None:
+    """Layers with a range each."""
+    for name, kind in (("pre_forward (layer)", "all_gather"), ("layer.backward", "reduce_scatter")):
         for _ in range(4):
-            step.part("forward").part("backward", GRADIENTS)
-
-    found = excess(job(write))
-    assert found is not None
-    assert found.what == (
-        "Gradients are reduced in every micro-batch: 4 times per step, 29.4 MB each time (all-reduce, 2 ranks, "
-        "7.34 GB/s)."
-    )
-    assert found.avoidable_ns == pytest.approx(3 * 2 * 2 * MS)
-    assert "no_sync" in found.advice
+            step.part(name, [(kind, 5 * MB)])
 
 
-def test_micro_batches_that_are_not_reduced_and_layers_with_a_range_each_are_no_excess() -> None:
-    def accumulated(step: Step) -> None:
-        for number in range(4):
-            step.part("forward").part("backward", GRADIENTS if number == 3 else ())
-
-    def sharded(step: Step) -> None:
-        for name, kind in (("pre_forward (layer)", "all_gather"), ("layer.backward", "reduce_scatter")):
-            for _ in range(4):
-                step.part(name, [(kind, 5 * MB)])
-
-    assert excess(job(accumulated)) is None
-    assert excess(job(sharded)) is None
+def tensor_parallel(step: Step) -> None:
+    """Activations are reduced in every micro-batch because they must be."""
+    for _ in range(4):
+        step.part("forward", [("all_reduce", 2 * MB)], "tp").part("backward", [("all_reduce", 2 * MB)], "tp")
 
 
-def test_tensor_parallelism_reduces_activations_in_every_micro_batch_because_it_must() -> None:
-    def write(step: Step) -> None:
-        for _ in range(4):
-            step.part("forward", [("all_reduce", 2 * MB)], "tp").part("backward", [("all_reduce", 2 * MB)], "tp")
+def beside(*messages: tuple[str, int]) -> Callable[[Step], object]:
+    """A plain step with further messages outside of its passes."""
 
-    assert excess(job(write)) is None
+    def write(step: Step) -> object:
+        return plain(step).part("", messages)
 
-
-@pytest.mark.parametrize("parameters", [None, 7 * MB])
-def test_a_further_reduction_beside_the_gradients(parameters: int | None) -> None:
-    found = excess(job(lambda step: plain(step).part("", [("all_reduce", 16 * MB)]), parameters))
-    assert found is not None
-    assert found.what == (
-        "An additional all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB, exposed for 2.00 ms (2 "
-        "ranks, 8.39 GB/s)."
-    )
+    return write
 
 
-def test_a_further_reduction_in_backward_is_known_by_the_models_size() -> None:
-    def write(step: Step) -> None:
-        step.part("forward").part("backward", (*GRADIENTS, ("all_reduce", 16 * MB)))
-
-    assert excess(job(write)) is None  # a bucket like the others, as far as is known
-    found = excess(job(write, parameters=7 * MB))
-    assert found is not None and "all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB" in found.what
+def in_backward(step: Step) -> None:
+    step.part("forward").part("backward", (*GRADIENTS, ("all_reduce", 16 * MB)))
 
 
-def test_a_reduction_without_a_recorded_size_is_told_with_what_records_it() -> None:
-    found = excess(job(lambda step: plain(step).part("", [("all_reduce", -1)])))
-    assert found is not None and "its size was not recorded: record_shapes=True" in found.what
+def buffers(phase: str) -> Callable[[Step], object]:
+    """DDP broadcasts the model's buffers."""
 
-
-@pytest.mark.parametrize(
-    ("size", "said", "each"), [(4, "of 4 B", "2.00 ms each"), (-1, "(their size was not recorded)", "rate not known")]
-)
-def test_many_small_reductions_one_after_the_other(size: int, said: str, each: str) -> None:
-    found = excess(job(lambda step: plain(step).part("", [("all_reduce", size)] * 40)))
-    assert found is not None
-    assert found.what == (f"40 all-reduces {said} are sent in each step, exposed for 80.0 ms (2 ranks, {each}).")
-    assert found.avoidable_ns == pytest.approx(39 * 2 * MS)
-
-
-@pytest.mark.parametrize(("phase", "also"), [("forward", ""), ("backward", ", also when it is recomputed")])
-def test_buffers_that_ddp_broadcasts(phase: str, also: str) -> None:
     def write(step: Step) -> None:
         step.part("forward", [("broadcast", 16 * MB)])
         step.part("backward", (*GRADIENTS, ("broadcast", 16 * MB)) if phase == "backward" else GRADIENTS)
 
-    found = excess(job(write))
-    assert found is not None
-    assert found.what.startswith(f"DDP broadcasts the model's buffers in each forward pass{also}, ")
+    return write
+
+
+FURTHER = (
+    "An additional all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB, exposed for 2.00 ms (2 ranks, "
+    "8.39 GB/s)."
+)
+SMALL = "40 all-reduces {} are sent in each step, exposed for 80.0 ms (2 ranks, {})."
+EXCESS: list[tuple[Callable[[Step], object], int | None, str | None, float | None]] = [
+    (plain, None, None, None),  # one reduction of the gradients per step is what a model needs
+    (plain, 7 * MB, None, None),
+    (accumulated, None, None, None),
+    (sharded, None, None, None),
+    (tensor_parallel, None, None, None),
+    (in_backward, None, None, None),  # a bucket like the others, as far as is known
+    (in_backward, 7 * MB, "all-reduce of 16.8 MB per step comes beside the gradients' 29.4 MB", None),
+    (reduced_each_time, None,
+     "Gradients are reduced in every micro-batch: 4 times per step, 29.4 MB each time (all-reduce, 2 ranks, "
+     "7.34 GB/s).", 3 * 2 * 2 * MS),
+    (beside(("all_reduce", 16 * MB)), None, FURTHER, None),
+    (beside(("all_reduce", 16 * MB)), 7 * MB, FURTHER, None),
+    (beside(("all_reduce", -1)), None, "its size was not recorded: record_shapes=True", None),
+    (beside(*[("all_reduce", 4)] * 40), None, SMALL.format("of 4 B", "2.00 ms each"), 39 * 2 * MS),
+    (beside(*[("all_reduce", -1)] * 40), None, SMALL.format("(their size was not recorded)", "rate not known"),
+     39 * 2 * MS),
+    (buffers("forward"), None, "DDP broadcasts the model's buffers in each forward pass, ", None),
+    (buffers("backward"), None,
+     "DDP broadcasts the model's buffers in each forward pass, also when it is recomputed, ", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("write", "parameters", "said", "avoidable_ns"), EXCESS)
+def test_what_is_sent_beyond_what_a_model_needs_is_told_with_its_cost(
+    write: Callable[[Step], object], parameters: int | None, said: str | None, avoidable_ns: float | None
+) -> None:
+    found = excess(job(write, parameters))
+    assert (found is None) is (said is None)
+    assert found is None or said is None or said in found.what
+    assert avoidable_ns is None or (found is not None and found.avoidable_ns == pytest.approx(avoidable_ns))
+    assert write is not reduced_each_time or (found is not None and "no_sync" in found.advice)
 
 
 def test_waiting_for_a_late_rank_is_no_excess_of_the_collective_in_which_it_is_waited_for() -> None:
@@ -184,15 +178,14 @@ def test_on_a_gpu_the_thread_of_autograd_shows_the_backward_pass() -> None:
         made.range(begin + 78, begin + 95, "Optimizer.step#SGD.step")
         made.step(begin, begin + 100, step)
     made.host(30, 60, "autograd::engine::evaluate_function: MmBackward0", HostKind.OPERATOR, thread=autograd)
-    (part,) = measure_trace(made.trace(), Window.STEPS, RULES)
-    assert {phase: count for phase, (count, *_) in part.phases.items()} == {"forward": 6, "backward": 6, "optimizer": 3}
+    phases = part_of(made).phases
+    assert {phase: count for phase, (count, *_) in phases.items()} == {"forward": 6, "backward": 6, "optimizer": 3}
 
 
 def one_large(kind: str, size: int, late_ns: int = 0, steps: int = 5) -> Summary:
     """A collective of 100 ms in the range Head of each step, beside small all-reduces; rank 1 enters it late."""
-    parts = []
-    for rank in range(2):
-        made = Made(rank=rank, world_size=2, path=f"rank{rank}.json", host="node", clock="unix", backend="nccl")
+    ranks = [a_rank(rank, backend="nccl") for rank in range(2)]
+    for rank, made in enumerate(ranks):
         for number in range(steps):
             begin = number * 200 * MS
             made.event(begin, begin + 40 * MS, launch_ns=begin)
@@ -202,8 +195,7 @@ def one_large(kind: str, size: int, late_ns: int = 0, steps: int = 5) -> Summary
             made.collective(enter, begin + 150 * MS, kind, size=size, members=2, launch_ns=begin + 46 * MS)
             made.range(begin, begin + 160 * MS, "forward")
             made.step(begin, begin + 160 * MS, number)
-        parts += measure_trace(made.trace(), Window.STEPS, RULES)
-    return summarise_job(parts)
+    return summary_of(*ranks)
 
 
 def test_one_large_message_is_told_with_its_kind_size_group_place_and_rate() -> None:
