@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from math import exp, log
-from statistics import NormalDist
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,10 +37,6 @@ TIMES = 300  # simulated checks of each kind
 def test_quantiles_of_t_are_those_of_the_tables(df: int, usual: float, power: float) -> None:
     assert t_quantile(0.975, df) == pytest.approx(usual, abs=6e-4)
     assert t_quantile(0.9, df) == pytest.approx(power, abs=6e-4)
-
-
-def test_with_many_degrees_of_freedom_t_is_normal() -> None:
-    assert t_quantile(0.975, 1e6) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-5)
 
 
 @given(st.floats(0.5, 200), st.floats(0.51, 0.999))
@@ -147,76 +143,57 @@ def test_what_is_worse_by_more_than_allowed_is_seldom_called_fine(each: int, dev
     assert verdicts[ChangeVerdict.SAME] + verdicts[ChangeVerdict.BETTER] <= 0.05 * TIMES
 
 
-def test_runs_that_could_not_have_seen_it_do_not_pass_for_the_same() -> None:
-    """Their interval ends below 5 %, and yet it is too long to tell 5 % from nothing."""
-    lucky = judge(samples(100, 106, 102, 108), samples(95, 101, 97, 103), 0.05)
-    assert lucky.high is not None and lucky.high < 1.05
-    assert lucky.verdict is ChangeVerdict.UNKNOWN
-
-
-def test_a_test_that_must_not_fail_for_a_little_better_is_one_sided() -> None:
-    """−2.4 % with an interval beyond −5 %: certainly not worse, and not certainly the same."""
-    a, b = samples(100, 102, 98, 101), samples(97.6, 99.6, 95.6, 98.6)
-    assert judge(a, b, 0.05).verdict is ChangeVerdict.SAME
-    assert compare_arms("step_ns", Arm("A", a), Arm("B", b)).verdict is ChangeVerdict.UNKNOWN
+USUAL, SLOW, FAST = (100, 100.3, 99.8, 100.1), (80, 81, 80, 82), (100, 101, 100, 102)
+SAME, BETTER, WORSE, UNKNOWN = ChangeVerdict.SAME, ChangeVerdict.BETTER, ChangeVerdict.WORSE, ChangeVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
-    ("b", "verdict", "why"),
+    ("a", "b", "verdict", "why"),
     [
-        ((100.5, 100.4, 99.5, 99.8), ChangeVerdict.SAME, "the whole interval is within 5 %"),
-        ((80, 81, 80, 82), ChangeVerdict.BETTER, "the change is larger than 5 %"),
-        ((110, 111, 110, 112), ChangeVerdict.WORSE, "the change is larger than 5 %"),
-        ((102.0, 102.1, 102.3, 102.2), ChangeVerdict.SAME, "the whole interval is within 5 %"),
-        ((104.5, 105.3, 105.0, 104.4), ChangeVerdict.UNKNOWN, "whether by more than 5 %"),
-        ((90, 120, 100, 108), ChangeVerdict.UNKNOWN, "both no change and a change of 5 %"),
+        (USUAL, (100.5, 100.4, 99.5, 99.8), SAME, "the whole interval is within 5 %"),
+        (USUAL, (80, 81, 80, 82), BETTER, "the change is larger than 5 %"),
+        (USUAL, (110, 111, 110, 112), WORSE, "the change is larger than 5 %"),
+        (USUAL, (102.0, 102.1, 102.3, 102.2), SAME, "the whole interval is within 5 %"),
+        (USUAL, (104.5, 105.3, 105.0, 104.4), UNKNOWN, "whether by more than 5 %"),
+        (USUAL, (90, 120, 100, 108), UNKNOWN, "both no change and a change of 5 %"),
+        # an interval that ends below 5 %, and yet is too long to tell 5 % from nothing
+        ((100, 106, 102, 108), (95, 101, 97, 103), UNKNOWN, ""),
+        # −2.4 % with an interval beyond −5 %: certainly not worse, and not certainly the same
+        ((100, 102, 98, 101), (97.6, 99.6, 95.6, 98.6), SAME, ""),
+        ((100, 102, 98, 101), (105, 107, 103, 106), UNKNOWN, ""),  # just what is allowed is never told apart
+        ((100,), (150,), UNKNOWN, "one run of each does not show how much runs vary"),
+        ((100,), (150, 150, 151), WORSE, ""),  # compared with the spread of several
+        ((100,), (80, 150, 110), UNKNOWN, ""),
+        ((7, 7), (7, 7), SAME, ""),  # numbers that never vary
+        ((7, 7), (8, 8), WORSE, ""),
+        ((0, 1), (1, 1), UNKNOWN, "step_ns is 0 in a run of A"),
     ],
 )
-def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: ChangeVerdict, why: str) -> None:
-    judged = judge(samples(100, 100.3, 99.8, 100.1), samples(*b), 0.05)
+def test_each_verdict_has_its_reason(a: Any, b: Any, verdict: ChangeVerdict, why: str) -> None:
+    judged = judge(samples(*a), samples(*b), 0.05)
     assert (judged.verdict, why in judged.why) == (verdict, True), judged.why
 
 
-def test_one_run_of_each_says_nothing_and_one_is_compared_with_the_spread_of_several() -> None:
-    judged = judge(samples(100), samples(150), 0.05)
-    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.low is None and judged.needed_runs
-    assert judged.why == "one run of each does not show how much runs vary"
-    assert judge(samples(100), samples(150, 150, 151), 0.05).verdict is ChangeVerdict.WORSE
-    assert judge(samples(100), samples(80, 150, 110), 0.05).verdict is ChangeVerdict.UNKNOWN
+def test_a_test_that_must_not_fail_is_one_sided_and_less_may_be_worse() -> None:
+    a, b = samples(100, 102, 98, 101), samples(97.6, 99.6, 95.6, 98.6)
+    assert compare_arms("step_ns", Arm("A", a), Arm("B", b)).verdict is UNKNOWN
+    assert judge(samples(*FAST), samples(*SLOW), 0.05, more_is_worse=False).verdict is WORSE
+    assert judge(samples(*SLOW), samples(*FAST), 0.05, more_is_worse=False).verdict is BETTER
+    assert judge(samples(*FAST), samples(*SLOW), 0.05).verdict is BETTER
 
 
 def test_runs_of_unlike_blocks_cannot_be_compared() -> None:
     assert effect([Sample(1, 0), Sample(1.1, 0)], [Sample(1, 1), Sample(1.2, 1)]) is None
 
 
-def test_where_less_is_worse_the_same_rule_holds_the_other_way_round() -> None:
-    slow, fast = samples(80, 81, 80, 82), samples(100, 101, 100, 102)
-    assert judge(fast, slow, 0.05, more_is_worse=False).verdict is ChangeVerdict.WORSE
-    assert judge(slow, fast, 0.05, more_is_worse=False).verdict is ChangeVerdict.BETTER
-    assert judge(fast, slow, 0.05).verdict is ChangeVerdict.BETTER
-
-
-def test_numbers_that_never_vary_are_judged_as_they_are() -> None:
-    assert judge(samples(7, 7), samples(7, 7), 0.05).verdict is ChangeVerdict.SAME
-    assert judge(samples(7, 7), samples(8, 8), 0.05).verdict is ChangeVerdict.WORSE
-    zero = judge(samples(0, 1), samples(1, 1), 0.05)
-    assert (zero.verdict, zero.ratio) == (ChangeVerdict.UNKNOWN, None) and zero.why.startswith(
-        "step_ns is 0 in a run of A"
-    )
-
-
 def test_the_runs_that_are_named_as_needed_would_tell() -> None:
     a, b = in_blocks(100, 106, 96, 102), in_blocks(102, 98, 108, 96)
     judged = judge(a, b, 0.05)
     assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed_runs is not None and judged.needed_runs > 4
+    assert judge(samples(100, 102, 98, 101), samples(105, 107, 103, 106), 0.05).needed_runs is None
     times = judged.needed_runs // 4 + 1
     more = [[s._replace(block=s.block + 2 * i) for i in range(times) for s in arm] for arm in (a, b)]
     assert judge(more[0], more[1], 0.05).verdict is not ChangeVerdict.UNKNOWN
-
-
-def test_runs_that_differ_by_just_what_is_allowed_are_never_told_apart() -> None:
-    judged = judge(samples(100, 102, 98, 101), samples(105, 107, 103, 106), 0.05)
-    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed_runs is None
 
 
 def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from harness.analysis.summary.problem_texts import BUSY
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.compare.comparison import bootstrap_ratio
-from harness.compare.summaries import compare, ratios
+from harness.compare.summaries import compare
 from harness.compare.verdict import ChangeVerdict
 from harness.report.compare.page import ComparedRuns, compose_comparison
 from harness.report.compare.terminal import render_comparisons
@@ -80,19 +81,12 @@ def steps(center: int, seed: int) -> list[int]:
     return [int(x) for x in np.random.default_rng(seed).normal(center, center / 50, 20)]
 
 
-def test_a_run_against_itself_shows_no_difference() -> None:
-    same = compare(a_summary(steps(1000, 1)), a_summary(steps(1000, 2)), NAMES)
-    assert same.step_time is not None
-    assert same.step_time.verdict is ChangeVerdict.SAME
-    assert same.step_time.low < 1 < same.step_time.high
-
-
-def test_a_slower_run_is_slower_by_what_it_is() -> None:
-    found = compare(a_summary(steps(1000, 1)), a_summary(steps(1200, 2)), NAMES).step_time
-    assert found is not None
-    assert found.verdict is ChangeVerdict.WORSE
-    assert found.ratio == pytest.approx(1.2, abs=0.03)
-    assert 1 < found.low < found.ratio < found.high
+@pytest.mark.parametrize(("center", "verdict"), [(1000, ChangeVerdict.SAME), (1200, ChangeVerdict.WORSE)])
+def test_a_run_is_slower_by_what_it_is(center: int, verdict: ChangeVerdict) -> None:
+    found = compare(a_summary(steps(1000, 1)), a_summary(steps(center, 2)), NAMES).step_time
+    assert found is not None and found.verdict is verdict
+    assert found.ratio == pytest.approx(center / 1000, abs=0.03)
+    assert found.low < found.ratio < found.high and (found.low < 1) is (center == 1000)
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
@@ -116,13 +110,6 @@ def test_another_model_is_refused_unless_forced() -> None:
     with pytest.raises(RequestError, match="model tiny against other"):
         compare(a, b, NAMES)
     assert [d.name for d in compare(a, b, NAMES, force=True).configuration] == ["model"]
-
-
-def test_a_run_without_a_trace_has_lost_no_kernels() -> None:
-    traced, other = a_summary([10] * 9), a_summary([10] * 9, kernels=())
-    found = compare(traced, other, NAMES)
-    assert found.kernels == []
-    assert [n for n in found.notes if n.startswith("b: no kernel was recorded")]
 
 
 @pytest.mark.parametrize(("count", "verdict"), [(3, ChangeVerdict.UNKNOWN), (4, ChangeVerdict.WORSE)])
@@ -150,26 +137,33 @@ def test_periods_are_called_periods_and_have_no_verdict_on_steps(marked: int) ->
         assert "worse" not in words and "Step time" not in words
 
 
-def test_kernels_that_appeared_and_vanished_are_named() -> None:
-    found = compare(a_summary([1], kernels=("gemm", "old")), a_summary([1], kernels=("gemm", "new")), NAMES)
-    assert {(k.name, k.only_in) for k in found.kernels} == {("old", "a"), ("new", "b")}
-
-
 def with_kernels(shares: dict[str, float]) -> Summary:
     """A run with the longest possible table of kernels."""
     table = [a_kernel(name).model_copy(update={"share": share}) for name, share in shares.items()]
     return a_summary([1]).model_copy(update={"kernels": table[:TOP_KERNELS]})
 
 
-def test_a_kernel_below_the_cut_of_a_long_table_is_not_called_gone() -> None:
-    everywhere = {f"k{i}": 0.003 for i in range(TOP_KERNELS - 2)}
-    a = with_kernels({"large": 0.3, **everywhere, "longer in a": 0.0011, "longer in b": 0.001})
-    b = with_kernels({**everywhere, "longer in b": 0.0011, "another in b": 0.001, "longer in a": 0.0009})
+MANY = {f"k{i}": 0.003 for i in range(TOP_KERNELS - 2)}
+OLD, NEW = a_summary([1], kernels=("gemm", "old")), a_summary([1], kernels=("gemm", "new"))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "gone", "note"),
+    [
+        (OLD, NEW, {("old", "a"), ("new", "b")}, None),
+        (OLD, a_summary([1], kernels=()), set(), "b: no kernel was recorded"),
+        # below the cut of a long table a kernel is not called gone
+        (with_kernels({"large": 0.3, **MANY, "longer in a": 0.0011, "longer in b": 0.001}),
+         with_kernels({**MANY, "longer in b": 0.0011, "another in b": 0.001, "longer in a": 0.0009}),
+         {("large", "a")}, "only the 200 kernels with most time are known"),
+    ],
+)  # fmt: skip
+def test_kernels_that_appeared_and_vanished_are_named(
+    a: Summary, b: Summary, gone: set[tuple[str, str]], note: str | None
+) -> None:
     found = compare(a, b, NAMES)
-    assert [(k.name, k.only_in) for k in found.kernels] == [("large", "a")]
-    assert len([n for n in found.notes if "only the 200 kernels with most time are known" in n]) == 2
-    short = compare(a_summary([1], kernels=("old",)), a_summary([1], kernels=("new",)), NAMES)
-    assert len(short.kernels) == 2 and not [n for n in short.notes if "are known" in n]
+    assert {(k.name, k.only_in) for k in found.kernels} == gone
+    assert any(note in each for each in found.notes) if note else not any("are known" in each for each in found.notes)
 
 
 def test_a_kind_of_work_in_another_precision_is_named() -> None:
@@ -194,23 +188,22 @@ def test_of_several_runs_each_is_against_the_first() -> None:
     assert "only in c" in text and "only in b" not in text
 
 
-def test_collectives_are_compared_even_where_no_size_is_recorded() -> None:
-    a = a_summary([10] * 9)
-    unknown = [c.model_copy(update={"bytes": None}) for c in a.collective_phases]
-    text = render_comparisons([compare(a, a.model_copy(update={"collective_phases": unknown}), NAMES)])
-    (row,) = (line.split() for line in text.splitlines() if line.startswith("  all_reduce"))
-    assert row[1:5] == ["1", "1", "0.00001", "–"]
+def row_of(a: Summary, b: Summary) -> list[str]:
+    """The cells of the row of all-reduces in a comparison."""
+    lines = render_comparisons([compare(a, b, NAMES)]).splitlines()
+    (row,) = (line for line in lines if line.startswith("  all_reduce"))
+    return re.split(r"\s{2,}", row.strip())[1:5]
 
 
 def test_of_collectives_of_which_some_have_no_size_the_others_are_the_least() -> None:
     """As in ZeRO-2: gradients of known size, and one small call of unknown size."""
     a = a_summary([10] * 9)
+    unknown = [c.model_copy(update={"bytes": None}) for c in a.collective_phases]
+    assert row_of(a, a.model_copy(update={"collective_phases": unknown})) == ["1", "1", "0.00001", "–"]
     small = CollectivePhase(kind="all_reduce", phase="optimizer", count=9, duration_ns=1)
     more = [row.model_copy(update={"bytes": 9 * 2_490_000}) for row in a.collective_phases]
     b = a.model_copy(update={"collective_phases": [*more, small]})
-    text = render_comparisons([compare(a, b, NAMES)])
-    (row,) = (line for line in text.splitlines() if line.startswith("  all_reduce"))
-    assert re.split(r"\s{2,}", row.strip())[1:5] == ["1", "2", "0.00001", "≥ 2.49"]
+    assert row_of(a, b) == ["1", "2", "0.00001", "≥ 2.49"]
     assert "all_reduce_bytes" not in metrics_by_name(b)
     partly = more[0].model_copy(update={"bytes": None, "least_bytes": 9 * 2_490_000})
     assert "≥ 2.49 MB" in render(b.model_copy(update={"collective_phases": [partly]}))
@@ -284,71 +277,6 @@ def test_steps_of_ranks_are_paired_by_their_marks_and_else_from_the_last(
     assert step_durations_ns(left_out(list(map(list, names)), durations)) == expected
 
 
-def test_the_text_says_configuration_first_then_result() -> None:
-    text = render_comparisons([compare(a_summary([10] * 9), a_summary([20] * 9), NAMES)])
-    assert text.index("Configuration") < text.index("Step time, mean over ranks") < text.index("Collectives, per rank")
-    assert "+100.0 % ± 0.0 % worse" in " ".join(text.split())
-
-
-def test_step_time_is_a_name_for_conditions() -> None:
-    assert ratios(compare(a_summary([10] * 9), a_summary([20] * 9), NAMES))["step_time"] == pytest.approx(2)
-
-
-def test_a_run_is_not_compared_with_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in NAMES:
-        (tmp_path / f"summary-{name}.json").write_text(a_summary([10] * 9).model_dump_json())
-    one, other = (str(tmp_path / f"summary-{name}.json") for name in NAMES)
-    again = str(tmp_path / "x" / ".." / "summary-a.json")
-    (tmp_path / "x").mkdir()
-    for words in ([one, one], [one, other, one], [one, again]):
-        assert main(["compare", *words]) == 2
-        assert "is given twice: a run cannot be compared with itself" in capsys.readouterr().err
-    assert main(["compare", one, other]) == 0
-
-
-@pytest.mark.parametrize(
-    ("condition", "code"),
-    [
-        ("step_time > 1.05", 1),
-        ("step_time > 3", 0),
-        ("no_such > 1", 2),
-        ("step_time", 2),
-        ("2 * 3", 2),
-        ("memory_share > 1.1", 0),  # zero in both
-    ],
-)
-def test_fail_if_is_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, code: int) -> None:
-    for name, value in (("a", 10), ("b", 20)):
-        (tmp_path / f"summary-{name}.json").write_text(a_summary([value] * 9).model_dump_json())
-    files = [str(tmp_path / f"summary-{name}.json") for name in NAMES]
-    assert main(["compare", *files, "--fail-if", condition]) == code
-    if condition == "step_time":
-        said = capsys.readouterr().err
-        assert "is a number; compare it with one, as in --fail-if 'step_time > 1.05'" in said
-
-
-def test_from_zero_to_something_is_infinitely_more(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    files = []
-    for name, idle in (("a", 0), ("b", 2_000_000)):
-        files.append(tmp_path / f"summary-{name}.json")
-        files[-1].write_text(with_idle(10_000_000, idle, 500_000).model_dump_json())
-    argv = ["compare", *map(str, files), "--fail-if"]
-    assert main([*argv, "idle_data_loading_share > 1.1"]) == 1
-    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "idle: data loading" in line]
-    assert row[3:] == ["0.0", "%", "20.0", "%"]  # no ratio: a division by zero
-    assert main([*argv, "idle_data_loading_share < 1.1"]) == 0
-    assert main([*argv, "idle_synchronisation_share > 1"]) == 0
-
-
-def test_a_metric_of_one_run_only_is_no_misspelt_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for name, kinds in (("a", [KindTime(kind="gemm", precision="bf16", count=1, duration_ns=9, share=1)]), ("b", [])):
-        s = a_summary([10] * 9).model_copy(update={"kinds": kinds})
-        (tmp_path / f"summary-{name}.json").write_text(s.model_dump_json())
-    files = [str(tmp_path / f"summary-{name}.json") for name in NAMES]
-    assert main(["compare", *files, "--fail-if", "gemm_bf16_share > 1"]) == 2
-    assert "gemm_bf16_share was not measured in every run" in capsys.readouterr().err
-
-
 def with_idle(step_ns: int, loading: int, launching: int, device: str = "gpu") -> Summary:
     """Steps with idle time of two causes, in nanoseconds; the rest is compute."""
     s = a_summary([step_ns] * 9)
@@ -366,6 +294,56 @@ def with_idle(step_ns: int, loading: int, launching: int, device: str = "gpu") -
     devices = [s.devices[0].model_copy(update=update)]
     steps = s.steps.model_copy(update={"duration": spread})
     return s.model_copy(update={"devices": devices, "idle_causes": causes, "steps": steps})
+
+
+def stored(folder: Path, *runs: Summary) -> list[str]:
+    """The runs as files, a and b."""
+    files = [folder / f"summary-{name}.json" for name in NAMES]
+    for file, run in zip(files, runs, strict=True):
+        file.write_text(run.model_dump_json())
+    return list(map(str, files))
+
+
+TWICE = (a_summary([10] * 9), a_summary([20] * 9))
+IDLE = (with_idle(10_000_000, 0, 500_000), with_idle(10_000_000, 2_000_000, 500_000))
+BF16 = KindTime(kind="gemm", precision="bf16", count=1, duration_ns=9, share=1)
+OF_ONE = (TWICE[0].model_copy(update={"kinds": [BF16]}), TWICE[0])
+
+
+@pytest.mark.parametrize(
+    ("runs", "condition", "ends"),
+    [
+        (TWICE, "step_time > 1.05", (1, "")),
+        (TWICE, "step_time > 3", (0, "")),
+        (TWICE, "memory_share > 1.1", (0, "")),  # zero in both
+        (TWICE, "no_such > 1", (2, "no_such")),
+        (TWICE, "step_time", (2, "is a number; compare it with one, as in --fail-if 'step_time > 1.05'")),
+        (TWICE, "2 * 3", (2, "")),
+        (OF_ONE, "gemm_bf16_share > 1", (2, "gemm_bf16_share was not measured in every run")),  # no misspelt name
+        # from zero to something is infinitely more
+        (IDLE, "idle_data_loading_share > 1.1", (1, "")),
+        (IDLE, "idle_data_loading_share < 1.1", (0, "")),
+        (IDLE, "idle_synchronisation_share > 1", (0, "")),
+    ],
+)
+def test_fail_if_is_an_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: Any, condition: str, ends: tuple[int, str]
+) -> None:
+    assert main(["compare", *stored(tmp_path, *runs), "--fail-if", condition]) == ends[0]
+    shown = capsys.readouterr()
+    assert ends[1] in shown.err
+    if runs is IDLE:
+        (row,) = [line.split() for line in shown.out.splitlines() if "idle: data loading" in line]
+        assert row[3:] == ["0.0", "%", "20.0", "%"]  # no ratio: a division by zero
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = stored(tmp_path, *TWICE)
+    (tmp_path / "x").mkdir()
+    for words in ([one, one], [one, other, one], [one, str(tmp_path / "x" / ".." / "summary-a.json")]):
+        assert main(["compare", *words]) == 2
+        assert "is given twice: a run cannot be compared with itself" in capsys.readouterr().err
+    assert main(["compare", one, other]) == 0
 
 
 @pytest.mark.parametrize(("device", "launching"), [("gpu", "launch-bound"), ("cpu", "between operators")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import resource
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,19 +13,17 @@ from hypothesis import strategies as st
 
 from harness.analysis.job.grouping import group
 from harness.analysis.job.summarise import summarise_job
-from harness.analysis.process import part as part_module
-from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.part import RankPart, compressed, deserialize, in_order, serialize
-from harness.analysis.summary import Summary, TraceSource, Window
-from tests.analysis.measuring import measure_trace
+from harness.analysis.summary import Summary, TraceSource
+from tests.analysis.measuring import a_rank, part_of
+from tests.analysis.measuring import parts_of as parts_of_traces
 from tests.synthetic.columns import Made
 
-RULES = load_rules()
 RANKS = 6
 
 
 def rank(number: int, world: int = RANKS) -> Made:
-    made = Made(rank=number, world_size=world, path=f"rank{number}.json", host=f"node{number // 2}", clock="unix")
+    made = a_rank(number, world, f"node{number // 2}")
     for i in range(3):
         at = i * 1000 + 7 * number
         made.step(at, at + 1000, i)
@@ -36,7 +35,7 @@ def rank(number: int, world: int = RANKS) -> Made:
 
 @cache
 def parts() -> tuple[RankPart, ...]:
-    return tuple(part for r in range(RANKS) for part in measure_trace(rank(r).trace(), Window.STEPS, RULES))
+    return tuple(parts_of_traces(*(rank(r) for r in range(RANKS))))
 
 
 def text(found: list[RankPart]) -> str:
@@ -57,23 +56,11 @@ def test_merging_is_associative_commutative_and_idempotent(i: int, j: int) -> No
     assert in_order([*a, *a, *b]) == in_order([*a, *b])
 
 
-def test_nothing_is_compressed_in_the_process_that_measures_and_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(value: object) -> bytes:
-        raise AssertionError("compressed in one process")
-
-    monkeypatch.setattr(part_module, "serialize", refused)
-    assert text([part for r in range(RANKS) for part in measure_trace(rank(r).trace(), Window.STEPS, RULES)])
-
-
 def test_a_part_is_the_same_in_another_process_and_in_little_memory() -> None:
     moved = pickle.loads(pickle.dumps(list(parts())))
+    assert text(deserialize(serialize(list(parts())), list[RankPart])) == text(list(parts()))
     assert moved == list(parts()) == [compressed(part) for part in parts()]
     assert text(moved) == text(list(parts())) == text([compressed(part) for part in parts()])
-
-
-def test_a_part_survives_the_way_through_a_file() -> None:
-    again = deserialize(serialize(list(parts())), list[RankPart])
-    assert text(again) == text(list(parts()))
 
 
 def test_sums_over_ranks_are_sums_over_ranks() -> None:
@@ -95,7 +82,7 @@ def shifted(part: RankPart, number: int, world: int) -> RankPart:
 
 
 def test_a_thousand_ranks_merge_in_flat_memory() -> None:
-    one = measure_trace(rank(0, 1000).trace(), Window.STEPS, RULES)[0]
+    one = part_of(rank(0, 1000))
     summarise_job([shifted(one, i, 10) for i in range(10)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     thousand = in_order(shifted(one, i, 1000) for i in range(1000))
@@ -109,35 +96,24 @@ def test_a_thousand_ranks_merge_in_flat_memory() -> None:
 def identified(
     path: str, rank: int | None, world: int | None, run: str | None = None, pid: int | None = None
 ) -> RankPart:
-    part = parts()[0]
     source = TraceSource(path=path, tool="kineto", rank=rank, world_size=world, pid=pid)
-    return part.model_copy(update={"source": source, "run": run})
+    return parts()[0].model_copy(update={"source": source, "run": run})
 
 
-def jobs(*found: RankPart) -> list[list[str]]:
-    return [[p.source.path for p in job] for job in group(found)]
-
-
-def test_files_are_one_job_when_their_world_size_says_so() -> None:
-    assert jobs(identified("a/r1", 1, 2), identified("a/r0", 0, 2)) == [["a/r0", "a/r1"]]
-
-
-def test_files_without_a_world_stand_side_by_side() -> None:
-    assert jobs(identified("a/x", None, None), identified("a/y", None, None)) == [["a/x"], ["a/y"]]
-
-
-def test_two_jobs_of_one_size_are_separated_by_their_folders() -> None:
-    files = [identified(f"{folder}/r{r}", r, 2) for folder in ("a", "b") for r in (0, 1)]
-    assert jobs(*files) == [["a/r0", "a/r1"], ["b/r0", "b/r1"]]
-
-
-def test_a_rank_recorded_twice_in_one_folder_is_not_merged_with_itself() -> None:
-    assert jobs(identified("a/x0", 0, 2), identified("a/y0", 0, 2)) == [["a/x0"], ["a/y0"]]
-
-
-def test_a_file_that_contains_a_rank_twice_is_a_job_of_its_own() -> None:
-    found = [identified("a", 0, 2, pid=1), identified("a", 0, 2, pid=2), identified("b", 1, 2)]
-    assert jobs(*found) == [["a", "a"], ["b"]]
+@pytest.mark.parametrize(
+    ("files", "jobs"),
+    [
+        ([("a/r1", 1, 2), ("a/r0", 0, 2)], [["a/r0", "a/r1"]]),  # their world size says so
+        ([("a/x", None, None), ("a/y", None, None)], [["a/x"], ["a/y"]]),
+        ([(f"{folder}/r{r}", r, 2) for folder in ("a", "b") for r in (0, 1)], [["a/r0", "a/r1"], ["b/r0", "b/r1"]]),
+        ([("a/x0", 0, 2), ("a/y0", 0, 2)], [["a/x0"], ["a/y0"]]),  # a rank twice in one folder
+        ([("a", 0, 2, None, 1), ("a", 0, 2, None, 2), ("b", 1, 2)], [["a", "a"], ["b"]]),  # a rank twice in one file
+        # the reports of a run, whatever they say of themselves
+        ([("run/node0", None, None, "run"), ("run/node1", None, None, "run")], [["run/node0", "run/node1"]]),
+    ],
+)
+def test_files_are_grouped_by_what_they_say_of_themselves(files: list[tuple[Any, ...]], jobs: list[list[str]]) -> None:
+    assert [[p.source.path for p in job] for job in group([identified(*file) for file in files])] == jobs
 
 
 def test_a_process_that_helps_the_ranks_of_its_file_is_named_and_not_counted() -> None:
@@ -150,11 +126,6 @@ def test_a_process_that_helps_the_ranks_of_its_file_is_named_and_not_counted() -
 def test_a_process_with_steps_may_be_the_rank_that_is_missing() -> None:
     (job,) = group([identified("a", 0, 2), identified("a", None, 2, pid=900)])
     assert [part.source.pid for part in job] == [None, 900]
-
-
-def test_the_reports_of_a_run_are_one_job_whatever_they_say_of_themselves() -> None:
-    found = jobs(identified("run/nsys/node0", None, None, "run"), identified("run/nsys/node1", None, None, "run"))
-    assert found == [["run/nsys/node0", "run/nsys/node1"]]
 
 
 def test_a_summary_survives_json_and_refuses_what_it_does_not_know() -> None:

@@ -7,19 +7,15 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.analysis.job.summarise import summarise_job
-from harness.analysis.process.kinds import load_rules
-from harness.analysis.summary import Summary, Window
+from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.format import amount, duration
 from harness.report.tables.table import WIDTH, table
-from harness.report.tables.terminal import render
-from tests.analysis.measuring import measure_trace
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
-from tests.synthetic.columns import Made
 
 
 @pytest.fixture
@@ -35,170 +31,136 @@ def trace(tmp_path: Path) -> Path:
     return write_decimals(tmp_path, events)
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command prints, which ends well."""
+    assert main(list(words)) == 0
     return capsys.readouterr().out
 
 
-def test_a_folder_without_traces_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path)]) == 2
-    assert f"no trace was found in {tmp_path}: give a run" in capsys.readouterr().err
-
-
-def test_json_has_every_time_as_integer_nanoseconds_per_device(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--json", str(trace)]) == 0
-    (device,) = json.loads(said(capsys))["devices"]
-    assert {k: device[k] for k in ("window_ns", "compute_ns", "communication_ns", "idle_ns")} == {
-        "window_ns": 2000,
-        "compute_ns": 1200,
-        "communication_ns": 100,
-        "idle_ns": 700,
-    }
-    assert all(isinstance(device[k], int) for k in device if k.endswith("_ns"))
-
-
-def test_window_gpu_trims_nothing(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["report", "--json", "--window", "gpu", str(trace)])
-    (device,) = json.loads(said(capsys))["devices"]
-    assert (device["window_ns"], device["idle_ns"]) == (1700, 400)
-
-
-def test_the_json_of_one_job_is_a_summary_and_of_several_a_list(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("window", "times"),
+    [
+        ("steps", {"window_ns": 2000, "compute_ns": 1200, "communication_ns": 100, "idle_ns": 700}),
+        ("gpu", {"window_ns": 1700, "compute_ns": 1200, "communication_ns": 100, "idle_ns": 400}),  # trims nothing
+    ],
+)
+def test_json_has_every_time_as_integer_nanoseconds_per_device(
+    trace: Path, capsys: pytest.CaptureFixture[str], window: str, times: dict[str, int]
 ) -> None:
-    main(["report", "--json", str(trace)])
-    assert Summary.model_validate_json(said(capsys)).steps.counted == 2
+    (device,) = json.loads(printed(capsys, "report", "--json", "--window", window, str(trace)))["devices"]
+    assert {name: device[name] for name in times} == times
+    assert all(isinstance(device[name], int) for name in device if name.endswith("_ns"))
+
+
+def test_the_json_of_one_job_is_a_summary_and_of_several_a_list_and_export_writes_the_same(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    one = printed(capsys, "report", "--json", str(trace))
+    assert Summary.model_validate_json(one).steps.counted == 2
+    assert printed(capsys, "export", "json", str(trace)) == "report.json\n"
+    assert (tmp_path / "report.json").read_text() == one
     other = tmp_path / "second.json"
     other.write_bytes(trace.read_bytes())
-    main(["report", "--json", str(trace), str(other)])
-    assert [len(s["devices"]) for s in json.loads(said(capsys))] == [1, 1]
+    several = json.loads(printed(capsys, "report", "--json", str(trace), str(other)))
+    assert [len(summary["devices"]) for summary in several] == [1, 1]
 
 
 def test_the_table_shows_quality_first_and_fits_the_terminal(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--full", str(trace)]) == 0
-    lines = said(capsys).splitlines()
+    lines = printed(capsys, "report", "--full", str(trace)).splitlines()
     assert max(map(len, lines)) <= WIDTH
-    order = [
-        next(i for i, line in enumerate(lines) if line.startswith(head)) for head in ("Recording", "Steps", "Where")
-    ]
+    heads = ("Recording", "Steps", "Where")
+    order = [next(i for i, line in enumerate(lines) if line.startswith(head)) for head in heads]
     assert order == sorted(order)
     assert any("60.0 %" in line and "35.0 %" in line for line in lines)
 
 
-def test_csv_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "tables"
-    assert main(["export", "csv", str(trace), "-o", str(folder)]) == 0
-    with (folder / "devices.csv").open() as file:
-        (row,) = csv.DictReader(file)
-    assert (row["window_ns"], row["compute_ns"], row["idle_ns"]) == ("2000", "1200", "700")
-    with (folder / "kernels.csv").open() as file:
-        assert {r["kind"]: int(r["duration_ns"]) for r in csv.DictReader(file)} == {"gemm": 1200, "communication": 100}
+DEVICE = {"window_ns": 2000, "compute_ns": 1200, "idle_ns": 700}
 
 
-def test_parquet_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    folder = tmp_path / "tables"
-    assert main(["export", "parquet", str(trace), "-o", str(folder)]) == 0
-    (row,) = parquet.read_table(folder / "devices.parquet").to_pylist()
-    assert (row["window_ns"], row["compute_ns"], row["idle_ns"]) == (2000, 1200, 700)
-
-
-def test_parquet_without_pyarrow_says_what_to_do_and_writes_nothing(
+def test_exported_tables_hold_the_same_numbers(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Parquet needs pyarrow; without it nothing is written."""
+    folder = tmp_path / "tables"
+    printed(capsys, "export", "csv", str(trace), "-o", str(folder))
+    with (folder / "devices.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert {name: int(row[name]) for name in DEVICE} == DEVICE
+    with (folder / "kernels.csv").open() as file:
+        assert {r["kind"]: int(r["duration_ns"]) for r in csv.DictReader(file)} == {"gemm": 1200, "communication": 100}
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     before = sorted(tmp_path.rglob("*"))
-    assert main(["export", "parquet", str(trace), "-o", str(tmp_path / "tables")]) == 2
+    assert main(["export", "parquet", str(trace), "-o", str(tmp_path / "more")]) == 2
     assert sorted(tmp_path.rglob("*")) == before
     assert "export parquet needs pyarrow: run `bash slurm.sh --install tables`" in capsys.readouterr().err
 
 
-def broken_file(folder: Path, how: str) -> Path:
-    name, content = {
-        "gzip": ("rank0.json.gz", gzip.compress(b'{"traceEvents": [' + b" " * 10_000)[:40]),
-        "text": ("notes.json", b"this is no trace"),
-        "lfs": ("a.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
-        "sqlite": ("b.sqlite", b"SQLite format 3\0" + b"\0" * 100),
-    }[how]
-    (folder / name).write_bytes(content)
-    return folder / name
+def test_parquet_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    printed(capsys, "export", "parquet", str(trace), "-o", str(tmp_path / "tables"))
+    (row,) = parquet.read_table(tmp_path / "tables" / "devices.parquet").to_pylist()
+    assert {name: row[name] for name in DEVICE} == DEVICE
 
 
-@pytest.mark.parametrize("how", ["gzip", "text", "lfs", "sqlite"])
-def test_a_file_that_is_no_trace_is_one_sentence_and_exit_1_or_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+BROKEN: dict[str, bytes | None] = {
+    "rank0.json.gz": gzip.compress(b'{"traceEvents": [' + b" " * 10_000)[:40],
+    "notes.json": b"this is no trace",
+    "a.json": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+    "b.sqlite": b"SQLite format 3\0" + b"\0" * 100,
+    "empty": None,
+    "nowhere": None,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_no_trace_is_one_sentence_and_exit_1_or_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    path = broken_file(tmp_path, how)
-    assert main(["report", str(path)]) in (1, 2)
+    path, content = tmp_path / name, BROKEN[name]
+    if content is not None:
+        path.write_bytes(content)
+    elif name == "empty":
+        path.mkdir()
+    assert main(["report", str(path)]) in ((1, 2) if content else (2,))
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert path.name in captured.err
-    assert "Traceback" not in captured.err
+    assert captured.out == "" and path.name in captured.err and "Traceback" not in captured.err
 
 
 def test_a_broken_file_among_good_ones_costs_only_itself(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    broken_file(trace.parent, "sqlite")
-    assert main(["report", "--json", str(trace.parent)]) == 0
-    summary = Summary.model_validate_json(said(capsys))
+    (trace.parent / "b.sqlite").write_bytes(BROKEN["b.sqlite"] or b"")
+    summary = Summary.model_validate_json(printed(capsys, "report", "--json", str(trace.parent)))
     assert summary.devices[0].compute_ns == 1200
     assert any("b.sqlite" in f.evidence for f in summary.quality.problems)
 
 
-def test_a_name_that_is_no_run_and_no_path_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "/nowhere/at/all"]) == 2
-    assert "Traceback" not in capsys.readouterr().err
+START = {"event": "start", "rank": 0, "world_size": 1, "model": "tiny", "flops_per_token": 2.0}
+STEP: dict[str, Any] = {"event": "step", "tokens": 10, "samples": 1}
+ACTIVE = STEP | {"phase": "active", "step_ns": 1000, "data_ns": 250}
+LINES = [
+    START | {"device": "cpu"}, STEP | {"phase": "skip", "step_ns": 900, "loss": 3.0}, ACTIVE | {"loss": 2.0},
+    ACTIVE | {"loss": 1.0}, {"event": "end", "status": "completed", "steps": 3},
+]  # fmt: skip
 
 
-def test_a_run_gets_its_summary_json_with_training_beside_the_trace(
+def test_a_run_gets_its_summary_json_with_training_beside_the_trace_or_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    (run / "torch").mkdir(parents=True)
-    (run / "metrics").mkdir()
+    (run / "metrics").mkdir(parents=True)
+    (run / "metrics" / "rank0.jsonl").write_text("\n".join(map(json.dumps, LINES)) + '\n{"event": "st')
+    assert "10.0 Mtokens/s" in printed(capsys, "report", str(run), "--no-html", "--full")
+    (run / "torch").mkdir()
     events = [timed("ProfilerStep#1", "user_annotation", 0, 1000), kernel(0, 600, 1)]
-    compressed = gzip.compress(write_decimals(tmp_path, events).read_bytes())
-    (run / "torch" / "rank0.json.gz").write_bytes(compressed)
-    start = {"event": "start", "rank": 0, "world_size": 1, "model": "tiny", "flops_per_token": 2.0}
-    step = {"event": "step", "tokens": 10, "samples": 1}
-    active = step | {"phase": "active", "step_ns": 1000, "data_ns": 250}
-    lines = [
-        start | {"device": "cpu"},
-        step | {"phase": "skip", "step_ns": 900, "loss": 3.0},
-        active | {"loss": 2.0},
-        active | {"loss": 1.0},
-        {"event": "end", "status": "completed", "steps": 3},
-    ]
-    (run / "metrics" / "rank0.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"event": "st')
-    assert main(["report", str(run)]) == 0
+    (run / "torch" / "rank0.json.gz").write_bytes(gzip.compress(write_decimals(tmp_path, events).read_bytes()))
+    printed(capsys, "report", str(run))
     summary = Summary.model_validate_json((run / "summary.json").read_text())
     (training,) = summary.training
     assert (training.steps_counted, training.data_fraction, training.last_loss) == (2, 0.25, 1.0)
-    assert summary.efficiency.tokens_per_s == pytest.approx(1e7)
+    assert summary.efficiency is not None and summary.efficiency.tokens_per_s == pytest.approx(1e7)
     assert summary.efficiency.model_flops_per_s_per_device == pytest.approx(2e7)
     assert summary.devices[0].compute_ns == 600
     assert any("unreadable lines" in f.what for f in summary.quality.problems)
-
-
-def test_a_run_without_traces_still_has_its_trainings_numbers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "metrics").mkdir()
-    lines = [
-        {"event": "start", "rank": 0, "model": "tiny"},
-        {"event": "step", "step_ns": 10**6, "tokens": 5, "loss": 2.0},
-    ]
-    (tmp_path / "metrics" / "rank0.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert main(["report", str(tmp_path), "--no-html", "--full"]) == 0
-    assert "5.00 ktokens/s" in said(capsys)
-
-
-def test_a_thousand_devices_are_shown_as_the_busiest_and_the_idlest() -> None:
-    made = Made()
-    for d in range(40):
-        made.event(0, 10 + d, device=d).event(100, 101, device=d)
-    text = render(summarise_job(measure_trace(made.trace(), Window.GPU, load_rules())))
-    assert "the 5 busiest and the 5 idlest of 40" in text
-    assert "device 39" in text
-    assert "device 20" not in text
 
 
 def test_numbers_are_printed_with_units_and_columns_line_up() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from msgspec.structs import fields
 from harness.analysis.job import partial_merge
 from harness.analysis.job.partial_merge import JobMerge, join_merges, merge_parts
 from harness.analysis.job.summarise import summarise_job, summarise_merge
-from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.part import RankPart, deserialize, serialize
 from harness.analysis.summary import Device, Summary, Window
 from harness.common.errors import RequestError, WorkError
@@ -31,7 +29,7 @@ from harness.measure.partial_merge import (
     write_merge,
 )
 from harness.measure.paths import measure_files
-from tests.analysis.measuring import measure_trace
+from tests.analysis.measuring import parts_of as parts_of_traces
 from tests.analysis.test_merge import rank
 from tests.analysis.test_pipeline import cpu_rank, with_messages
 from tests.real_traces import real_trace
@@ -52,7 +50,7 @@ def parts_of(kind: str) -> tuple[RankPart, ...]:
     if kind == "uneven":
         made[4].step(4000, 5000, 3).event(4000, 4300, launch_ns=4000)
         made[4].collective(4500, 4800, size=1 << 16, members=6)
-    return tuple(part for one in made for part in measure_trace(one.trace(), Window.STEPS, load_rules()))
+    return tuple(parts_of_traces(*made))
 
 
 @cache
@@ -139,13 +137,8 @@ def test_the_jobs_of_several_folders_are_those_of_the_flat_merge(tmp_path: Path)
     whole = join_partial_merges([read_merge(tmp_path / "joined.part"), leaves[2]])
     found = summarise_partial_merge(whole)
     assert len(found) == 3 and whole.files == 14
+    assert [[w.field for w in each.quality.withheld].count(merges.REPLAY) for each in found] == [1] * 3
     assert dumped(found) == dumped(summarise([*one, *apart, alone, helper]))
-
-
-def test_a_job_without_its_replay_says_so() -> None:
-    (found,) = summarise_partial_merge(merge_of_parts(parts_of("synthetic")))
-    assert found.replay is None
-    assert [w.field for w in found.quality.withheld].count(merges.REPLAY) == 1
 
 
 def test_a_folder_that_holds_a_rank_twice_is_one_sentence() -> None:
@@ -155,13 +148,9 @@ def test_a_folder_that_holds_a_rank_twice_is_one_sentence() -> None:
         summarise_partial_merge(twice)
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Iterator[Path]:
-    write_merge(tmp_path / "branch.part", merge_of_parts(parts_of("synthetic"), file_count=6))
-    yield tmp_path / "branch.part"
-
-
-def test_a_branch_that_is_damaged_is_refused_in_one_sentence(written: Path) -> None:
+def test_a_branch_that_is_damaged_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    written = tmp_path / "branch.part"
+    write_merge(written, merge_of_parts(parts_of("synthetic"), file_count=6))
     whole = written.read_bytes()
     damaged = [whole[:-30], whole[: len(whole) // 2], b"", b"{}"]
     damaged += [whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in range(60, 400, 37)]

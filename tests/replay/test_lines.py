@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -79,9 +78,10 @@ def ends_of_forward(trace: Trace) -> list[int]:
 
 def found_in(job: CpuJob, *spans: Spans, waits: Sequence[RankTraining] = ()) -> list[TimeLost]:
     """The findings; spans: of each rank, as far as it has some."""
+    every: list[Spans] = [*spans, *[()] * (job.costs.ranks - len(spans))]
     lines = [
         sampled(trace, of_phases(trace, own), rank * MS)
-        for rank, (trace, own) in enumerate(zip_longest(job.traces(), spans, fillvalue=()))
+        for rank, (trace, own) in enumerate(zip(job.traces(), every, strict=True))
     ]
     return summary_of(job.traces(), waits, lines).findings
 
