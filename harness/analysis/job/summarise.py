@@ -20,10 +20,11 @@ from harness.analysis.network import few_with_ports
 from harness.analysis.process.copies import with_links
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
-from harness.analysis.process.part import KernelSum, ProcessRows, RankPart, rows_by_name
+from harness.analysis.process.part import KernelSum, RankPart
 from harness.analysis.process.phases import phase_table
 from harness.analysis.process.pipeline import pipeline, withheld_theory
 from harness.analysis.process.ranges import range_table
+from harness.analysis.process.rows import ProcessRows
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import (
     TOP_KERNELS,
@@ -133,7 +134,7 @@ def _rows(parts: Sequence[RankPart]) -> dict[str, Any]:
     """The rows of all processes, one process after the other, by the Summary's fields."""
     rows: dict[str, list[Any]] = {name: [] for name in ProcessRows.__struct_fields__}
     for part in parts:
-        for name, of_process in rows_by_name(part).items():
+        for name, of_process in part.rows.by_name().items():
             rows[name] += of_process
     return rows
 

@@ -8,25 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.network import node_network, traffic_of_samples
-from harness.analysis.process import (
-    before_steps,
-    collective_rows,
-    copies,
-    device,
-    host_activities,
-    launches,
-    long_messages,
-    pipeline,
-    profiler_overhead,
-    quality,
-    ranges,
-    traffic,
-)
+from harness.analysis.process import collective_rows, copies, device, pipeline, quality, ranges
 from harness.analysis.process.kernels import kernel_sums
 from harness.analysis.process.kinds import Rules, classify
-from harness.analysis.process.part import Compressible, ProcessRows, RankPart, StepsPart, Tables
+from harness.analysis.process.part import Compressible, RankPart, StepsPart, Tables
 from harness.analysis.process.phases import PhaseSums, phase_of_moments, phase_sums, phases
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process, range_of_events
+from harness.analysis.process.rows import rows_of_process
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
 from harness.analysis.process.view import ProcessView, views
 from harness.analysis.summary import Device, NodeNetwork, TraceSource, Window
@@ -83,14 +71,7 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         epoch_ns=view.epoch_ns,
         events=len(view.events),
         devices=devices,
-        rows=ProcessRows(
-            before_steps=before_steps.of_process(measured),
-            host_activities=host_activities.of_process(measured),
-            traffic=traffic.of_process(measured),
-            long_messages=long_messages.of_process(measured),
-            launches=launches.of_process(measured, chosen),
-            profiler_overhead=profiler_overhead.of_process(measured),
-        ),
+        rows=rows_of_process(measured, chosen),
         copies=copies.copy_table(measured, chosen),
         stage=next((pipeline.stage_of(measured, d) for d in measured.rows), None),  # the first device is the worker
         dropped_events=view.trace.dropped_events,

@@ -16,21 +16,8 @@ import numpy as np
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.pipeline import StagePart
 from harness.analysis.process.ranges import RangeSums
-from harness.analysis.summary import (
-    BeforeSteps,
-    Copy,
-    Device,
-    HostActivity,
-    Launches,
-    LongMessage,
-    NodeNetwork,
-    Problem,
-    ProfilerOverhead,
-    SummaryPart,
-    TraceSource,
-    Traffic,
-    Window,
-)
+from harness.analysis.process.rows import ProcessRows
+from harness.analysis.summary import Copy, Device, NodeNetwork, Problem, SummaryPart, TraceSource, Window
 
 T = TypeVar("T")
 
@@ -136,17 +123,6 @@ class StepsPart(SummaryPart, kw_only=True):
     own_ns: list[int] = []
 
 
-class ProcessRows(SummaryPart, kw_only=True):
-    """Rows of one process under the Summary's names, where those of all processes follow each other."""
-
-    before_steps: list[BeforeSteps] = []
-    host_activities: list[HostActivity] = []
-    traffic: list[Traffic] = []
-    long_messages: list[LongMessage] = []
-    launches: list[Launches] = []
-    profiler_overhead: list[ProfilerOverhead] = []
-
-
 class RankPart(SummaryPart, kw_only=True):
     """One process of one file."""
 
@@ -192,16 +168,11 @@ def used_a_gpu(part: RankPart) -> bool:
 def with_rank(part: RankPart, rank: int, world_size: int | None = None) -> RankPart:
     """The part as that of a rank, which its file does not tell; and of a world size, if it is given."""
     told = {"rank": rank} | ({} if world_size is None else {"world_size": world_size})
-    rows = {name: [row.model_copy(update={"rank": rank}) for row in of] for name, of in rows_by_name(part).items()}
+    rows = {name: [row.model_copy(update={"rank": rank}) for row in of] for name, of in part.rows.by_name().items()}
     devices = [device.model_copy(update={"rank": rank}) for device in part.devices]
     return part.model_copy(
         update={"source": part.source.model_copy(update=told), "devices": devices, "rows": ProcessRows(**rows)}
     )
-
-
-def rows_by_name(part: RankPart) -> dict[str, list[Any]]:
-    """The rows of a part by their field of the Summary."""
-    return {name: getattr(part.rows, name) for name in ProcessRows.__struct_fields__}
 
 
 class Tables(NamedTuple):
