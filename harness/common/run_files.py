@@ -206,13 +206,6 @@ VERDICT = Entry("comm/verdict.json", "JSON", "exercise 0: the conclusion", "the 
 COMM = Entry(
     "comm/*", "JSON, PNG", "exercise 0: other measurements, the nodes' records, plots", "the training", "its verdict"
 )
-VERIFIED = Entry(
-    "verified.json",
-    "JSON lines",
-    "a what-if's prediction compared with this run, which was made with the change",
-    "`whatif --verify`",
-    "`whatif`: how accurate it was so far",
-)
 EXPORTS = Entry(
     "trace*", "Paraver, Perfetto", "the run's events for another program", "`export`", "wxparaver, ui.perfetto.dev"
 )
@@ -237,6 +230,6 @@ FILES: tuple[Entry, ...] = (
     *(METRICS, LINES, JOB_TIME, INJECTED, MEMORY_SNAPSHOTS, KINETO, NSYS_REPORTS, NSYS_EXPORTS, CAPTURES, NCCL_LOGS),
     *(MONITORS, MONITOR_META, MONITOR_SAMPLES, MONITOR_NETWORK, MONITOR_SUMMARY, MONITOR_PLOTS),
     *(CHECKPOINTS, WEIGHTS, TOKENS),
-    *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, VERIFIED, EXPORTS, ANSWER, REVEALED, HIDDEN_FAULTS, SEALED_FAULTS),
+    *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, EXPORTS, ANSWER, REVEALED, HIDDEN_FAULTS, SEALED_FAULTS),
 )
 """All of them, in the order in which people look for them."""

@@ -130,7 +130,7 @@ def _as_data(s: Summary) -> dict[str, Any]:
 
 def _verified(token: str, s: Summary, most: int, times: int, *, yes: bool, quiet: bool) -> list[dict[str, Any]]:
     """Verify so many changes, with so many runs of each."""
-    from harness.cli.read.whatif_verify import accuracy_so_far, keep, lines_of, make_runs, may_make, row_of, run_of
+    from harness.cli.read.whatif_verify import lines_of, make_runs, may_make, row_of, run_of
     from harness.explain.predictions import doubt_of, trials
 
     rows: list[dict[str, Any]] = []
@@ -143,9 +143,6 @@ def _verified(token: str, s: Summary, most: int, times: int, *, yes: bool, quiet
     for trial in planned:
         made = make_runs(run.record, trial, times, quiet)
         rows.append(row_of(s, trial, made))
-        keep(made, rows[-1])
         if not quiet:
             print("\n".join(lines_of(s, trial, made)), flush=True)
-    if not quiet and (so_far := accuracy_so_far()):
-        print(f"\n{so_far}")
     return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,8 @@ from harness.cli.launch.plan import start_announced
 from harness.cli.launch.run import again
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
-from harness.common.format import duration, duration_range, percent, takes
+from harness.common.format import duration, duration_range, takes
 from harness.common.paths import COMMAND
-from harness.common.run_files import VERIFIED
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.explain.predictions import Trial, VerifiedPrediction, verify
 from harness.launch.check import require_training
@@ -23,8 +21,7 @@ from harness.launch.submit import prepare
 from harness.measure.request import load_summary
 from harness.report.compare.verdicts import verdict_table
 from harness.report.tables.table import table
-from harness.run import Run, all_runs, find_run
-from harness.run.files import write_atomically
+from harness.run import Run, find_run
 from harness.run.record import RunRecord
 from harness.site.site import Site
 
@@ -110,32 +107,6 @@ def _judgement(verified_prediction: VerifiedPrediction) -> str:
     end = high if high is not None and measured > high else low
     by = duration(abs(measured - (end or 0.0)))
     return f"{interval}: the step is {by} outside of it. This is a measurement of how accurate such a prediction is"
-
-
-def keep(made: WhatIfRuns, row: dict[str, Any]) -> None:
-    """Store the outcome beside the run that it ended with."""
-    write_atomically(made.changed[-1].where(VERIFIED), json.dumps(row) + "\n")
-
-
-def accuracy_so_far() -> str:
-    """How accurate the predictions were that this folder of runs has verified on good recordings; empty without any."""
-    rows = [row for run in all_runs() for row in _judged(run)]
-    held, errors = [row["held"] for row in rows], [abs(row["error"]) for row in rows]
-    if not errors:
-        return ""
-    apart = f"{percent(min(errors))} to {percent(max(errors))}" if len(errors) > 1 else percent(errors[0])
-    those = "prediction was" if len(errors) == 1 else "predictions were"
-    return (
-        f"In this folder of runs {sum(held)} of {len(held)} verified {those} inside the interval; the measured step "
-        f"differed from the predicted one by {apart}."
-    )
-
-
-def _judged(run: Run) -> Iterator[dict[str, Any]]:
-    """The stored outcome, if an interval could be judged; most runs have none."""
-    for row in VERIFIED.known_objects(run.where(VERIFIED)):
-        if isinstance(row.get("held"), bool) and isinstance(row.get("error"), float):
-            yield row
 
 
 def row_of(s: Summary, trial: Trial, made: WhatIfRuns) -> dict[str, Any]:
