@@ -5,9 +5,8 @@ from __future__ import annotations
 from harness.analysis.summary import TOP_KERNELS, KernelTime, RangeTime, RankSteps, Spread, Steps, Summary, TraceSource
 from harness.compare.moved import moved
 from harness.compare.summaries import compare
-from harness.report.compare.tables import moved_section, pacing_section
+from harness.report.compare.tables import moved_section
 from harness.report.compare.terminal import render_comparisons
-from tests.analysis.paced_jobs import job, paced
 
 MS = 1_000_000
 
@@ -66,13 +65,3 @@ def test_terminal_and_page_show_it() -> None:
     section = moved_section([pair])
     assert [table.head[0] for table in section.tables] == ["node", "range", "kernel"]
     assert section.tables[0].rows[0] == ("node2", "100 ms", "160 ms", "+60.0 ms", "2", "2")
-
-
-def test_the_pictures_of_both_runs_have_the_same_colours_and_stand_beside_each_other() -> None:
-    runs = [Summary(pacing=paced(job(16, 20, slow, noise=0.01))) for slow in (None, {3: 0.3})]
-    section = pacing_section(["a", "b"], runs)
-    assert [figure.id for figure in section.figures] == ["pacing-0", "pacing-1"]
-    assert len({figure.data[0]["zmax"] for figure in section.figures}) == 1
-    assert not any(figure.wide for figure in section.figures)
-    assert "b: node3 (slowest rank" in section.lead
-    assert pacing_section(["a"], [Summary()]).figures == ()

@@ -11,7 +11,7 @@ from harness.analysis.scaling import how_it_scales, scaling
 from harness.analysis.summary import RankTraining, Summary
 from harness.compare.summaries import compare_series
 from harness.report.compare.page import ComparedRuns, compose_comparison
-from harness.report.compare.terminal import render_comparisons, render_series
+from harness.report.compare.terminal import render_comparisons
 
 STEPS = 5
 
@@ -91,7 +91,7 @@ def test_every_pair_of_a_comparison_knows_its_place_in_the_whole_series() -> Non
     assert pairs[1].scaling[1].computation_scalability == pytest.approx(0.9), "against b, which is smallest"
 
 
-def test_terminal_page_and_report_show_the_series_side_by_side() -> None:
+def test_terminal_and_page_show_the_series_side_by_side() -> None:
     runs = run(1, 900, 64), run(4, 250, 64)
     pairs = compare_series(list(zip("ab", runs, strict=True)))
     (section,) = [x for x in compose_comparison(ComparedRuns(("a", "b"), runs, pairs)).before if x.id == "efficiency"]
@@ -102,11 +102,6 @@ def test_terminal_page_and_report_show_the_series_side_by_side() -> None:
     assert shown["global efficiency"] == ["90.0 %", "22.5 %"]
     assert shown["· · · transfer"] == ["not known", "not known"]
     assert "Strong scaling" in section.lead and "ideal network was not replayed" in section.lead
-    for text in (render_comparisons(pairs, runs), render_series(runs)):
-        lines = [line.split() for line in text.splitlines()]
-        assert ["·", "computation", "scalability", "100.0", "%", "90.0", "%"] in lines
-        assert "Strong scaling" in text and "Serialisation and transfer are not known for a, b" in text
-
-
-def test_one_job_alone_is_no_series_in_a_report() -> None:
-    assert render_series([run(1, 900, 64)]) == ""
+    text = render_comparisons(pairs, runs)
+    assert "· computation scalability 100.0 % 90.0 %" in [" ".join(line.split()) for line in text.splitlines()]
+    assert "Strong scaling" in text and "Serialisation and transfer are not known for a, b" in text

@@ -16,7 +16,6 @@ from harness.measure.run_files import read_traffic
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, NodePorts, read_network
 from harness.monitor.record import SampleFile
 from harness.monitor.source import MonitorError
-from harness.report.compare.tables import network_section
 from harness.report.plots.plots import MOST_ROWS, network_figure
 from tests.monitor.conftest import START_UNIX_NS
 
@@ -161,20 +160,6 @@ def test_nsys_finer_samples_make_the_picture_where_they_are_of_as_many_nodes(tmp
     ):
         figure = network_figure(Summary(network=known))
         assert figure is not None and f"3 nodes, sampled by {source}: " in figure.caption
-
-
-def test_a_comparison_draws_both_in_the_same_colours(tmp_path: Path) -> None:
-    summaries = []
-    for gb in (1, 4):
-        _, nics = read_network(recorded(tmp_path / str(gb), [(0, 0), (gb * 10**9, 0), (gb * 10**9, 0)]))
-        node = node_network("node0", "monitor", traffic_of_monitor(nics))
-        assert node is not None
-        summaries.append(Summary(network=[node, node.model_copy(update={"node": "node1"})]))
-    section = network_section(["a · 1", "b · 2", "c"], [*summaries, Summary()])
-    assert [figure.id for figure in section.figures] == ["network-0", "network-1"]
-    assert [layer["zmax"] for figure in section.figures for layer in figure.data] == [4.0] * 4
-    assert section.figures[0].caption.startswith("a · 1: Network of 2 nodes")
-    assert not network_section(["a"], [Summary()]).has_content
 
 
 END = (1 << 63) - 1

@@ -77,9 +77,9 @@ class PopEfficiency(SummaryPart, kw_only=True):
     Sources: POP standard metrics (co-design.pop-coe.eu/metrics); DLB's TALP, `src/talp/perf_metrics.c`, `gpu_*`;
     [what differs from them](development/decisions/010-pop-efficiency.md).
 
-    **A series.** `compare` and `report` of several runs show these side by side. If the runs have different numbers
-    of devices, each is compared with the run of fewest devices: computation scalability = Σ U per step and unit of
-    work of that run / the same of this run, and global efficiency = parallel efficiency × computation scalability.
+    **A series.** `compare` of runs with different numbers of devices shows these side by side. Each is compared with
+    the run of fewest devices: computation scalability = Σ U per step and unit of work of that run / the same of this
+    run, and global efficiency = parallel efficiency × computation scalability.
     Work is the tokens, else the samples, of a step (in strong scaling the same in every run, so that the ratio is
     that of Σ U). Both may exceed 1, for example if smaller matrices fit into a cache. Not known if the training did
     not record its tokens or samples."""

@@ -99,7 +99,6 @@ def json_text(summaries: list[Summary]) -> str:
 def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Path]) -> None:
     from harness.cli.terminal import columns, show
     from harness.measure.request import resolve_path
-    from harness.report.compare.terminal import render_series
     from harness.report.exercise_0.terminal import is_comm_run, render_comm
     from harness.report.first_screen import first_screen, place_of, whole_report
     from harness.report.tables.table import WIDTH
@@ -117,8 +116,6 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
         show(first_screen(s, width, more="" if full else whole_report(paths, s), page=page))
         if full:
             show(f"\n{render_rest(s, width)}")
-    if series := render_series(summaries, width):
-        show(series)
     if len(summaries) == 2:
         show(f"\nHow the two differ: {COMMAND} compare {shlex.join(map(place_of, summaries))}\n")
 

@@ -164,23 +164,24 @@ def rows_of(pairs: Sequence[SummaryDifferences]) -> list[Scaling]:
     return [pairs[0].scaling[0], *(pair.scaling[1] for pair in pairs)]
 
 
-def series_table(names: Sequence[str], summaries: Sequence[Summary], scalings: Sequence[Scaling] = ()) -> PageTable:
-    """A column per run. With `scalings` also its devices and work, and what follows from the smallest run's compute."""
-    of_runs: list[tuple[str, list[str]]] = [
-        (factor.indented("· "), [_or_unknown(getattr(s.pop, factor.field, None), percent) for s in summaries])
-        for factor in POP_FACTORS
+def series_table(names: Sequence[str], summaries: Sequence[Summary], scalings: Sequence[Scaling]) -> PageTable:
+    """A column per run: its devices and work, what follows from the smallest run's compute, and its efficiencies."""
+    unit = f"{scalings[0].unit} per step" if scalings[0].unit else "work per step"
+    of_runs = [
+        ("devices", [_or_unknown(row.devices, rate) for row in scalings]),
+        (unit, [_or_unknown(row.work_per_step, rate) for row in scalings]),
+        *(
+            (factor.indented("· "), [_or_unknown(getattr(row, factor.field), percent) for row in scalings])
+            for factor in reversed(SERIES_FACTORS)  # the whole is first
+        ),
+        *(
+            (
+                f"· {factor.indented('· ')}",
+                [_or_unknown(getattr(s.pop, factor.field, None), percent) for s in summaries],
+            )
+            for factor in POP_FACTORS
+        ),
     ]
-    if scalings:
-        unit = f"{scalings[0].unit} per step" if scalings[0].unit else "work per step"
-        of_runs = [
-            ("devices", [_or_unknown(row.devices, rate) for row in scalings]),
-            (unit, [_or_unknown(row.work_per_step, rate) for row in scalings]),
-            *(
-                (factor.indented("· "), [_or_unknown(getattr(row, factor.field), percent) for row in scalings])
-                for factor in reversed(SERIES_FACTORS)  # the whole is first
-            ),
-            *((f"· {label}", cells) for label, cells in of_runs),
-        ]
     return PageTable(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])
 
 
@@ -188,11 +189,11 @@ def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
     return NOT_KNOWN if value is None else text(value)
 
 
-def series_notes(names: Sequence[str], summaries: Sequence[Summary], scalings: Sequence[Scaling] = ()) -> list[str]:
+def series_notes(names: Sequence[str], summaries: Sequence[Summary], scalings: Sequence[Scaling]) -> list[str]:
     """How the series scales, relative to which run, and why numbers are not known."""
     why = [(name, s.pop.split_unknown) for name, s in zip(names, summaries, strict=True) if s.pop is not None]
     split = [f"Serialisation and transfer are not known for {of}: {reason}" for reason, of in _by_reason(why)]
-    return [*(_scaling_notes(names, scalings) if scalings else ()), *split]
+    return [*_scaling_notes(names, scalings), *split]
 
 
 def _by_reason(reasons: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:

@@ -136,8 +136,6 @@ def compose_comparison(compared: ComparedRuns, drawn: Timelines = NO_TIMELINES) 
         _quality(compared, "" if drawn.packed else drawn.missing),
         Section("configuration", "Configuration", tables=differing, note="" if differing else _SAME_SETTINGS),
         breakdown.steps_section(pairs),
-        tables.pacing_section(labels, summaries),
-        tables.network_section(labels, summaries),
         breakdown.split_section(found, per_token),
         Section("results", "Results", tables=_with_rows(tables.result_table(pairs))),
         _efficiency(compared),

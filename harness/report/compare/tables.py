@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
 from harness.analysis.labels import cause_word
@@ -14,9 +13,7 @@ from harness.common.format import duration, metric_text, per_step, percent, rate
 from harness.common.paths import PROGRAM
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences
-from harness.report.elements import Figure, PageTable, Section, table
-from harness.report.plots import plots
-from harness.report.tables.pace import pace_sentences
+from harness.report.elements import PageTable, Section, table
 from harness.report.tables.table import setting
 from harness.report.tables.time import kind_label
 
@@ -214,39 +211,6 @@ def moved_in_short(pair: SummaryDifferences, other: str) -> PageTable:
     rows = sorted((x for x in pair.moved if x.what != "node"), key=lambda x: -abs(x.by_ns))[:_IN_TERMINAL]
     cells = [(x.what, *row[:4]) for x, row in zip(rows, _rows(rows, 60), strict=True)]
     return PageTable("", ("", "", "a", other, f"{other} − a"), cells)
-
-
-def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
-    """The plot of each run, two beside each other; and which ranks or nodes are slower."""
-    known = [
-        (f"pacing-{number}", label, s, s.pacing)
-        for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
-        if s.pacing is not None and s.pacing.heat is not None
-    ]
-    if not known:
-        return Section("pacing", "Pacing")
-    ends = plots.pace_scale_of([pace for *_, pace in known])
-    drawn = (plots.pace_figure(pace, name, label, ends) for name, label, _, pace in known)
-    behind = [f"{label}: {text}" for _, label, s, _ in known for text in pace_sentences(s)]
-    lead = " ".join(["All plots have the same colour scale.", *behind])
-    return Section("pacing", "Pacing", lead, _beside(drawn))
-
-
-def _beside(drawn: Iterable[Figure | None]) -> list[Figure]:
-    """The plots that there are, two beside each other; a single one is wide."""
-    figures = [figure for figure in drawn if figure is not None]
-    return [replace(figure, wide=len(figures) == 1) for figure in figures]
-
-
-def network_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
-    """The network of each run's nodes over time, two beside each other."""
-    top = plots.scale_of(summaries)
-    figures = _beside(
-        plots.network_figure(s, f"network-{number}", label, top)
-        for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
-    )
-    lead = "All plots have the same colour scale. Time 0 is the first sample of each run."
-    return Section("network", "Network", lead, figures)
 
 
 def kinds_section(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[SummaryDifferences]) -> Section:

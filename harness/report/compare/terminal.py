@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 
-from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
 from harness.compare.comparison import Comparison
 from harness.compare.summaries import SummaryDifferences
@@ -14,7 +13,6 @@ from harness.compare.verdict import ChangeVerdict
 from harness.report.compare import breakdown, tables
 from harness.report.compare.verdicts import interval_text, verdict_table
 from harness.report.elements import PageTable
-from harness.report.first_screen import place_of
 from harness.report.tables.table import WHOLE, WIDTH, TableScreen, fitted, table
 
 _KERNEL_WIDTH = 70
@@ -40,19 +38,6 @@ def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = (), w
         "\n".join(line for note in tables.remarks(pairs) for line in screen.wrapped(f"note: {note}", "  ")),
     ]
     return "\n\n".join(b for b in blocks if b) + "\n"
-
-
-def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
-    """The efficiencies of several reported jobs, side by side; empty unless two are known."""
-    known = [s for s in summaries if s.pop is not None]
-    if len(known) < 2:
-        return ""
-    places, screen = [place_of(s) for s in known], TableScreen(width)
-    short = [tables.letter(i) for i in range(len(known))]
-    rows = scaling(short, known)
-    notes = [line for note in breakdown.series_notes(short, known, rows) for line in screen.wrapped(f"  {note}", "  ")]
-    legend = [screen.cut(f"{x}: {place}") for x, place in zip(short, places, strict=True)]
-    return "\n".join([*legend, *screen.block(breakdown.series_table(short, known, rows)), *notes]) + "\n"
 
 
 def _precisions(pair: SummaryDifferences, other: str, screen: TableScreen) -> str:

@@ -1,4 +1,4 @@
-"""The plots that have a row per node, rank, device or stage: network, pacing, utilisation and one pipeline step."""
+"""The plots that have a row per node, rank or stage: network, pacing and one pipeline step."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from harness.analysis.network import binned, rates_over_time
 from harness.analysis.summary import NodeNetwork, PaceHeat, Pacing, Summary
 from harness.analysis.summary.monitor import MOST_COLUMNS
 from harness.common.format import amount
-from harness.common.palette import COMMUNICATION, COMPUTE, OVERLAP
-from harness.measure.page_data import BINS, PipelinePass
+from harness.common.palette import COMMUNICATION, COMPUTE
+from harness.measure.page_data import PipelinePass
 from harness.report.elements import Figure
 from harness.report.plots import plotly_json
 from harness.report.tables.pace import how_grouped
 from harness.report.tables.pipeline import stage_label
-from harness.report.timeline.timeline_model import DeviceBins
 
 T = TypeVar("T")
 MOST_ROWS = 256  # at most 25,600 cells in each of two layers
@@ -32,7 +31,6 @@ _LAG = "#d1495b"
 _BACKWARD = "#7d6bc4"  # of a pipeline, beside the blue of its forward passes
 _LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between these
 _APART = 4  # rows between two names of an axis
-_MANY = 40  # labels of the heat map of devices; the pointer shows the names of the others
 
 
 def drawn_nodes(s: Summary) -> list[NodeNetwork]:
@@ -43,14 +41,8 @@ def drawn_nodes(s: Summary) -> list[NodeNetwork]:
     return sorted(most, key=lambda n: (natural(n.switch), natural(n.node))) if len(most) > 1 else []
 
 
-def scale_of(summaries: Sequence[Summary]) -> float:
-    """The highest mean rate of a column of any node, GB/s: the end of the colour scale that several jobs share."""
-    found = (n.over_time for s in summaries for n in drawn_nodes(s) if n.over_time)
-    return max((x or 0.0 for o in found for x in (*o.sent_gb_per_s, *o.received_gb_per_s)), default=0.0)
-
-
-def network_figure(s: Summary, name: str = "network", title: str = "", top: float | None = None) -> Figure | None:
-    """GB/s of every node over time; None for fewer than two. title, top: of jobs that share a colour scale."""
+def network_figure(s: Summary) -> Figure | None:
+    """GB/s of every node over time; None for fewer than two."""
     nodes = drawn_nodes(s)
     over = [n.over_time for n in nodes if n.over_time]
     if not over:
@@ -60,20 +52,19 @@ def network_figure(s: Summary, name: str = "network", title: str = "", top: floa
     end = max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) for o in over)
     columns = min(MOST_COLUMNS, max(len(o.sent_gb_per_s) for o in over))
     width_ns = -(-(end - begin) // columns)
-    end_of_colours = (scale_of([s]) if top is None else top) or 1e-9
+    highest = max((x or 0.0 for o in over for x in (*o.sent_gb_per_s, *o.received_gb_per_s)), default=0.0) or 1e-9
     layers = []
     for way in ("sent", "received"):
         values = ((o, getattr(o, f"{way}_gb_per_s")) for o in over)
         rates = np.stack([binned(rates_over_time(o, own), begin, width_ns, columns) for o, own in values])
         # Of each group of neighbouring nodes the busiest.
         cells = list(map(rounded, np.fmax.reduceat(rates, range(0, len(rates), each))))
-        layers.append(Layer(way, cells, "GB/s", COMMUNICATION, end_of_colours))
+        layers.append(Layer(way, cells, "GB/s", COMMUNICATION, highest))
     rows = [_name(nodes[i : i + each]) for i in range(0, len(nodes), each)]
     x = [round((i + 0.5) * width_ns / 1e9, 3) for i in range(columns)]
     data = heatmaps(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
     axes = plotly_json.layout("time since the first sample (s)", _axis(nodes[::each], rows))
-    words = _words(nodes, each, width_ns / 1e9)
-    return Figure(name, f"{title}: {words}" if title else words, data, axes, height_of(len(rows)), wide=True)
+    return Figure("network", _words(nodes, each, width_ns / 1e9), data, axes, height_of(len(rows)), wide=True)
 
 
 def rounded(values: NDArray[np.float64]) -> list[float | None]:
@@ -136,9 +127,9 @@ def heatmaps(layers: Sequence[Layer], x: Sequence[float], labels: Sequence[str],
     ]
 
 
-def height_of(rows: int, pixels: int = 14, few: int = _FEW) -> int:
-    """Pixels that suit two rows as well as a thousand; `pixels`: of a row, where they are more than 24 up to `few`."""
-    return 150 + int(min(max(rows * (26 if rows <= 24 else pixels if rows <= few else 5), 60), 900))
+def height_of(rows: int) -> int:
+    """Pixels that suit two rows as well as a thousand."""
+    return 150 + int(min(max(rows * (26 if rows <= 24 else 14 if rows <= _FEW else 5), 60), 900))
 
 
 def _axis(nodes: Sequence[NodeNetwork], labels: list[str]) -> dict[str, Any]:
@@ -164,12 +155,11 @@ def _runs(names: Iterable[T]) -> list[tuple[T, int, int]]:
     return found
 
 
-def pace_scale_of(paces: Sequence[Pacing]) -> tuple[float, float]:
-    """The ends of these jobs' colour scales, per cent and milliseconds: beyond are 2 % of the cells, and no outlier."""
-    rows = [row for pace in paces if pace.heat for row in pace.heat.rows]
-    share = 100 * _far(x for row in rows for x in (*row.step_share, *row.own_share))
-    share = max([share, *(100 * x.behind_share for pace in paces for x in pace.outliers)])
-    lag_ms = _far(x for row in rows for x in row.lag_us) / 1e3
+def _pace_ends(pace: Pacing, heat: PaceHeat) -> tuple[float, float]:
+    """The ends of the colour scales, per cent and milliseconds: beyond are 2 % of the cells, and no outlier."""
+    share = 100 * _far(x for row in heat.rows for x in (*row.step_share, *row.own_share))
+    share = max([share, *(100 * x.behind_share for x in pace.outliers)])
+    lag_ms = _far(x for row in heat.rows for x in row.lag_us) / 1e3
     return min(max(share, _LEAST_SHARE), _MOST_SHARE), max(lag_ms, 1e-3)
 
 
@@ -178,14 +168,12 @@ def _far(values: Iterable[float | None]) -> float:
     return known[int(0.98 * (len(known) - 1))] if known else 0.0
 
 
-def pace_figure(
-    pace: Pacing, name: str = "pacing", title: str = "", scale_ends: tuple[float, float] | None = None
-) -> Figure | None:
-    """The plot of one job. If several jobs share the colour scales, ends: their ends; title: the job's name."""
+def pace_figure(pace: Pacing) -> Figure | None:
+    """Who is behind in which step, a row per rank or node; None where only few steps are known."""
     heat = pace.heat
     if heat is None:
         return None
-    share_end, lag_end = scale_ends or pace_scale_of([pace])
+    share_end, lag_end = _pace_ends(pace, heat)
     shares = [("step time", [row.step_share for row in heat.rows])]
     if any(row.own_share for row in heat.rows):
         shares.append(("own work", [row.own_share for row in heat.rows]))
@@ -199,8 +187,7 @@ def pace_figure(
     few = {"tickvals": heat.steps, "tickmode": "array"} if len(heat.steps) <= 12 else {}
     x = plotly_json.axis(step, **few)
     axes = plotly_json.layout(x, _pace_axis(pace, heat, rows), shapes=_borders(heat))
-    words = f"{title}: {_pace_words(pace, heat)}" if title else _pace_words(pace, heat)
-    return Figure(name, words, data, axes, height_of(len(rows)), wide=True)
+    return Figure("pacing", _pace_words(pace, heat), data, axes, height_of(len(rows)), wide=True)
 
 
 def _pace_words(pace: Pacing, heat: PaceHeat) -> str:
@@ -259,35 +246,6 @@ def _borders(heat: PaceHeat) -> list[dict[str, Any]]:
     place = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y"}
     line = {"color": "#888888", "width": 1}
     return [place | {"y0": b - 0.5, "y1": b - 0.5, "line": line} for _, _, b in groups[:-1]]
-
-
-def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
-    """The share of compute, communication and both in each interval of time: one row per device."""
-    longest = max((d.window_ns for d in s.devices), default=0)
-    if not bins or not longest:
-        return None
-    bin_ms = max(-(-longest // BINS), 1) / 1e6
-    middles = [round((i + 0.5) * bin_ms, 4) for i in range(BINS)]
-    labels = [f"rank {b.rank}" if b.rank is not None else f"device {b.device}" for b in bins]
-    if len(set(labels)) < len(labels):
-        labels = [f"{label}, device {b.device}" for label, b in zip(labels, bins, strict=True)]
-    shares = (
-        ("compute", COMPUTE, [b.compute for b in bins]),
-        ("communication", COMMUNICATION, [b.communication for b in bins]),
-        ("both at once", OVERLAP, [b.overlap for b in bins]),
-    )
-    layers = []
-    for name, color, rows in shares:
-        cells = [[None if np.isnan(v) else round(100 * v) for v in row.tolist()] for row in rows]
-        layers.append(Layer(name, cells, "%", color, 100))
-    data = heatmaps(layers, middles, labels, "%{{y}}, %{{x}} ms: %{{z}} {unit} {name}<extra></extra>")
-    x = "time since each device's first profiled step (ms)"
-    axes = plotly_json.layout(x, plotly_json.NAMES | {"nticks": _MANY})
-    words = (
-        f"Utilisation of {len(bins)} device{'s' * (len(bins) > 1)} over time, {bin_ms:.3g} ms a column. The buttons "
-        "switch between compute, communication and both at once. Empty: the device's window has ended."
-    )
-    return Figure("heatmap", words, data, axes, height_of(len(bins), pixels=12, few=64), wide=True)
 
 
 def gantt_figure(passes: Sequence[PipelinePass]) -> Figure | None:
