@@ -12,7 +12,6 @@ COMMUNICATION = "#e07b00"
 MEMORY = "#009e73"
 IDLE = "#9aa0a6"
 UNKNOWN = "#d8c8a8"  # withheld: neither busy nor idle
-OVERLAP = "#8e5ea2"  # compute and communication at once, in plots without stripes
 
 # Kinds of collectives: tones of communication, distinguished by their marks as well.
 COLLECTIVES = ("#e07b00", "#a65b1a", "#f0b86a", "#cf4a2b", "#96734a", "#c9a227")

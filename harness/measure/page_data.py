@@ -1,4 +1,4 @@
-"""What a page draws of one process: its utilisation, and a track with ranges by depth, streams, idle time by cause and
+"""What a page draws of one process: a track with ranges by depth, streams, idle time by cause and
 pipeline passes. Times stay on the trace's own clock. Other modules decide what is drawn.
 """
 
@@ -18,7 +18,7 @@ from harness.analysis.process.device import idle_of
 from harness.analysis.process.host_activities import what_of
 from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.process.idle import COMMUNICATION, MEMORY, NOT_WORK
-from harness.analysis.process.intervals import clip, lanes, lengths_within
+from harness.analysis.process.intervals import clip, lanes
 from harness.analysis.process.kernels import overlapped_ns
 from harness.analysis.process.kinds import KINDS as KERNEL_KINDS
 from harness.analysis.process.kinds import Rules, load_rules
@@ -38,8 +38,6 @@ _MOST_THREADS = 4  # with ranges, besides the main one
 _LONGEST_NAME = 200
 _RANGE = 255  # the code of ranges, which have no kind
 MOST_TRACKS = 8  # processes that a page shows by default; of more files no track is kept
-BINS = 200  # of a device's window, in a page
-_SAMPLES_PER_BIN = 8  # windows of different lengths share bins: values between samples are interpolated
 
 
 @dataclass(frozen=True)
@@ -309,27 +307,11 @@ Ranks = frozenset[int] | None  # None: of every process
 
 
 @dataclass(frozen=True)
-class Utilisation:
-    """How long one device had worked by each of n moments, the first and the last being its window's ends.
-
-    All columns in nanoseconds; `overlap_ns`: compute and communication at once.
-    """
-
-    rank: int | None
-    device: int
-    at_ns: I64
-    compute_ns: I64
-    communication_ns: I64
-    overlap_ns: I64
-
-
-@dataclass(frozen=True)
 class PageData:
     """One process. `hidden`: kind -> its time, and its time beside communication. `track`: None where not wanted."""
 
     rank: int | None
     path: str
-    utilisation: list[Utilisation]
     hidden: dict[str, tuple[int, int]]
     track: ProcessTrack | None
 
@@ -342,11 +324,7 @@ def page_data_of(m: MeasuredProcess, ranks: Ranks = None) -> list[PageData]:
     wanted = ranks is None or rank in ranks
     return [
         PageData(
-            rank=rank,
-            path=m.view.trace.identity.path,
-            utilisation=[_utilisation(m, device) for device in m.rows],
-            hidden=_hidden(m),
-            track=process_track(m) if wanted else None,
+            rank=rank, path=m.view.trace.identity.path, hidden=_hidden(m), track=process_track(m) if wanted else None
         )
     ]
 
@@ -365,17 +343,6 @@ def page_data_of_trace(
     trace: Trace, window: Window, rules: Rules, ranks: Ranks = None, warmup: int = 0
 ) -> list[PageData]:
     return [one for view in views(trace) for one in page_data_of(prepare_process(view, window, rules, warmup), ranks)]
-
-
-def _utilisation(m: MeasuredProcess, device: int) -> Utilisation:
-    start, end = m.windows[device]
-    bin_ns = max(-(-(end - start) // BINS), 1)
-    samples = np.arange(BINS * _SAMPLES_PER_BIN + 1, dtype=np.int64)
-    at = np.minimum(start + samples * bin_ns // _SAMPLES_PER_BIN, end)
-    sets = m.busy[device]
-    since = np.full(len(at), start)
-    lengths = (lengths_within(of, since, at) for of in (sets.compute, sets.communication, sets.overlap))
-    return Utilisation(m.view.rank, device, at, *lengths)
 
 
 def _hidden(m: MeasuredProcess) -> dict[str, tuple[int, int]]:

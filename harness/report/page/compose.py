@@ -34,7 +34,7 @@ from harness.report.first_screen import bar_of_answer
 from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.run import hang_section, host_section, machine_section, quality_section, run_section, title
-from harness.report.plots.plots import gantt_figure, heat_figure
+from harness.report.plots.plots import gantt_figure
 from harness.report.tables.catalogue import figure_table
 from harness.report.tables.replay import first_moment
 from harness.report.timeline.encode import pack_to_fit
@@ -106,7 +106,6 @@ def read_inputs(
         tested=own.fits,
         verdict=own.verdict,
         left_out=list(dict.fromkeys([*inputs.left_out, *own.left_out, *elsewhere.left_out])),
-        heat=heat_figure(drawn.bins, summary),
         gantt=gantt_figure(drawn.passes),
         hidden=[(kind, *times) for kind, times in hidden] if communicates else [],
         timeline=pack_to_fit(drawn.tracks, clocks, left_out) if drawn.tracks else b"",

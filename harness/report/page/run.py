@@ -25,7 +25,7 @@ from harness.monitor.source import pieces
 from harness.report.elements import Figure, Link, Listing, PageTable, Section, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.plots import plotly_json
-from harness.report.plots.counters import monitor_figure, port_figure
+from harness.report.plots.counters import port_figure
 from harness.report.plots.plots import network_figure
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.monitor import monitor_sentences
@@ -207,7 +207,7 @@ def machine_section(s: Summary, inputs: Inputs) -> Section:
     """Utilisation, memory and power over time, one plot per node and quantity. Empty without any."""
     first_rank = next(iter(inputs.steps.values()), ())
     begins = [step.unix_ns for step in first_rank if step.phase == "active"]
-    of_all = [network_figure(s), port_figure(s, begins), *_of_gpus(s, inputs)]
+    of_all = [network_figure(s), port_figure(s, begins)]
     of_nodes = (figure for recording in inputs.monitors[:_MOST_NODES] for figure in _node(recording, inputs))
     figures = [figure for figure in (*of_all, *of_nodes) if figure is not None]
     lead = "Samples of every node during the training. Shaded: the counted steps."
@@ -221,14 +221,6 @@ def machine_section(s: Summary, inputs: Inputs) -> Section:
         page_tables(s, "machine"),
         note="".join(f"{x}. " for x in monitor_sentences(s)),
     )
-
-
-def _of_gpus(s: Summary, inputs: Inputs) -> list[Figure | None]:
-    """All devices in one plot, by the monitor where nsys did not sample their counters."""
-    if any(d.counters for d in s.devices) or not inputs.monitors:
-        return []
-    first = min(inputs.monitors, key=lambda recording: recording.span_ns[0])
-    return [monitor_figure(inputs.monitors, _window(first, inputs))]
 
 
 def _node(recording: NodeSamples, inputs: Inputs) -> Iterable[Figure]:

@@ -43,7 +43,7 @@ _VERIFY = (
     f" `{PROGRAM} whatif {{}} --verify` makes the run of the best change that has a command, and compares its step "
     "with the prediction."
 )
-_MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all
+_MANY = 48  # devices from which only the busiest and the idlest get a bar
 _MOST_LINES = 40  # of steps, in the plot of memory
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
@@ -153,11 +153,11 @@ def counters_section(s: Summary, inputs: Inputs) -> Section:
 
 
 def split_section(s: Summary, inputs: Inputs) -> Section:
-    """Stacked bars per device, idle by cause, and the heatmap of all devices over time; empty without a trace."""
+    """Stacked bars per device, idle by cause; empty without a trace."""
     devices = [d for d in s.devices if d.window_ns]
     if not devices:
         return Section("split", "Where the time went")
-    figures = [_split_figure(s, busiest_and_idlest(devices, _MANY, _MANY)), *([inputs.heat] if inputs.heat else [])]
+    figures = [_split_figure(s, busiest_and_idlest(devices, _MANY, _MANY))]
     lead = (
         "Each bar is the window of one device: its profiled steps. Striped: communication hidden behind compute. "
         "Orange: communication without compute. Green: copies without either. The rest of the bar is idle, by cause."

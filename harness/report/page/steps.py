@@ -11,7 +11,7 @@ from harness.analysis.labels import step_parts
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Collective, MessageSize, PaceChange, Summary
-from harness.common.format import amount, binary_size, duration, percent, rate
+from harness.common.format import amount, duration, percent, rate
 from harness.common.palette import COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.elements import Figure, PageTable, Section, table
 from harness.report.exercise_0 import ring_or_tree
@@ -163,7 +163,7 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
         return Section("collectives", "Collectives")
     figures = [_wait_and_transfer(s)]
     if s.message_sizes:
-        figures += [_histogram(s), _times(s.message_sizes, inputs.links)]
+        figures += [_times(s.message_sizes, inputs.links)]
     lead = (
         "Waiting is how much longer a rank is in a collective than the fastest rank, since others have not started it. "
         "Transfer is the rest. If a rank was not read or not matched, the two cannot be separated. "
@@ -213,32 +213,12 @@ def _wait_and_transfer(s: Summary) -> Figure:
     return Figure("collectives-time", words, drawn, axes, plotly_json.bars_height(len(chosen)), wide=True)
 
 
-def _histogram(s: Summary) -> Figure:
-    sizes = s.message_sizes
-    kinds = list(dict.fromkeys(m.kind for m in sizes))
-    buckets = sorted({_bucket(m.bytes) for m in sizes})
-    span = range(buckets[0], buckets[-1] + 1)
-    labels = [binary_size(2**b) for b in span]
-    data: list[dict[str, Any]] = []
-    for i, kind in enumerate(kinds):
-        counts = [sum(m.count for m in sizes if m.kind == kind and _bucket(m.bytes) == b) for b in span]
-        data.append({"type": "bar", "name": kind, "x": labels, "y": counts, "marker": {"color": _tone(i)}})
-    x = plotly_json.axis("message size (from this power of two to the next)", type="category")
-    low, high = (amount(f(m.bytes for m in sizes)) for f in (min, max))
-    words = f"Number of messages by size: {sum(m.count for m in sizes):,} messages from {low} to {high}."
-    return Figure("message-sizes", words, data, plotly_json.layout(x, "messages", barmode="stack"), 300)
-
-
 def _tone(index: int) -> str:
     return COLLECTIVES[index % len(COLLECTIVES)]
 
 
 def _mark(index: int, size: int) -> dict[str, Any]:
     return {"color": _tone(index), "size": size, "symbol": MARKS[index % len(MARKS)]}
-
-
-def _bucket(size: int) -> int:
-    return max(size, 1).bit_length() - 1
 
 
 def _times(sizes: Sequence[MessageSize], links: Sequence[MeasuredCollective]) -> Figure:

@@ -1,4 +1,4 @@
-"""Heatmaps of sampled counters over time: a GPU's counters by nsys, each port of the network, GPUs by the monitor."""
+"""Heatmaps of sampled counters over time: a GPU's counters by nsys, and each port of the network."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
 from harness.analysis.network import binned, rates_over_time
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, Summary
-from harness.common.format import amount, percent
+from harness.common.format import amount
 from harness.common.palette import COMMUNICATION, COMPUTE, MEMORY
-from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.report.elements import Figure
 from harness.report.plots import plotly_json
 from harness.report.plots.plots import SAMPLED_BY, Layer, distinct, heatmaps, height_of, rounded
@@ -23,7 +20,6 @@ from harness.report.tables.time import device_labels
 _COLORS = {"compute": COMPUTE, "memory": MEMORY, "link": COMMUNICATION}
 _MOST_ROWS = 64
 _MOST_MARKS = 40  # lines between steps
-_MOST_COLUMNS = 120  # of the monitor's samples
 _WHOLE = 100.0
 _ENDS = (10.0, 25.0, 50.0, _WHOLE)  # of colour scales: little traffic is seen, and does not look like much
 
@@ -116,36 +112,3 @@ def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked:
         f"Network ports ({count}), sampled by {SAMPLED_BY[nodes[0].sampled_by]}, {width_ns / 1e9:.3g} s a column: all "
         f"traffic of the port, not only the job's. Highest: {amount(top * 1e9, 'B/s')} in one direction.{steps}"
     )
-
-
-def monitor_figure(recordings: Sequence[NodeSamples], bands: Sequence[dict[str, Any]]) -> Figure | None:
-    """Utilisation of every GPU (without GPUs of every node's CPUs) over the whole recording; None for one row, which
-    its line shows. bands: what is shaded, seconds since the first sample."""
-    series = [(r, d) for r in recordings for d in r.devices if d.points("utilization_percent")][:_MOST_ROWS]
-    if len(series) < 2:
-        return None
-    begin = min(r.span_ns[0] for r, _ in series)
-    end = max(r.span_ns[1] for r, _ in series)
-    period = min(r.period_ns for r, _ in series)
-    width_ns = max(-(-(end - begin + 1) // _MOST_COLUMNS), period)
-    columns = -(-(end - begin + 1) // width_ns)
-    cells = [_means(d, begin, width_ns, columns) for _, d in series]
-    rows = distinct([f"{r.host} · GPU {d.index}" if r.of_gpus else r.host for r, d in series])
-    x = [round((i + 0.5) * width_ns / 1e9, 2) for i in range(columns)]
-    layer = Layer("utilisation", cells, "%", COMPUTE, _WHOLE)
-    data = heatmaps([layer], x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit}<extra></extra>")
-    axes = plotly_json.layout("time since the first sample (s)", dict(plotly_json.NAMES), shapes=list(bands))
-    what = "GPUs: share of the time with any work" if series[0][0].of_gpus else "CPUs by the job's processes"
-    values = [v for row in cells for v in row if v is not None]
-    mean = percent(sum(values) / len(values) / 100) if values else "–"
-    words = f"Utilisation of the {what}, {mean} on average, by the monitor, {width_ns / 1e9:.3g} s a column."
-    return Figure("monitor-heat", words, data, axes, height_of(len(rows)), wide=True)
-
-
-def _means(device: DeviceSeries, begin_ns: int, width_ns: int, columns: int) -> list[float | None]:
-    """Of the samples in each column; None without one."""
-    points = device.points("utilization_percent")
-    at = np.array([(moment - begin_ns) // width_ns for moment, _ in points], np.int64)
-    count = np.bincount(at, minlength=columns)
-    total = np.bincount(at, np.array([value for _, value in points]), columns)
-    return [round(t / n, 1) if n else None for t, n in zip(total.tolist(), count.tolist(), strict=True)]

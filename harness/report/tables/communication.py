@@ -177,7 +177,7 @@ MESSAGE_SIZES = TableOf[summary.MessageSize](
         Column("median", lambda m: duration(m.median_transfer_ns)),
         Column("of what", time_word),
     ),
-    figure="message-sizes",
+    figure="transfer-times",
     in_terminal=lambda s: False,
     file=file_of("message_sizes"),
 )

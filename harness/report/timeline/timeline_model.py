@@ -1,4 +1,4 @@
-"""What a page shows of the page data: ranks, steps, bins, a pipeline's passes. Reads only traces without page data."""
+"""What a page shows of the page data: ranks, steps, a pipeline's passes. Reads only traces without page data."""
 
 from __future__ import annotations
 
@@ -11,18 +11,8 @@ import numpy as np
 
 from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import Summary
-from harness.measure.page_data import (
-    BINS,
-    MOST_TRACKS,
-    Lane,
-    PageData,
-    PipelinePass,
-    ProcessTrack,
-    Utilisation,
-    read_page_data,
-)
+from harness.measure.page_data import MOST_TRACKS, Lane, PageData, PipelinePass, ProcessTrack, read_page_data
 from harness.traces.progress import OnProgress, silent
-from harness.traces.trace import F64
 
 MOST_EVENTS = 300_000  # of all tracks together: about 3 MB of a page
 
@@ -35,19 +25,7 @@ class ShownRanks:
     first_step: int
     steps: int
     events_each: int
-    bin_ns: int
     usual: int = 0  # the most usual of the shown steps, whose pipeline is drawn
-
-
-@dataclass(frozen=True)
-class DeviceBins:
-    """One device's window in bins of equal length: the share of each that is compute, communication, both."""
-
-    rank: int | None
-    device: int
-    compute: F64
-    communication: F64
-    overlap: F64
 
 
 @dataclass
@@ -55,7 +33,6 @@ class TimelineModel:
     """The drawing of all traces. `hidden`: kind -> its time, and the part of it during communication."""
 
     tracks: list[ProcessTrack] = field(default_factory=list)
-    bins: list[DeviceBins] = field(default_factory=list)
     passes: list[PipelinePass] = field(default_factory=list)
     hidden: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -71,10 +48,9 @@ def choose(s: Summary, ranks: frozenset[int] | None = None, run_count: int = 1) 
     each = MOST_EVENTS // (count * run_count)
     per_step = max((d.gpu_events for d in s.devices), default=1) / max(s.steps.found // max(len(s.devices), 1), 1)
     steps = max(1, min(len(lengths), int(each / max(per_step, 1))))
-    longest = max((d.window_ns for d in s.devices), default=1)
     first = _most_usual(lengths, steps)
     usual = _most_usual(lengths[first : first + steps], 1)
-    return ShownRanks(chosen, first, steps, each, max(-(-longest // BINS), 1), usual)
+    return ShownRanks(chosen, first, steps, each, usual)
 
 
 def _most_usual(lengths: Sequence[int], steps: int) -> int:
@@ -128,10 +104,8 @@ def draw(
     complete = [c for path, own in at_hand.items() if Path(path) not in lacking for c in own] + read
     tracks = [cut for c in complete if c.track and (cut := _cut(c.track, choice))]
     tracks.sort(key=lambda x: (_number(x.rank), x.path))
-    bins = [_bins(u, choice.bin_ns) for c in complete for u in c.utilisation]
-    bins.sort(key=lambda x: (_number(x.rank), x.device))
     passes = [x for c in complete if c.track for x in _passes(c.track, choice)]
-    return TimelineModel(tracks, bins, passes, _summed(complete))
+    return TimelineModel(tracks, passes, _summed(complete))
 
 
 def _number(rank: int | None) -> int:
@@ -153,17 +127,6 @@ def _summed(page_data: Sequence[PageData]) -> dict[str, tuple[int, int]]:
         before = sums.get(kind, (0, 0))
         sums[kind] = (before[0] + total, before[1] + beside)
     return sums
-
-
-def _bins(u: Utilisation, bin_ns: int) -> DeviceBins:
-    start, end = int(u.at_ns[0]), int(u.at_ns[-1])
-    edges = np.minimum(start + bin_ns * np.arange(BINS + 1, dtype=np.int64), end)
-    length = np.diff(edges)
-    shares = [
-        np.where(length > 0, np.diff(np.interp(edges - start, u.at_ns - start, done)) / np.maximum(length, 1), np.nan)
-        for done in (u.compute_ns, u.communication_ns, u.overlap_ns)
-    ]
-    return DeviceBins(u.rank, u.device, *shares)
 
 
 def _passes(track: ProcessTrack, choice: ShownRanks) -> list[PipelinePass]:
