@@ -167,6 +167,10 @@ def rows_of(pairs: Sequence[SummaryDifferences]) -> list[Scaling]:
 def series_table(names: Sequence[str], summaries: Sequence[Summary], scalings: Sequence[Scaling]) -> PageTable:
     """A column per run: its devices and work, what follows from the smallest run's compute, and its efficiencies."""
     unit = f"{scalings[0].unit} per step" if scalings[0].unit else "work per step"
+    efficiencies = [
+        (factor.indented("· "), [_or_unknown(getattr(s.pop, factor.field, None), percent) for s in summaries])
+        for factor in POP_FACTORS
+    ]
     of_runs = [
         ("devices", [_or_unknown(row.devices, rate) for row in scalings]),
         (unit, [_or_unknown(row.work_per_step, rate) for row in scalings]),
@@ -174,13 +178,7 @@ def series_table(names: Sequence[str], summaries: Sequence[Summary], scalings: S
             (factor.indented("· "), [_or_unknown(getattr(row, factor.field), percent) for row in scalings])
             for factor in reversed(SERIES_FACTORS)  # the whole is first
         ),
-        *(
-            (
-                f"· {factor.indented('· ')}",
-                [_or_unknown(getattr(s.pop, factor.field, None), percent) for s in summaries],
-            )
-            for factor in POP_FACTORS
-        ),
+        *((f"· {label}", cells) for label, cells in efficiencies),
     ]
     return PageTable(CAPTION, ("", *names), [(label, *cells) for label, cells in of_runs])
 
