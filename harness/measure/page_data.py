@@ -17,13 +17,12 @@ from harness.analysis.labels import cause_word
 from harness.analysis.process.device import idle_of
 from harness.analysis.process.host_activities import what_of
 from harness.analysis.process.host_calls import CAUSES
-from harness.analysis.process.idle import COMMUNICATION, MEMORY, NOT_WORK
+from harness.analysis.process.idle import COMMUNICATION, MEMORY
 from harness.analysis.process.intervals import clip, lanes
-from harness.analysis.process.kernels import overlapped_ns
 from harness.analysis.process.kinds import KINDS as KERNEL_KINDS
 from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.pipeline import microbatches
-from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside, prepare_process
+from harness.analysis.process.prepared import MeasuredProcess, extent_of, prepare_process
 from harness.analysis.process.view import views
 from harness.analysis.summary import Window
 from harness.common.format import amount
@@ -308,11 +307,10 @@ Ranks = frozenset[int] | None  # None: of every process
 
 @dataclass(frozen=True)
 class PageData:
-    """One process. `hidden`: kind -> its time, and its time beside communication. `track`: None where not wanted."""
+    """One process. `track`: None where not wanted."""
 
     rank: int | None
     path: str
-    hidden: dict[str, tuple[int, int]]
     track: ProcessTrack | None
 
 
@@ -322,11 +320,7 @@ def page_data_of(m: MeasuredProcess, ranks: Ranks = None) -> list[PageData]:
         return []
     rank = m.view.rank
     wanted = ranks is None or rank in ranks
-    return [
-        PageData(
-            rank=rank, path=m.view.trace.identity.path, hidden=_hidden(m), track=process_track(m) if wanted else None
-        )
-    ]
+    return [PageData(rank=rank, path=m.view.trace.identity.path, track=process_track(m) if wanted else None)]
 
 
 def read_page_data(
@@ -343,14 +337,3 @@ def page_data_of_trace(
     trace: Trace, window: Window, rules: Rules, ranks: Ranks = None, warmup: int = 0
 ) -> list[PageData]:
     return [one for view in views(trace) for one in page_data_of(prepare_process(view, window, rules, warmup), ranks)]
-
-
-def _hidden(m: MeasuredProcess) -> dict[str, tuple[int, int]]:
-    """Per kind of work its time in the windows, and the part of it during communication of the same device."""
-    events, chosen = m.view.events, inside(m)
-    chosen &= ~np.isin(m.kinds.event_class, (COMMUNICATION, NOT_WORK))
-    size = len(m.kinds.labels)
-    total = np.bincount(m.kinds.code[chosen], (events.end_ns - events.start_ns)[chosen], size)
-    shared = overlapped_ns(m, chosen, lambda rows: m.kinds.code[rows].astype(np.int64), size)
-    labels = [" ".join(filter(None, label)) for label in m.kinds.labels]
-    return {label: (int(t), int(b)) for label, t, b in zip(labels, total, shared, strict=True) if t}

@@ -6,17 +6,14 @@ from collections.abc import Iterable
 from html import escape
 
 from harness.analysis.device_time import busiest_and_idlest
-from harness.analysis.labels import field_word, recording
-from harness.analysis.summary import RecordingVerdict, Summary
+from harness.analysis.summary import Summary
 from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.report.elements import PageTable
 from harness.report.tables.time import SPLIT, labelled
 
 MOST_DEVICES = 8  # more than these are shown as the busiest and the idlest
-MOST_FINDINGS = 3
 _WITHOUT = frozenset({"idle by cause", "peak memory"})
-_SEVERITIES = (RecordingVerdict.UNUSABLE, RecordingVerdict.DOUBTFUL, RecordingVerdict.GOOD)
 
 
 def brief(summary: Summary) -> str:
@@ -31,7 +28,6 @@ def brief(summary: Summary) -> str:
             *command,
             *(f"<p>{_text(sentence)}</p>" for sentence in said.rest),
             *_split(summary),
-            *_doubts(summary),
             "</div>",
         ]
     )
@@ -57,16 +53,3 @@ def _table(shown: PageTable, kept: list[int]) -> str:
     head = "".join(f"<th>{_text(shown.head[i])}</th>" for i in kept)
     rows = "".join("<tr>" + "".join(f"<td>{_text(row[i])}</td>" for i in kept) + "</tr>" for row in shown.rows)
     return f"<table><caption>{_text(shown.caption)}</caption><tr>{head}</tr>{rows}</table>"
-
-
-def _doubts(s: Summary) -> Iterable[str]:
-    """The verdict on the recording, with its reasons."""
-    yield f"<p>Recording: {_text(recording(s))}</p>"
-    found = sorted(s.quality.problems, key=lambda f: _SEVERITIES.index(f.severity))
-    items = [f"{f.what}: {f.evidence}" for f in found[:MOST_FINDINGS]]
-    more = len(found) - len(items)
-    items += [f"and {more} more in summary.quality.problems"] if more else []
-    missing = ", ".join(dict.fromkeys(field_word(w.field) for w in s.quality.withheld))
-    items += [f"not given: {missing}; summary.quality.withheld says why"] if missing else []
-    if items:
-        yield "<ul>" + "".join(f"<li>{_text(item)}</li>" for item in items) + "</ul>"

@@ -67,7 +67,7 @@ class PageTable:
 class Figure:
     """One plot as Plotly's JSON, with a sentence about it and its numbers as a table.
 
-    `data` and `layout` use only bar, scatter, box, histogram and heatmap. Colours are those of the palette. A colour
+    `data` and `layout` use only bar, scatter and heatmap. Colours are those of the palette. A colour
     scale is named by its colour, or by two colours with a comma between: the one below zero, then the one above.
     """
 
@@ -97,13 +97,12 @@ def _has_value(trace: dict[str, Any]) -> bool:
 
 
 def _marks(trace: dict[str, Any]) -> int:
-    """How many bars, points or columns a reader sees. A point with an interval counts twice."""
+    """How many bars, points or columns a reader sees."""
     if trace["type"] == "heatmap":
         return len(trace["x"]) if trace.get("visible", True) is True else 0
     if trace["type"] == "bar":
         return sum(1 for length in trace["x" if trace.get("orientation") == "h" else "y"] if length)
-    points = sum(1 for value in trace.get("y") or trace.get("x") or () if value is not None)
-    return points * (2 if "error_x" in trace else 1)
+    return sum(1 for value in trace["y"] if value is not None)
 
 
 @dataclass(frozen=True)

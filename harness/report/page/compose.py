@@ -94,8 +94,6 @@ def read_inputs(
     inputs = gather(run)
     choice = choose(summary, ranks)
     drawn = draw(summary, choice, page_data, progress) if summary.devices else TimelineModel()
-    communicates = any(d.communication_ns for d in summary.devices)
-    hidden = sorted(drawn.hidden.items(), key=lambda item: -item[1][0])  # the longest first
     clocks = {c.host: c.offset_ns for c in summary.clocks}
     left_out = notes(summary, choice, drawn.tracks)
     elsewhere, own = links_of_site(inputs.record, summary), links_of_run(run)
@@ -107,7 +105,6 @@ def read_inputs(
         verdict=own.verdict,
         left_out=list(dict.fromkeys([*inputs.left_out, *own.left_out, *elsewhere.left_out])),
         gantt=gantt_figure(drawn.passes),
-        hidden=[(kind, *times) for kind, times in hidden] if communicates else [],
         timeline=pack_to_fit(drawn.tracks, clocks, left_out) if drawn.tracks else b"",
     )
 

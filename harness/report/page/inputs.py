@@ -51,7 +51,6 @@ class Inputs:
     verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
     left_out: Sequence[str] = ()  # a sentence for every damaged file that no finding names
     gantt: Figure | None = None
-    hidden: Sequence[tuple[str, int, int]] = ()  # kind, its time, the part during communication; nanoseconds
     timeline: bytes = b""  # what report/timeline/encode.py packs; empty: no trace to draw
 
 

@@ -10,13 +10,13 @@ from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.process.kinds import color_of_kind
 from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Pipeline, Summary
 from harness.common import job_parts
-from harness.common.format import amount, duration, of, percent
+from harness.common.format import amount, of, percent
 from harness.common.memory_snapshot import CATEGORIES
 from harness.common.palette import COMMUNICATION, COMPUTE, IDLE
 from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
-from harness.report.elements import Code, Figure, PageTable, Section, table
+from harness.report.elements import Code, Figure, Section
 from harness.report.page.inputs import Inputs
 from harness.report.plots import plotly_json
 from harness.report.plots.counters import counter_figures
@@ -105,12 +105,9 @@ def work_section(s: Summary, inputs: Inputs) -> Section:
     """The work that fills the devices' time; empty without any."""
     if not s.kinds:
         return Section("kernels", "Kernels by kind")
-    lead = (
-        f"Sum of the times of all {work_word(s.devices)} on all devices. If two run at the same time, both count. "
-        f"{_products(s)}"
-    )
-    tables = [*page_tables(s, "phases"), *_overlap(inputs), *page_tables(s, "kernels")]
-    return Section("kernels", "Kernels by kind", lead.strip(), [_kinds(s)], tables)
+    lead = f"Sum of the times of all {work_word(s.devices)} on all devices. If two run at the same time, both count."
+    tables = [*page_tables(s, "phases"), *page_tables(s, "kernels")]
+    return Section("kernels", "Kernels by kind", lead, [_kinds(s)], tables)
 
 
 def _kinds(s: Summary) -> Figure:
@@ -123,25 +120,6 @@ def _kinds(s: Summary) -> Figure:
     most = ", ".join(f"{label} {share}" for label, share in zip(labels[:5], shares, strict=False))
     height = plotly_json.bars_height(len(kinds))
     return Figure("kinds", f"Time by kind of work: {most}.", data, axes, height)
-
-
-def _products(s: Summary) -> str:
-    """The share of matrix products, and of them the share by precision."""
-    total = sum(k.duration_ns for k in s.kinds if k.kind != "communication")
-    products = [k for k in s.kinds if k.kind == "gemm"]
-    if not products or not total:
-        return ""
-    whole = sum(k.duration_ns for k in products)
-    unknown = "a precision that was not recorded"
-    by = ", ".join(f"{of(k.duration_ns, whole)} in {k.precision or unknown}" for k in products)
-    alone = f"all in {products[0].precision or unknown}" if len(products) == 1 else by
-    return f"Matrix products (GEMM) take {of(whole, total)} of the time without communication, {alone}."
-
-
-def _overlap(inputs: Inputs) -> list[PageTable]:
-    rows = [[kind, duration(whole), duration(part), of(part, whole)] for kind, whole, part in inputs.hidden]
-    head = ("kind", "time", "during communication", "share")
-    return table("Work that runs at the same time as communication, and hides it", head, rows)
 
 
 def counters_section(s: Summary, inputs: Inputs) -> Section:

@@ -1,9 +1,8 @@
-"""The tables of who held the memory: at the peak or when it ran out, by category and by place, and over the ranks."""
+"""The tables of who held the memory, at the peak or when it ran out: by category, by place and by rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any, NamedTuple
 
 from harness.analysis.metric_values import MEMORY_OF_PLAN
@@ -92,39 +91,6 @@ HOLDERS = TableOf[MemoryHolder](
 )
 
 
-class _MemorySpread(NamedTuple):
-    name: str
-    low: float
-    middle: float
-    high: float
-
-
-def _ranks(s: Summary) -> list[_MemorySpread]:
-    ranks = s.memory.ranks if s.memory else []
-    if len(ranks) < 2:
-        return []
-    rows = (
-        ("peak of tensors", [r.peak_bytes for r in ranks]),
-        ("reserved by the allocator", [r.reserved_bytes for r in ranks]),
-        ("reserved, not in use", [r.fragmentation_bytes for r in ranks]),
-    )
-    known = [(name, [v for v in values if v is not None]) for name, values in rows]
-    return [_MemorySpread(name, min(v), median(v), max(v)) for name, v in known if v]
-
-
-RANKS = TableOf[_MemorySpread](
-    caption="Memory over the ranks",
-    rows=_ranks,
-    columns=(
-        Column("", lambda r: r.name),
-        Column("least", lambda r: amount(r.low)),
-        Column("median", lambda r: amount(r.middle)),
-        Column("most", lambda r: amount(r.high)),
-    ),
-    section="memory",
-)
-
-
 def allocator_words(memory: Memory) -> str:
     """How much the allocator holds without use on the rank that has most, or why that is not known."""
     known = [r for r in memory.ranks if r.fragmentation_bytes is not None]
@@ -160,4 +126,4 @@ ALLOCATOR = TableOf[MemoryRank](
     file=File("memory_ranks", lambda s: map(plain, s.memory.ranks if s.memory else [])),
 )
 
-TABLES: tuple[TableOf[Any], ...] = (CATEGORIES, BY_PLAN, HOLDERS, RANKS, ALLOCATOR)
+TABLES: tuple[TableOf[Any], ...] = (CATEGORIES, BY_PLAN, HOLDERS, ALLOCATOR)

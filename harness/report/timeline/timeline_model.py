@@ -30,11 +30,10 @@ class ShownRanks:
 
 @dataclass
 class TimelineModel:
-    """The drawing of all traces. `hidden`: kind -> its time, and the part of it during communication."""
+    """The drawing of all traces."""
 
     tracks: list[ProcessTrack] = field(default_factory=list)
     passes: list[PipelinePass] = field(default_factory=list)
-    hidden: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def choose(s: Summary, ranks: frozenset[int] | None = None, run_count: int = 1) -> ShownRanks:
@@ -105,7 +104,7 @@ def draw(
     tracks = [cut for c in complete if c.track and (cut := _cut(c.track, choice))]
     tracks.sort(key=lambda x: (_number(x.rank), x.path))
     passes = [x for c in complete if c.track for x in _passes(c.track, choice)]
-    return TimelineModel(tracks, passes, _summed(complete))
+    return TimelineModel(tracks, passes)
 
 
 def _number(rank: int | None) -> int:
@@ -119,14 +118,6 @@ def _is_shown(rank: int | None, choice: ShownRanks) -> bool:
 def _has(page_data: Sequence[PageData], choice: ShownRanks) -> bool:
     """Whether a file has page data, with a track for each process that is shown."""
     return bool(page_data) and all(c.track or not _is_shown(c.rank, choice) for c in page_data)
-
-
-def _summed(page_data: Sequence[PageData]) -> dict[str, tuple[int, int]]:
-    sums: dict[str, tuple[int, int]] = {}
-    for kind, (total, beside) in (item for c in page_data for item in c.hidden.items()):
-        before = sums.get(kind, (0, 0))
-        sums[kind] = (before[0] + total, before[1] + beside)
-    return sums
 
 
 def _passes(track: ProcessTrack, choice: ShownRanks) -> list[PipelinePass]:
