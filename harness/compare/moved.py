@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import median
 from typing import Literal
 
@@ -19,8 +19,7 @@ Statistics = Mapping[str, tuple[float, float]]  # by name: nanoseconds and calls
 
 class MovedStatistic(BaseModel):
     """One statistic of two runs, of one rank in one step: of a node its median step, of a range its time on the host,
-    of a kernel its time on the device. calls: of a node its ranks. exposed: of a communication kernel, without compute
-    beside it."""
+    of a kernel its time on the device. calls: of a node its ranks."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
@@ -30,8 +29,6 @@ class MovedStatistic(BaseModel):
     b_ns: float
     a_calls: float
     b_calls: float
-    a_exposed_ns: float | None = None
-    b_exposed_ns: float | None = None
 
     @property
     def by_ns(self) -> float:
@@ -48,23 +45,8 @@ def moved(a: Summary, b: Summary) -> list[MovedStatistic]:
     return [
         *_pairs("node", _nodes(a), _nodes(b), 0.0, whole=False),
         *_pairs("range", _ranges(a), _ranges(b), least, whole=bool(a.ranges and b.ranges)),
-        *_with_exposed(
-            _pairs("kernel", _kernels(a), _kernels(b), least, whole=whole and bool(a.kernels and b.kernels)), a, b
-        ),
+        *_pairs("kernel", _kernels(a), _kernels(b), least, whole=whole and bool(a.kernels and b.kernels)),
     ]
-
-
-def _with_exposed(moved_statistics: Sequence[MovedStatistic], a: Summary, b: Summary) -> list[MovedStatistic]:
-    of_a, of_b = map(_exposed, (a, b))
-    return [
-        x.model_copy(update={"a_exposed_ns": of_a.get(x.name), "b_exposed_ns": of_b.get(x.name)})
-        for x in moved_statistics
-    ]
-
-
-def _exposed(s: Summary) -> dict[str, float]:
-    """Of communication kernels by name, of one rank in one step."""
-    return {k.name: k.exposed_ns / s.steps.counted for k in s.kernels if k.exposed_ns is not None}
 
 
 def _pairs(what: What, a: Statistics, b: Statistics, least_ns: float, *, whole: bool) -> list[MovedStatistic]:

@@ -9,7 +9,7 @@ from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost, WhatIf
 from harness.common.format import Scale, about, duration, middle, ordinal, percent
-from harness.explain.commands import line_words, lines_sentence
+from harness.explain.commands import lines_sentence
 from harness.explain.location import short_location
 from harness.explain.messages import excess
 from harness.explain.reasons import Reason, reason
@@ -129,10 +129,6 @@ def certain_sentence(s: Summary) -> str:
     step_ns = s.replay.step_ns if s.replay else 0
     recurs = [f for f in s.findings if f.low_ns is not None and (f.standing or f.every)]
     sure = next((f for f in recurs if f.low_ns and f.low_ns >= NOTICEABLE * step_ns), None)
-    alone = next((found for found in s.findings if found.alone and found.lines), None)
-    if sure is None and alone is not None:
-        runs = "runs" if len(alone.ranks) < 2 else "run"
-        return f"It is certain that only {_who(s, alone).lower()} {runs} the code at {line_words(s, alone.lines[0])}."
     if sure is None:
         return "Only counts and bytes are certain, and no time."
     lose = "loses" if len(sure.ranks) < 2 else "lose"

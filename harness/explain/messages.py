@@ -50,9 +50,7 @@ _REDUCTIONS = ("all_reduce", "reduce_scatter")
 _TIMES = ("step_duration_ns", "step_exposed_ns")
 _SCALAR = 1 << 10
 _MANY = 20  # messages of a step
-_MORE = 1.15  # times the gradients' bytes
 _SEVERAL = 1.5  # passes of a step
-_FP32 = 4  # bytes
 _PASSES = (Phase.FORWARD.label, Phase.BACKWARD.label)
 
 
@@ -332,12 +330,10 @@ def _every_micro_batch(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
 
 
 def _further(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
-    """Reductions beside the gradients: outside of backward, or in it where the model's size is known."""
+    """Reductions beside the gradients, outside of backward."""
     gradients = _gradients(rows)
     total = _bytes_per_step(gradients)
     more = [r for r in _beside(rows) if r.kind in _REDUCTIONS and (r.bytes or LARGE) >= LARGE and not _is_many(r)]
-    if not more and (row := _beyond_the_model(s, gradients)) is not None:
-        more, total = [row], total - (row.bytes or 0) * row.count_per_step
     if not more:
         return
     count, size = sum(row.count_per_step for row in more), _bytes_per_step(more)
@@ -351,19 +347,6 @@ def _further(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:
         _exposed(more),
         "leave this reduction out, do it in fewer steps, or start it earlier with async_op=True, so that it overlaps",
     )
-
-
-def _beyond_the_model(s: Summary, gradients: Sequence[Traffic]) -> Traffic | None:
-    """A reduction in backward by which more bytes are sent than the model has gradients."""
-    parameters = max((t.parameters or 0 for t in s.training), default=0)
-    sizes = [row for row in gradients if row.bytes and row.bytes >= LARGE]
-    more = _bytes_per_step(gradients) - _FP32 * parameters
-    if not parameters or more < (_MORE - 1) * _FP32 * parameters or any(r.used_pass_count_per_step > 1 for r in sizes):
-        return None
-    nearest = min(sizes, key=lambda r: abs((r.bytes or 0) * r.count_per_step - more), default=None)
-    if nearest is None or abs((nearest.bytes or 0) * nearest.count_per_step / more - 1) > _MORE - 1:
-        return None
-    return nearest
 
 
 def _small(s: Summary, rows: Sequence[Traffic]) -> Iterator[Excess]:

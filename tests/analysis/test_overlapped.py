@@ -6,9 +6,6 @@ import pytest
 
 from harness.analysis.process import kernels
 from harness.analysis.summary import Summary
-from harness.compare.moved import moved
-from harness.compare.summaries import compare
-from harness.report.compare.tables import moved_section
 from harness.report.tables.kernels import KERNELS
 from tests.analysis.measuring import summary_of
 from tests.synthetic.columns import GEMM, NCCL, Made
@@ -53,20 +50,3 @@ def test_the_table_and_its_file_have_the_columns_where_there_is_communication() 
 def test_whole_cuda_graphs_leave_it_unknown() -> None:
     rows = (0, 100, GEMM), (60, 80, NCCL), (200, 500, "CUDA graph 1")
     assert [(k.overlapped_ns, k.exposed_ns) for k in measured(*rows).kernels] == [(None, None)] * 3
-
-
-def test_a_comparison_shows_the_exposed_time_of_both_runs() -> None:
-    def run(length: int) -> Summary:
-        made = Made()
-        for step in range(2):
-            at = 1000 * step
-            made.step(at, at + 1000, step).event(at, at + 300, launch_ns=at).event(
-                at + 250, at + length, NCCL, launch_ns=at
-            )
-        return summary_of(made)
-
-    a, b = run(400), run(700)
-    assert {x.name: (x.a_exposed_ns, x.b_exposed_ns) for x in moved(a, b) if x.what == "kernel"}[NCCL] == (100, 400)
-    kernel = next(t for t in moved_section([compare(a, b, ("a", "b"))]).tables if t.head[0] == "kernel")
-    assert kernel.head[-2:] == ("exposed a", "exposed b")
-    assert [row[-2:] for row in kernel.rows if row[0] == NCCL] == [("100 ns", "400 ns")]

@@ -180,13 +180,8 @@ def _tables(pair: SummaryDifferences, other: str) -> list[PageTable]:
     for what, caption, calls in _KINDS:
         rows = [x for x in pair.moved if x.what == what]
         if rows:
-            head: tuple[str, ...] = (what, "a", other, f"{other} − a", f"{calls} a", f"{calls} {other}")
-            cells = _rows(rows)
-            if any(x.a_exposed_ns is not None or x.b_exposed_ns is not None for x in rows):
-                head = (*head, "exposed a", f"exposed {other}")
-                exposed = ((duration(x.a_exposed_ns), duration(x.b_exposed_ns)) for x in rows)
-                cells = [(*cell, *more) for cell, more in zip(cells, exposed, strict=True)]
-            found.append(PageTable(f"{caption}, {other} against a", head, cells))
+            head = (what, "a", other, f"{other} − a", f"{calls} a", f"{calls} {other}")
+            found.append(PageTable(f"{caption}, {other} against a", head, _rows(rows)))
     return found
 
 
