@@ -16,7 +16,6 @@ from harness.measure.run_files import read_traffic
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, NodePorts, read_network
 from harness.monitor.record import SampleFile
 from harness.monitor.source import MonitorError
-from harness.report.plots.plots import MOST_ROWS, network_figure
 from tests.monitor.conftest import START_UNIX_NS
 
 DEV = "Inter-|   Receive  |  Transmit\n face |bytes packets errs |bytes packets errs\n"
@@ -127,41 +126,6 @@ def test_a_damaged_description_is_a_finding_and_an_older_monitor_none(tmp_path: 
     assert [finding.what for finding in findings] == ["the monitor's samples cannot be read"]
 
 
-@pytest.mark.parametrize("count", [2, 300])
-def test_the_picture_is_of_bounded_size_and_below_switches(tmp_path: Path, count: int) -> None:
-    counters = [(i * 10**9, 2 * i * 10**9) for i in range(150)]
-    _, nics = read_network(recorded(tmp_path, counters))
-    node = node_network("node0", "monitor", traffic_of_monitor(nics))
-    assert node is not None
-    nodes = [node.model_copy(update={"node": f"node{i}", "switch": f"leaf{i // 16:02d}"}) for i in range(count)]
-    summary = Summary(network=nodes)
-    figure = network_figure(summary)
-    assert figure is not None
-    sent, received = figure.data
-    assert len(sent["z"]) == len(set(sent["y"])) == len(received["z"]) <= MOST_ROWS
-    assert {len(row) for row in sent["z"]} == {MOST_COLUMNS}
-    assert {value for row in sent["z"] for value in row} == {2.0}
-    assert {value for row in received["z"] for value in row} == {1.0}
-    assert "grouped by switch" in figure.caption
-    assert network_figure(Summary()) is None
-    assert network_figure(Summary(network=nodes[:1])) is None
-
-
-def test_nsys_finer_samples_make_the_picture_where_they_are_of_as_many_nodes(tmp_path: Path) -> None:
-    _, nics = read_network(recorded(tmp_path, [(0, 0), (10**9, 10**9)]))
-    node = node_network("node0", "monitor", traffic_of_monitor(nics))
-    assert node is not None
-    monitored = [node.model_copy(update={"node": f"node{i}"}) for i in range(3)]
-    sampled = [placed(one.model_copy(update={"sampled_by": "nsys"}), None, one, None) for one in monitored]
-    for known, source in (
-        (monitored, "the monitor"),
-        ([*monitored, *sampled], "nsys"),
-        ([*monitored, *sampled[:2]], "the monitor"),
-    ):
-        figure = network_figure(Summary(network=known))
-        assert figure is not None and f"3 nodes, sampled by {source}: " in figure.caption
-
-
 END = (1 << 63) - 1
 LATER = START_UNIX_NS + 3 * 10**9
 
@@ -188,7 +152,6 @@ def test_counters_and_times_that_cannot_be_true_are_left_out(
     assert node.peak_gb_per_s < 8e3
     assert (node.over_time is not None) == drawn
     summary = Summary(network=[node, node.model_copy(update={"node": "node2"})])
-    assert (network_figure(summary) is not None) == drawn
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from textwrap import dedent
 
 from harness.analysis.device_time import busiest_and_idlest, unknown_ns, with_known
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.process.kinds import color_of_kind
-from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Pipeline, Summary
+from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Summary
 from harness.common import job_parts
 from harness.common.format import amount, of, percent
 from harness.common.memory_snapshot import CATEGORIES
-from harness.common.palette import COMMUNICATION, COMPUTE, IDLE
+from harness.common.palette import IDLE
 from harness.common.paths import PROGRAM
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
@@ -25,7 +25,7 @@ from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.job_time import SECTION as JOB_TIME
 from harness.report.tables.job_time import facts, sentence, time_words
 from harness.report.tables.memory import moment_words, shown_moment
-from harness.report.tables.pipeline import pipeline_words, stage_label
+from harness.report.tables.pipeline import pipeline_words
 from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
 from harness.report.window import PARTS
 
@@ -73,32 +73,11 @@ def help_section(s: Summary, inputs: Inputs) -> Section:
 
 
 def pipeline_section(s: Summary, inputs: Inputs) -> Section:
-    """Stages as bars of busy, waiting and bubble; empty for a job without a pipeline."""
+    """Its shape, one step as it ran, and its stages; empty for a job without a pipeline."""
     if s.pipeline is None:
         return Section("pipeline", "Pipeline")
-    figures = [*([inputs.gantt] if inputs.gantt else []), _stages(s.pipeline)]
-    return Section("pipeline", "Pipeline", pipeline_words(s), figures)
-
-
-def _stages(pipeline: Pipeline) -> Figure:
-    stages = pipeline.per_stage
-    labels = list(map(stage_label, stages))
-
-    def share(values: Iterable[int]) -> list[float]:
-        return [round(100 * v / max(x.schedule_ns, 1), 2) for v, x in zip(values, stages, strict=True)]
-
-    busy, bubble = (x.schedule_busy_ns for x in stages), (x.schedule_ns - x.schedule_busy_ns for x in stages)
-    data = [
-        plotly_json.percent_bars("busy", share(busy), labels, COMPUTE),
-        plotly_json.percent_bars("bubble", share(bubble), labels, IDLE),
-    ]
-    expected = pipeline.expected_bubble_fraction
-    lines = [] if expected is None else [plotly_json.upright(100 * (1 - expected), COMMUNICATION, "dot", 2)]
-    x_axis = plotly_json.axis("share of the schedule (%)", range=[0, 100])
-    axes = plotly_json.layout(x_axis, plotly_json.NAMES, barmode="stack", shapes=lines)
-    dotted = " Dotted: the busy share that the schedule alone predicts." if lines else ""
-    words = f"Busy time and bubble of each stage.{dotted}"
-    return Figure("pipeline-stages", words, data, axes, plotly_json.bars_height(len(stages)), wide=True)
+    figures = [inputs.gantt] if inputs.gantt else []
+    return Section("pipeline", "Pipeline", pipeline_words(s), figures, page_tables(s, "pipeline"))
 
 
 def work_section(s: Summary, inputs: Inputs) -> Section:

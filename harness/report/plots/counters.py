@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from harness.analysis.network import binned, rates_over_time
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, Summary
@@ -14,11 +17,12 @@ from harness.common.format import amount
 from harness.common.palette import COMMUNICATION, COMPUTE, MEMORY
 from harness.report.elements import Figure
 from harness.report.plots import plotly_json
-from harness.report.plots.plots import SAMPLED_BY, Layer, distinct, heatmaps, height_of, rounded
+from harness.report.plots.plots import Layer, distinct, heatmaps, height_of
 from harness.report.tables.time import device_labels
 
 _COLORS = {"compute": COMPUTE, "memory": MEMORY, "link": COMMUNICATION}
 _MOST_ROWS = 64
+_SAMPLED_BY = {"monitor": "the monitor", "nsys": "nsys"}
 _MOST_MARKS = 40  # lines between steps
 _WHOLE = 100.0
 _ENDS = (10.0, 25.0, 50.0, _WHOLE)  # of colour scales: little traffic is seen, and does not look like much
@@ -90,7 +94,7 @@ def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None
     ways = {"sent": [p.sent_gb_per_s for _, _, p in ports], "received": [p.received_gb_per_s for _, _, p in ports]}
     cells = {
         way: [
-            rounded(binned(rates_over_time(o, values), begin, width_ns, columns))
+            _rounded(binned(rates_over_time(o, values), begin, width_ns, columns))
             for (_, o, _), values in zip(ports, each, strict=True)
         ]
         for way, each in ways.items()
@@ -105,10 +109,14 @@ def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None
     return Figure("ports", _port_words(nodes, top, width_ns, bool(marks)), data, axes, height_of(len(rows)), wide=True)
 
 
+def _rounded(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(x) else float(f"{x:.4g}") for x in values.tolist()]
+
+
 def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked: bool) -> str:
     count = sum(len(n.ports_over_time) for n in nodes)
     steps = " Dotted: the start of each profiled step." if marked else ""
     return (
-        f"Network ports ({count}), sampled by {SAMPLED_BY[nodes[0].sampled_by]}, {width_ns / 1e9:.3g} s a column: all "
+        f"Network ports ({count}), sampled by {_SAMPLED_BY[nodes[0].sampled_by]}, {width_ns / 1e9:.3g} s a column: all "
         f"traffic of the port, not only the job's. Highest: {amount(top * 1e9, 'B/s')} in one direction.{steps}"
     )

@@ -1,4 +1,4 @@
-"""The plots that have a row per node, rank or stage: network, pacing and one pipeline step."""
+"""The plots that have a row per rank, node or stage: pacing and one pipeline step."""
 
 from __future__ import annotations
 
@@ -6,15 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from harness.analysis.job.pacing import natural
-from harness.analysis.network import binned, rates_over_time
-from harness.analysis.summary import NodeNetwork, PaceHeat, Pacing, Summary
-from harness.analysis.summary.monitor import MOST_COLUMNS
-from harness.common.format import amount
-from harness.common.palette import COMMUNICATION, COMPUTE
+from harness.analysis.summary import PaceHeat, Pacing
+from harness.common.palette import COMPUTE
 from harness.measure.page_data import PipelinePass
 from harness.report.elements import Figure
 from harness.report.plots import plotly_json
@@ -22,10 +15,8 @@ from harness.report.tables.pace import how_grouped
 from harness.report.tables.pipeline import stage_label
 
 T = TypeVar("T")
-MOST_ROWS = 256  # at most 25,600 cells in each of two layers
 _FEW = 40  # rows that have a name each
 _MARKS = 24  # names of many rows
-SAMPLED_BY = {"monitor": "the monitor", "nsys": "nsys"}
 SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
 _LAG = "#d1495b"
 _BACKWARD = "#7d6bc4"  # of a pipeline, beside the blue of its forward passes
@@ -33,64 +24,9 @@ _LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between t
 _APART = 4  # rows between two names of an axis
 
 
-def drawn_nodes(s: Summary) -> list[NodeNetwork]:
-    """The nodes of the plot, below their switches. They have one source of samples: nsys, whose samples are finer, if
-    it has as many nodes as the monitor. None if fewer than two nodes have rates over time."""
-    by = {source: [n for n in s.network if n.over_time and n.sampled_by == source] for source in ("nsys", "monitor")}
-    most = max(by.values(), key=len)  # the first of equals
-    return sorted(most, key=lambda n: (natural(n.switch), natural(n.node))) if len(most) > 1 else []
-
-
-def network_figure(s: Summary) -> Figure | None:
-    """GB/s of every node over time; None for fewer than two."""
-    nodes = drawn_nodes(s)
-    over = [n.over_time for n in nodes if n.over_time]
-    if not over:
-        return None
-    each = -(-len(nodes) // MOST_ROWS)
-    begin = min(o.start_ns for o in over)
-    end = max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) for o in over)
-    columns = min(MOST_COLUMNS, max(len(o.sent_gb_per_s) for o in over))
-    width_ns = -(-(end - begin) // columns)
-    highest = max((x or 0.0 for o in over for x in (*o.sent_gb_per_s, *o.received_gb_per_s)), default=0.0) or 1e-9
-    layers = []
-    for way in ("sent", "received"):
-        values = ((o, getattr(o, f"{way}_gb_per_s")) for o in over)
-        rates = np.stack([binned(rates_over_time(o, own), begin, width_ns, columns) for o, own in values])
-        # Of each group of neighbouring nodes the busiest.
-        cells = list(map(rounded, np.fmax.reduceat(rates, range(0, len(rates), each))))
-        layers.append(Layer(way, cells, "GB/s", COMMUNICATION, highest))
-    rows = [_name(nodes[i : i + each]) for i in range(0, len(nodes), each)]
-    x = [round((i + 0.5) * width_ns / 1e9, 3) for i in range(columns)]
-    data = heatmaps(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
-    axes = plotly_json.layout("time since the first sample (s)", _axis(nodes[::each], rows))
-    return Figure("network", _words(nodes, each, width_ns / 1e9), data, axes, height_of(len(rows)), wide=True)
-
-
-def rounded(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(x) else float(f"{x:.4g}") for x in values.tolist()]
-
-
 def distinct(names: list[str]) -> list[str]:
     """Plotly draws two rows with one name as one row."""
     return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
-
-
-def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
-    group = "by switch" if any(n.switch for n in nodes) else "by node (Slurm named no switches)"
-    of = f" Each row is the busiest of {each} nodes." if each > 1 else ""
-    inside = " Loopback only: these nodes have no other port." if all(n.loopback for n in nodes) else ""
-    peak = max(nodes, key=lambda n: n.peak_gb_per_s)
-    return (
-        f"Network of {len(nodes)} nodes, sampled by {SAMPLED_BY[nodes[0].sampled_by]}: the sum of all ports of a node, "
-        f"{width_s:.3g} s a column, grouped {group}.{of}{inside} It is all traffic of the node, not only the job's. "
-        f"Highest: {peak.node}, {amount(peak.peak_gb_per_s * 1e9, 'B/s')} in one direction."
-    )
-
-
-def _name(nodes: Sequence[NodeNetwork]) -> str:
-    name = nodes[0].node if len(nodes) == 1 else f"{nodes[0].node} to {nodes[-1].node}"
-    return f"{nodes[0].switch} · {name}" if nodes[0].switch else name
 
 
 class Layer(NamedTuple):
@@ -130,14 +66,6 @@ def heatmaps(layers: Sequence[Layer], x: Sequence[float], labels: Sequence[str],
 def height_of(rows: int) -> int:
     """Pixels that suit two rows as well as a thousand."""
     return 150 + int(min(max(rows * (26 if rows <= 24 else 14 if rows <= _FEW else 5), 60), 900))
-
-
-def _axis(nodes: Sequence[NodeNetwork], labels: list[str]) -> dict[str, Any]:
-    """Few rows have a name each. Of many rows, their switches have one, or some of the nodes."""
-    if len(labels) <= _FEW:
-        return dict(plotly_json.NAMES)
-    groups = [(labels[(a + b) // 2], name) for name, a, b in _runs(n.switch or n.node for n in nodes)]
-    return _ticks(groups[:: -(-len(groups) // _MARKS)])
 
 
 def _ticks(named: Sequence[tuple[str, str]]) -> dict[str, Any]:

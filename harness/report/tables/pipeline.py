@@ -44,7 +44,7 @@ STAGES = TableOf[summary.PipelineStage](
         Column("cool-down", lambda x: duration(x.cooldown_ns)),
         Column("send/recv", lambda x: duration(x.send_recv_ns)),
     ),
-    figure="pipeline-stages",
+    section="pipeline",
     terminal_caption=lambda s: f"Pipeline: {pipeline_words(s)}",
     file=File("pipeline", lambda s: map(plain, _stages(s))),
 )
