@@ -145,7 +145,7 @@ def test_simulated_the_summary_and_the_report_have_the_means(write_samples: Writ
     assert means == pytest.approx((94.6, 91.8, 16.1))
     assert summary.notes == ()
     (row,) = monitored_devices(recording, {})
-    shown = {str(column.head): column.cell(row) for column in MONITOR.columns}
+    shown = {str(column.head): column.cells([row], on_page=True)[0] for column in MONITOR.columns}
     assert [shown[head] for head in ("SM Active", "Tensor Active", "DRAM")] == ["94.6 %", "91.8 %", "16.1 %"]
 
 

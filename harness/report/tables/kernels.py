@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.analysis import summary
 from harness.analysis.labels import work_word
 from harness.analysis.summary import Summary
-from harness.common.format import amount, duration, of, percent, rate, short
+from harness.common.format import duration, of, percent, rate, short
 from harness.explain.copies import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
@@ -19,13 +19,13 @@ LAUNCHES = TableOf[summary.Launches](
     caption="Launches; delay: from the launching call to the kernel's start",
     rows=lambda s: s.launches,
     columns=(
-        Column("rank", lambda x: "–" if x.rank is None else str(x.rank)),
-        Column("kernels", lambda x: f"{x.kernels:,}"),
+        Column("rank", "rank"),
+        Column("kernels", "kernels"),
         Column("per step", lambda x: f"{x.kernels_per_step:,.0f}" if x.kernels_per_step else "–"),
-        Column("median kernel", lambda x: duration(x.median_kernel_ns)),
-        Column("under 10 µs", lambda x: percent(x.short_kernel_fraction)),
-        Column("median delay", lambda x: duration(x.median_delay_ns)),
-        Column("p90 delay", lambda x: duration(x.p90_delay_ns)),
+        Column("median kernel", "median_kernel_ns"),
+        Column("under 10 µs", "short_kernel_fraction"),
+        Column("median delay", "median_delay_ns"),
+        Column("p90 delay", "p90_delay_ns"),
     ),
     section="host",
     most=_MANY_RANKS,
@@ -79,11 +79,7 @@ KERNELS = TableOf[_Kernel](
 UNCLASSIFIED = TableOf[summary.KernelTime](
     caption="Not recognised (kind `other`); configs/kernels.yaml holds the rules",
     rows=lambda s: s.unclassified[:_UNCLASSIFIED],
-    columns=(
-        Column(_work, lambda k: k.name, short, page=80),
-        Column("time", lambda k: duration(k.duration_ns)),
-        Column("count", lambda k: f"{k.count:,}"),
-    ),
+    columns=(Column(_work, "name", short, page=80), Column("time", "duration_ns"), Column("count", "count")),
     section="kernels",
     file=file_of("unclassified"),
 )
@@ -110,16 +106,16 @@ COPIES = TableOf[summary.Copy](
     caption="Memory copies and sets; exposed: while the device neither computes nor communicates",
     rows=lambda s: s.copies,
     columns=(
-        Column("direction", lambda c: c.direction),
-        Column("memory", lambda c: c.memory or "–"),
-        Column("count", lambda c: f"{c.count:,}"),
-        Column("bytes", lambda c: amount(c.bytes)),
-        Column("time", lambda c: duration(c.duration_ns)),
-        Column("GB/s", lambda c: rate(c.bandwidth_gb_per_s)),
+        Column("direction", "direction"),
+        Column("memory", "memory"),
+        Column("count", "count"),
+        Column("bytes", "bytes"),
+        Column("time", "duration_ns"),
+        Column("GB/s", "bandwidth_gb_per_s"),
         Column("of the link's", _link),
-        Column("exposed", lambda c: duration(c.exposed_ns)),
-        Column("under 64 KiB", lambda c: f"{c.small_count:,}"),
-        Column("largest", lambda c: amount(c.largest_bytes)),
+        Column("exposed", "exposed_ns"),
+        Column("under 64 KiB", "small_count"),
+        Column("largest", "largest_bytes"),
     ),
     section="host",
     spare=("largest", "under 64 KiB"),

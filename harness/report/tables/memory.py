@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.analysis.metric_values import MEMORY_OF_PLAN
 from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, PredictedNumber, Summary
-from harness.common.format import amount, percent
+from harness.common.format import amount
 from harness.report.tables import training
 from harness.report.tables.table import Column, File, TableOf, plain
 
@@ -59,11 +59,7 @@ def _categories(s: Summary) -> list[_Row]:
 CATEGORIES = TableOf[_Row](
     caption=_caption,
     rows=_categories,
-    columns=(
-        Column("what for", lambda r: r.name),
-        Column("bytes", lambda r: amount(r.bytes)),
-        Column("share", lambda r: percent(r.share)),
-    ),
+    columns=(Column("what for", "name"), Column("bytes", "bytes"), Column("share", "share")),
     section="memory",
 )
 
@@ -77,11 +73,11 @@ HOLDERS = TableOf[MemoryHolder](
     caption="What allocated it: the innermost open range and module",
     rows=_holders,
     columns=(
-        Column("category", lambda h: h.category),
-        Column("range", lambda h: h.range or "–"),
-        Column("module", lambda h: h.module or "–"),
-        Column("bytes", lambda h: amount(h.bytes)),
-        Column("blocks", lambda h: f"{h.block_count:,}"),
+        Column("category", "category"),
+        Column("range", "range"),
+        Column("module", "module"),
+        Column("bytes", "bytes"),
+        Column("blocks", "block_count"),
     ),
     left=3,
     section="memory",
@@ -112,12 +108,12 @@ ALLOCATOR = TableOf[MemoryRank](
     caption=lambda s: allocator_words(s.memory) if s.memory else "",
     rows=lambda s: s.memory.ranks if s.memory else [],
     columns=(
-        Column("rank", lambda r: str(r.rank)),
-        Column("peak of tensors", lambda r: amount(r.peak_bytes)),
-        Column("allocated", lambda r: amount(r.allocated_bytes)),
-        Column("reserved", lambda r: amount(r.reserved_bytes)),
-        Column("not in use", lambda r: amount(r.fragmentation_bytes)),
-        Column("idle parts", lambda r: amount(r.inactive_split_bytes)),
+        Column("rank", "rank"),
+        Column("peak of tensors", "peak_bytes"),
+        Column("allocated", "allocated_bytes"),
+        Column("reserved", "reserved_bytes"),
+        Column("not in use", "fragmentation_bytes"),
+        Column("idle parts", "inactive_split_bytes"),
         Column("ran out", lambda r: "yes" if r.ran_out else "no"),
     ),
     section="memory",

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import amount, duration, percent
+from harness.common.format import amount, percent
 from harness.monitor.summary import without_sms
 from harness.report.tables.table import Column, TableOf, file_of
 
@@ -33,15 +33,15 @@ MONITOR = TableOf[summary.MonitorDevice](
     caption="Samples of the monitor, over the whole job",
     rows=lambda s: s.monitor,
     columns=(
-        Column("node", lambda m: m.node),
-        Column("device", lambda m: str(m.device)),
-        Column("name", lambda m: m.name),
+        Column("node", "node"),
+        Column("device", "device"),
+        Column("name", "name"),
         Column("utilisation", lambda m: _or_dash(m.mean_utilization_percent, "{:.1f} %")),
         Column("SM Active", lambda m: _or_dash(m.mean_sm_active_percent, "{:.1f} %")),
         Column("Tensor Active", lambda m: _or_dash(m.mean_tensor_active_percent, "{:.1f} %")),
         Column("DRAM", lambda m: _or_dash(m.mean_dram_active_percent, "{:.1f} %")),
-        Column("peak memory", lambda m: amount(m.peak_memory_bytes)),
-        Column("of", lambda m: amount(m.memory_total_bytes)),
+        Column("peak memory", "peak_memory_bytes"),
+        Column("of", "memory_total_bytes"),
         Column("mean power", lambda m: _or_dash(m.mean_power_watts, "{:.0f} W")),
         Column("energy", lambda m: amount(m.energy_joules, "J")),
         Column("clock lowered by", _clock_limits),
@@ -67,16 +67,16 @@ NETWORK = TableOf[summary.NodeNetwork](
     caption="Network of each node: all its ports together, not the job's traffic alone",
     rows=lambda s: sorted(s.network, key=lambda n: -n.peak_gb_per_s),
     columns=(
-        Column("node", lambda n: n.node),
-        Column("switch", lambda n: n.switch or "–"),
+        Column("node", "node"),
+        Column("switch", "switch"),
         Column("ports", _ports),
-        Column("sampled by", lambda n: n.sampled_by),
-        Column("over", lambda n: duration(n.duration_ns)),
+        Column("sampled by", "sampled_by"),
+        Column("over", "duration_ns"),
         Column("mean sent", lambda n: _traffic(n.mean_sent_gb_per_s)),
         Column("mean received", lambda n: _traffic(n.mean_received_gb_per_s)),
         Column("peak", lambda n: _traffic(n.peak_gb_per_s)),
         Column("link", lambda n: _traffic(n.link_gb_per_s)),
-        Column("peak of link", lambda n: percent(n.peak_share)),
+        Column("peak of link", "peak_share"),
     ),
     left=3,
     section="machine",

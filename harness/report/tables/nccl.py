@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import amount, cut
+from harness.common.format import cut
 from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
 from harness.report.tables.table import Column, File, TableOf, plain
 
@@ -44,10 +44,10 @@ CONNECTIONS = TableOf[summary.NcclConnection](
     caption="NCCL's connections, one for each direction and channel",
     rows=lambda s: s.nccl.connections if s.nccl else [],
     columns=(
-        Column("transport", lambda c: c.transport),
+        Column("transport", "transport"),
         Column("where", lambda c: {True: "between nodes", False: "inside a node", None: "–"}[c.between_nodes]),
-        Column("ranks of the group", lambda c: str(c.communicator_size or "–")),
-        Column("connections", lambda c: f"{c.count:,}"),
+        Column("ranks of the group", "communicator_size"),
+        Column("connections", "count"),
         Column("GPUDirect RDMA", lambda c: {True: "yes", False: "no", None: "–"}[c.gdrdma]),
     ),
     left=2,
@@ -59,11 +59,11 @@ CHOICES = TableOf[summary.NcclChoice](
     caption="NCCL's choice for each message size",
     rows=lambda s: s.nccl.choices if s.nccl else [],
     columns=(
-        Column("collective", lambda c: c.collective or "–"),
-        Column("bytes", lambda c: amount(c.bytes)),
-        Column("algorithm", lambda c: c.algorithm),
-        Column("protocol", lambda c: c.protocol),
-        Column("calls", lambda c: f"{c.count:,}"),
+        Column("collective", "collective"),
+        Column("bytes", "bytes"),
+        Column("algorithm", "algorithm"),
+        Column("protocol", "protocol"),
+        Column("calls", "count"),
     ),
     **_OF_LOG,
     rest="choices",
@@ -72,11 +72,7 @@ CHOICES = TableOf[summary.NcclChoice](
 WARNINGS = TableOf[summary.NcclWarning](
     caption="NCCL's warnings",
     rows=lambda s: s.nccl.warnings if s.nccl else [],
-    columns=(
-        Column("warning", lambda w: cut(w.text, 2 * _LONG)),
-        Column("host", lambda w: w.host),
-        Column("times", lambda w: f"{w.count:,}"),
-    ),
+    columns=(Column("warning", lambda w: cut(w.text, 2 * _LONG)), Column("host", "host"), Column("times", "count")),
     left=2,
     **_OF_LOG,
     rest="warnings",

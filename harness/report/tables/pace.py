@@ -10,7 +10,7 @@ from harness.analysis import summary
 from harness.analysis.pace import DetectedChange
 from harness.analysis.slowest_rank import Slowest
 from harness.analysis.summary import Summary
-from harness.common.format import duration, percent
+from harness.common.format import percent
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
@@ -68,13 +68,13 @@ PACE_CHANGES = TableOf[summary.PaceChange](
     caption="Changes of pace of the whole training, by its own clock",
     rows=lambda s: s.pace_changes,
     columns=(
-        Column("step", lambda x: str(x.step)),
+        Column("step", "step"),
         Column("until", lambda x: "the end" if x.last_step is None else str(x.last_step)),
-        Column("before", lambda x: duration(x.before_ns)),
-        Column("after", lambda x: duration(x.after_ns)),
+        Column("before", "before_ns"),
+        Column("after", "after_ns"),
         Column("change", lambda x: f"{'+' if x.ratio >= 1 else '−'}{percent(abs(x.ratio - 1))}"),
         Column("ranks", _who),
-        Column("phase", lambda x: x.phase or "–"),
+        Column("phase", "phase"),
     ),
     section="steps",
     spare=("until",),
@@ -122,14 +122,14 @@ PACING = TableOf[summary.PacePlace](
     # the farthest behind first
     rows=lambda s: sorted(s.pacing.places if s.pacing else (), key=lambda x: -max(x.step_share, x.own_share or 0.0)),
     columns=(
-        Column("node", lambda x: x.node or "–"),
-        Column("switch", lambda x: x.switch or "–"),
-        Column("rank", lambda x: "–" if x.rank is None else str(x.rank)),
+        Column("node", "node"),
+        Column("switch", "switch"),
+        Column("rank", "rank"),
         Column("step", lambda x: signed(x.step_share)),
         Column("own work", lambda x: signed(x.own_share)),
-        Column("lag at the first step", lambda x: duration(x.first_lag_ns)),
-        Column("lag at the last step", lambda x: duration(x.lag_ns)),
-        Column("variation", lambda x: percent(x.variation_fraction)),
+        Column("lag at the first step", "first_lag_ns"),
+        Column("lag at the last step", "lag_ns"),
+        Column("variation", "variation_fraction"),
     ),
     left=2,
     section="steps",

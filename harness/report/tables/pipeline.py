@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import duration, percent
+from harness.common.format import percent
 from harness.measure.page_data import PipelinePass
 from harness.report.tables.table import Column, File, TableOf, plain
 
@@ -37,12 +37,12 @@ STAGES = TableOf[summary.PipelineStage](
     rows=_stages,
     columns=(
         Column("stage", stage_label),
-        Column("bubble", lambda x: percent(x.schedule_bubble_fraction)),
-        Column("of window", lambda x: percent(x.bubble_fraction)),
-        Column("warm-up", lambda x: duration(x.warmup_ns)),
-        Column("steady", lambda x: duration(x.steady_ns)),
-        Column("cool-down", lambda x: duration(x.cooldown_ns)),
-        Column("send/recv", lambda x: duration(x.send_recv_ns)),
+        Column("bubble", "schedule_bubble_fraction"),
+        Column("of window", "bubble_fraction"),
+        Column("warm-up", "warmup_ns"),
+        Column("steady", "steady_ns"),
+        Column("cool-down", "cooldown_ns"),
+        Column("send/recv", "send_recv_ns"),
     ),
     section="pipeline",
     terminal_caption=lambda s: f"Pipeline: {pipeline_words(s)}",

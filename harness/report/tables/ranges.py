@@ -93,7 +93,7 @@ MODULES = TableOf[Module](
     caption=_modules_caption,
     rows=modules,
     columns=(
-        Column("module", lambda x: x.name, apart, page=60),
+        Column("module", "name", apart, page=60),
         Column("layers", lambda x: str(len(x.modules)) if len(x.modules) > 1 else "–"),
         Column("forward", lambda x: duration(x.each(""))),
         Column("backward", lambda x: duration(x.each(BACKWARD))),

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from harness.analysis.labels import code_place
 from harness.analysis.summary import CodeLocation, Summary, SummaryPart
-from harness.common.format import aligned, apart, cut
+from harness.common.format import aligned, amount, apart, cut, duration, percent, rate
 from harness.common.printable import printable
 from harness.report.elements import PageTable
 
@@ -20,22 +20,43 @@ WHOLE = 1_000  # characters of a name that is cut only where the table is fitted
 WIDTH = 118  # of a file's lines, and of sentences on a wider screen
 NAME = 30  # names are cut to this width before a column of numbers is left out
 _INDENT, _GAP = 2, 2  # the gap is that of `aligned`
+_UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (  # how fields end, and how their numbers are told
+    ("_ns", duration), ("bytes", amount), ("share", percent), ("_fraction", percent), ("gb_per_s", rate),
+)  # fmt: skip
+_NAMED = ("rank", "device", "step", "size")  # how fields end whose numbers count nothing
 
 
 @dataclass(frozen=True)
 class Column(Generic[R]):
-    """A head, and the text of each row's cell. `fit` shortens the cells of the whole column to a width, so that names
-    that differ stay different: to `page` characters on the page, to `terminal` in the terminal."""
+    """A head, and each row's cell: the name of a field, told with the unit that the name gives, or a text of the row.
+    `fit` shortens the cells of the whole column to a width, so that names that differ stay different: to `page`
+    characters on the page, to `terminal` in the terminal."""
 
     head: str | OfSummary
-    cell: Callable[[R], str]
+    cell: str | Callable[[R], str]
     fit: Callable[[Sequence[str], int], list[str]] | None = None
     page: int = WHOLE
     terminal: int = WHOLE
 
     def cells(self, rows: Sequence[R], on_page: bool) -> list[str]:
-        texts = [self.cell(row) for row in rows]
+        cell = self.cell
+        texts = [field_text(cell, getattr(row, cell)) if isinstance(cell, str) else cell(row) for row in rows]
         return self.fit(texts, self.page if on_page else self.terminal) if self.fit else texts
+
+
+def field_text(field: str, value: str | float | None) -> str:
+    """The value of a field with the unit that its name gives; a dash without a value. Numbers that count nothing, as a
+    rank, have no commas.
+
+    >>> field_text("mean_ns", 1500), field_text("share", 0.25), field_text("count", 1500), field_text("rank", 1500)
+    ('1.50 µs', '25.0 %', '1,500', '1500')
+    """
+    if value is None or isinstance(value, str):
+        return value or "–"
+    for ending, text in _UNITS:
+        if field.endswith(ending):
+            return text(value)
+    return str(value) if field.endswith(_NAMED) else f"{value:,}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import amount, duration, quantity, quantity_range
+from harness.common.format import amount, quantity, quantity_range
 from harness.report.tables.kernels import _MANY_RANKS
 from harness.report.tables.table import Column, TableOf, file_of
 
@@ -19,7 +19,7 @@ PREDICTIONS = TableOf[summary.PredictedNumber](
     caption="Numbers of the plan, and measured numbers",
     rows=lambda s: s.predictions,
     columns=(
-        Column("what", lambda p: p.label),
+        Column("what", "label"),
         Column("predicted", _expected),
         Column("measured", lambda p: quantity(p.measured, p.unit)),
         Column("measured / predicted", lambda p: f"{p.ratio:.2f}"),
@@ -38,18 +38,18 @@ TRAINING = TableOf[summary.RankTraining](
     caption=_own_clock,
     rows=lambda s: s.training,
     columns=(
-        Column("rank", lambda t: str(t.rank)),
+        Column("rank", "rank"),
         Column("steps", lambda t: f"{t.steps_counted}/{t.steps_total}"),
-        Column("step", lambda t: duration(t.median_step_ns)),
-        Column("data", lambda t: duration(t.median_data_ns)),
-        Column("forward", lambda t: duration(t.median_forward_ns)),
-        Column("backward", lambda t: duration(t.median_backward_ns)),
-        Column("optimizer", lambda t: duration(t.median_optimizer_ns)),
+        Column("step", "median_step_ns"),
+        Column("data", "median_data_ns"),
+        Column("forward", "median_forward_ns"),
+        Column("backward", "median_backward_ns"),
+        Column("optimizer", "median_optimizer_ns"),
         Column("speed", lambda t: amount(t.tokens_per_s, "tokens/s")),
         Column("loss", lambda t: "–" if t.last_loss is None else f"{t.last_loss:.4f}"),
-        Column("peak memory", lambda t: amount(t.peak_memory_bytes)),
+        Column("peak memory", "peak_memory_bytes"),
         Column("recording adds", lambda t: amount(t.profiler_memory_bytes or None)),
-        Column("status", lambda t: t.status or "–"),
+        Column("status", "status"),
     ),
     section="steps",
     spare=("steps", "loss", "status", "recording adds", "peak memory"),
