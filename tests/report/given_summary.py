@@ -33,6 +33,11 @@ def summary(
     return made if "findings" in given else made.model_copy(update={"findings": by_share(made)})
 
 
+def of_devices(given: Summary, **changes: Any) -> Summary:
+    """The same on devices with these fields."""
+    return given.model_copy(update={"devices": [device.model_copy(update=changes) for device in given.devices]})
+
+
 def run(exercise: int, *flags: str, **asked: Any) -> dict[str, Any]:
     """The fields of a Summary that only a run of the harness has."""
     return {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
+
 import pytest
 
 from harness.analysis.job.summarise import summarise_job
@@ -58,72 +61,68 @@ def one_copy_a_step(size: int, copy_ns: int, compute_ns: int, memory: HostMemory
     return made
 
 
-def test_weights_copied_from_pinned_memory_all_the_time_are_offload_and_prefetching_cannot_hide_them() -> None:
-    s = summarised(offloading())
-    (first, *_) = causes(s)
-    assert first.kind is CopyClass.OFFLOAD
-    assert "offload" in first.what and "pinned host memory" in first.what and "27 GB/s" in first.what
-    assert "the table needs the device's name" in first.why and "Copies of all large sizes reach 27 GB/s" in first.why
-    assert "non_blocking" not in first.advice and "offload" in first.advice
-    told = text(verdict(s))
-    assert "offload" in told and "non_blocking" not in told
-    computing = sum(d.compute_ns for d in s.devices)
-    assert first.hideable_ns <= computing < 0.1 * first.exposed_ns
-
-
-def test_at_a_links_limit_the_answer_says_so_and_below_it_what_to_look_at() -> None:
-    (first, *_) = causes(summarised(offloading(**A100)))
-    assert "85.7 % of the link's nominal bandwidth, 31.5 GB/s: the link's limit" in first.why
-    (slower, *_) = causes(summarised(offloading(device_names={0: "NVIDIA H100 80GB HBM3"})))
-    assert "42.9 % of the link's nominal bandwidth, 63 GB/s." in slower.why
-    assert "so this is the link's limit" in slower.why, "no size is faster, whatever the data sheet says"
-    assert "older PCIe" in slower.why
-
-
-def test_a_pinned_batch_that_could_be_copied_while_kernels_run_is_to_be_prefetched() -> None:
-    (only,) = causes(summarised(one_copy_a_step(540 * MB, 20 * MS, 60 * MS, PINNED, **A100)))
-    assert only.kind is CopyClass.EXPOSED
-    assert "non_blocking" in only.advice and "pin the host buffers" not in only.advice
-
-
-def test_a_batch_too_large_to_be_hidden_has_to_become_smaller() -> None:
-    (only,) = causes(summarised(one_copy_a_step(1890 * MB, 70 * MS, 20 * MS, PINNED, **A100)))
-    assert only.kind is CopyClass.LARGE
-    assert "non_blocking" not in only.advice and "fewer bytes" in only.advice
-
-
-def test_pageable_memory_is_to_be_pinned() -> None:
-    (only,) = causes(summarised(one_copy_a_step(120 * MB, 20 * MS, 60 * MS, PAGEABLE, **A100)))
-    assert only.kind is CopyClass.PAGEABLE
-    assert "6 GB/s, where the link's nominal bandwidth is 31.5 GB/s" in only.what
-    assert "pin_memory=True" in only.advice
-
-
-def test_many_small_copies_are_to_be_joined() -> None:
+def many(at_ns: Iterable[int], work_ns: int, copy_ns: int, size: int, *kind: CopyKind, **memory: HostMemory) -> Made:
+    """Work, and after it a copy."""
     made = steps_of(Made())
-    for at in range(0, 400 * MS, 100_000):
-        made.copy(at, at + 4_000, 4096, host_memory=PAGEABLE).event(at + 5_000, at + 60_000)
-    (only,) = causes(summarised(made))
-    assert only.kind is CopyClass.SMALL
-    assert "4,000 copies of less than 64 KiB" in only.what and "1,000 for each device in a step" in only.what
-    assert "pin" not in only.advice
+    for at in at_ns:
+        made.event(at, at + work_ns).copy(at + work_ns, at + work_ns + copy_ns, size, *kind, **memory)
+    return made
 
 
-def test_values_read_by_the_host_are_no_reason_to_pin() -> None:
-    made = steps_of(Made())
-    for at in range(0, 400 * MS, MS):
-        made.event(at, at + 900_000).copy(at + 910_000, at + 912_000, 4, CopyKind.D2H, host_memory=PAGEABLE)
-    (only,) = causes(summarised(made))
-    assert only.kind is CopyClass.TO_HOST
-    assert ".item()" in only.why and "pin" not in only.advice
+H100 = {"device_names": {0: "NVIDIA H100 80GB HBM3"}}
+CLASSES: dict[str, tuple[Made, CopyClass, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    # what and why have, the advice has, the advice has not
+    "weights from pinned memory": (
+        offloading(), CopyClass.OFFLOAD,
+        ("offload", "pinned host memory", "27 GB/s", "the table needs the device's name",
+         "Copies of all large sizes reach 27 GB/s"), ("offload",), ("non_blocking",),
+    ),
+    "at a link's limit": (
+        offloading(**A100), CopyClass.OFFLOAD,
+        ("85.7 % of the link's nominal bandwidth, 31.5 GB/s: the link's limit",), (), (),
+    ),
+    "below a link's limit": (  # no size is faster, whatever the data sheet says
+        offloading(**H100), CopyClass.OFFLOAD,
+        ("42.9 % of the link's nominal bandwidth, 63 GB/s.", "so this is the link's limit", "older PCIe"), (), (),
+    ),
+    "a pinned batch that could be hidden": (
+        one_copy_a_step(540 * MB, 20 * MS, 60 * MS, PINNED, **A100), CopyClass.EXPOSED,
+        (), ("non_blocking",), ("pin the host buffers",),
+    ),
+    "a batch too large to be hidden": (
+        one_copy_a_step(1890 * MB, 70 * MS, 20 * MS, PINNED, **A100), CopyClass.LARGE,
+        (), ("fewer bytes",), ("non_blocking",),
+    ),
+    "pageable memory": (
+        one_copy_a_step(120 * MB, 20 * MS, 60 * MS, PAGEABLE, **A100), CopyClass.PAGEABLE,
+        ("6 GB/s, where the link's nominal bandwidth is 31.5 GB/s",), ("pin_memory=True",), (),
+    ),
+    "many small copies": (
+        many(range(0, 400 * MS, 100_000), 55_000, 4_000, 4096, host_memory=PAGEABLE), CopyClass.SMALL,
+        ("4,000 copies of less than 64 KiB", "1,000 for each device in a step"), (), ("pin",),
+    ),
+    "values that the host reads": (
+        many(range(0, 400 * MS, MS), 910_000, 2_000, 4, CopyKind.D2H, host_memory=PAGEABLE), CopyClass.TO_HOST,
+        (".item()",), (), ("pin",),
+    ),
+    "within the device": (
+        many(range(0, 400 * MS, MS), 500_000, 400_000, 300 * MB, CopyKind.D2D), CopyClass.ON_DEVICE, (), (), (),
+    ),
+}  # fmt: skip
 
 
-def test_copies_within_the_device_are_operators_that_copy() -> None:
-    made = steps_of(Made())
-    for at in range(0, 400 * MS, MS):
-        made.event(at, at + 500_000).copy(at + 500_000, at + 900_000, 300 * MB, CopyKind.D2D)
-    (only,) = causes(summarised(made))
-    assert only.kind is CopyClass.ON_DEVICE
+@pytest.mark.parametrize("name", CLASSES)
+def test_copies_that_cost_time_have_a_class_a_reason_and_what_helps(name: str) -> None:
+    made, kind, said, helps, unsaid = CLASSES[name]
+    s = summarised(made)
+    first = causes(s)[0]
+    assert first.kind is kind
+    assert [words for words in said if words not in f"{first.what} {first.why}"] == []
+    assert [words for words in helps if words not in first.advice] == []
+    assert [words for words in unsaid if words in first.advice] == []
+    if name == "weights from pinned memory":
+        assert "offload" in text(verdict(s)) and "non_blocking" not in text(verdict(s))
+        assert first.hideable_ns <= sum(d.compute_ns for d in s.devices) < 0.1 * first.exposed_ns
 
 
 def test_copies_beside_compute_cost_nothing() -> None:
@@ -137,22 +136,11 @@ def test_copies_beside_compute_cost_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_exposed_copies_of_all_rows_are_the_devices_copies_without_other_work(seed: int) -> None:
-    import random
-
-    dice = random.Random(seed)
-    made = steps_of(Made(), 4, 1_000)
+    dice, made = random.Random(seed), steps_of(Made(), 4, 1_000)
+    rows = (CopyKind.H2D, PINNED), (CopyKind.H2D, PAGEABLE), (CopyKind.D2H, PINNED), (CopyKind.D2D, HostMemory.UNKNOWN)
     for _ in range(120):
-        at = dice.randrange(4_000)
+        at, stream, (kind, memory) = dice.randrange(4_000), dice.randrange(4), dice.choice(rows)
         end = at + dice.randrange(1, 60)
-        stream = dice.randrange(4)
-        kind, memory = dice.choice(
-            [
-                (CopyKind.H2D, PINNED),
-                (CopyKind.H2D, PAGEABLE),
-                (CopyKind.D2H, PINNED),
-                (CopyKind.D2D, HostMemory.UNKNOWN),
-            ]
-        )
         if dice.random() < 0.5:
             made.copy(at, min(end, 4_000), 100, kind, host_memory=memory, stream=stream)
         else:

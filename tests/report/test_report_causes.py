@@ -31,14 +31,13 @@ from harness.explain.commands import FIELDS, command_of_what_if
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.suspect import Cause
 from harness.replay.attribute.what_ifs import WHAT_IFS
-from harness.report.brief import brief
 from harness.report.elements import Moment
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
 from harness.report.tables.catalogue import write_tables
 from harness.report.tables.terminal import render
 from tests.report.conftest import Made
-from tests.report.given_summary import MS, run, summary, text
+from tests.report.given_summary import MS, of_devices, run, summary, text
 
 ONLY_WORK = Remainder(work_ns=MS, communication_ns=0, copies_ns=0, known_idle_ns=0, unknown_idle_ns=0)
 
@@ -69,109 +68,133 @@ def faulty(*faults: str) -> dict[str, Any]:
     return run(1, "--fault", *faults, faults=faults)
 
 
-def test_every_cause_and_every_fault_that_costs_time_has_its_words() -> None:
-    slow = {name for name, kind in FAULTS.items() if not kind.ends and kind.per == "step"}  # others: the job's time
-    assert {cause.value for cause in Cause} | slow <= set(CAUSES)
+def gain_of(name: str, share: float, **more: Any) -> WhatIf:
+    return what_if(name, gain=share, step_ns=round((1 - share) * 90.1 * MS), **more)
 
 
-def test_causes_with_unlike_labels_in_a_bar_have_unlike_colours() -> None:
-    labels = {(entry.color, entry.short or entry.label) for entry in CAUSES.values()}
-    assert len({color for color, _ in labels}) == len(labels) == len({label for _, label in labels})
+def unexplained(ms: float, **parts_ms: float) -> Replay:
+    """A replay of which no finding explains so much."""
+    none = dict.fromkeys(("work_ns", "communication_ns", "copies_ns", "known_idle_ns", "unknown_idle_ns"), 0)
+    left = Remainder(**none | {f"{name}_ns": round(part * MS) for name, part in parts_ms.items()})
+    return replay().model_copy(update={"unexplained_ns": round(ms * MS), "remainder": left})
 
 
-def test_every_what_if_says_which_option_makes_it() -> None:
-    assert {kind.name for kind in WHAT_IFS} == set(FIELDS)
+def without_marks(s: Summary) -> Summary:
+    return s.model_copy(update={"steps": s.steps.model_copy(update={"duration": None})})
 
 
-def test_the_largest_loss_comes_first_whatever_the_devices_did() -> None:
-    answer = verdict(job(lost(), lost("data-stall", 3, phase="data loading")))
-    assert answer.sentences == [
-        "A stall of the host in forward costs 22.7 of 90.1 ms a step (25 %; 20.1 to 24.9 ms), on rank 1, in every step."
-    ]
-    assert answer.also == "waiting for data 3.0 ms"
-    why, further, where = answer.further
-    assert why == "The other ranks wait for it."
-    assert where.startswith("A step takes 90.1 ms on average (median 10.0 ms): ")
-    assert further == (
-        "Also: waiting for data costs 3.0 of 90.1 ms a step (3.3 %; 0.4 to 5.2 ms), on rank 1, in every step."
-    )
-
-
+EVERY, FOREIGN = [0, 1, 2, 3], {"run": None, "experiment": None}
+CROWD = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[Problem.doubt(CROWDED, "4 ranks on 2 cores")])
+UNKNOWN = {"low_ns": None, "high_ns": None}
+TO_BF16 = gain_of("products-x2", 0.158, ranged=True, low_ns=40 * MS)
+GAIN = "To gain: products-x2: 75.9 ms instead of 90.1 ms (15.8 % less, at best 40.0 ms)."
 GRADIENTS = Traffic(
     rank=0, kind="all_reduce", phase="backward", bytes=25_000_000, count_per_step=4, pass_count_per_step=4,
     used_pass_count_per_step=4, step_duration_ns=5 * MS, step_exposed_ns=4 * MS,
 )  # fmt: skip
+NEEDLESS = (
+    "Gradients are reduced in every micro-batch: 4 times per step, 25.0 MB each time (all-reduce, group not "
+    "recorded, 20 GB/s)."
+)
+ONE_OF_EIGHT: dict[str, Any] = FOREIGN | {
+    "world_size": 8,
+    "ranks": [0],
+    "collectives": [Collective(kind="all_reduce", count=1, ranks=1, duration_ns=1, mean_ns=1)],
+    "sources": [TraceSource(path="rank0.json", tool="kineto", rank=0)],
+}
+OWN_CORES = "bind each rank to its own cores"
+SAID: dict[str, tuple[Summary, tuple[str, ...], tuple[str, ...]]] = {  # given, said in this order, not said
+    "the largest loss comes first": (
+        job(lost(), lost("data-stall", 3, phase="data loading")),
+        ("A stall of the host in forward costs 22.7 of 90.1 ms a step (25 %; 20.1 to 24.9 ms), on rank 1, in every "
+         "step.", "Also: waiting for data 3.0 ms.", "The other ranks wait for it.",
+         "Also: waiting for data costs 3.0 of 90.1 ms a step (3.3 %; 0.4 to 5.2 ms), on rank 1, in every step.",
+         "A step takes 90.1 ms on average (median 10.0 ms): "), (),
+    ),
+    # As the replay sorts them.
+    "the usual course of the program is behind what departs from it": (
+        job(lost(), lost("tiny-kernels", 40, standing=True, ranks=EVERY, phase=None)),
+        ("A stall of the host in forward costs", "Also: many small operators"), (),
+    ),
+    "needless communication": (
+        job(lost("communication", 20, phase=None, ranks=EVERY), traffic=[GRADIENTS], **FOREIGN),
+        ("in every step. Try: reduce the gradients once per step: no_sync()", NEEDLESS), (),
+    ),
+    "needless communication where another cause is first": (
+        job(lost(), lost("communication", 20, phase=None, ranks=EVERY), traffic=[GRADIENTS], **FOREIGN),
+        (f"in every step. {NEEDLESS}",), (),
+    ),
+    "one rank alone": (
+        job(lost("communication", 20, phase=None, ranks=[0]), **ONE_OF_EIGHT),
+        ("the trace of any other rank of the group shows it.",), (),
+    ),
+    "every third step": (job(lost(every=3)), ("on rank 1, in every 3rd step.",), ()),
+    "no period": (job(lost(every=None)), ("Seen: 20.6 ms in 19 of 20 steps.",), ()),
+    "all ranks": (job(lost(ranks=EVERY)), ("(25 %; 20.1 to 24.9 ms), on all 4 ranks",), ("wait for",)),
+    "two ranks": (job(lost(ranks=[1, 2])), (", on ranks 1 and 2, ",), ()),
+    "three of four ranks": (job(lost(ranks=[0, 1, 3])), ("The other rank waits for them.",), ()),
+    "a process without a rank": (job(lost(ranks=[None])), (", on one process, ",), ()),
+    "few steps": (
+        job(lost(**UNKNOWN), lost(ms=3, **UNKNOWN), replayed=replay(steps=1)),
+        ("(25 %; too few steps for an interval)", "(3.3 %; too few steps for an interval)"), (),
+    ),
+    "no marked steps": (
+        without_marks(job(lost())),
+        ("costs 22.7 of the 90.1 ms from the device's first to last work (25 %; 20.1 to 24.9 ms), on rank 1",), (),
+    ),
+    "ranks of their own cores": (job(lost("noisy-neighbour")), (OWN_CORES,), ()),
+    "more ranks than cores": (
+        job(lost("noisy-neighbour"), quality=CROWD),
+        ("start no more ranks than there are cores (-n, -g)",), (OWN_CORES,),
+    ),
+    "no replay": (
+        job().model_copy(update={"replay": None}), ("The largest avoidable part is launch-bound",), (),
+    ),
+    "a replay without a loss": (job(), ("No part that could be avoided",), ("launch-bound idle time",)),
+    "a change that no finding tells": (
+        job(replayed=replay(20, 4, 0.0, gain_of("no-tiny-kernels", 0.4, bound=True), TO_BF16)),
+        ("No cause of lost time is above 3.0 % of the time.", GAIN), ("No part",),
+    ),
+    "a change beside a finding": (job(lost(), replayed=replay(20, 4, 0.0, TO_BF16)), (GAIN,), ()),
+    "a change that a finding tells": (job(lost("fp32"), replayed=replay(20, 4, 0.0, TO_BF16)), (), ("To gain",)),
+    "a change that gains little": (
+        job(replayed=replay(20, 4, 0.0, gain_of("products-x2", 0.02))), ("No part that could be avoided",), ("Try:",),
+    ),
+    "what no finding explains": (
+        job(lost(), replayed=unexplained(67.2, work=40, communication=10, copies=0.2, unknown_idle=17)),
+        ("The other 67.2 ms of the mean step, 90.1 ms: 40.0 ms kernels, 10.0 ms exposed communication, 17.0 ms idle "
+         "without a known cause.",), (),
+    ),
+    "what no finding explains is not known": (
+        job(lost(), replayed=unexplained(67.2).model_copy(update={"remainder": None})), (), ("mean step",),
+    ),
+    "on CPUs the work is of operators": (
+        of_devices(job(lost(), replayed=unexplained(1, work=1)), device_kind="cpu"),
+        ("The other 1.00 ms of the mean step, 90.1 ms: 1.00 ms operators.",), (),
+    ),
+    "no kernel": (
+        summary(compute=0, copying=10, idle={"other": 90}, findings=[], replay=replay()),
+        ("No kernel ran in this recording, so what a step loses cannot be known from this",), (),
+    ),
+    "a cause of a later version": (job(lost("cosmic-rays")), ("Cosmic rays costs 22.7 of 90.1 ms",), ()),
+}  # fmt: skip
 
 
-def test_of_exposed_communication_it_is_said_what_the_model_does_not_need() -> None:
-    """In the first sentences with what to try, and also where another cause is first."""
-    communication = lost("communication", 20, phase=None, ranks=[0, 1, 2, 3])
-    said = (
-        "Gradients are reduced in every micro-batch: 4 times per step, 25.0 MB each time (all-reduce, group not "
-        "recorded, 20 GB/s)."
-    )
-    foreign: dict[str, Any] = {"traffic": [GRADIENTS], "run": None, "experiment": None}
-    answer = verdict(job(communication, **foreign))
-    assert answer.sentences[0].endswith("in every step.") and answer.further[0] == said
-    assert answer.attempt is not None and answer.attempt.text.startswith(
-        "reduce the gradients once per step: no_sync()"
-    )
-    answer = verdict(job(lost(), communication, **foreign))
-    assert answer.further[1].endswith(f"in every step. {said}"), answer.further
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_said_of_a_loss(name: str) -> None:
+    given, said, unsaid = SAID[name]
+    whole = text(verdict(given))
+    places = [whole.find(words) for words in said]
+    assert -1 not in places and places == sorted(places), whole
+    assert [words for words in unsaid if words in whole] == []
 
 
-def test_of_one_rank_alone_the_file_is_named_that_splits_its_communication() -> None:
-    rows = [Collective(kind="all_reduce", count=1, ranks=1, duration_ns=1, mean_ns=1)]
-    sources = [TraceSource(path="rank0.json", tool="kineto", rank=0)]
-    given: dict[str, Any] = {
-        "world_size": 8,
-        "ranks": [0],
-        "collectives": rows,
-        "sources": sources,
-        "run": None,
-        "experiment": None,
-    }
-    answer = verdict(job(lost("communication", 20, phase=None, ranks=[0]), **given))
-    assert "the trace of any other rank of the group shows it." in text(answer)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"every": 3}, "on rank 1, in every 3rd step."),
-        ({"every": None}, "Seen: 20.6 ms in 19 of 20 steps."),
-        ({"ranks": [0, 1, 2, 3]}, "(25 %; 20.1 to 24.9 ms), on all 4 ranks"),
-        ({"ranks": [1, 2]}, ", on ranks 1 and 2, "),
-        ({"ranks": [0, 1, 3]}, "The other rank waits for them."),
-        ({"ranks": [None]}, ", on one process, "),
-    ],
-)  # fmt: skip
-def test_who_loses_and_in_which_steps(given: dict[str, Any], said: str) -> None:
-    assert said in text(verdict(job(lost(**given))))
-
-
-def test_all_ranks_wait_for_nobody() -> None:
-    assert "wait for" not in text(verdict(job(lost(ranks=[0, 1, 2, 3]))))
-
-
-def test_few_steps_have_no_interval() -> None:
-    unknown = {"low_ns": None, "high_ns": None}
-    answer = verdict(job(lost(**unknown), lost(ms=3, **unknown), replayed=replay(steps=1)))
-    assert "(25 %; too few steps for an interval)" in answer.sentences[0]
-    assert "(3.3 %; too few steps for an interval)" in answer.further[1]
-
-
-def test_what_was_recorded_without_marked_steps_is_no_step() -> None:
-    given = job(lost())
-    steps = given.steps.model_copy(update={"duration": None})
-    said = verdict(given.model_copy(update={"steps": steps})).sentences[0]
-    assert "costs 22.7 of the 90.1 ms from the device's first to last work (25 %; 20.1 to 24.9 ms), on rank 1" in said
-
-
-def test_the_usual_course_of_the_program_stays_behind_what_departs_from_it() -> None:
-    """As the replay sorts them."""
-    usual = lost("tiny-kernels", 40, standing=True, ranks=[0, 1, 2, 3], phase=None)
-    assert "A stall of the host in forward" in verdict(job(lost(), usual)).sentences[0]
+def test_every_cause_has_its_words_and_every_change_its_option() -> None:
+    slow = {name for name, kind in FAULTS.items() if not kind.ends and kind.per == "step"}  # others: the job's time
+    assert {cause.value for cause in Cause} | slow <= set(CAUSES)
+    assert {kind.name for kind in WHAT_IFS} == set(FIELDS)
+    labels = {(entry.color, entry.short or entry.label) for entry in CAUSES.values()}
+    assert len({color for color, _ in labels}) == len(labels) == len({label for _, label in labels}), "in one bar"
 
 
 def test_at_most_three_further_causes_are_told() -> None:
@@ -199,79 +222,6 @@ def test_the_next_command_is_the_run_without_what_it_made_slow(
     answer = verdict(job(found, **given))
     assert answer.command == (command and f"bash slurm.sh {command}")
     assert answer.attempt is not None and answer.attempt.predicted == "at best 67.4 ms"
-
-
-@pytest.mark.parametrize("cause", ["pinned-together", "noisy-neighbour"])
-def test_where_ranks_outnumber_the_cores_none_is_told_to_take_cores_of_its_own(cause: str) -> None:
-    given = job(lost(cause), **run(1))
-    assert "bind each rank to its own cores" in text(verdict(given))
-    crowded = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[Problem.doubt(CROWDED, "4 ranks on 2 cores")])
-    attempt = verdict(given.model_copy(update={"quality": crowded})).attempt
-    assert attempt is not None and attempt.text == "start no more ranks than there are cores (-n, -g)"
-
-
-def test_without_a_replay_the_largest_share_of_the_devices_time_is_told() -> None:
-    given = job().model_copy(update={"replay": None})
-    assert "The largest avoidable part is launch-bound" in verdict(given).sentences[0]
-
-
-def test_a_replay_that_finds_no_loss_is_not_overruled_by_shares() -> None:
-    assert "No part that could be avoided" in verdict(job()).sentences[0]
-
-
-def gain_of(name: str, share: float, **more: Any) -> WhatIf:
-    return what_if(name, gain=share, step_ns=round((1 - share) * 90.1 * MS), **more)
-
-
-def test_a_change_that_anybody_can_make_is_told_where_no_finding_tells_it() -> None:
-    """The answer and the table of changes are one answer."""
-    half = gain_of("products-x2", 0.158, ranged=True, low_ns=40 * MS)
-    given = job(replayed=replay(20, 4, 0.0, gain_of("no-tiny-kernels", 0.4, bound=True), half))
-    (nothing,), gain = verdict(given).sentences, verdict(given).further[1]
-    assert nothing.startswith("No cause of lost time is above 3.0 % of the time.") and "No part" not in nothing
-    assert gain == "To gain: products-x2: 75.9 ms instead of 90.1 ms (15.8 % less, at best 40.0 ms)."
-    assert gain in verdict(job(lost(), replayed=replay(20, 4, 0.0, half))).further
-    little = verdict(job(replayed=replay(20, 4, 0.0, gain_of("products-x2", 0.02))))
-    assert "No part that could be avoided" in little.sentences[0] and little.attempt is None
-    told = verdict(job(lost("fp32"), replayed=replay(20, 4, 0.0, half)))
-    assert not any(said.startswith("To gain") for said in told.further), "its finding tells it"
-
-
-def test_what_no_finding_explains_is_said_by_what_it_consists_of() -> None:
-    parts = Remainder(
-        work_ns=40 * MS, communication_ns=10 * MS, copies_ns=200_000, known_idle_ns=0, unknown_idle_ns=17 * MS
-    )
-    known = replay().model_copy(update={"unexplained_ns": 67 * MS + 200_000, "remainder": parts})
-    assert verdict(job(lost(), replayed=known)).further[-1] == (
-        "The other 67.2 ms of the mean step, 90.1 ms: 40.0 ms kernels, 10.0 ms exposed communication, 17.0 ms idle "
-        "without a known cause."
-    )
-    unknown = known.model_copy(update={"remainder": None})
-    assert not any("mean step" in said for said in verdict(job(lost(), replayed=unknown)).further)
-
-
-def test_on_cpus_the_work_is_of_operators() -> None:
-    given = job(lost(), replayed=replay().model_copy(update={"unexplained_ns": MS, "remainder": ONLY_WORK}))
-    devices = [device.model_copy(update={"device_kind": "cpu"}) for device in given.devices]
-    (told,) = [said for said in verdict(given.model_copy(update={"devices": devices})).further if "mean step" in said]
-    assert told == "The other 1.00 ms of the mean step, 90.1 ms: 1.00 ms operators."
-
-
-def test_without_a_kernel_nothing_is_said_of_kernels() -> None:
-    given = summary(compute=0, copying=10, idle={"other": 90}, findings=[], replay=replay())
-    said = verdict(given).sentences[-1]
-    assert said.startswith("No kernel ran in this recording, so what a step loses cannot be known from this")
-
-
-def test_a_cause_of_a_later_version_is_told_by_its_name() -> None:
-    assert "cosmic rays costs 22.7 of 90.1 ms" in verdict(job(lost("cosmic-rays"))).sentences[0].lower()
-
-
-def test_terminal_and_notebook_have_the_command_between_the_cause_and_the_rest() -> None:
-    given = job(lost(), **faulty("host-stall,ms=20"))
-    for whole in (render(given), brief(given)):
-        places = [whole.index(part) for part in ("A stall of the host", "slurm.sh -e 1", "A step takes")]
-        assert places == sorted(places)
 
 
 @pytest.mark.parametrize(
@@ -302,12 +252,8 @@ def test_terminal_and_notebook_have_the_command_between_the_cause_and_the_rest()
 def test_a_what_if_has_the_command_that_makes_it(name: str, given: dict[str, Any], command: str | None) -> None:
     expected = None if command is None else " -- ".join(filter(None, ("bash slurm.sh -e 1", command)))
     assert command_of_what_if(job(**given), what_if(name)) == expected
-
-
-def test_a_cpu_is_promised_nothing_of_bf16() -> None:
-    given = job()
-    on_cpu = given.devices[0].model_copy(update={"device_kind": "cpu"})
-    assert command_of_what_if(given.model_copy(update={"devices": [on_cpu]}), what_if("products-x2")) is None
+    if name == "products-x2":
+        assert command_of_what_if(of_devices(job(**given), device_kind="cpu"), what_if(name)) is None
 
 
 def test_terminal_page_and_files_have_both_tables(tmp_path: Path) -> None:
@@ -329,13 +275,16 @@ def test_terminal_page_and_files_have_both_tables(tmp_path: Path) -> None:
         assert [row["bound"] for row in csv.DictReader(file)] == ["False", "True"]
 
 
-def test_a_replay_that_does_not_repeat_the_run_says_so_and_answers_nothing() -> None:
+def test_a_replay_that_does_not_repeat_the_run_answers_nothing_and_waiting_of_nobody_is_said() -> None:
     page = compose(job(replayed=replay(error=0.031)), Inputs())
     assert not [x for x in page.before if x.id == "help"]
     (section,) = [x for x in (*page.before, *page.after) if x.id == "quality"]
     (row,) = section.tables[0].rows
     assert row[0] == "not given"
     assert "the replay differs from the run by 3.1 % of the step: no answer" in row[2]
+    alone = replay().model_copy(update={"unknown_ns": round(18 * MS)})
+    (section,) = [x for x in compose(job(lost(), replayed=alone), Inputs()).before if x.id == "help"]
+    assert section.note.startswith("20.0 % of the step is spent in collectives whose ranks were not all read")
 
 
 def test_a_change_that_gains_less_than_2_percent_is_in_the_files_but_not_on_page_and_terminal(
@@ -355,13 +304,6 @@ def test_a_change_that_gains_less_than_2_percent_is_in_the_files_but_not_on_page
     assert [row["name"] for row in listed] == ["no-host-stall-forward", "gas-x2"]
     write_tables([given], tmp_path)
     assert len((tmp_path / "what_ifs.csv").read_text().splitlines()) == 3
-
-
-def test_waiting_that_is_charged_to_nobody_is_said() -> None:
-    alone = replay().model_copy(update={"unknown_ns": round(18 * MS)})
-    (section,) = [x for x in compose(job(lost(), replayed=alone), Inputs()).before if x.id == "help"]
-    assert section.tables
-    assert section.note.startswith("20.0 % of the step is spent in collectives whose ranks were not all read")
 
 
 def test_a_cause_on_the_page_leads_to_its_step(made: Made) -> None:

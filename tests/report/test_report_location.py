@@ -6,20 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import (
-    CodeLocation,
-    Device,
-    HostActivity,
-    LineShare,
-    LongMessage,
-    Replay,
-    Summary,
-    TimeLost,
-)
+from harness.analysis.summary import CodeLocation, HostActivity, LineShare, LongMessage, Replay, Summary, TimeLost
 from harness.explain.answer import answer
 from harness.explain.location import locations
 from harness.replay.attribute.host_causes import activity_words
 from harness.report.first_screen import first_screen
+from tests.report.given_summary import summary
 
 MS = 1_000_000
 WINDOW_NS = 100 * MS
@@ -50,73 +42,55 @@ def loss(ms: float, first: HostActivity | None, **more: Any) -> TimeLost:
 
 
 def job(findings: list[TimeLost], *activities: HostActivity) -> Summary:
-    device = Device(
-        window_ns=WINDOW_NS, compute_ns=20 * MS, communication_ns=0, exposed_communication_ns=0, memory_ns=0,
-        exposed_memory_ns=0, overlapped_communication_ns=0, idle_ns=80 * MS, rank=0, device=0, source="x",
-        gpu_events=1, kernels=1, idle_causes=[], longest_gaps=[],
-    )  # fmt: skip
+    (device,) = summary(compute=20, idle={"other": 80}).devices
     replayed = Replay(steps=1, processes=1, step_ns=WINDOW_NS, replayed_ns=WINDOW_NS, error=0.0)
     return Summary(devices=[device], findings=findings, host_activities=list(activities), ranks=[0], replay=replayed)
 
 
-def where(found: TimeLost, *activities: HostActivity) -> list[str]:
-    return locations(job([found], *activities), found)
+INNER = CodeLocation(file="lib/images.py", line=9, function="_resize")
+PIPE, PIPE_CALL = "preprocess (lib/pipe.py)", {"kind": "python", "innermost": INNER}
+ASLEEP, FREE = activity(40, "not on a core", kind="wait", range="load_weights"), {"cause": "allocation", "kind": "call"}
+Rows = list[HostActivity]
+PLACES: dict[str, tuple[float, dict[str, Any], Rows, list[str]]] = {  # ms, of the loss, what the host did, told
+    "a Python function with what is around it": (
+        60, {}, [activity(60, PIPE, where=USERS, innermost_ns=45 * MS, **PIPE_CALL)],
+        [f"75 % in _resize (lib/images.py), inside {PIPE}, inside run_on_input (app/model.py:40)"],
+    ),
+    "an inner function with less than half": (
+        60, {}, [activity(60, PIPE, innermost_ns=20 * MS, **PIPE_CALL)], [f"100 % in {PIPE}"],
+    ),
+    "a range has all that was sampled in it, and a state is no place": (
+        60, {}, [ASLEEP, activity(18, "memcpy (libc.so)", kind="sample", range="load_weights")],
+        ["97 % in load_weights"],
+    ),
+    "calls in many operators": (
+        60, {}, [activity(12, "cudaMalloc", kind="call", operator=f"aten::op{n}", range="Adam.step") for n in range(5)],
+        ["100 % in Adam.step"],
+    ),
+    "less than a quarter": (
+        60, {"cause": "first-use"}, [activity(6, f"call{n}", cause="first use", kind="call") for n in range(10)], [],
+    ),
+    "not known": (60, {"what": None}, [activity(60, None, kind="")], []),
+    "no place of communication": (60, {"cause": "communication", "what": None}, [activity(60, "aten::add")], []),
+    "the rank that loses it": (60, {"cause": "allocation"}, [activity(60, "cudaFree", **FREE)], ["100 % in cudaFree"]),
+    "another rank": (60, {"cause": "allocation"}, [activity(60, "cudaFree", rank=1, **FREE)], []),
+    "a share of the loss": (60, {"cause": "allocation"}, [activity(30, "cudaFree", **FREE)], ["50 % in cudaFree"]),
+    "not more than the loss": (20, {"cause": "allocation"}, [activity(30, "cudaFree", **FREE)], ["100 % in cudaFree"]),
+    "a sampled line with a quarter": (
+        60, {"lines": [LineShare(where=USERS, share=0.31)]}, [activity(60, "aten::to")],
+        ["31 % at app/model.py:40 in run_on_input"],
+    ),
+    "a sampled line with less": (
+        60, {"lines": [LineShare(where=USERS, share=0.2)]}, [activity(60, "aten::to")], ["100 % in aten::to"],
+    ),
+}  # fmt: skip
 
 
-def test_a_python_function_is_told_with_its_share_and_what_is_around_it() -> None:
-    inner = CodeLocation(file="lib/images.py", line=9, function="_resize")
-    row = activity(60, "preprocess (lib/pipe.py)", kind="python", where=USERS, innermost=inner, innermost_ns=45 * MS)
-    (said,) = where(loss(60, row), row)
-    assert (
-        said
-        == "75 % in _resize (lib/images.py), inside preprocess (lib/pipe.py), inside run_on_input (app/model.py:40)"
-    )
-
-
-def test_an_inner_function_with_less_than_half_is_not_told_if_the_one_around_it_has_more() -> None:
-    inner = CodeLocation(file="lib/images.py", line=9, function="_resize")
-    row = activity(60, "preprocess (lib/pipe.py)", kind="python", innermost=inner, innermost_ns=20 * MS)
-    assert where(loss(60, row), row) == ["100 % in preprocess (lib/pipe.py)"]
-
-
-def test_a_range_has_all_that_was_sampled_in_it_and_a_state_is_no_place() -> None:
-    asleep = activity(40, "not on a core", kind="wait", range="load_weights")
-    sampled = activity(18, "memcpy (libc.so)", kind="sample", range="load_weights")
-    assert where(loss(60, asleep), asleep, sampled) == ["97 % in load_weights"]
-
-
-def test_calls_in_many_operators_are_told_by_the_range_around_them() -> None:
-    rows = [activity(12, "cudaMalloc", kind="call", operator=f"aten::op{n}", range="Adam.step") for n in range(5)]
-    assert where(loss(60, rows[0]), *rows) == ["100 % in Adam.step"]
-
-
-def test_a_place_with_less_than_a_quarter_and_an_unknown_one_are_not_told() -> None:
-    rows = [activity(6, f"call{n}", cause="first use", kind="call") for n in range(10)]
-    assert where(loss(60, rows[0], cause="first-use"), *rows) == []
-    unknown = activity(60, None, kind="")
-    assert where(loss(60, None), unknown) == []
-    assert where(loss(60, None, cause="communication"), activity(60, "aten::add")) == []
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_only_the_ranks_that_lose_it_count(rank: int) -> None:
-    mine = activity(60, "cudaFree", cause="allocation", kind="call", rank=rank)
-    said = where(loss(60, mine, cause="allocation"), mine)
-    assert said == (["100 % in cudaFree"] if rank == 0 else [])
-
-
-def test_a_share_is_of_the_loss_and_never_more_than_all_of_it() -> None:
-    row = activity(30, "cudaFree", cause="allocation", kind="call")
-    assert where(loss(60, row, cause="allocation"), row) == ["50 % in cudaFree"]
-    assert where(loss(20, row, cause="allocation"), row) == ["100 % in cudaFree"]
-
-
-def test_a_sampled_line_with_a_quarter_is_told_instead() -> None:
-    row = activity(60, "aten::to")
-    line = LineShare(where=USERS, share=0.31)
-    assert where(loss(60, row, lines=[line]), row) == ["31 % at app/model.py:40 in run_on_input"]
-    little = line.model_copy(update={"share": 0.2})
-    assert where(loss(60, row, lines=[little]), row) == ["100 % in aten::to"]
+@pytest.mark.parametrize("name", PLACES)
+def test_where_a_loss_is(name: str) -> None:
+    ms, more, rows, told = PLACES[name]
+    found = loss(ms, rows[0], **more)
+    assert locations(job([found], *rows), found) == told
 
 
 def test_exposed_communication_is_told_by_its_messages_only_from_a_quarter_on() -> None:
