@@ -1,4 +1,5 @@
-"""A report says that a trace is missing, or that no trace was requested; each doubt is shown whole."""
+"""A report says that a trace is missing, or that no trace was requested; each doubt is shown whole. A summary that is
+kept is read back as it was written, or refused in a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary, Withheld
+from harness.common.errors import RequestError
 from harness.measure.paths import measure_jobs
+from harness.measure.request import load_summary
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs, gather
 from harness.report.tables.table import WIDTH
 from harness.report.tables.terminal import render
 from harness.run import Run
+from tests.report.conftest import Made
 from tests.synthetic.job import write_traces
 
 
@@ -52,22 +56,17 @@ def test_a_trace_that_was_asked_for_and_is_not_there_is_missing(tmp_path: Path, 
         assert "no trace" in text and "nsys/profile_node0.nsys-rep and 1 more are missing" in text and why in text
 
 
-def test_an_empty_trace_is_missing_and_the_others_are_named_as_read(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", ["torch/rank0.json.gz", "torch/rank1.json.gz"])
+def test_an_empty_trace_is_missing_and_a_report_kept_only_as_its_export_is_not(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", ["torch/rank0.json.gz", "torch/rank1.json.gz", "nsys/profile_node0.nsys-rep"])
     for file in write_traces(run / "torch", ranks=1):
         file.rename(file.with_name("rank0.json.gz"))
     (run / "torch/rank1.json.gz").write_bytes(b"")
-    summary, terminal, _ = shown(run)
-    assert "? a trace is missing: torch/rank1.json.gz is missing" in terminal
-    assert summary.sources
-
-
-def test_a_report_kept_only_as_its_export_is_not_missing(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", ["nsys/profile_node0.nsys-rep"])
     (run / "nsys").mkdir()
     (run / "nsys/profile_node0.sqlite").write_bytes(b"SQLite format 3\0")
-    summary, _, _ = shown(run)
-    assert not [f for f in summary.quality.problems if "trace is missing" in f.what or f.what == "no trace"]
+    summary, terminal, _ = shown(run)
+    assert "? a trace is missing: torch/rank1.json.gz is missing" in terminal
+    assert "profile_node0.nsys-rep" not in terminal
+    assert summary.sources
 
 
 def test_a_run_that_asked_for_no_profile_misses_none(tmp_path: Path) -> None:
@@ -87,15 +86,6 @@ def test_a_damaged_record_is_named_and_the_rest_is_shown(tmp_path: Path, content
     assert "run.json cannot be read" in facts["left out"]
 
 
-def test_a_training_steers_no_terminal(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", [])
-    start = {"event": "start", "rank": 0, "device_name": "\x1b[31mA100\r\n"}
-    (run / "metrics/rank0.jsonl").write_text(json.dumps(start))
-    _, terminal, _ = shown(run)
-    assert "[31mA100" in terminal
-    assert all(map(str.isprintable, terminal.splitlines()))
-
-
 def test_a_finding_is_shown_whole_with_its_count_before_its_reason() -> None:
     evidence = "/a/long/path/" * 8 + "trace.json: is a Git LFS pointer: fetch it with `git lfs pull`"
     findings = [Problem(severity=RecordingVerdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)] * 2
@@ -105,3 +95,43 @@ def test_a_finding_is_shown_whole_with_its_count_before_its_reason() -> None:
     words = " ".join(text.split())
     assert "? a trace cannot be read (and 1 more like it): /a/long" in words
     assert "fetch it with `git lfs pull`" in words and "because of that" in words
+
+
+def test_a_summary_is_read_back_as_it_was_written(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(made.summary.model_dump_json())
+    assert load_summary(str(tmp_path)) == (tmp_path.name, made.summary)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"schema_version": 99}', "version 99, not 1"),
+        ("{}", "it has no version"),
+        ("[]", "it has no version"),
+        ('{"schema_ver', "is not JSON: Unterminated string"),
+        ('{"schema_version": 1, "later": 2}', "Object contains unknown field `later`"),
+    ],
+)
+def test_what_is_no_summary_of_this_version_is_not_compared(tmp_path: Path, content: str, why: str) -> None:
+    file = tmp_path / "summary.json"
+    file.write_text(content)
+    with pytest.raises(RequestError) as refused:
+        load_summary(str(file))
+    said = str(refused.value)
+    assert said.startswith(f"{file}: is not a summary of this program ({why}")
+    assert said.endswith("`slurm.sh report RUN` writes it anew from the traces")
+
+
+def test_a_summary_of_an_older_version_still_reads(tmp_path: Path, made: Made) -> None:
+    """It called problems findings, had fields that are gone, and the slowdown by stragglers as an object."""
+    doubt = Problem.doubt("events were lost", "3 of 10")
+    quality = made.summary.quality.model_copy(update={"problems": [doubt]})
+    content = made.summary.model_copy(update={"quality": quality}).model_dump()
+    content["quality"]["findings"] = content["quality"].pop("problems")
+    content |= {"hta": [{"source": "rank0.json", "total_us": 5.0}], "reference": {"name": "spring", "step_ns": 5}}
+    content["stragglers"] = {"slowdown": 1.2, "by_stage": {"0": 1.1}}
+    file = tmp_path / "summary.json"
+    file.write_text(json.dumps(content))
+    found = load_summary(str(file))[1]
+    assert (found.quality.problems, found.ranks, found.stragglers) == ([doubt], [0, 1], [])
+    assert '"schema_version":1' in Summary().model_dump_json()
