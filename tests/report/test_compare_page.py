@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +16,9 @@ from harness.compare.summaries import compare
 from harness.report.compare.breakdown import explained, is_per_token, split_section, steps_in_parts
 from harness.report.compare.page import ComparedRuns, compose_comparison, timelines
 from harness.report.compare.tables import collectives_section, kernels_section, kinds_section
-from harness.report.page.compose import figures, render_page
+from harness.report.page.compose import figures
 from tests.report.conftest import Made
-from tests.report.test_report_page import NAMESPACE, all_of, parse, unpacked
+from tests.report.test_report_page import head_of, parse
 from tests.synthetic.job import HOSTILE, STEP_US, STEPS, write_traces
 
 STEP_MS = STEP_US / 1000
@@ -80,16 +79,6 @@ def test_steps_of_other_sizes_stand_on_one_scale_per_token(made: Made) -> None:
     assert "ms per 1,000 tokens" in figure.layout["xaxis"]["title"]["text"]
 
 
-def test_the_numbers_beside_the_bars_add_up(made: Made) -> None:
-    runs = (changed(made.summary, 1.0), changed(made.summary, 1.5))
-    (figure,) = split_section(steps_in_parts(("a", "b"), runs, []), per_token=False).figures
-    assert figure.table is not None
-    *parts, whole = figure.table.rows
-    assert figure.table.head[-1] == "b − a"
-    for column in (1, 2):
-        assert sum(float(row[column]) for row in parts) == pytest.approx(float(whole[column]), rel=0.02)
-
-
 def test_collectives_are_counted_and_timed_per_step(made: Made) -> None:
     section = collectives_section([compare(made.summary, made.summary, ("a", "b"))])
     (table,) = section.tables
@@ -107,23 +96,7 @@ def test_a_kind_in_another_precision_stands_in_the_table(made: Made) -> None:
     assert not kernels_section([pair]).has_content
 
 
-def test_without_traces_the_page_says_why_there_is_no_timeline(made: Made, tmp_path: Path) -> None:
-    sources = [x.model_copy(update={"path": str(tmp_path / "gone.json")}) for x in made.summary.sources]
-    gone = made.summary.model_copy(update={"sources": sources})
-    for name in ("one", "two"):
-        (tmp_path / f"summary-{name}.json").write_text(gone.model_dump_json())
-    page = tmp_path / "page.html"
-    files = [str(tmp_path / f"summary-{name}.json") for name in ("one", "two")]
-    assert main(["compare", *files, "--html", str(page)]) == 0
-    tree = parse(page.read_text())
-    assert not all_of(tree, "canvas")
-    sections = {e.get("id"): e for e in all_of(tree, "section")}
-    assert {"configuration", "steps", "split", "results"} <= sections.keys()
-    assert "timelines" not in sections, "a section only for what is missing"
-    assert "The timelines are not drawn: the traces of a" in "".join(sections["quality"].itertext())
-
-
-def test_a_run_that_was_moved_still_has_its_timeline(made: Made, tmp_path: Path) -> None:
+def test_runs_that_were_moved_stand_one_above_the_other_in_the_timeline(made: Made, tmp_path: Path) -> None:
     runs = [tmp_path / name for name in ("one", "two")]
     for run in runs:
         files = write_traces(run / "torch")
@@ -138,15 +111,21 @@ def test_a_run_that_was_moved_still_has_its_timeline(made: Made, tmp_path: Path)
         (run / "summary.json").write_text(summary.model_dump_json())
     page = tmp_path / "page.html"
     assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
-    assert len(all_of(parse(page.read_text()), "canvas")) == 1
+    assert "same (within 5 %)" in "".join(parse(page.read_text()).itertext()), "the same job, measured again"
+    begins = [(strip["run"], strip["steps"][0][1]) for strip in head_of(page)["strips"]]
+    assert begins == [("a · one", 0)] * 2 + [("b · two", 0)] * 2, "one above the other, from the same moment"
 
 
-def test_of_three_runs_those_with_traces_are_drawn(made: Made) -> None:
+def test_of_three_runs_those_with_traces_are_drawn_and_the_page_says_why_others_are_not(made: Made) -> None:
     gone = made.summary.model_copy(update={"sources": []})
     drawn = timelines(("a", "b", "c"), (made.summary, made.summary, gone))
     assert drawn.packed and drawn.missing == "the traces of c were not found"
     empty = timelines(("a", "b"), (made.summary, Summary()))
     assert not empty.packed and "no work of b was recorded" in empty.missing
+    page = compose_comparison(ComparedRuns(("x", "y"), (gone, gone), [compare(gone, gone, ("x", "y"))]), empty)
+    sections = {section.id: section for section in (*page.before, *page.after)}
+    assert {"steps", "split", "results"} <= sections.keys() and "timelines" not in sections and not page.timeline
+    assert "The timelines are not drawn: no work of b" in sections["quality"].note
 
 
 @pytest.fixture
@@ -157,55 +136,31 @@ def compared(made: Made) -> ComparedRuns:
     return ComparedRuns(names, (a, b, c), [compare(a, x, ("base", n)) for n, x in (("slow", b), ("same", c))])
 
 
-def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: ComparedRuns) -> None:
-    first, second = compose_comparison(compared).said.sentences
-    assert first.startswith("b: worse, +50.") and "; b / a is 1.50" in first
-    assert second.startswith("c: same (within 5 %), ")
-
-
-def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(compared: ComparedRuns) -> None:
+def test_the_comparison_comes_first_and_says_whose_times_are_doubtful(compared: ComparedRuns) -> None:
     finding = Problem(severity=RecordingVerdict.DOUBTFUL, what=CROWDED, evidence="n0: 4 ranks on 2 cores")
     a, b, c = compared.summaries
     crowded = c.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     pairs = [compared.pairs[0], compare(a, crowded, ("base", "same"))]
     page = compose_comparison(ComparedRuns(compared.names, (a, b, crowded), pairs))
-    (steps,) = [section for section in page.before if section.id == "steps"]
-    assert steps.lead.count("interval is of one run each") == 1
-    assert f"Doubtful: c: {CROWDED}: n0: 4 ranks on 2 cores." in steps.lead
     first, second = page.said.sentences
-    assert "doubtful" not in first
+    assert first.startswith("b: worse, +50.") and "; b / a is 1.50" in first and "doubtful" not in first
     assert re.match(r"c: same \(within 5 %\), \+0\.0 % ± \S+ %, doubtful;", second), second
-
-
-def test_parts_of_a_step_stand_on_one_scale_in_milliseconds(compared: ComparedRuns) -> None:
-    (split,) = [f for f in figures(compose_comparison(compared)) if f.id == "time-split"]
+    sections = {section.id: section for section in page.before}
+    lead = sections["steps"].lead
+    assert lead.count("interval is of one run each") == 1 and f"Doubtful: c: {CROWDED}: n0: 4 ranks on 2 cores." in lead
+    assert list(sections["results"].tables[0].head) == ["", "a", "b", "c", "b / a", "c / a"]
+    (split,) = [figure for figure in figures(page) if figure.id == "time-split"]
     totals = [sum(trace["x"][run] for trace in split.data) for run in range(3)]
-    assert totals == pytest.approx([1.0, 1.5, 1.0], rel=0.01)
-
-
-def test_two_runs_stand_one_above_the_other_from_the_same_moment(pages: dict[str, Path]) -> None:
-    page = pages["comparison"]
-    shown = "".join(parse(page.read_text()).itertext())
-    assert "same (within 5 %)" in shown, "the same job, measured again"
-    packed = unpacked(page, "timeline-data")
-    head = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
-    assert [(strip["run"], strip["steps"][0][1]) for strip in head["strips"]] == [
-        *[("a · one", 0)] * 2,
-        *[("b · two", 0)] * 2,
-    ]
+    assert totals == pytest.approx([1.0, 1.5, 1.0], rel=0.01), "on one scale, in milliseconds"
+    assert split.table is not None and split.table.head[-1] == "c − a"
+    *parts, whole = split.table.rows
+    assert sum(float(row[2]) for row in parts) == pytest.approx(float(whole[2]), rel=0.02)
 
 
 def test_jobs_are_called_by_their_ids(made: Made) -> None:
     a, b = (made.summary.model_copy(update={"run": {"job_id": job}}) for job in ("local-1", "local-2"))
     page = compose_comparison(ComparedRuns(("x", "y"), (a, b), [compare(a, b, ("x", "y"))]))
     assert page.title == "Comparison of a · local-1 and b · local-2"
-
-
-def test_the_results_are_a_table_too(compared: ComparedRuns) -> None:
-    tree = parse(render_page(compose_comparison(compared)))
-    results = next(e for e in all_of(tree, "section") if e.get("id") == "results")
-    cells = ["".join(cell.itertext()) for cell in results.iter(NAMESPACE + "th")]
-    assert cells[:6] == ["", "a", "b", "c", "b / a", "c / a"]
 
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
@@ -234,16 +189,13 @@ def begins(browser: Browser) -> list[float]:
     return list(browser.evaluate("Runs.all.map((run) => Runs.chosen(run)[0])"))
 
 
-def test_the_chosen_steps_begin_together(browser: Browser) -> None:
+def test_the_chosen_steps_begin_together_and_keys_take_every_run_to_its_next_step(browser: Browser) -> None:
     assert begins(browser) == [0, 0]
     before = browser.evaluate("Timeline.strips.map((strip) => strip.lanes[0].start[0])")
     browser.evaluate(f"Runs.all[1].select.value = '{STEPS - 1}'; Runs.all[1].select.dispatchEvent(new Event('change'))")
     assert begins(browser) == [0, 0]
     after = browser.evaluate("Timeline.strips.map((strip) => strip.lanes[0].start[0])")
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, False]
-
-
-def test_the_keys_take_every_run_to_its_next_step(browser: Browser) -> None:
     browser.evaluate("for (const run of Runs.all) run.select.value = '0'; Runs.show(); Timeline.toStep(1)")
     assert browser.evaluate("Runs.all.map((run) => run.select.value)") == ["1", "1"]
     assert begins(browser) == [0, 0]
@@ -255,6 +207,5 @@ def test_runs_have_labels_of_their_own_and_no_name_runs_as_code(browser: Browser
     assert labels == ["a · one · rank 0", "a · one · rank 1", "b · <b>two · rank 0", "b · <b>two · rank 1"]
     ticks = browser.evaluate("[...document.querySelectorAll('#plot-time-split .ytick text')].map(t => t.textContent)")
     assert sorted(ticks) == ["a · one", "b · <b>two"]
-    assert browser.evaluate("typeof window.hacked") == "undefined"
-    assert browser.problems == []
+    assert browser.evaluate("typeof window.hacked") == "undefined" and browser.problems == []
     assert not [r for r in browser.requests if not r.startswith(("data:", "blob:", "file:"))]

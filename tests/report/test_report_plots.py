@@ -1,18 +1,14 @@
-"""The plots on every sort of page: buttons that stay on the page, one stop of the Tab key, and
-a narrow window in which nothing is cut."""
+"""The plots of a page: buttons that stay on the page, one stop of the Tab key, and a narrow window in which nothing
+is cut. Every sort of page has its plots from the same code."""
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.image import imread
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from chromium import Browser, Chromium
@@ -21,11 +17,8 @@ from harness.analysis.summary import Summary
 from harness.explain.answer import Attempt, Diagnosis
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
-from tests.report.conftest import ALL_DRAWN, UNFOLD
+from tests.report.conftest import ALL_DRAWN, UNFOLD, Made
 
-SORTS = ("report", "comparison", "communication tests")
-# Their plots are made by the same code, so one page shows what the browser makes of each.
-REPORT_OR_ALL = [pytest.param(each, marks=() if each == "report" else pytest.mark.long) for each in SORTS]
 BUTTONS = ["download plot as a png", "zoom", "pan", "zoom in", "zoom out", "reset axes"]
 PHONE = 400
 
@@ -52,26 +45,19 @@ def show(browser: Browser, page: Path) -> None:
     browser.wait(ALL_DRAWN)
 
 
-@pytest.mark.parametrize("sort", REPORT_OR_ALL)
-def test_every_plots_toolbar_has_these_buttons_and_no_other(wide: Browser, pages: dict[str, Path], sort: str) -> None:
-    show(wide, pages[sort])
+def test_a_plot_has_these_buttons_and_is_one_stop_of_the_tab_key(wide: Browser, made: Made) -> None:
+    show(wide, made.page)
     bars: list[list[str]] = wide.evaluate(
         "[...document.querySelectorAll('div.plot')].map((plot) =>"
         "[...plot.querySelectorAll('.modebar-btn')].map((button) => button.dataset.title.toLowerCase()))"
     )
-    assert len(bars) >= 2
-    assert all(titles == BUTTONS for titles in bars), bars
+    assert len(bars) >= 2 and all(titles == BUTTONS for titles in bars), bars
     assert wide.evaluate("document.querySelectorAll('div.plot a[href]').length") == 0
     servers = "[...new Set([...document.querySelectorAll('div.plot')].map((plot) => plot._context.plotlyServerURL))]"
     assert wide.evaluate(servers) == [""]
-
-
-@pytest.mark.parametrize("sort", REPORT_OR_ALL)
-def test_a_plot_is_one_stop_of_the_tab_key(wide: Browser, pages: dict[str, Path], sort: str) -> None:
-    show(wide, pages[sort])
     wide.evaluate("window.visited = new Set([document.body])")
     stops: list[str] = []
-    for _ in range(200):
+    while not stops or (stops[-1] != "the end" and len(stops) < 200):
         wide.key("Tab")
         # The plot whose element or button has the focus; "" outside of all plots.
         stop = wide.evaluate(
@@ -79,24 +65,21 @@ def test_a_plot_is_one_stop_of_the_tab_key(wide: Browser, pages: dict[str, Path]
             "if (visited.has(at)) return 'the end'; visited.add(at);"
             "return figure && at.closest('div.plot, .bar') ? figure.querySelector('div.plot').id : ''; })()"
         )
-        if stop == "the end":
-            break
-        stops.append(stop)
-    assert 3 <= len(stops) < 200
+        stops.append(str(stop))
     plots = wide.evaluate("[...document.querySelectorAll('div.plot')].map((plot) => plot.id)")
-    assert [stop for stop in stops if stop] == plots
+    assert [stop for stop in stops if stop] == [*plots, "the end"]
 
 
-def test_arrows_reach_a_plots_buttons_and_escape_leads_back(wide: Browser, pages: dict[str, Path]) -> None:
-    show(wide, pages["report"])
-    plot = "document.getElementById('plot-heatmap')"
+def test_arrows_reach_a_plots_buttons_and_escape_leads_back(wide: Browser, made: Made) -> None:
+    show(wide, made.page)
+    plot = "document.getElementById('plot-pacing')"
     focused = "document.activeElement.dataset.title || document.activeElement.textContent"
     wide.evaluate(f"{plot}.focus()")
     reached = []
-    for _ in range(3 + len(BUTTONS)):
+    for _ in range(2 + len(BUTTONS)):
         wide.key("ArrowRight")
         reached.append(str(wide.evaluate(focused)).lower())
-    assert reached == ["compute", "communication", "both at once", *BUTTONS]
+    assert reached == ["step time", "own work", *BUTTONS]
     before = wide.evaluate(f"{plot}._fullLayout.xaxis.range.map(Number)")
     wide.key("ArrowLeft")
     wide.key("ArrowLeft")
@@ -125,11 +108,8 @@ CUT_WORDS = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("sort", REPORT_OR_ALL)
-def test_on_a_phone_no_word_is_cut_and_no_command_has_two_lines(
-    phone: Browser, pages: dict[str, Path], sort: str
-) -> None:
-    show(phone, pages[sort])
+def test_on_a_phone_no_word_title_or_command_is_cut_and_legends_are_below(phone: Browser, made: Made) -> None:
+    show(phone, made.page)
     phone.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE
     assert phone.evaluate(CUT_WORDS) == []
@@ -140,12 +120,6 @@ def test_on_a_phone_no_word_is_cut_and_no_command_has_two_lines(
     assert all((stop == 0) == (over > 0) for over, stop in phone.evaluate(boxes))
     commands = "[...document.querySelectorAll('code')].filter((code) => code.getClientRects().length > 1)"
     assert phone.evaluate(f"{commands}.length") == 0
-
-
-@pytest.mark.parametrize("sort", REPORT_OR_ALL)
-def test_on_a_phone_legends_are_below_and_no_title_is_cut(phone: Browser, pages: dict[str, Path], sort: str) -> None:
-    show(phone, pages[sort])
-    assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE
     assert phone.evaluate("document.querySelectorAll('div.plot g.legend').length") == 0
     legends: list[Any] = phone.evaluate(
         "[...document.querySelectorAll('figure ul.legend')].map((list) => ["
@@ -164,54 +138,8 @@ def test_on_a_phone_legends_are_below_and_no_title_is_cut(phone: Browser, pages:
     assert outside == []
 
 
-def test_a_plot_that_grows_wide_has_its_legend_inside_again(phone: Browser, pages: dict[str, Path]) -> None:
-    show(phone, pages["report"])
-    size = {"height": 900, "deviceScaleFactor": 1, "mobile": False}
-    phone.call("Emulation.setDeviceMetricsOverride", width=1300, **size)
-    phone.wait("document.querySelector('#plot-step-time g.legend') !== null")
-    assert not phone.evaluate("document.querySelector('#plot-step-time').nextElementSibling.matches('ul.legend')")
-    phone.call("Emulation.setDeviceMetricsOverride", width=PHONE, **size)
-    phone.wait("document.querySelector('#plot-step-time g.legend') === null")
-    phone.wait("document.getElementById('plot-step-time').layout.width < 400")
-
-
-def test_a_legend_of_many_names_is_below_its_plot_in_a_wide_window_too(wide: Browser, pages: dict[str, Path]) -> None:
-    show(wide, pages["report"])
-    plot = "document.getElementById('plot-step-time')"
-    before = wide.evaluate(f"{plot}._fullLayout._size.h")
-    wide.evaluate(
-        "(() => { const { data } = Plots.figures['step-time'];"
-        "for (let i = 0; i < 12; i++) data.push({ ...data[0], name: 'one of many long names ' + i });"
-        f"Plots.draw({plot}); }})()"
-    )
-    assert wide.evaluate(f"{plot}.querySelector('g.legend')") is None
-    assert wide.evaluate(f"{plot}.nextElementSibling.children.length") >= 12
-    assert wide.evaluate(f"{plot}._fullLayout._size.h") >= before
-
-
-def edge(browser: Browser, script: str) -> float:
-    """How bright the last pixels of a table's right edge are, 0 to 1."""
-    x, y, width, height = browser.evaluate(
-        f"(() => {{ const box = {script}.getBoundingClientRect();"
-        "return [box.left + scrollX, box.top + scrollY, box.width, box.height]; })()"
-    )
-    clip = {"x": x + width - 3, "y": y, "width": 3, "height": height, "scale": 1}
-    answer = browser.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
-    picture = imread(io.BytesIO(base64.b64decode(answer["data"])), format="png")
-    return float(np.median(picture[..., :3]))
-
-
-def test_on_a_phone_a_shadow_says_that_a_table_goes_on(phone: Browser, pages: dict[str, Path]) -> None:
-    show(phone, pages["report"])
-    phone.evaluate(
-        "window.long = [...document.querySelectorAll('.scroll')]"
-        ".find((t) => t.scrollWidth > t.clientWidth + 60 && t.matches('div') && !t.closest('.numbers'))"
-    )
-    assert phone.evaluate("long.tabIndex") == 0
-    shaded = edge(phone, "long")
-    phone.evaluate("long.scrollLeft = 1e4")
-    assert phone.evaluate("long.scrollLeft") > 50
-    assert shaded < edge(phone, "long") - 0.1
+def test_on_a_phone_a_table_that_goes_on_scrolls_and_is_a_stop_of_the_tab_key(phone: Browser, made: Made) -> None:
+    show(phone, made.page)
     tables: list[list[int]] = phone.evaluate(
         "[...document.querySelectorAll('.scroll')].filter((t) => !t.closest('.numbers'))"
         ".map((t) => [t.scrollWidth - t.clientWidth, t.tabIndex])"

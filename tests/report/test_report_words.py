@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 from draw_collectives import COLLECTIVES, FOLDER, drawing
 
-from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
 from harness.explain.answer import Diagnosis
 from harness.report.elements import Page, PageTable, Section
 from harness.report.page.compose import render_page
-from harness.report.tables import catalogue
 from harness.report.words import GROUPS, PageWords, finder, load_words
 
 ROOT = Path(__file__).parents[2]
-MOST_BYTES = 17_000  # that words may add to a page of 2 MB
 # Names on the exercises' pages that are no words of this field, or are explained where they are.
 NO_WORDS = {"A100", "CPU", "EFA", "GB", "GH200", "GPU", "GPU0", "GPU1", "GPU2", "H100", "HW", "IP", "MB", "MLP"}
 NO_WORDS |= {"NVIDIA", "SXM", "TCP"}
@@ -81,12 +78,6 @@ def test_every_abbreviation_on_an_exercises_page_is_a_word() -> None:
     assert unknown == {}
 
 
-def test_every_exercises_page_leads_to_the_words() -> None:
-    for file in ROOT.glob("exercises/exercise_*/README.md"):
-        head = file.read_text(encoding="utf-8").split("\n## ")[0]
-        assert "../../docs/metrics.md" in head, file
-
-
 def test_every_collective_has_its_drawing_as_the_program_draws_it() -> None:
     words = {word.id.removeprefix("word-") for word in load_words() if word.group == "Collectives"}
     assert set(COLLECTIVES) == words - {"collective", "message"}
@@ -129,11 +120,3 @@ def test_a_page_carries_the_words_that_occur_on_it_and_no_other() -> None:
     carried = re.findall(r'<div id="word-([\w-]+)"><dt>', page)
     assert carried == ["window", "bus-bandwidth", "rank", "overlap", "idle"], "no word of a cell or a command"
     assert 'class="word"' not in a_page().replace('<a class="word" href="#word-idle">', "")
-
-
-def test_the_words_of_every_table_are_few_kilobytes() -> None:
-    tables = [table.of([], Summary()) for table in catalogue.TABLES]
-    page = a_page(Section("x", "All", tables=[PageTable(t.caption, t.head, [[""]]) for t in tables]))
-    part = page[page.index('<section id="words">') : page.index("<noscript>")]
-    marks = sum(len(mark) for mark in re.findall(r'<a class="word"[^>]*>|</a>', page))
-    assert len(part.encode()) + marks < MOST_BYTES

@@ -48,7 +48,7 @@ def meaning(browser: Browser, link: str = FIRST) -> str:
     )
 
 
-def test_the_pointer_shows_a_meaning_inside_the_window_and_takes_it_away(browser: Browser) -> None:
+def test_the_pointer_shows_a_meaning_inside_the_window_and_a_click_keeps_it(browser: Browser) -> None:
     browser.mouse("mouseMoved", *place(browser, FIRST))
     browser.wait(f"!{BOX}.hidden")
     assert browser.evaluate(SHOWN) == meaning(browser)
@@ -58,6 +58,17 @@ def test_the_pointer_shows_a_meaning_inside_the_window_and_takes_it_away(browser
     assert left >= 0 and top >= 0 and right <= 1280 and bottom <= 900
     browser.mouse("mouseMoved", 2, 2)
     browser.wait(f"{BOX}.hidden")
+    x, y = place(browser, FIRST)
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.mouse(kind, x, y, button="left", clickCount=1)
+    browser.mouse("mouseMoved", 2, 2)
+    assert browser.evaluate(SHOWN) == meaning(browser)
+    assert browser.evaluate("location.hash") == "" and not browser.evaluate(
+        "document.querySelector('#words details').open"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.mouse(kind, 2, 2, button="left", clickCount=1)
+    assert browser.evaluate(f"{BOX}.hidden")
 
 
 def test_the_keyboard_reaches_a_word_and_escape_hides_its_meaning(browser: Browser) -> None:
@@ -73,31 +84,11 @@ def test_the_keyboard_reaches_a_word_and_escape_hides_its_meaning(browser: Brows
     assert browser.evaluate(f"{BOX}.hidden") and browser.evaluate(described) is None
 
 
-def test_a_click_keeps_the_meaning_until_the_next_one_and_leads_nowhere(browser: Browser) -> None:
-    x, y = place(browser, FIRST)
-    for kind in ("mousePressed", "mouseReleased"):
-        browser.mouse(kind, x, y, button="left", clickCount=1)
-    browser.mouse("mouseMoved", 2, 2)
-    assert browser.evaluate(SHOWN) == meaning(browser)
-    assert browser.evaluate("location.hash") == "" and not browser.evaluate(
-        "document.querySelector('#words details').open"
-    )
-    for kind in ("mousePressed", "mouseReleased"):
-        browser.mouse(kind, 2, 2, button="left", clickCount=1)
-    assert browser.evaluate(f"{BOX}.hidden")
-
-
-def test_the_title_of_a_folded_section_only_opens_it(browser: Browser) -> None:
-    assert browser.evaluate("document.querySelectorAll('summary a').length") == 0
-
-
-def test_every_word_leads_to_its_meaning_without_a_script(browser: Browser) -> None:
+def test_words_lead_to_their_meanings_without_a_script_and_on_paper_too(browser: Browser) -> None:
+    assert browser.evaluate("document.querySelectorAll('summary a').length") == 0, "a title only opens its section"
     assert browser.evaluate(
         "[...document.querySelectorAll('a.word')].every(a => document.getElementById(a.hash.slice(1)))"
     )
-
-
-def test_on_paper_words_look_like_text_and_the_list_is_printed(browser: Browser) -> None:
     browser.call("Emulation.setEmulatedMedia", media="print")
     try:
         browser.wait("document.querySelector('#words details').open")
