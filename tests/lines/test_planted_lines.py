@@ -4,6 +4,10 @@ that one is shown by benchmarks/bench_own.py and own_shapes.py."""
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,42 +16,62 @@ from typing import Any
 import pytest
 
 from harness.analysis.process.view import ProcessView, views
+from harness.common.paths import ROOT
 from harness.common.run_files import LINES
 from harness.measure.paths import lines_of, measure_one
-from tests.lines.planted import Plant, record
 from tests.synthetic.simulated import MS, Costs, CpuJob
+from tests.waiting import limit_s
 
 pytest.importorskip("torch")
 
 
+PROGRAM = Path(__file__).parent / "program.py.txt"
+STALL = "while time.perf_counter() < begun + 0.06: torch.tanh(extra)"  # on rank 0, in every third step
+WORLD = 2
+
+
+def recorded(folder: Path) -> int:
+    """Trains and records into `folder`, a run's directory. Returns the planted line of its `train.py`."""
+    lines = PROGRAM.read_text(encoding="utf-8").splitlines()
+    planted = next(number for number, line in enumerate(lines) if line.endswith("# PLANT loop"))
+    indent = lines[planted].partition("# PLANT")[0]
+    lines[planted - 1] = f"{indent}begun = time.perf_counter() if rank == 0 and now.step % 3 == 0 else 0"
+    lines[planted] = f"{indent}{STALL}"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    script = folder / "train.py"
+    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    given = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "WORLD_SIZE": str(WORLD),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    ranks = [
+        subprocess.Popen([sys.executable, str(script), str(folder)], env=os.environ | given | {"RANK": str(rank)})
+        for rank in range(WORLD)
+    ]
+    assert [rank.wait(limit_s()) for rank in ranks] == [0] * WORLD
+    return planted + 1
+
+
 @pytest.mark.train
-@pytest.mark.parametrize(
-    "plant",
-    [
-        Plant("operators", "loop", (0,), every=3, ms=60),
-        *(
-            pytest.param(plant, marks=pytest.mark.long)  # the same of other stalls
-            for plant in (
-                Plant("sleep", "forward", (1,)),
-                Plant("python", "data", (0, 1)),
-                Plant("all-reduce", "forward", (0, 1)),
-            )
-        ),
-    ],
-    ids=lambda plant: f"{plant.stall}-{plant.place}",
-)  # fmt: skip
-def test_the_planted_line_is_seen_on_its_ranks_in_the_recorded_steps(tmp_path: Path, plant: Plant) -> None:
+def test_the_planted_line_is_seen_on_its_rank_in_the_recorded_steps(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    line = record(run, plant)
+    line = recorded(run)
     source = (run / "train.py").read_text().splitlines()[line - 1]
-    for rank in plant.ranks:
-        events = [json.loads(text) for text in LINES.path(run, rank).read_text().splitlines()]
-        places = {event["id"]: event for event in events if event["event"] == "place" and event["line"] == line}
-        assert {place["file"] for place in places.values()} == {str(run / "train.py")}
-        assert {place["source"][1] for place in places.values()} == {source}
-        assert any(event["event"] == "at" and event["id"] in places for event in events)
+    events = [json.loads(text) for text in LINES.path(run, 0).read_text().splitlines()]
+    places = {event["id"]: event for event in events if event["event"] == "place" and event["line"] == line}
+    assert {place["file"] for place in places.values()} == {str(run / "train.py")}
+    assert {place["source"][1] for place in places.values()} == {source}
+    assert any(event["event"] == "at" and event["id"] in places for event in events)
     steps = measure_one([run]).steps
-    assert steps.counted + steps.excluded_warmup == 2 * 12, "of two ranks"
+    assert steps.counted + steps.excluded_warmup == WORLD * 12
 
 
 @pytest.fixture
@@ -78,19 +102,21 @@ def of_trace(run: Path, folder: str = "torch", **identity: Any) -> list[ProcessV
     return views(replace(trace, identity=replace(trace.identity, **known)))
 
 
-def test_a_process_has_the_lines_of_its_rank(run: Path) -> None:
-    assert list(seen(of_trace(run))) == [11]
-    assert list(seen(of_trace(run, "nsys"))) == [11]
-
-
-def test_a_process_without_a_rank_has_those_of_its_pid(run: Path) -> None:
-    assert list(seen(of_trace(run, rank=None))) == [11]
-    assert list(seen(of_trace(run, rank=None, host="other"))) == [None]
-    assert list(seen(of_trace(run, rank=None, host=None))) == [11]
-
-
-def test_a_trace_elsewhere_or_on_a_clock_of_its_own_has_none(run: Path) -> None:
-    assert list(seen(of_trace(run, "traces"))) == [None]
-    assert list(seen(of_trace(run, clock="trace", epoch_ns=None))) == [None]
+@pytest.mark.parametrize(
+    ("folder", "identity", "line"),
+    [
+        ("torch", {}, 11),
+        ("nsys", {}, 11),
+        ("torch", {"rank": None}, 11),  # by its pid
+        ("torch", {"rank": None, "host": "other"}, None),
+        ("torch", {"rank": None, "host": None}, 11),
+        ("traces", {}, None),
+        ("torch", {"clock": "trace", "epoch_ns": None}, None),  # a clock of its own
+    ],
+)
+def test_a_process_has_the_lines_of_its_rank_or_pid(
+    run: Path, folder: str, identity: dict[str, Any], line: int | None
+) -> None:
+    assert list(seen(of_trace(run, folder, **identity))) == [line]
     (run / "lines" / "rank1.jsonl").unlink()
-    assert list(seen(of_trace(run))) == [None]
+    assert list(seen(of_trace(run, folder, **identity))) == [None]

@@ -6,7 +6,6 @@ whose GPUs cannot reach each other (2.18), and RoCE by a plugin (2.27).
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 from shutil import copytree
@@ -41,67 +40,62 @@ def read(*lines: str) -> LoggedProcess:
     return process
 
 
-def numbers(n: Nccl) -> dict[str, float]:
+LOGS: dict[str, dict[str, object]] = {
+    "infiniband": {
+        "versions": ["2.21.5+cuda12.4"], "processes": 4, "warnings": [],
+        "between": "InfiniBand (NET/IB) with GPUDirect RDMA",
+        "inside": "from GPU to GPU (P2P/CUMEM)", "networks": [("IB", 4, ["mlx5_0 (IB)", "mlx5_1 (IB)"])],
+        "connections": [(4, "NET/IB", True, True, 4), (4, "P2P/CUMEM", False, None, 4)],
+        "variables": {"NCCL_SOCKET_IFNAME": ["ib0"]},
+    },
+    "sockets": {
+        "between": "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set", "networks": [("Socket", 4, ["ib0"])],
+        "warnings": [("socketProgress: Connection closed by remote peer node1<42830>", "node2", 1)],
+        "metrics": {"nccl_socket": 4, "nccl_net": 4, "nccl_p2p": 4, "nccl_shm": 0, "nccl_gdrdma": 0},
+    },
+    "host-memory": {
+        "between": None, "inside": "through host memory (SHM/direct): NCCL_P2P_LEVEL is set",
+        "connections": [(2, "SHM/direct", False, None, 4)], "networks": [("Socket", 2, ["bond0.526", "eth0"])],
+    },
+    "plugin": {
+        "between": "RoCE (NET/IBext_v8) without GPUDirect RDMA, although NCCL_IB_DISABLE is set",
+        "choices": [
+            ("", 805306368, "Ring", "Simple", 1),
+            ("AllReduce", 4, "Tree", "LL", 1),
+            ("AllReduce", 1048576, "Ring", "Simple", 3),
+            ("AllReduce", 2097152, "NVLSTree", "Simple", 1),
+        ],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_tells_the_transport_of_each_group_and_why(name: str) -> None:
+    n = logs(name)
     found = metrics_by_name(Summary(nccl=n))
-    return {name.removesuffix("_connection_count"): x for name, x in found.items() if "connection" in name}
-
-
-def test_two_nodes_over_infiniband() -> None:
-    n = logs("infiniband")
-    assert n.versions == ["2.21.5+cuda12.4"] and n.warnings == [] and n.processes == 4
-    assert [(c.communicator_size, c.transport, c.between_nodes, c.gdrdma, c.count) for c in n.connections] == [
-        (4, "NET/IB", True, True, 4),
-        (4, "P2P/CUMEM", False, None, 4),
-    ]
-    (network,) = n.networks
-    assert (network.name, network.processes) == ("IB", 4)
-    assert network.network_devices == ["mlx5_0 (IB)", "mlx5_1 (IB)"]
-    assert {v.name: v.values for v in n.variables} == {"NCCL_SOCKET_IFNAME": ["ib0"]}
-    assert between_nodes(n) == "InfiniBand (NET/IB) with GPUDirect RDMA"
-    assert inside_a_node(n) == "from GPU to GPU (P2P/CUMEM)"
-
-
-def test_sockets_and_why() -> None:
-    n = logs("sockets")
-    assert between_nodes(n) == "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set"
-    assert [(w.text, w.host, w.count) for w in n.warnings] == [
-        ("socketProgress: Connection closed by remote peer node1<42830>", "node2", 1)
-    ]
-    assert n.networks[0].network_devices == ["ib0"] and "10.9" not in n.model_dump_json()
-    found = numbers(n)
-    assert (found["nccl_socket"], found["nccl_net"], found["nccl_p2p"], found["nccl_gdrdma"]) == (4, 4, 4, 0)
+    shown = {
+        "versions": n.versions,
+        "processes": n.processes,
+        "between": between_nodes(n),
+        "inside": inside_a_node(n),
+        "connections": [(c.communicator_size, c.transport, c.between_nodes, c.gdrdma, c.count) for c in n.connections],
+        "networks": [(network.name, network.processes, network.network_devices) for network in n.networks],
+        "variables": {v.name: v.values for v in n.variables},
+        "warnings": [(w.text, w.host, w.count) for w in n.warnings],
+        "choices": [(c.collective, c.bytes, c.algorithm, c.protocol, c.count) for c in n.choices],
+        "metrics": {x.removesuffix("_connection_count"): found[x] for x in found if x.endswith("_connection_count")},
+    }
+    assert {what: shown[what] for what in LOGS[name]} == LOGS[name]
+    assert "10.9" not in n.model_dump_json(), "no address"
+    assert 1 not in {c.communicator_size for c in n.connections}, "a group of one rank sends nothing"
 
 
 def test_a_reason_is_given_only_where_the_log_has_one() -> None:
-    n = logs("sockets")
-    silent = n.model_copy(update={"variables": []})
+    silent = logs("sockets").model_copy(update={"variables": []})
     assert between_nodes(silent) == "sockets (NET/Socket), not InfiniBand"
     none_found = silent.model_copy(update={"without_infiniband": True})
     assert between_nodes(none_found) == f"{between_nodes(silent)}: NCCL found no InfiniBand device"
-
-
-def test_gpus_that_cannot_reach_each_other() -> None:
-    n = logs("host-memory")
-    assert n.without_infiniband and between_nodes(n) is None
-    assert inside_a_node(n) == "through host memory (SHM/direct): NCCL_P2P_LEVEL is set"
-    assert [(c.transport, c.between_nodes, c.count) for c in n.connections] == [("SHM/direct", False, 4)]
-    assert n.networks[0].network_devices == ["bond0.526", "eth0"]
-
-
-def test_a_plugin_that_does_not_read_the_variable() -> None:
-    n = logs("plugin")
-    assert between_nodes(n) == "RoCE (NET/IBext_v8) without GPUDirect RDMA, although NCCL_IB_DISABLE is set"
-    assert {c.communicator_size for c in n.connections} == {2}, "a group of one rank sends nothing"
-    assert [(c.collective, c.bytes, c.algorithm, c.protocol, c.count) for c in n.choices] == [
-        ("", 805306368, "Ring", "Simple", 1),
-        ("AllReduce", 4, "Tree", "LL", 1),
-        ("AllReduce", 1048576, "Ring", "Simple", 3),
-        ("AllReduce", 2097152, "NVLSTree", "Simple", 1),
-    ]
-
-
-def test_a_group_whose_other_log_is_lost_leaves_open_where_its_messages_go() -> None:
-    n, _ = read_nccl_logs([DATA / "infiniband" / "node1.4100.log"])
+    n, _ = read_nccl_logs([DATA / "infiniband" / "node1.4100.log"])  # the other log is lost
     assert n is not None and {c.between_nodes for c in n.connections} == {None}
     assert between_nodes(n) is inside_a_node(n) is None
 
@@ -150,12 +144,9 @@ def test_rccls_connections_name_their_group_and_no_pointer_becomes_a_transport(
     ],
 )
 def test_rccls_version_is_read_without_its_branch(line: str, version: str) -> None:
+    assert read(RCCL_HEAD + "RCCL_MSCCL_ENABLE set by environment to 0.").variables == {"RCCL_MSCCL_ENABLE": "0"}
     others = ["HIP version  : 7.2.26015-fc0010cf6a", "Librccl path : /opt/rocm-7.2.0/lib/librccl.so.1"]
     assert read(line, *others).versions == {version}
-
-
-def test_rccls_variables() -> None:
-    assert read(RCCL_HEAD + "RCCL_MSCCL_ENABLE set by environment to 0.").variables == {"RCCL_MSCCL_ENABLE": "0"}
 
 
 def test_a_time_before_a_line_and_a_later_connection_are_understood() -> None:
@@ -189,7 +180,7 @@ def test_other_lines_and_odd_ones_are_skipped(line: str) -> None:
     assert not process.communicators and not process.links and not process.choices
 
 
-def test_a_log_without_end_and_a_hostile_one_stay_small(tmp_path: Path) -> None:
+def test_a_log_without_end_and_a_hostile_one_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"{HEAD}NCCL_X{n} set by environment to \x1b[2J{'v' * 5000}" for n in range(MOST_DIFFERENT + 50)]
     lines += [f"h:1:{n} [0] f.cc:1 NCCL WARN {n} \u202e" for n in range(MOST_DIFFERENT + 50)]
     (tmp_path / "a.1.log").write_text("\n".join(lines), encoding="utf-8")
@@ -200,12 +191,9 @@ def test_a_log_without_end_and_a_hostile_one_stay_small(tmp_path: Path) -> None:
     text = n.model_dump_json()
     assert len(text) < 100_000 and printable(text) == text
     assert Summary.model_validate_json(Summary(nccl=n).model_dump_json()).nccl == n
-
-
-def test_of_a_log_that_never_ends_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.measure.nccl_log.MOST_LINES", 10)
     n, _ = read_nccl_logs([DATA / "infiniband" / "node1.4100.log"])
-    assert n is not None and n.versions and not n.connections
+    assert n is not None and n.versions and not n.connections, "of a log that never ends the beginning is read"
 
 
 def test_what_is_no_file_is_named_and_the_other_logs_stand(tmp_path: Path) -> None:
@@ -231,11 +219,12 @@ def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
     said = capsys.readouterr().out
     assert "between nodes       sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set\n" in said
     assert "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set" in run.page.read_text(encoding="utf-8")
-    assert main(["export", "csv", str(run.path), "-o", str(tmp_path / "csv")]) == 0
-    with (tmp_path / "csv" / "nccl_connections.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["transport"] for row in rows] == ["NET/Socket", "P2P/CUMEM"]
-    assert Summary.model_validate_json(run.summary.read_text(encoding="utf-8")).nccl == logs("sockets")
+    stored = Summary.model_validate_json(run.summary.read_text(encoding="utf-8"))
+    assert stored.nccl == logs("sockets")
+    write_tables([stored], tmp_path / "csv")
+    assert "P2P/CUMEM" in (tmp_path / "csv" / "nccl_connections.csv").read_text()
+    changes = compare(Summary(nccl=logs("infiniband")), stored, ("a", "b")).changes
+    assert [(row.a, row.b) for row in changes if row.name == "nccl_gdrdma_connection_count"] == [(4, 0)]
 
 
 def test_exercise_0_tells_it_below_its_own_tables(
@@ -244,23 +233,16 @@ def test_exercise_0_tells_it_below_its_own_tables(
     monkeypatch.setenv("COLUMNS", "120")
     run = a_run(tmp_path, "local-1")
     (run.path / "comm").mkdir()
-    assert main(["report", str(run.path)]) == 0
-    assert "NCCL" not in capsys.readouterr().out
-    assert main(["report", str(run.path), "--full"]) == 0
-    assert "NCCL  not given: NCCL writes a log only with --nccl-debug" in capsys.readouterr().out
-    copytree(DATA / "plugin", run.path / "nccl")
-    assert main(["report", str(run.path)]) == 0
-    said = capsys.readouterr().out
-    assert "RoCE (NET/IBext_v8) without GPUDirect RDMA, although NCCL_IB_DISABLE is set" in said
-    assert "NVLSTree" in said
-
-
-def test_a_comparison_shows_the_connections() -> None:
-    a, b = Summary(nccl=logs("infiniband")), Summary(nccl=logs("sockets"))
-    found = compare(a, b, ("a", "b"))
-    rows = {row.name: (row.a, row.b) for row in found.changes}
-    assert rows["nccl_socket_connection_count"] == (0, 4)
-    assert rows["nccl_gdrdma_connection_count"] == (4, 0)
+    for log, flags, said in (
+        ("", [], ""),
+        ("", ["--full"], "NCCL  not given: NCCL writes a log only with --nccl-debug"),
+        ("plugin", [], "RoCE (NET/IBext_v8) without GPUDirect RDMA, although NCCL_IB_DISABLE is set"),
+    ):
+        if log:
+            copytree(DATA / log, run.path / "nccl")
+        assert main(["report", str(run.path), *flags]) == 0
+        shown = capsys.readouterr().out
+        assert said in shown and bool(said) == ("NCCL" in shown)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import Summary
-from harness.cli.main import main
 from harness.common.heartbeats import live_folder
 from harness.common.shell_words import option_lines
 from harness.compare.summaries import compare
@@ -125,16 +124,13 @@ def test_of_other_nodes_it_is_said_what_differs(others: list[list[str]], said: l
     assert shown[0].lines == ("run \\", "  --rank 0 \\", "  /p/node0 \\", "  --of=node00")
 
 
-def test_sessions_of_nsys_may_differ_and_many_other_commands_are_counted() -> None:
+def test_sessions_of_nsys_may_differ_many_commands_are_counted_and_what_was_left_out_is_said_once() -> None:
     sessions = [node(0, ["nsys", "--session-new=harness-12-2"]), node(1, ["nsys", "--session-new=harness-99-2"])]
     assert commands_started(sessions)[1].sentence == "the other node: the same but for its session of nsys"
     assert len(commands_started([node(n, [f"run{n + 7}"]) for n in range(12)])) == 1 + 8 + 1
     twice = commands_started([node(3, ["a"], ["b", "-c"])])
     assert twice[0].sentence == "node 3 (node03) started 2 commands, one after the other:"
     assert commands_started([node(0)]) == []
-
-
-def test_what_was_left_out_is_said_once_with_its_nodes() -> None:
     nodes = [node(0, left_out=("x: left out", "y: left out")), node(1, left_out=("x: left out",)), node(2)]
     assert left_out(nodes) == ["nodes 0, 1: x: left out", "node 0: y: left out"]
     assert left_out(nodes[:2])[0] == "all 2 nodes: x: left out"
@@ -155,17 +151,10 @@ def test_the_page_shows_commands_variables_and_the_edit(tmp_path: Path) -> None:
 
 
 def test_the_report_says_in_one_line_that_the_script_was_edited(tmp_path: Path) -> None:
-    summary = summary_of(run_of(tmp_path, 7, edited=EDIT))
+    run, plain = run_of(tmp_path, 7, edited=EDIT), a_run(tmp_path, "local-8")
     said = "Its script was edited by hand (2 lines differ): bash slurm.sh status local-7 shows them"
-    assert render(summary).splitlines()[1] == f"{said}."
-    assert "edited" not in render(summary_of(a_run(tmp_path, "local-8")))
-
-
-def test_the_report_of_the_communication_tests_says_it_too(tmp_path: Path) -> None:
-    run = run_of(tmp_path, 7, edited=EDIT)
-    said = "Its script was edited by hand (2 lines differ): bash slurm.sh status local-7 shows them"
-    assert render_comm(run.path).splitlines()[0] == said
-    assert "by hand" not in render_comm(a_run(tmp_path, "local-8").path)
+    assert render(summary_of(run)).splitlines()[1] == f"{said}." and "edited" not in render(summary_of(plain))
+    assert render_comm(run.path).splitlines()[0] == said and "by hand" not in render_comm(plain.path)
 
 
 def test_compare_names_variables_and_an_edited_script(tmp_path: Path) -> None:
@@ -179,38 +168,29 @@ def test_compare_names_variables_and_an_edited_script(tmp_path: Path) -> None:
     assert names == ["NCCL_P2P_LEVEL", "edits of the script"]
     assert "script" not in [difference.name for difference in compare(a, foreign, ("a", "f")).configuration]
     assert "script" in [difference.name for difference in compare(foreign, b, ("f", "b")).configuration]
-    assert main(["compare", str(plain.path), str(varied.path)]) == 0
-
-
-def test_a_reference_is_of_runs_with_the_same_variables(tmp_path: Path) -> None:
-    plain, varied = run_of(tmp_path, 1), run_of(tmp_path, 2, inherited={"NCCL_P2P_LEVEL": "LOC"})
-    stored, own = compared_settings(summary_of(plain)), compared_settings(summary_of(varied))
-    assert differing(stored, stored) == {}
-    assert differing(stored, own) == {"NCCL_P2P_LEVEL": (None, "LOC")}
+    assert differing(compared_settings(a), compared_settings(a)) == {}
+    assert differing(compared_settings(a), compared_settings(b))["NCCL_P2P_LEVEL"] == (None, "LOC"), "of a reference"
 
 
 def test_a_run_from_before_has_neither(tmp_path: Path) -> None:
     run = a_run(tmp_path, "local-1")
     old = json.loads(run.record_file.read_text())
     del old["inherited"], old["edited"]
-    run.record_file.write_text(json.dumps(old))
     assert RunRecord.model_validate(old).inherited == {}
     summary = summary_of(run)
-    facts = summary.run or {}
-    assert (facts["inherited"], facts["edited"]) == ({}, None)
-    without = {name: value for name, value in facts.items() if name not in ("inherited", "edited")}
+    without = {name: value for name, value in (summary.run or {}).items() if name not in ("inherited", "edited")}
     before = summary.model_copy(update={"run": without})
     assert compare(before, summary, ("a", "b")).configuration == []
     assert compared_settings(before) == compared_settings(summary)
 
 
-@pytest.mark.parametrize("bad", [{"inherited": {"NCCL_X": 1}}, {"inherited": ["x"]}, {"edited": 3}])
-def test_a_damaged_record_is_a_finding(tmp_path: Path, bad: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "bad", [{"inherited": {"NCCL_X": 1}}, {"inherited": 3}, {"edited": 3}, {"edited": {"lines": "x"}}, {"edited": {}}]
+)
+def test_a_damaged_record_is_a_finding_and_a_damaged_summary_is_compared_all_the_same(
+    tmp_path: Path, bad: dict[str, object]
+) -> None:
     run = a_run(tmp_path, "local-1")
     run.record_file.write_text(json.dumps(json.loads(run.record_file.read_text()) | bad))
     assert any("run.json" in problem.evidence for problem in summary_of(run).quality.problems)
-
-
-@pytest.mark.parametrize("bad", [{"inherited": 3}, {"edited": {"lines": "x"}}, {"edited": [1]}, {"edited": {}}])
-def test_a_damaged_summary_is_compared_all_the_same(bad: dict[str, object]) -> None:
     assert compare(Summary(run=bad), Summary(run=bad), ("a", "b")).configuration == []

@@ -59,22 +59,11 @@ def test_the_page_has_the_job_as_a_bar_whose_parts_add_up() -> None:
     (figure,) = section.figures
     assert sum(bar["x"][0] for bar in figure.data) == pytest.approx(35)
     assert ("queue, before it", "5.00 s") in section.facts
-    assert section.tables[0].rows[0][0] == "job start"
-
-
-def test_gpu_hours_have_the_part_that_is_outside_of_the_steps() -> None:
-    made = found(12).model_copy(update={"gpu_time_ns": round(8 * 3.6e12), "energy_joules": 7.2e6})
-    said = dict(facts(made))
+    said = dict(facts(found(12).model_copy(update={"gpu_time_ns": round(8 * 3.6e12), "energy_joules": 7.2e6})))
     assert said["GPU hours"] == "8, of them 3.43 outside of the steps"
     assert said["energy"] == "2 kWh of the GPUs in the whole job"
-
-
-def test_each_part_is_a_number_for_compare() -> None:
     summary = Summary(job_time=found(12))
     values = {each.name: each.value(Facts(summary)) for each in METRICS if each.name.startswith("job_")}
     assert (values["job_imports_ns"], values["job_elapsed_ns"], values["job_tail_ns"]) == (13 * S, 35 * S, 0)
-
-
-def test_a_report_without_a_record_has_no_job_time() -> None:
-    said = render_rest(Summary())
-    assert "Where the job's" not in said
+    assert "Where the job's" not in render_rest(Summary()), "without a record"
+    assert section.tables[0].rows[0][0] == "job start"

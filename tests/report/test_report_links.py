@@ -136,23 +136,28 @@ def test_exercise_0_with_one_message_size_still_has_its_page(tested: Path) -> No
     assert section.tables[0].rows == [["all_reduce", "world", "8", "0.5"]]
 
 
-def test_a_damaged_verdict_leaves_what_was_measured(tested: Path) -> None:
-    run = max((Run(path) for path in tested.rglob("*") if (path / "run.json").is_file()), key=lambda r: r.path)
-    whole = links_of_run(run)
+def test_a_damaged_file_is_named_and_the_rest_is_read(tested: Path) -> None:
+    folder = tested / "exercise_0_Communication_Tests/profiler"
+    run = Run(folder / "1-two-nodes")
     (run.path / "comm" / "verdict.json").write_text('{"verdict')
-    links = links_of_run(run)
-    assert links.fits and links.fits == whole.fits
-    assert len(links.left_out) == 1 and "verdict.json" in links.left_out[0]
+    own = links_of_run(run)
+    assert len(own.fits) == 3 and len(own.left_out) == 1 and "verdict.json" in own.left_out[0]
+    a_run(tested, "5-damaged", "nccl", [{"collective": "all_reduce", "fit": {"alpha_ns": 1}}])
+    links = found(a_summary(2, 4, 8))
+    assert [fit.scope for fit in links.fits] == ["world"]
+    assert links.left_out[0].endswith("comm/collectives.json is damaged (results.0.scope: Field required)")
 
 
-def test_the_page_gives_an_endless_messages_bandwidth_in_both_definitions(tested: Path) -> None:
+def test_the_page_of_exercise_0_has_both_bandwidths_the_start_and_where_its_numbers_come_from(tested: Path) -> None:
     own = links_of_run(Run(tested / "exercise_0_Communication_Tests/profiler/1-two-nodes"))
-    table, *_ = steps.tests_section(Summary(), Inputs(tested=own.fits)).tables
+    inputs = Inputs(tested=own.fits)
+    table, *_ = steps.tests_section(Summary(), inputs).tables
     alg, bus = table.head.index("1/β (alg GB/s)"), table.head.index("1/β (bus GB/s)")
     assert [(row[alg], row[bus]) for row in table.rows] == [("100", "150"), ("25", "25"), ("12.5", "21.9")]
     assert "best measured (bus GB/s)" in table.head
-
-
-def test_the_page_of_exercise_0_says_where_its_numbers_come_from() -> None:
+    assert steps.answer_sentences(inputs)[1] == (
+        "An all-reduce of 2 ranks, one on each node, starts in 2.00 µs and reaches 0.5 GB/s of bus bandwidth; messages "
+        "of about 50.0 kB reach half of the highest bandwidth."
+    )
     section = quality_section(Summary(experiment={"exercise": 0}, run={"expects": []}))
     assert section.note == ("Recording: none was asked for. What is here, the tests timed themselves.")

@@ -42,29 +42,18 @@ def test_the_cells_show_what_the_report_shows(
     assert len(labels) == len(figures) == 6
     units = [label for label in labels if re.search(r"\((ms|%|GB/s)\)", label)]
     assert units == labels
+    device, (axes,) = names["summary"].devices[0], figures[0].axes
+    fields = (device.compute_ns, device.exposed_communication_ns, device.exposed_memory_ns, device.idle_ns)
+    drawn = [bar[0].get_width() for bar in axes.containers]
+    assert drawn == pytest.approx([100 * ns / device.window_ns for ns in fields]) and sum(drawn) == pytest.approx(100)
     parts = figures[0].legends[0].get_texts()
     assert [text.get_text() for text in parts] == ["computing", "communicating alone", "copying", "idle"]
 
 
-def test_the_split_of_a_rank_in_its_cell_is_that_of_the_summary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names, figures = executed(monkeypatch, folder)
-    device = names["summary"].devices[0]
-    (axes,) = figures[0].axes
-    drawn = [bar[0].get_width() for bar in axes.containers]
-    fields = (device.compute_ns, device.exposed_communication_ns, device.exposed_memory_ns, device.idle_ns)
-    assert drawn == pytest.approx([100 * ns / device.window_ns for ns in fields])
-    assert sum(drawn) == pytest.approx(100)
-
-
-@pytest.mark.parametrize(
-    "trace", ["nsys_h100_2gpu_ab/before.sqlite", pytest.param("kineto_dlrm_v100_8ranks", marks=pytest.mark.long)]
-)
-def test_the_cells_run_on_real_traces(trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = real_trace(trace)
+def test_the_cells_run_on_a_real_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = real_trace("nsys_h100_2gpu_ab/before.sqlite")
     names, figures = executed(monkeypatch, path)
-    summary = harness.analyse(path)
-    assert names["summary"].model_dump() == summary.model_dump()
-    assert len(figures) >= 3
+    assert names["summary"] == harness.analyse(path) and len(figures) >= 3
 
 
 def test_the_steps_of_two_runs_are_beside_each_other(
@@ -78,54 +67,49 @@ def test_the_steps_of_two_runs_are_beside_each_other(
     assert ["this run", "the other run"] in [[t.get_text() for t in f.axes[0].get_xticklabels()] for f in both]
 
 
-def test_it_is_a_notebook_as_nbformat_4_has_it_and_nobody_ran_it() -> None:
+def test_it_is_a_notebook_as_nbformat_4_has_it_nobody_ran_it_and_it_uses_public_functions() -> None:
     """The fields that nbformat.v4.5.schema.json requires, and no other."""
     assert (NOTEBOOK["nbformat"], NOTEBOOK["nbformat_minor"]) == (4, 5)
     assert set(NOTEBOOK) == {"nbformat", "nbformat_minor", "metadata", "cells"}
     assert {"name", "display_name"} <= set(NOTEBOOK["metadata"]["kernelspec"])
     for cell in NOTEBOOK["cells"]:
-        of_code = {"execution_count", "outputs"} if cell["cell_type"] == "code" else set()
-        assert set(cell) == {"id", "cell_type", "metadata", "source"} | of_code
-        assert re.fullmatch(r"[a-zA-Z0-9-_]{1,64}", cell["id"])
-        assert "".join(cell["source"]).strip()
-        assert not of_code or (cell["execution_count"], cell["outputs"]) == (None, [])
+        of_code = {"execution_count": None, "outputs": []} if cell["cell_type"] == "code" else {}
+        assert set(cell) == {"id", "cell_type", "metadata", "source", *of_code}
+        assert re.fullmatch(r"[a-zA-Z0-9-_]{1,64}", cell["id"]) and "".join(cell["source"]).strip()
+        assert {name: cell[name] for name in of_code} == of_code
     kinds = [cell["cell_type"] for cell in NOTEBOOK["cells"]]
     assert kinds == ["markdown", "code"] * (len(kinds) // 2) + ["markdown"], "each cell has its sentence above"
-    assert len({cell["id"] for cell in NOTEBOOK["cells"]}) == len(kinds)
-
-
-def test_of_the_harness_it_uses_the_public_functions_alone() -> None:
     lines = [line for code in CODE for line in code.splitlines() if "import" in line and "harness" in line]
     used = {name for line in lines for name in line.removeprefix("from harness import ").split(", ")}
     assert lines and used <= set(harness.__all__)
 
 
-def test_numbers_that_are_not_known_leave_no_cell_without_a_plot(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+UNKNOWN = Device(
+    rank=None, device=0, source="x", gpu_events=1, kernels=1, window_ns=100, compute_ns=40,
+    communication_ns=None, exposed_communication_ns=None, overlapped_communication_ns=None,
+    memory_ns=0, exposed_memory_ns=0, idle_ns=None,
+    idle_causes=[IdleCause(cause="of a later version", duration_ns=10, share=1.0)],
+)  # fmt: skip
+NAMED = Collective(kind="$all$", count=1, ranks=1, duration_ns=5, mean_ns=5)
+CLOCKS = [RankTraining(rank=r, step_durations_ns=[10**7, 2 * 10**7]) for r in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("given", "figures", "lines"),
+    [
+        pytest.param(Summary(devices=[UNKNOWN], collectives=[NAMED]), 2, None, id="numbers that are not known"),
+        pytest.param(Summary(training=CLOCKS), 1, [10.0, 20.0], id="no trace: by the training's own clock"),
+        pytest.param(Summary(), 0, None, id="nothing"),
+    ],
+)
+def test_whatever_a_run_lacks_its_cells_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Summary, figures: int, lines: list[float] | None
 ) -> None:
-    """Idle time and communication withheld, a rank that no trace names, a collective without bytes."""
-    unknown = Device(
-        rank=None, device=0, source="x", gpu_events=1, kernels=1, window_ns=100, compute_ns=40,
-        communication_ns=None, exposed_communication_ns=None, overlapped_communication_ns=None,
-        memory_ns=0, exposed_memory_ns=0, idle_ns=None,
-        idle_causes=[IdleCause(cause="of a later version", duration_ns=10, share=1.0)],
-    )  # fmt: skip
-    collective = Collective(kind="$all$", count=1, ranks=1, duration_ns=5, mean_ns=5)
-    _, figures = executed(monkeypatch, kept(tmp_path / "run", Summary(devices=[unknown], collectives=[collective])))
-    assert len(figures) == 2
-    assert "$all$" in capsys.readouterr().out
-
-
-def test_a_run_without_traces_shows_the_steps_by_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = [RankTraining(rank=r, step_durations_ns=[10**7, 2 * 10**7]) for r in range(9)]
-    _, (figure,) = executed(monkeypatch, kept(tmp_path / "run", Summary(training=training)))
-    assert len(figure.axes[0].lines) == 8
-    assert np.asarray(figure.axes[0].lines[0].get_ydata()).tolist() == [10.0, 20.0]
-
-
-def test_a_run_without_anything_still_gives_cells_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names, figures = executed(monkeypatch, kept(tmp_path / "run", Summary()))
-    assert (figures, names["summary"]) == ([], Summary())
+    names, shown = executed(monkeypatch, kept(tmp_path / "run", given))
+    assert (len(shown), names["summary"]) == (figures, given)
+    if lines:
+        drawn = shown[0].axes[0].lines
+        assert len(drawn) == 8 and np.asarray(drawn[0].get_ydata()).tolist() == lines
 
 
 def test_a_summary_that_was_kept_is_read_and_other_traces_are_measured(folder: Path, tmp_path: Path) -> None:

@@ -13,9 +13,6 @@ from harness.analysis.summary import (
     Collective,
     CollectiveFit,
     CollectivePhase,
-    Device,
-    Gap,
-    IdleCause,
     MessageSize,
     RangeTime,
     RankSteps,
@@ -31,10 +28,12 @@ from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from harness.report.page.steps import communication_section
 from harness.report.tables import communication
+from harness.report.tables import table as tables
 from harness.report.tables.communication import COLLECTIVES, ISSUED
 from harness.report.tables.ranges import RANGES
 from harness.report.tables.terminal import render
 from tests.report.conftest import Made
+from tests.report.given_summary import of_devices, summary
 
 
 def tables_of(page: Page) -> list[PageTable]:
@@ -60,22 +59,12 @@ def test_a_table_that_both_show_has_one_head_and_one_set_of_rows(made: Made) -> 
             assert set(line.split()[-2:]) <= set(words(cells)), (table.caption, line)
 
 
-def on_cpu() -> Summary:
-    causes = [IdleCause(cause="launch-bound", duration_ns=500, share=1.0)]
-    device = Device(
-        window_ns=1000, compute_ns=500, communication_ns=0, exposed_communication_ns=0, memory_ns=0,
-        exposed_memory_ns=0, overlapped_communication_ns=0, idle_ns=500, rank=0, device=0, source="x", gpu_events=1,
-        kernels=1, device_kind="cpu",
-        idle_causes=causes, longest_gaps=[Gap(start_ns=0, duration_ns=500, cause="launch-bound")],
-    )  # fmt: skip
-    return Summary(devices=[device], idle_causes=causes)
-
-
 def test_nothing_is_launched_on_a_cpu_so_no_idle_time_there_is_called_launch_bound() -> None:
-    page = compose(on_cpu(), Inputs())
+    given = of_devices(summary(idle={"launch-bound": 40}), device_kind="cpu")
+    page = compose(given, Inputs())
     cells = [cell for table in tables_of(page) for row in table.rows for cell in row]
     drawn = [trace["name"] for section in page.before for f in section.figures for trace in f.data]
-    for text in (render(on_cpu()), " ".join([*cells, *page.said.first, *page.said.rest]), " ".join(drawn)):
+    for text in (render(given), " ".join([*cells, *page.said.first, *page.said.rest]), " ".join(drawn)):
         assert "between operators" in text and "launch-bound" not in text
     assert page.on_cpu
 
@@ -139,11 +128,6 @@ def test_a_time_with_waiting_inside_is_not_called_transfer(waits: bool, word: st
     assert "0.020" in fits.rows[0] and "–" not in fits.rows[0]
 
 
-def test_the_lead_above_the_bars_says_what_green_is(made: Made) -> None:
-    (split,) = [x for x in compose(made.summary, Inputs()).before if x.id == "split"]
-    assert "Green: copies" in split.lead and "Everything right of it" not in split.lead
-
-
 def test_columns_without_a_value_and_rows_of_no_share_are_left_out() -> None:
     table = PageTable(
         "c", ["kind", "where", "share", "exposed"], [["gemm", "–", "99.9 %", "–"], ["copy", "", "0.0 %", "1"]], 2
@@ -154,33 +138,21 @@ def test_columns_without_a_value_and_rows_of_no_share_are_left_out() -> None:
     )
 
 
-def fsdp_ranges(names: list[str]) -> Summary:
+def fsdp_ranges(names: Sequence[str]) -> Summary:
     """Ranges as FSDP names them."""
     row = RangeTime(name="", instances=2, host_ns=4, kernels=1, kernel_ns=1)
     return Summary(ranges=[row.model_copy(update={"name": name}) for name in names])
 
 
-def test_ranges_that_differ_are_shown_as_texts_that_differ() -> None:
-    layers = [*range(5, 11)] * 2
-    hooks = [
-        f"FSDP::{hook}_forward (blocks.{n}._checkpoint_wrapped_module)"
-        for hook, n in zip(["pre"] * 6 + ["post"] * 6, layers, strict=True)
-    ]
-    narrow = replace(RANGES.columns[0], page=44)
-    shown = narrow.cells(RANGES.rows(fsdp_ranges(hooks)), on_page=True)
-    assert len(set(shown)) == len(hooks) == 12
-    assert all(len(name) <= 44 and f"blocks.{n}." in name for name, n in zip(shown, layers, strict=True))
-    printed = render(fsdp_ranges(hooks))
-    assert all(f"_forward (blocks.{n}." in printed for n in range(5, 11))
-
-
 @pytest.mark.parametrize("width", [80, 118])
-def test_ranges_that_differ_look_different_in_a_terminal_that_cuts_them(width: int) -> None:
-    names = [
-        f"FSDP::pre_forward (_fsdp_wrapped_module.model.layers.{n}._checkpoint_wrapped_module)" for n in (9, 10, 11)
-    ]
-    printed = [line for line in render(fsdp_ranges(names), width).splitlines() if "FSDP" in line]
-    assert all(f".{n}." in line and len(line) <= width for n, line in zip((9, 10, 11), printed, strict=True))
+def test_ranges_that_differ_look_different_on_the_page_and_in_a_terminal_that_cuts_them(width: int) -> None:
+    names = [f"FSDP::{hook}_forward (_fsdp.model.layers.{n}._checkpoint_wrapped_module)"
+             for hook in ("pre", "post") for n in (9, 10, 11)]  # fmt: skip
+    given = fsdp_ranges(names)
+    shown = replace(RANGES.columns[0], page=44).cells(RANGES.rows(given), on_page=True)
+    assert len(set(shown)) == len(names) and all(len(name) <= 44 for name in shown)
+    printed = [line for line in render(given, width).splitlines() if "FSDP" in line]
+    assert all(f".{n}." in line and len(line) <= width for n, line in zip((9, 10, 11) * 2, printed, strict=True))
 
 
 def test_kernels_that_differ_far_inside_their_names_are_shown_as_texts_that_differ() -> None:
@@ -193,6 +165,6 @@ def test_kernels_that_differ_far_inside_their_names_are_shown_as_texts_that_diff
 
 
 def test_what_the_docstrings_show_is_what_comes_out() -> None:
-    for module in (numbers, communication, report_words):
+    for module in (numbers, communication, report_words, tables):
         failed, tried = doctest.testmod(module)
         assert tried and not failed, module.__name__

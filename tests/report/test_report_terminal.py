@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.text import Text
 
 from harness.analysis.summary import (
     CodeLocation,
-    Device,
     LineShare,
     Problem,
     Quality,
@@ -102,12 +97,15 @@ def test_the_first_screen_says_what_to_believe_what_is_lost_and_what_to_type_in_
     ]
 
 
-@pytest.mark.parametrize("width", [40, 80, 118])
-def test_the_parts_of_a_step_add_up_to_it_on_every_screen(width: int) -> None:
-    drawn = " ".join(told_of(BUSY, width))
-    numbers = [int(n) for n in re.findall(r"(?:compute|exposed communication|data|other) (\d+)", drawn)]
-    assert sum(numbers) == 141 and len(numbers) == 4
-    assert max(map(len, told_of(BUSY, width)[:-3])) <= width
+def test_on_every_screen_the_parts_add_up_a_number_keeps_its_unit_and_a_bar_that_fits_is_one_line() -> None:
+    for width in (40, *range(60, 119)):
+        lines = told_of(BUSY, width)
+        numbers = [int(n) for n in re.findall(r"(?:compute|exposed communication|data|other) (\d+)", " ".join(lines))]
+        assert sum(numbers) == 141 and len(numbers) == 4
+        assert max(map(len, lines[:-3])) <= width
+        assert width == 40 or not re.search(r"\d\n *(%|ms|s)\b", "\n".join(lines))
+        bars = [line for line in first_screen(BUSY, width).split("\n") if "compute" in line.plain]
+        assert width < 92 or (bars[0].plain.endswith("other 17 ms") and not bars[0].style), "its labels are bright"
 
 
 def test_a_loss_has_one_number_in_the_sentence_and_in_the_bar() -> None:
@@ -118,13 +116,6 @@ def test_a_loss_has_one_number_in_the_sentence_and_in_the_bar() -> None:
     changed = replay.model_copy(update={"unexplained_ns": 79_499_999, "remainder": rest})
     lines = told_of(BUSY.model_copy(update={"findings": [odd, *others], "replay": changed}))
     assert any("costs 62 of 141 ms" in line for line in lines) and any("░ data 62 │" in line for line in lines)
-
-
-def test_a_bar_that_fits_is_one_line_in_its_colours() -> None:
-    for width in range(92, 119):
-        (bar,) = [line for line in first_screen(BUSY, width).split("\n") if "compute" in line.plain]
-        assert bar.plain.endswith("other 17 ms") and len(bar) <= width
-        assert not bar.style, "its labels are as bright as other text"
 
 
 @pytest.mark.parametrize("width", [80, 100, 118])
@@ -146,35 +137,6 @@ def test_what_a_bar_is_of_is_apart_from_it_and_a_window_is_no_period() -> None:
     assert bar.startswith("  window   █")
 
 
-def test_a_number_and_its_unit_stay_in_one_line() -> None:
-    for width in range(60, 119):
-        text = "\n".join(told_of(BUSY, width))
-        assert not re.search(r"\d\n *(%|ms|s)\b", text)
-
-
-def test_a_line_with_little_of_the_loss_is_not_on_the_first_screen() -> None:
-    (found, *others), (line,) = BUSY.findings, BUSY.findings[0].lines
-    little = found.model_copy(update={"lines": [line.model_copy(update={"share": 0.24})]})
-    assert not any("train.py" in row for row in told_of(BUSY.model_copy(update={"findings": [little, *others]})))
-
-
-def test_colours_and_links_are_for_a_terminal_that_has_them() -> None:
-    """As rich decides: none in a pipe or with TERM=dumb, no colour with NO_COLOR."""
-    screen = first_screen(BUSY, page=Path("/p/report.html"))
-    terminal: dict[str, Any] = {"force_terminal": True, "color_system": "truecolor"}
-    coloured, plain = printed(screen, **terminal, no_color=False), printed(screen, **terminal, no_color=True)
-    assert "\x1b]8;" in coloured and "file:///p/report.html" in coloured
-    assert "38;2;" in coloured and "38;2;" not in plain
-    assert printed(screen, force_terminal=False) == screen.plain
-
-
-def printed(screen: Text, **given: Any) -> str:
-    console = Console(file=io.StringIO(), width=300, soft_wrap=True, highlight=False, **given)
-    with console.capture() as captured:
-        console.print(screen, end="")
-    return captured.get()
-
-
 def test_two_recordings_are_told_with_the_line_that_compares_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,11 +147,6 @@ def test_two_recordings_are_told_with_the_line_that_compares_them(
     assert f"\nHow the two differ: bash slurm.sh compare {files}\n" in capsys.readouterr().out
 
 
-def test_nothing_recorded_is_one_sentence() -> None:
-    lines = first_screen(Summary()).plain.splitlines()
-    assert lines[-1] == "The recording does not show where the time went."
-
-
 def test_a_column_that_did_not_fit_is_not_lost_in_silence(made: Made) -> None:
     said = "Some columns do not fit into 80 characters"
     assert said in render(made.summary, 80)
@@ -197,14 +154,8 @@ def test_a_column_that_did_not_fit_is_not_lost_in_silence(made: Made) -> None:
 
 
 def test_of_many_ranks_the_whole_report_shows_the_busiest_and_the_idlest() -> None:
-    devices = [
-        Device(
-            window_ns=1000, compute_ns=1000 - n, communication_ns=0, exposed_communication_ns=0, memory_ns=0,
-            exposed_memory_ns=0, overlapped_communication_ns=0, idle_ns=n, rank=n, device=0, source="x",
-            gpu_events=1, kernels=1, idle_causes=[], longest_gaps=[],
-        )
-        for n in range(40)
-    ]  # fmt: skip
+    (device,) = given_summary().devices
+    devices = [device.model_copy(update={"rank": n, "compute_ns": 1000 - n, "idle_ns": n}) for n in range(40)]
     text = render(Summary(devices=devices), 80)
     ranks = [int(line.split()[1]) for line in text.splitlines() if line.startswith("  rank ")]
     assert ranks[:10] == [0, 1, 2, 3, 4, 35, 36, 37, 38, 39]
@@ -226,17 +177,6 @@ def test_report_prints_the_short_form_as_wide_as_the_terminal_and_full_prints_al
     assert "  more:" not in whole
 
 
-@pytest.mark.parametrize("page", [True, False])
-def test_the_page_is_pointed_to_only_where_one_was_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], page: bool
-) -> None:
-    write_traces(tmp_path)
-    flags = ["--html", str(tmp_path / "page.html")] if page else []
-    assert main(["report", *flags, str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert (f"\n  page:    {tmp_path / 'page.html'}\n" in said) == page == (tmp_path / "page.html").is_file()
-
-
 def test_spare_columns_go_before_the_right_end_and_names_are_cut_last() -> None:
     shown = PageTable("c", ["name", "a", "spare", "last"], [[WIDE, "1", "2", "3"]])
     natural = len(table(shown.head, shown.rows)[1])
@@ -246,28 +186,15 @@ def test_spare_columns_go_before_the_right_end_and_names_are_cut_last() -> None:
     assert list(cut.head) == list(shown.head) and len(cut.rows[0][0]) == NAME and "…" in cut.rows[0][0]
     assert list(fitted(shown, least - 1, ["spare"]).head) == ["name", "a", "last"]
     assert list(fitted(shown, 10, ["spare"]).head) == ["name", "a"]
-
-
-def test_names_get_the_room_that_the_numbers_leave() -> None:
     wide = fitted(PageTable("c", ["name", "a"], [[WIDE, "1"]]), 50)
-    assert len(table(wide.head, wide.rows)[1]) == 50
+    assert len(table(wide.head, wide.rows)[1]) == 50, "names get the room that the numbers leave"
 
 
 def test_a_command_to_paste_is_never_cut() -> None:
     site = "/a/long/path/" * 8 + "my-site.yaml"
-    run = {
-        "job_id": "local-1",
-        "command": ["slurm.sh", "-e", "1", "--slow-dataloading", "--site", site],
-        "site": {"name": "mine", "defaults": {}},
-    }
-    device = Device(
-        window_ns=1000, compute_ns=500, communication_ns=0, exposed_communication_ns=0, memory_ns=0,
-        exposed_memory_ns=0, overlapped_communication_ns=0, idle_ns=500, rank=0, device=0, source="x",
-        gpu_events=1, kernels=1, idle_causes=[], longest_gaps=[],
-    )  # fmt: skip
-    causes = [{"cause": "data loading", "duration_ns": 500, "share": 1.0}]
-    asked = {"exercise": 1, "slow_dataloading": True}
-    summary = Summary.model_validate({"devices": [device], "idle_causes": causes, "experiment": asked, "run": run})
+    given = run(1, "--slow-dataloading", "--site", site, slow_dataloading=True)
+    given["run"] |= {"job_id": "local-1", "site": {"name": "mine", "defaults": {}}}
+    summary = given_summary(idle={"data loading": 40}, **given)
     assert any(site in line for line in first_screen(summary, 80).plain.splitlines())
 
 

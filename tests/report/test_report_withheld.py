@@ -96,12 +96,6 @@ def test_a_number_that_no_rank_knows_is_shown_and_drawn_as_not_known(
     assert [sum(bar["x"][i] for bar in figure.data) for i in range(2)] == pytest.approx([100, 100])
 
 
-def test_kernels_are_not_called_the_largest_part_where_a_part_was_withheld() -> None:
-    job = a_job(a_device(0, compute_ns=80 * MS, **NO_IDLE, **NO_COMMUNICATION))
-    ending = "No part that could be avoided is above 3.0 % of the time. Not known: communication and idle time."
-    assert verdict(job).sentences[-1] == ending
-
-
 @pytest.mark.parametrize("without", [NO_IDLE, NO_COMMUNICATION])
 @pytest.mark.parametrize("side", [0, 1])
 def test_no_difference_is_explained_by_what_was_withheld(without: dict[str, object], side: int) -> None:
