@@ -90,7 +90,6 @@ class ProcessTrack:
     window: tuple[int, int]
     passes: list[list[PipelinePass]]  # of each step
     notes: list[str] = field(default_factory=list)
-    run: str = ""  # its name, where several runs are shown together
     cpu: bool = False  # operators stand in for kernels
 
 

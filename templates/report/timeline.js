@@ -112,9 +112,9 @@ const Timeline = {
   },
 
   name(strip) {
-    const file = strip.run ? "" : strip.path.split("/").pop();
+    const file = strip.path.split("/").pop();
     const who = strip.rank === null ? file : "rank " + strip.rank;
-    return [strip.run, who, "device " + Timeline.devices(strip), strip.host].filter(Boolean).join(" · ");
+    return [who, "device " + Timeline.devices(strip), strip.host].filter(Boolean).join(" · ");
   },
 
   devices(strip) { return [...new Set(strip.lanes.map((lane) => lane.device).filter((device) => device >= 0))].join(", "); },
@@ -615,7 +615,7 @@ const Timeline = {
     Timeline.strips.forEach((strip, index) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = [strip.run, strip.rank === null ? "device " + Timeline.devices(strip) : "rank " + strip.rank].filter(Boolean).join(" · ");
+      button.textContent = strip.rank === null ? "device " + Timeline.devices(strip) : "rank " + strip.rank;
       button.setAttribute("aria-pressed", "true");
       button.addEventListener("click", () => {
         const on = !Timeline.shown.delete(index);
@@ -697,7 +697,7 @@ const Timeline = {
     Timeline.buttons();
     Timeline.layout();
     Timeline.listen();
-    if (Timeline.strips[0].run) Runs.start(); else Timeline.showStep(Timeline.usualStep());
+    Timeline.showStep(Timeline.usualStep());
     for (const link of document.querySelectorAll("a[data-at]")) link.addEventListener("click", () => Timeline.toMoment(link.dataset));
     Timeline.sayNotes();
     document.body.dataset.timeline = "ready";

@@ -1,9 +1,8 @@
-"""The page of a comparison: results on one scale, timelines from the same moment, and nothing that no run shows."""
+"""The page of a comparison: results on one scale, and nothing that no run shows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,11 @@ from harness.analysis.summary.problem_texts import CROWDED
 from harness.cli.main import main
 from harness.compare.summaries import compare
 from harness.report.compare.breakdown import explained, is_per_token, split_section, steps_in_parts
-from harness.report.compare.page import ComparedRuns, compose_comparison, timelines
+from harness.report.compare.page import ComparedRuns, compose_comparison
 from harness.report.compare.tables import collectives_section, kernels_section, kinds_section
 from harness.report.page.compose import figures
 from tests.report.conftest import Made
-from tests.report.test_report_page import head_of, parse
-from tests.synthetic.job import HOSTILE, STEP_US, STEPS, write_traces
+from tests.synthetic.job import HOSTILE, STEP_US, write_traces
 
 STEP_MS = STEP_US / 1000
 
@@ -96,38 +94,6 @@ def test_a_kind_in_another_precision_stands_in_the_table(made: Made) -> None:
     assert not kernels_section([pair]).has_content
 
 
-def test_runs_that_were_moved_stand_one_above_the_other_in_the_timeline(made: Made, tmp_path: Path) -> None:
-    runs = [tmp_path / name for name in ("one", "two")]
-    for run in runs:
-        files = write_traces(run / "torch")
-        summary = made.summary.model_copy(
-            update={
-                "sources": [
-                    x.model_copy(update={"path": f"/elsewhere/torch/{file.name}"})
-                    for x, file in zip(made.summary.sources, files, strict=True)
-                ]
-            }
-        )
-        (run / "summary.json").write_text(summary.model_dump_json())
-    page = tmp_path / "page.html"
-    assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
-    assert "same (within 5 %)" in "".join(parse(page.read_text()).itertext()), "the same job, measured again"
-    begins = [(strip["run"], strip["steps"][0][1]) for strip in head_of(page)["strips"]]
-    assert begins == [("a · one", 0)] * 2 + [("b · two", 0)] * 2, "one above the other, from the same moment"
-
-
-def test_of_three_runs_those_with_traces_are_drawn_and_the_page_says_why_others_are_not(made: Made) -> None:
-    gone = made.summary.model_copy(update={"sources": []})
-    drawn = timelines(("a", "b", "c"), (made.summary, made.summary, gone))
-    assert drawn.packed and drawn.missing == "the traces of c were not found"
-    empty = timelines(("a", "b"), (made.summary, Summary()))
-    assert not empty.packed and "no work of b was recorded" in empty.missing
-    page = compose_comparison(ComparedRuns(("x", "y"), (gone, gone), [compare(gone, gone, ("x", "y"))]), empty)
-    sections = {section.id: section for section in (*page.before, *page.after)}
-    assert {"steps", "split", "results"} <= sections.keys() and "timelines" not in sections and not page.timeline
-    assert "The timelines are not drawn: no work of b" in sections["quality"].note
-
-
 @pytest.fixture
 def compared(made: Made) -> ComparedRuns:
     """A base, a run half as slow again, and one that is the same."""
@@ -164,48 +130,19 @@ def test_jobs_are_called_by_their_ids(made: Made) -> None:
 
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
-from chromium import Browser, Chromium  # noqa: E402 - skipped without a way to speak with it
+from chromium import Chromium  # noqa: E402 - skipped without a way to speak with it
 
 
-@pytest.fixture(scope="module")
-def browser(chromium: Chromium, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """The page of two runs, opened and drawn."""
-    folder = tmp_path_factory.mktemp("compare")
-    runs = [folder / name for name in ("one", "<b>two")]
+def test_the_page_draws_with_labels_of_each_run_and_no_name_runs_as_code(chromium: Chromium, tmp_path: Path) -> None:
+    runs, page = [tmp_path / name for name in ("one", "<b>two")], tmp_path / "page.html"
     for run in runs:
         write_traces(run)
-    page = folder / "page.html"
     assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
     assert HOSTILE not in page.read_text() and page.stat().st_size < 6_000_000
     with chromium.page() as browser:
         browser.open(page)
-        browser.wait("document.body.dataset.timeline === 'ready'")
         browser.wait("document.body.dataset.plots === 'ready'")
-        yield browser
-
-
-def begins(browser: Browser) -> list[float]:
-    """Where the chosen step of every run begins."""
-    return list(browser.evaluate("Runs.all.map((run) => Runs.chosen(run)[0])"))
-
-
-def test_the_chosen_steps_begin_together_and_keys_take_every_run_to_its_next_step(browser: Browser) -> None:
-    assert begins(browser) == [0, 0]
-    before = browser.evaluate("Timeline.strips.map((strip) => strip.lanes[0].start[0])")
-    browser.evaluate(f"Runs.all[1].select.value = '{STEPS - 1}'; Runs.all[1].select.dispatchEvent(new Event('change'))")
-    assert begins(browser) == [0, 0]
-    after = browser.evaluate("Timeline.strips.map((strip) => strip.lanes[0].start[0])")
-    assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, False]
-    browser.evaluate("for (const run of Runs.all) run.select.value = '0'; Runs.show(); Timeline.toStep(1)")
-    assert browser.evaluate("Runs.all.map((run) => run.select.value)") == ["1", "1"]
-    assert begins(browser) == [0, 0]
-    assert browser.evaluate("Timeline.view.to * Timeline.unit_ns") == pytest.approx(1.02e3 * STEP_US, rel=0.01)
-
-
-def test_runs_have_labels_of_their_own_and_no_name_runs_as_code(browser: Browser) -> None:
-    labels = browser.evaluate("[...document.querySelectorAll('#timeline-ranks button')].map(b => b.textContent)")
-    assert labels == ["a · one · rank 0", "a · one · rank 1", "b · <b>two · rank 0", "b · <b>two · rank 1"]
-    ticks = browser.evaluate("[...document.querySelectorAll('#plot-time-split .ytick text')].map(t => t.textContent)")
-    assert sorted(ticks) == ["a · one", "b · <b>two"]
-    assert browser.evaluate("typeof window.hacked") == "undefined" and browser.problems == []
-    assert not [r for r in browser.requests if not r.startswith(("data:", "blob:", "file:"))]
+        ticks = "[...document.querySelectorAll('#plot-time-split .ytick text')].map(t => t.textContent)"
+        assert sorted(browser.evaluate(ticks)) == ["a · one", "b · <b>two"]
+        assert browser.evaluate("typeof window.hacked") == "undefined" and browser.problems == []
+        assert not [r for r in browser.requests if not r.startswith(("data:", "blob:", "file:"))]

@@ -100,6 +100,12 @@ def test_a_finding_is_shown_whole_with_its_count_before_its_reason() -> None:
 def test_a_summary_is_read_back_as_it_was_written(made: Made, tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text(made.summary.model_dump_json())
     assert load_summary(str(tmp_path)) == (tmp_path.name, made.summary)
+    (trace,) = write_traces(tmp_path / "torch", ranks=1)
+    before = [
+        source.model_copy(update={"path": f"/elsewhere/torch/{trace.name}"}) for source in made.summary.sources[:1]
+    ]
+    (tmp_path / "summary.json").write_text(made.summary.model_copy(update={"sources": before}).model_dump_json())
+    assert load_summary(str(tmp_path))[1].sources[0].path == str(trace), "of a run that was moved"
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,10 @@ def _refuse_twice(runs: list[str]) -> None:
 def _write_page(named: list[tuple[str, Summary]], pairs: list[SummaryDifferences], html: Path) -> None:
     from harness.report.compare.page import ComparedRuns, write_comparison
     from harness.run import naming_flag
-    from harness.traces.progress import ProgressLine
 
     names, summaries = zip(*named, strict=True)
-    with naming_flag("--html"), ProgressLine("drawing the page") as progress:
-        write_comparison(ComparedRuns(names, summaries, pairs), html, progress)
+    with naming_flag("--html"):
+        write_comparison(ComparedRuns(names, summaries, pairs), html)
     print(f"the page: {html}", file=sys.stderr)
 
 

@@ -161,7 +161,7 @@ def docs_from(folder: Path) -> list[Link]:
 
 def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
     """The page as HTML, with its figures, styles and scripts inside. `docs`: the documentation that it links to."""
-    scripts = [page_part(name) for name in ("words.js", "bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
+    scripts = [page_part(name) for name in ("words.js", "bytes.js", "paper.js", "timeline.js", "plots.js")]
     plotly = _plotly()
     drawn = {f.id: {"data": f.drawn, "layout": f.layout, "height": f.height} for f in figures(page)}
     template = page_environment().get_template("report.html.j2")

@@ -91,7 +91,6 @@ def _head(track: ProcessTrack, origin: int, unit_ns: int) -> dict[str, Any]:
 
     return {
         "rank": track.rank,
-        "run": track.run,
         "host": track.host,
         "path": track.path,
         "origin_ns": str(origin),  # a number of JavaScript has 53 bits

@@ -36,15 +36,15 @@ class TimelineModel:
     passes: list[PipelinePass] = field(default_factory=list)
 
 
-def choose(s: Summary, ranks: frozenset[int] | None = None, run_count: int = 1) -> ShownRanks:
-    """Ranks and steps that fit into a page of `run_count` runs; no trace is read. Shown by default: all ranks when
+def choose(s: Summary, ranks: frozenset[int] | None = None) -> ShownRanks:
+    """Ranks and steps that fit into a page; no trace is read. Shown by default: all ranks when
     they are few, else the first, last, fastest and slowest, the stragglers, one of each stage, and others in equal
     distances."""
     known = [r for r in s.ranks if r is not None]
     chosen = ranks if ranks is not None else _worth_showing(s, known)
     count = max(len(chosen) if chosen is not None else len(s.devices), 1)
     lengths = next((r.durations_ns for r in s.steps.per_rank if r.durations_ns), [])
-    each = MOST_EVENTS // (count * run_count)
+    each = MOST_EVENTS // count
     per_step = max((d.gpu_events for d in s.devices), default=1) / max(s.steps.found // max(len(s.devices), 1), 1)
     steps = max(1, min(len(lengths), int(each / max(per_step, 1))))
     first = _most_usual(lengths, steps)
