@@ -14,7 +14,7 @@ from harness.common.memory_snapshot import CATEGORIES, VERSION
 from harness.measure.memory import Category, read_memory
 from harness.report.page.inputs import Inputs
 from harness.report.page.sections import memory_section
-from harness.report.tables.memory import allocator_words
+from harness.report.tables import memory as tables
 from harness.report.tables.terminal import render
 from tests.analysis.memory_files import MB, memory_snapshot, moment, write_memory
 
@@ -59,13 +59,16 @@ def test_a_rank_that_ran_out_comes_before_a_higher_peak(tmp_path: Path) -> None:
 def test_a_gpus_fragmentation_is_what_is_reserved_and_not_used(tmp_path: Path) -> None:
     memory = read(tmp_path, memory_snapshot(0, device="cuda", allocator=ALLOCATOR))
     assert memory.ranks[0].fragmentation_bytes == 24 * MB
-    said = allocator_words(memory)
-    assert "reserved 64.0 MB and used 40.0 MB on rank 0: 24.0 MB lay idle, 8.00 MB of it" in said
-    assert "Up to 3.00 MB more was needed inside of operators." in said
+    shown = tables.ALLOCATOR.on_page(Summary(memory=memory))
+    row = dict(zip(shown.head, shown.rows[0], strict=True))
+    assert (row["allocated"], row["reserved"], row["not in use"], row["idle parts"]) == (
+        ("40.0 MB", "64.0 MB", "24.0 MB", "8.00 MB")
+    )
+    assert shown.caption.endswith("is fragmentation") and row["peak with operators"] != row["peak of tensors"]
 
 
 def test_a_cpus_fragmentation_is_not_known(tmp_path: Path) -> None:
-    assert "does not reserve" in allocator_words(read(tmp_path, memory_snapshot(0)))
+    assert "does not reserve" in tables.ALLOCATOR.on_page(Summary(memory=read(tmp_path, memory_snapshot(0)))).caption
 
 
 @pytest.mark.parametrize(("where", "activations", "buffers"), [("backward", 7, 1), ("optimizer_step", 5, 3)])

@@ -21,7 +21,6 @@ SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
 _LAG = "#d1495b"
 _BACKWARD = "#7d6bc4"  # of a pipeline, beside the blue of its forward passes
 _LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between these
-_APART = 4  # rows between two names of an axis
 
 
 def distinct(names: list[str]) -> list[str]:
@@ -68,11 +67,6 @@ def height_of(rows: int) -> int:
     return 150 + int(min(max(rows * (26 if rows <= 24 else 14 if rows <= _FEW else 5), 60), 900))
 
 
-def _ticks(named: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    ticks = {"tickvals": [row for row, _ in named], "ticktext": [name for _, name in named]}
-    return plotly_json.NAMES | {"tickmode": "array"} | ticks
-
-
 def _runs(names: Iterable[T]) -> list[tuple[T, int, int]]:
     """Equal neighbours: the name, its first place and the place after its last."""
     found, first = [], 0
@@ -114,7 +108,7 @@ def pace_figure(pace: Pacing) -> Figure | None:
     step = "step" if heat.steps_per_column == 1 else f"step, {heat.steps_per_column} a column"
     few = {"tickvals": heat.steps, "tickmode": "array"} if len(heat.steps) <= 12 else {}
     x = plotly_json.axis(step, **few)
-    axes = plotly_json.layout(x, _pace_axis(pace, heat, rows), shapes=_borders(heat))
+    axes = plotly_json.layout(x, _pace_axis(heat, rows), shapes=_borders(heat))
     return Figure("pacing", _pace_words(pace, heat), data, axes, height_of(len(rows)), wide=True)
 
 
@@ -147,23 +141,14 @@ def _groups(heat: PaceHeat) -> list[tuple[str | None, int, int]]:
     return _runs(switches if any(switches) else [row.node for row in heat.rows])
 
 
-def _pace_axis(pace: Pacing, heat: PaceHeat, labels: list[str]) -> dict[str, Any]:
-    """Few rows have a name each. Of many rows, the outliers have one, and the groups, or some of the groups."""
+def _pace_axis(heat: PaceHeat, labels: list[str]) -> dict[str, Any]:
+    """Few rows have a name each. Of many rows, their groups have one, or some of the groups."""
     if len(labels) <= _FEW:
         return dict(plotly_json.NAMES)
-    groups = [((a + b) // 2, name or "not known") for name, a, b in _groups(heat)]
-    named: dict[int, str] = {}
-    for i, name in (*_behind(pace, heat), *groups[:: -(-len(groups) // _MARKS)]):
-        if all(abs(i - other) >= _APART for other in named):
-            named[i] = name
-    return _ticks([(labels[i], named[i]) for i in sorted(named)])
-
-
-def _behind(pace: Pacing, heat: PaceHeat) -> list[tuple[int, str]]:
-    """The rows of the outliers, the slowest first, each with its name."""
-    place = {row.name: i for i, row in enumerate(heat.rows)}
-    found = [str(x.node) if heat.row == "node" else f"rank {x.rank}" for x in pace.outliers[:_MARKS]]
-    return [(place[name], f"▶ {name}") for name in dict.fromkeys(found) if name in place]
+    groups = [(labels[(a + b) // 2], name or "not known") for name, a, b in _groups(heat)]
+    shown = groups[:: -(-len(groups) // _MARKS)]
+    ticks = {"tickvals": [row for row, _ in shown], "ticktext": [name for _, name in shown]}
+    return plotly_json.NAMES | {"tickmode": "array"} | ticks
 
 
 def _borders(heat: PaceHeat) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from harness.analysis.metric_values import MEMORY_OF_PLAN
 from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, PredictedNumber, Summary
-from harness.common.format import amount
 from harness.report.tables import training
 from harness.report.tables.table import Column, File, TableOf, plain
 
@@ -87,29 +86,19 @@ HOLDERS = TableOf[MemoryHolder](
 )
 
 
-def allocator_words(memory: Memory) -> str:
-    """How much the allocator holds without use on the rank that has most, or why that is not known."""
-    known = [r for r in memory.ranks if r.fragmentation_bytes is not None]
-    if not known:
+def _allocator_caption(s: Summary) -> str:
+    if s.memory is not None and all(r.fragmentation_bytes is None for r in s.memory.ranks):
         return "Fragmentation is not known: the CPU's allocator does not reserve memory."
-    worst = max(known, key=lambda r: r.fragmentation_bytes or 0)
-    split = f", {amount(worst.inactive_split_bytes)} of it idle parts of split blocks"
-    # What the allocator gave out beside the tensors that were seen.
-    unseen = max((r.peak_allocated_bytes - r.peak_bytes for r in memory.ranks if r.peak_allocated_bytes), default=0)
-    more = f" Up to {amount(unseen)} more was needed inside of operators." if unseen > 0 else ""
-    return (
-        f"Fragmentation, when tensors had most: PyTorch had reserved {amount(worst.reserved_bytes)} and used "
-        f"{amount(worst.allocated_bytes)} on rank {worst.rank}: {amount(worst.fragmentation_bytes)} lay idle"
-        f"{split if worst.inactive_split_bytes is not None else ''}.{more}"
-    )
+    return "PyTorch's allocator when tensors had most: what it reserved and did not use is fragmentation"
 
 
 ALLOCATOR = TableOf[MemoryRank](
-    caption=lambda s: allocator_words(s.memory) if s.memory else "",
+    caption=_allocator_caption,
     rows=lambda s: s.memory.ranks if s.memory else [],
     columns=(
         Column("rank", "rank"),
         Column("peak of tensors", "peak_bytes"),
+        Column("peak with operators", "peak_allocated_bytes"),
         Column("allocated", "allocated_bytes"),
         Column("reserved", "reserved_bytes"),
         Column("not in use", "fragmentation_bytes"),
