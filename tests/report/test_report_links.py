@@ -86,6 +86,7 @@ def found(summary: Summary) -> LinkResults:
         (1, 4, (4,), [("intra", 4, 0.02)]),  # the newest of them
         (2, 4, (4, 8), [("intra", 4, 0.02), ("world", 8, 0.08)]),  # sharded inside a node, reduced over all
         (2, 1, (2,), [("inter", 2, 0.04)]),
+        (4, 4, (16,), []),
     ],
 )
 def test_a_run_is_compared_with_the_newest_that_measured_groups_like_its_own(
@@ -93,19 +94,6 @@ def test_a_run_is_compared_with_the_newest_that_measured_groups_like_its_own(
 ) -> None:
     links = found(a_summary(nodes, per_node, *groups))
     assert [(f.scope, f.ranks, f.fit and f.fit.beta_ns_per_byte) for f in links.fits] == expected
-    assert links.note == ""
-
-
-def test_where_no_run_matches_the_page_says_so_with_the_command(tested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    summary = a_summary(4, 4, 16, sizes=(1024,))
-    links = found(summary)
-    assert not links.fits
-    assert "no run of exercise 0 on this site measured groups of 16 ranks over all nodes" in links.note
-    assert links.note.endswith("This command measures it: `bash slurm.sh -e 0 -n 4 -g 4`")
-    assert links.note in communication_section(summary, Inputs(links_note=links.note)).lead
-    monkeypatch.setenv("HARNESS_RUNS", str(tested / "empty"))
-    links = found(summary)
-    assert not links.fits and links.note == ""  # no run of exercise 0: nothing to compare with
 
 
 @pytest.mark.parametrize("sizes", [(4096,), (1024, 65536)])

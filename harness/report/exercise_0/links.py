@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from harness.analysis.summary import Summary
 from harness.common.errors import WorkError
-from harness.common.paths import COMMAND
-from harness.explain.commands import resolved
 from harness.report.exercise_0.results import (
     CollectiveResults,
     LinkVerdict,
@@ -21,18 +19,16 @@ from harness.report.exercise_0.results import (
 from harness.run import Run, all_runs
 from harness.run.record import PARTIAL_RECORD_FILE, RunRecord
 
-_PLACES = {"intra": "inside a node", "inter": "one per node", "world": "over all nodes"}
 _File = TypeVar("_File")
 _Found = dict[tuple[str, int], list[MeasuredCollective]]  # by scope and ranks
 
 
 @dataclass(frozen=True)
 class LinkResults:
-    """The results, a sentence for every damaged file that was skipped, and a note why some results are missing."""
+    """The results, and a sentence for every damaged file that was skipped."""
 
     fits: Sequence[MeasuredCollective] = ()
     left_out: Sequence[str] = ()
-    note: str = ""
     verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
 
 
@@ -57,11 +53,6 @@ class NodeLayout:
         }
         return [scope for scope, holds in found.items() if holds]
 
-    def command(self, scope: str, ranks: int) -> str:
-        """The command that measures groups of this size."""
-        nodes, per_node = (1, ranks) if scope == "intra" else (self.nodes, self.per_node)
-        return f"{COMMAND} -e 0 -n {nodes} -g {per_node}"
-
 
 def links_of_site(record: RunRecord | None, summary: Summary) -> LinkResults:
     """For each group of this run the fits of the newest run of exercise 0 on as many ranks, scope, site and backend."""
@@ -77,7 +68,7 @@ def links_of_site(record: RunRecord | None, summary: Summary) -> LinkResults:
             break
         found = _by_place(_results(run, measured)) | found
     fits = [fit for ranks, scopes in wanted.items() for s in scopes for fit in found.get((s, ranks), [])]
-    return LinkResults(fits, left_out, _note(layout, _missing(wanted, found)) if found else "")
+    return LinkResults(fits, left_out)
 
 
 def _by_place(results: Sequence[MeasuredCollective]) -> _Found:
@@ -102,18 +93,6 @@ def _layout(summary: Summary) -> NodeLayout | None:
         return None
     per_node = asked.gpus_per_node or (summary.world_size or 0) // asked.nodes
     return NodeLayout(asked.nodes, per_node) if per_node else None
-
-
-def _note(layout: NodeLayout, missing: dict[int, list[str]]) -> str:
-    """A group of this run that exercise 0 has not measured on this site, and the command to measure it."""
-    if not missing:
-        return ""
-    ranks, scopes = next(reversed(missing.items()))
-    where = " or ".join(_PLACES[scope] for scope in scopes)
-    return (
-        f"There is no bandwidth to compare with: no run of exercise 0 on this site measured groups of {ranks} ranks "
-        f"{where}. This command measures it: `{layout.command(scopes[-1], ranks)}`"
-    )
 
 
 def _measured_on(site: str, backend: str | None, left_out: list[str]) -> Iterator[tuple[Run, CollectiveResults]]:

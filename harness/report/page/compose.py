@@ -100,7 +100,6 @@ def read_inputs(
     return replace(
         inputs,
         links=elsewhere.fits,
-        links_note=elsewhere.note,
         tested=own.fits,
         verdict=own.verdict,
         left_out=list(dict.fromkeys([*inputs.left_out, *own.left_out, *elsewhere.left_out])),

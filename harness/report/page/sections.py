@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import dedent
 
-from harness.analysis.device_time import busiest_and_idlest, unknown_ns, with_known
+from harness.analysis.device_time import busiest_and_idlest, unknown_ns
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.process.kinds import color_of_kind
 from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Summary
 from harness.common import job_parts
-from harness.common.format import amount, of, percent
+from harness.common.format import amount, percent
 from harness.common.memory_snapshot import CATEGORIES
 from harness.common.palette import IDLE
 from harness.common.paths import PROGRAM
@@ -138,22 +138,9 @@ def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
     axes = plotly_json.layout(x, plotly_json.NAMES, barmode="stack")
     some = f"the {_MANY // 2} busiest and the {_MANY // 2} idlest of {of_all} devices"
     every = f"{of_all} device{'s' * (of_all > 1)}"
-    words = f"Share of the window of {every if of_all == len(devices) else some}: " + _mean_words(devices)
+    words = f"Parts of the window of {every if of_all == len(devices) else some}, in per cent."
     data, height = _bars(devices, labels), plotly_json.bars_height(len(devices))
     return Figure("time-split", words, data, axes, height, SPLIT.of(labelled(devices, s), s), wide=True)
-
-
-def _mean_words(devices: Sequence[Device]) -> str:
-    total = sum(d.window_ns for d in devices)
-
-    def share(field: str) -> str:
-        is_known = len(with_known(devices, field)) == len(devices)
-        return of(sum(getattr(d, field) for d in devices), total) if is_known else "–"
-
-    return (
-        f"compute {share('compute_ns')}, exposed communication {share('exposed_communication_ns')}, "
-        f"copies alone {share('exposed_memory_ns')}, idle {share('idle_ns')} on average."
-    )
 
 
 def memory_section(s: Summary, inputs: Inputs) -> Section:

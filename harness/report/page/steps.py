@@ -167,8 +167,8 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
     lead = (
         "Waiting is how much longer a rank is in a collective than the fastest rank, since others have not started it. "
         "Transfer is the rest. If a rank was not read or not matched, the two cannot be separated. "
-        "Bus bandwidth is as nccl-tests defines it. " + (f"{inputs.links_note}." if inputs.links_note else "")
-    ).strip()
+        "Bus bandwidth is as nccl-tests defines it."
+    )
     tables = [*page_tables(s, "collectives"), *_fits(inputs.links)]
     return Section("collectives", "Collectives", lead, figures, tables)
 
