@@ -76,9 +76,6 @@ class WordFinder:
         spelled = word.lower()
         return self.by_spelling.get(spelled) or self.by_spelling[spelled.removesuffix("s")]
 
-    def words_in(self, text: str) -> list[Word]:
-        return [self.of(found[1]) for found in self.pattern.finditer(text)]
-
 
 @cache
 def finder() -> WordFinder:

@@ -12,12 +12,16 @@ from harness.common.errors import RequestError
 from harness.explain.answer import Diagnosis
 from harness.report.elements import Page, PageTable, Section
 from harness.report.page.compose import render_page
-from harness.report.words import GROUPS, PageWords, finder, load_words
+from harness.report.words import GROUPS, PageWords, Word, finder, load_words
 
 ROOT = Path(__file__).parents[2]
 # Names on the exercises' pages that are no words of this field, or are explained where they are.
 NO_WORDS = {"A100", "CPU", "EFA", "GB", "GH200", "GPU", "GPU0", "GPU1", "GPU2", "H100", "HW", "IP", "MB", "MLP"}
 NO_WORDS |= {"NVIDIA", "SXM", "TCP"}
+
+
+def words_in(text: str) -> list[Word]:
+    return [finder().of(found[1]) for found in finder().pattern.finditer(text)]
 
 
 def test_every_word_has_a_group_a_short_meaning_and_a_page_that_exists() -> None:
@@ -73,7 +77,7 @@ def test_every_abbreviation_on_an_exercises_page_is_a_word() -> None:
             flags=re.S | re.M,
         )
         abbreviations = set(re.findall(r"(?<![\w/.-])[A-Z][A-Z0-9]+(?![\w/-])", text))
-        if new := {a for a in abbreviations if not finder().words_in(a)} - NO_WORDS:
+        if new := {a for a in abbreviations if not words_in(a)} - NO_WORDS:
             unknown[page.parent.name] = new
     assert unknown == {}
 
@@ -95,7 +99,7 @@ def test_a_spelling_is_found_as_a_word_and_not_inside_a_name() -> None:
         "1/β (alg)": ["β", "algorithm bandwidth"],
         "lost per step": ["lost time"], "NVLink of NVSwitch": ["NVLink", "NVSwitch"], "time_step": [],
     }  # fmt: skip
-    assert {text: [word.word for word in finder().words_in(text)] for text in expected} == expected
+    assert {text: [word.word for word in words_in(text)] for text in expected} == expected
 
 
 def test_a_word_is_marked_once_in_a_part_and_is_one_stop_of_the_page() -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from harness.analysis.labels import device_names, field_word, host_names, recording
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.format import duration
-from harness.common.palette import COMPUTE, IDLE, of_series
+from harness.common.palette import COMPUTE, of_series
 from harness.common.paths import DISTRIBUTION, PROGRAM
 from harness.common.run_files import KINETO, METRICS, MONITOR_SAMPLES, NSYS_REPORTS, RECORD, SCRIPT, SUMMARY
 from harness.common.secrets import masked_text
@@ -227,8 +227,6 @@ def _node(recording: NodeSamples, inputs: Inputs) -> Iterable[Figure]:
         data = [x for d in recording.devices if (x := _line(recording, d, column, scale)) is not None]
         if not data:
             continue
-        if column != "power_watts":
-            data += _whole_machine(recording, column, scale)
         values = [v for trace in data for v in trace["y"] if v is not None]
         words = f"{title[0].upper()}{title[1:]} on node {recording.host}: from {min(values):.3g} to {max(values):.3g}."
         y = plotly_json.axis(title, rangemode="tozero")
@@ -244,13 +242,6 @@ def _line(recording: NodeSamples, device: DeviceSeries, column: str, scale: floa
     y = [None if value is None else round(value / scale, 3) for _, value in points]
     name = f"GPU {device.index}" if recording.of_gpus else device.name
     return plotly_json.line(name, x, y, of_series(device.index))
-
-
-def _whole_machine(recording: NodeSamples, column: str, scale: float) -> list[dict[str, Any]]:
-    """A dashed line for the whole machine, if the source also measures the job's processes alone."""
-    lines = (_line(recording, d, f"machine_{column}", scale) for d in recording.devices)
-    style = {"name": "whole machine", "mode": "lines", "line": {"color": IDLE, "dash": "dash", "width": 1.3}}
-    return [line | style for line in lines if line is not None]
 
 
 def _thinned(device: DeviceSeries, column: str) -> list[tuple[int, float | None]]:

@@ -25,7 +25,6 @@ _MOST_ROWS = 64
 _SAMPLED_BY = {"monitor": "the monitor", "nsys": "nsys"}
 _MOST_MARKS = 40  # lines between steps
 _WHOLE = 100.0
-_ENDS = (10.0, 25.0, 50.0, _WHOLE)  # of colour scales: little traffic is seen, and does not look like much
 
 
 def counter_figures(s: Summary) -> list[Figure]:
@@ -44,8 +43,8 @@ def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
     cells = [[c.mean[i] if i < len(c.mean) else None for i in each] for (_, c), each in zip(known, places, strict=True)]
     values = [x for row in cells for x in row if x is not None]
     shown = counter_of(name)
-    highest = _WHOLE if shown is None or shown.part == "compute" else max(values, default=0.0)
-    end = next((each for each in _ENDS if each >= highest), _WHOLE)
+    is_part = shown is None or shown.part == "compute"
+    end = _WHOLE if is_part else max(values, default=0.0) or _WHOLE  # little traffic is seen too
     label = re.sub(r" *\[.*\]", "", name)
     layer = Layer(label, cells, "%", _COLORS[shown.part if shown else "compute"], end, scale="%")
     x = [round(middle / 1e6, 4) for middle in middles_ns]

@@ -108,7 +108,7 @@ def pace_figure(pace: Pacing) -> Figure | None:
     step = "step" if heat.steps_per_column == 1 else f"step, {heat.steps_per_column} a column"
     few = {"tickvals": heat.steps, "tickmode": "array"} if len(heat.steps) <= 12 else {}
     x = plotly_json.axis(step, **few)
-    axes = plotly_json.layout(x, _pace_axis(heat, rows), shapes=_borders(heat))
+    axes = plotly_json.layout(x, _pace_axis(heat, rows))
     return Figure("pacing", _pace_words(pace, heat), data, axes, height_of(len(rows)), wide=True)
 
 
@@ -149,16 +149,6 @@ def _pace_axis(heat: PaceHeat, labels: list[str]) -> dict[str, Any]:
     shown = groups[:: -(-len(groups) // _MARKS)]
     ticks = {"tickvals": [row for row, _ in shown], "ticktext": [name for _, name in shown]}
     return plotly_json.NAMES | {"tickmode": "array"} | ticks
-
-
-def _borders(heat: PaceHeat) -> list[dict[str, Any]]:
-    """Lines between switches, or nodes, if they are few."""
-    groups = _groups(heat)
-    if not 1 < len(groups) <= _FEW:
-        return []
-    place = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y"}
-    line = {"color": "#888888", "width": 1}
-    return [place | {"y0": b - 0.5, "y1": b - 0.5, "line": line} for _, _, b in groups[:-1]]
 
 
 def gantt_figure(passes: Sequence[PipelinePass]) -> Figure | None:
