@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 
 import pytest
 
@@ -61,11 +60,20 @@ def one_copy_a_step(size: int, copy_ns: int, compute_ns: int, memory: HostMemory
     return made
 
 
-def many(at_ns: Iterable[int], work_ns: int, copy_ns: int, size: int, *kind: CopyKind, **memory: HostMemory) -> Made:
-    """Work, and after it a copy."""
+def many(
+    every_ns: int,
+    work_ns: int,
+    copy_ns: int,
+    size: int,
+    kind: CopyKind = CopyKind.H2D,
+    *,
+    memory: HostMemory = HostMemory.UNKNOWN,
+) -> Made:
+    """Work, and after it a copy, again and again."""
     made = steps_of(Made())
-    for at in at_ns:
-        made.event(at, at + work_ns).copy(at + work_ns, at + work_ns + copy_ns, size, *kind, **memory)
+    for at in range(0, 400 * MS, every_ns):
+        end = at + work_ns
+        made.event(at, end).copy(end, end + copy_ns, size, kind, host_memory=memory)
     return made
 
 
@@ -98,15 +106,15 @@ CLASSES: dict[str, tuple[Made, CopyClass, tuple[str, ...], tuple[str, ...], tupl
         ("6 GB/s, where the link's nominal bandwidth is 31.5 GB/s",), ("pin_memory=True",), (),
     ),
     "many small copies": (
-        many(range(0, 400 * MS, 100_000), 55_000, 4_000, 4096, host_memory=PAGEABLE), CopyClass.SMALL,
+        many(100_000, 55_000, 4_000, 4096, memory=PAGEABLE), CopyClass.SMALL,
         ("4,000 copies of less than 64 KiB", "1,000 for each device in a step"), (), ("pin",),
     ),
     "values that the host reads": (
-        many(range(0, 400 * MS, MS), 910_000, 2_000, 4, CopyKind.D2H, host_memory=PAGEABLE), CopyClass.TO_HOST,
+        many(MS, 910_000, 2_000, 4, CopyKind.D2H, memory=PAGEABLE), CopyClass.TO_HOST,
         (".item()",), (), ("pin",),
     ),
     "within the device": (
-        many(range(0, 400 * MS, MS), 500_000, 400_000, 300 * MB, CopyKind.D2D), CopyClass.ON_DEVICE, (), (), (),
+        many(MS, 500_000, 400_000, 300 * MB, CopyKind.D2D), CopyClass.ON_DEVICE, (), (), (),
     ),
 }  # fmt: skip
 

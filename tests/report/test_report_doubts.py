@@ -32,8 +32,8 @@ from tests.report.given_summary import MS, run, summary, text
 def lost(cause: str, ms: float, **more: Any) -> TimeLost:
     """A loss of some milliseconds of a step of 90 ms, one more or less."""
     ns = round(ms * MS)
-    given = {"ranks": [0], "low_ns": ns - MS, "high_ns": ns + MS, "share": ns / (90 * MS), "evidence": "…"} | more
-    return TimeLost(cause=cause, lost_ns=ns, **given)
+    given: dict[str, Any] = {"ranks": [0], "low_ns": ns - MS, "high_ns": ns + MS, "share": ns / (90 * MS)}
+    return TimeLost(cause=cause, lost_ns=ns, evidence="…", **given | more)
 
 
 def replay(step_ms: float = 10.0, processes: int = 1) -> Replay:

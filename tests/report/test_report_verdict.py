@@ -71,16 +71,15 @@ def waiting(duration_ns: int) -> list[Collective]:
     return [reduced, Collective(kind="send", count=1, ranks=2, duration_ns=duration_ns, mean_ns=5)]
 
 
-def copied(direction: str, size: int, **small: int) -> dict[str, Any]:
+def copied(direction: str, size: int, **small: Any) -> dict[str, Any]:
     row = Copy(direction=direction, memory="pageable", count=59, bytes=size, duration_ns=1000, exposed_ns=1000, **small)
     return {"copying": 40, "copies": [row]}
 
 
 def own_clock(**phases_ms: int) -> RankTraining:
     """A rank without a recording, whose step takes 100 ms."""
-    return RankTraining(
-        rank=1, median_step_ns=100 * MS, **{f"median_{name}_ns": ms * MS for name, ms in phases_ms.items()}
-    )
+    given: dict[str, Any] = {f"median_{name}_ns": ms * MS for name, ms in phases_ms.items()}
+    return RankTraining(rank=1, median_step_ns=100 * MS, **given)
 
 
 def resolved(exercise: int, fields: dict[str, Any], *flags: str, **asked: Any) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def resolved(exercise: int, fields: dict[str, Any], *flags: str, **asked: Any) -
 
 
 CPU, V100, A100 = {"device_kind": "cpu"}, {"name": "Tesla V100-SXM2-32GB"}, {"name": "NVIDIA A100-SXM4-40GB"}
-WARM_UP = {"source": "made", "counted": 10, "duration": equal(10, 10 * MS), "excluded_warmup": 1}
+WARM_UP: dict[str, Any] = {"source": "made", "counted": 10, "duration": equal(10, 10 * MS), "excluded_warmup": 1}
 LAST = Straggler(rank=3, last_arrivals=9, collectives=10, mean_lateness_ns=5, evidence="…")
 OUTSIDE = "50.0 ms of 100 ms a step (50.0 %) are outside of loading data, forward, backward and optimizer"
 LINE = LineShare(where=CodeLocation(file="train.py", line=5, function="<module>"), share=0.97)
@@ -313,9 +312,17 @@ def test_the_next_command_is_the_same_run_at_a_site_with_defaults_of_its_own(
 
 @pytest.mark.parametrize(("total_gb", "advice"), [(40, "--ds-stage2"), (22, "--micro-batch-size 4")])
 def test_stage_2_is_advised_where_it_fits_the_memory_that_was_measured(total_gb: int, advice: str) -> None:
-    facts = {"world_size": 4, "parameters": 10**9, "peak_memory_bytes": 20 * 10**9, "micro_batch_size": 2}
+    facts: dict[str, Any] = {
+        "world_size": 4,
+        "parameters": 10**9,
+        "peak_memory_bytes": 20 * 10**9,
+        "micro_batch_size": 2,
+    }
     seen = MonitorDevice(node="n", device=0, name="A", samples=1, duration_ns=1, memory_total_bytes=total_gb * 10**9)
-    given = resolved(2, ZERO_3) | {"training": [RankTraining(rank=0, **facts)], "monitor": [seen]}
+    given = resolved(2, ZERO_3) | {
+        "training": [RankTraining(rank=0, peak_memory_bytes=20 * 10**9, **facts)],
+        "monitor": [seen],
+    }
     assert verdict(summary(exposed=40, **given)).command == f"bash slurm.sh -e 2 -- {advice}"
 
 
