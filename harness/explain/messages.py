@@ -234,17 +234,9 @@ def least_waiting(s: Summary) -> str:
     )
     if not total_ns or waiting_ns < _LEAST_TOLD * total_ns:
         return ""
-    of_rank: dict[int | None, int] = defaultdict(int)
-    for device in s.devices:
-        of_rank[device.rank] += device.communication_ns or 0
-    long, short = max(of_rank, key=lambda rank: of_rank[rank]), min(of_rank, key=lambda rank: of_rank[rank])
-    share = (
-        f"At least {percent(waiting_ns / total_ns)} of the time in collectives of the ranks that were read is waiting"
+    return (
+        f"At least {percent(waiting_ns / total_ns)} of the time in collectives of the ranks that were read is waiting."
     )
-    if of_rank[long] == of_rank[short]:
-        return f"{share}."
-    spent = f"rank {long} spends {duration(of_rank[long])} in collectives, rank {short} {duration(of_rank[short])}"
-    return f"{share}: {spent}."
 
 
 @dataclass(frozen=True)

@@ -85,10 +85,7 @@ def test_what_one_rank_takes_longer_is_waiting_though_others_are_missing() -> No
     (job,) = jobs_of(trace(0, ends, waits_ns=MS), trace(4, ends))
     (row,) = job.collectives
     assert (row.waiting_ns, row.least_waiting_ns) == (None, 30 * MS)
-    assert least_waiting(job) == (
-        "At least 20.0 % of the time in collectives of the ranks that were read is waiting: rank 0 spends 90.0 ms in "
-        "collectives, rank 4 60.0 ms."
-    )
+    assert least_waiting(job) == ("At least 20.0 % of the time in collectives of the ranks that were read is waiting.")
 
 
 def test_of_a_whole_job_nothing_is_at_least() -> None:
