@@ -319,10 +319,7 @@ def test_stage_2_is_advised_where_it_fits_the_memory_that_was_measured(total_gb:
         "micro_batch_size": 2,
     }
     seen = MonitorDevice(node="n", device=0, name="A", samples=1, duration_ns=1, memory_total_bytes=total_gb * 10**9)
-    given = resolved(2, ZERO_3) | {
-        "training": [RankTraining(rank=0, peak_memory_bytes=20 * 10**9, **facts)],
-        "monitor": [seen],
-    }
+    given = resolved(2, ZERO_3) | {"training": [RankTraining(rank=0, **facts)], "monitor": [seen]}
     assert verdict(summary(exposed=40, **given)).command == f"bash slurm.sh -e 2 -- {advice}"
 
 
