@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from harness.analysis.summary import Summary
 from harness.common.errors import WorkError
+from harness.explain.commands import resolved
 from harness.report.exercise_0.results import (
     CollectiveResults,
     LinkVerdict,
