@@ -55,7 +55,7 @@ def make_run(root: Path) -> Run:
         run = stage.publish("large-4711", "4711")
     run.write_status(Status(state="running", started_ns=time.time_ns()))
     (root / "bin").mkdir()
-    (root / "bin" / "squeue").write_text("#!/bin/sh\necho '4711|RUNNING|N/A|N/A|boost|100|None'\n")
+    (root / "bin" / "squeue").write_text("#!/bin/sh\necho '4711|RUNNING|N/A|N/A|None'\n")
     (root / "bin" / "squeue").chmod(0o755)
     return run
 

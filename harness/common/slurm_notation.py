@@ -1,14 +1,10 @@
-"""How Slurm writes what it is asked and what it says: fields, lists, time limits, dates, ids of jobs and tasks."""
+"""How Slurm writes what it is asked and what it says: fields, lists, time limits, dates."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable
 from datetime import datetime
-
-_NUMBER = re.compile(r"(\d+)(?:_\[?([\d,:-]+))?")
-_TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::([1-9]\d{0,8}))?)?")
 
 
 def words_of(lines: Iterable[str]) -> list[str]:
@@ -65,18 +61,3 @@ def unix_ns(text: str) -> int | None:
         return int(moment.timestamp()) * 1_000_000_000 if moment else None
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def job_and_tasks(number: str) -> tuple[int, tuple[range, ...]]:
-    """A job's number, and the tasks if it is an array; -1 for what is no number.
-
-    >>> job_and_tasks("4711"), job_and_tasks("4711_3"), job_and_tasks("4711_[0-3,8-12:2%4]")
-    ((4711, ()), (4711, (range(3, 4),)), (4711, (range(0, 4), range(8, 13, 2))))
-    """
-    found = _NUMBER.match(number)
-    if found is None:
-        return -1, ()
-    tasks = (_TASKS.match(part) for part in (found[2] or "").split(","))
-    return int(found[1]), tuple(
-        range(int(each[1]), int(each[2] or each[1]) + 1, int(each[3] or 1)) for each in tasks if each
-    )

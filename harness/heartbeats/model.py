@@ -15,22 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harness.common.heartbeats import (
-    DATA_EVERY,
-    DIGITS,
-    LEAST_S,
-    PERIOD_S,
-    PHASES,
-    RECENT,
-    STEPS_PER_E,
-    TIMES_USUAL,
-    Beat,
-    encode,
-)
+from harness.common.heartbeats import DIGITS, LEAST_S, PERIOD_S, PHASES, RECENT, STEPS_PER_E, TIMES_USUAL, Beat
 from harness.heartbeats.lines import LossLine, ProgramLine
 from harness.heartbeats.silent_nodes import SILENT_S
 
-UNKNOWN = encode([0])  # of a time
 MOST = 4096  # entries that a rank keeps; 16 bytes each
 
 Floats = npt.NDArray[np.float32]
@@ -139,7 +127,7 @@ class RankHistory:
     the newest last, as letters of PHASES. recent_us, recent_own_us, recent_data_us: medians of its last RECENT steps,
     in microseconds: in all, without waiting for other ranks, waiting for the next batch; None: not known. If the steps
     that were told lag behind the one that it is in, recent_us is the time between beats over the steps between them.
-    counted: the times and steps of its last beats. seen_ns: by these names, the time of the last beat that told it."""
+    counted: the times and steps of its last beats."""
 
     rank: int
     node: str
@@ -156,7 +144,6 @@ class RankHistory:
     recent_own_us: float | None = None
     recent_data_us: float | None = None
     counted: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=round(RATE_S / PERIOD_S)))
-    seen_ns: dict[str, int] = field(default_factory=dict)
 
     @property
     def phase(self) -> str | None:
@@ -195,9 +182,6 @@ class RankHistory:
         self.counted.append((unix_ns, beat.step))
         if beat.data:
             self.recent_data_us = float(decode(beat.data)[0])
-        own = any(beat.own_phase[at : at + 2] != UNKNOWN for at in range(0, len(beat.own_phase), 2))
-        told = {"recent_us": beat.steps, "recent_own_us": own, "recent_data_us": beat.data}
-        self.seen_ns |= {name: unix_ns for name, there in told.items() if there}
 
     def learn(self, beats: Sequence[Beat]) -> None:
         """Take the steps that ended before these beats; without any, the pace by their number."""
@@ -211,14 +195,6 @@ class RankHistory:
         (first_ns, first), (now_ns, now) = self.counted[0], self.counted[-1]
         if now - last > RECENT + max((beat.per for beat in beats), default=1) and now > first:
             self.recent_us = (now_ns - first_ns) / 1e3 / (now - first)
-            self.seen_ns["recent_us"] = now_ns
-
-    def stale_s(self, name: str) -> float:
-        """Age of a number of the last steps at its last beat; 0: it is as new as it can be."""
-        at_ns = self.seen_ns.get(name, self.beat_ns)
-        age_s = (self.beat_ns - at_ns) / NS
-        least_s = SILENT_S + DATA_EVERY * PERIOD_S * (name == "recent_data_us") + 2 * (self.recent_us or 0) / 1e6
-        return age_s if age_s > least_s else 0.0
 
 
 class RunProgress(NamedTuple):

@@ -18,7 +18,7 @@ from harness.heartbeats.model import NS, Live, RankHistory, RunProgress
 from harness.heartbeats.time_limit import Note
 from harness.live.view import RunView
 
-_STALE = "bright_black"
+_SILENT = "bright_black"
 QUIET_S = 5.0  # a shorter time without a sign of life is not shown
 _MOST_NODE = 24  # characters
 LAST_STEPS = 40  # in the sparkline; of a narrow screen half of it
@@ -29,14 +29,13 @@ _STATES = {"running": "bold green", "queued": "bold yellow", "completed": "bold 
 
 
 class ScreenColumn(NamedTuple):
-    """A column: its heading, its cell, the least width of a screen that has it, and the rank's number that it shows."""
+    """A column: its heading, its cell, and the least width of a screen that has it."""
 
     head: str
     cell: Callable[[RankHistory, Live], str]
     least_width: int = 0
     right: bool = True
     takes_rest: bool = False
-    number: str = ""
 
 
 def _phase(rank: RankHistory, _live: Live) -> str:
@@ -64,16 +63,16 @@ COLUMNS = [
     ScreenColumn("rank", lambda rank, _: str(rank.rank)),
     ScreenColumn("node", lambda rank, _: cut(printable(rank.host or rank.node), _MOST_NODE), 75, right=False),
     ScreenColumn("step", lambda rank, _: "–" if rank.step is None else f"{rank.step:,}"),
-    ScreenColumn("own time", lambda rank, _: _us(rank.recent_own_us), number="recent_own_us"),
-    ScreenColumn("step time", lambda rank, _: _us(rank.recent_us), 70, number="recent_us"),
-    ScreenColumn("data wait", lambda rank, _: _us(rank.recent_data_us), 110, number="recent_data_us"),
+    ScreenColumn("own time", lambda rank, _: _us(rank.recent_own_us)),
+    ScreenColumn("step time", lambda rank, _: _us(rank.recent_us), 70),
+    ScreenColumn("data wait", lambda rank, _: _us(rank.recent_data_us), 110),
     ScreenColumn("phase", _phase, right=False),
     ScreenColumn("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
     ScreenColumn("use", lambda rank, _: _percent(rank), 90),
     ScreenColumn(
         "place", lambda rank, _: rank.code_line.short if rank.code_line else "–", right=False, takes_rest=True
     ),
-    ScreenColumn("quiet", lambda rank, live: _quiet(rank, live) or _told(rank)),
+    ScreenColumn("quiet", _quiet),
 ]
 
 
@@ -110,27 +109,15 @@ def table_of(rank_histories: list[RankHistory], live: Live, width: int) -> Table
 
 
 def _cell(column: ScreenColumn, rank: RankHistory, live: Live) -> Text:
-    """A number that is older than the rank's last beat is grey, and the last column has its age."""
-    is_last = column is COLUMNS[-1] and _quiet(rank, live)
-    style = _STALE if _age_s(rank, column) else "yellow" if is_last and rank.gone is None else ""
-    return Text(printable(column.cell(rank, live)), style)
-
-
-def _age_s(rank: RankHistory, column: ScreenColumn) -> float:
-    is_there = column.number and rank.gone is None and getattr(rank, column.number) is not None
-    return rank.stale_s(column.number) if is_there else 0.0
-
-
-def _told(rank: RankHistory) -> str:
-    age_s = max(_age_s(rank, column) for column in COLUMNS)
-    return f"told {span(age_s)} ago" if age_s else ""
+    is_quiet = column is COLUMNS[-1] and rank.gone is None and _quiet(rank, live)
+    return Text(printable(column.cell(rank, live)), "yellow" if is_quiet else "")
 
 
 def _style(rank: RankHistory, live: Live) -> str:
     if rank.gone is not None:
         return "dim" if rank.ended else "red"
     if live.is_silent(live.nodes[rank.node]):
-        return _STALE
+        return _SILENT
     return "yellow" if _quiet(rank, live) else ""
 
 
@@ -195,8 +182,6 @@ def _times(view: RunView) -> Iterable[str]:
     if told.state == "queued" and told.starts_ns is not None:
         yield f"expected to begin {clock(told.starts_ns, now_ns)}"
         yield f"in {span((told.starts_ns - now_ns) / NS)}"
-    if told.place:
-        yield told.place
     if told.final or told.state == "queued":
         return
     if told.began_ns is not None:
@@ -221,10 +206,7 @@ def _progress(view: RunView, width: int) -> list[Text]:
         bar = Text()
     count = LAST_STEPS if width >= 100 else LAST_STEPS // 2
     speeds = list(_speeds(progress, view.live, count, view.state.final))
-    silent = [] if view.state.final else view.live.silent_nodes()
-    if speeds and silent:
-        speeds.append(f"{span(max(node.age_s(view.now_ns) for node in silent))} ago")
-    return [bar + Text("   ".join(parts), "bold"), *_flowing(speeds, "   ", width, _STALE if silent else "")]
+    return [bar + Text("   ".join(parts), "bold"), *_flowing(speeds, "   ", width)]
 
 
 def _flowing(texts: Sequence[str], between: str, width: int, style: str = "") -> list[Text]:
@@ -302,11 +284,9 @@ def _ranks(page: ScreenLines, live: Live, room: int) -> None:
 
 
 def as_line(view: RunView) -> str:
-    """One line: when, which run, its state, its place in the queue, how far, how fast, and the most urgent finding."""
+    """One line: when, which run, its state, how far, how fast, and the most urgent finding."""
     progress, last = view.progress, view.last
     parts = [clock(view.now_ns, view.now_ns), view.job_id, view.state.state]
-    if view.state.place:
-        parts.append(view.state.place)
     if progress.step is not None:
         parts.append(f"step {progress.step:,}" + (f" of {progress.steps:,}" if progress.steps else ""))
     elif last is not None:
@@ -336,9 +316,6 @@ def _run(view: RunView) -> dict[str, Any]:
         "user": view.user,
         "state": told.state,
         "reason": told.why,
-        "partition": told.partition,
-        "queue_place": told.queue_place,
-        "queue_length": told.queue_length,
         "expected_start_unix_ns": told.starts_ns,
         "started_unix_ns": told.began_ns,
         "deadline_unix_ns": told.deadline_ns,

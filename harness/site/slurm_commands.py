@@ -36,8 +36,7 @@ NO_ANSWER = re.compile(
 UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 HAS_ENDED = re.compile(r"already complet", re.IGNORECASE)
 _silent: dict[tuple[Server, str | None], float] = {}
-_lists_all: dict[str | None, bool] = {}  # by cluster: whether it lists everybody's jobs, and in time
-_ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%P|%Q|%r")
+_ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%r")
 
 
 class JobId(NamedTuple):
@@ -102,15 +101,12 @@ def squeue(job: JobId, field: str) -> JobReply:
 
 
 class QueueEntry(NamedTuple):
-    """A job in the queue, or running, as squeue writes it: number, state, expected or real start and end, partition,
-    priority and reason."""
+    """A job in the queue, or running, as squeue writes it: number, state, expected or real start and end, reason."""
 
     number: str
     word: str
     starts: str
     ends: str
-    partition: str
-    priority: str
     reason: str
 
     @property
@@ -132,28 +128,6 @@ def squeue_all(cluster: str | None, numbers: Iterable[str]) -> dict[str, QueueEn
     if answer is None or (answer.code and not UNKNOWN_JOB.search(answer.err)):
         return None
     return {entry.number: entry for entry in _entries(answer.out)}
-
-
-def squeue_everybody(cluster: str | None) -> list[QueueEntry] | None:
-    """The jobs of all users of a cluster, asked in one question: those that wait once for each of their partitions, and
-    the tasks of an array that wait as one entry, `4711_[3-9%2]`.
-
-    None: squeue did not answer; or the cluster hides the jobs of others, or listing all once took longer than
-    QUESTION_S: then this process does not ask that cluster again.
-    """
-    if is_silent("controller", cluster):
-        return None
-    if cluster not in _lists_all:  # whether squeue shows the jobs of all users, which is asked once
-        private = _in_config("PrivateData", cluster)
-        if private is None:
-            return None
-        _lists_all[cluster] = "jobs" not in private.split(",")
-    if not _lists_all[cluster]:
-        return None
-    answer = ask("squeue", *_ENTRY, "--all", "--priority", *JobId("", cluster).on_cluster, limit_s=QUESTION_S)
-    if answer.code == TOO_LATE:
-        _lists_all[cluster] = False
-    return None if answer.code else list(_entries(answer.out))
 
 
 def _entries(text: str) -> Iterator[QueueEntry]:
@@ -182,7 +156,6 @@ def is_silent(server: Server, cluster: str | None) -> bool:
 
 def forget_silence() -> None:
     _silent.clear()
-    _lists_all.clear()
 
 
 def number_in_config(name: str, cluster: str | None = None) -> int | None:

@@ -24,7 +24,7 @@ from harness.site.slurm_commands import forget_silence
 from tests.heartbeats.written import NodeWriter, S
 from tests.launch.launch_shared import ROOT, a_run
 from tests.live.watched_run import Growing, row, slurm_run, stand_in
-from tests.waiting import limit_s, wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -145,94 +145,6 @@ def test_no_question_about_a_run_that_has_ended_and_none_so_soon(root: Path) -> 
     now_s[0] = 20
     assert state.look().state == "completed"
     assert questions(root) == 2
-
-
-@pytest.fixture
-def waiting(root: Path) -> Run:
-    """A run that waits in partition boost, after one job and two tasks of an array, before one job."""
-    made = slurm_run(root)
-    stand_in(
-        root, row("4711", "PENDING", reason="Priority"),
-        others=[
-            row("4650", "PENDING", reason="Resources", priority=100), row("4799", "PENDING", priority=99),
-            row("4800_[3,5%2]", "PENDING", priority=101), row("4500", "PENDING", reason="JobHeldUser", priority=0),
-            row("4501", "PENDING", reason="Dependency", priority=500), row("4600"), row("4601", priority=900),
-            row("4602", "PENDING", priority=500, partition="debug"),
-        ],
-    )  # fmt: skip
-    return made
-
-
-def asked(root: Path) -> list[str]:
-    """What each question to squeue was about."""
-    log = (root / "bin" / "squeue.log").read_text().splitlines()
-    return ["own" if "--jobs=" in line else "everybody" for line in log]
-
-
-def test_the_place_in_the_queue_is_asked_once_a_minute_in_place_of_the_usual_question(root: Path, waiting: Run) -> None:
-    now_s = [0.0]
-    state = WatchedState(waiting, clock=lambda: now_s[0])
-    told = state.look()
-    assert (told.state, told.why, told.place) == ("queued", "Priority", "4th of 5 in the queue of partition boost")
-    assert told.starts_ns == pytest.approx(time.time_ns() + 1800 * S, abs=600 * S)
-    assert asked(root) == ["everybody"]
-    stand_in(root, row("4711", "PENDING", reason="Resources"))
-    for now_s[0] in (6, 12, 59):
-        told = state.look()
-    assert (told.why, told.place[:8]) == ("Resources", "4th of 5"), "as it was last told"
-    assert asked(root) == ["everybody", "own", "own", "own"]
-    now_s[0] = 65
-    assert state.look().place.startswith("1st of 1 ")
-    stand_in(root, row("4711"))
-    waiting.write_status(Status(state="running", started_ns=time.time_ns()))
-    now_s[0] = 71
-    told = state.look()
-    assert (told.state, told.partition, told.place) == ("running", "boost", "")
-    now_s[0] = 500
-    state.look()
-    assert asked(root)[4:] == ["everybody", "own", "own"], "of a run that runs, nobody's jobs are listed"
-
-
-def test_a_run_that_waits_in_an_allocation_that_runs_has_no_place_to_ask_for(root: Path) -> None:
-    now_s = [0.0]
-    run = slurm_run(root, "4711-2")
-    state = WatchedState(run, clock=lambda: now_s[0])
-    stand_in(root, row("4711"))
-    for now_s[0] in (0, 70, 140):
-        told = state.look()
-    assert (told.state, told.place) == ("queued", "")
-    assert asked(root) == ["everybody", "own", "own"]
-
-
-def test_where_the_jobs_of_others_are_hidden_there_is_no_place(root: Path, waiting: Run) -> None:
-    stand_in(root, row("4711", "PENDING", reason="Priority"), private="jobs,usage")
-    assert WatchedState(waiting).look()[:2] == ("queued", "Priority")
-    stand_in(root, row("4711", "PENDING", reason="Priority"))
-    (root / "bin" / "scontrol").write_text("#!/bin/sh\nexit 1\n")
-    forget_silence()
-    assert WatchedState(waiting).look().place == ""
-    assert asked(root) == ["own", "own"]
-
-
-@pytest.mark.parametrize("how", ["exit 1", "sleep 600"])
-def test_a_cluster_that_does_not_list_all_jobs_is_asked_about_ours(
-    root: Path, waiting: Run, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # the question that is never answered; the other one needs a core in this time
-    monkeypatch.setattr("harness.site.slurm_commands.QUESTION_S", limit_s(5))
-    program = root / "bin" / "squeue"
-    program.write_text(program.read_text().replace(";; *) cat", f";; *) {how};; *) cat"))
-    told = WatchedState(waiting).look()
-    assert (told.state, told.why, told.place) == ("queued", "Priority", "")
-    assert asked(root) == ["everybody", "own"]
-    WatchedState(waiting).look()
-    assert asked(root)[2:] == (["own"] if how == "sleep 600" else ["everybody", "own"]), "not again, if it is slow"
-
-
-def test_the_place_in_the_queue_is_in_the_json(waiting: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", "4711", "--json", "--once"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["partition"], found["queue_place"], found["queue_length"]) == ("boost", 4, 5)
 
 
 def test_status_names_the_time_limit_of_a_run_that_needs_longer(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
-from harness.live.screen import as_line, screen
+from harness.live.screen import screen
 from harness.live.view import RunView, WatchedRun
 from harness.run import Run
 from harness.run.state import RunState
@@ -86,29 +85,6 @@ def test_a_wait_for_data_that_is_not_known(tmp_path: Path) -> None:
     assert row.split()[2:9] == ["12", "499", "ms", "499", "ms", "–", "forward"]
 
 
-def test_an_old_number_is_grey_with_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = slurm_run(tmp_path)
-    node = NodeWriter(run.path, "n0", range(1))
-    node.now_ns = time.time_ns() - 14 * S
-    node.run(1)
-    node.run(6, own_ms=[0.0] * 4, first=4)
-    view = watched(run).look(RUNNING)
-    (row,) = [line for line in lines(view, 120) if line.split()[:1] == ["0"]]
-    assert row.rstrip().endswith("told 12 s ago"), "its own time is not told any more"
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[90m  499 ms\x1b" in (drawn := "\n".join(screen(view, 120, 40)))
-    assert drawn.count("\x1b[90m") == 1, "the step time is new"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[90m" not in "\n".join(screen(view, 120, 40))
-    monkeypatch.delenv("NO_COLOR")
-    silent = view._replace(live=replace(view.live, now_ns=view.now_ns + 20 * S))
-    speeds, row = (line for line in screen(silent, 120, 40) if "samples/s" in line or "no report" in line)
-    assert "\x1b[90m499 ms a step" in speeds
-    assert "20 s ago" in speeds
-    assert row.startswith("\x1b[90m")
-    assert ("ago" in row, row.endswith("\x1b[33mno report 20 s\x1b[0m")) == (False, True)
-
-
 def test_more_ranks_than_lines(tmp_path: Path) -> None:
     run = slurm_run(tmp_path)
     for number in range(5):
@@ -142,15 +118,6 @@ def test_a_run_that_waits_says_why_and_until_when(tmp_path: Path) -> None:
     assert "Priority" in text
     assert "in 2 h" in text
     assert "heartbeats" not in text
-    assert "queue" not in text.replace("queued", "")
-
-
-def test_the_place_in_the_queue(tmp_path: Path) -> None:
-    told = RunState("queued", "Priority", partition="boost", queue_place=7, queue_length=1023)
-    view = watched(slurm_run(tmp_path)).look(told)
-    for width in (100, 60):
-        assert any("7th of 1,023 in the queue of partition boost" in line for line in lines(view, width))
-    assert "4711  queued  7th of 1,023 in the queue of partition boost  Priority" in as_line(view)
 
 
 def test_a_run_without_heartbeats_says_so_and_what_rank_0_wrote_down(tmp_path: Path) -> None:

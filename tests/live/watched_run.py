@@ -11,7 +11,6 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -39,18 +38,24 @@ def slurm_run(root: Path, job_id: str = "4711", began_ns: int | None = None) -> 
     return run
 
 
-def stand_in(root: Path, *rows: str, others: Sequence[str] = (), private: str = "none") -> Path:
-    """A squeue that prints these rows, of everybody's jobs also the others, and writes each call to squeue.log; returns
-    its folder, for PATH. private: of Slurm's configuration."""
+def stand_in(root: Path, *rows: str) -> Path:
+    """A squeue that prints these rows and writes each call to squeue.log; returns its folder, for PATH."""
     folder = root / "bin"
     folder.mkdir(exist_ok=True)
-    own, everybodys = ("\n".join(["cat <<'END'", *some, "END"]) for some in (rows, [*rows, *others]))
     state = rows[0].split("|")[1] if rows else ""
     bodies = {
-        "squeue": f"echo $* >>$0.log\ncase $* in *%T\\|%r*) echo '{state}|None' ;;\n"
-        f"*--jobs*) {own}\n;; *) {everybodys}\nesac",
+        "squeue": "\n".join(
+            [
+                "echo $* >>$0.log",
+                f"case $* in *=%T\\|%r*) echo '{state}|None' ;;",
+                "*) cat <<'END'",
+                *rows,
+                "END",
+                "esac",
+            ]
+        ),
         "sacct": "exit 0",
-        "scontrol": f"[ \"$*\" = 'show config' ] && echo 'PrivateData             = {private}'",
+        "scontrol": "exit 1",
     }
     for name, body in bodies.items():
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -58,19 +63,11 @@ def stand_in(root: Path, *rows: str, others: Sequence[str] = (), private: str = 
     return folder
 
 
-def row(
-    job_id: str = "4711",
-    state: str = "RUNNING",
-    minutes: int = 30,
-    *,
-    reason: str = "None",
-    priority: int = 100,
-    partition: str = "boost",
-) -> str:
+def row(job_id: str = "4711", state: str = "RUNNING", minutes: int = 30, *, reason: str = "None") -> str:
     """A line of squeue; the job ends, or is expected to begin, so many minutes from now."""
     at = (datetime.now() + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%S")
     starts, ends = (at, "N/A") if state == "PENDING" else ("2026-01-01T00:00:00", at)
-    return f"{job_id}|{state}|{starts}|{ends}|{partition}|{priority}|{reason}"
+    return f"{job_id}|{state}|{starts}|{ends}|{reason}"
 
 
 class Growing:

@@ -1,4 +1,4 @@
-"""Jobs that Slurm puts back into its queue, and arrays whose tasks it writes as one entry."""
+"""A job that Slurm puts back into its queue."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.site.slurm_commands import JobId, JobReply, forget_silence, squeue_all, squeue_everybody
-from harness.site.slurm_commands import squeue as squeue_of
-from harness.site.slurm_queue import of_these, places_of
-from tests.slurm.slurm_cluster import Slurm
 from tests.slurm.slurm_sh import SHORT, SlurmSh
 from tests.slurm.test_slurm_states import pids_of_script
 from tests.waiting import wait_until
@@ -48,40 +44,3 @@ def test_a_job_that_the_site_lets_slurm_requeue_runs_again_to_its_end(slurm_sh: 
     assert (said["state"], said["exit_code"], said["missing"]) == ("completed", 0, [])
     assert run.read("run.json")["status"]["state"] == "completed"
     assert [run.active_steps(rank) for rank in range(2)] == [3, 3]
-
-
-def test_places_are_the_order_in_which_jobs_and_tasks_of_an_array_start(
-    slurm: Slurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Slurm writes the waiting tasks of an array as one entry, with the reasons of all."""
-    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
-    forget_silence()
-    slurm.run("scontrol", "update", "PartitionName=gpu", "State=DOWN")  # jobs wait there
-    try:
-        started = tmp_path / "started"
-        said = 'echo "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'
-        words = ("-N2", "--exclusive", "--job-name=in-order", "--output=/dev/null", "--wrap", f"{said} >>'{started}'")
-        before = slurm.sbatch(*words)
-        array = slurm.sbatch("--array=0-4%2", *words)
-        after, first = slurm.sbatch(*words), slurm.sbatch(*words)
-        slurm.run("scontrol", "update", f"JobId={first}", "Priority=4294900000")
-        for job in (before, array, after):
-            slurm.run("scontrol", "update", f"JobId={job}", "Priority=1000")
-        slurm.run("scontrol", "hold", f"{array}_4")
-        tasks = [f"{array}_{number}" for number in range(5)]
-        jobs = [first, before, *tasks, after]
-        written, asked = squeue_everybody(None), squeue_all(None, jobs)
-        assert written is not None and asked is not None
-        assert sorted(of_these(written, jobs)) == sorted(asked) == sorted(jobs)
-        assert {entry.word for entry in asked.values()} == {"PENDING"}
-        assert asked[tasks[4]].reason == "JobHeldAdmin"  # the tests are root
-        places = {number: place.position for number, place in places_of(asked.values(), jobs).items()}
-        slurm.run("scancel", tasks[2])
-        wait_until(lambda: tasks[2] not in (squeue_all(None, tasks) or {}), "one task's cancellation")
-        slurm.run("scontrol", "update", "PartitionName=gpu", "State=UP")
-        assert slurm.wait(after) == "COMPLETED"
-        assert started.read_text().split() == [job for job in sorted(places, key=places.__getitem__) if job != tasks[2]]
-        assert squeue_of(JobId(tasks[4]), "%T|%r") == JobReply("PENDING|JobHeldAdmin")
-    finally:
-        slurm.run("scontrol", "update", "PartitionName=gpu", "State=UP")
-        slurm.run("scancel", "--name=in-order")

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 ASK_S = 5.0  # between two questions to a queue
-PLACES_S = 60.0  # between two of them that ask for places in the queue: then all its jobs are listed
 AGAIN_S = 10.0  # between two questions about a run that has left it, and whose end is not known yet
 MOST_ASKED = 1000  # runs in one question, the newest
 NO_ANSWER = "its queue does not answer; this is the last known state"
@@ -67,27 +66,17 @@ class WatchedState:
         if not self._state.final:
             for backend, _ in _by_backend([self._run]):  # none if its record is lost
                 if self._is_due("state", 0 if backend.RUNS_HERE else ASK_S):
-                    self._ask(backend, self._waits() and self._is_due("places", PLACES_S))
+                    self._ask(backend)
         return self._state
 
-    def _waits(self) -> bool:
-        """Whether it waits in a queue, as far as is known. If why is a sentence, its allocation runs already."""
-        if self._state == RunState():
-            return self._run.status() is None
-        return self._state.state == "queued" and " " not in self._state.why
-
-    def _ask(self, backend: Backend, places: bool) -> None:
-        entries = backend.listed([self._run], places=places)
+    def _ask(self, backend: Backend) -> None:
+        entries = backend.listed([self._run])
         if entries is None:
             self._state = self._state._replace(why=NO_ANSWER)
             return
         entry = entries.get(self._run.path)
         if entry is not None and entry.polled.state not in FINAL:
-            before, now = self._state, _state(self._run, entry)
-            if now.state == "queued" and before.place and not places:  # it is still as it was last told
-                partition, place, length = before.partition, before.queue_place, before.queue_length
-                now = now._replace(partition=partition, queue_place=place, queue_length=length)
-            self._state = now
+            self._state = _state(self._run, entry)
         elif self._is_due("end", AGAIN_S):
             self._state = _state(self._run, Listed(_polled(self._run)))
 
@@ -134,11 +123,9 @@ def _state(run: Run, listed: Listed) -> RunState:
     began_ns, ends_ns = own.started_ns if own else None, listed.ends_ns
     if ends_ns is None and began_ns is not None:
         ends_ns = began_ns + run.record.site.time_s * NS
-    partition, place, length = listed.queue_place or (listed.partition, None, None)
-    found = RunState(polled.state, polled.why, partition=partition, queue_place=place, queue_length=length)
     if polled.state == "queued":
-        return found._replace(starts_ns=listed.starts_ns)
-    return found._replace(began_ns=began_ns, deadline_ns=ends_ns, suspended=polled.suspended)
+        return RunState(polled.state, polled.why, starts_ns=listed.starts_ns)
+    return RunState(polled.state, polled.why, began_ns=began_ns, deadline_ns=ends_ns, suspended=polled.suspended)
 
 
 def _polled(run: Run) -> PolledState:

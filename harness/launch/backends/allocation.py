@@ -155,7 +155,7 @@ def poll(run: Run) -> PolledState:
     return local.poll(run) if run.record.submit_host == socket.gethostname() else slurm_poll.poll(run)
 
 
-def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
+def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
     """Each run's own files and process say its state: nothing waits in a queue."""
     return {run.path: Listed(poll(run)) for run in runs}
 

@@ -270,7 +270,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
+def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
     """There is no queue: each run's own files and process say its state."""
     return {run.path: Listed(poll(run)) for run in runs}
 

@@ -57,11 +57,11 @@ def _ended_before(run: Run, status: Status | None) -> PolledState:
     return PolledState("failed", "it ended before it could write its exit status", told_by="ended")
 
 
-def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
+def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
     """One question to Slurm for those of jobs; the others say their state themselves."""
     open_ones = [run for run in runs if (own := run.status()) is None or own.state not in FINAL]
     in_jobs = [run for run in open_ones if _in_job(run)]
-    found = slurm.listed(in_jobs, places) if in_jobs else {}
+    found = slurm.listed(in_jobs) if in_jobs else {}
     here = {run.path: Listed(poll(run)) for run in runs if run not in in_jobs}
     return None if found is None else {**here, **found}
 

@@ -11,7 +11,6 @@ from harness.launch.argv import Word
 from harness.run import Run, Stage
 from harness.run.record import RunRecord, State
 from harness.site.site import Site
-from harness.site.slurm_queue import QueuePlace
 
 Together = Literal["array", "series"]
 """Many runs in one submission: a job each, queued as one; or one after the other in one allocation."""
@@ -50,14 +49,11 @@ class PolledState(NamedTuple):
 
 class Listed(NamedTuple):
     """A run as its queue lists it. starts_ns, ends_ns: unix times at which it began or is expected to, and at which
-    its time limit ends it; None: not known. partition: empty: not known. queue_place: None: it does not wait for its
-    turn, or nobody asked for it, or the queue does not tell."""
+    its time limit ends it; None: not known."""
 
     polled: PolledState
     starts_ns: int | None = None
     ends_ns: int | None = None
-    partition: str = ""
-    queue_place: QueuePlace | None = None
 
 
 class Backend(Protocol):
@@ -109,10 +105,9 @@ class Backend(Protocol):
     def poll(self, run: Run, /) -> PolledState:
         """The run's state; where nobody answers in time, what the job itself last wrote."""
 
-    def listed(self, runs: Sequence[Run], /, places: bool = False) -> dict[Path, Listed] | None:
+    def listed(self, runs: Sequence[Run], /) -> dict[Path, Listed] | None:
         """Runs by path as the queue lists them, asked in one question where there is a queue; a run that is not listed
-        has left it. None: it does not answer. places: also the place of each run that waits, for which the whole queue
-        has to be listed."""
+        has left it. None: it does not answer."""
 
     def cancel(self, run: Run, /) -> list[Run]:
         """Stop the run, which keeps the traces that it has; returns the other runs that end with it. Raises WorkError:

@@ -12,8 +12,7 @@ from harness.common.slurm_notation import fields_of
 from harness.launch.backends.protocol import Listed, PolledState
 from harness.run import Run
 from harness.run.record import FINAL, ITSELF, Status
-from harness.site.slurm_commands import JobId, sacct, scontrol, squeue, squeue_all, squeue_everybody
-from harness.site.slurm_queue import of_these, places_of
+from harness.site.slurm_commands import JobId, sacct, scontrol, squeue, squeue_all
 
 _AGAIN = "Slurm puts it back into the queue, and it will run again under the same id"
 _HELD = "Slurm put it back into the queue and holds it there: scontrol release {job}, or cancel it"
@@ -93,26 +92,18 @@ def poll(run: Run) -> PolledState:
     return _state(run, own, _ask(job_of(run), has_ended=own is not None and own.state in FINAL))
 
 
-def listed(runs: Sequence[Run], places: bool = False) -> dict[Path, Listed] | None:
-    """The runs that Slurm lists, asked in one question for each cluster; None: it does not answer.
-
-    places: the question is about the jobs of all users, as a place in the queue is a comparison with them. If a cluster
-    does not answer that, or hides them, the usual question follows, and no place is known.
-    """
+def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
+    """The runs that Slurm lists, asked in one question for each cluster; None: it does not answer."""
     found: dict[Path, Listed] = {}
     for cluster in sorted({run.record.cluster for run in runs}, key=str):
         jobs = {run.path: (run, job_of(run)) for run in runs if run.record.cluster == cluster}
-        numbers = {job.number for _, job in jobs.values()}
-        everybody = squeue_everybody(cluster) if places else None
-        queue = squeue_all(cluster, numbers) if everybody is None else of_these(everybody, numbers)
+        queue = squeue_all(cluster, {job.number for _, job in jobs.values()})
         if queue is None:
             return None
-        place_of = places_of(everybody or [], numbers)
         for path, (run, job) in jobs.items():
             if entry := queue.get(job.number):
                 state = _state(run, run.status(), SlurmReply(entry.word, entry.reason))
-                place = place_of.get(job.number)
-                found[path] = Listed(state, entry.starts_ns, entry.ends_ns, entry.partition, place)
+                found[path] = Listed(state, entry.starts_ns, entry.ends_ns)
     return found
 
 
