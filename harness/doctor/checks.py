@@ -46,12 +46,10 @@ def _nvidia(around: Surroundings) -> bool:
 
 def _launch(around: Surroundings) -> Iterator[CheckResult]:
     """What a launch refuses before it submits, in its own words."""
-    what, dry_run = (
-        ("exercises 1 to 3", "-e 1 --dry-run") if around.training is None else ("your training", "run --dry-run -- …")
-    )
+    what = "exercises 1 to 3"
     sentences = dict.fromkeys(sentence for job in around.jobs for sentence in missing(job, around.environ))
     for sentence in sentences:
-        yield problem(what, sentence, f"{COMMAND} {dry_run}   # the same refusal")
+        yield problem(what, sentence, f"{COMMAND} -e 1 --dry-run   # the same refusal")
     if not sentences:
         yield ok(what, "all that a launch looks for is here")
 
@@ -61,12 +59,10 @@ CHECKS = (
     Check("meeting", "node", machine.meeting, _on_slurm),
     Check("launch", "login", _launch),
     Check("partition", "login", slurm.partition, _on_slurm),
-    Check("nodes", "login", slurm.nodes, _on_slurm),
     Check("qos", "login", slurm.qos, _on_slurm),
     Check("submission", "login", slurm.submission, _on_slurm),
     Check("variables", "both", files.variables),
     Check("disk", "login", files.disk),
-    Check("quota", "login", files.quota),
     Check("files", "node", files.files, lambda around: around.node_kind != "here"),
     Check("container", "both", container.container),
     Check("cores", "node", machine.cores),
@@ -75,7 +71,6 @@ CHECKS = (
     Check("gpus", "node", machine.gpus, _on_gpus),
     Check("torch", "node", machine.torch_and_driver, _on_gpus),
     Check("interface", "node", machine.interface, lambda around: around.site.network.interface is not None),
-    Check("temporary", "node", files.temporary),
     Check("nsys", "both", container.nsys, _nvidia),
     Check("gpu metrics", "node", container.gpu_metrics, lambda around: around.uses_gpus and _nvidia(around)),
 )

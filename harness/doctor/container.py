@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from harness.common.bounded_read import parse_json
 from harness.common.paths import IN_CHECKOUT, README_OF_IMAGES, installing, shown_file
 from harness.common.programs import ProgramOutput
 from harness.doctor.surroundings import IN_JOB, CheckResult, Surroundings, ok, problem, unseen, warning
-from harness.experiment.exercises import Experiment, OwnTraining
 from harness.launch.argv import Word, read_here
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
@@ -71,7 +70,6 @@ def _program(around: Surroundings) -> str:
 def packages(around: Surroundings) -> Iterator[CheckResult]:
     """The training packages, imported by the Python that trains, in the container if there is one."""
     job = around.job
-    needed = _needed(job.experiment)
     if around.site.container is not None:
         outside = around.node_kind != "node" and around.site.container.in_srun  # there srun would submit a job
         if outside or around.which(_program(around)) is None:
@@ -81,22 +79,11 @@ def packages(around: Surroundings) -> Iterator[CheckResult]:
         image = job.image or ""
         if job.image and not of_registry(around.site, image) and why_wrong_image(around.site, image, around.environ):
             return  # the checks of the launch and of the files say it
-    if needed:
-        yield from _usable(around, job, needed)
+    yield from _usable(around, job)
 
 
-def _needed(experiment: Experiment) -> Mapping[str, str]:
-    """The modules that the trainings need, with the trainings that do."""
-    if not isinstance(experiment, OwnTraining):
-        return NEEDED_BY
-    needed = {"torch": "your training"}
-    if experiment.launcher in ("accelerate", "deepspeed"):
-        needed[experiment.launcher] = f"--launcher {experiment.launcher}"
-    return {} if experiment.form == "command" else needed
-
-
-def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Which trainings can run, from what inside.py printed. needed: module → by what."""
+def _usable(around: Surroundings, job: Job) -> Iterator[CheckResult]:
+    """Which trainings can run, from what inside.py printed."""
     answer, contained = asked_inside(around, job), around.site.container is not None
     what = ("installed" if around.node_kind == "login" else "imported") + " in the container" * contained
     remedy = BUILD_IMAGE if contained else installing("train")
@@ -108,9 +95,9 @@ def _usable(around: Surroundings, job: Job, needed: Mapping[str, str]) -> Iterat
     modules = found["modules"]
     working = [f"{name} {said['version']}" for name, said in modules.items() if "version" in said]
     for name, said in modules.items():
-        if "error" in said and name in needed:
-            judged = problem if name == "torch" or needed is not NEEDED_BY else warning
-            found_text = f"is not usable ({said['error']}): {needed[name]} cannot train"
+        if "error" in said:
+            judged = problem if name == "torch" else warning
+            found_text = f"is not usable ({said['error']}): {NEEDED_BY[name]} cannot train"
             yield judged(f"{name} {what}", found_text, ADDED.get(name, remedy) if contained else remedy)
         elif said.get("outside"):
             why = f"comes from {said['outside']}, your own packages, and hides the container's"

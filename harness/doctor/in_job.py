@@ -29,7 +29,6 @@ from harness.doctor.surroundings import (
     unseen,
     worst,
 )
-from harness.experiment.own import OwnTraining
 from harness.launch.backends.slurm import POLL_S, options_of
 from harness.launch.job import Job
 from harness.launch.render import render_template
@@ -49,16 +48,14 @@ SAY_EVERY_S = 30.0
 
 
 class NodeRequest(BaseModel):
-    """A look from the nodes: of how many, at what site, for what course or training of the user's own."""
+    """A look from the nodes: of how many, at what site, for what course."""
 
     site: Site
     nodes: int
     course: CourseSize
-    training: OwnTraining | None = None
-    paths: list[str] = []
 
     def look_around(self, site: Site, node_kind: Literal["login", "node"]) -> Surroundings:
-        return look_around(site, node_kind, self.course, self.nodes, experiment=self.training, paths=self.paths)
+        return look_around(site, node_kind, self.course, self.nodes)
 
 
 class Report(BaseModel):

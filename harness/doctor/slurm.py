@@ -1,4 +1,4 @@
-"""Slurm as a student meets it: partition, its nodes, QOS, and a real request. Submits nothing."""
+"""Slurm as a student meets it: partition, QOS, and a real request. Submits nothing."""
 
 from __future__ import annotations
 
@@ -79,21 +79,6 @@ def partition(around: Surroundings) -> CheckResult:
     if total.isdigit() and int(total) < wanted:
         return problem(what, f"has {total} nodes, {wanted} requested", f"{COMMAND} -e 1 -n {total}")
     return ok(what, f"is up, {total or '?'} nodes; a job may run {most}, the site asks for {site.time}")
-
-
-def nodes(around: Surroundings) -> CheckResult | None:
-    """Whether enough nodes of the partition work."""
-    named = [f"--partition={around.site.partition}"] if around.site.partition else []
-    answer = ask("sinfo", "--noheader", "--format=%T %D", *named)
-    if answer.code or not answer.out.strip():
-        return None
-    rows = (line.split() for line in answer.out.splitlines())
-    counts = {row[0]: int(row[1]) for row in rows if len(row) == 2}
-    working = sum(n for state, n in counts.items() if re.match(r"(idle|mixed|allocated|completing|reserved)", state))
-    found = ", ".join(f"{n} {state}" for state, n in counts.items())
-    if working < around.nodes:
-        return problem("nodes", f"{found}: {working} work, {around.nodes} requested", "sinfo --list-reasons")
-    return ok("nodes", found)
 
 
 def submission(around: Surroundings) -> CheckResult:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -15,13 +14,11 @@ from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.programs import ProgramOutput, ask
-from harness.common.secrets import masked_words
-from harness.experiment.own import OwnTraining
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job
 from harness.launch.submit import prepare
-from harness.run import own_runs_root, runs_root
+from harness.run import runs_root
 from harness.site.site import Site
 
 Place = Literal["login", "node", "here"]
@@ -29,7 +26,6 @@ QUESTION_S = 20.0
 TRAININGS = (1, 2, 3)
 IN_JOB = f"{PROGRAM} doctor --in-job"  # what sees it
 NOT_FROM_LOGIN = f"cannot be seen from the login node: {IN_JOB}"
-_MOST_PATHS = 20
 
 
 @dataclass(frozen=True)
@@ -50,8 +46,6 @@ class Surroundings:
     course: CourseSize = CourseSize()
     nodes: int = 1  # of the job that this process is a part of
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    training: OwnTraining | None = None  # a training of the user's own; then its job is the only one
-    paths: tuple[str, ...] = ()  # its script, and the files and folders that its arguments name, where it was asked for
     root: Path = Path("/")  # of the system's own files: /proc, /sys
     _answers: dict[str, ProgramOutput] = field(default_factory=dict)
 
@@ -61,7 +55,7 @@ class Surroundings:
 
     @property
     def job(self) -> Job:
-        """Exercise 1, as a student launches it, or the training of the user's own."""
+        """Exercise 1, as a student launches it."""
         return self.jobs[0]
 
     @property
@@ -70,21 +64,12 @@ class Surroundings:
 
     @property
     def runs(self) -> Path:
-        return runs_root(self.environ) if self.training is None else own_runs_root(self.environ)
+        return runs_root(self.environ)
 
     @property
     def prepares(self) -> bool:
         """Whether a job first loads modules or runs lines of the site, which may bring what is not on PATH here."""
         return self.node_kind == "login" and bool(self.site.modules or self.site.setup or self.site.node_setup)
-
-    @cached_property
-    def user(self) -> str:
-        import pwd
-
-        try:
-            return pwd.getpwuid(os.getuid()).pw_name
-        except KeyError:
-            return str(os.getuid())
 
     def which(self, program: str) -> str | None:
         return shutil.which(program, path=self.environ.get("PATH", os.defpath))
@@ -108,22 +93,14 @@ class Surroundings:
 
 
 def look_around(
-    site: Site,
-    node_kind: Place | None = None,
-    course: CourseSize = CourseSize(),
-    nodes: int = 1,
-    *,
-    experiment: OwnTraining | None = None,
-    paths: Sequence[str] = (),
+    site: Site, node_kind: Place | None = None, course: CourseSize = CourseSize(), nodes: int = 1
 ) -> Surroundings:
-    """This process's surroundings at a site. node_kind: None, to derive it from the site's backend. experiment, paths:
-    as there. Raises RequestError: the site's scheduler is unknown, or exercise 1 or the training cannot run there."""
+    """This process's surroundings at a site. node_kind: None, to derive it from the site's backend.
+
+    Raises RequestError: the site's scheduler is unknown, or exercise 1 cannot run there.
+    """
     derived: Place = "here" if backend_of(site).RUNS_HERE else "login"
-    jobs = [*_of_exercises(site, nodes)] if experiment is None else [prepare(experiment, site).job]
-    whole = site if experiment is None else jobs[0].site
-    return Surroundings(
-        whole, node_kind or derived, tuple(jobs), course, nodes, training=experiment, paths=tuple(paths)
-    )
+    return Surroundings(site, node_kind or derived, tuple(_of_exercises(site, nodes)), course, nodes)
 
 
 def _of_exercises(site: Site, nodes: int) -> Iterator[Job]:
@@ -183,18 +160,3 @@ def worst(lines: list[CheckLine]) -> Level:
     """The worst level; `ok` for no line, and `unseen` counts as `ok`."""
     order = [Level.UNSEEN, Level.OK, Level.WARNING, Level.PROBLEM]
     return max([Level.OK, *(line.result.level for line in lines)], key=order.index)
-
-
-def paths_of(experiment: OwnTraining) -> list[str]:
-    """The script, and the files and folders among its arguments, that are there now."""
-    words = [word.rpartition("=")[2] if word.startswith("-") else word for word in masked_words(experiment.arguments)]
-    words.insert(0, experiment.program)
-    places = [Path(experiment.start_in, word) for word in words if word and not word.startswith("-")]
-    return [str(place) for place in dict.fromkeys(places) if _is_there(place)][:_MOST_PATHS]
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False

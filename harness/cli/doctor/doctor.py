@@ -14,18 +14,14 @@ import typer
 
 from harness.cli.help import as_text, of_function
 from harness.cli.options import JsonOption
-from harness.cli.parser import RUN, declared, read_launch, run_command
+from harness.cli.parser import run_command
 from harness.cli.rooms import COURSE_EXPERIMENTS, of_room
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError
-from harness.common.printable import printable
-from harness.experiment.exercises import OwnTraining
 from harness.site.site import override
 
 if TYPE_CHECKING:
     from harness.doctor.surroundings import CheckLine
-    from harness.experiment.own import OwnTraining
-    from harness.site.detection import SiteChoice
 
 WIDTH = 120  # without a terminal
 LEFT, NAME = 13, 15  # characters of the level and of the check's name
@@ -40,7 +36,7 @@ Exit status: 0 ok, also with warnings and checks that were not made; 1 a problem
 EXAMPLES = [
     ("doctor", "check this machine"),
     ("doctor --site leonardo", "check it for this site"),
-    ("doctor --in-job run -n 2 -- train.py", "whether the nodes see your own training"),
+    ("doctor --in-job -n 4", "also on four nodes"),
 ]
 
 
@@ -64,10 +60,7 @@ def _named(hosts: tuple[str, ...]) -> str:
 
 def doctor(arguments: list[str]) -> int:
     """`slurm.sh doctor`; returns the exit code."""
-    words = list(arguments)
-    if RUN in words:  # the launch that comes there is not ours to read
-        words.insert(words.index(RUN), "--")
-    return run_command("doctor", command, words)
+    return run_command("doctor", command, arguments)
 
 
 def page(_: list[str]) -> str:
@@ -75,10 +68,6 @@ def page(_: list[str]) -> str:
 
 
 def command(
-    launch: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[run … -- SCRIPT …]", help="your own training: its script, data, Python are checked"),
-    ] = None,
     *,
     site: Annotated[str | None, typer.Option("--site", help="site: a name, or a site file")] = None,
     in_job: Annotated[
@@ -101,28 +90,23 @@ def command(
 ) -> int:
     from harness.doctor.checks import examine
     from harness.doctor.in_job import NodeRequest, look_after, nodes_for
-    from harness.doctor.surroundings import NOT_FROM_LOGIN, CourseSize, Level, look_around, paths_of, worst
+    from harness.doctor.surroundings import NOT_FROM_LOGIN, CourseSize, Level, look_around, worst
     from harness.site.detection import choose_site
 
     if nodes is not None and not in_job:
         raise RequestError("-n/--nodes: allowed only with --in-job, which checks that many nodes")
-    if launch:
-        own, choice = _own_launch(launch, site)
-    else:
-        own, choice = None, choose_site(site)
+    choice = choose_site(site)
     given = {"account": account, "partition": partition, "qos": qos, "time": time}
     place = override(choice.site, {name: value for name, value in given.items() if value is not None})
     print(f"site: {place.name} ({choice.reason})", file=sys.stderr)
     course_experiments = of_room(COURSE_EXPERIMENTS)
     course = CourseSize(students) if course_experiments is None else CourseSize(students, len(course_experiments()))
-    paths = paths_of(own) if own is not None else []
-    around = look_around(place, course=course, nodes=nodes or (own.nodes if own else 1), experiment=own, paths=paths)
+    around = look_around(place, course=course, nodes=nodes or 1)
     lines: list[CheckLine] = []
     for line in examine(around, node_follows=in_job):
         _show(line, lines, as_json)
     if in_job:
-        wanted = nodes or (own.nodes if own else nodes_for(place))
-        asked = NodeRequest(site=place, nodes=wanted, course=course, training=own, paths=paths)
+        asked = NodeRequest(site=place, nodes=nodes or nodes_for(place), course=course)
         say = partial(print, file=sys.stderr, flush=True)
         for line in look_after(lines, around, asked, 60.0 * patience, say):
             _show(line, lines, as_json)
@@ -139,24 +123,6 @@ def command(
 
 
 command.__doc__ = HELP
-
-
-def _own_launch(words: list[str], site: str | None) -> tuple[OwnTraining, SiteChoice]:
-    """The training behind the doctor's flags, and its site. Raises RequestError: it is none of the user's own."""
-    from harness.cli.launch.launch import request_of
-    from harness.launch.exercises.base import launch_of
-
-    at_site = ["--site", site] if site is not None else []
-    line = read_launch([*at_site, *words[1:]], declared(), is_run=True)
-    if words[0] != RUN or line.script is None:
-        raise RequestError(
-            f"doctor: {printable(words[0])}: a training of your own is given as it is launched: doctor run -- train.py"
-        )
-    experiment, choice = request_of(line)
-    whole = launch_of(experiment).with_whole_paths(experiment)
-    if not isinstance(whole, OwnTraining):
-        raise RequestError("doctor: the exercises are looked at without `run`")
-    return whole, choice
 
 
 def _show(line: CheckLine, lines: list[CheckLine], quiet: bool) -> None:
