@@ -53,8 +53,8 @@ def _watch(arguments: argparse.Namespace, claim: str | None) -> None:
             until.enter_context(Collector(arguments.run, Path(claim), arguments.name, arguments.node))
             if arguments.node == 0:
                 until.enter_context(Guard(arguments.run, arguments.on_hang == "stop"))
-        pids = () if arguments.pid is None else (arguments.pid,)
-        record(MONITORS.path(arguments.run, arguments.name), arguments.hz, pids, arguments.name, arguments.below)
+        folder = MONITORS.path(arguments.run, arguments.name)
+        record(folder, arguments.hz, arguments.name, pid=arguments.pid, below=arguments.below)
     if claim:  # not after an error: the monitor is started again
         shutil.rmtree(claim, ignore_errors=True)
 

@@ -1,7 +1,8 @@
 """AMD devices through ROCm's own Python package `amdsmi`: memory, utilisation, power, energy, temperature, clock.
 
 Written from the package's source; never run on an AMD GPU. Its answers changed between versions of ROCm (5.6 to 7.1):
-what one lacks is left empty. The columns are those of nvml.py, except PCIe.
+what one lacks is left empty. The columns are those of nvml.py, without the SMs' counters and the
+clock's limits.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""NVIDIA devices through NVML: memory, utilisation, what its SMs do, power, energy, temperature, clock and its limits,
-PCIe. No CUDA.
+"""NVIDIA devices through NVML: memory, utilisation, what its SMs do, power, energy, temperature, clock and its limits.
+No CUDA.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from harness.monitor.gpu_choice import NoGpu, choose_visible
 from harness.monitor.source import SampleValue
 
 NvmlQuery = Callable[[Any, Any], tuple[SampleValue, ...]]
-_PCIE_COLUMNS = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
@@ -50,12 +49,6 @@ _READINGS: tuple[tuple[tuple[str, ...], NvmlQuery], ...] = (
 )
 
 
-def _read_pcie(nvml: Any, handle: Any) -> tuple[SampleValue, ...]:
-    """Host traffic of one device; NVML counts it over 20 ms per direction and gives KB/s."""
-    directions = (nvml.NVML_PCIE_UTIL_TX_BYTES, nvml.NVML_PCIE_UTIL_RX_BYTES)
-    return tuple(1000 * nvml.nvmlDeviceGetPcieThroughput(handle, direction) for direction in directions)
-
-
 def _text(value: str | bytes) -> str:
     """Old bindings return bytes."""
     return value.decode() if isinstance(value, bytes) else value
@@ -88,7 +81,7 @@ class NvmlSource:
     """
 
     kind = "nvml"
-    columns = (*(name for names, _ in _READINGS for name in names), *GPM_COLUMNS, *_PCIE_COLUMNS)
+    columns = (*(name for names, _ in _READINGS for name in names), *GPM_COLUMNS)
 
     def __init__(self, nvml: Any, environ: Mapping[str, str] | None = None) -> None:
         """`nvml` is the initialised pynvml module; `environ` the job's environment, None: an empty one.
@@ -110,7 +103,6 @@ class NvmlSource:
             for board in self._boards
         ]
         self._unsupported: set[tuple[int, tuple[str, ...]]] = set()
-        self._pcie_turn = 0
 
     def __len__(self) -> int:
         return len(self._boards)
@@ -170,8 +162,7 @@ class NvmlSource:
         }
 
     def sample(self) -> Sequence[Sequence[SampleValue]]:
-        """One row per device. PCIe blocks for 40 ms, so each call reads it only of the next device in turn."""
-        self._pcie_turn = (self._pcie_turn + 1) % max(1, len(self._boards))
+        """One row per device."""
         return [self._row(position) for position in range(len(self._boards))]
 
     def _row(self, position: int) -> list[SampleValue]:
@@ -182,9 +173,7 @@ class NvmlSource:
             row += self._ask(position, columns, reading)
         gpm = self._gpm[position]
         row += [None] * len(GPM_COLUMNS) if gpm is None else self._ask(position, GPM_COLUMNS, lambda *_: gpm.read())
-        if position == self._pcie_turn:
-            return row + list(self._ask(position, _PCIE_COLUMNS, _read_pcie))
-        return row + [None] * len(_PCIE_COLUMNS)
+        return row
 
     def _ask(self, position: int, columns: tuple[str, ...], reading: NvmlQuery) -> tuple[SampleValue, ...]:
         """The reading, or Nones. An unsupported reading is not tried again; a lost device is."""

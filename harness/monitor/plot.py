@@ -178,16 +178,14 @@ def _utilization(panel: Panel) -> str:
 
 def _power(panel: Panel) -> str:
     def label(device: DeviceSeries, numbers: DeviceSummary) -> str:
-        name = panel.label(device) if panel.is_gpu else "CPU packages of the whole machine"
-        return f"{name}, {format_energy(numbers.energy_joules)}"
+        return f"{panel.label(device)}, {format_energy(numbers.energy_joules)}"
 
     if not panel.draw_devices("power_watts", label):
         return panel.say_unknown("power")
     panel.axes.set_ylim(bottom=0)
     panel.axes.set_ylabel("power (W)")
-    device = "GPU" if panel.is_gpu else "CPU"
     lacks = any(numbers.energy_lacks_ns for numbers in panel.summary.devices)
-    return f"{device} power, energy {format_energy(panel.summary.energy_joules)}{' of the sampled time' * lacks}"
+    return f"GPU power, energy {format_energy(panel.summary.energy_joules)}{' of the sampled time' * lacks}"
 
 
 def format_energy(joules: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Without a GPU: CPU time, memory (PSS) and energy (RAPL) of the job's processes and of the whole machine."""
+"""Without a GPU: CPU time and memory (PSS) of the job's processes and of the whole machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,6 @@ _BURST_S = 1.0
 # A process that begins or ends changes the PSS of others: a fork that of its parent. Then they are read in advance.
 _AHEAD_S = 10.0
 _PSS = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
-POWERCAP = Path("/sys/class/powercap")
 
 # A scan for new processes reads the whole process table. It may take this share of one core: the longer a scan takes,
 # the rarer it is, so that the monitor costs no more on a login node with thousands of processes.
@@ -71,61 +69,11 @@ def read_pss(pid: int) -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-class _Package:
-    """One counter in microjoules, which starts again from 0 at a maximum that the kernel gives."""
-
-    def __init__(self, folder: Path) -> None:
-        self._counter = folder / "energy_uj"
-        self._range_uj = int((folder / "max_energy_range_uj").read_text())
-        self._last_uj = int(self._counter.read_text())
-        self._total_uj = self._last_uj  # as the counter says: so a monitor that is started again goes on from it
-
-    def advance(self) -> int:
-        """Microjoules since the counter last began at 0 before this object was made."""
-        now_uj = int(self._counter.read_text())
-        step_uj = now_uj - self._last_uj
-        self._total_uj += step_uj if step_uj >= 0 else step_uj + self._range_uj
-        self._last_uj = now_uj
-        return self._total_uj
-
-
-@dataclass
-class Rapl:
-    """The sum of all packages. The energy is the machine's, not the job's."""
-
-    packages: list[_Package]
-
-    def energy_joules(self) -> float | None:
-        """Joules since some moment before the start, or None if a counter cannot be read any more."""
-        try:
-            return sum(package.advance() for package in self.packages) / 1e6
-        except (OSError, ValueError):
-            return None
-
-
-def open_rapl(powercap: Path = POWERCAP) -> Rapl | None:
-    """The machine's packages; None if there are none or only root may read them.
-
-    Only the top level counts (`intel-rapl:0`, on AMD too): cores and DRAM are parts of it, and it is a part of `psys`.
-    """
-    packages = []
-    for folder in sorted(powercap.glob("intel-rapl:[0-9]*")):
-        try:
-            if folder.name.count(":") == 1 and (folder / "name").read_text().startswith("package"):
-                packages.append(_Package(folder))
-        except (OSError, ValueError):
-            continue
-    return Rapl(packages) if packages else None
-
-
-def find_processes(pids: Sequence[int], flag: str = "--pid") -> list[RunningProcess]:
-    """Processes with these ids, which `flag` gave. Raises MonitorError: one of them does not exist."""
-    found = []
-    for pid in pids:
-        if (process := processes.process_of(pid)) is None:
-            raise MonitorError(f"{flag} {pid}: there is no such process")
-        found.append(process)
-    return found
+def find_process(pid: int, flag: str) -> RunningProcess:
+    """The process with this id, which `flag` gave. Raises MonitorError: there is none."""
+    if (process := processes.process_of(pid)) is None:
+        raise MonitorError(f"{flag} {pid}: there is no such process")
+    return process
 
 
 def is_alive(process: RunningProcess) -> bool:
@@ -134,18 +82,14 @@ def is_alive(process: RunningProcess) -> bool:
 
 
 class ProcessTree:
-    """The job's processes: all below the roots and, on request, the roots; never this process, nor those left out."""
+    """The job's processes: all below the root and, on request, the root; never this process, nor those left out."""
 
-    def __init__(self, roots: Sequence[RunningProcess], with_roots: bool, left_out: Iterable[int] = ()) -> None:
-        self._roots = roots
+    def __init__(self, root: RunningProcess, with_root: bool, left_out: Iterable[int] = ()) -> None:
+        self.root = root
         self._left_out = {os.getpid(), *left_out}
-        self._with_roots = with_roots
+        self._with_root = with_root
         self._members: set[RunningProcess] = set()
         self._next_scan_s = 0.0
-
-    @property
-    def root_pids(self) -> list[int]:
-        return [root.pid for root in self._roots]
 
     def members(self) -> set[RunningProcess]:
         """The processes found by the last scan. New ones may appear late on machines with a long process table."""
@@ -158,11 +102,9 @@ class ProcessTree:
 
     def _scan(self) -> set[RunningProcess]:
         known = processes.everyone()
-        found: set[RunningProcess] = set(self._roots) if self._with_roots else set()
-        for root in self._roots:
-            # If it has ended, its children are below another root or are no longer the job's.
-            if root.pid in known and known[root.pid].started == root.started:
-                found.update(RunningProcess(pid, known[pid].started) for pid in processes.descendants(root.pid, known))
+        root, found = self.root, {self.root} if self._with_root else set[RunningProcess]()
+        if root.pid in known and known[root.pid].started == root.started:  # else its children are no longer the job's
+            found |= {RunningProcess(pid, known[pid].started) for pid in processes.descendants(root.pid, known)}
         return {process for process in found if process.pid not in self._left_out}
 
 
@@ -198,17 +140,14 @@ class ProcessSource:
         "processes",
         "machine_utilization_percent",
         "machine_memory_used_bytes",
-        "power_watts",
-        "energy_joules",
     )
 
-    def __init__(self, tree: ProcessTree, rapl: Rapl | None) -> None:
+    def __init__(self, tree: ProcessTree) -> None:
         self._tree = tree
-        self._rapl = rapl
         self._cpus = usable_cores()
         self._cpu_s: dict[RunningProcess, float] = {}
         self._pss = PssMeter()
-        self._last: tuple[float, float | None] | None = None  # monotonic seconds, joules
+        self._last_s: float | None = None  # monotonic
         self._last_since_boot_s = processes.since_boot_s()
         self._machine_ticks = processes.core_ticks().get("cpu", [])
 
@@ -222,23 +161,21 @@ class ProcessSource:
             "machine_cpus": os.cpu_count(),
             "machine": boot_id(),
             "machine_memory_bytes": processes.memory_in_use()[0],
-            "power": "RAPL, the machine's CPU packages" if self._rapl else None,
+            "power": None,
         }
 
     def sample(self) -> Sequence[Sequence[SampleValue]]:
-        """One row; utilisation and power are over the time since the previous row, and unknown in the first."""
+        """One row; utilisation is over the time since the previous row, and unknown in the first."""
         members = self._tree.members()  # takes time, so the clock is read after it, with the CPU times
-        now_s, joules = time.monotonic(), self._rapl.energy_joules() if self._rapl else None
+        now_s = time.monotonic()
         spent_s, pss_bytes, count = self._measure(members)
-        utilization = watts = machine = None
+        utilization = machine = None
         ticks_before, self._machine_ticks = self._machine_ticks, processes.core_ticks().get("cpu", [])
-        if self._last and (elapsed_s := now_s - self._last[0]) > 0:
-            utilization = 100 * spent_s / elapsed_s / self._cpus
+        if self._last_s is not None and now_s > self._last_s:
+            utilization = 100 * spent_s / (now_s - self._last_s) / self._cpus
             machine = _machine_percent(ticks_before, self._machine_ticks)
-            if joules is not None and self._last[1] is not None:
-                watts = (joules - self._last[1]) / elapsed_s
-        self._last = (now_s, joules)
-        return [(utilization, pss_bytes, count, machine, processes.memory_in_use()[1], watts, joules)]
+        self._last_s = now_s
+        return [(utilization, pss_bytes, count, machine, processes.memory_in_use()[1])]
 
     def _measure(self, members: Iterable[RunningProcess]) -> tuple[float, int, int]:
         """CPU seconds since the last call, bytes of memory (a shared page once), number of processes."""

@@ -1,6 +1,6 @@
 """Samples on a schedule that does not drift, into a file that is only appended to.
 
-The loop ends with a signal, or with the processes that it watches. SIGKILL loses at most one sample.
+The loop ends with a signal, or with the process that it watches. SIGKILL loses at most one sample.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-import platform
 import select
 import signal
 import time
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 from harness.monitor.amd import open_amd
 from harness.monitor.network import NETWORK_FILE, NodePorts
 from harness.monitor.nvml import open_nvml
-from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive, open_rapl
+from harness.monitor.processes import ProcessSource, ProcessTree, find_process, is_alive
 from harness.monitor.samples import (
     ENDED,
     LEADING_COLUMNS,
@@ -152,17 +151,6 @@ def _cell(sample_value: SampleValue) -> str:
     return str(sample_value) if isinstance(sample_value, int) else f"{sample_value:.3f}"
 
 
-def _watch(pids: Sequence[int], below: int | None) -> tuple[ProcessTree, Callable[[], bool]]:
-    """The job's processes, and a function that says whether any of their roots still runs."""
-    parent = os.getppid()
-    roots = find_processes(pids) if pids else find_processes([parent if below is None else below], "--below")
-    if pids or below is not None:
-        # Between `below` and this process stands whoever starts it again.
-        tree = ProcessTree(roots, with_roots=bool(pids), left_out=() if pids else (parent,))
-        return tree, lambda: any(map(is_alive, roots))
-    return ProcessTree(roots, with_roots=False), lambda: os.getppid() == parent
-
-
 def _open_source(tree: ProcessTree) -> tuple[SampleSource, list[str]]:
     """The job's GPUs, else its processes; and why a GPU of the node is not sampled as the job sees it."""
     notes: list[str] = []
@@ -171,16 +159,13 @@ def _open_source(tree: ProcessTree) -> tuple[SampleSource, list[str]]:
         notes += said
         if source is not None:
             return source, list(said)
-    return ProcessSource(tree, open_rapl()), notes
+    return ProcessSource(tree), notes
 
 
-def record(
-    out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | None = None, below: int | None = None
-) -> None:
-    """Sample this node into `out` until a signal comes or the watched processes have ended.
-
-    These are the trees below `pids`, or without `pids` the other descendants of `below`, or of the parent. `name` is
-    shown in place of the host's name. A folder with samples of the same devices gets more of them.
+def record(out: Path, hz: float, name: str, *, pid: int | None = None, below: int | None = None) -> None:
+    """Sample this node into `out` until a signal comes or the watched process has ended: `pid` with its descendants, or
+    `below`, of which only the descendants are sampled. name: of the node. A folder with samples of the same devices
+    gets more of them.
 
     Raises:
         MonitorError: the request is wrong.
@@ -191,7 +176,11 @@ def record(
         raise MonitorError(f"--hz {hz:g}: allowed is {low:g} to {high:g} samples per second")
     period_s = 1 / hz
     stopper = Stopper()
-    tree, going_on = _watch(pids, below)
+    if below is None:
+        assert pid is not None
+        tree = ProcessTree(find_process(pid, "--pid"), with_root=True)
+    else:  # between it and this process stands whoever starts this one again
+        tree = ProcessTree(find_process(below, "--below"), with_root=False, left_out=(os.getppid(),))
     source, notes = _open_source(tree)
     out.mkdir(parents=True, exist_ok=True)
     samples = SampleFile(out / SAMPLES_FILE, source.columns)
@@ -199,12 +188,11 @@ def record(
     traffic = SampleFile(out / NETWORK_FILE, network.columns)
     about: dict[str, Any] = {
         "schema": META_SCHEMA,
-        "host": name or platform.node(),
+        "host": name,
         "source": source.kind,
         **source.describe(),
         NOTES: notes,
         "period_ns": round(period_s * 1e9),
-        "watched_pids": tree.root_pids,
         "monitor_pid": os.getpid(),
         "nics": network.describe(),
     }
@@ -216,7 +204,7 @@ def record(
         samples.append(clock.unix_ns(), indices, source.sample())
         traffic.append(clock.unix_ns(), range(len(network.nics)), network.sample())
 
-    _sample_on_schedule(take, time.monotonic(), period_s, stopper, going_on)
+    _sample_on_schedule(take, time.monotonic(), period_s, stopper, lambda: is_alive(tree.root))
     replace_json(out / META_FILE, {**meta, ENDED: clock.unix_ns()})
 
 

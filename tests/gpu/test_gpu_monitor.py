@@ -6,6 +6,7 @@ Both are started for it; the load is loops.py's. The monitor's own CPU time is t
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from harness.common.run_files import MONITORS
 from tests.gpu.beside_smi import (
     PAIRS,
     THROTTLING,
@@ -57,9 +59,8 @@ def cost() -> Cost:
 def samples(work: Work, cost: Cost) -> Samples:
     needs("psutil", "torch")
     folder = work.folder / "monitor"
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*"):
-        old.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     program = nvidia_smi()
     fields = smi_fields(work, program) if program else []
     load_s = GPU_LOAD_S if has_gpu() else CPU_LOAD_S
@@ -68,7 +69,7 @@ def samples(work: Work, cost: Cost) -> Samples:
         begin_s, end_s = map(float, work.succeeds(argv, load_s + 60).split()[-2:])
     times = (begin_s + SETTLE_S, end_s - SETTLE_S / 2)
     theirs = their_samples(folder / "nvidia-smi.csv", fields, *times) if program else {}
-    return Samples(our_samples(folder / "samples.csv", *times), theirs)
+    return Samples(our_samples(MONITORS.path(folder, "here") / "samples.csv", *times), theirs)
 
 
 @pytest.fixture
@@ -81,7 +82,8 @@ def beside(gpu: None, samples: Samples) -> Samples:
 @contextmanager
 def monitor(work: Work, folder: Path, cost: Cost) -> Iterator[None]:
     """Start the monitor as the job's script does; measure its cost at the end."""
-    argv = [sys.executable, "-m", "harness.monitor", "record", "--out", str(folder), "--hz", str(HZ)]
+    argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={folder}", "--node=0", "--name=here"]
+    argv += [f"--below={os.getpid()}", f"--hz={HZ}"]
     begin_s = time.monotonic()
     process = subprocess.Popen(argv, env=work.environment, cwd=ROOT)
     try:

@@ -11,13 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from harness.common.run_files import MONITORS
 from harness.monitor.record import SampleFile
-from tests.waiting import limit_s
+from harness.monitor.source import SampleSource
+from tests.waiting import limit_s, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 START_UNIX_NS = 1_700_000_000_000_000_000
+WORKLOAD = "import time; block = bytearray(64 * 2**20); print('ready', flush=True); time.sleep(60)"
+BUSY = "print('ready', flush=True)\nwhile True: pass"
 
 Write = Callable[..., Path]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -41,18 +46,16 @@ def write_samples(tmp_path: Path) -> Write:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a program (by default the monitor; modules in `first` come first on its path) and ends it afterwards."""
+def start() -> Iterator[Start]:
+    """Starts a program with this Python (modules in `first` come first on its path) and ends it afterwards."""
     running: list[subprocess.Popen[str]] = []
 
     def popen(
-        *argv: str | Path,
-        program: Sequence[str] = (sys.executable, "-m", "harness.monitor"),
-        first: Sequence[Path] = (),
+        *argv: str | Path | int, first: Sequence[Path] = (), program: str = sys.executable
     ) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*first, REPOSITORY)))}
         process = subprocess.Popen(
-            [*program, *map(str, argv)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [program, *map(str, argv)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         running.append(process)
         return process
@@ -61,3 +64,33 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in running:
         process.kill()
         process.communicate(timeout=limit_s())
+
+
+def recorder(start: Start, run: Path, *words: str | int, first: Sequence[Path] = ()) -> subprocess.Popen[str]:
+    """The program of a node, ten samples a second of what this process starts; words: other flags."""
+    argv = ["-m", "harness.heartbeats.node", f"--run={run}", "--node=0", "--name=node7", "--hz=10"]
+    return start(*argv, *(words or ("--below", os.getpid())), first=first)
+
+
+def samples_of(run: Path) -> Path:
+    """The folder of a run with the samples of `recorder`."""
+    return MONITORS.path(run, "node7")
+
+
+def wait_for_samples(run: Path, count: int) -> None:
+    path = samples_of(run) / "samples.csv"
+    wait_until(
+        lambda: path.exists() and len(path.read_text().splitlines()) > count, f"{count} samples in {path}",
+        lambda: path.exists() and path.read_text(),
+    )  # fmt: skip
+
+
+def start_workload(start: Start, code: str = WORKLOAD) -> subprocess.Popen[str]:
+    process = start("-c", code)
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    return process
+
+
+def rows_of(source: SampleSource) -> list[dict[str, object]]:
+    """A sample of each device, by column."""
+    return [dict(zip(source.columns, row, strict=True)) for row in source.sample()]

@@ -56,8 +56,6 @@ class FakeNvml:
     NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
     NVML_TEMPERATURE_GPU = 0
     NVML_CLOCK_SM = 1
-    NVML_PCIE_UTIL_TX_BYTES = 0
-    NVML_PCIE_UTIL_RX_BYTES = 1
     NVMLError = NVMLError
     nvmlMemory_v2 = 0x02000028
 
@@ -137,10 +135,6 @@ class FakeNvml:
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: FakeDevice) -> int:
         self._ask(device, "limits")
         return device.clock_limits
-
-    def nvmlDeviceGetPcieThroughput(self, device: FakeDevice, direction: int) -> int:
-        self._ask(device, "pcie")
-        return 2048 if direction == self.NVML_PCIE_UTIL_TX_BYTES else 512
 
 
 class OldBindings(FakeNvml):

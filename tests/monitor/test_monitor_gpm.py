@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,9 +20,9 @@ from harness.monitor.summary import summarize, without_sms
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import machine_section
 from harness.report.tables.monitor import MONITOR
+from tests.monitor.conftest import Write, rows_of
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml, GpmNvml
 
-Write = Callable[..., Path]
 # On an H200, driver 580: utilisation, then SM Active, Tensor Active, DRAM, in per cent.
 MEASURED = {
     "bf16 products": (98, (94.6, 91.8, 16.1)),
@@ -32,6 +31,7 @@ MEASURED = {
     "copies from the host": (100, (0.0, 0.0, 1.1)),
     "idle": (0, (0.0, 0.0, 0.0)),
 }
+COUNTED, NOTHING = (1.0, 2.0, 3.0), (None, None, None)
 
 
 @pytest.fixture(autouse=True)
@@ -40,44 +40,45 @@ def _every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counters_of(source: NvmlSource) -> list[tuple[object, ...]]:
-    places = [source.columns.index(column) for column in GPM_COLUMNS]
-    return [tuple(row[place] for place in places) for row in source.sample()]
+    return [tuple(row[column] for column in GPM_COLUMNS) for row in rows_of(source)]
 
 
 @pytest.mark.parametrize("work", MEASURED)
 def test_simulated_each_sample_has_the_means_since_the_one_before(work: str) -> None:
     device = FakeDevice(gpm=(100.0, 100.0, 100.0))
     source = NvmlSource(GpmNvml(device))
-    assert counters_of(source) == [(None, None, None)]
+    assert counters_of(source) == [NOTHING]
     device.utilization, device.gpm = MEASURED[work]
     for _ in range(3):
         assert counters_of(source) == [pytest.approx(device.gpm)]
 
 
-def test_simulated_a_device_without_the_counters_leaves_those_of_the_others() -> None:
-    source = NvmlSource(GpmNvml(FakeDevice(uuid="GPU-a"), FakeDevice(uuid="GPU-b", gpm=(1.0, 2.0, 3.0))))
-    counters_of(source)
-    assert counters_of(source) == [(None, None, None), pytest.approx((1.0, 2.0, 3.0))]
+# A GPU that is split is not asked, as its counters are not the job's.
+LACKING: dict[str, tuple[type[FakeNvml], list[dict[str, Any]], list[tuple[object, ...]], int]] = {
+    "a device without them": (GpmNvml, [{}, {"gpm": COUNTED}], [NOTHING, COUNTED], 2),
+    "bindings and drivers without the functions": (FakeNvml, [{"gpm": COUNTED}], [NOTHING], 0),
+    "a split GPU": (GpmNvml, [{"mig": True, "gpm": COUNTED}], [NOTHING], 0),
+    "a metric that is no number": (GpmNvml, [{"gpm": (1.0, 2.0, math.nan)}], [(1.0, 2.0, None)], 2),
+    "a device that refuses": (GpmNvml, [{"gpm": COUNTED, "not_supported": {"gpm"}}], [NOTHING], 1),
+}
 
 
-def test_simulated_bindings_and_drivers_without_the_functions_leave_the_columns_empty() -> None:
-    source = NvmlSource(FakeNvml(FakeDevice(gpm=(1.0, 2.0, 3.0))))
-    assert [counters_of(source)[0] for _ in range(2)] == [(None, None, None)] * 2
-
-
-def test_simulated_a_split_gpu_is_not_asked_because_its_counters_are_not_the_jobs() -> None:
-    nvml = GpmNvml(FakeDevice(mig=True, gpm=(1.0, 2.0, 3.0)))
+@pytest.mark.parametrize(("module", "devices", "counters", "asked"), LACKING.values(), ids=LACKING)
+def test_simulated_what_is_lacking_leaves_the_others_and_is_not_asked_again(
+    module: type[FakeNvml], devices: list[dict[str, Any]], counters: list[tuple[object, ...]], asked: int
+) -> None:
+    nvml = module(*(FakeDevice(**about) for about in devices))
     source = NvmlSource(nvml)
-    assert [counters_of(source)[0] for _ in range(2)] == [(None, None, None)] * 2
-    assert not nvml.samples
+    counters_of(source)
+    assert counters_of(source) == counters
+    assert sum(device.asked.count("gpm") for device in nvml.devices) == asked
 
 
-def test_simulated_a_metric_without_a_value_leaves_the_others() -> None:
-    nvml = GpmNvml(FakeDevice(gpm=(1.0, 2.0, math.nan)))
+def test_simulated_a_metric_that_nvml_has_no_value_for_leaves_the_others() -> None:
+    nvml = GpmNvml(FakeDevice(gpm=COUNTED))
     nvml.without = {nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL}
     source = NvmlSource(nvml)
-    counters_of(source)
-    assert counters_of(source) == [(1.0, None, None)]
+    assert [counters_of(source)[0] for _ in range(2)] == [NOTHING, (1.0, None, 3.0)]
 
 
 def test_simulated_after_a_reading_that_failed_the_means_begin_again() -> None:
@@ -85,22 +86,13 @@ def test_simulated_after_a_reading_that_failed_the_means_begin_again() -> None:
     source = NvmlSource(GpmNvml(device))
     counters_of(source)
     device.lost = True
-    assert counters_of(source) == [(None, None, None)]
+    assert counters_of(source) == [NOTHING]
     device.lost = False
-    assert counters_of(source) == [(None, None, None)]
-    assert counters_of(source) == [pytest.approx((50.0, 0.0, 0.0))]
-
-
-def test_simulated_a_device_that_refuses_is_not_asked_again() -> None:
-    device = FakeDevice(gpm=(1.0, 2.0, 3.0), not_supported={"gpm"})
-    source = NvmlSource(GpmNvml(device))
-    for _ in range(3):
-        assert counters_of(source) == [(None, None, None)]
-    assert device.asked.count("gpm") == 1
+    assert [counters_of(source)[0] for _ in range(2)] == [NOTHING, (50.0, 0.0, 0.0)]
 
 
 def test_simulated_two_samples_are_used_again_and_given_back() -> None:
-    nvml = GpmNvml(FakeDevice(gpm=(1.0, 2.0, 3.0)))
+    nvml = GpmNvml(FakeDevice(gpm=COUNTED))
     source = NvmlSource(nvml)
     for _ in range(5):
         counters_of(source)
@@ -113,20 +105,32 @@ def test_simulated_two_samples_are_used_again_and_given_back() -> None:
 def test_simulated_the_counters_are_read_once_a_second_at_most_because_that_takes_milliseconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now_s = 0.0
+    clock = SimpleNamespace(now_s=0.0)
+    clock.monotonic = lambda: clock.now_s
     monkeypatch.setattr(gpm, "_LEAST_S", 0.9)
-    monkeypatch.setattr(gpm, "time", SimpleNamespace(monotonic=lambda: now_s))
-    device = FakeDevice(gpm=(1.0, 2.0, 3.0))
-    source = NvmlSource(GpmNvml(device))
-    known = []
+    monkeypatch.setattr(gpm, "time", clock)
+    device = FakeDevice(gpm=COUNTED)
+    source, known = NvmlSource(GpmNvml(device)), 0
     for tenth in range(31):
-        now_s = tenth / 10
-        known.append(counters_of(source)[0][0] is not None)
-    assert sum(known) == 3 and device.asked.count("gpm") == 4
+        clock.now_s = tenth / 10
+        known += counters_of(source)[0][0] is not None
+    assert (known, device.asked.count("gpm")) == (3, 4)
 
 
-def recorded(write_samples: Write, work: str) -> Path:
-    """Five samples of one GPU at this work."""
+@pytest.mark.parametrize(
+    ("work", "shown", "notes"),
+    [
+        ("bf16 products", ["94.6 %", "91.8 %", "16.1 %"], ()),
+        (
+            "copies from the host", ["0.0 %", "0.0 %", "1.1 %"],
+            ("GPU 0: utilisation is 100 %, but it counts any work of the device, copies too; an SM had work in 0.0 % "
+             "of the time",),
+        ),
+    ],
+)  # fmt: skip
+def test_simulated_the_summary_and_the_report_have_the_means(
+    write_samples: Write, work: str, shown: list[str], notes: tuple[str, ...]
+) -> None:
     device = FakeDevice(gpm=(0.0, 0.0, 0.0))
     source = NvmlSource(GpmNvml(device))
     folder = write_samples(source.columns, [], **source.describe())
@@ -134,27 +138,11 @@ def recorded(write_samples: Write, work: str) -> Path:
     device.utilization, device.gpm = MEASURED[work]
     for second in range(5):
         samples.append(10**18 + second * 10**9, range(1), source.sample())
-    return folder
-
-
-def test_simulated_the_summary_and_the_report_have_the_means(write_samples: Write) -> None:
-    recording = read(recorded(write_samples, "bf16 products"))
-    summary = summarize(recording)
-    (device,) = summary.devices
-    means = (device.mean_sm_active_percent, device.mean_tensor_active_percent, device.mean_dram_active_percent)
-    assert means == pytest.approx((94.6, 91.8, 16.1))
-    assert summary.notes == ()
+    recording = read(folder)
+    assert summarize(recording).notes == notes
     (row,) = monitored_devices(recording, {})
-    shown = {str(column.head): column.cells([row], on_page=True)[0] for column in MONITOR.columns}
-    assert [shown[head] for head in ("SM Active", "Tensor Active", "DRAM")] == ["94.6 %", "91.8 %", "16.1 %"]
-
-
-def test_simulated_utilisation_that_no_sm_had_a_part_in_is_told(write_samples: Write) -> None:
-    (note,) = summarize(read(recorded(write_samples, "copies from the host"))).notes
-    assert note == (
-        "GPU 0: utilisation is 100 %, but it counts any work of the device, copies too; an SM had work in 0.0 % of the "
-        "time"
-    )
+    cells = {str(column.head): column.cells([row], on_page=True)[0] for column in MONITOR.columns}
+    assert [cells[head] for head in ("SM Active", "Tensor Active", "DRAM")] == shown
 
 
 @pytest.mark.parametrize(("utilization", "sm_active", "told"), [

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from harness.analysis.summary import RankTraining, RecordingVerdict
 from harness.analysis.summary.problem_texts import OTHER_GPUS
+from harness.common.processes import RunningProcess
 from harness.measure.run_files import read_monitor
 from harness.monitor.gpu_choice import choose_visible
 from harness.monitor.nvml import NvmlSource, open_nvml
-from harness.monitor.record import begin_or_go_on
+from harness.monitor.processes import ProcessTree
+from harness.monitor.record import _open_source, begin_or_go_on
 from harness.monitor.samples import read, replace_json
-from harness.monitor.summary import summarize
+from tests.monitor.conftest import Write
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml
-from tests.waiting import limit_s, wait_until
 
-Write = Callable[..., Path]
 UUIDS = ["GPU-aa00", "GPU-bb00", "GPU-cc00"]
 
 
@@ -59,6 +58,7 @@ def test_cuda_visible_devices_chooses_the_jobs_gpus_up_to_the_first_entry_that_i
 def test_with_a_fake_pynvml_one_lost_gpu_has_no_values_and_the_others_are_sampled() -> None:
     three = devices()
     three[1].lost = True
+    assert indices(NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": "GPU-bb00,GPU-cc00"})) == [1, 2]
     source = NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": "1,2"})
     rows = source.sample()
     assert indices(source) == [1, 2]
@@ -69,12 +69,6 @@ def test_with_a_fake_pynvml_one_lost_gpu_has_no_values_and_the_others_are_sample
     assert source.describe()["devices"][0] == {
         "index": 1, "name": "unknown", "uuid": None, "memory_total_bytes": None
     }  # fmt: skip
-
-
-def test_with_a_fake_pynvml_a_lost_gpu_that_is_named_by_its_uuid_is_still_the_jobs() -> None:
-    three = devices()
-    three[1].lost = True
-    assert indices(NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": "GPU-bb00,GPU-cc00"})) == [1, 2]
 
 
 def test_with_a_fake_pynvml_gpus_that_the_job_may_not_ask_are_neither_sampled_nor_counted() -> None:
@@ -92,27 +86,29 @@ def test_with_a_fake_pynvml_gpus_that_the_job_may_not_ask_are_neither_sampled_no
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "gpus"), [
-    ("MIG-5e0c", [1]), ("MIG-GPU-bb00/1/0", [1]), ("MIG-ffff", []), ("MIG-GPU-dd00/1/0", []),
-])  # fmt: skip
-def test_with_a_fake_pynvml_of_a_mig_slice_only_its_gpu_is_sampled_and_marked(name: str, gpus: list[int]) -> None:
+NONE = "CUDA_VISIBLE_DEVICES is {0!r}: {1}, so no GPU is sampled"
+NO_ENTRY = "its entry 'MIG-GPU-dd00/1/0' names no GPU of this node"
+SLICES: dict[str, tuple[list[int], str]] = {
+    "1": ([1], "GPU 1: it is split (MIG); its numbers are the whole board's"),
+    **{
+        name: ([1], f"GPU 1: the job has the slice {name} of it; its numbers are the whole board's")
+        for name in ("MIG-5e0c", "MIG-GPU-bb00/1/0")
+    },
+    "MIG-ffff": ([], NONE.format("MIG-ffff", "the GPU of MIG-ffff is not known (Not Found)")),
+    "MIG-GPU-dd00/1/0": ([], NONE.format("MIG-GPU-dd00/1/0", NO_ENTRY)),
+}
+
+
+@pytest.mark.parametrize(("name", "gpus", "said"), [(name, *about) for name, about in SLICES.items()])
+def test_with_a_fake_pynvml_of_a_mig_slice_only_its_gpu_is_sampled_and_marked(
+    name: str, gpus: list[int], said: str
+) -> None:
     three = devices()
     three[1].mig, three[1].slices = True, ("MIG-5e0c",)
     source = NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": name})
-    assert indices(source) == gpus
-    if gpus:
-        said = f"GPU 1: the job has the slice {name} of it; its numbers are the whole board's"
-        assert source.describe()["devices"][0]["name"] == "NVIDIA H200 (whole board)"
-    elif name == "MIG-ffff":
-        said = "CUDA_VISIBLE_DEVICES is 'MIG-ffff': the GPU of MIG-ffff is not known (Not Found), so no GPU is sampled"
-    else:
-        said = f"CUDA_VISIBLE_DEVICES is {name!r}: its entry {name!r} names no GPU of this node, so no GPU is sampled"
-    assert source.notes == (said,)
-
-
-def test_with_a_fake_pynvml_a_split_gpu_that_has_a_number_is_marked_too() -> None:
-    source = NvmlSource(FakeNvml(FakeDevice(uuid="GPU-aa00", mig=True)), {"CUDA_VISIBLE_DEVICES": "0"})
-    assert source.notes == ("GPU 0: it is split (MIG); its numbers are the whole board's",)
+    assert (indices(source), source.notes) == (gpus, (said,))
+    names = [device["name"] for device in source.describe()["devices"]]
+    assert names == ["NVIDIA H200 (whole board)"] * len(gpus)
 
 
 def test_with_a_fake_pynvml_numbers_among_unlike_models_are_doubted_where_cuda_may_count_otherwise() -> None:
@@ -143,28 +139,12 @@ def test_where_no_gpu_is_sampled_the_reason_is_said_unless_there_is_no_gpu(
     assert open_nvml() == (None, notes)
 
 
-MODULE = """
-import sys
-from tests.monitor.fake_nvml import FakeDevice, FakeNvml
-sys.modules["pynvml"] = FakeNvml(FakeDevice(uuid="GPU-a"), FakeDevice(uuid="GPU-b"))
-"""
-
-
-def test_with_a_fake_pynvml_the_cpu_that_stands_in_for_hidden_gpus_says_so(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_a_fake_pynvml_the_cpu_that_stands_in_for_hidden_gpus_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*devices(2)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    (tmp_path / "pynvml.py").write_text(MODULE)
-    first = [tmp_path, Path(__file__).parent]
-    monitor = start("record", "--out", tmp_path / "m", "--hz", "10", "--pid", str(os.getpid()), first=first)
-    wait_until((tmp_path / "m" / "meta.json").exists, "the monitor's description")
-    monitor.terminate()
-    assert monitor.wait(limit_s()) == 0
-    recording = read(tmp_path / "m")
-    assert recording.source == "processes"
-    (note,) = recording.notes
+    source, (note,) = _open_source(ProcessTree(RunningProcess(os.getpid(), 0), with_root=True))
+    assert source.kind == "processes"
     assert note.startswith("CUDA_VISIBLE_DEVICES is '-1'")
-    assert summarize(recording).notes == (note,)
 
 
 @pytest.mark.parametrize(("source", "device", "told"), [

@@ -10,7 +10,7 @@ from msgspec import ValidationError
 
 from harness.analysis.network import node_network, placed
 from harness.analysis.summary import NetworkOverTime, Summary
-from harness.analysis.summary.monitor import MOST_COLUMNS
+from harness.analysis.summary.monitor import MOST_COLUMNS, NodeNetwork
 from harness.measure.machine import traffic_of_monitor
 from harness.measure.run_files import read_traffic
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, NodePorts, read_network
@@ -62,13 +62,11 @@ def test_ports_with_a_device_count_and_loopback_only_where_it_is_alone(
 
 
 def test_an_infiniband_port_counts_words_of_four_bytes_and_ip_over_it_not_twice(tmp_path: Path) -> None:
+    """A port that is down is left out, and a machine without /proc has none."""
     found = {"lo": (1, 1), "eth0": (3, 4), "ib0": (5, 6)}
-    network = NodePorts(machine(tmp_path, found, ("eth0", "ib0"), "4: ACTIVE\n"))
+    network = NodePorts(machine(tmp_path / "ib", found, ("eth0", "ib0"), "4: ACTIVE\n"))
     assert [(nic.name, nic.gbps) for nic in network.nics] == [("mlx5_0:1", 200.0), ("eth0", 100.0)]
     assert network.sample() == [(100, 200), (3, 4)]
-
-
-def test_a_port_that_is_down_is_left_out_and_a_machine_without_proc_has_none(tmp_path: Path) -> None:
     down = NodePorts(machine(tmp_path / "a", {"eth0": (1, 2)}, ("eth0",), "1: DOWN\n"))
     assert [nic.name for nic in down.nics] == ["eth0"]
     assert NodePorts(tmp_path / "none").nics == []
@@ -84,6 +82,13 @@ def recorded(folder: Path, counters: list[tuple[int, int]], nic: dict[str, objec
     return folder
 
 
+def network_of(folder: Path, counters: list[tuple[int, int]], nic: dict[str, object] = IB) -> NodeNetwork:
+    _, nics = read_network(recorded(folder, counters, nic))
+    node = node_network("node0", "monitor", traffic_of_monitor(nics))
+    assert node is not None
+    return node
+
+
 def test_rates_mean_peak_and_share_of_the_link(tmp_path: Path) -> None:
     gb = 10**9
     folder = recorded(tmp_path, [(0, 0), (5 * gb, 20 * gb), (10 * gb, 20 * gb)])
@@ -96,9 +101,7 @@ def test_rates_mean_peak_and_share_of_the_link(tmp_path: Path) -> None:
 
 
 def test_the_sites_speed_is_taken_where_the_kernel_knows_none(tmp_path: Path) -> None:
-    _, nics = read_network(recorded(tmp_path, [(0, 0), (10**9, 0)], ETH))
-    node = node_network("node1", "monitor", traffic_of_monitor(nics))
-    assert node is not None
+    node = network_of(tmp_path, [(0, 0), (10**9, 0)], ETH)
     for gbps, expected in ((400.0, (50.0, "site", 0.02)), (None, (None, None, None))):
         found = placed(node, None, None, gbps)
         assert (found.link_gb_per_s, found.link_from, found.peak_share) == expected

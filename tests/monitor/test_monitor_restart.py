@@ -7,7 +7,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ from harness.monitor.record import begin_or_go_on
 from harness.monitor.samples import read
 from harness.monitor.source import MonitorError, find_gaps, pieces
 from harness.monitor.summary import summarize
-from tests.monitor.conftest import START_UNIX_NS
+from tests.monitor.conftest import START_UNIX_NS, Start, Write, recorder, samples_of, wait_for_samples
 from tests.monitor.test_monitor_plot import panel_of
-from tests.monitor.test_monitor_record import Start, start_workload, wait_for_samples
 from tests.waiting import limit_s, wait_until
 
 S = 10**9
@@ -31,15 +30,16 @@ GPU = [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]
 
 
 def test_killed_and_started_again_it_goes_on_in_the_same_file_and_the_gap_is_seen(tmp_path: Path, start: Start) -> None:
-    folder = tmp_path / "node1"
-    first = start("record", "--out", folder, "--hz", "10")
-    wait_for_samples(folder, 3)
+    folder = samples_of(tmp_path)
+    first = recorder(start, tmp_path)
+    wait_for_samples(tmp_path, 3)
     first.kill()
     first.wait(limit_s())
-    whole = len(read(folder).devices[0].unix_ns)
-    assert read(folder).died
-    second = start("record", "--out", folder, "--hz", "10")
-    wait_for_samples(folder, whole + 3)
+    before = read(folder)
+    whole = len(before.devices[0].unix_ns)
+    assert (before.died, before.damaged_rows, whole >= 3) == (True, 0, True)
+    second = recorder(start, tmp_path)
+    wait_for_samples(tmp_path, whole + 3)
     second.terminate()
     assert second.wait(limit_s()) == 0
     recording = read(folder)
@@ -52,26 +52,17 @@ def test_killed_and_started_again_it_goes_on_in_the_same_file_and_the_gap_is_see
 
 def test_it_sees_what_is_below_a_process_but_not_who_starts_it_again(tmp_path: Path, start: Start) -> None:
     workload = "import time; print(1, flush=True); time.sleep(60)"
-    code = f"""
-        {sys.executable} -c '{workload}' &
-        (trap : TERM; {sys.executable} -m harness.monitor record --below $$ --out '{tmp_path}' --hz 10; true) &
-        wait %1
-    """
-    shell = start("-c", code, program=("bash",))
+    node = f"-m harness.heartbeats.node --run '{tmp_path}' --node 0 --name node7 --hz 10 --below $$"
+    code = f"{sys.executable} -c '{workload}' &\n(trap : TERM; {sys.executable} {node}; true) &\nwait %1"
+    shell = start("-c", code, program="bash")
     wait_for_samples(tmp_path, 4)
-    assert {count for _, count in read(tmp_path).devices[0].points("processes")} == {1.0}
+    assert {count for _, count in read(samples_of(tmp_path)).devices[0].points("processes")} == {1.0}
     started = psutil.Process(shell.pid).children()
     shell.kill()
     for process in started:
         if "time.sleep(60)" in " ".join(process.cmdline()[:3]):
             process.kill()
-    wait_until(lambda: not read(tmp_path).died, "the end of a monitor whose processes were killed")
-
-
-def test_there_is_no_such_process_to_look_below(tmp_path: Path, start: Start) -> None:
-    monitor = start("record", "--out", tmp_path / "m", "--below", 2**22 + 1)
-    _, errors = monitor.communicate(timeout=limit_s())
-    assert (monitor.returncode, errors) == (2, f"monitor: --below {2**22 + 1}: there is no such process\n")
+    wait_until(lambda: not read(samples_of(tmp_path)).died, "the end of a monitor whose processes were killed")
 
 
 # ---- the description
@@ -114,12 +105,9 @@ def test_a_description_that_was_cut_off_or_is_older_is_begun_anew(tmp_path: Path
     assert meta["devices"] == GPU
 
 
-def test_a_device_that_fell_off_the_bus_keeps_its_samples(tmp_path: Path) -> None:
+def test_a_device_that_fell_off_the_bus_keeps_its_samples_and_another_one_is_refused(tmp_path: Path) -> None:
     meta, _ = begin_or_go_on(described(tmp_path), {"devices": GPU[:1]})
     assert meta["devices"] == GPU
-
-
-def test_another_device_under_the_same_number_is_refused(tmp_path: Path) -> None:
     moved = [{"index": 0, "uuid": "GPU-b"}]
     with pytest.raises(MonitorError, match=r"samples of another device 0 \(GPU-a, not GPU-b\): choose another --out"):
         begin_or_go_on(described(tmp_path), {"devices": moved})
@@ -156,7 +144,7 @@ def test_points_are_parted_at_each_gap() -> None:
     assert pieces([], [(1, 5)]) == []
 
 
-def again_after(write: Callable[..., Path], columns: list[str], rows: list[list[float]], second: int) -> Path:
+def again_after(write: Write, columns: list[str], rows: list[list[float]], second: int) -> Path:
     """A recording with a row per second, started again before the row of `second`."""
     starts = [START_UNIX_NS, START_UNIX_NS + second * S - 1]
     return write(columns, rows, starts_unix_ns=starts)
@@ -173,14 +161,14 @@ def again_after(write: Callable[..., Path], columns: list[str], rows: list[list[
     ],
 )
 def test_energy_is_not_made_up_for_a_gap(
-    write_samples: Callable[..., Path], columns: list[str], rows: list[list[float]], joules: float, lacks_s: int
+    write_samples: Write, columns: list[str], rows: list[list[float]], joules: float, lacks_s: int
 ) -> None:
     numbers = summarize(read(again_after(write_samples, columns, rows, 2)))
     device = numbers.devices[0]
     assert (device.energy_joules, device.energy_lacks_ns, numbers.gaps_ns) == (joules, lacks_s * S, S)
 
 
-def test_no_line_of_a_picture_bridges_a_gap(write_samples: Callable[..., Path]) -> None:
+def test_no_line_of_a_picture_bridges_a_gap(write_samples: Write) -> None:
     folder = again_after(write_samples, ["power_watts"], [[float(i)] for i in range(900)], 450)
     assert plots._power(panel_of(folder)).endswith(" of the sampled time")
     device = read(folder).devices[0]
@@ -243,14 +231,3 @@ def test_asked_to_end_it_is_not_started_again(tmp_path: Path, monkeypatch: pytes
     monitor.end()
     assert node.said == []
     assert not (tmp_path / "starts").exists() or (tmp_path / "starts").read_text().count("\n") == 1
-
-
-def test_a_busy_process_is_still_seen_after_a_restart(tmp_path: Path, start: Start) -> None:
-    workload = start_workload(start, "print('ready', flush=True)\nwhile True: pass")
-    for count in (3, 7):
-        monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
-        wait_for_samples(tmp_path, count)
-        monitor.kill()
-        monitor.wait(limit_s())
-    shares = read(tmp_path).devices[0].points("utilization_percent")
-    assert all(0 <= share <= 110 for _, share in shares)  # not all that it worked before, in one sample
