@@ -23,7 +23,6 @@ from tests.own.observed_trainings import WINDOW, Ended, start
 
 STEPS, GOAL = 14, 0.02
 PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
-NOT_SEEN = {"pipelining": ("data_ns",)}  # it has no DataLoader: what it does for its data is in no phase
 _FIRST = WINDOW["skip"] + WINDOW["wait"]
 _START = _FIRST + WINDOW["warmup"]
 _END = _START + WINDOW["active"]
@@ -37,9 +36,7 @@ def apart(ended: Ended, rank: int) -> dict[str, float]:
     ends = truth["step_end_unix_ns"]
     whole = {step: ends[step] - ends[step - 1] for step in counted}
     off = {
-        part: [lines[step][part] - truth[part][step] for step in counted]
-        for part in PARTS
-        if truth[part] is not None and part not in NOT_SEEN.get(ended.training.name, ())
+        part: [lines[step][part] - truth[part][step] for step in counted] for part in PARTS if truth[part] is not None
     }
     off["step_ns"] = [lines[step]["step_ns"] - whole[step] for step in counted]
     return {part: median(each) / median(whole.values()) for part, each in off.items()}

@@ -110,7 +110,6 @@ _ALL = (
         environment=(("DS_ACCELERATOR", "cpu"),),
         package="deepspeed",
     ),
-    Training("pipelining", ("pipelining.py",), (Place("pipelining.py", f"main/{LOOP}"),)),
     Training(
         "one_process",
         ("one_process.py",),
@@ -130,8 +129,6 @@ _ALL = (
             Place("two_optimizers/models.py", "Discriminator.forward", 2),
         ),
     ),
-    Training("lbfgs", ("lbfgs.py",), (Place("lbfgs.py", f"main/{LOOP}"), Place("lbfgs.py", "Fit.step"))),
-    Training("evaluate_only", ("evaluate_only.py",), (Place("evaluate_only.py", f"evaluate/{LOOP}"),)),
 )
 TRAININGS = {training.name: training for training in _ALL}
 

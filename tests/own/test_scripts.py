@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_phases import NOT_SEEN, PARTS
+from bench_phases import PARTS
 from own_trainings import TRAININGS
 
-from tests.own.forked_trainings import run_forked
 from tests.own.observed_trainings import WINDOW, Ended, start, training_of
 
 pytestmark = pytest.mark.train
@@ -56,8 +55,7 @@ def test_how_many_steps_there_will_be_is_known_where_a_framework_says_it(observe
 def test_every_phase_of_the_training_is_in_its_steps(observed: Ended) -> None:
     for rank in observed.ranks:
         truth, lines = observed.truth(rank), observed.steps(rank)
-        unseen = NOT_SEEN.get(observed.training.name, ())
-        parts = [part for part in PARTS if truth[part] is not None and any(truth[part]) and part not in unseen]
+        parts = [part for part in PARTS if truth[part] is not None and any(truth[part])]
         assert parts
         assert [(line["step"], part) for line in lines for part in parts if line[part] <= 0] == []
         assert all(sum(line[part] for part in PARTS) <= line["step_ns"] for line in lines)
@@ -68,14 +66,6 @@ def test_all_ranks_record_the_same_steps(observed: Ended) -> None:
         names = [event["name"] for event in observed.trace(rank) if event.get("cat") == "user_annotation"]
         marks = sorted(int(name.removeprefix("batch_")) for name in names if name.startswith("batch_"))
         assert marks == list(range(START, END)), rank
-
-
-@pytest.mark.long  # as test_unchanged_scripts.py, of whole trainings
-def test_the_losses_are_bit_for_bit_those_without_the_observer(observed: Ended, tmp_path: Path) -> None:
-    run_forked(observed.training, ["--steps", str(STEPS), "--truth", str(tmp_path / "truth")], logs_in=tmp_path)
-    alone = Ended(observed.training, tmp_path, "")
-    for rank in observed.ranks:
-        assert observed.truth(rank)["losses"] == alone.truth(rank)["losses"]
 
 
 @pytest.mark.long  # other ways to start the same trainings

@@ -1,7 +1,6 @@
 """A small DDP training that hangs, dies or is slow in a chosen way; the line that does it has a comment with the kind.
 
-`--kind K --rank R --step S`: the rank does it in that step. `slow-…` kinds go on after `--seconds`. `--cgroup FOLDER`:
-the rank is in that cgroup from its beginning.
+`--kind K --rank R --step S`: the rank does it in that step. `slow-…` kinds go on after `--seconds`.
 """
 
 from __future__ import annotations
@@ -98,14 +97,6 @@ def hang(kind: str, rank: int, world: int, groups: list[Any]) -> None:  # noqa: 
         ctypes.PyDLL(None).sleep(10_000)  # holds-gil
 
 
-def eat() -> None:
-    """Take a gigabyte of memory."""
-    held = []
-    for _ in range(64):
-        held.append(b"x" * (16 << 20))
-        time.sleep(0.1)  # eats: long enough to be seen here
-
-
 def die(kind: str) -> None:
     """What the chosen rank does."""
     if kind == "raise":
@@ -130,8 +121,6 @@ def die(kind: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "memory":
         bytearray(1 << 60)  # memory
-    elif kind == "eats":
-        eat()
     elif kind == "early":
         sys.exit(0)  # early
 
@@ -191,10 +180,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--tag", help="by which its processes are found")
     parser.add_argument("--step-ms", type=float, default=30.0)
-    parser.add_argument("--cgroup", type=Path)
     asked = parser.parse_args()
-    if asked.cgroup and int(os.environ["RANK"]) == asked.rank:
-        (asked.cgroup / "cgroup.procs").write_text(str(os.getpid()))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
