@@ -12,9 +12,9 @@ from harness.analysis.pace import changes
 from harness.analysis.pace_evidence import evidence
 from harness.analysis.slowest_rank import slowest
 from harness.common.format import percent
-from harness.common.heartbeats import LEAST_S, PERIOD_S
+from harness.common.heartbeats import PERIOD_S
 from harness.common.paths import PROGRAM
-from harness.common.text import how_many, ranks_named, span
+from harness.common.text import ranks_named, span
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.heartbeats.bad_loss import earliest
 from harness.heartbeats.dead import first_death
@@ -67,44 +67,18 @@ def silent_nodes(live: Live) -> Iterator[Note]:
     if not nodes:
         return
     there = {node.name: tuple(rank.rank for rank in live.training if rank.node == node.name) for node in nodes}
-    age = span(max(node.age_s(live.now_ns) for node in nodes))
-    report = len(live.nodes) - len(nodes)
-    if report:
+    if len(nodes) < len(live.nodes):
         silent = [SilentNode(node.host or node.name, there[node.name], node.last_ns) for node in nodes]
         said = who_is_silent(silent)
-        others = f"{how_many(report, 'other node')} still do{'es' * (report == 1)}"
-        waiting = [rank for rank in live.training if rank.node not in there and rank.is_idle()]
-        if waiting:
-            idle = span(min(rank.idle_s() for rank in waiting))
-            others += f"; {ranks_named(rank.rank for rank in waiting)} made no progress for {idle}"
     else:
         said = "no node reports any more"
-        others = "a node reports every few seconds while its monitor runs"
     yield Note(
         "node",
         tuple(sorted(rank for ranks in there.values() for rank in ranks)),
         f"{said[0].upper()}{said[1:]}.",
-        f"the last line is {age} old; {others}",
+        f"the last line is {span(max(node.age_s(live.now_ns) for node in nodes))} old",
         f"{PROGRAM} status {live.job_id}",
     )
-
-
-def quiet_ranks(live: Live) -> Iterator[Note]:
-    """Ranks show no sign of life, and it is not known yet that the run is stuck."""
-    if next(stuck(live), None) is not None:
-        return
-    quiet = {rank.rank: rank.quiet_s() for rank in live.training if rank.quiet_s() >= LEAST_S}
-    if quiet:
-        longest = max(quiet, key=lambda rank: quiet[rank])
-        rank = live.ranks[longest]
-        place = f", at {rank.code_line.short}" if rank.code_line else ""
-        yield Note(
-            "quiet",
-            tuple(sorted(quiet)),
-            f"{ranks_named(quiet).capitalize()} of {len(live.ranks):,} show{'s' * (len(quiet) == 1)} no sign of life.",
-            f"rank {longest} for {span(quiet[longest])}, in step {rank.step or 0:,}{place}",
-            f"{PROGRAM} logs {live.job_id}",
-        )
 
 
 def pace(live: Live) -> Iterator[Note]:
@@ -179,7 +153,6 @@ SOURCES: list[Callable[[Live], Iterator[Note]]] = [
     failed,
     nonfinite_loss,
     silent_nodes,
-    quiet_ranks,
     time_limit,
     pace,
     waits_for_data,

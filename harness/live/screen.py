@@ -285,12 +285,10 @@ def _ranks(page: ScreenLines, live: Live, room: int) -> None:
 
 def as_line(view: RunView) -> str:
     """One line: when, which run, its state, how far, how fast, and the most urgent finding."""
-    progress, last = view.progress, view.last
+    progress = view.progress
     parts = [clock(view.now_ns, view.now_ns), view.job_id, view.state.state]
     if progress.step is not None:
         parts.append(f"step {progress.step:,}" + (f" of {progress.steps:,}" if progress.steps else ""))
-    elif last is not None:
-        parts.append(f"step {last.step:,}")
     if progress.step_ns is not None:
         parts.append(f"{duration(progress.step_ns)} a step")
     if progress.samples_per_s:
@@ -321,7 +319,6 @@ def _run(view: RunView) -> dict[str, Any]:
         "deadline_unix_ns": told.deadline_ns,
         "heartbeats": live.there,
         "missing": view.missing,
-        "last_step": view.last._asdict() if view.last else None,
         "progress": view.progress._asdict(),
         "findings": [note._asdict() for note in view.notes],
         "nodes": [

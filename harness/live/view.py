@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from harness.common.bounded_read import parse_json
 from harness.common.errors import WorkError
-from harness.common.run_files import METRICS
-from harness.common.text import span
 from harness.heartbeats.model import NS, Live, RunProgress
 from harness.heartbeats.read import Reader
 from harness.heartbeats.time_limit import Note
@@ -17,21 +14,11 @@ from harness.live.notes import notes
 from harness.run import Run
 from harness.run.state import RunState
 
-_METRICS_BYTES = 64 << 10  # of a file's end, for its last step
 _YOUNG_S = 20.0  # a run that has just begun has no heartbeats yet
 
 
-class LastStep(NamedTuple):
-    """A step that a training wrote down itself; step_ns: what it took."""
-
-    step: int
-    unix_ns: int
-    step_ns: int
-
-
 class RunView(NamedTuple):
-    """A run at one moment. missing: why nothing is known of its ranks; empty: there are heartbeats, or it waits.
-    last: its last step by its own files, where there are no heartbeats."""
+    """A run at one moment. missing: why nothing is known of its ranks; empty: there are heartbeats, or it waits."""
 
     run: Run
     job_id: str
@@ -41,7 +28,6 @@ class RunView(NamedTuple):
     progress: RunProgress
     notes: list[Note]
     missing: str = ""
-    last: LastStep | None = None
 
     @property
     def now_ns(self) -> int:
@@ -70,7 +56,6 @@ class WatchedRun:
         live = self._reader.read()
         live.began_ns, live.deadline_ns, live.warning_s = run_state.began_ns, run_state.deadline_ns, self._warning_s
         live.suspended = run_state.suspended
-        last = None if live.there else last_step(self.run)
         return RunView(
             run=self.run,
             job_id=self.job_id,
@@ -79,36 +64,11 @@ class WatchedRun:
             live=live,
             progress=live.progress(),
             notes=notes(live) if live.there and run_state.state in ("running", "unknown") else [],
-            missing="" if live.there or run_state.state == "queued" else _why_missing(run_state, live.now_ns, last),
-            last=last,
+            missing="" if live.there or run_state.state == "queued" else _why_missing(run_state, live.now_ns),
         )
 
 
-def _why_missing(run_state: RunState, now_ns: int, last: LastStep | None) -> str:
+def _why_missing(run_state: RunState, now_ns: int) -> str:
     if not run_state.final and run_state.began_ns is not None and now_ns - run_state.began_ns < _YOUNG_S * NS:
         return "No heartbeats yet: the run has just begun."
-    wrote = (
-        f" Rank 0 last wrote down step {last.step:,}, {span((now_ns - last.unix_ns) / NS)} ago."
-        if last
-        else " Rank 0 has written down no step."
-    )
-    return (
-        "This run has no heartbeats: its monitor does not run, or an older version of the harness started it." + wrote
-    )
-
-
-def last_step(run: Run) -> LastStep | None:
-    """The last step that rank 0 wrote down; None: there is none."""
-    lines = METRICS.end_text(run.where(METRICS, 0), _METRICS_BYTES).splitlines()
-    return next(filter(None, map(_step_of, reversed(lines))), None)
-
-
-def _step_of(line: str) -> LastStep | None:
-    try:
-        found: Any = parse_json(line)
-        if found["event"] != "step":
-            return None
-        numbers = [found[name] for name in LastStep._fields]
-    except (ValueError, TypeError, KeyError):
-        return None
-    return LastStep(*numbers) if all(isinstance(n, int) and 0 <= n < 1 << 62 for n in numbers) else None
+    return "This run has no heartbeats: its monitor does not run, or an older version of the harness started it."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,33 +17,27 @@ from harness.heartbeats.read import Reader
 from tests.heartbeats.written import START_NS, NodeWriter, S, beat
 
 
-class Clock:
+@pytest.fixture
+def clock() -> SimpleNamespace:
     """The reader's clock, which a test sets."""
-
-    def __init__(self) -> None:
-        self.ns = START_NS
-
-    def __call__(self) -> int:
-        return self.ns
+    return SimpleNamespace(ns=START_NS)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def reader(tmp_path: Path, clock: SimpleNamespace) -> Reader:
+    return Reader(tmp_path, now_ns=lambda: clock.ns)
 
 
 @pytest.fixture
-def reader(tmp_path: Path, clock: Clock) -> Reader:
-    return Reader(tmp_path, now_ns=clock)
+def node(tmp_path: Path) -> NodeWriter:
+    """A node of one rank."""
+    return NodeWriter(tmp_path, "n0", range(1))
 
 
-def test_a_run_without_heartbeats_has_none(reader: Reader) -> None:
-    live = reader.read()
-    assert not live.there
-    assert live.progress() == (None,) * 6
-
-
-def test_ranks_of_two_nodes_with_their_steps_places_and_rates(tmp_path: Path, reader: Reader, clock: Clock) -> None:
+def test_ranks_of_two_nodes_with_their_steps_places_and_rates(
+    tmp_path: Path, reader: Reader, clock: SimpleNamespace
+) -> None:
+    assert (reader.read().there, reader.live.progress()) == (False, (None,) * 6)
     for name, ranks in (("n0", range(2)), ("n1", range(2, 4))):
         node = NodeWriter(tmp_path, name, ranks)
         assert node.run(20) == 80
@@ -64,8 +59,7 @@ def test_ranks_of_two_nodes_with_their_steps_places_and_rates(tmp_path: Path, re
     assert live.nodes["n1"].age_s(live.now_ns) == pytest.approx(1)
 
 
-def test_only_what_is_appended_is_read_and_a_cut_line_is_read_again(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
+def test_only_what_is_appended_is_read_and_a_cut_line_is_read_again(node: NodeWriter, reader: Reader) -> None:
     node.run(3)
     reader.read()
     whole = json.dumps({"event": "beat", "unix_ns": node.now_ns + 2 * S, "ranks": [beat(0, 13, [100])]}) + "\n"
@@ -97,8 +91,7 @@ def test_only_what_is_appended_is_read_and_a_cut_line_is_read_again(tmp_path: Pa
     ],
     ids=range(15),
 )
-def test_damaged_lines_are_left_out(tmp_path: Path, reader: Reader, damaged: str) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
+def test_damaged_lines_are_left_out(node: NodeWriter, reader: Reader, damaged: str) -> None:
     node.run(2)
     node.text(damaged)
     assert reader.read().ranks[0].history.steps.tolist() == list(range(8))
@@ -134,15 +127,7 @@ def test_a_rank_that_is_gone_and_one_that_begins_in_its_place(tmp_path: Path, re
     assert (live.ranks[1].pid, live.ranks[1].gone, len(live.ranks[1].history)) == (7, None, 0)
 
 
-def test_a_monitor_is_heard_before_its_first_rank(tmp_path: Path, reader: Reader, clock: Clock) -> None:
-    NodeWriter(tmp_path, "n0", range(0))
-    clock.ns = START_NS + 5 * S
-    live = reader.read()
-    assert live.nodes["n0"].age_s(live.now_ns) == 5
-
-
-def test_a_nodes_next_monitor_has_its_own_numbers_of_places(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
+def test_a_nodes_next_monitor_has_its_own_numbers_of_places(node: NodeWriter, reader: Reader) -> None:
     node.run(2)
     assert reader.read().ranks[0].code_line == ProgramLine("/home/ada/train.py", 42, "forward")
     node.line(event="node", node=0, host="host-n0", name="n0", unix_ns=node.now_ns)
@@ -159,7 +144,7 @@ def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(tmp
     assert (live.ranks[0].steps, len(live.ranks[0].history)) == (90, 8)
 
 
-def test_a_node_that_does_not_report_any_more(tmp_path: Path, reader: Reader, clock: Clock) -> None:
+def test_a_node_that_does_not_report_any_more(tmp_path: Path, reader: Reader, clock: SimpleNamespace) -> None:
     nodes = [NodeWriter(tmp_path, name, range(n, n + 1)) for n, name in enumerate(("n0", "n1", "n2"))]
     for node in nodes:
         node.run(3)
@@ -169,14 +154,10 @@ def test_a_node_that_does_not_report_any_more(tmp_path: Path, reader: Reader, cl
     nodes[1].run(10, first=12)
     clock.ns = nodes[1].now_ns
     assert [node.name for node in reader.read().silent_nodes()] == ["n2"]
-
-
-def test_a_node_whose_clock_is_behind_reports(tmp_path: Path, reader: Reader, clock: Clock) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
-    clock.ns = node.now_ns + 3600 * S
-    assert reader.read().silent_nodes()
-    node.run(1)
-    assert reader.read().silent_nodes() == []
+    clock.ns += 3600 * S
+    assert [node.name for node in reader.read().silent_nodes()] == ["n1", "n2"]
+    nodes[1].run(1, first=52)  # a node whose clock is behind reports
+    assert [node.name for node in reader.read().silent_nodes()] == ["n2"]
 
 
 def test_the_history_keeps_the_newest_entries() -> None:
@@ -188,20 +169,14 @@ def test_the_history_keeps_the_newest_entries() -> None:
     assert history.steps.tolist() == list(range(20_000 - len(history), 20_000))
     history.take([beat(0, 50_000, [5.0] * 10_000)])
     assert (len(history), history.steps[0], history.steps[-1]) == (MOST, 50_000 - MOST, 49_999)
-
-
-def test_an_entry_may_be_the_mean_of_several_steps() -> None:
-    history = History()
-    several = beat(0, 40)._replace(first=10, per=10, steps=encode([100, 200, 300]), own_phase=encode([50, 60, 70]))
-    history.take([several])
-    assert history.steps.tolist() == [10, 20, 30]
-    assert history.own_us.round().tolist() == [50, 60, 70]
+    history = History()  # an entry may be the mean of several steps
+    history.take([beat(0, 40)._replace(first=10, per=10, steps=encode([100, 200]), own_phase=encode([50, 60]))])
+    assert (history.steps.tolist(), history.own_us.round().tolist()) == ([10, 20], [50, 60])
 
 
 def test_the_first_loss_that_is_not_finite_is_told_again_and_damaged_ones_are_left_out(
-    tmp_path: Path, reader: Reader
+    node: NodeWriter, reader: Reader
 ) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
     bad = {"event": "loss", "rank": 0, "step": 1, "loss": "nan", "weights": True}
     for each in (bad, bad, {**bad, "step": -1}, {**bad, "rank": "x"}):
         node.line(**each)
@@ -223,15 +198,7 @@ def test_the_wait_for_data_is_known_until_another_is_told(tmp_path: Path, reader
     assert reader.read().ranks[0].step == 23, "an older monitor says nothing about data"
 
 
-def test_a_beat_in_which_no_step_has_ended(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
-    node.beats(beat(0, 0, phase="-")._replace(first=-1), samples=0, tokens=0)
-    rank = reader.read().ranks[0]
-    assert (rank.step, rank.phase, len(rank.history)) == (0, None, 0)
-
-
-def test_where_told_steps_lag_the_pace_is_that_of_the_counter(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
+def test_where_told_steps_lag_the_pace_is_that_of_the_counter(node: NodeWriter, reader: Reader) -> None:
     step = node.run(3)
     assert reader.read().progress().step_ns == pytest.approx(500e6, rel=0.003)
     for _ in range(16):
@@ -242,8 +209,7 @@ def test_where_told_steps_lag_the_pace_is_that_of_the_counter(tmp_path: Path, re
     assert progress.remaining_s == pytest.approx((1000 - step) * 0.08, rel=0.003)
 
 
-def test_steps_whose_own_time_is_not_known(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
+def test_steps_whose_own_time_is_not_known(node: NodeWriter, reader: Reader) -> None:
     node.run(1, own_ms=[0.0, 300.0, 0.0, 300.0])
     rank = reader.read().ranks[0]
     assert np.isnan(rank.history.own_us).tolist() == [True, False, True, False]
@@ -261,8 +227,7 @@ def test_where_no_rank_makes_progress_the_remaining_time_is_not_known(tmp_path: 
     assert reader.read().progress().remaining_s is None
 
 
-def test_samples_are_counted_since_the_first(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
+def test_samples_are_counted_since_the_first(node: NodeWriter, reader: Reader) -> None:
     for _ in range(10):
         node.beats(beat(0, 0), samples=0, tokens=None)
     assert reader.read().progress().samples_per_s is None
@@ -281,8 +246,7 @@ def test_what_is_no_file_stops_nothing(tmp_path: Path, reader: Reader) -> None:
     assert list(reader.read().ranks) == [0]
 
 
-def test_a_line_without_end_and_a_file_that_begins_anew(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
+def test_a_line_without_end_and_a_file_that_begins_anew(tmp_path: Path, node: NodeWriter, reader: Reader) -> None:
     node.run(1)
     reader.read()
     node.text("x" * 3_000_000)
@@ -295,8 +259,7 @@ def test_a_line_without_end_and_a_file_that_begins_anew(tmp_path: Path, reader: 
     assert reader.read().ranks[0].step == 4
 
 
-def test_a_node_names_no_more_ranks_than_a_machine_can_have(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1))
+def test_a_node_names_no_more_ranks_than_a_machine_can_have(node: NodeWriter, reader: Reader) -> None:
     for number in range(0, 5000, 100):
         node.beats(*(beat(rank, 1) for rank in range(number, number + 100)))
     live: Live = reader.read()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,19 +11,40 @@ from harness.common.heartbeats import Evidence
 from harness.heartbeats.hang import Hang
 from harness.heartbeats.silent_nodes import SilentNode
 from harness.heartbeats.stuck import ADVICE, NodeEvidence, judge
-from tests.heartbeats.evidences import ALL_REDUCE, DATA, ENGINE, LOADER, NOW_NS, TRAIN, S, rank, waiting
+from tests.heartbeats.evidences import ALL_REDUCE, DATA, LOADER, NOW_NS, TRAIN, S, rank, waiting
 
 OTHERS = "ranks 0, 2 and 3 wait in all_reduce (train.py:88)"
 
 
-def judged(*ranks: Evidence, **known: Any) -> Hang | None:
+def judged(ranks: Sequence[Evidence], **known: Any) -> Hang | None:
     seen = {"world": len(ranks), "gone": {}, "silent": [], "alive": False, **known}
     return judge(NodeEvidence(NOW_NS, ranks=ranks, **seen))
 
 
-def with_rank_1(**known: Any) -> Hang | None:
+def with_rank_1(**known: Any) -> list[Evidence]:
     """Three ranks wait for rank 1."""
-    return judged(waiting(0), rank(1, **known), waiting(2), waiting(3))
+    return [waiting(0), rank(1, **known), waiting(2), waiting(3)]
+
+
+def aged(seconds: int, *ranks: Evidence) -> list[Evidence]:
+    """The same since so long ago; a rank that was quiet is so for as long."""
+    at = NOW_NS - seconds * S
+    return [each._replace(since_ns=at, quiet_ns=each.quiet_ns and seconds * S) for each in ranks]
+
+
+def in_call(number: int, op: str, usual_ns: int = S // 10, **more: Any) -> Evidence:
+    """A rank whose main thread is in a function of torch.distributed."""
+    call = {"op": op, "p2p": False, "peer": None, "sizes": [], **more}
+    return rank(number, call=call, threads={"main": [[ALL_REDUCE[0], 4900, op, False], TRAIN]}, usual_ns=usual_ns)
+
+
+def receives(number: int, peer: int) -> Evidence:
+    return in_call(number, "recv", p2p=True, peer=peer, sizes=[[3]])._replace(waits_in="waiting for a lock")
+
+
+def meeting(listener: str | None, *addresses: str) -> list[Evidence]:
+    meets = [{"at": at, "listener": listener} for at in addresses]
+    return aged(70, *(in_call(i, "init_process_group", 0, meets=each) for i, each in enumerate(meets)))
 
 
 IN_OWN_CODE: dict[str, tuple[dict[str, Any], str]] = {
@@ -44,7 +66,7 @@ IN_OWN_CODE: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_rank_in_its_own_code_is_named_with_its_line_and_what_it_waits_in(
     kind: str, known: dict[str, Any], said: str
 ) -> None:
-    found = with_rank_1(**known)
+    found = judged(with_rank_1(**known))
     assert found is not None
     assert (found.kind, found.ranks, found.waiting) == (kind, (1,), (0, 2, 3))
     assert found.sentence == f"in step 37: {OTHERS}; {said}"
@@ -55,195 +77,114 @@ def test_a_rank_in_its_own_code_is_named_with_its_line_and_what_it_waits_in(
     )
 
 
-def test_who_computes_or_reads_files_counts_as_stuck_after_a_longer_time() -> None:
-    busy = {"computes": True, "quiet_ns": 0}
-    assert with_rank_1(**busy) is None
-    since = NOW_NS - 61 * S
-    ranks = [each._replace(since_ns=since) for each in (waiting(0), rank(1, **busy))]
-    found = judged(*ranks)
+class Case(NamedTuple):
+    """A scene, and what is found in it; known: what else is known of all nodes. said: in the sentence."""
+
+    name: str
+    scene: list[Evidence]
+    kind: str
+    ranks: tuple[int, ...]
+    said: str = ""
+    known: dict[str, Any] | None = None
+
+
+WORKER = {"pid": 77, "program": "python", "state": "S", "frozen": False, "computes": False, "waits_in": "sleeping"}
+LOADS: dict[str, Any] = {"threads": {"main": [LOADER, TRAIN]}, "children": [WORKER]}
+ODD: dict[str, Any] = {"line": ["/home/ann/eval.py", 7, "check"], "op": "broadcast"}
+BUSY: dict[str, Any] = {"computes": True, "quiet_ns": 0}
+DOWNLOAD: dict[str, Any] = {"waits_in": "receiving from a socket", "quiet_ns": 0}
+ENDS = ["/usr/lib/python3.11/threading.py", 1583, "_shutdown", False]
+WRAPPER = ["/venv/lib/python3.11/site-packages/deepspeed/utils/nvtx.py", 33, "wrapped_fn", False]
+# DeepSpeed gathers parameters before a module computes; the frames name its own wrapper only.
+GATHERS = waiting(0, op="all_gather")._replace(threads={"main": [WRAPPER, TRAIN]}, waits_in="waiting for a lock")
+SLOW_FILES = {"saves": "torch/serialization.py", "compiles": "torch/_inductor/compile_fx.py", "disk": "x.py"}
+SLOW = {
+    name: rank(1, threads={"main": [[f"/venv/site-packages/{file}", 1, "f", False], TRAIN]}, state="SD"[name == "disk"])
+    for name, file in SLOW_FILES.items()
+}
+OWN_LOCK = {"collectives": waiting(1).collectives, "waits_in": "waiting for a lock", "threads": {"main": [DATA, TRAIN]}}
+PORT = "127.0.0.1:29500"
+TAKEN = "another program has this port, nc (pid 7)"
+NEVER = in_call(0, "init_process_group", 0)._replace(step=0)
+
+CASES = [
+    Case("computes for long", aged(61, waiting(0), rank(1, **BUSY)), "computes", (1,),
+         "rank 1 is computing in data.py:41"),
+    Case("a slow worker", aged(31, waiting(0), rank(1, **LOADS)), "worker", (1,), "(pid 77), which is sleeping"),
+    Case("a stopped worker", with_rank_1(**{**LOADS, "children": [{**WORKER, "state": "T"}]}), "worker", (1,),
+         "(pid 77), which is stopped"),
+    Case("a frozen worker", with_rank_1(**{**LOADS, "children": [{**WORKER, "frozen": True}]}), "worker", (1,),
+         "a worker of its data loader (pid 77), which is frozen (cgroup)"),
+    Case("a dead worker", with_rank_1(**{**LOADS, "children": [{**WORKER, "state": "Z"}]}), "worker died", (1,)),
+    *(Case(f"long: {name}", aged(31, waiting(0), slow), "disk" if name == "disk" else "own code", (1,))
+      for name, slow in SLOW.items()),
+    Case("an endless download", aged(700, waiting(0), rank(1, **DOWNLOAD)), "socket", (1,)),
+    # Ranks that are not there.
+    Case("gone", [waiting(0, 2)], "gone", (1,), known={"gone": {1: False}, "world": 2}),
+    Case("left", [waiting(0, 2)], "left early", (1,), known={"gone": {1: True}, "world": 2}),
+    Case("ended", [waiting(0, 2), rank(1, ended=True, threads={"main": []})], "left early", (1,)),
+    Case("left but for a thread", with_rank_1(threads={"main": [ENDS]}), "left early", (1,),
+         "rank 1 has left the training"),
+    Case("a silent node", [waiting(0), waiting(1)], "node gone", (2, 3),
+         known={"silent": [SilentNode("node2", (2, 3), NOW_NS - 25 * S)], "world": 4}),
+    Case("never began", aged(61, NEVER), "never began", (1,), known={"world": 2}),
+    # Collectives that do not fit together.
+    Case("another", [waiting(0), waiting(1), waiting(2, **ODD), waiting(3)], "other collective", (2,),
+         "rank 2 waits in broadcast of 1000 elements (eval.py:7)"),
+    Case("a size", [waiting(0, sizes=[[5]]), waiting(1, sizes=[[7]]), waiting(2, sizes=[[5]])], "other size", (1,)),
+    Case("a count", [waiting(0), waiting(1), waiting(2, seq=39)], "other collective", (2,)),
+    Case("of two nobody knows which is wrong", [waiting(0), waiting(1, **ODD)], "other collective", (0, 1),
+         "rank 0 waits in all_reduce of 1000 elements (train.py:88); rank 1 waits in broadcast"),
+    Case("the same", [waiting(0), waiting(1)], "network", ()),
+    Case("alone in new_group", [waiting(0), in_call(1, "new_group")], "group", (1,),
+         "rank 1 alone is in new_group (train.py:88), which all ranks of the job must call"),
+    Case("together in new_group", [in_call(0, "new_group"), in_call(1, "new_group")], "network", ()),
+    Case("the port is taken", meeting(TAKEN, PORT, PORT), "meeting", (),
+         f"all ranks are in init_process_group (train.py:88) at {PORT}, and it does not end: {TAKEN}"),
+    Case("the port is ours", meeting(None, PORT, PORT), "network", ()),
+    Case("two addresses", meeting(None, "a:1", "b:1"), "meeting", (), "at different addresses, a:1 and b:1"),
+    Case("two groups in opposite order", [waiting(0, group="1", ranks=[0, 1]), waiting(1, group="2", ranks=[0, 1])],
+         "order", (0, 1)),
+    Case("a receive is followed to its end", [receives(0, 1), receives(1, 2), waiting(2, 3)], "no partner", (1,),
+         "rank 1 waits to receive from rank 2 (train.py:88), which waits in all_reduce (train.py:88)"),
+    Case("a receive from one that sleeps", [receives(0, 1), rank(1, waits_in="sleeping")], "sleeps", (1,)),
+    # A collective that DDP began may be open while the main thread waits for something else.
+    Case("a lock of the user's own", with_rank_1(**OWN_LOCK), "lock", (1,)),
+    Case("a library waits in C", aged(70, GATHERS, rank(1, **BUSY)), "computes", (1,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_cause_and_its_ranks_are_named(case: Case) -> None:
+    found = judged(case.scene, **(case.known or {}))
     assert found is not None
-    assert (found.kind, found.ranks) == ("computes", (1,))
-    assert "rank 1 is computing in data.py:41" in found.sentence
+    assert (found.kind, found.ranks) == (case.kind, case.ranks)
+    assert case.said in found.sentence
 
 
-def test_a_loader_may_be_slow_for_three_times_as_long_unless_its_worker_is_dead_or_stopped() -> None:
-    worker = {"pid": 77, "program": "python", "state": "S", "frozen": False, "computes": False}
-    worker |= {"waits_in": "sleeping"}
-    loads = {"threads": {"main": [LOADER, TRAIN]}, "children": [worker]}
-    assert with_rank_1(**loads) is None
-    since = NOW_NS - 31 * S
-    long = [each._replace(since_ns=since, quiet_ns=31 * S) for each in (waiting(0), rank(1, **loads))]
-    found = judged(*long)
-    assert found is not None
-    assert (found.kind, found.ranks) == ("worker", (1,))
-    assert "a worker of its data loader (pid 77), which is sleeping" in found.sentence
-    stopped = with_rank_1(**{**loads, "children": [{**worker, "state": "T"}]})
-    assert stopped is not None
-    assert "(pid 77), which is stopped" in stopped.sentence
-    frozen = with_rank_1(**{**loads, "children": [{**worker, "frozen": True}]})
-    assert frozen is not None
-    assert "(pid 77), which is frozen (cgroup)" in frozen.sentence
-    died = with_rank_1(**{**loads, "children": [{**worker, "state": "Z"}]})
-    assert died is not None
-    assert died.kind == "worker died"
+LATE = aged(70, waiting(0), waiting(2))
+ALIVE: dict[str, list[Evidence]] = {
+    "it computes": with_rank_1(**BUSY),
+    "a loader may be slow": with_rank_1(**LOADS),
+    **{f"it may take long: {name}": [waiting(0), slow] for name, slow in SLOW.items()},
+    "below ten usual steps": [each._replace(usual_ns=2 * S) for each in with_rank_1(waits_in="sleeping")],
+    "no step has ended": [each._replace(usual_ns=0, longest_ns=0) for each in with_rank_1(waits_in="sleeping")],
+    "bytes of a download arrive": [*LATE, *aged(70, rank(1, **DOWNLOAD))],
+    "the others came to it 70 s ago": [*LATE, *aged(700, rank(1, **DOWNLOAD))],
+    "a library waits for one that may compute": [GATHERS, rank(1, **BUSY)],
+}
 
 
-@pytest.mark.parametrize(
-    ("file", "state"),
-    [("torch/serialization.py", "S"), ("torch/_inductor/compile_fx.py", "S"), ("x.py", "D")],
-    ids=["saves", "compiles", "disk"],
-)
-def test_what_is_known_to_be_slow_has_three_times_as_long(file: str, state: str) -> None:
-    frames = [[f"/venv/site-packages/{file}", 1, "f", False], TRAIN]
-    assert with_rank_1(threads={"main": frames}, state=state) is None
-    since = NOW_NS - 31 * S
-    slow = rank(1, threads={"main": frames}, state=state, since_ns=since, quiet_ns=31 * S)
-    assert judged(waiting(0)._replace(since_ns=since), slow) is not None
-
-
-def test_below_ten_usual_steps_nothing_is_said() -> None:
-    slow: dict[str, Any] = {"usual_ns": 2 * S}
-    assert judged(waiting(0)._replace(**slow), rank(1, waits_in="sleeping", **slow)) is None
-    before: dict[str, Any] = {"usual_ns": 0, "longest_ns": 0}
-    assert judged(waiting(0)._replace(**before), rank(1, waits_in="sleeping", **before)) is None
+@pytest.mark.parametrize("scene", ALIVE.values(), ids=ALIVE)
+def test_who_may_be_slow_is_not_stuck(scene: list[Evidence]) -> None:
+    assert judged(scene) is None
 
 
 def test_a_node_whose_ranks_make_progress_keeps_the_run_alive() -> None:
-    assert judged(waiting(0), waiting(1), alive=True) is None
-
-
-def test_ranks_that_are_not_there_come_first() -> None:
-    gone = judged(waiting(0, 2), gone={1: False}, world=2)
-    left = judged(waiting(0, 2), gone={1: True}, world=2)
-    ended = judged(waiting(0, 2), rank(1, ended=True, threads={"main": []}))
-    silent = judged(waiting(0), waiting(1), silent=[SilentNode("node2", (2, 3), NOW_NS - 25 * S)], world=4)
-    assert [(f.kind, f.ranks) for f in (gone, left, ended, silent) if f] == [
-        ("gone", (1,)),
-        ("left early", (1,)),
-        ("left early", (1,)),
-        ("node gone", (2, 3)),
-    ]
-    begun = {"step": 0, "usual_ns": 0, "since_ns": NOW_NS - 61 * S}
-    call = {"op": "init_process_group", "p2p": False, "peer": None, "sizes": []}
-    first = rank(0, **begun, call=call, threads={"main": [ALL_REDUCE, TRAIN]})
-    never = judged(first, world=2)
-    assert never is not None
-    assert (never.kind, never.ranks) == ("never began", (1,))
-
-
-def test_collectives_that_do_not_fit_together_are_told_apart() -> None:
-    odd: dict[str, Any] = {"line": ["/home/ann/eval.py", 7, "check"], "op": "broadcast"}
-    found = judged(waiting(0), waiting(1), waiting(2, **odd), waiting(3))
-    assert found is not None
-    assert (found.kind, found.ranks) == ("other collective", (2,))
-    assert found.sentence.endswith("rank 2 waits in broadcast of 1000 elements (eval.py:7)")
-    size = judged(waiting(0, sizes=[[5]]), waiting(1, sizes=[[7]]), waiting(2, sizes=[[5]]))
-    assert size is not None
-    assert (size.kind, size.ranks) == ("other size", (1,))
-    count = judged(waiting(0), waiting(1), waiting(2, seq=39))
-    assert count is not None
-    assert (count.kind, count.ranks) == ("other collective", (2,))
-    two = judged(waiting(0), waiting(1, **odd))
-    assert two is not None
-    assert two.ranks == (0, 1), "of two that differ nobody knows which is wrong"
-    assert "rank 0 waits in all_reduce" in two.sentence and "rank 1 waits in broadcast" in two.sentence
-    same = judged(waiting(0), waiting(1))
-    assert same is not None
-    assert (same.kind, same.ranks) == ("network", ())
-
-
-def in_call(number: int, op: str, **more: Any) -> Evidence:
-    """A rank whose main thread is in a function of torch.distributed."""
-    call = {"op": op, "p2p": False, "peer": None, "sizes": [], **more}
-    return rank(number, call=call, threads={"main": [[ALL_REDUCE[0], 4900, op, False], TRAIN]}, usual_ns=0, step=0)
-
-
-def test_a_rank_that_is_alone_in_new_group_is_named() -> None:
-    found = judged(waiting(0), in_call(1, "new_group")._replace(usual_ns=S // 10))
-    assert found is not None
-    assert (found.kind, found.ranks, found.waiting) == ("group", (1,), (0,))
-    assert found.sentence.endswith("rank 1 alone is in new_group (train.py:88), which all ranks of the job must call")
-    together = judged(*(in_call(number, "new_group")._replace(usual_ns=S // 10) for number in range(2)))
-    assert together is not None and together.kind == "network"
-
-
-def test_ranks_that_cannot_meet_are_told_who_has_their_port() -> None:
-    def meeting(listener: str | None, *at: str) -> Hang | None:
-        late = NOW_NS - 70 * S
-        ranks = [in_call(i, "init_process_group", meets={"at": x, "listener": listener}) for i, x in enumerate(at)]
-        return judged(*(each._replace(since_ns=late, quiet_ns=70 * S) for each in ranks))
-
-    taken = meeting("another program has this port, nc (pid 7)", "127.0.0.1:29500", "127.0.0.1:29500")
-    assert taken is not None and taken.kind == "meeting"
-    assert taken.sentence.endswith(
-        "all ranks are in init_process_group (train.py:88) at 127.0.0.1:29500, and it does not end: another "
-        "program has this port, nc (pid 7)"
-    )
-    known = meeting(None, "127.0.0.1:29500", "127.0.0.1:29500")
-    assert known is not None and known.kind == "network"
-    apart = meeting(None, "a:1", "b:1")
-    assert apart is not None and apart.kind == "meeting"
-    assert apart.sentence.endswith("at different addresses, a:1 and b:1")
-
-
-def test_a_download_whose_bytes_still_arrive_has_long() -> None:
-    slow = {"waits_in": "receiving from a socket", "quiet_ns": 0}
-    others = [waiting(number)._replace(since_ns=NOW_NS - 70 * S) for number in (0, 2, 3)]
-    assert judged(*others, rank(1, **slow, since_ns=NOW_NS - 70 * S)) is None
-    assert judged(*others, rank(1, **slow, since_ns=NOW_NS - 700 * S)) is None, "the others came to it 70 s ago"
-    late = [each._replace(since_ns=NOW_NS - 700 * S) for each in others]
-    found = judged(*late, rank(1, **slow, since_ns=NOW_NS - 700 * S))
-    assert found is not None and found.kind == "socket"
-
-
-def test_two_groups_in_opposite_order() -> None:
-    a: dict[str, Any] = {"group": "1", "ranks": [0, 1]}
-    b: dict[str, Any] = {"group": "2", "ranks": [0, 1]}
-    found = judged(waiting(0, **a), waiting(1, **b))
-    assert found is not None
-    assert (found.kind, found.ranks) == ("order", (0, 1))
-
-
-def test_a_receive_without_its_send_is_followed_to_its_end() -> None:
-    def receives(number: int, peer: int) -> Evidence:
-        call = {"op": "recv", "p2p": True, "peer": peer, "sizes": [[3]]}
-        frame = [ALL_REDUCE[0], 2500, "recv", False]
-        return rank(number, call=call, threads={"main": [frame, TRAIN]}, waits_in="waiting for a lock")
-
-    found = judged(receives(0, 1), receives(1, 2), waiting(2, 3))
-    assert found is not None
-    assert (found.kind, found.ranks) == ("no partner", (1,))
-    assert found.sentence.endswith(
-        "rank 1 waits to receive from rank 2 (train.py:88), which waits in all_reduce (train.py:88)"
-    )
-    sleeps = judged(receives(0, 1), rank(1, waits_in="sleeping"))
-    assert sleeps is not None
-    assert (sleeps.kind, sleeps.ranks) == ("sleeps", (1,))
-
-
-def test_a_lock_of_the_users_own_is_no_collective() -> None:
-    """A collective that DDP began may be open while the main thread waits for something else."""
-    entry = waiting(1).collectives
-    found = with_rank_1(collectives=entry, waits_in="waiting for a lock", threads={"main": [DATA, TRAIN]})
-    assert found is not None
-    assert (found.kind, found.ranks) == ("lock", (1,))
-    assert ENGINE[2] == "_engine_run_backward"
-
-
-def test_a_library_that_waits_in_c_for_what_it_has_begun_waits_for_ranks() -> None:
-    """DeepSpeed gathers parameters before a module computes; the frames name its own wrapper only."""
-    wrapper = ["/venv/lib/python3.11/site-packages/deepspeed/utils/nvtx.py", 33, "wrapped_fn", False]
-    gathers = waiting(0, op="all_gather")._replace(threads={"main": [wrapper, TRAIN]}, waits_in="waiting for a lock")
-    computes = rank(1, quiet_ns=0, computes=True, since_ns=NOW_NS - 70 * S, threads={"main": [DATA, TRAIN]})
-    found = judged(gathers._replace(since_ns=NOW_NS - 70 * S), computes)
-    assert found is not None
-    assert (found.kind, found.ranks, found.waiting) == ("computes", (1,), (0,))
-    assert judged(gathers, computes._replace(since_ns=NOW_NS - 12 * S)) is None, "it may compute for long"
+    assert judged([waiting(0), waiting(1)], alive=True) is None
 
 
 def test_a_rank_whose_program_has_ended_but_not_its_threads_has_left() -> None:
-    found = with_rank_1(threads={"main": [["/usr/lib/python3.11/threading.py", 1583, "_shutdown", False]]})
+    found = judged(with_rank_1(threads={"main": [ENDS]}))
     assert found is not None
-    assert (found.kind, found.ranks) == ("left early", (1,))
-    assert found.sentence.endswith("rank 1 has left the training")
     assert found.lines[1] == "rank 1: its program has ended, and its process is still there"

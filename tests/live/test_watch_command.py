@@ -21,7 +21,7 @@ from harness.cli.watch.status import WatchedState
 from harness.run import Run
 from harness.run.record import Status
 from harness.site.slurm_commands import forget_silence
-from tests.heartbeats.written import NodeWriter, S
+from tests.heartbeats.written import S
 from tests.launch.launch_shared import ROOT, a_run
 from tests.live.watched_run import Growing, row, slurm_run, stand_in
 from tests.waiting import wait_until
@@ -166,19 +166,6 @@ def test_status_names_the_time_limit_of_a_run_that_needs_longer(
     end(run)
     assert main(["status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["time_limit"] is None
-
-
-def test_status_says_nothing_of_the_time_limit_if_the_number_of_steps_is_not_known(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = slurm_run(root, began_ns=time.time_ns() - 75 * S)
-    stand_in(root, row(minutes=1))
-    node = NodeWriter(run.path, "n0", range(2), steps=None)
-    node.now_ns = time.time_ns() - 60 * S
-    node.run(29)
-    assert main(["status"]) == 0
-    assert "time limit" not in capsys.readouterr().out
-    assert questions(root) == 1, "nor is Slurm asked for the limit"
 
 
 def test_a_queue_that_does_not_answer_leaves_the_last_known_state(root: Path, run: Run) -> None:

@@ -35,15 +35,3 @@ def test_a_wrong_file_of_heartbeats_leaves_the_other_nodes(tmp_path: Path, kind:
         json.loads(as_json(view))
     growing.nodes[1].run(1, first=40)
     assert len(before.look(RUNNING).live.ranks[5].history) == 44
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_wrong_metrics_of_a_run_without_heartbeats(tmp_path: Path, kind: str) -> None:
-    run = slurm_run(tmp_path)
-    metrics = run.path / "metrics" / "rank0.jsonl"
-    metrics.parent.mkdir()
-    metrics.write_text(json.dumps({"event": "step", "step": 7, "unix_ns": 5, "step_ns": 9}))
-    KINDS[kind](metrics)
-    view = WatchedRun(run).look(RUNNING)
-    assert view.missing.startswith("This run has no heartbeats")
-    assert screen(view, 80, 24)

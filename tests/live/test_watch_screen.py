@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -37,6 +36,13 @@ def lines(view: RunView, width: int = 100, height: int = 40) -> list[str]:
     assert max(map(cell_len, found)) <= width
     assert len(found) <= height
     return found
+
+
+def node_of(run: Run, ranks: range, ago_s: int = 6, host: str = "") -> NodeWriter:
+    """A node of the run, which began to write so long ago."""
+    node = NodeWriter(run.path, f"n{ranks.start}", ranks, host=host)
+    node.now_ns = NOW_NS - ago_s * S
+    return node
 
 
 @pytest.fixture
@@ -78,9 +84,7 @@ def test_the_wait_for_data_is_a_column_where_there_is_room(trained: WatchedRun) 
 
 def test_a_wait_for_data_that_is_not_known(tmp_path: Path) -> None:
     run = slurm_run(tmp_path)
-    node = NodeWriter(run.path, "n0", range(1))
-    node.now_ns = time.time_ns() - 6 * S
-    node.run(3)
+    node_of(run, range(1)).run(3)
     (row,) = [line for line in lines(watched(run).look(RUNNING), 120) if line.split()[:1] == ["0"]]
     assert row.split()[2:9] == ["12", "499", "ms", "499", "ms", "–", "forward"]
 
@@ -88,9 +92,7 @@ def test_a_wait_for_data_that_is_not_known(tmp_path: Path) -> None:
 def test_more_ranks_than_lines(tmp_path: Path) -> None:
     run = slurm_run(tmp_path)
     for number in range(5):
-        node = NodeWriter(run.path, f"n{number}", range(40 * number, 40 * number + 40))
-        node.now_ns = time.time_ns() - 6 * S
-        node.run(3)
+        node_of(run, range(40 * number, 40 * number + 40)).run(3)
     found = lines(watched(run).look(RUNNING), 80, 24)
     assert len(found) == 24
     shown = sum("train.py" in line for line in found)
@@ -99,8 +101,7 @@ def test_more_ranks_than_lines(tmp_path: Path) -> None:
 
 def test_gone_and_quiet_ranks_come_first(tmp_path: Path) -> None:
     run = slurm_run(tmp_path)
-    node = NodeWriter(run.path, "n0", range(4))
-    node.now_ns = time.time_ns() - 10 * S
+    node = node_of(run, range(4), 10)
     node.run(3)
     node.beats(*(beat(rank, 13, quiet_ms=12_000 * (rank == 2)) for rank in range(4)))
     node.line(event="gone", rank=3, unix_ns=node.now_ns, ended=False, oom=None)
@@ -114,27 +115,17 @@ def test_gone_and_quiet_ranks_come_first(tmp_path: Path) -> None:
 def test_a_run_that_waits_says_why_and_until_when(tmp_path: Path) -> None:
     told = RunState("queued", "Priority", starts_ns=time.time_ns() + 2 * 3600 * S)
     text = "\n".join(lines(watched(slurm_run(tmp_path)).look(told)))
-    assert "queued" in text
-    assert "Priority" in text
-    assert "in 2 h" in text
-    assert "heartbeats" not in text
+    assert [word in text for word in ("queued", "Priority", "in 2 h", "heartbeats")] == [True, True, True, False]
 
 
-def test_a_run_without_heartbeats_says_so_and_what_rank_0_wrote_down(tmp_path: Path) -> None:
-    run = slurm_run(tmp_path)
-    (run.path / "metrics").mkdir()
-    step = {"event": "step", "step": 41, "unix_ns": time.time_ns() - 12 * S, "step_ns": 5}
-    (run.path / "metrics" / "rank0.jsonl").write_text(json.dumps(step) + '\n{"event": "st')
-    text = " ".join(lines(watched(run).look(RUNNING), 80))
-    assert "has no heartbeats" in text
-    assert "last wrote down step 41, 12 s ago" in text
+def test_a_run_without_heartbeats_says_so(tmp_path: Path) -> None:
+    assert "has no heartbeats" in " ".join(lines(watched(slurm_run(tmp_path)).look(RUNNING), 80))
 
 
 def test_what_files_say_steers_no_terminal(tmp_path: Path) -> None:
     run = slurm_run(tmp_path)
-    node = NodeWriter(run.path, "n0", range(1), host="\x1b]0;title\x07host\n\u202e" + "字" * 60)
+    node = node_of(run, range(1), host="\x1b]0;title\x07host\n\u202e" + "字" * 60)
     node.line(event="place", id=1, file="/a\x1b[2J\t[b]x.py", line=3, function="f\r\ng" * 500)
-    node.now_ns = time.time_ns() - 6 * S
     node.run(3, quiet_ms=20_000)
     for width in (60, 80, 120):
         text = "\n".join(lines(watched(run).look(RUNNING), width, 24))

@@ -1,15 +1,9 @@
-"""A run that Slurm's stand-in lists as running, with heartbeats that grow: for tests, and for a look at the screen.
-
-    PYTHONPATH=. .venv/bin/python tests/live/watched_run.py FOLDER SECONDS
-
-Then, in another terminal: PATH=FOLDER/bin:$PATH HARNESS_RUNS=FOLDER bash slurm.sh watch
-"""
+"""A run that Slurm's stand-in lists as running, with heartbeats that grow."""
 
 from __future__ import annotations
 
 import random
 import socket
-import sys
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -95,19 +89,3 @@ class Growing:
             phase=self._random.choice("ddfbo" if slow else "fbbo"), slot=2 if slow else 1, memory_mib=38_000 + rank,
             use_percent=71 if slow else 97, data_ms=281 if slow else 6,
         )  # fmt: skip
-
-
-def main(folder: Path, seconds: float) -> None:
-    """Grow for so long."""
-    run = slurm_run(folder, began_ns=time.time_ns() - 75 * S)
-    stand_in(folder, row())
-    (run.log_dir / "log.out").write_text("".join(f"step {n}: loss 2.{n:03}\n" for n in range(200)))
-    growing = Growing(run)
-    growing.grow(29)
-    for _ in range(round(seconds / 2)):
-        growing.grow()
-        time.sleep(2)  # as a node's monitor writes
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]))
