@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.healthy import Cluster
+from tests.doctor.healthy import FILES, PROGRAMS, SITE, Cluster
 
 OURS = ("SBATCH_", "SLURM_", "NCCL_", "TORCH_", "OMP_", "CUDA_", "PYTHONHOME", "LD_PRELOAD")
 
@@ -18,4 +18,5 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
         monkeypatch.delenv(name)
     monkeypatch.setattr("os.geteuid", lambda: 1000)  # root may read the GPU's counters
     monkeypatch.setattr("harness.doctor.machine.usable_cores", lambda: 32)
-    return Cluster(tmp_path, monkeypatch).build()
+    variables = {"PATH": f"{tmp_path}/bin", "HARNESS_RUNS": f"{tmp_path}/runs", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    return Cluster(tmp_path, monkeypatch).plant(PROGRAMS, FILES, SITE, variables)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -26,29 +27,33 @@ INSIDE: dict[str, Any] = {
 }
 
 
-def scontrol(partition: str = PARTITION) -> str:
-    """The body of a scontrol."""
-    return partition if partition.startswith("echo") else f"echo '{partition}'"
-
-
 def inside(**changes: Any) -> str:
     """The body of a container command whose Python finds this."""
     return f"echo '{json.dumps(INSIDE | changes)}'"
 
 
-PROGRAMS = {
+PROGRAMS: dict[str, str | None] = {
     "sbatch": "echo 'sbatch: Job 17 to start at 2026-11-24T09:00:00 using 128 processors on nodes node1' >&2",
     "srun": "",
-    "scontrol": scontrol(),
+    "scontrol": f"echo '{PARTITION}'",
     "sinfo": "echo gpu; echo debug",
     "sacctmgr": "echo '7-00:00:00||gres/gpu=16'",
     "apptainer": inside(),
     "nsys": "echo 'NVIDIA Nsight Systems version 2024.6.2.0-1'",
 }  # fmt: skip
-SYSTEM = {
-    "proc/driver/nvidia/params": "Mobile: 4294967295\nRmProfilingAdminOnly: 0",
-    "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 2024",
+FILES = {
+    "system/proc/driver/nvidia/params": "Mobile: 4294967295\nRmProfilingAdminOnly: 0",
+    "system/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 2024",
+    "data/alpaca.json": "[]",
+    "training.sif": "hsqs",
 }
+SITE = {
+    "name": "test", "description": "x", "partition": "gpu", "account": "demo", "qos": "normal",
+    "gpus": {"per_node": 4}, "cpus_per_node": 32, "time": "00:30:00", "sbatch": ["--reservation=course"],
+    "container": {"command": "apptainer", "image": "{folder}/training.sif"},
+    "network": {"interface": "lo"}, "data": "{folder}/data/alpaca.json", "profiler": "nsys",
+}  # fmt: skip
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -60,45 +65,34 @@ class Cluster:
     site: dict[str, Any] = field(default_factory=dict)
     course: CourseSize = field(default_factory=CourseSize)
 
-    def build(self) -> Cluster:
-        """Everything that a healthy cluster has."""
-        for name in ("bin", "system", "data"):
-            (self.folder / name).mkdir()
-        for name, body in PROGRAMS.items():
-            self.program(name, body)
-        for name, text in SYSTEM.items():
-            self.file(f"system/{name}", text)
-        self.file("data/alpaca.json", "[]")
-        self.file("training.sif", "hsqs")
-        self.variables(
-            PATH=f"{self.folder}/bin", HARNESS_RUNS=f"{self.folder}/runs", CUDA_VISIBLE_DEVICES="0,1,2,3",
-            TMPDIR=str(self.folder),
-        )  # fmt: skip
-        self.site = {
-            "name": "test", "description": "x", "partition": "gpu", "account": "demo", "qos": "normal",
-            "gpus": {"per_node": 4}, "cpus_per_node": 32, "time": "00:30:00", "sbatch": ["--reservation=course"],
-            "container": {"command": "apptainer", "image": f"{self.folder}/training.sif"},
-            "network": {"interface": "lo"}, "data": f"{self.folder}/data/alpaca.json", "profiler": "nsys",
-        }  # fmt: skip
+    def plant(
+        self,
+        programs: Mapping[str, str | None] = EMPTY,
+        files: Mapping[str, str | None] = EMPTY,
+        site: Mapping[str, Any] = EMPTY,
+        variables: Mapping[str, str] = EMPTY,
+        course: CourseSize | None = None,
+    ) -> Cluster:
+        """Add these; None takes a program or a file away. `{folder}` in the site is the cluster's folder."""
+        for name, body in programs.items():
+            self.file(f"bin/{name}", None if body is None else f"#!/bin/sh\n{body}\n").chmod(0o755)
+        for name, text in files.items():
+            self.file(name, text)
+        self.site |= json.loads(json.dumps(dict(site)).replace("{folder}", str(self.folder)))
+        for name, value in variables.items():
+            self.patch.setenv(name, value)
+        self.course = course or self.course
         return self
 
-    def program(self, name: str, body: str) -> None:
-        path = self.folder / "bin" / name
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
-
-    def without_program(self, name: str) -> None:
-        (self.folder / "bin" / name).unlink()
-
-    def file(self, name: str, text: str) -> Path:
+    def file(self, name: str, text: str | None) -> Path:
+        """Write a file, or take it away; returns it, or its folder."""
         path = self.folder / name
+        if text is None:
+            path.unlink()
+            return path.parent
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return path
-
-    def variables(self, **values: str) -> None:
-        for name, value in values.items():
-            self.patch.setenv(name, value)
 
     def surroundings(self, place: Place) -> Surroundings:
         file = self.file("site.yaml", yaml.safe_dump(self.site))

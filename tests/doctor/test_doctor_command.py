@@ -35,7 +35,7 @@ def test_each_line_has_a_level_a_check_and_what_was_found_and_problems_their_rem
     cluster: Cluster, capsys: Printed
 ) -> None:
     """On a machine without a queue it is the compute node, too; nothing is left behind."""
-    cluster.variables(CUDA_LAUNCH_BLOCKING="1")
+    cluster.plant(variables={"CUDA_LAUNCH_BLOCKING": "1"})
     site = local_site(cluster)
     before = sorted(cluster.folder.rglob("*"))
     assert main(["doctor", "--in-job", "--site", site]) == 0, "a warning is no failure"
@@ -51,7 +51,7 @@ def test_each_line_has_a_level_a_check_and_what_was_found_and_problems_their_rem
 
 def test_a_problem_is_exit_status_1_and_json_has_it_whole(cluster: Cluster, capsys: Printed) -> None:
     site = local_site(cluster)
-    cluster.program("apptainer", inside(modules={"torch": {"error": "OSError: no libcudart"}}))
+    cluster.plant({"apptainer": inside(modules={"torch": {"error": "OSError: no libcudart"}})})
     assert main(["doctor", "--json", "--site", site]) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["site"], said["worst"]) == ("here", "problem")

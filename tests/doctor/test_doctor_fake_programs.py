@@ -5,14 +5,13 @@ A real Slurm is asked in tests/slurm/test_slurm_doctor.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
 from harness.common.errors import RequestError
 from harness.doctor.surroundings import CourseSize, Level
-from tests.doctor.healthy import INSIDE, PARTITION, Cluster, faulty, inside, scontrol
+from tests.doctor.healthy import INSIDE, PARTITION, Cluster, faulty, inside
 
 
 def test_a_healthy_cluster_has_neither_problem_nor_warning(cluster: Cluster) -> None:
@@ -24,7 +23,7 @@ def test_a_healthy_cluster_has_neither_problem_nor_warning(cluster: Cluster) -> 
 
 def test_a_healthy_cluster_with_pyxis_starts_its_container_from_nodes_only(cluster: Cluster) -> None:
     started = cluster.folder / "started"
-    pyxis(f'{OF_PYXIS}echo "$*" >>{started}\n{inside()}')(cluster)
+    cluster.plant(**pyxis(f'{OF_PYXIS}echo "$*" >>{started}\n{inside()}'))
     lines = cluster.lines()
     assert faulty(lines) == []
     assert all("--nodelist=node1" in step for step in started.read_text().splitlines())
@@ -37,13 +36,16 @@ def test_a_healthy_cluster_with_pyxis_starts_its_container_from_nodes_only(clust
 def with_amds_gpus(c: Cluster, gpus: int = 4, **cuda: Any) -> None:
     """Nothing of NVIDIA's is there; AMD's driver lists a CPU and the GPUs, and nothing for -1."""
     del c.site["profiler"]
-    c.site["gpus"] = {"vendor": "amd", "per_node": 4}
-    c.without_program("nsys")
-    (c.folder / "system/proc/driver/nvidia/version").unlink()
-    for node in range(gpus + 1):
-        c.file(f"system/sys/class/kfd/kfd/topology/nodes/{node}/gpu_id", "0" if node == 0 else str(50000 + node))
+    listed = {
+        f"system/sys/class/kfd/kfd/topology/nodes/{node}/gpu_id": str(50000 + node) if node else "0"
+        for node in range(gpus + 1)
+    }
     rocm = {"platform": "ROCm", "built": "7.0.51831", "count": gpus, "error": ""}
-    c.program("apptainer", inside(cuda=rocm | cuda))
+    c.plant(
+        {"nsys": None, "apptainer": inside(cuda=rocm | cuda)},
+        {"system/proc/driver/nvidia/version": None, **listed},
+        {"gpus": {"vendor": "amd", "per_node": 4}},
+    )
 
 
 def test_a_healthy_cluster_with_amds_gpus_is_not_asked_for_nvidias(cluster: Cluster) -> None:
@@ -70,7 +72,7 @@ class Fault(NamedTuple):
     """A fault, the checks that find it with commas between, and words of a line of theirs and of its remedy."""
 
     name: str
-    plant: Callable[[Cluster], object]
+    plant: dict[str, Any]
     check: str
     level: Level
     says: str
@@ -80,53 +82,40 @@ class Fault(NamedTuple):
 PROBLEM, WARNING = Level.PROBLEM, Level.WARNING
 
 
-def refuses(message: str) -> Callable[[Cluster], object]:
-    return lambda c: c.program("sbatch", f"echo 'allocation failure: {message}' >&2; exit 1")
+def programs(**bodies: str | None) -> dict[str, Any]:
+    return {"programs": bodies}
 
 
-def says(name: str, body: str) -> Callable[[Cluster], object]:
-    return lambda c: c.program(name, body)
+def refuses(message: str) -> dict[str, Any]:
+    return programs(sbatch=f"echo 'allocation failure: {message}' >&2; exit 1")
 
 
 WITHOUT_NSYS = "case $* in *nsys*) echo no nsys >&2; exit 2;; esac\n"
 OF_PYXIS = "case $* in --help) echo --container-image; exit;; esac\n"
 
 
-def pyxis(srun: str) -> Callable[[Cluster], object]:
-    def plant(c: Cluster) -> None:
-        c.file("training.sqsh", "an image")
-        c.site["container"] = {"runtime": "pyxis", "image": f"{c.folder}/training.sqsh"}
-        c.variables(SLURMD_NODENAME="node1")
-        c.program("srun", srun)
-
-    return plant
-
-
-def site(**changes: Any) -> Callable[[Cluster], object]:
-    return lambda c: c.site.update(changes)
+def pyxis(srun: str) -> dict[str, Any]:
+    image = {"runtime": "pyxis", "image": "{folder}/training.sqsh"}
+    variables = {"SLURMD_NODENAME": "node1"}
+    return {
+        "programs": {"srun": srun}, "files": {"training.sqsh": "an image"}, "site": {"container": image},
+        "variables": variables,
+    }  # fmt: skip
 
 
-def variable(**values: str) -> Callable[[Cluster], object]:
-    return lambda c: c.variables(**values)
+def site(**changes: Any) -> dict[str, Any]:
+    return {"site": changes}
 
 
-def within(**changes: Any) -> Callable[[Cluster], object]:
-    return lambda c: c.program("apptainer", inside(**changes))
+def variable(**values: str) -> dict[str, Any]:
+    return {"variables": values}
 
 
-def system(name: str, text: str) -> Callable[[Cluster], object]:
-    return lambda c: c.file(f"system/{name}", text)
+def within(**changes: Any) -> dict[str, Any]:
+    return programs(apptainer=inside(**changes))
 
 
-def without(name: str) -> Callable[[Cluster], object]:
-    return lambda c: c.without_program(name)
-
-
-def other_partition(cluster: Cluster) -> None:
-    cluster.site["partition"] = "gpus"
-    cluster.program("scontrol", scontrol("echo 'Partition gpus not found' >&2; exit 1"))
-
-
+NO_PARTITION = {**site(partition="gpus"), **programs(scontrol="echo 'Partition gpus not found' >&2; exit 1")}
 BROKEN_TORCH = INSIDE["modules"] | {"torch": {"error": "OSError: libcudart.so.12: cannot open"}}
 NO_DEEPSPEED = INSIDE["modules"] | {"deepspeed": {"error": "is not installed"}}
 NO_MEGATRON = INSIDE["modules"] | {"megatron.core": {"error": "is not installed"}}
@@ -134,18 +123,18 @@ OUTSIDE = INSIDE["modules"] | {"accelerate": {"version": "0.1", "outside": "/hom
 OLD_DRIVER = {"platform": "CUDA", "built": "13.0", "count": 0, "error": "The NVIDIA driver on your system is too old"}
 
 FAULTS = [
-    Fault("no sbatch", without("sbatch"), "submission", PROBLEM, "sbatch cannot be started", "--dry-run"),
-    Fault("the controller does not answer", says("scontrol", "echo no route >&2; exit 1"), "partition", PROBLEM,
+    Fault("no sbatch", programs(sbatch=None), "submission", PROBLEM, "sbatch cannot be started", "--dry-run"),
+    Fault("the controller does not answer", programs(scontrol="echo no route >&2; exit 1"), "partition", PROBLEM,
           "no route", "sinfo"),
-    Fault("no such partition", other_partition, "partition", PROBLEM,
+    Fault("no such partition", NO_PARTITION, "partition", PROBLEM,
           "gpus not found", "did you mean gpu?"),
-    Fault("a partition that is down", says("scontrol", scontrol(PARTITION.replace("UP", "DOWN"))), "partition", PROBLEM,
-          "is DOWN", "sinfo"),
+    Fault("a partition that is down", programs(scontrol=f"echo '{PARTITION.replace('UP', 'DOWN')}'"), "partition",
+          PROBLEM, "is DOWN", "sinfo"),
     Fault("a time limit above the partition's", site(time="2-00:00:00"), "partition", PROBLEM,
           "limits a job to 1-00:00:00, but the site asks for 2-00:00:00", "--time 1-00:00:00"),
-    Fault("a QOS with a shorter limit", says("sacctmgr", "echo '00:10:00||'"), "qos", PROBLEM, "wait for ever",
+    Fault("a QOS with a shorter limit", programs(sacctmgr="echo '00:10:00||'"), "qos", PROBLEM, "wait for ever",
           "--time 00:10:00"),
-    Fault("a QOS with fewer GPUs", says("sacctmgr", "echo '||gres/gpu=2'"), "qos", PROBLEM, "2 GPUs", "-g 2"),
+    Fault("a QOS with fewer GPUs", programs(sacctmgr="echo '||gres/gpu=2'"), "qos", PROBLEM, "2 GPUs", "-g 2"),
     Fault("a wrong account", refuses("Invalid account or account/partition combination specified"), "submission",
           PROBLEM, "Invalid account", "sacctmgr show associations"),
     Fault("a wrong QOS", refuses("Invalid qos specification"), "submission", PROBLEM, "Invalid qos", "-q NAME"),
@@ -169,20 +158,21 @@ FAULTS = [
           "env:"),
     Fault("too many threads", site(env={"OMP_NUM_THREADS": "32"}), "variables", WARNING, "4 ranks × 32 threads",
           "OMP_NUM_THREADS"),
-    Fault("a disk that the course fills", lambda c: setattr(c, "course", CourseSize(10_000_000, 16)), "disk", PROBLEM,
+    Fault("a disk that the course fills", {"course": CourseSize(10_000_000, 16)}, "disk", PROBLEM,
           "10000000 students × 16 runs", "du "),
     Fault("no data", site(data="/nowhere/data.json"), "launch, files", PROBLEM, "/nowhere/data.json does not exist",
           "--dry-run"),
-    Fault("empty data", lambda c: c.file("data/alpaca.json", ""), "files", PROBLEM, "is empty", "df -h"),
+    Fault("empty data", {"files": {"data/alpaca.json": ""}}, "files", PROBLEM, "is empty", "df -h"),
     Fault("no checkpoints", site(models_dir="/nowhere"), "launch, files", PROBLEM, "add --random-weights", "--dry-run"),
-    Fault("no container command", without("apptainer"), "container", PROBLEM, "not on PATH", "modules: in the site"),
-    Fault("no image", lambda c: (c.folder / "training.sif").unlink(), "launch, files", PROBLEM, "does not exist",
+    Fault("no container command", programs(apptainer=None), "container", PROBLEM, "not on PATH",
+          "modules: in the site"),
+    Fault("no image", {"files": {"training.sif": None}}, "launch, files", PROBLEM, "does not exist",
           "--dry-run"),
-    Fault("an empty image", lambda c: c.file("training.sif", ""), "launch, files", PROBLEM, "empty", "--dry-run"),
+    Fault("an empty image", {"files": {"training.sif": ""}}, "launch, files", PROBLEM, "empty", "--dry-run"),
     Fault("no pyxis", pyxis(inside()), "container", PROBLEM, "srun knows no --container-image", "plugstack"),
     Fault("no nsys in pyxis's image", pyxis(OF_PYXIS + WITHOUT_NSYS + inside()), "nsys", PROBLEM, "no nsys",
           "containers/README.md"),
-    Fault("a container that does not start", says("apptainer", "echo FATAL: no fuse >&2; exit 255"), "packages",
+    Fault("a container that does not start", programs(apptainer="echo FATAL: no fuse >&2; exit 255"), "packages",
           PROBLEM, "FATAL: no fuse", "shows why"),
     Fault("torch that cannot be imported", within(modules=BROKEN_TORCH), "packages", PROBLEM, "libcudart", "build"),
     Fault("no DeepSpeed", within(modules=NO_DEEPSPEED), "packages", WARNING, "exercise 2 cannot train", "build"),
@@ -196,22 +186,22 @@ FAULTS = [
           "shared memory", WARNING, "67.1 MB", "shm"),
     Fault("fewer GPUs than asked for", variable(CUDA_VISIBLE_DEVICES="0"), "gpus", PROBLEM, "1 GPUs are visible",
           "CUDA_VISIBLE_DEVICES"),
-    Fault("no driver", lambda c: (c.folder / "system/proc/driver/nvidia/version").unlink(), "gpus", PROBLEM, "none",
+    Fault("no driver", {"files": {"system/proc/driver/nvidia/version": None}}, "gpus", PROBLEM, "none",
           "nvidia-smi"),
     Fault("no such interface", site(network={"interface": "ib7"}), "interface", PROBLEM, "no such interface", "ip "),
-    Fault("no nsys", without("nsys"), "nsys", PROBLEM, "not on PATH", "profiler: torch"),
-    Fault("an nsys that does not start", says("nsys", "echo no libz >&2; exit 1"), "nsys", PROBLEM, "no libz",
+    Fault("no nsys", programs(nsys=None), "nsys", PROBLEM, "not on PATH", "profiler: torch"),
+    Fault("an nsys that does not start", programs(nsys="echo no libz >&2; exit 1"), "nsys", PROBLEM, "no libz",
           "module avail"),
     Fault("options of nsys that are no file", site(nsys="/nowhere.json"), "launch", PROBLEM, "cannot be read",
           "--dry-run"),
-    Fault("counters for root only", system("proc/driver/nvidia/params", "RmProfilingAdminOnly: 1"), "gpu metrics",
-          WARNING, "ERR_NVGPUCTRPERM", "NVreg_RestrictProfilingToAdminUsers=0"),
+    Fault("counters for root only", {"files": {"system/proc/driver/nvidia/params": "RmProfilingAdminOnly: 1"}},
+          "gpu metrics", WARNING, "ERR_NVGPUCTRPERM", "NVreg_RestrictProfilingToAdminUsers=0"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_each_planted_fault_is_found_by_its_checks_alone_and_has_a_remedy(cluster: Cluster, fault: Fault) -> None:
-    fault.plant(cluster)
+    cluster.plant(**fault.plant)
     found = faulty(cluster.lines())
     assert {line.check for line in found} == set(fault.check.split(", ")), found
     results = [line.result for line in found]
@@ -224,9 +214,7 @@ def test_each_planted_fault_is_found_by_its_checks_alone_and_has_a_remedy(cluste
 def test_what_only_a_module_of_the_job_brings_is_not_missed_on_the_login_node(cluster: Cluster) -> None:
     from harness.doctor.checks import examine
 
-    cluster.site["modules"] = ["apptainer", "nsight-systems"]
-    for name in ("apptainer", "nsys"):
-        cluster.without_program(name)
+    cluster.plant({"apptainer": None, "nsys": None}, site={"modules": ["apptainer", "nsight-systems"]})
     lines = list(examine(cluster.surroundings("login")))
     assert faulty(lines) == []
     unseen = {line.check: line.result.found for line in lines if line.result.level is Level.UNSEEN}
@@ -235,14 +223,14 @@ def test_what_only_a_module_of_the_job_brings_is_not_missed_on_the_login_node(cl
 
 
 def test_a_request_that_the_site_cannot_resolve_is_refused_as_by_a_launch(cluster: Cluster) -> None:
-    cluster.site["defaults"] = {"gpus_per_node": 8}
+    cluster.plant(site={"defaults": {"gpus_per_node": 8}})
     with pytest.raises(RequestError, match="8"):
         cluster.lines()
 
 
 def test_a_job_that_waits_for_its_reservation_is_not_called_refused(cluster: Cluster) -> None:
     """Of such a job `--test-only` says that its time is invalid, and sbatch takes it."""
-    refuses("Invalid time specified")(cluster)
+    cluster.plant(**refuses("Invalid time specified"))
     lines = cluster.lines()
     assert faulty(lines) == []
     (found,) = (line.result.found for line in lines if line.check == "submission")
@@ -250,8 +238,6 @@ def test_a_job_that_waits_for_its_reservation_is_not_called_refused(cluster: Clu
 
 
 def test_where_only_the_other_runtime_is_it_starts_the_container(cluster: Cluster) -> None:
-    body = (cluster.folder / "bin" / "apptainer").read_text()
-    cluster.without_program("apptainer")
+    cluster.plant({"apptainer": None})
     assert {line.check for line in faulty(cluster.lines())} == {"container"}
-    cluster.program("singularity", body.partition("\n")[2])
-    assert faulty(cluster.lines()) == []
+    assert faulty(cluster.plant({"singularity": inside()}).lines()) == []
