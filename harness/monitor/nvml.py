@@ -18,14 +18,8 @@ NvmlQuery = Callable[[Any, Any], tuple[SampleValue, ...]]
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
-    """Total and used bytes. Version 2 leaves out the driver's reserve, as nvidia-smi does; version 1 counts it.
-
-    Bindings before 11.510 and drivers before 510 have only version 1.
-    """
-    try:
-        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    except (AttributeError, TypeError, nvml.NVMLError):
-        return nvml.nvmlDeviceGetMemoryInfo(handle)
+    """Total and used bytes, without the driver's reserve, as nvidia-smi has them; for drivers from 510 on."""
+    return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
 
 
 def _clock_limits(nvml: Any, handle: Any) -> Any:

@@ -5,6 +5,7 @@ No test here ran on an AMD GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,8 @@ class AmdSmiException(Exception):
 
 
 NOT_SUPPORTED, BUSY = 2, 30
+JUNCTION = 1
+POWER = {"socket_power": 412, "current_socket_power": "N/A", "average_socket_power": 412}
 
 
 @dataclass
@@ -26,17 +29,33 @@ class FakeAmd:
     """One die of an MI250X as ROCm 7 shows it."""
 
     uuid: str = "a1ff740c-0000-1000-80d0-000000000000"
-    power: dict[str, Any] = field(
-        default_factory=lambda: {"socket_power": 412, "current_socket_power": "N/A", "average_socket_power": 412}
-    )
+    power: dict[str, Any] = field(default_factory=lambda: dict(POWER))
     activity: dict[str, Any] = field(default_factory=lambda: {"gfx_activity": 93, "umc_activity": 41})
     energy: dict[str, Any] = field(
         default_factory=lambda: {"energy_accumulator": 2_000_000, "counter_resolution": 15.3}
     )
     clock: dict[str, Any] = field(default_factory=lambda: {"clk": 1650, "max_clk": 1700})
     degrees: float = 58
-    errors: dict[str, int] = field(default_factory=dict)  # by function, the code that it fails with
+    memory: int = 12 * 2**30
+    memory_total: int = 64 * 2**30
+    asic: dict[str, Any] = field(default_factory=lambda: {"market_name": "AMD Instinct MI250X", "vendor_id": 0x1002})
+    driver: dict[str, str] = field(default_factory=lambda: {"driver_name": "amdgpu", "driver_version": "6.12.12"})
+    errors: dict[str, int] = field(default_factory=dict)  # by what is asked, the code that it fails with
     asked: list[str] = field(default_factory=list)
+
+
+ANSWERS = {  # by function, what it tells of a device
+    "amdsmi_get_gpu_device_uuid": "uuid",
+    "amdsmi_get_gpu_asic_info": "asic",
+    "amdsmi_get_gpu_driver_info": "driver",
+    "amdsmi_get_gpu_memory_total": "memory_total",
+    "amdsmi_get_gpu_memory_usage": "memory",
+    "amdsmi_get_gpu_activity": "activity",
+    "amdsmi_get_power_info": "power",
+    "amdsmi_get_energy_count": "energy",
+    "amdsmi_get_temp_metric": "degrees",
+    "amdsmi_get_clock_info": "clock",
+}
 
 
 class FakeAmdSmi:
@@ -44,17 +63,12 @@ class FakeAmdSmi:
 
     AmdSmiException = AmdSmiException
     AmdSmiMemoryType = SimpleNamespace(VRAM=0)
-    AmdSmiTemperatureType = SimpleNamespace(EDGE=0, JUNCTION=1)
+    AmdSmiTemperatureType = SimpleNamespace(EDGE=0, JUNCTION=JUNCTION)
     AmdSmiTemperatureMetric = SimpleNamespace(CURRENT=0)
     AmdSmiClkType = SimpleNamespace(GFX=0)
 
     def __init__(self, *devices: FakeAmd, driver: bool = True) -> None:
         self._devices, self._driver = list(devices), driver
-
-    def _ask(self, device: FakeAmd, what: str) -> None:
-        device.asked.append(what)
-        if what in device.errors:
-            raise AmdSmiException(device.errors[what])
 
     def amdsmi_init(self) -> None:
         if not self._driver:
@@ -63,41 +77,16 @@ class FakeAmdSmi:
     def amdsmi_get_processor_handles(self) -> list[FakeAmd]:
         return self._devices
 
-    def amdsmi_get_gpu_device_uuid(self, device: FakeAmd) -> str:
-        self._ask(device, "uuid")
-        return device.uuid
+    def __getattr__(self, function: str) -> Callable[..., Any]:
+        if function not in ANSWERS:
+            raise AttributeError(function)
+        what = ANSWERS[function]
 
-    def amdsmi_get_gpu_asic_info(self, _device: FakeAmd) -> dict[str, Any]:
-        return {"market_name": "AMD Instinct MI250X", "vendor_id": 0x1002}
+        def answer(device: FakeAmd, *about: int) -> Any:
+            device.asked.append(what)
+            assert what != "degrees" or about[0] == JUNCTION
+            if what in device.errors:
+                raise AmdSmiException(device.errors[what])
+            return getattr(device, what)
 
-    def amdsmi_get_gpu_driver_info(self, _device: FakeAmd) -> dict[str, str]:
-        return {"driver_name": "amdgpu", "driver_version": "6.12.12"}
-
-    def amdsmi_get_gpu_memory_total(self, device: FakeAmd, _kind: int) -> int:
-        self._ask(device, "memory_total")
-        return 64 * 2**30
-
-    def amdsmi_get_gpu_memory_usage(self, device: FakeAmd, _kind: int) -> int:
-        self._ask(device, "memory")
-        return 12 * 2**30
-
-    def amdsmi_get_gpu_activity(self, device: FakeAmd) -> dict[str, Any]:
-        self._ask(device, "activity")
-        return device.activity
-
-    def amdsmi_get_power_info(self, device: FakeAmd) -> dict[str, Any]:
-        self._ask(device, "power")
-        return device.power
-
-    def amdsmi_get_energy_count(self, device: FakeAmd) -> dict[str, Any]:
-        self._ask(device, "energy")
-        return device.energy
-
-    def amdsmi_get_temp_metric(self, device: FakeAmd, kind: int, _metric: int) -> float:
-        self._ask(device, "temperature")
-        assert kind == self.AmdSmiTemperatureType.JUNCTION
-        return device.degrees
-
-    def amdsmi_get_clock_info(self, device: FakeAmd, _kind: int) -> dict[str, Any]:
-        self._ask(device, "clock")
-        return device.clock
+        return answer

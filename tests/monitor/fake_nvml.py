@@ -105,10 +105,8 @@ class FakeNvml:
         return "570.86.15"
 
     def nvmlDeviceGetMemoryInfo(self, device: FakeDevice, version: int | None = None) -> SimpleNamespace:
+        assert version == self.nvmlMemory_v2, "as the first version counts the driver's reserve"
         self._ask(device, "memory")
-        if version is None:
-            used = device.memory_used + device.memory_reserved
-            return SimpleNamespace(used=used, total=device.memory_total)
         return SimpleNamespace(used=device.memory_used, reserved=device.memory_reserved, total=device.memory_total)
 
     def nvmlDeviceGetUtilizationRates(self, device: FakeDevice) -> SimpleNamespace:
@@ -135,30 +133,6 @@ class FakeNvml:
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: FakeDevice) -> int:
         self._ask(device, "limits")
         return device.clock_limits
-
-
-class OldBindings(FakeNvml):
-    """Bindings with one version of the memory query."""
-
-    @property
-    def nvmlMemory_v2(self) -> int:  # type: ignore[override]  # as a name that is not there
-        raise AttributeError("nvmlMemory_v2")
-
-
-class OldCall(FakeNvml):
-    """Bindings with the constant of version 2 and without a version argument."""
-
-    def nvmlDeviceGetMemoryInfo(self, device: FakeDevice) -> SimpleNamespace:  # type: ignore[override]
-        return super().nvmlDeviceGetMemoryInfo(device)
-
-
-class OldDriver(FakeNvml):
-    """New bindings on a driver without version 2."""
-
-    def nvmlDeviceGetMemoryInfo(self, device: FakeDevice, version: int | None = None) -> SimpleNamespace:
-        if version is not None:
-            raise NVMLError(self.NVML_ERROR_FUNCTION_NOT_FOUND)
-        return super().nvmlDeviceGetMemoryInfo(device)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from harness.monitor.amd import AmdSource, open_amd
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize
 from tests.monitor.conftest import Write, rows_of
-from tests.monitor.fake_amdsmi import BUSY, NOT_SUPPORTED, FakeAmd, FakeAmdSmi
+from tests.monitor.fake_amdsmi import ANSWERS, BUSY, NOT_SUPPORTED, FakeAmd, FakeAmdSmi
 
 
 def row_of(**values: Any) -> dict[str, object]:
@@ -63,7 +63,7 @@ def test_with_a_fake_amdsmi_what_a_device_does_not_support_is_empty_and_not_aske
 
 
 def test_with_a_fake_amdsmi_without_a_function_its_column_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(FakeAmdSmi, "amdsmi_get_energy_count")
+    monkeypatch.delitem(ANSWERS, "amdsmi_get_energy_count")
     assert row_of()["energy_joules"] is None
 
 

@@ -11,7 +11,7 @@ from harness.monitor.record import SampleFile
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize
 from tests.monitor.conftest import Start, Write, recorder, rows_of, samples_of, wait_for_samples
-from tests.monitor.fake_nvml import FakeDevice, FakeNvml, GpmNvml, NVMLError, OldBindings, OldCall, OldDriver
+from tests.monitor.fake_nvml import FakeDevice, FakeNvml, GpmNvml, NVMLError
 from tests.waiting import limit_s
 
 
@@ -30,14 +30,6 @@ def test_with_a_fake_pynvml_values_have_the_units_that_the_columns_say() -> None
         "sm_clock_mhz": 1980,
         "clock_limits": 4,
     }
-
-
-@pytest.mark.parametrize("module", [FakeNvml, OldBindings, OldCall, OldDriver])
-def test_with_a_fake_pynvml_the_drivers_memory_is_left_out_where_it_can_be(module: type[FakeNvml]) -> None:
-    """As nvidia-smi does; bindings or a driver that are old count it."""
-    source = NvmlSource(module(FakeDevice(memory_used=2**30, memory_reserved=600 * 2**20)))
-    assert rows_of(source)[0]["memory_used_bytes"] == 2**30 + (0 if module is FakeNvml else 600 * 2**20)
-    assert source.describe()["devices"][0]["memory_total_bytes"] == 141 * 2**30
 
 
 def test_with_a_fake_pynvml_what_a_device_does_not_support_is_empty_and_not_asked_again() -> None:
