@@ -1,4 +1,4 @@
-"""The other commands on a user's own training on a real two-node Slurm: doctor, a sweep as one array, rerun."""
+"""The other commands on a user's own training on a real two-node Slurm: a sweep as one array, rerun."""
 
 from __future__ import annotations
 
@@ -39,20 +39,6 @@ def typed(slurm_sh: SlurmSh, folder: Path, *words: str) -> subprocess.CompletedP
     """The command in that folder, without HARNESS_RUNS."""
     argv = ("bash", f"{REPOSITORY}/slurm.sh", *words)
     return slurm_sh.slurm.run(*argv, check=False, seconds=300, env={"COLUMNS": "200"}, cwd=folder)
-
-
-@pytest.mark.long  # as test_slurm_doctor.py, from a folder of one's own
-def test_the_doctor_looks_from_the_nodes(slurm_sh: SlurmSh, folder: Path) -> None:
-    site = slurm_sh.site("own-doctor")
-    launch = ("run", "-n", "2", "-g", "1", "--site", str(site), "--", "train.py", "--data=samples.txt", "x")
-    done = typed(slurm_sh, folder, "doctor", "--in-job", "--json", *launch)
-    lines = [line for line in json.loads(done.stdout)["lines"] if line["hosts"]]
-    said = {line["check"]: line["found"] for line in lines if line["level"] == "ok"}
-    assert said["files"] == f"{folder}/train.py, {folder}/samples.txt can be read"
-    assert said["packages"].startswith("torch ")
-    lost = typed(slurm_sh, folder, "doctor", *launch[:-4], "--", "trian.py")
-    assert lost.returncode == 1
-    assert "did you mean train.py?" in lost.stdout
 
 
 @pytest.mark.long  # as the sweep of test_slurm_series.py, over another flag
