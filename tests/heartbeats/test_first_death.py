@@ -42,7 +42,7 @@ def told(run: Path, nodes: dict[str, list[dict[str, Any]]], log: str = "") -> st
         path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "go')
     (run / "log.err").write_text(log)
     found = first_death(run, run / "log.err")
-    return found and found.sentence
+    return None if found is None else found.sentence
 
 
 class Case(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,13 +92,18 @@ def losses(model: Any, steps: int = 2) -> list[float]:
     return found
 
 
-def marked(model: Callable[[], Any], depth: str = LAYERS, steps: int = 1) -> list[float]:
+def marked(model: Callable[[], Any], depth: str = LAYERS) -> list[float]:
     marks = ModuleRanges(depth, for_nsys=True)
     try:
         torch.manual_seed(0)
-        return losses(model(), steps)
+        return losses(model())
     finally:
         marks.close()
+
+
+def unmarked(model: Callable[[], Any]) -> list[float]:
+    torch.manual_seed(0)
+    return losses(model())
 
 
 STEP = """
@@ -130,35 +136,39 @@ Net (backward)
 """.strip().split("\n")
 
 
-def test_each_layer_and_its_parts_are_marked_forward_and_backward(told: list[str]) -> None:
-    marked(Net)
-    assert told == STEP
+SHALLOW = ["Net", "  body", "  head", "Net (backward)", "  head (backward)", "  body (backward)"]
 
 
-@pytest.mark.parametrize("reentrant", [None, False, True])
-def test_the_loss_is_the_same_bit_for_bit(told: list[str], reentrant: bool | None) -> None:
-    torch.manual_seed(0)
-    without = losses(Net(reentrant), steps=3)
-    assert marked(lambda: Net(reentrant), steps=3) == without
-    assert len(told) > 3 * 20
+def compiled() -> Any:
+    torch.compiler.reset()
+    return torch.compile(Net(), backend="eager")
+
+
+@pytest.mark.parametrize(
+    ("made", "depth", "lines"),
+    [(Net, LAYERS, STEP), (Net, "1", SHALLOW), (compiled, LAYERS, ["Net", "Net (backward)"])],
+    ids=["layers", "a number of modules", "compiled as a whole"],
+)
+def test_the_parts_are_marked_forward_and_backward_and_the_loss_is_the_same_bit_for_bit(
+    told: list[str], made: Callable[[], Any], depth: str, lines: list[str]
+) -> None:
+    assert marked(made, depth) == unmarked(made)
+    assert told == 2 * lines
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_what_checkpointing_runs_again_is_inside_of_the_backward_pass(told: list[str], reentrant: bool) -> None:
-    marked(lambda: Net(reentrant))
+    made = functools.partial(Net, reentrant)
+    assert marked(made) == unmarked(made)
     again = [line.strip() for line in told if line.endswith("(recomputed)")]
     parts = [f"body.layers.{n}.{part} (recomputed)" for n in (1, 0) for part in ("norm", "attention", "mlp")]
-    assert again == parts
+    assert again == 2 * parts
     at = {line.strip(): i for i, line in enumerate(told)}
     layer, previous = at["body.layers.1 (backward)"], at["body.layers.0 (backward)"]
     assert all(layer < at[name] < previous for name in parts[:3])
-    assert [line for line in told if "(recomputed)" not in line and "layers.1.mlp" in line] != []
 
 
-def test_the_depth_is_a_number_of_modules_or_all(told: list[str]) -> None:
-    marked(Net, "1")
-    assert [line.strip() for line in told[:3]] == ["Net", "body", "head"]
-    told.clear()
+def test_the_depth_is_layers_all_or_a_number(told: list[str]) -> None:
     marked(Net, ALL)
     assert "        body.layers.0.mlp.2" in told
     assert module_depth("3") == "3"
@@ -172,16 +182,7 @@ def test_names_are_those_without_wrappers(told: list[str], tmp_path: Any) -> Non
         marked(lambda: nn.parallel.DistributedDataParallel(Net()))
     finally:
         dist.destroy_process_group()
-    assert sorted(line.strip() for line in told) == sorted(line.strip() for line in STEP)
-
-
-def test_a_compiled_model_is_marked_as_a_whole_and_computes_the_same(told: list[str]) -> None:
-    torch.manual_seed(0)
-    without = losses(torch.compile(Net(), backend="eager"))
-    torch.compiler.reset()
-    assert marked(lambda: torch.compile(Net(), backend="eager"), steps=2) == without
-    assert told == ["Net", "Net (backward)"] * 2
-    torch.compiler.reset()
+    assert sorted(line.strip() for line in told) == sorted(line.strip() for line in 2 * STEP)
 
 
 def test_a_second_model_has_names_of_its_own(told: list[str]) -> None:
@@ -211,8 +212,6 @@ def test_an_error_of_the_marking_ends_the_marking_and_not_the_training(
     told: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ModuleRanges, "_learn", lambda *_: 1 / 0)
-    torch.manual_seed(0)
-    without = losses(Net())
-    assert marked(Net, steps=2) == without
+    assert marked(Net) == unmarked(Net)
     assert capsys.readouterr().err.count("modules are not marked from here on, because ZeroDivisionError") == 1
     assert told == []
