@@ -221,16 +221,13 @@ class OnTerminal:
         return self.process.returncode
 
 
-def test_on_a_terminal_the_screen_is_drawn_over_itself_until_the_run_has_ended(run: Run) -> None:
+@pytest.mark.parametrize(("fails", "code"), [(True, 1), (False, 0)], ids=["until the run has failed", "until Ctrl-C"])
+def test_on_a_terminal_the_screen_is_drawn_over_itself(run: Run, fails: bool, code: int) -> None:
     shown = OnTerminal("--interval", "0.5")
     shown.wait_for("step 116 of 5,000")
-    end(run, "failed")
-    assert shown.end() == 1
-    assert shown.said.count("\x1b[H") == shown.said.count("\x1b[J") >= 2
-
-
-def test_ctrl_c_quits_the_screen_and_the_run_goes_on(run: Run) -> None:
-    shown = OnTerminal()
-    shown.wait_for("step 116 of 5,000")
-    os.kill(shown.process.pid, signal.SIGINT)
-    assert shown.end() == 0
+    if fails:
+        end(run, "failed")
+    else:
+        shown.process.send_signal(signal.SIGINT)
+    assert shown.end() == code
+    assert shown.said.count("\x1b[H") == shown.said.count("\x1b[J") >= 1 + fails

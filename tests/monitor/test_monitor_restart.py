@@ -85,13 +85,10 @@ def test_a_wall_clock_that_was_set_back_meanwhile_reorders_no_sample(
     assert meta["starts_unix_ns"][0] == before < meta["starts_unix_ns"][1] <= clock.unix_ns()
 
 
-def test_on_another_boot_the_clock_begins_anew(tmp_path: Path) -> None:
-    _, clock = begin_or_go_on(described(tmp_path, boot="another", started_monotonic_ns=10**18), {"devices": GPU})
+def test_on_another_boot_the_clock_begins_anew_and_an_end_that_was_said_does_not_hold(tmp_path: Path) -> None:
+    about = {"boot": "another", "started_monotonic_ns": 10**18, "ended_unix_ns": 1}
+    meta, clock = begin_or_go_on(described(tmp_path, **about), {"devices": GPU})
     assert abs(clock.unix_ns() - time.time_ns()) < 3600 * S
-
-
-def test_an_end_that_was_said_does_not_hold_for_what_follows(tmp_path: Path) -> None:
-    meta, _ = begin_or_go_on(described(tmp_path, ended_unix_ns=1), {"devices": GPU})
     assert "ended_unix_ns" not in meta
 
 

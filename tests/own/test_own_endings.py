@@ -38,46 +38,31 @@ def faults_of(running: Running, rank: int) -> list[tuple[int, str]]:
     return [(line["step"], line["fault"]) for line in lines]
 
 
-def wait_for_fault(running: Running) -> None:
-    """Until rank 1 has written that the fault acts now."""
-    wait_until(
-        lambda: faults_of(running, 1) or running.process.poll() is not None, "the fault", lambda: running.log, TIMEOUT_S
-    )
-    assert faults_of(running, 1), running.log
+HANGS = {f"hang,kind={kind},rank=1": "" for kind in (*HANGS_ALONE, *HANGS_IN_COLLECTIVE)}
+DEATHS = {  # and what is in the log then
+    "crash,rank=1": "RuntimeError: this step failed",
+    "oom,rank=1": "MemoryError",
+    "crash,kind=exit,rank=1": "exitcode  : 3",
+    "crash,kind=segv,rank=1": "SIGSEGV",
+    "crash,kind=abort,rank=1": "SIGABRT",
+    "crash,kind=kill,rank=1": "SIGKILL",
+    "crash,kind=gone,rank=1": "Connection",
+}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [*HANGS_ALONE, *HANGS_IN_COLLECTIVE])
-def test_a_training_of_one_s_own_hangs(kind: str, tmp_path: Path) -> None:
-    with trained_with(f"hang,kind={kind},rank=1", tmp_path / "run") as running:
-        wait_for_fault(running)
-        time.sleep(LOOKED_AT_S)  # one that does not hang writes meanwhile
-        assert running.process.poll() is None, running.log
-        assert faults_of(running, 1) == [(STEP, "hang")]
-        assert faults_of(running, 0) == []
-        assert not any((running.folder / f"truth.rank{rank}").exists() for rank in (0, 1)), "its loop has not ended"
-        assert not list(running.folder.glob("*.fifo"))
-        assert "observer: off" not in running.log
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("crash,rank=1", "RuntimeError: this step failed"),
-        ("oom,rank=1", "MemoryError"),
-        ("crash,kind=exit,rank=1", "exitcode  : 3"),
-        ("crash,kind=segv,rank=1", "SIGSEGV"),
-        ("crash,kind=abort,rank=1", "SIGABRT"),
-        ("crash,kind=kill,rank=1", "SIGKILL"),
-        ("crash,kind=gone,rank=1", "Connection"),
-    ],
-)
-def test_a_training_of_one_s_own_dies(fault: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fault", "said"), (HANGS | DEATHS).items(), ids=HANGS | DEATHS)
+def test_a_training_of_one_s_own_hangs_or_dies(fault: str, said: str, tmp_path: Path) -> None:
     with trained_with(fault, tmp_path / "run") as running:
-        assert running.process.wait(limit_s(TIMEOUT_S)) == 1, "what torchrun ends with"
-        assert said in running.log
-        assert faults_of(running, 1) == [(STEP, fault.partition(",")[0])]
+        if said:
+            assert running.process.wait(limit_s(TIMEOUT_S)) == 1, "what torchrun ends with"
+            assert said in running.log
+        else:
+            wait_until(lambda: faults_of(running, 1), "the fault", lambda: running.log, TIMEOUT_S)
+            time.sleep(LOOKED_AT_S)  # one that does not hang writes meanwhile
+            assert running.process.poll() is None, running.log
+            assert not any((running.folder / f"truth.rank{rank}").exists() for rank in (0, 1)), "its loop has not ended"
+        assert (faults_of(running, 0), faults_of(running, 1)) == ([], [(STEP, fault.partition(",")[0])])
         assert "observer: off" not in running.log
 
 
