@@ -76,11 +76,9 @@ CHECKS = (
 )
 
 
-def examine(
-    around: Surroundings, node_follows: bool = False, begin: Callable[[str], None] = lambda _: None
-) -> Iterator[CheckLine]:
+def examine(around: Surroundings, node_follows: bool = False) -> Iterator[CheckLine]:
     """Every check that can look from here, and a line for each that cannot. node_follows: the compute nodes will be
-    asked, so that no line names what only they can see. begin: gets the name of each check before it looks."""
+    asked, so that no line names what only they can see."""
     for check in CHECKS:
         if not check.concerns(around):
             continue
@@ -88,7 +86,6 @@ def examine(
             if not node_follows:
                 yield CheckLine(check.name, unseen(check.name, NOT_FROM_LOGIN))
         elif around.node_kind != "node" or check.where != "login":
-            begin(check.name)
             found = check.look(around)
             for result in [found] if isinstance(found, CheckResult) else found or ():
                 if not (node_follows and result.found.endswith(IN_JOB)):

@@ -62,16 +62,10 @@ class Report(BaseModel):
     node: int
     host: str
     lines: list[CheckLine]
-    looking_at: str = ""  # the check that it has begun; empty when it is through
 
 
 def report_file(folder: Path, node: int) -> Path:
     return folder / f"node{node}.json"
-
-
-def draft_file(folder: Path, node: int) -> Path:
-    """A node's answer so far, for the case that a check hangs."""
-    return folder / f"node{node}.draft.json"
 
 
 def main(argv: list[str]) -> int:
@@ -80,15 +74,7 @@ def main(argv: list[str]) -> int:
     asked = NodeRequest.model_validate_json(read_bounded_text(folder / ASKED))
     around = asked.look_around(asked.site, "node")
     node = int(os.environ.get("SLURM_NODEID", "0"))
-    report = Report(node=node, host=socket.gethostname().split(".")[0], lines=[])
-
-    def begin(check: str) -> None:
-        report.looking_at = check
-        write_atomically(draft_file(folder, node), report.model_dump_json())
-
-    for line in examine(around, begin=begin):
-        report.lines.append(line)
-    report.looking_at = ""
+    report = Report(node=node, host=socket.gethostname().split(".")[0], lines=list(examine(around)))
     write_atomically(report_file(folder, node), report.model_dump_json())
     return 0
 
@@ -200,13 +186,10 @@ def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[CheckL
     """The nodes' lines, equal ones once. The folder is kept if an answer is missing."""
     reports = list(_reports(folder, nodes))
     lines = merged(reports)
-    hung = [report for report in reports if report.looking_at]
-    answered = len(reports) - len(hung)
-    if answered == nodes:
+    if len(reports) == nodes:
         _remove(folder)
         return [CheckLine("job", ok(f"job {job.number}", f"all {nodes} nodes answered")), *lines]
-    at = "".join(f"; {report.host} did not finish the check {report.looking_at}" for report in hung)
-    why = f"{answered} of {nodes} nodes answered: {stopped}{at}{_last_words(folder)}"
+    why = f"{len(reports)} of {nodes} nodes answered: {stopped}{_last_words(folder)}"
     again = f"cat {folder}/logs/slurm-{job.number}.out"
     if "still queued" in stopped:
         _remove(folder)
@@ -215,12 +198,10 @@ def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[CheckL
 
 
 def _reports(folder: Path, nodes: int) -> Iterator[Report]:
-    """Each node's answer, else its answer so far; a node that never looked has none."""
+    """The answers that are there."""
     for node in range(nodes):
-        for path in (report_file(folder, node), draft_file(folder, node)):
-            with suppress(OSError, ValueError):
-                yield Report.model_validate_json(read_bounded_text(path))
-                break
+        with suppress(OSError, ValueError):
+            yield Report.model_validate_json(read_bounded_text(report_file(folder, node)))
 
 
 def _last_words(folder: Path) -> str:
