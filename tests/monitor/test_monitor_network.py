@@ -24,23 +24,20 @@ ETH = {"index": 0, "name": "eth0", "kind": "ethernet", "gbps": None}
 
 
 def machine(root: Path, interfaces: dict[str, tuple[int, int]], real: tuple[str, ...] = (), ib: str = "") -> Path:
+    port, net = "sys/class/infiniband/mlx5_0/ports/1", "sys/class/net"
     lines = [f"{n}: {rx} 1 0 0 0 0 0 0 {tx} 1 0 0 0 0 0 0\n" for n, (rx, tx) in interfaces.items()]
-    (root / "proc/net").mkdir(parents=True)
-    (root / "proc/net/dev").write_text(DEV + "".join(lines))
-    for name in interfaces:
-        folder = root / "sys/class/net" / name
-        folder.mkdir(parents=True)
-        (folder / "type").write_text("32\n" if name.startswith("ib") else "1\n")
-        (folder / "speed").write_text("100000\n" if name in real else "-1\n")
-        if name in real:
-            (folder / "device").mkdir()
+    files = {
+        "proc/net/dev": DEV + "".join(lines),
+        **{f"{net}/{name}/type": "32\n" if name.startswith("ib") else "1\n" for name in interfaces},
+        **{f"{net}/{name}/speed": "100000\n" if name in real else "-1\n" for name in interfaces},
+        **{f"{net}/{name}/device/vendor": "0x15b3\n" for name in real},
+    }
     if ib:
-        port = root / "sys/class/infiniband/mlx5_0/ports/1"
-        (port / "counters").mkdir(parents=True)
-        (port / "state").write_text(ib)
-        (port / "rate").write_text("200 Gb/sec (4X HDR)\n")
-        (port / "counters/port_rcv_data").write_text("25\n")
-        (port / "counters/port_xmit_data").write_text("50\n")
+        files |= {f"{port}/state": ib, f"{port}/rate": "200 Gb/sec (4X HDR)\n"}
+        files |= {f"{port}/counters/port_rcv_data": "25\n", f"{port}/counters/port_xmit_data": "50\n"}
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
     return root
 
 
