@@ -25,7 +25,6 @@ class FakeDevice:
     name: str = "NVIDIA H200"
     uuid: str = "GPU-0000"
     memory_used: int = 8 * 2**30
-    memory_reserved: int = 600 * 2**20  # by the driver
     memory_total: int = 141 * 2**30
     utilization: int = 87
     watts: float = 450.0
@@ -51,7 +50,6 @@ class FakeNvml:
     NVML_ERROR_NOT_FOUND = 6
     NVML_ERROR_DRIVER_NOT_LOADED = 9
     NVML_ERROR_LIBRARY_NOT_FOUND = 12
-    NVML_ERROR_FUNCTION_NOT_FOUND = 13
     NVML_ERROR_GPU_IS_LOST = 15
     NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
     NVML_TEMPERATURE_GPU = 0
@@ -107,7 +105,7 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, device: FakeDevice, version: int | None = None) -> SimpleNamespace:
         assert version == self.nvmlMemory_v2, "as the first version counts the driver's reserve"
         self._ask(device, "memory")
-        return SimpleNamespace(used=device.memory_used, reserved=device.memory_reserved, total=device.memory_total)
+        return SimpleNamespace(used=device.memory_used, total=device.memory_total)
 
     def nvmlDeviceGetUtilizationRates(self, device: FakeDevice) -> SimpleNamespace:
         self._ask(device, "utilization")
