@@ -45,7 +45,6 @@ class MysterySolution(BaseModel):
     """The file that ends a mystery."""
 
     faults: tuple[str, ...]
-    without: str | None = None  # the name of the run without the faults
 
 
 REVEALED_FILE = typed(REVEALED, MysterySolution)

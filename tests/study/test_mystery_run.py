@@ -102,16 +102,10 @@ def test_nothing_tells_before_the_end_and_everything_after(
     told = capsys.readouterr().out
     assert "mystery local-1, level 1: right: host-stall on all ranks" in told
     assert f"it was  {text}: " in told
-    assert re.search(r"^step without the faults, measured: [0-9.]+ ms \(local-2\)", told, re.M)
+    assert "the same training without it: bash slurm.sh -e 1 -g 2 --site local" in told
     lines = [json.loads(line) for line in (run.path / "faults" / "rank1.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["ns"] >= fault.ns() for line in lines)
     assert "findings" not in [w.field for w in load_summary(str(run.path))[1].quality.withheld]
     assert main(["report", str(run.path)]) == 0
     assert "This run is a mystery" not in capsys.readouterr().out
-
-    without = find_run("local-2")
-    assert without.record.experiment == asked.model_copy(update={"mystery": None})
-    assert not (without.path / "faults").exists()
-    assert main(["lesson", "mystery", "reveal", str(run.path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["without"] == "local-2", "it is run once"

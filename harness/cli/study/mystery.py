@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _REVEAL = "harness.cli.study.mystery_reveal"
 PARTS = {
     "answer": (f"{_REVEAL}:answer_command", "RUN --cause C: name the cause, once"),
-    "reveal": (f"{_REVEAL}:reveal_command", "RUN: end it; show the cause, and the step without it"),
+    "reveal": (f"{_REVEAL}:reveal_command", "RUN: end it; show the cause, and the diagnosis"),
 }
 _DOCS = "docs/faults.md"
 LEVEL = "1: the cause is on all ranks; 2: on one rank or in every k-th step [1]"
@@ -67,7 +67,7 @@ def page(arguments: list[str]) -> str:
             examples=[
                 ("lesson mystery -e 1", "start one"),
                 ("lesson mystery answer last --cause pause --rank 1", "answer with the cause and its rank"),
-                ("lesson mystery reveal last", "the cause, and the step time without the faults"),
+                ("lesson mystery reveal last", "the cause, and the diagnosis of the harness"),
             ],
             docs=_DOCS,
         )
@@ -131,10 +131,6 @@ def _training(experiment: Experiment) -> Training:
 
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="job id, name, path of a mystery's run, or last")]
-RunFlag = Annotated[
-    bool | None,
-    typer.Option("--run/--no-run", help="start the run without the faults, or not [here: yes; on a cluster it asks]"),
-]
 
 
 class MysteryRun(NamedTuple):
