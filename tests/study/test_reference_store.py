@@ -9,159 +9,127 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import Summary
-from harness.common.errors import RequestError, WorkError
+from harness.common.errors import WorkError
 from harness.experiment.exercises import DDP, CommTests
 from harness.site.site import load_site
 from harness.study.reference.collect import collect
 from harness.study.reference.record import keep
-from harness.study.reference.stored import read_reference, read_runs, reference_folder, reference_folders, variant_file
+from harness.study.reference.stored import (
+    compared_settings,
+    differing,
+    file_digest,
+    read_reference,
+    read_runs,
+    readable_references,
+    reference_folders,
+    variant_file,
+)
 from harness.study.reference.variants import series_of, traces_root
 from harness.study.series.runner import survey, to_make
+from tests.study.kit import Say
 from tests.study.recorded_reference import plan, recorded, run_all
-from tests.study.reference_runs import alone, made_run
+from tests.study.reference_runs import made_run, summary_of
+
+pytestmark = pytest.mark.usefixtures("runs")
 
 
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return alone(tmp_path, monkeypatch)
-
-
-def test_a_reference_keeps_each_run_with_its_numbers_and_checksums(root: Path) -> None:
-    kept = recorded(root)
-    reference = read_reference(kept.folder)
-    assert kept.folder == root / "references" / "ref"
-    assert reference.complete
+def test_a_reference_keeps_each_run_with_its_numbers_and_no_name_of_a_person_or_a_host(runs: Path) -> None:
+    folder = recorded(runs).folder
+    reference = read_reference(folder)
+    assert folder == runs / "references" / "ref" and reference.complete
     assert [(v.name, v.runs, v.lessons) for v in reference.variants] == [("plain", 4, ("1a",)), ("slow", 4, ("1a",))]
-    runs = read_runs(kept.folder, reference.variants[0]).runs
-    assert [run.metrics["step_ns"] for run in runs] == pytest.approx([1e8, 1.01e8, 0.99e8, 1.005e8])
-    assert all(len(run.traces) == 2 and len(run.traces[0].sha256) == 64 for run in runs)
+    steps = [run.metrics["step_ns"] for run in read_runs(folder, reference.variants[0]).runs]
+    assert steps == pytest.approx([1e8, 1.01e8, 0.99e8, 1.005e8])
     assert reference.variants[0].step_ns == pytest.approx(1.0025e8)
-
-
-def test_a_reference_names_no_person_no_host_and_no_absolute_path(root: Path) -> None:
-    folder = recorded(root).folder
     text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.json"))
-    assert re.findall(r"someone|laptop|\"/|/home|" + re.escape(str(root)), text) == []
+    assert re.findall(r"someone|laptop|\"/|/home|" + re.escape(str(runs)), text) == []
 
 
-def test_nodes_of_a_cluster_are_kept(root: Path) -> None:
-    run = made_run(root, DDP(nodes=2), 100.0, site="slurm", hosts=("n1", "n2"))
-    found = collect(run)
-    assert found.run.nodes == ("n1", "n2")
-    assert found.environment.hardware.machine is None
+def test_nodes_of_a_cluster_are_kept(runs: Path) -> None:
+    found = collect(made_run(runs, DDP(nodes=2), 100.0, site="slurm", hosts=("n1", "n2")))
+    assert (found.run.nodes, found.environment.hardware.machine) == (("n1", "n2"), None)
 
 
-def test_a_complete_reference_is_never_overwritten(root: Path) -> None:
-    folder = recorded(root).folder
-    before = (folder / "reference.json").read_bytes()
-    with pytest.raises(RequestError, match=r"--name ref: there is a reference of this name .* give another name"):
-        plan(root)
-    assert (folder / "reference.json").read_bytes() == before
-
-
-def test_a_recording_with_only_some_variants_goes_on_with_the_others(root: Path) -> None:
-    some = plan(root, only=("slow",))
-    run_all(root, some)
-    first = keep(some)
-    assert first.reference.missing == {"plain": "not asked for (--only)"}
-    rest = plan(root)
+def test_a_recording_with_only_some_variants_goes_on_with_the_others(runs: Path) -> None:
+    some = plan(runs, only=("slow",))
+    run_all(runs, some)
+    assert keep(some).reference.missing == {"plain": "not asked for (--only)"}
+    rest = plan(runs)
     left = to_make(survey(rest.series, rest.tasks)[0], retry_failed=False)
     assert [task.point.key for task in left] == ["plain"] * 4
     for task in left:
-        made_run(root, task.point.experiment, 100.0, task.point.part(series_of("ref")))
+        made_run(runs, task.point.experiment, 100.0, task.point.part(series_of("ref")))
     assert keep(rest).reference.complete
-    assert sorted(p.name for p in (root / "references").iterdir()) == ["ref"]
+    assert sorted(p.name for p in (runs / "references").iterdir()) == ["ref"]
 
 
-def test_without_a_completed_run_nothing_is_written(root: Path) -> None:
+def test_without_a_completed_run_nothing_is_written(runs: Path) -> None:
     with pytest.raises(WorkError, match="no run of the list completed"):
-        keep(plan(root))
-    assert not (root / "references").exists()
+        keep(plan(runs))
+    assert not (runs / "references").exists()
 
 
-def test_a_summary_that_was_edited_is_not_read(root: Path) -> None:
-    folder = recorded(root).folder
-    path = variant_file(folder, "plain")
-    path.write_text(path.read_text(encoding="utf-8").replace("100000000", "200000000"), encoding="utf-8")
-    with pytest.raises(WorkError, match=r"plain\.json: was changed after it was recorded"):
-        read_runs(folder, read_reference(folder).variants[0])
-
-
-def test_a_file_that_is_no_reference_is_a_sentence(root: Path) -> None:
-    folder = recorded(root).folder
-    (folder / "reference.json").write_text('{"name": "ref"}', encoding="utf-8")
-    with pytest.raises(WorkError, match=r"reference\.json: is not a reference \(\w+: Field required\)"):
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "ref"}', '{"name": 3}', " " * 1_100_000])
+def test_a_damaged_reference_is_a_sentence_and_left_out_of_the_others(runs: Path, content: str) -> None:
+    recorded(runs, "whole")
+    folder = recorded(runs).folder
+    (folder / "reference.json").write_text(content, encoding="utf-8")
+    with pytest.raises(WorkError, match=r"reference\.json: (is not a reference|cannot be read) \(.+\)$"):
         read_reference(folder)
+    assert {folder.name for folder, _ in readable_references()} == {"whole"}
 
 
-def test_an_unknown_reference_names_the_nearest(root: Path) -> None:
-    recorded(root, "leonardo")
-    with pytest.raises(
-        RequestError,
-        match=r"there is no reference 'leonard': did you mean leonardo\? \(slurm.sh reference show lists all\)",
-    ):
-        reference_folder("leonard")
+def test_a_file_that_was_edited_is_not_read_and_one_of_an_earlier_version_is(runs: Path) -> None:
+    """The earlier one, which had the traces of each run, has the checksum of its own text."""
+    folder = recorded(runs).folder
+    path, index = variant_file(folder, "plain"), read_reference(folder).variants[0]
+    stored = json.loads(path.read_text())
+    stored["runs"][0]["traces"] = [{"path": "x", "size_bytes": 1, "sha256": "0"}]
+    path.write_text(json.dumps(stored))
+    with pytest.raises(WorkError, match=r"plain\.json: was changed after it was recorded"):
+        read_runs(folder, index)
+    assert len(read_runs(folder, index.model_copy(update={"sha256": file_digest(path)})).runs) == 4
 
 
-def test_references_may_live_elsewhere(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARNESS_REFERENCES", str(root / "shared"))
-    assert recorded(root).folder == root / "shared" / "ref"
-    assert root / "shared" / "ref" in list(reference_folders())
+def test_references_may_live_elsewhere(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_REFERENCES", str(runs / "shared"))
+    assert recorded(runs).folder == runs / "shared" / "ref"
+    assert runs / "shared" / "ref" in list(reference_folders())
 
 
 def test_a_sites_folder_for_traces_gets_whole_runs_and_the_name_of_the_folder_stays_a_variable(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ARCHIVE", str(root / "archive"))
+    monkeypatch.setenv("ARCHIVE", str(runs / "archive"))
     site = load_site("local").model_copy(update={"reference_traces": "$ARCHIVE/traces"})
-    recording = plan(root, site=site)
-    run_all(root, recording)
-    kept = keep(recording)
-    assert kept.reference.traces_in == "$ARCHIVE/traces"
-    assert traces_root(kept.reference) == root / "archive" / "traces" / "ref"
-    run = read_runs(kept.folder, kept.reference.variants[0].model_copy(update={
-        "sha256": read_reference(kept.folder).variants[0].sha256})).runs[0]  # fmt: skip
-    copied = root / "archive" / "traces" / "ref" / run.path
-    assert (copied / "run.json").is_file()
-    assert [(copied.parents[2] / trace.path).stat().st_size for trace in run.traces] == [
-        trace.size_bytes for trace in run.traces
-    ]
+    recording = plan(runs, site=site)
+    run_all(runs, recording)
+    kept = keep(recording).reference
+    copies = runs / "archive" / "traces" / "ref"
+    assert (kept.traces_in, traces_root(kept)) == ("$ARCHIVE/traces", copies)
+    assert len([*copies.glob("exercise_1_DDP/profiler/*/run.json")]) == 8
+    assert len([*copies.glob("exercise_1_DDP/profiler/*/torch/rank1.json.gz")]) == 8
 
 
-def test_without_traces_numbers_alone_are_kept(root: Path) -> None:
-    recording = plan(root)
-    run_all(root, recording)
-    kept = keep(recording, traces=False)
-    assert "sha256" not in variant_file(kept.folder, "plain").read_text(encoding="utf-8")
+def test_show_lists_and_shows(runs: Path, say: Say) -> None:
+    recorded(runs)
+    assert "ref: 2 variants on local (AMD EPYC)" in say("reference", "show").out
+    shown = say("reference", "show", "ref").out
+    assert re.search(r"^  plain +4 +100 ms +20\.0 % +500 MB +– +1a$", shown, re.M), shown
+    plain, slow = say("reference", "show", "ref", "--json").json["variants"]
+    assert (plain["variant"], slow["variant"], slow["step_ns"]) == ("plain", "slow", pytest.approx(1.8045e8))
 
 
-def test_show_lists_and_shows(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from harness.cli.main import main
-
-    recorded(root)
-    assert main(["reference", "show"]) == 0
-    assert "ref: 2 variants on local (AMD EPYC)" in capsys.readouterr().out
-    assert main(["reference", "show", "ref"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"^  plain +4 +100 ms +20\.0 % +500 MB +– +1a$", said, re.M)
-    assert re.search(r"^  slow +4 +180 ms +\+80\.0 % ± \d\.\d % +worse ", said, re.M)
-    assert main(["reference", "show", "ref", "--json"]) == 0
-    plain, slow = json.loads(capsys.readouterr().out)["variants"]
-    assert (plain["variant"], plain["comparison"], slow["variant"]) == ("plain", None, "slow")
-    assert (slow["comparison"]["a"]["name"], slow["comparison"]["verdict"]) == ("plain", "worse")
-
-
-def test_exercise_0_is_kept_by_the_bandwidth_and_latency_of_its_links(root: Path) -> None:
-    run = made_run(root, CommTests(), 100.0)
+def test_exercise_0_is_kept_by_the_bandwidth_and_latency_of_its_links(runs: Path) -> None:
+    run = made_run(runs, CommTests(), 100.0)
     run.summary.write_text(Summary(run={"resolved": {"exercise": 0}}).model_dump_json(), encoding="utf-8")
     point = {"message_bytes": 8, "time_ns": 9e3, "busbw_gbytes_per_s": 0.1, "correct": True}
     largest = {"message_bytes": 1 << 30, "time_ns": 5e6, "busbw_gbytes_per_s": 210.0, "correct": True}
     fit = {"alpha_ns": 9000.0, "beta_ns_per_byte": 0.005}
     result = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "points": [point, largest], "fit": fit}
     run.collectives.parent.mkdir()
-    run.collectives.write_text(
-        json.dumps({"backend": "nccl", "device_name": "NVIDIA A100", "results": [result]}), encoding="utf-8"
-    )
+    document = {"backend": "nccl", "device_name": "NVIDIA A100", "results": [result]}
+    run.collectives.write_text(json.dumps(document), encoding="utf-8")
     found = collect(run)
     assert found.run.metrics == {
         "all_reduce_intra_alpha_ns": 9000,
@@ -169,3 +137,15 @@ def test_exercise_0_is_kept_by_the_bandwidth_and_latency_of_its_links(root: Path
         "largest_messages_ns": 5_000_000,
     }
     assert (found.environment.hardware.device_kind, found.environment.hardware.device) == ("gpu", "NVIDIA A100")
+
+
+def test_a_setting_is_compared_as_it_is_written_today_and_only_if_it_changes_what_is_measured() -> None:
+    """No rate of Python's samples was null in an older version, and is false now."""
+    plain, other = DDP(gpus_per_node=2), DDP(gpus_per_node=2, nsys2prv=True, seed=5)
+    assert compared_settings(summary_of(other, 130.0)) == compared_settings(summary_of(plain, 130.0))
+    stored = {"exercise": 1, "python_sampling": None, "micro_batch_size": 2}
+    assert differing(stored, {"exercise": 1, "python_sampling": False, "micro_batch_size": 2}) == {}
+    assert differing(stored, {"exercise": 1, "python_sampling": True, "micro_batch_size": 4}) == {
+        "python_sampling": (False, True),
+        "micro_batch_size": (2, 4),
+    }

@@ -39,7 +39,6 @@ FURTHER = (
     ),
     DeclaredParameter(("--only",), "NAME", "only this variant; several: --only again, or NAME,NAME…", repeats=True),
     DeclaredParameter(("--repeats",), "N", "runs of each variant [1]; check needs 4 to judge times"),
-    DeclaredParameter(("--no-traces",), "", "keep only numbers: no checksums and no copies of traces"),
 )
 CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
 
@@ -165,7 +164,7 @@ def _keep(recording: ReferencePlan, outcome: SeriesOutcome, training_arguments: 
     from harness.traces.progress import ProgressLine
 
     with ProgressLine("keeping", unit="runs") as progress:
-        kept = keep(recording, "--no-traces" not in training_arguments.further, progress)
+        kept = keep(recording, progress)
     found = kept.reference
     if training_arguments.wanted.json:
         shown = {"name": found.name, "folder": str(kept.folder), "complete": found.complete}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,17 +15,11 @@ from harness.common.errors import WorkError
 from harness.common.format import amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
 from harness.compare.verdict import ChangeVerdict
-from harness.report.compare.verdicts import verdict_table, verdict_words
+from harness.report.compare.verdicts import verdict_table
 from harness.report.elements import PageTable
 from harness.report.tables.table import WHOLE, WIDTH, TableScreen
 from harness.run import when
-from harness.study.reference.check import (
-    ReferenceCheck,
-    VariantCheck,
-    VariantOutcome,
-    arm_of_reference,
-    with_first_variants,
-)
+from harness.study.reference.check import ReferenceCheck, VariantCheck, VariantOutcome
 from harness.study.reference.collect import VariantRow, rows
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons, reference_named
 from harness.study.reference.stored import (
@@ -40,15 +34,13 @@ from harness.study.reference.stored import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.compare.comparison import Comparison
-
 # The metrics of a variant: the head of their column, and how it writes them.
 METRICS: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "exposed_communication_share": ("exposed", percent),
     "peak_memory_bytes": ("memory", amount),
     "tokens_per_s": ("tokens/s", lambda value: amount(value, "").strip()),
 }
-HEAD = ("variant", "runs", "step", "difference", "verdict", *(head for head, _ in METRICS.values()), "lessons")
+HEAD = ("variant", "runs", "step", *(head for head, _ in METRICS.values()), "lessons")
 MOST_CHANGED = 6  # metrics in words; --json has all
 
 
@@ -61,12 +53,10 @@ def show_command(
         return _list(as_json)
     folder = reference_folder(name)
     found = read_reference(folder)
-    table, compared = rows(folder, found), with_first_variants(arm_of_reference(folder, whole=False))
+    table = rows(folder, found)
     data = found.model_dump(mode="json", exclude={"variants"})
-    comparisons = {variant: each.model_dump(mode="json") for variant, each in compared.items()}
-    variants = [_as_json(row) | {"comparison": comparisons.get(row.variant)} for row in table]
-    data |= {"folder": str(folder), "variants": variants}
-    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table, compared)))
+    data |= {"folder": str(folder), "variants": [_as_json(row) for row in table]}
+    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table)))
     return 0
 
 
@@ -105,10 +95,8 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _shown(
-    reference: Reference, folder: Path, variant_rows: list[VariantRow], compared: Mapping[str, Comparison]
-) -> list[str]:
-    shown = PageTable("", HEAD, [_cells(row, compared.get(row.variant)) for row in variant_rows])
+def _shown(reference: Reference, folder: Path, variant_rows: list[VariantRow]) -> list[str]:
+    shown = PageTable("", HEAD, list(map(_cells, variant_rows)))
     lines = [
         f"{reference.name}: {reference.variants_from}, recorded {when(reference.created_ns)} on {reference.site}",
         f"  {folder}",
@@ -117,8 +105,6 @@ def _shown(
         *TableScreen(columns(WHOLE)).block(shown, ("tokens/s", "memory", "exposed")),
         "",
         "Medians over the runs. exposed: share of the time with communication and no computation.",
-        "difference: of the mean step to the first variant of the same exercise; not comparable if hardware, software, "
-        "the model, the sequence length or the tokens of a step differ.",
         *["step of exercise 0: what its largest messages took."]
         * any(v.asked.exercise == 0 for v in reference.variants),
     ]
@@ -137,13 +123,11 @@ def _made_with(environment: Environment) -> str:
     return f"{hardware.device}{cores}; {versions}{container}{commit}"
 
 
-def _cells(row: VariantRow, compared: Comparison | None) -> tuple[str, ...]:
+def _cells(row: VariantRow) -> tuple[str, ...]:
     return (
         row.variant,
         str(row.runs),
         duration(row.step_ns),
-        "" if compared is None else compared.change,
-        "" if compared is None else verdict_words(compared),
         *(text(row.metrics.get(name)) for name, (_, text) in METRICS.items()),
         ", ".join(row.lessons) or "–",
     )
@@ -157,15 +141,12 @@ def check_command(
     against: Annotated[
         str | None, typer.Option(metavar="NAME", help="the stored reference; default: the one with the same request")
     ] = None,
-    traces: Annotated[
-        bool, typer.Option("--traces", help="compare the checksums of the traces; default: their sizes")
-    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """What changed since a reference was recorded, and the likely reason."""
     arguments = new or ["last"]
     folder = reference_named(arguments[0]) if len(arguments) == 1 else None
-    found = checked_runs(arguments, against) if folder is None else checked_reference(folder, against, traces)
+    found = checked_runs(arguments, against) if folder is None else checked_reference(folder, against)
     reasons = likely_reasons(found)
     data = found.model_dump(mode="json") | {"likely": reasons}
     print(json.dumps(data, indent=1) if as_json else "\n".join(lines_of(found, reasons, columns(WIDTH))))
@@ -193,11 +174,6 @@ def lines_of(reference_check: ReferenceCheck, reasons: list[str], width: int) ->
         yield from wrap(
             f"not in {reference_check.reference}: {', '.join(reference_check.unmatched)}", width, subsequent_indent="  "
         )
-    if reference_check.traces_absent:
-        count = len(reference_check.traces_absent)
-        yield (
-            f"the traces of {count} variant{'s' * (count != 1)} of {reference_check.reference} are not on this machine"
-        )
     if reasons:
         yield ""
         yield "Likely reason"
@@ -207,11 +183,6 @@ def lines_of(reference_check: ReferenceCheck, reasons: list[str], width: int) ->
 
 
 def _heading(reference_check: ReferenceCheck) -> str:
-    if not reference_check.new:
-        return (
-            f"{reference_check.reference} as it was recorded; there is no other reference of its site to "
-            f"compare it with"
-        )
     if not reference_check.variants:
         return (
             f"no variant of {reference_check.new} has the settings of a variant of the reference "
@@ -228,7 +199,7 @@ def _name(each: VariantCheck) -> str:
 
 def _variant(each: VariantCheck, width: int) -> Iterator[str]:
     parts = [*each.problems, *_time(each), *_changed(each)]
-    text = "; ".join(parts) or ("nothing moved" if each.runs[1] else "as recorded")
+    text = "; ".join(parts) or "nothing moved"
     yield from wrap(f"{each.outcome.value}: {_name(each)}: {text}", width, subsequent_indent="  ")
 
 

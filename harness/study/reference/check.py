@@ -14,7 +14,6 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.compare.arms import Arm, differences
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
-from harness.compare.summaries import INCOMPARABLE
 from harness.compare.verdict import ChangeVerdict
 from harness.run import Run
 from harness.run.mystery import is_hidden
@@ -33,7 +32,6 @@ from harness.study.reference.stored import (
     readable_references,
     trusted_runs,
 )
-from harness.study.reference.variants import damaged_traces, run_here, traces_root
 
 # Findings of a recording that is not whole.
 BROKEN_TRACE = {
@@ -55,38 +53,25 @@ class VariantRuns(NamedTuple):
 
 
 class ReferenceArm(NamedTuple):
-    """One arm. traces_absent: variants whose traces are not on this machine."""
+    """One arm: a stored reference, or runs."""
 
     name: str
     variants: list[VariantRuns]
-    missing: dict[str, str]
-    traces_absent: list[str]
 
 
-def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
-    """A stored reference as an arm. whole: compare every byte of its traces with the checksums.
-    Raises WorkError: its index cannot be read."""
+def arm_of_reference(folder: Path) -> ReferenceArm:
+    """A stored reference as an arm. Raises WorkError: its index cannot be read."""
     reference = read_reference(folder)
-    root = traces_root(reference)
-    held = [_variant_runs(folder, reference, variant, root, whole) for variant in reference.variants]
-    absent = [
-        each.variant
-        for each in held
-        if (traced := [run for run in each.runs if run.traces]) and not any(run_here(root, run) for run in traced)
-    ]
-    return ReferenceArm(reference.name, held, dict(reference.missing), absent)
+    return ReferenceArm(reference.name, [_variant_runs(folder, reference, each) for each in reference.variants])
 
 
-def _variant_runs(
-    folder: Path, reference: Reference, variant: StoredVariant, root: Path | None, whole: bool
-) -> VariantRuns:
+def _variant_runs(folder: Path, reference: Reference, variant: StoredVariant) -> VariantRuns:
     try:
         runs = read_runs(folder, variant).runs
     except WorkError as error:
         return VariantRuns(variant.name, variant.compared, (), (), (str(error),))
     used = tuple(reference.environments[number] for number in sorted({run.environment for run in runs}))
-    problems = [*damaged_traces(root, runs, whole), *_broken(runs)]
-    return VariantRuns(variant.name, variant.compared, runs, used, problems)
+    return VariantRuns(variant.name, variant.compared, runs, used, _broken(runs))
 
 
 def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
@@ -107,7 +92,7 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
         else:
             same.append(found)
     variants = [_of_one_variant(name, of_variant) for name, of_variant in held]
-    return ReferenceArm(", ".join(run.job_id for run in runs), variants, {}, [])
+    return ReferenceArm(", ".join(run.job_id for run in runs), variants)
 
 
 def _of_one_variant(name: str, collected_runs: Sequence[CollectedRun]) -> VariantRuns:
@@ -191,7 +176,6 @@ class ReferenceCheck(ComparisonPart):
     beside: list[Difference] = Field(default_factory=list)
     unmatched: list[str] = Field(default_factory=list)
     missing: list[str] = Field(default_factory=list)
-    traces_absent: list[str] = Field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -215,49 +199,6 @@ def check(stored: ReferenceArm, reference_arm: ReferenceArm, whole: bool) -> Ref
         beside=_beside(both),
         unmatched=[each.variant for before, each in pairs if before is None],
         missing=missing,
-        traces_absent=stored.traces_absent,
-    )
-
-
-def with_first_variants(arm: ReferenceArm) -> dict[str, Comparison]:
-    """The mean step of each variant against the first variant of its exercise; no verdict if another model,
-    sequence length or number of tokens makes a step other work, or if hardware or software differ."""
-    first: dict[object, VariantRuns] = {}
-    found: dict[str, Comparison] = {}
-    for each in arm.variants:
-        base = first.setdefault(each.compared.get("exercise"), each)
-        trusted = each._replace(runs=trusted_runs(each.runs))
-        step = None if base is each else _time(base, trusted, not _differences([(base, each)]))
-        other_work = differing(base.compared, each.compared).keys() & set(INCOMPARABLE)
-        if step is not None and (other_work or _tokens(base) != _tokens(each)):
-            step = without_verdict(step, ChangeVerdict.NOT_COMPARABLE, "a step is other work")
-        if step is not None:
-            found[each.variant] = step
-    return found
-
-
-def _tokens(variant: VariantRuns) -> set[float | None]:
-    return {run.metrics.get("tokens_per_step") for run in variant.runs}
-
-
-def check_alone(stored: ReferenceArm) -> ReferenceCheck:
-    """Whether a reference is still what was recorded."""
-    variants = [
-        VariantCheck(
-            variant=each.variant,
-            new=each.variant,
-            outcome=VariantOutcome.DAMAGED if each.problems else VariantOutcome.SAME,
-            runs=(len(each.runs), 0),
-            problems=list(each.problems),
-        )
-        for each in stored.variants
-    ]
-    return ReferenceCheck(
-        reference=stored.name,
-        new="",
-        outcome=_worst([each.outcome for each in variants], False),
-        variants=variants,
-        traces_absent=stored.traces_absent,
     )
 
 

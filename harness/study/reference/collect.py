@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +14,6 @@ from harness.analysis.labels import device_names
 from harness.analysis.metric_values import Metrics, step_durations_ns
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.bounded_read import BoundedReadError, why_unread
 from harness.common.errors import RequestError, WorkError
 from harness.common.run_files import COLLECTIVES
 from harness.experiment.exercises import Experiment
@@ -31,11 +30,9 @@ from harness.study.reference.stored import (
     Reference,
     Settings,
     StoredRun,
-    StoredTrace,
     StoredVariant,
     compared_settings,
     device_kind,
-    file_digest,
     read_runs,
 )
 
@@ -119,13 +116,9 @@ class CollectedRun(NamedTuple):
     compared: Settings
 
 
-def collect(run: Run, container: str | None = None, traces: bool = True) -> CollectedRun:
-    """What a reference keeps of a completed run.
-
-    container: sha256 of the image that it ran in, if it is known. traces: keep their sizes and checksums.
-
-    Raises WorkError: the run left neither steps nor anything else that was measured.
-    """
+def collect(run: Run, container: str | None = None) -> CollectedRun:
+    """What a reference keeps of a completed run. container: sha256 of the image that it ran in, if it is known.
+    Raises WorkError: the run left neither steps nor anything else that was measured."""
     summary = _summary(run)
     measured = metrics_by_name(summary, kept_only=True) | link_metrics(run)
     metrics = {name: _short(value) for name, value in measured.items()}
@@ -133,13 +126,12 @@ def collect(run: Run, container: str | None = None, traces: bool = True) -> Coll
         raise WorkError(f"{run.name}: nothing was measured")
     on_this_machine = backend_of_run(run).RUNS_HERE
     stored = StoredRun(
-        path=str(_from_root(run, run.path)),
+        path=str(run.path.relative_to(run.path.parents[2])),  # below the folder of all runs
         created_ns=run.record.created_ns,
         nodes=() if on_this_machine else tuple(summary.hosts),
         metrics=metrics,
         steps_ns=_steps(step_durations_ns(summary)),
         doubts=_doubts(summary),
-        traces=tuple(_stored_traces(run)) if traces else (),
     )
     return CollectedRun(
         stored, environment_of(run, summary, container), run.record.experiment, compared_settings(summary)
@@ -152,15 +144,6 @@ def _summary(run: Run) -> Summary:
     if any(trace.stat().st_mtime_ns > written for trace in run.traces()):
         return measure_request(ReportRequest(tokens=[str(run.path)])).summaries[0]
     return load_summary(str(run.path))[1]
-
-
-def _stored_traces(run: Run) -> Iterator[StoredTrace]:
-    for path in run.traces():
-        relative = str(_from_root(run, path))
-        try:
-            yield StoredTrace(path=relative, size_bytes=path.stat().st_size, sha256=file_digest(path))
-        except (OSError, BoundedReadError) as error:
-            raise WorkError(f"{path}: cannot be read ({why_unread(error)})") from None
 
 
 def environment_of(run: Run, summary: Summary, container: str | None = None) -> Environment:
@@ -204,11 +187,6 @@ def _monitored(run: Run, name: str) -> object:
         with suppress(MonitorError):
             return read_monitor(folder).meta.get(name)
     return None
-
-
-def _from_root(run: Run, path: Path) -> Path:
-    """A path below the folder of all runs, from there: `…/exercise_1_DDP/profiler/NAME/…`."""
-    return path.relative_to(run.path.parents[2])
 
 
 def _short(value: float) -> float:

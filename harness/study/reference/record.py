@@ -223,11 +223,9 @@ def _at_site(name: str, asks: Experiment, site: Site) -> Experiment:
         raise RequestError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from None
 
 
-def keep(recording: ReferencePlan, traces: bool = True, progress: OnProgress = silent) -> StoredReference:
-    """Store what was run so far; a reference with less is replaced.
-
-    traces: also the traces' checksums, and copies of the runs if the site names a folder for them. progress: called
-    with runs done and in all.
+def keep(recording: ReferencePlan, progress: OnProgress = silent) -> StoredReference:
+    """Store what was run so far, with copies of the runs if the site names a folder for them; a reference with less is
+    replaced. progress: called with runs done and in all.
 
     Raises:
         WorkError: no run completed, or nothing was measured of one.
@@ -236,9 +234,7 @@ def keep(recording: ReferencePlan, traces: bool = True, progress: OnProgress = s
     known = {variant.name for variant in recording.whole.variants}
     runs = {variant: found for variant, found in recorded_runs(recording.name).items() if variant in known}
     lacking = missing_variants(recording.whole, recording.chosen, runs, recording.repeats)
-    place = recording.site.reference_traces if traces else None
-    if traces:
-        keep_runs((run for found in runs.values() for run in found), recording.name, recording.site)
-    collected = collect_all(runs, image_digest(recording.site), traces, progress)
-    head, stored = assemble(recording.name, recording.whole, collected, lacking, place)
+    keep_runs((run for found in runs.values() for run in found), recording.name, recording.site)
+    collected = collect_all(runs, image_digest(recording.site), progress)
+    head, stored = assemble(recording.name, recording.whole, collected, lacking, recording.site.reference_traces)
     return StoredReference(write_reference(head, stored), head)

@@ -15,7 +15,6 @@ from harness.study.reference.check import (
     arm_of_reference,
     arm_of_runs,
     check,
-    check_alone,
     other_reference,
     without_runs,
 )
@@ -76,21 +75,22 @@ def reference_named(word: str) -> Path | None:
     return named or (given if (given / INDEX).is_file() else None)
 
 
-def checked_reference(folder: Path, against: str | None, whole: bool) -> ReferenceCheck:
-    """A reference against another: that of `against`, else the newest other one of its site; without any, alone.
+def checked_reference(folder: Path, against: str | None) -> ReferenceCheck:
+    """A reference against another: that of `against`, else the newest other one of its site.
 
     Raises:
-        RequestError: there is no reference `against`, or it is the same one.
+        RequestError: there is no other reference, or `against` is the same one.
         WorkError: an index cannot be read.
     """
-    own = arm_of_reference(folder, whole)
     if against is None:
         other = other_reference(folder, read_reference(folder).site)
+        if other is None:
+            raise RequestError(f"{folder.name}: there is no other reference of its site: give one with --against")
     else:
         other = reference_folder(against)
         if other.resolve() == folder.resolve():
             raise RequestError(f"--against {against}: is the checked reference itself: give another one")
-    return check_alone(own) if other is None else check(arm_of_reference(other, whole), own, whole=True)
+    return check(arm_of_reference(other), arm_of_reference(folder), whole=True)
 
 
 def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceCheck:
@@ -103,7 +103,7 @@ def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceChec
     runs = [find_run(word) for word in arguments]
     new = arm_of_runs(runs)
     folder = reference_folder(against) if against is not None else _like(new.variants[0].compared, arguments[0])
-    found = check(without_runs(arm_of_reference(folder, whole=False), new), new, whole=False)
+    found = check(without_runs(arm_of_reference(folder), new), new, whole=False)
     if not found.variants:
         raise RequestError(_unlike(read_reference(folder), new.variants[0].compared, arguments[0]))
     return found

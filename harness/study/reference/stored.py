@@ -70,19 +70,13 @@ class Environment(FilePart):
     commit: str | None = None
 
 
-class StoredTrace(FilePart):
-    """A trace that a run left. path: from the folder of runs."""
-
-    path: str
-    size_bytes: int
-    sha256: str
-
-
 class StoredRun(FilePart):
     """One run. path: from the folder of runs; created_ns: of its record, which tells it from another run of this path.
     environment: its place among those of the reference. steps_ns: each counted step, mean over ranks; of many steps
     their percentiles, the least first. doubts: why not to trust its times.
     """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)  # earlier versions: `traces`
 
     path: str
     created_ns: int
@@ -91,7 +85,6 @@ class StoredRun(FilePart):
     metrics: dict[str, float]
     steps_ns: tuple[int, ...]
     doubts: tuple[str, ...] = ()
-    traces: tuple[StoredTrace, ...] = ()
 
 
 class StoredRuns(FilePart):

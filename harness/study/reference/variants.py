@@ -1,6 +1,4 @@
-"""The variants of a reference: their list (one YAML file, validated on load), their runs and the traces that are
-kept.
-"""
+"""The variants of a reference: their list (one YAML file, validated on load) and their runs."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import RequestError, WorkError, nearest, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
@@ -26,15 +23,7 @@ from harness.site.detection import runs_on_cpu
 from harness.site.site import Site
 from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
 from harness.study.reference.collect import CollectedRun, collect
-from harness.study.reference.stored import (
-    FilePart,
-    Reference,
-    StoredRun,
-    StoredTrace,
-    file_digest,
-    read_runs,
-    readable_references,
-)
+from harness.study.reference.stored import FilePart, Reference, file_digest, read_runs, readable_references
 from harness.study.series.folder import NAME, runs_of
 from harness.traces.progress import OnProgress, silent
 
@@ -169,13 +158,13 @@ def recorded_runs(name: str) -> dict[str, list[Run]]:
 
 
 def collect_all(
-    runs: dict[str, list[Run]], container: str | None, traces: bool = True, progress: OnProgress = silent
+    runs: dict[str, list[Run]], container: str | None, progress: OnProgress = silent
 ) -> dict[str, list[CollectedRun]]:
-    """What a reference keeps of each run. container, traces: as in `collect`."""
+    """What a reference keeps of each run. container: as in `collect`."""
     every = [(variant, run) for variant, of_variant in runs.items() for run in of_variant]
     found: dict[str, list[CollectedRun]] = defaultdict(list)
     for done, (variant, run) in enumerate(every, 1):
-        found[variant].append(collect(run, container, traces))
+        found[variant].append(collect(run, container))
         progress(done, len(every))
     return found
 
@@ -249,42 +238,6 @@ def reference_of(run: Run) -> Path | None:
 
 def _is_other(copy: Path, path: Path) -> bool:
     return copy.is_dir() and not copy.samefile(path)
-
-
-def damaged_traces(root: Path | None, runs: Iterable[StoredRun], whole: bool) -> list[str]:
-    """A sentence for each trace that is not what it was. whole: compare every byte with the checksum; else the sizes.
-
-    A run that is not here is not damaged: its traces may be elsewhere.
-    """
-    if root is None:
-        return []
-    return [
-        sentence
-        for run in runs
-        if run_here(root, run)
-        for trace in run.traces
-        for sentence in _damage(root / trace.path, trace, whole)
-    ]
-
-
-def run_here(root: Path | None, stored: StoredRun) -> Run | None:
-    """The run on this machine; None if its folder is not here, or is another run's: its record has another time."""
-    run = None if root is None else Run(root / stored.path)
-    record = run.known_record if run else None
-    return run if record is not None and record.created_ns == stored.created_ns else None
-
-
-def _damage(path: Path, trace: StoredTrace, whole: bool) -> Iterator[str]:
-    try:
-        size = path.stat().st_size
-        if size < trace.size_bytes:
-            yield f"trace truncated: {trace.path} has {size:,} of {trace.size_bytes:,} bytes"
-        elif size > trace.size_bytes or (whole and file_digest(path) != trace.sha256):
-            yield f"trace changed: {trace.path} is not what was recorded"
-    except OSError as error:
-        yield f"trace missing: {trace.path} ({error.strerror})"
-    except BoundedReadError as error:
-        yield f"trace changed: {trace.path} {error}"
 
 
 def keep_runs(runs: Iterable[Run], name: str, site: Site) -> None:
