@@ -16,6 +16,7 @@ from harness.cli.main import main
 from harness.cli.study.check import page
 from harness.common.programs import ask
 from harness.run import Run
+from tests.study.kit import Say
 from tests.study.revisions_shared import LAUNCH, SPEED, commit, commits_of, folder_of, git, repository, stand_in_by_file
 
 
@@ -38,13 +39,12 @@ def untouched(project: Path, runs: Path) -> None:
 
 
 def test_each_arm_runs_in_a_worktree_of_its_commit_and_the_verdict_names_both(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     made = stand_in_by_file(monkeypatch)
     a, b = git(project, "rev-parse", "main~2"), git(project, "rev-parse", "main")
-    assert main(["check", "--rev", "main~2", "main", LAUNCH]) == 1
-    assert commits_of(made) == [{"a": a, "b": b}[letter] for letter in "abbabaab"]
-    said = capsys.readouterr()
+    said = say("check", "--rev", "main~2", "main", LAUNCH)
+    assert said.code == 1 and commits_of(made) == [{"a": a, "b": b}[letter] for letter in "abbabaab"]
     assert said.out.startswith(f"worse: {b[:7]} (c2) against {a[:7]} (c0): the interval excludes")
     assert f"A: {a[:7]} (c0): {LAUNCH}\n" in said.out and f"code  {a[:12]}  {b[:12]}" in said.out
     assert f"A: {a[:7]} (c0)\nB: {b[:7]} (c2)\n" in said.err
@@ -52,22 +52,21 @@ def test_each_arm_runs_in_a_worktree_of_its_commit_and_the_verdict_names_both(
 
 
 def test_uncommitted_changes_are_not_measured_and_stay(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     stand_in_by_file(monkeypatch)
     (project / SPEED).write_text("500\n")
     (project / "new.txt").write_text("mine\n")
     git(project, "add", "new.txt")
     before = git(project, "status", "--porcelain")
-    assert main(["check", "--rev", "HEAD~2", "HEAD~1", LAUNCH, "--json"]) == 0
-    said = capsys.readouterr()
+    said = say("check", "--rev", "HEAD~2", "HEAD~1", LAUNCH, "--json")
     assert f"not measured: 2 files differ from the last commit in {project}" in said.err
-    assert 99e6 < json.loads(said.out)["b"]["value"] < 101e6
+    assert said.code == 0 and 99e6 < said.json["b"]["value"] < 101e6
     assert git(project, "status", "--porcelain") == before and (project / SPEED).read_text() == "500\n"
 
 
 def test_the_training_starts_in_the_folder_where_the_command_was_typed(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     inside = project / "deep er" / "one"
     inside.mkdir(parents=True)
@@ -76,48 +75,44 @@ def test_the_training_starts_in_the_folder_where_the_command_was_typed(
     commit(project, "a folder", 100)
     monkeypatch.chdir(inside)
     made = stand_in_by_file(monkeypatch)
-    assert main(["check", "--rev", "HEAD", "HEAD", LAUNCH, "--json"]) == 0
+    assert say("check", "--rev", "HEAD", "HEAD", LAUNCH, "--json").code == 0
     assert {folder_of(run).parts[-2:] for run in made} == {("deep er", "one")}
-    capsys.readouterr()
-    assert main(["check", "--rev", "HEAD~1", "HEAD", LAUNCH]) == 3
-    assert "has no folder deep er/one, and a training starts where this was typed" in capsys.readouterr().err
+    said = say("check", "--rev", "HEAD~1", "HEAD", LAUNCH)
+    assert said.code == 3 and "has no folder deep er/one, and a training starts where this was typed" in said.err
     untouched(project, tmp_path / "runs")
 
 
 def test_a_revision_is_built_once_and_a_build_that_fails_gives_its_last_line_and_its_log(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
+    def was_built_once(run: Run) -> None:
+        assert (folder_of(run) / "built").read_text() == "x\n"
+
     made = stand_in_by_file(monkeypatch, was_built_once)
     script = "echo x >> built; test $(cat speed.txt) -lt 110 || { echo too slow; exit 7; }"
     build = ["--build", f"bash -c {shlex.quote(script)}"]
-    assert main(["check", "--rev", "main~2", "main~1", LAUNCH, *build]) == 0 and len(made) == 8
-    capsys.readouterr()
-    assert main(["check", "--rev", "main~2", "main", LAUNCH, *build]) == 3
-    said = capsys.readouterr().err
-    found = re.search(r"\(c2\): its build failed with exit status 7, its last line: too slow \((.*\.log)\)", said)
-    assert found and Path(found[1]).read_text().endswith("too slow\n")
+    assert say("check", "--rev", "main~2", "main~1", LAUNCH, *build).code == 0 and len(made) == 8
+    said = say("check", "--rev", "main~2", "main", LAUNCH, *build)
+    found = re.search(r"\(c2\): its build failed with exit status 7, its last line: too slow \((.*\.log)\)", said.err)
+    assert said.code == 3 and found and Path(found[1]).read_text().endswith("too slow\n")
     untouched(project, tmp_path / "runs")
-
-
-def was_built_once(run: Run) -> None:
-    assert (folder_of(run) / "built").read_text() == "x\n"
 
 
 @pytest.mark.long  # a minute: it trains until it is interrupted, and then again
 def test_ctrl_c_while_it_trains_removes_the_worktrees_and_says_how_to_go_on(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     def interrupt(_: Run) -> None:
         signal.raise_signal(signal.SIGTERM if len(made) == 3 else signal.SIGURG)
 
     made = stand_in_by_file(monkeypatch, interrupt)
-    assert main(["check", "--rev", "main~2", "main", LAUNCH]) == 130
-    again = re.search(r"continue with: slurm.sh check (.*) --resume (\S+)", capsys.readouterr().err)
+    said = say("check", "--rev", "main~2", "main", LAUNCH)
+    again = re.search(r"continue with: slurm.sh check (.*) --resume (\S+)", said.err)
+    assert said.code == 130
     assert again and f"--rev {git(project, 'rev-parse', '--short', 'main~2')} " in again[1]
     untouched(project, tmp_path / "runs")
     more = stand_in_by_file(monkeypatch)
-    words = ["check", "--rev", "main~2", "main", LAUNCH, "--resume", again[2]]
-    assert main(words) == 1
+    assert say("check", "--rev", "main~2", "main", LAUNCH, "--resume", again[2]).code == 1
     assert len(more) == 8 - 3
 
 
@@ -138,14 +133,14 @@ def test_worktrees_of_a_killed_check_are_removed_by_the_next_one_and_nothing_els
 
 
 def test_a_subject_of_a_commit_can_do_nothing(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     stand_in_by_file(monkeypatch)
     commit(project, "\x1b[31m$(touch hacked) <img src=x> | `x` \ufffe &", 100)
     files = [tmp_path / "check.md", tmp_path / "check.xml"]
     words = ["--markdown", str(files[0]), "--junit", str(files[1])]
-    assert main(["check", "--rev", "HEAD~2", "HEAD", LAUNCH, *words]) == 0
-    assert "\x1b" not in capsys.readouterr().out and not list(tmp_path.rglob("hacked"))
+    said = say("check", "--rev", "HEAD~2", "HEAD", LAUNCH, *words)
+    assert said.code == 0 and "\x1b" not in said.out and not list(tmp_path.rglob("hacked"))
     assert r"\$(touch hacked) \<img src=x\> \| \`x\`" in files[0].read_text()
     assert ElementTree.parse(files[1]).getroot().get("failures") == "0"
 
@@ -153,12 +148,12 @@ def test_a_subject_of_a_commit_can_do_nothing(
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(("b", "code"), [("main", 1), ("main~1", 0)])
 def test_markdown_and_junit_have_the_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, b: str, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say, b: str, code: int
 ) -> None:
     stand_in_by_file(monkeypatch)
     markdown, xml = tmp_path / "check.md", tmp_path / "check.xml"
     words = ["--markdown", str(markdown), "--junit", str(xml)]
-    assert main(["check", "--rev", "main~2", b, LAUNCH, *words]) == code
+    assert say("check", "--rev", "main~2", b, LAUNCH, *words).code == code
     text = markdown.read_text()
     assert text.startswith("**worse**: " if code else "**same**: ")
     revision = text.partition("**: ")[2].partition(" against ")[0]
@@ -166,64 +161,6 @@ def test_markdown_and_junit_have_the_verdict(
     case = ElementTree.parse(xml).getroot()[0]
     assert [each.tag for each in case] == ["failure"] * code + ["system-out"]
     assert case.get("classname") == "check.step_ns"
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--rev", "mian", "main", LAUNCH], "--rev 'mian': there is no such revision in {}: did you mean main?"),
-        (["--rev=--all", "main", LAUNCH], "--rev '--all': there is no such revision"),
-        (["--rev", "-x y", "main", LAUNCH], "--rev '-x y': there is no such revision"),
-        (["--rev", "", "main", LAUNCH], "--rev '': there is no such revision"),
-        (["--rev", "main", "main..main~1", LAUNCH], "--rev 'main..main~1': there is no such revision"),
-        (["--rev", "main", "main"], "--rev takes two revisions, then one launch in quotes"),
-        (["--rev", "main", "main", LAUNCH, LAUNCH], "--rev takes two revisions, then one launch in quotes"),
-        (["--rev", "main", "main", "local-1"], "--rev takes two revisions, then one launch in quotes"),
-        (["--rev", "main", "main", "-e 1"], "--rev takes a training of your own"),
-        (["--rev", "main", "main", "run -- 'x"], "is no command line"),
-        (["--rev", "main", "main", LAUNCH, "--build", "mkae all"], "--build: there is no program mkae on PATH"),
-        (["--rev", "main", "main", LAUNCH, "--build", "a 'b"], '--build "a \'b": No closing quotation'),
-        (["--rev", "main", "main", LAUNCH, "--build", ""], "--build takes a command"),
-        (["--rev", "main", "main", LAUNCH, "--junit", "no/x.xml"], "--junit no/x.xml: there is no folder no"),
-        (["--rev", "main", "main", LAUNCH, "--markdown", "."], "--markdown .: is a folder"),
-        (["local-1", "local-2", "--build", "make"], "--build is for --rev, as in"),
-        (["local-1"], "check: B is missing (slurm.sh help check)"),
-        ([], "A is missing (slurm.sh help check)"),
-    ],
-)
-def test_a_wrong_request_is_one_sentence_and_writes_nothing(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
-    made = stand_in_by_file(monkeypatch)
-    assert main(["check", *words]) == 2
-    said = capsys.readouterr()
-    assert sentence.format(project) in said.err and not said.out and not made
-    assert not (project.parent / "runs").exists()
-    assert git(project, "status", "--porcelain") == ""
-
-
-def test_a_script_of_the_working_tree_is_refused_as_it_would_be_the_same_in_both(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["check", "--rev", "main~2", "main", f"run -g 1 -- '{project}/train.py'"]) == 2
-    assert "is a file of your working tree, the same for each revision: give its path from this folder, train.py" in (
-        capsys.readouterr().err
-    )
-
-
-def test_without_a_repository_a_commit_or_files_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
-    places = {"none": "git finds no working tree here", "empty": "the repository has no commit yet"}
-    places |= {"bare.git": "is a bare repository, without files: type this in a clone of it"}
-    for name, sentence in places.items():
-        (tmp_path / name).mkdir()
-        if name != "none":
-            git(tmp_path / name, "init", "--quiet", *(["--bare"] if name == "bare.git" else []))
-        monkeypatch.chdir(tmp_path / name)
-        assert main(["check", "--rev", "main", "main", LAUNCH]) == 2
-        assert sentence in capsys.readouterr().err
 
 
 def test_a_detached_head_and_a_git_dir_of_the_shell_change_nothing(
@@ -242,38 +179,30 @@ def test_a_detached_head_and_a_git_dir_of_the_shell_change_nothing(
 
 
 def test_runs_that_executed_code_of_the_working_tree_give_no_verdict(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     """As a package that is installed in editable mode does."""
 
     def executes(run: Run) -> None:
         (run.path / "lines").mkdir()
-        place = {
-            "event": "place",
-            "id": 0,
-            "file": str(project / "train.py"),
-            "line": 1,
-            "function": "f",
-            "callers": [],
-        }
+        place = {"event": "place", "id": 0, "file": f"{project}/train.py", "line": 1, "function": "f", "callers": []}
         (run.path / "lines" / "rank0.jsonl").write_text(json.dumps(place) + "\n")
 
     stand_in_by_file(monkeypatch, executes)
-    assert main(["check", "--rev", "main~2", "main", LAUNCH]) == 3
-    assert f"executed {project}/train.py, of your working tree and not of the revision" in capsys.readouterr().err
+    said = say("check", "--rev", "main~2", "main", LAUNCH)
+    assert said.code == 3
+    assert f"executed {project}/train.py, of your working tree and not of the revision" in said.err
     untouched(project, tmp_path / "runs")
 
 
 def test_for_existing_runs_of_two_revisions_the_command_that_would_tell_names_them(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     stand_in_by_file(monkeypatch)
-    assert main(["check", "--rev", "main~2", "main", LAUNCH, "--runs", "2"]) == 1
-    capsys.readouterr()
-    assert main(["check", "local-1", "local-2", "--json"]) == 3
+    assert say("check", "--rev", "main~2", "main", LAUNCH, "--runs", "2").code == 1
     a, b = (git(project, "rev-parse", name)[:12] for name in ("main~2", "main"))
-    again = json.loads(capsys.readouterr().out)["next"]
-    assert again == f"slurm.sh check --rev {a} {b} '{LAUNCH}' --runs 4"
+    said = say("check", "local-1", "local-2", "--json")
+    assert (said.code, said.json["next"]) == (3, f"slurm.sh check --rev {a} {b} '{LAUNCH}' --runs 4")
 
 
 @pytest.mark.parametrize(("untold", "is_found"), [(3, True), (2, False)])

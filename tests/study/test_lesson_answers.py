@@ -15,8 +15,8 @@ from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, give
 from harness.experiment.exercises import DDP
 from harness.run import Run
 from harness.study.lessons import LessonArm, RelationOutcome, RelationResult, decide, load_lesson
-from tests.study.reference_runs import summary_of
-from tests.study.test_lessons import ALL, answers, completed
+from tests.study.reference_runs import made_run
+from tests.study.test_lessons import answers
 
 
 def test_an_answer_shows_its_numbers_with_their_units() -> None:
@@ -42,26 +42,25 @@ def failed(name: str, a: Metrics, b: Metrics) -> list[RelationResult]:
 FAST, SLOW = {"step_ns": 10.0, "data_loading_share": 0.1}, {"step_ns": 20.0, "data_loading_share": 0.4}
 
 
-def test_a_relation_between_times_that_failed_says_to_run_the_pair_again() -> None:
-    lesson = load_lesson("1a")
-    said = what_to_do(failed("1a", SLOW, FAST), [], again(lesson, "my x.yaml"), "compare")
-    assert said[-1].strip() == "bash slurm.sh lesson 1a --site 'my x.yaml' --again --answer"
-    assert "when it is quiet" in said[-2]
-    assert what_to_do(failed("1a", FAST, SLOW), [], again(lesson, None), "compare") == []
+AGAIN = "bash slurm.sh lesson 1a --site 'my x.yaml' --again --answer"
+BUSY = "    local-7: others used the cores (job 40 %, machine 100 %)"
 
 
-def test_what_the_recordings_are_doubted_for_stands_beside_a_relation_that_failed() -> None:
-    found = [
+def test_what_a_student_is_told_to_do_after_a_relation_that_failed_and_where_a_recording_is_in_doubt() -> None:
+    assert again(load_lesson("1a"), "my x.yaml") == AGAIN
+    problems = [
         Problem(severity=RecordingVerdict.GOOD, what="seen on GPUs only", evidence="x"),
         Problem(severity=RecordingVerdict.DOUBTFUL, what="others used the cores", evidence="job 40 %, machine 100 %"),
     ]
-    doubts = doubts_of("local-7", Summary(quality=Quality(problems=found)))
-    said = "\n".join(what_to_do(failed("1a", SLOW, FAST), doubts, "again", "compare"))
-    assert "local-7: others used the cores (job 40 %, machine 100 %)" in said
-    assert "GPUs only" not in said
-    assert what_to_do(failed("1a", FAST, SLOW), doubts, "again", "compare") == [
-        "", "Problems of these recordings:", "    local-7: others used the cores (job 40 %, machine 100 %)",
-    ], "also where all relations hold"  # fmt: skip
+    doubts = doubts_of("local-7", Summary(quality=Quality(problems=problems)))
+    counted = {"all_reduce_count": 7.0, "all_reduce_bytes": 7e6}
+    times, counts, right = failed("1a", SLOW, FAST), failed("1c", counted, counted), failed("1a", FAST, SLOW)
+    assert what_to_do(right, [], AGAIN, "compare") == []
+    assert what_to_do(times, [], AGAIN, "compare")[-1] == f"    {AGAIN}"
+    assert what_to_do(counts, [], AGAIN, "compare")[-1] == "    compare", "a quiet machine counts the same"
+    told = ["", "Problems of these recordings:", BUSY]
+    assert what_to_do(right, doubts, AGAIN, "compare") == told, "also where all relations hold"
+    assert what_to_do(times, doubts, AGAIN, "compare")[:3] == told
 
 
 def timed(name: str, *runs: Sequence[float]) -> LessonArm:
@@ -96,44 +95,22 @@ def test_a_relation_of_times_holds_only_if_compare_sees_a_difference(
 
 
 def test_again_answers_from_both_pairs_unless_only_the_first_was_disturbed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def pair(first: int, **more: Any) -> tuple[Run, Run]:
-        runs = [completed(tmp_path, str(first + i), DDP(slow_dataloading=bool(i))) for i in (0, 1)]
-        for run, ms, share in zip(runs, (100 + first, 200 + first), (0.1, 0.5), strict=True):
-            summary = summary_of(run.record.experiment, ms, loading=share, **more)
-            run.summary.write_text(summary.model_dump_json(), encoding="utf-8")
-        return runs[0], runs[1]
+        asked = DDP(), DDP(slow_dataloading=True)
+        a, b = (made_run(runs, each, 100 * i + first, loading=0.4 * i, **more) for i, each in enumerate(asked, 1))
+        return a, b
 
     quiet, later, disturbed = pair(1), pair(3), pair(5, doubts=["others used the cores"])
-    for pairs, named in (([quiet, later], "(a: 1 and 3, b: 2 and 4)"), ([disturbed, later], "(a: 3, b: 4)")):
+    for pairs, named in (
+        ([quiet, later], "(a: local-1 and local-3, b: local-2 and local-4)"),
+        ([disturbed, later], "(a: local-3, b"),
+    ):
         give_answer(load_lesson("1a"), pairs, None, as_json=False)
         assert named in capsys.readouterr().out
     give_answer(load_lesson("1a"), [disturbed], None, as_json=False)
-    assert "5: others used the cores (node1)" in capsys.readouterr().out
-
-
-def test_what_is_counted_fails_on_a_quiet_machine_as_well() -> None:
-    a = {"all_reduce_count": 7.0, "all_reduce_bytes": 7e6}
-    said = "\n".join(what_to_do(failed("1c", a, a), [], "again", "bash slurm.sh compare local-1 local-2"))
-    assert "bash slurm.sh compare local-1 local-2" in said
-    assert "quiet" not in said
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_relations_know_whether_the_machines_load_matters(name: str) -> None:
-    times = {
-        "job_",
-        "useful_share",
-        "bubble",
-        "step_ns",
-        "data_loading_share",
-        "overlap_fraction",
-        "tokens_per_s_per_rank",
-    }
-    lesson = load_lesson(name)
-    for relation in [*lesson.relations, *lesson.here(cpu=True).relations]:
-        assert relation.depends_on_load == any(fact in relation.holds for fact in times), relation.holds
+    assert "local-5: others used the cores (node1)" in capsys.readouterr().out
 
 
 def stages(micro_batches: int, gathered: float = 2.0) -> tuple[Metrics, Metrics]:
@@ -160,10 +137,7 @@ def test_the_bytes_of_zero_2_and_3_are_compared_with_the_accumulation_that_was_r
 def test_an_answer_says_yes_no_or_cannot() -> None:
     lesson = load_lesson("1b")
     a, b = {"gemm_bf16_share": 0.0, "step_ns": 10.0}, {"gemm_bf16_share": 0.9, "step_ns": 20.0}
-    on_gpu = answers(lesson, a, b, on_gpu=True, over_network=False)
+    on_gpu, on_cpu = (answers(lesson, a, b, on_gpu=gpu, over_network=False) for gpu in (True, False))
     assert [one.outcome for one in on_gpu] == [RelationOutcome.HOLDS, RelationOutcome.FAILS]
-    on_cpu = answers(lesson, a, b, on_gpu=False, over_network=False)
-    assert on_cpu[1].outcome is RelationOutcome.NOT_COMPARABLE
-    assert on_cpu[1].why == "this machine cannot show it: it needs runs on GPUs"
-    unknown = answers(lesson, {}, b, on_gpu=True, over_network=False)
-    assert "a.gemm_bf16_share was not measured" in unknown[0].why
+    assert on_cpu[1][1::2] == (RelationOutcome.NOT_COMPARABLE, "this machine cannot show it: it needs runs on GPUs")
+    assert "a.gemm_bf16_share was not measured" in answers(lesson, {}, b, on_gpu=True, over_network=False)[0].why

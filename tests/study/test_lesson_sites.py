@@ -9,94 +9,72 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import main
 from harness.cli.study.lesson import LessonAtSite
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.site.site import Site
 from harness.study.lessons import at_site, lesson_names, load_lesson, shell_command
-
-
-@pytest.fixture
-def on_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This machine without GPUs and without runs."""
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    monkeypatch.setenv("HARNESS_SITE", "local")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    return tmp_path
-
+from tests.study.kit import Say
 
 GPU_LESSONS = ["1e", "1j", "1m", "1n"]
 
 
-@pytest.mark.parametrize("name", GPU_LESSONS)
 @pytest.mark.parametrize("flags", [[], ["--run"], ["--again"], ["--answer"]])
-def test_a_lesson_for_gpus_is_refused_on_cpus_before_anything_else(
-    on_cpus: Path, name: str, flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["lesson", name, *flags]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"slurm.sh: lesson {name} needs GPUs, and site local runs on CPUs: use a --site")
-    assert list(on_cpus.iterdir()) == []
+def test_a_lesson_for_gpus_is_refused_on_cpus_before_anything_else(runs: Path, flags: list[str], say: Say) -> None:
+    said = say("lesson", "1e", *flags)
+    assert (said.code, said.out, list(runs.iterdir())) == (2, "", [])
+    assert said.err.startswith("slurm.sh: lesson 1e needs GPUs, and site local runs on CPUs: use a --site")
 
 
 @pytest.mark.parametrize("name", GPU_LESSONS)
 def test_the_question_of_a_lesson_for_gpus_can_be_read_on_cpus_and_every_next_command_works(
-    on_cpus: Path, name: str, capsys: pytest.CaptureFixture[str]
+    runs: Path, name: str, say: Say
 ) -> None:
-    words, seen = ["lesson", name, "--no-run"], 0
-    while True:
-        assert main(words) == 0
-        said = capsys.readouterr().out
-        assert "This lesson needs GPUs, and site local runs on CPUs: choose another --site." in said
-        following = re.search(r"^next: bash slurm\.sh (.*)$", said, re.M)
-        if following is None:
-            break
-        words, seen = following[1].split(), seen + 1
-    assert seen == len(load_lesson(name).hints)
+    words, hints = ["lesson", name, "--no-run"], load_lesson(name).hints
+    for _ in hints:
+        said = say(*words)
+        assert "This lesson needs GPUs, and site local runs on CPUs: choose another --site." in said.out
+        (following,) = re.findall(r"^next: bash slurm\.sh (.*)$", said.out, re.M)
+        words = following.split()
+    assert "next: " not in say(*words).out, "the last hint"
 
 
-def test_the_list_says_which_lessons_need_gpus(on_cpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lesson"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_list_says_which_lessons_need_gpus(runs: Path, say: Say) -> None:
+    lines = say("lesson").out.splitlines()
     assert [line.split()[0] for line in lines if "needs GPUs" in line] == GPU_LESSONS
+    assert "next: bash slurm.sh lesson 1a --site leonardo · --hint" in say("lesson", "--site", "leonardo").out
 
 
 @pytest.mark.parametrize("site", ["local", "leonardo"])
 @pytest.mark.parametrize("name", lesson_names())
 def test_each_command_that_a_lesson_prints_is_accepted_or_marked_as_needing_gpus(
-    on_cpus: Path, name: str, site: str, capsys: pytest.CaptureFixture[str]
+    runs: Path, name: str, site: str, say: Say
 ) -> None:
-    assert main(["lesson", name, "--site", site, "--no-run"]) == 0
-    said = capsys.readouterr().out
+    said = say("lesson", name, "--site", site, "--no-run").out
     printed = [shlex.split(line) for line in re.findall(r"^  [ab] \(not run yet\): bash slurm\.sh (.*)$", said, re.M)]
-    assert len(printed) == 2
-    codes = [main(["--dry-run", *words]) for words in printed]
+    codes = [say("--dry-run", *words).code for words in printed]
     marked = "This lesson needs GPUs" in said
-    assert marked == (site == "local" and name in GPU_LESSONS)
-    assert (2 in codes) if marked else codes == [0, 0], capsys.readouterr().err
+    assert (len(codes), marked) == (2, site == "local" and name in GPU_LESSONS)
+    assert (2 in codes) if marked else codes == [0, 0]
 
 
 @pytest.mark.parametrize(
-    ("name", "site", "said"),
+    ("name", "site", "warning"),
     [
         ("3a", "jureca", "51.6 GB per GPU does not fit into 42.9 GB"),
         ("1m", "lumi", "--nic-metrics needs nsys"),
-        ("3a", "leonardo", None),
+        ("3a", "leonardo", ""),
     ],
 )
 def test_the_question_warns_of_what_a_sites_launch_would_and_is_whole(
-    on_cpus: Path, name: str, site: str, said: str | None, capsys: pytest.CaptureFixture[str]
+    runs: Path, name: str, site: str, warning: str, say: Say
 ) -> None:
-    assert main(["lesson", name, "--site", site, "--no-run"]) == 0
-    out = capsys.readouterr().out
-    warnings = [line for line in out.splitlines() if line.startswith("     warning: ")]
-    assert (any(said in line for line in warnings)) if said else warnings == []
-    assert "look at" in out and "next: bash slurm.sh lesson" in out
+    said = say("lesson", name, "--site", site, "--no-run").out
+    assert (warning in said) and ("     warning: " in said) == bool(warning)
+    assert "look at" in said and "next: bash slurm.sh lesson" in said
 
 
-def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for() -> None:
     """What the lesson compares is its own, what it leaves open the site's, as in any launch there."""
     site = Site(name="x", description="x", defaults={"mixed_precision": True, "active_steps": 3, "seed": 7})
     pair = at_site(load_lesson("1b").pair(cpu=False), site.defaults)
@@ -110,16 +88,6 @@ def test_what_no_flag_takes_back_the_lesson_runs_itself() -> None:
     asked = LessonAtSite(lesson, at_site(lesson.pair(cpu=False), site.defaults), site, "my x.yaml")
     assert asked.command(asked.pair.a) == "bash slurm.sh lesson 1a --site 'my x.yaml' --run"
     assert asked.command(asked.pair.b) == "bash slurm.sh -e 1 --site 'my x.yaml'"
-
-
-def test_every_next_command_keeps_the_site(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    assert main(["lesson", "--site", "leonardo"]) == 0
-    assert "next: bash slurm.sh lesson 1a --site leonardo · --hint" in capsys.readouterr().out
-    assert main(["lesson", "1a", "--site", "leonardo", "--answer", "--no-run"]) == 2
-    assert "(or bash slurm.sh lesson 1a --site leonardo --run)" in capsys.readouterr().err
 
 
 def test_defaults_that_break_a_lesson_are_one_sentence() -> None:

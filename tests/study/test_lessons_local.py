@@ -14,7 +14,7 @@ import yaml
 
 from harness.experiment.exercises import DDP
 from harness.study.lessons import RelationOutcome, lesson_names, load_lesson
-from tests.study.test_lessons import completed
+from tests.study.kit import completed
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).resolve().parents[2]

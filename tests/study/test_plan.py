@@ -18,7 +18,7 @@ from harness.plan.plan import LaunchPlan, plan_of
 from harness.run import Run
 from harness.run.record import Status
 from harness.site.site import Site, load_site
-from tests.study.test_lessons import completed
+from tests.study.kit import completed
 
 LEONARDO = ("--site", "leonardo")
 LARGE = ("-e", "1", *LEONARDO, "--", "--model", "mistral-7b")

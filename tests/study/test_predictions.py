@@ -21,7 +21,7 @@ from harness.explain.predictions import trials, verify
 from harness.run import Run
 from tests.report.given_summary import MS
 from tests.report.test_report_causes import faulty, job, replay, what_if
-from tests.study.test_lessons import completed
+from tests.study.kit import completed
 from tests.synthetic.job import write_traces
 
 STALLED = faulty("host-stall,ms=20")

@@ -190,13 +190,7 @@ def _share(text: str) -> float:
     share = float(found[1]) / 100 if found else None
     if share is not None and LEAST_SHARE <= share <= MOST_SHARE:
         return share
-    near = re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+) ?%?", text)
-    number = float(near[1]) if near else 100 * SAME_SHARE
-    percentage = 100 * number if 0 < number < 1 and "%" not in text else number
-    percentage = min(max(percentage, 100 * LEAST_SHARE), 100 * MOST_SHARE)
-    raise RequestError(
-        f"--fail-above takes a percentage from 0.1% to 100%, not {text!r}: did you mean {percentage:g}%?"
-    )
+    raise RequestError(f"--fail-above takes a percentage from 0.1% to 100%, as {USUAL_SHARE}, not {text!r}")
 
 
 def _next(checked: Checked, arms: Sequence[series.CheckArm], options: Sequence[str]) -> str | None:

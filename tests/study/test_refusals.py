@@ -1,0 +1,208 @@
+"""A wrong request is a sentence and exit status 2, and nothing is written: one table for all commands of studies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.experiment.exercises import DDP
+from tests.study.check_shared import write_metrics
+from tests.study.kit import Say, a_mystery, completed
+from tests.study.recorded_reference import recorded, two
+from tests.study.reference_runs import alone
+from tests.study.revisions_shared import LAUNCH, git, repository
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository as the current folder, and beside it runs: two that can be compared, a mystery, a reference."""
+    folder = tmp_path_factory.mktemp("scene")
+    repository(folder / "project", 100, 112)
+    with pytest.MonkeyPatch.context() as patch:
+        root = alone(folder / "runs", patch)
+        root.mkdir()
+        recorded(root, "ref")
+    two(folder / "project")
+    for name, asked in {"local-91": DDP(), "local-92": DDP()}.items():
+        write_metrics(completed(root, name, asked).path, 100)
+    a_mystery(root, "local-93", ("data-stall,ms=60",))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_scene(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone(scene / "runs", monkeypatch)
+    monkeypatch.setenv("HARNESS_SITE", "local")
+    monkeypatch.chdir(scene / "project")
+
+
+REV = "--rev main main"
+# Of each command: the words after it, and what it says; {} is the repository.
+CHECK: list[tuple[list[str], str]] = [
+    (["local-91", "local-91"], "is given twice"),
+    (["local-91,", "local-92"], "has a comma without a run"),
+    (["local-91", "local-99"], "there is no run 'local-99'"),
+    (["local-91", "local-92", "--metric", "step_n"], "did you mean step_ns?"),
+    (["local-91", "local-92", "--metric", "tokens_per_step"], "a larger value is neither better nor worse"),
+    (["local-91", "local-92", "--fail-above", "5"], "--fail-above takes a percentage from 0.1% to 100%, as 5%, not '5"),
+    (["local-91", "local-92", "--fail-above", "0%"], "not '0%'"),
+    (["local-91", "local-92", "--fail-above", "101%"], "not '101%'"),
+    (["local-91", "local-92", "--runs", "8"], "--runs is for launches in quotes"),
+    (["local-91", "local-92", "--build", "make"], "--build is for --rev, as in"),
+    (["local-91"], "check: B is missing (slurm.sh help check)"),
+    ([], "A is missing (slurm.sh help check)"),
+    (["-e", "1", "-e", "1"], "put each launch into quotes"),
+    (["-e 1", "local-91"], "one of A and B is runs, the other a launch"),
+    (["-e 1 --nods 2", "-e 1"], "A: unknown flag --nods: did you mean --nodes?"),
+    (["-e 1", "-e 1 --wait"], "B: --wait does not go with a launch inside of a check: drop it"),
+    (["-e 1 -g 1", "-e 1 -g 2"], "A has ranks 1 and B 2: make them the same"),
+    (["-e 1", "-e 1 --no-profile"], "A has profiler torch and B none"),
+    (["-e 0", "-e 0"], "only trainings have steps"),
+    (["-e 1", "-e 1", "--resume", "check-x"], "--resume check-x: there is no run of such a check"),
+    (["-e 1", "-e 1", "--runs", "1"], "--runs"),
+    (["--rev", "mian", "main", LAUNCH], "--rev 'mian': there is no such revision in {}: did you mean main?"),
+    (["--rev=--all", "main", LAUNCH], "--rev '--all': there is no such revision"),
+    (["--rev", "-x y", "main", LAUNCH], "--rev '-x y': there is no such revision"),
+    (["--rev", "", "main", LAUNCH], "--rev '': there is no such revision"),
+    (["--rev", "main", "main..main~1", LAUNCH], "--rev 'main..main~1': there is no such revision"),
+    ([*REV.split()], "--rev takes two revisions, then one launch in quotes"),
+    ([*REV.split(), LAUNCH, LAUNCH], "--rev takes two revisions, then one launch in quotes"),
+    ([*REV.split(), "local-91"], "--rev takes two revisions, then one launch in quotes"),
+    ([*REV.split(), "-e 1"], "--rev takes a training of your own"),
+    ([*REV.split(), "run -- 'x"], "is no command line"),
+    ([*REV.split(), "run -g 1 -- '{}/train.py'"], "is a file of your working tree, the same for each revision: give i"),
+    ([*REV.split(), LAUNCH, "--build", "mkae all"], "--build: there is no program mkae on PATH"),
+    ([*REV.split(), LAUNCH, "--build", "a 'b"], '--build "a \'b": No closing quotation'),
+    ([*REV.split(), LAUNCH, "--build", ""], "--build takes a command"),
+    ([*REV.split(), LAUNCH, "--junit", "no/x.xml"], "--junit no/x.xml: there is no folder no"),
+    ([*REV.split(), LAUNCH, "--markdown", "."], "--markdown .: is a folder"),
+]
+MYSTERY: list[tuple[list[str], str]] = [
+    (["anwser", "last"], "there is no part 'anwser': did you mean answer?"),
+    (["last"], "there is no part 'last' (slurm.sh help lesson mystery lists all); to start a mystery, begin with"),
+    (["-e", "1", "--level", "3"], "--level takes 1 or 2, not '3'"),
+    (["-e", "1", "--seed", "x"], "--seed takes a whole number ≥ 0, not 'x'"),
+    (["-e", "1", "--fault", "pause,ms=5"], "--fault: a mystery draws its own faults: drop it"),
+    (["-e", "1", "--no-profile"], "--no-profile: the cause is found in a trace"),
+    (["-e", "1", "--profiler", "none"], "--no-profile: the cause is found in a trace"),
+    (["-e", "1", "--script", "train_todo.py"], "--script: a mystery runs the exercise's own script"),
+    (["-e", "0"], "-e 0: a mystery is a training: use -e 1, -e 2 or -e 3"),
+    (["--level", "2"], "-e/--exercise is missing"),
+    (["-e", "3", "--engine", "megatron-lm"], "--engine megatron-lm: a mystery needs the harness's own"),
+    (["answer", "local-93", "--cause", "data-stal"], "--cause: there is no cause 'data-stal': did you mean data-stall"),
+    (["answer", "local-93", "--cause", "xyz"], "there is no cause 'xyz' (slurm.sh help faults lists all)"),
+    (["answer", "local-93", "--cause", "gc", "--rank", "0,5"], "no rank 5, the ranks are 0 to 1: the nearest is 1"),
+    (["answer", "local-93", "--cause", "gc", "--rank", "x"], "--rank takes all, or ranks as in 0,3, not 'x'"),
+    (["answer", "local-91", "--cause", "gc"], "RUN: local-91 is not a mystery: start one with slurm.sh lesson mystery"),
+]
+LESSON: list[tuple[list[str], str]] = [
+    (["1z"], "there is no lesson '1z'"),
+    (["1a", "--again", "--no-run"], "--again starts both runs, and --no-run starts none: drop one"),
+    (["1c", "--answer"], "lesson 1c needs a run of: bash slurm.sh -e 1"),
+    (["1b", "--site", "leonardo", "--answer", "--no-run"], "(or bash slurm.sh lesson 1b --site leonardo --run)"),
+    (["2a", "--reference", "ref"], "--reference ref: has no two runs for lesson 2a; it answers 1a"),
+    (["1a", "--reference", "rfe"], "no reference 'rfe': did you mean ref? (slurm.sh reference show lists all)"),
+    (["--reference", "ref"], "--reference ref: say which lesson"),
+    (["1a", "--reference", "ref", "--again"], "--reference answers from stored runs, and --run and --again start"),
+]
+SWEEP: list[tuple[list[str], str]] = [
+    (["gass"], "there is no sweep 'gass': did you mean gas? (slurm.sh sweep lists all"),
+    (["/no/such.yaml"], "sweep file /no/such.yaml: cannot be read"),
+    (["gas", "--max-gpu-hours", "-1"], "--max-gpu-hours: got '-1', takes a number above 0"),
+    (["gas", "--max-parallel", "2.5"], "--max-parallel: got '2.5', takes a whole number above 0"),
+    (["gas", "--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 1000"),
+    (["gas", "--name", "../x"], "--name: got '../x'"),
+    (["gas", "--follow"], "unknown flag --follow"),
+    (["gas", "--", "--tp", "2"], "--tp belongs to exercise 3"),
+    (["gas", "--gradient-accumulation-steps", "2"], "gradient_accumulation_steps varies in this sweep"),
+    (["gas", "-e", "2"], "-e: this sweep is of exercise 1: drop it"),
+    (["scaling", "-e", "0", "--nodes", "1,2"], "-e 0: it has no training: use -e 1, -e 2 or -e 3"),
+    (["scaling", "-e", "1"], "the sizes are missing: --nodes 1,2,4,8, or --gpus 1,2,4 on one node"),
+    (["scaling", "-e", "1", "--nodes", "1,2,2"], "--nodes: 2 is given twice"),
+    (["scaling", "-e", "1", "--nodes", "1"], "--nodes: 1 is one size"),
+    (["scaling", "-e", "1", "--gpus", "1,x"], "--gpus: got '1,x', takes numbers above 0 with commas"),
+    (["scaling", "-e", "1", "--gpus", "0,1"], "--gpus: got '0,1', takes numbers above 0 with commas"),
+    (["scaling", "--nodes", "1,2"], "-e/--exercise: got '', there are"),
+    (["scaling", "-e", "1", "--nodes", "1,2", "--strong", "--weak"], "--strong and --weak exclude each other"),
+    (["scaling", "-e", "1", "--nodes", "1,2", "--gpus", "1,2"], "a study has one of them"),
+    (["scaling", "-e", "1", "--gpus", "1,2", "-g", "2"], "drop -g"),
+    (["scaling", "-e", "1", "--nodes", "1,2", "--tp", "2"], "--tp belongs to exercise 3"),
+    (["scaling", "nothing"], "unexpected word 'nothing'"),
+    (["scaling", "-e", "1", "--nodes", "1,2", "--stong"], "unknown flag --stong: did you mean --strong?"),
+    (
+        ["scaling", "-e", "1", "--gpus", "1,2,3,4", "--strong", "--micro-batch-size", "2"],
+        "--strong: 2 samples a step (micro-batch 2 × accumulation 1 × 1 ranks) cannot be split over 3, 4 ranks: "
+        "start with --micro-batch-size 12",
+    ),
+]
+RECORD: list[tuple[list[str], str]] = [
+    (["--list", "workshop", "--site", "local"], "its runs are for GPUs, and this site has CPUs: use --list mini"),
+    (["--site", "local", "--max-parallel", "2"], "runs at the same time on this machine slow each other down"),
+    (["--name", "a b", "--site", "local"], "--name a b"),
+    (["--list", "two.yaml", "--name", "ref"], "there is a reference of this name in {}/runs/references/ref, which is "),
+    (["--list", "workshp"], "there is no list 'workshp'; there are miniatures, workshop, or give a file: did you mean"),
+    (["--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 1000"),
+    (["--micro-batch-size", "4"], "--micro-batch-size: the list has the experiments"),
+    (["--site", "local", "--only", "zero33"], "--only: the list miniatures has no variant 'zero33': did you mean zero"),
+    (["--site", "local", "--only", "x", "--only", "dpd"], "has no variant 'dpd': did you mean dp2?"),
+    (["--only", ","], "--only: name a variant"),
+    (["--only"], "--only requires an argument"),
+    (["--site", "leonardo", "-a", "mine", "--name", "x", "--only", "ddp"], "add --yes to start 1 run"),
+]
+OTHERS: list[tuple[list[str], str]] = [
+    (["reference", "check", "ref"], "ref: there is no other reference of its site: give one with --against"),
+    (["reference", "check", "ref", "--against", "ref"], "--against ref: is the checked reference itself"),
+    (["reference", "check", "local-93"], "local-93 is a mystery: slurm.sh lesson mystery reveal local-93 ends it"),
+    (["reference", "rekord"], "reference: there is no part 'rekord': did you mean record?"),
+    (["whatif", "local-91", "local-91", "--verify"], "--verify makes runs of one run: give one, not 2"),
+    (["whatif", "local-91", "--verify", "0"], "--verify: got '0', takes a whole number ≥ 1"),
+    (["whatif", "local-99"], "there is no run 'local-99'"),
+    (["whatif", "local-91", "--times", "3"], "--times 3 is how often --verify makes its runs: add --verify"),
+    (["-e", "2", "--plan", "--nodse", "2"], "did you mean --nodes"),
+    (["-e", "2", "--plan", "--dry-run"], "--plan and --dry-run exclude each other"),
+]
+
+
+def files(folder: Path) -> list[Path]:
+    """All files but the numbers of a run, which every command may keep."""
+    return sorted(path for path in folder.rglob("*") if path.name != "summary.json")
+
+
+def table() -> Iterator[tuple[list[str], str]]:
+    """Every line, as it is typed."""
+    of = {"check": CHECK, "lesson mystery": MYSTERY, "lesson": LESSON, "sweep": SWEEP, "reference record": RECORD}
+    for command, rows in of.items():
+        yield from (([*command.split(), *words], sentence) for words, sentence in rows)
+    yield from OTHERS
+
+
+@pytest.mark.parametrize(("words", "sentence"), table())
+def test_a_wrong_request_is_a_sentence_and_writes_nothing(
+    scene: Path, say: Say, words: list[str], sentence: str
+) -> None:
+    before = files(scene)
+    said = say(*(word.replace("{}", str(scene / "project")) for word in words))
+    assert (said.code, said.out) == (2, ""), said.err
+    assert sentence.replace("{}/runs", f"{scene}/runs").replace("{}", str(scene / "project")) in said.err
+    assert files(scene) == before
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("none", "git finds no working tree here"),
+        ("empty", "the repository has no commit yet"),
+        ("bare.git", "is a bare repository, without files: type this in a clone of it"),
+    ],
+)
+def test_revisions_need_a_repository_with_files_and_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say, place: str, sentence: str
+) -> None:
+    (tmp_path / place).mkdir()
+    if place != "none":
+        git(tmp_path / place, "init", "--quiet", *(["--bare"] if place == "bare.git" else []))
+    monkeypatch.chdir(tmp_path / place)
+    said = say("check", *REV.split(), LAUNCH)
+    assert said.code == 2 and sentence in said.err
