@@ -1,6 +1,7 @@
 """The rooms around the core: folders of the harness that a copy of it may lack. Imports none of them.
 
-A room is the folder harness/ROOM with its commands in harness/cli/ROOM, its page in docs, and its line in `ROOMS`.
+A room is the folder harness/ROOM with its commands in harness/cli/ROOM, its page in docs, and its line in `ROOMS`. The
+command of `plan` is the flag --plan of a launch; the room `study` needs it, since each of its runs keeps its plan.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ ROOMS = {  # and the page of each
     "live": "docs/watch.md",
     "doctor": "docs/course.md",
     "export": "docs/timelines.md",
+    "plan": "docs/theory.md",
 }
 # What commands of the core and of other rooms ask a room, if it is there: `module:name`.
 COURSE_EXPERIMENTS = "harness.study.lessons:course_experiments"
 REFERENCE_OF_RUN = "harness.study.reference.variants:reference_of"
+PLAN_OF_LAUNCH = "harness.cli.plan.plan:announced"
+SHOW_PLAN = "harness.cli.plan.plan:show_plan"
 
 
 def of_room(name: str) -> Any:

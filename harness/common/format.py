@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.common.printable import printable
 
+_LONG_UNITS = ((86400, 3600, ("d", "h")), (3600, 60, ("h", "min")), (60, 1, ("min", "s")))
 _MOST_STEPS = 10_000  # of a window: a rarer call is shown as a rate
 _ARGUMENTS = re.compile(r"\((?!anonymous|int\)|bool\)|unsigned|cudnn)")  # not casts in template arguments
 _END, _SEEN = 10, 6  # shown characters of a name's end, and of the place where it differs from others
@@ -31,6 +32,22 @@ def duration(ns: float | None) -> str:
         if abs(ns) >= size:
             return f"{_three_digits(ns / size)} {unit}"
     return f"{ns:.0f} ns"
+
+
+def span(seconds: float | None) -> str:
+    """A time that passes, in one or two units.
+
+    >>> span(4.2), span(75), span(3700), span(200_000), span(None)
+    ('4 s', '1 min 15 s', '1 h 1 min', '2 d 7 h', '–')
+    """
+    if seconds is None:
+        return "–"
+    whole = round(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    large, small, names = next(unit for unit in _LONG_UNITS if whole >= unit[0])
+    rest = whole % large // small
+    return f"{whole // large:,} {names[0]}" + (f" {rest} {names[1]}" if rest else "")
 
 
 def duration_range(low_ns: float | None, high_ns: float | None) -> str:
@@ -129,16 +146,15 @@ def quantity(value: float, unit: str) -> str:
 
     >>> quantity(1_234_000, "ns"), quantity(0.25, "share"), quantity(2e9, "bytes"), quantity(0.5, "GPU h")
     ('1.23 ms', '25.0 %', '2.00 GB', '0.5 GPU h')
-    >>> quantity(90, "s"), quantity(600, "s"), quantity(9000, "s"), quantity(1024, "samples")
-    ('90 s', '10.0 min', '2.5 h', '1,024 samples')
+    >>> quantity(90, "s"), quantity(9000, "s"), quantity(1024, "samples")
+    ('1 min 30 s', '2 h 30 min', '1,024 samples')
     """
     if unit == "ns":
         return duration(value)
     if unit == "share":
         return percent(value)
     if unit == "s":
-        minutes = value / 60
-        return f"{value:.0f} s" if minutes < 2 else f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+        return span(value)
     if unit == "samples":
         return f"{value:,.0f} {unit}"
     if unit in ("GPU h", "kWh"):

@@ -1,4 +1,4 @@
-"""Numbers, lists and tables as text that people read. Knows no run."""
+"""Ranks, counted things, clocks and lines of code as text that people read. Knows no run."""
 
 from __future__ import annotations
 
@@ -10,23 +10,6 @@ from harness.common.metrics_lines import as_ranges
 
 _SINGLE = 6  # ranks that are named one by one
 _BARS = "▁▂▃▄▅▆▇█"
-_UNITS = ((86400, 3600, ("d", "h")), (3600, 60, ("h", "min")), (60, 1, ("min", "s")))
-
-
-def span(seconds: float | None) -> str:
-    """A time that passes, in one or two units.
-
-    >>> span(4.2), span(75), span(3700), span(200_000), span(None)
-    ('4 s', '1 min 15 s', '1 h 1 min', '2 d 7 h', '–')
-    """
-    if seconds is None:
-        return "–"
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    large, small, names = next(unit for unit in _UNITS if whole >= unit[0])
-    rest = whole % large // small
-    return f"{whole // large:,} {names[0]}" + (f" {rest} {names[1]}" if rest else "")
 
 
 def clock(unix_ns: int, now_ns: int) -> str:
@@ -76,3 +59,13 @@ def how_many(count: int, noun: str) -> str:
     ('1 node', '1,200 ranks')
     """
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def first_of(names: Sequence[str], most: int, rest: str = "more", separator: str = ", ") -> str:
+    """The first of the names, and how many there are besides.
+
+    >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 2), first_of(["a", "b", "c"], 1, "others", "; ")
+    ('a, b', 'a, b and 1 more', 'a and 2 others')
+    """
+    left = len(names) - most
+    return separator.join(names[:most]) + (f" and {left:,} {rest}" if left > 0 else "")

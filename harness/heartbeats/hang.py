@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from harness.common.bounded_read import BoundedReadError
+from harness.common.format import span
 from harness.common.heartbeats import Evidence
 from harness.common.paths import INSTALLED_EXERCISES
 from harness.common.run_files import HANG
 from harness.common.run_store import as_object
-from harness.common.text import span
 from harness.heartbeats.lines import ProgramLine, Time
 from harness.monitor.samples import replace_whole
 

@@ -10,6 +10,7 @@ from math import sqrt
 from typing import Any
 
 from harness.common.paths import PROGRAM
+from harness.common.text import how_many
 from harness.experiment.exercises import OwnTraining
 from harness.plan.memory import FRAMEWORK_SOURCE, Workload
 from harness.plan.plan import LaunchPlan, MemoryPlan, StepPlan
@@ -242,15 +243,11 @@ def batch_factors(w: Workload) -> str:
     """What is multiplied to the global batch of an optimizer step."""
     if w.sharding is None:
         size = w.layout
-        shared = f"{_counted(w.ranks, 'rank')} / (TP {size.tp} · PP {size.pp} · CP {size.cp})"
-        each = f"{_counted(w.micro_batches, 'micro-batch', 'es')} of {w.micro_batch}"
-        return f"{_counted(size.dp, 'replica')} ({shared}) × {each}"
-    steps = _counted(w.micro_batches, "accumulation step")
-    return f"{_counted(w.layout.dp, 'rank')} × {steps} × micro-batch {w.micro_batch}"
-
-
-def _counted(number: int, noun: str, ending: str = "s") -> str:
-    return f"{number} {noun}{ending * (number != 1)}"
+        shared = f"{how_many(w.ranks, 'rank')} / (TP {size.tp} · PP {size.pp} · CP {size.cp})"
+        each = f"{w.micro_batches:,} × micro-batch {w.micro_batch}"
+        return f"{how_many(size.dp, 'replica')} ({shared}) × {each}"
+    steps = how_many(w.micro_batches, "accumulation step")
+    return f"{how_many(w.layout.dp, 'rank')} × {steps} × micro-batch {w.micro_batch}"
 
 
 def _global_batch(w: Workload) -> Iterator[Quantity]:

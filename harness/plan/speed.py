@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
+from harness.common.text import how_many
 from harness.launch.job import Job
 from harness.plan.history import EarlierRun, MeasuredLinks
 from harness.plan.memory import Workload, device_name, device_of
@@ -54,7 +55,7 @@ def expected_speed(job: Job, w: Workload, earlier: list[EarlierRun]) -> Speed | 
         rates = [each.flops_per_s_per_device for each in earlier]
         around = AROUND_ONE_RUN if len(rates) == 1 else 1.0
         runs = ", ".join(each.job_id for each in earlier)
-        text = f"measured in {len(rates)} earlier run{'s' * (len(rates) > 1)} of this model here: {runs}"
+        text = f"measured in {how_many(len(rates), 'earlier run')} of this model here: {runs}"
         return Speed(min(rates) / around, max(rates) * around, peak[0] if peak else None, text, True)
     if peak is None:
         return _no_peak(w, name)
@@ -167,7 +168,7 @@ def sent_per_step(w: Workload, network: Network, measured_links: MeasuredLinks |
 def traffic_of(w: Workload) -> list[PlannedTraffic]:
     """Per step of the loop: if gradients are accumulated, an optimizer step's messages are spread over its steps."""
     if w.sharding is None:
-        return megatron_traffic_per_step(w.model, w.layout, _pieces(w))
+        return megatron_traffic_per_step(w.model, w.layout, _messages_of(w))
     width = 2 if w.bf16 else 4
     found = traffic_per_step(
         w.parameters,
@@ -193,7 +194,7 @@ def traffic_of(w: Workload) -> list[PlannedTraffic]:
     ]
 
 
-def _pieces(w: Workload) -> MegatronMessages:
+def _messages_of(w: Workload) -> MegatronMessages:
     stages = range(w.layout.pp)
     parameters = sum(megatron_parameters(w.model, w.layout, stage)[0] for stage in stages) / len(stages)
     return MegatronMessages(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)

@@ -1,4 +1,4 @@
-"""Starts runs, each with its plan. Every command that launches does it here."""
+"""Starts the runs of a series, each with its plan."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from harness.run import Run
 from harness.run.record import SeriesPart
 
 
-def start_run(
-    prepared: PreparedLaunch, command: list[str], part: SeriesPart | None = None, plan: LaunchPlan | None = None
-) -> Run:
+def start_run(prepared: PreparedLaunch, command: list[str], part: SeriesPart) -> Run:
     """Start a prepared launch; returns its run, which then exists on disk and keeps its plan.
-
-    command: as typed. part: of which series of runs it is one. plan: if it is already made. Raises as `submit` does.
-    """
-    return submit(Start(prepared, command, part, _kept(plan or plan_of(prepared))))
+    command: as typed. part: of which series of runs it is one. Raises as `submit` does."""
+    return submit(Start(prepared, command, part, kept(plan_of(prepared))))
 
 
 def start_together(starts: Sequence[Start], way: Together, at_once: int | None = None) -> list[Run]:
     """Start launches that go together as one submission; returns their runs. Arguments and errors as there."""
-    planned = [each._replace(files={**each.files, **_kept(plan_of(each.prepared))}) for each in starts]
+    planned = [each._replace(files={**each.files, **kept(plan_of(each.prepared))}) for each in starts]
     return submit_together(planned, way, at_once)
 
 
-def _kept(plan: LaunchPlan) -> dict[str, str]:
+def kept(plan: LaunchPlan) -> dict[str, str]:
+    """The files in which a run keeps its plan."""
     return {PLAN.name: plan_text(plan)}

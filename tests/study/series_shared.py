@@ -6,6 +6,7 @@ a job writes, and trains nothing. All else is the local backend's.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -42,6 +43,13 @@ write '{"state": "completed", "started_ns": '$started', "ended_ns": '$(date +%s%
 def site(time_limit: str = "00:10:00") -> Site:
     """This machine without GPUs."""
     return override(load_site("local").model_copy(update={"device": "cpu"}), {"time": time_limit})
+
+
+def site_file(folder: Path) -> str:
+    """A site like it, as a file."""
+    path = folder / "here.yaml"
+    path.write_text(json.dumps({"name": "here", "description": "x", "scheduler": "local", "device": "cpu"}))
+    return str(path)
 
 
 def point(size: int, repeat: int = 0, time_limit: str = "00:10:00", ranks: int = 1) -> SeriesPoint:

@@ -60,7 +60,7 @@ def test_uncommitted_changes_are_not_measured_and_stay(
     git(project, "add", "new.txt")
     before = git(project, "status", "--porcelain")
     said = say("check", "--rev", "HEAD~2", "HEAD~1", LAUNCH, "--json")
-    assert f"not measured: 2 files differ from the last commit in {project}" in said.err
+    assert f"not measured: changes of 2 files since the last commit in {project}" in said.err
     assert said.code == 0 and 99e6 < said.json["b"]["value"] < 101e6
     assert git(project, "status", "--porcelain") == before and (project / SPEED).read_text() == "500\n"
 

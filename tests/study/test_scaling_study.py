@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,14 @@ import pytest
 
 from harness.analysis.job.pop import Times, from_times
 from harness.analysis.summary import Efficiency, RankTraining, Summary
-from harness.cli.main import main
-from harness.common.errors import RequestError
 from harness.compare.points import RepeatedMean, Size, limits, what_limits
 from harness.experiment.exercises import EXERCISES
-from harness.run import all_runs
 from harness.site.site import load_site
-from harness.study.scaling import Axis, Mode, Study, sizes_of, study_sweep, threads_of
+from harness.study.scaling import Axis, Mode, Study, study_sweep, threads_of
 from harness.study.sweeps.axes import Sweep
 from harness.study.sweeps.expand import expand
-from tests.study.series_shared import a_run, site
+from tests.study.kit import Say
+from tests.study.series_shared import a_run, site, site_file
 
 
 def sweep_of(exercise: int, mode: Mode, sizes: list[int], axis: Axis = "gpus_per_node", **given: Any) -> Sweep:
@@ -36,41 +35,32 @@ def samples_of_a_step(sweep: Sweep) -> list[int]:
     ]
 
 
-def test_weak_scaling_keeps_the_work_of_each_rank() -> None:
-    sweep = sweep_of(1, "weak", [1, 2, 4], micro_batch_size=3)
-    assert sweep.zip == {"gpus_per_node": [1, 2, 4]}
-    assert samples_of_a_step(sweep) == [3, 6, 12]
+@pytest.mark.parametrize(
+    ("sweep", "zipped", "samples"),
+    [
+        (sweep_of(1, "weak", [1, 2, 4], micro_batch_size=3), {}, [3, 6, 12]),
+        (sweep_of(1, "strong", [1, 2, 4], micro_batch_size=8), {"micro_batch_size": [8, 4, 2]}, [8, 8, 8]),
+        (
+            sweep_of(2, "strong", [1, 2, 4, 8], micro_batch_size=2, gradient_accumulation_steps=4),
+            {"micro_batch_size": [2, 2, 2, 1], "gradient_accumulation_steps": [4, 2, 1, 1]}, [8, 8, 8, 8],
+        ),
+        (sweep_of(3, "strong", [1, 2, 4], "nodes", gpus_per_node=2, global_batch_size=16), {}, [16, 16, 16]),
+        (
+            sweep_of(3, "weak", [1, 2, 4], "nodes", gpus_per_node=2, global_batch_size=16, tp=1),
+            {"global_batch_size": [16, 32, 64]}, [16, 32, 64],
+        ),
+    ],
+)  # fmt: skip
+def test_which_fields_keep_the_work(sweep: Sweep, zipped: dict[str, list[int]], samples: list[int]) -> None:
+    axis, *_ = sweep.zip
+    assert ({name: each for name, each in sweep.zip.items() if name != axis}, samples_of_a_step(sweep)) == (
+        zipped, samples,
+    )  # fmt: skip
 
 
-def test_strong_scaling_splits_the_micro_batch() -> None:
-    sweep = sweep_of(1, "strong", [1, 2, 4], micro_batch_size=8)
-    assert sweep.zip == {"gpus_per_node": [1, 2, 4], "micro_batch_size": [8, 4, 2]}
-    assert samples_of_a_step(sweep) == [8, 8, 8]
-
-
-def test_strong_scaling_accumulates_less_before_it_makes_the_micro_batch_smaller() -> None:
-    sweep = sweep_of(2, "strong", [1, 2, 4, 8], micro_batch_size=2, gradient_accumulation_steps=4)
-    assert sweep.zip["gradient_accumulation_steps"] == [4, 2, 1, 1]
-    assert sweep.zip["micro_batch_size"] == [2, 2, 2, 1]
-    assert samples_of_a_step(sweep) == [8, 8, 8, 8]
-
-
-def test_strong_scaling_that_does_not_divide_is_refused_with_a_batch_that_does() -> None:
-    with pytest.raises(RequestError) as refused:
-        sweep_of(1, "strong", [1, 2, 3, 4], micro_batch_size=2)
-    assert str(refused.value) == (
-        "--strong: 2 samples a step (micro-batch 2 × accumulation 1 × 1 ranks) cannot be split over 3, 4 ranks: "
-        "start with --micro-batch-size 12"
-    )
-
-
-def test_megatron_keeps_its_global_batch_or_lets_it_grow_and_its_tensor_parallel_size_stays() -> None:
+def test_megatrons_tensor_parallel_size_stays_that_of_the_smallest_size() -> None:
     strong = sweep_of(3, "strong", [1, 2, 4], "nodes", gpus_per_node=2, global_batch_size=16)
     assert (strong.base["global_batch_size"], strong.base["tp"]) == (16, 2)
-    assert samples_of_a_step(strong) == [16, 16, 16]
-    weak = sweep_of(3, "weak", [1, 2, 4], "nodes", gpus_per_node=2, global_batch_size=16, tp=1)
-    assert weak.zip["global_batch_size"] == [16, 32, 64]
-    assert weak.base["tp"] == 1
 
 
 def test_a_cluster_is_scaled_over_its_nodes() -> None:
@@ -78,15 +68,6 @@ def test_a_cluster_is_scaled_over_its_nodes() -> None:
     found = expand(sweep, load_site("leonardo"), "leonardo")
     assert [task.devices for task in found.tasks] == [4, 8, 16, 32]
     assert found.tasks[3].point.command == ["slurm.sh", "-e", "2", "-n", "8", "--site", "leonardo"]
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [("1", "1 is one size"), ("1,2,2", "2 is given twice"), ("1,x", "takes numbers"), ("0,1", "takes")],
-)
-def test_sizes_are_numbers_and_at_least_two(text: str, sentence: str) -> None:
-    with pytest.raises(RequestError, match=sentence):
-        sizes_of("--nodes", text)
 
 
 def mean(value: float) -> RepeatedMean:
@@ -116,8 +97,7 @@ WELL = {"load_balance": 0.99, "serialisation": 0.98, "transfer": 0.97, "orchestr
 )
 def test_one_sentence_names_the_factor_that_fell_most(changed: dict[str, float], words: str) -> None:
     said = what_limits([a_size(1, 1.0, **WELL), a_size(8, 0.5, **(WELL | changed))])
-    assert said.startswith("on 8 devices each does 50 % of what one of 1 does; ")
-    assert words in said
+    assert said.startswith("on 8 devices each does 50 % of what one of 1 does; ") and words in said
 
 
 def test_communication_counts_whole_where_its_factors_are_not_known() -> None:
@@ -158,10 +138,8 @@ def summary(devices: int, speed: float, useful_ns: int) -> Summary:
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A study of which every run is there: two devices are 1.6 times as fast, four twice, ± 1 %."""
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
-    here = tmp_path / "here.yaml"
-    here.write_text(json.dumps({"name": "here", "description": "x", "scheduler": "local", "device": "cpu"}))
-    monkeypatch.setenv("HARNESS_SITE", str(here))
-    found = expand(sweep_of(1, "strong", [1, 2, 4], micro_batch_size=4), load_site(str(here)))
+    monkeypatch.setenv("HARNESS_SITE", site_file(tmp_path))
+    found = expand(sweep_of(1, "strong", [1, 2, 4], micro_batch_size=4), load_site(site_file(tmp_path)))
     for number, task in enumerate(found.tasks):
         run = a_run(tmp_path / "runs", task, "completed", number=number, series=found.sweep.name)
         speed = {1: 1000, 2: 1600, 4: 2000}[task.devices] * (0.99, 1.0, 1.01)[task.point.repeat]
@@ -170,32 +148,21 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["-e", "1", "--gpus", "1,2,4", "--strong", "--micro-batch-size", "4"]
 
 
-def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_them(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = len(all_runs())
-    assert main(["sweep", "scaling", *words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    ups = [size["speed_up"] for size in told["points"]]
+def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_them(words: list[str], say: Say) -> None:
+    told = say("sweep", "scaling", *words, "--json").json
+    first, _, last = ups = [size["speed_up"] for size in told["points"]]
     assert [round(up["mean"], 6) for up in ups] == [1.0, 1.6, 2.0]
-    assert ups[0]["low"] is None
-    assert ups[2]["low"] < 2.0 < ups[2]["high"] < 2.1
+    assert first["low"] is None and last["low"] < 2.0 < last["high"] < 2.1
     assert [round(size["efficiency"]["mean"], 6) for size in told["points"]] == [1.0, 0.8, 0.5]
     # 640 tokens in each step: one device computes 900, four 400 each.
     assert told["points"][2]["values"]["computation_scalability"]["mean"] == pytest.approx(900 / 1600)
     assert "the largest loss is devices that wait for their host" in told["limit"]
-    assert len(all_runs()) == before
-
-    assert main(["sweep", "scaling", *words]) == 0
-    said = capsys.readouterr().out
-    row = next(line for line in said.splitlines() if line.split()[:1] == ["4"])
-    assert "2.00 (1.9" in row
-    assert "50.0 % (4" in row
-    assert "What explains it" in said
+    said = say("sweep", "scaling", *words).out
+    assert re.search(r"^ +4 .*2\.00 \(1\.9.*50\.0 % \(4.*\n(.*\n)*What explains it", said, re.M), said
 
 
 def test_a_file_of_ones_own_with_the_devices_in_its_zip_is_scaled_too(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, say: Say
 ) -> None:
     asked = {"name": "mine", "base": {"exercise": 1}, "zip": {"gpus_per_node": [1, 2], "micro_batch_size": [4, 2]}}
     file = tmp_path / "mine.yaml"
@@ -203,26 +170,5 @@ def test_a_file_of_ones_own_with_the_devices_in_its_zip_is_scaled_too(
     for number, task in enumerate(expand(Sweep.model_validate(asked), load_site(str(tmp_path / "here.yaml"))).tasks):
         run = a_run(tmp_path / "runs", task, "completed", number=100 + number, series="mine")
         run.summary.write_text(summary(task.devices, 1000 * task.devices, 900).model_dump_json(), encoding="utf-8")
-    assert main(["sweep", str(file), "--json"]) == 0
-    assert [point["speed_up"]["mean"] for point in json.loads(capsys.readouterr().out)["points"]] == [1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("asked", "sentence"),
-    [
-        (["-e", "0", "--nodes", "1,2"], "-e 0: it has no training: use -e 1, -e 2 or -e 3"),
-        (["-e", "1"], "the sizes are missing: --nodes 1,2,4,8, or --gpus 1,2,4 on one node"),
-        (["--nodes", "1,2"], "-e/--exercise: got '', there are"),
-        (["-e", "1", "--nodes", "1,2", "--strong", "--weak"], "--strong and --weak exclude each other"),
-        (["-e", "1", "--nodes", "1,2", "--gpus", "1,2"], "a study has one of them"),
-        (["-e", "1", "--gpus", "1,2", "-g", "2"], "drop -g"),
-        (["-e", "1", "--nodes", "1,2", "--tp", "2"], "--tp belongs to exercise 3"),
-        (["nothing"], "unexpected word 'nothing'"),
-        (["-e", "1", "--nodes", "1,2", "--stong"], "unknown flag --stong: did you mean --strong?"),
-    ],
-)
-def test_a_wrong_study_is_one_sentence(
-    asked: list[str], sentence: str, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sweep", "scaling", *asked]) == 2
-    assert sentence in capsys.readouterr().err
+    points = say("sweep", str(file), "--json").json["points"]
+    assert [point["speed_up"]["mean"] for point in points] == [1.0, 2.0]

@@ -7,9 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple, TypeVar
 
+from harness.cli.launch.start import announced, start
 from harness.cli.parser import BEHAVIOUR, RUN, CommandLine, declared, read_launch
+from harness.cli.rooms import SHOW_PLAN
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
 from harness.common.printable import unguarded
@@ -151,9 +154,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     if prepared.where:
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
     if behaviour.plan:
-        from harness.cli.launch.plan import show_plan
-
-        warnings = show_plan(prepared, behaviour.json)
+        warnings = resolve_name(SHOW_PLAN)(prepared, behaviour.json)
         warn([] if behaviour.json and not behaviour.strict else warnings, behaviour)
         return 0
     if behaviour.dry_run:
@@ -173,15 +174,12 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         return 0
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
-    from harness.cli.launch.plan import announced
-    from harness.plan.start import start_run
-
     plan = announced(prepared, quiet=behaviour.json)
     disturbed = others.warnings(job) if backend_of(job.site).RUNS_HERE else []
     warn([*warnings_of(job, os.environ), *plan.warnings, *disturbed], behaviour)
     if disturbed and not behaviour.json:
         wait_a_moment()
-    return after_submission(start_run(prepared, command, plan=plan), behaviour)
+    return after_submission(start(prepared, command, plan.files), behaviour)
 
 
 def warn(warnings: list[str], behaviour: Behaviour) -> None:

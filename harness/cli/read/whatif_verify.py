@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from harness.analysis.summary import Summary
-from harness.cli.launch.plan import start_announced
 from harness.cli.launch.run import again
+from harness.cli.launch.start import start_announced
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
 from harness.common.format import duration, duration_range, takes

@@ -14,11 +14,12 @@ import typer
 from harness.cli.help import as_text, of_function
 from harness.cli.options import JsonOption
 from harness.cli.parser import RUN, is_plain, run_command
-from harness.cli.study.check_runs import CheckRequest, check_revisions, cost_of, launches_of, make_arms, words_of
+from harness.cli.study.check_runs import CheckRequest, check_plan, check_revisions, launches_of, make_arms, words_of
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError, WorkError
 from harness.common.format import metric_text, percent
 from harness.common.paths import PROGRAM, expanded
+from harness.common.text import how_many
 from harness.compare.comparison import MOST_RUNS, USUAL_RUNS, Difference
 from harness.compare.verdict import SAME_SHARE, ChangeVerdict
 from harness.report.compare.verdicts import metric_words, verdict_table
@@ -152,7 +153,7 @@ def _of_revisions(rev: tuple[str, str], words: list[str], request: CheckRequest)
     checked, name, launches = check_revisions(rev, words, request)
     if checked.needed_runs is None:
         return checked
-    cost = cost_of(name, series.tasks_of(launches, checked.needed_runs))
+    cost = check_plan(name, series.tasks_of(launches, checked.needed_runs)).cost
     names = [str(arm.commit)[:12] for arm in (checked.a, checked.b)]
     following = ["--rev", *names, words_of(launches["a"]), "--runs", str(checked.needed_runs), *request.options]
     command = shlex.join([PROGRAM, "check", *following, "--resume", name])
@@ -176,7 +177,7 @@ def _of_two(a: str | None, b: str | None, request: CheckRequest) -> Checked:
         options = [*options, "--resume", name]
         checked = check_arms(*arms, request.question)
         if checked.needed_runs is not None:
-            cost = cost_of(name, series.tasks_of(asked_for, checked.needed_runs))
+            cost = check_plan(name, series.tasks_of(asked_for, checked.needed_runs)).cost
             checked = checked.model_copy(update={"next_cost": making(cost) if cost.to_make else None})
     else:
         arms = series.arms_of_runs((a, b))
@@ -222,7 +223,7 @@ def lines_of(checked: Checked, width: int) -> Iterator[str]:
 
 
 def _runs(arm: CheckedArm) -> str:
-    return f"{arm.n} run{'s' * (arm.n != 1)}: {', '.join(run.run for run in arm.runs)}" if arm.n else "no run"
+    return f"{how_many(arm.n, 'run')}: {', '.join(run.run for run in arm.runs)}" if arm.n else "no run"
 
 
 def _numbers(checked: Checked, width: int) -> Iterator[str]:

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from harness.cli.launch.launch import request_of
 from harness.cli.parser import BEHAVIOUR, RUN, declared, read_launch
+from harness.cli.study.series import SeriesPlan, plan_of
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.secrets import masked_words
+from harness.common.text import how_many
 from harness.compare.comparison import USUAL_RUNS
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
@@ -34,10 +36,10 @@ from harness.study.check.revisions import (
     uncommitted,
     worktrees,
 )
-from harness.study.series.cost import SeriesCost, cost_lines, series_cost
-from harness.study.series.folder import runs_of
-from harness.study.series.points import SeriesTask, observed, task_statuses
-from harness.study.series.runner import SeriesOutcome, SeriesProgress, to_make
+from harness.study.series.cost import cost_lines
+from harness.study.series.points import SeriesTask
+from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress
+from harness.study.series.runs import known_series
 
 _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
 Arms = tuple[series.CheckArm, series.CheckArm]
@@ -83,7 +85,7 @@ def make_arms(launches: series.Launches, request: CheckRequest) -> tuple[Arms, s
     """The runs of both arms, and the name of their series. Raises WorkError: fewer than two runs of an arm are left."""
     each = request.runs or USUAL_RUNS
     tasks = checked_tasks(launches, each)
-    name = series.known_series(request.resume) if request.resume else series.new_series()
+    name = known_series(request.resume) if request.resume else series.new_series()
     announce(name, tasks, each)
     words = [words_of(launch) for launch in launches.values()]
     again = shlex.join([PROGRAM, "check", *words, "--runs", str(each), *request.options, "--resume", name])
@@ -109,14 +111,14 @@ def checked_tasks(launches: series.Launches, each: int) -> list[SeriesTask]:
 def announce(name: str, tasks: Sequence[SeriesTask], each: int) -> None:
     """How many runs there are, what they cost at most, and what the shell brings."""
     order = " ".join(slot.key.upper() for slot in series.slots(each))
-    lines = [f"{name}: {len(tasks)} runs, alternating {order}", *cost_lines(cost_of(name, tasks))]
+    lines = [f"{name}: {len(tasks)} runs, alternating {order}", *cost_lines(check_plan(name, tasks).cost)]
     lines += what_the_shell_brings(os.environ, *(task.prepared.job for task in tasks[: len(series.ARMS)]))
     print("\n  ".join(lines), file=sys.stderr)
 
 
-def cost_of(name: str, tasks: Sequence[SeriesTask]) -> SeriesCost:
-    runs = [observed(run) for run in runs_of(name)]
-    return series_cost(tasks, to_make(task_statuses(tasks, runs), retry_failed=True), runs)
+def check_plan(name: str, tasks: Sequence[SeriesTask]) -> SeriesPlan:
+    """What is still to make of the runs, and its cost. Raises RequestError: they were made of other launches."""
+    return plan_of(name, tasks, Limits(retry_failed=True), series.OTHER_LAUNCHES)
 
 
 def made(name: str, tasks: list[SeriesTask], again: str) -> SeriesOutcome:
@@ -156,7 +158,7 @@ def check_revisions(revisions: tuple[str, str], words: Sequence[str], request: C
     build = build_words(request.build)
     a, b = (revision_of(repository, text) for text in revisions)
     _say_uncommitted(repository)
-    name = series.known_series(request.resume) if request.resume else series.new_series()
+    name = known_series(request.resume) if request.resume else series.new_series()
     each = request.runs or USUAL_RUNS
     with worktrees(name, repository, build) as trees:
         launches = _launches(base, trees, (a, b))
@@ -180,15 +182,15 @@ def _launches(arm_launch: series.ArmLaunch, trees: Worktrees, revisions: Pair) -
 
 def _say_uncommitted(repository: Repository) -> None:
     if count := uncommitted(repository):
-        files = "1 file differs" if count == 1 else f"{count} files differ"
-        print(f"not measured: {files} from the last commit in {repository.top}", file=sys.stderr)
+        files = how_many(count, "file")
+        print(f"not measured: changes of {files} since the last commit in {repository.top}", file=sys.stderr)
 
 
 def _measured(trees: Worktrees, revisions: Pair, name: str, tasks: list[SeriesTask], again: str) -> Arms:
     """The runs of both revisions, of which only those that miss runs are built.
     Raises WorkError: one cannot be built, its runs fail, or they executed other code."""
     of_arm = dict(zip(series.ARMS, revisions, strict=True))
-    for arm in dict.fromkeys(task.point.key for task in series.missing(name, tasks)):
+    for arm in dict.fromkeys(task.point.key for task in check_plan(name, tasks).to_make):
         if not trees.is_there(of_arm[arm]):
             print(f"{arm.upper()}: checking out{' and building' * bool(trees.build)} {of_arm[arm]}", file=sys.stderr)
             trees.make(of_arm[arm])

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from harness.cli.help import as_text, of_function
-from harness.cli.launch.plan import start_announced
+from harness.cli.launch.start import start_announced
 from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.cli.parser import run_command

@@ -12,6 +12,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
+from harness.common.text import how_many
 from harness.measure.request import load_summary
 from harness.run import when
 from harness.study import lessons
@@ -178,8 +179,7 @@ def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, 
     print(f"{lesson.name}: {lesson.title}\n")
     print(_whose(reference))
     for letter, stored in zip("ab", pair, strict=True):
-        counted = f"{stored.variant.runs} run{'s' * (stored.variant.runs != 1)}"
-        print(f"  {letter}: {stored.variant.name} ({counted}): {stored.variant.command}")
+        print(f"  {letter}: {stored.variant.name} ({how_many(stored.variant.runs, 'run')}): {stored.variant.command}")
     print()
     for one in decided:
         print("\n".join(answer_lines(one)))

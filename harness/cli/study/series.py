@@ -19,7 +19,7 @@ from harness.launch.check import require_training
 from harness.launch.from_shell import what_the_shell_brings
 from harness.study.series.cost import SeriesCost, cost_lines, series_cost
 from harness.study.series.points import SeriesTask, TaskStatus, counts, hours
-from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, carry_out, survey, to_make
+from harness.study.series.runner import ANOTHER_NAME, Limits, SeriesOutcome, SeriesProgress, carry_out, survey, to_make
 
 OWN = (
     DeclaredParameter(("--name",), "NAME", "name of the series (default: from the request)"),
@@ -109,9 +109,9 @@ class SeriesPlan(NamedTuple):
     cost: SeriesCost
 
 
-def plan_of(series: str, tasks: Sequence[SeriesTask], limits: Limits) -> SeriesPlan:
-    """The present state of the series. Raises RequestError: it was made with other settings."""
-    places, runs = survey(series, tasks)
+def plan_of(series: str, tasks: Sequence[SeriesTask], limits: Limits, advice: str = ANOTHER_NAME) -> SeriesPlan:
+    """The present state of the series. Raises RequestError: it was made with other settings; with the advice."""
+    places, runs = survey(series, tasks, advice)
     missing = to_make(places, limits.retry_failed)
     return SeriesPlan(series, tasks, places, limits, missing, series_cost(tasks, missing, runs))
 

@@ -28,6 +28,7 @@ from harness.cli.terminal import columns
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM, shown_file
 from harness.common.secrets import masked_words
+from harness.common.text import first_of, how_many
 from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
 from harness.site.detection import SiteChoice, choose_site
@@ -117,7 +118,7 @@ def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -
     from harness.study.sweeps.results import results
 
     found = series.points
-    told = results(outcome.places, found.settings, found.sweep)
+    told = results(outcome.completed, found.settings, found.sweep)
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
     limit = what_limits(told.sizes) if found.sweep.scales else None
     if arguments.wanted.json:
@@ -213,7 +214,8 @@ def _checked_series(name: str, sweep: Sweep, arguments: Arguments) -> SweepSerie
 def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:
     found = series.points
     title = f": {found.sweep.title}" if found.sweep.title else ""
-    points = f"{len(found.settings)} points" + (f" × {found.repeats} runs" if found.repeats > 1 else "")
+    repeats = found.sweep.repeats
+    points = how_many(len(found.settings), "point") + (f" × {repeats} runs" if repeats > 1 else "")
     sizes = {name: len({str(each[name]) for each in found.settings.values()}) for name in found.sweep.axes}
     axes = " × ".join(f"{name} ({n})" for name, n in sizes.items())
     lines = [
@@ -222,8 +224,7 @@ def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:
     ]
     for why in dict.fromkeys(left.why for left in found.left_out):
         keys = [left.key for left in found.left_out if left.why == why]
-        more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-        lines.append(f"  left out: {'; '.join(keys[:_NAMED])}{more}: {why}")
+        lines.append(f"  left out: {first_of(keys, _NAMED, separator='; ')}: {why}")
     print("\n".join([*lines, *plan_lines(plan)]), file=sys.stderr)
 
 

@@ -19,11 +19,10 @@ from harness.cli.parser import Alone
 from harness.cli.terminal import columns, show
 from harness.cli.watch.results import result_of
 from harness.common.errors import RequestError, WorkError
-from harness.common.format import aligned, amount, cut, duration, middle, percent
+from harness.common.format import aligned, amount, cut, duration, middle, percent, span
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.submission import edit_of, variables_in_words
-from harness.common.text import span
 from harness.common.users import whose
 from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState

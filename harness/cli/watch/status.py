@@ -15,13 +15,13 @@ import typer
 from harness.cli.options import JsonOption
 from harness.cli.watch.follow import Tail, tails, wait_for_end
 from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.common.format import span
 from harness.common.job_folder import BACKEND
 from harness.common.job_parts import STEPS
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.secrets import masked_text
 from harness.common.submission import edit_of
-from harness.common.text import span
 from harness.common.users import owner_of
 from harness.heartbeats.bad_loss import first_bad_loss
 from harness.heartbeats.hang import Hang, read_hang

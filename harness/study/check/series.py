@@ -14,29 +14,20 @@ from typing import NamedTuple
 
 from harness.analysis.statistics import FEWEST_RUNS
 from harness.analysis.summary import Summary
-from harness.common.errors import HarnessError, RequestError, WorkError, nearest
+from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM, expanded
 from harness.experiment.exercises import Experiment, ProfiledTraining
 from harness.explain.commands import same_command
 from harness.launch.cancel import cancel
 from harness.launch.job import Job
 from harness.measure.request import load_summary, resolve_path
-from harness.run import Run, all_runs, part_of
+from harness.run import Run
 from harness.site.site import Site
-from harness.study.series.folder import runs_of
-from harness.study.series.points import OPEN, SeriesPoint, SeriesTask, Slot, observed, prepared, refuse_other_settings
-from harness.study.series.runner import (
-    Limits,
-    SeriesOutcome,
-    SeriesProgress,
-    Submitter,
-    carry_out,
-    submitter_for,
-    survey,
-    to_make,
-)
+from harness.study.series.points import SeriesPoint, SeriesTask, prepared
+from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, Submitter, carry_out, submitter_for
+from harness.study.series.runs import OPEN, Slot, named_runs, observed, runs_of
+from harness.study.series.runs import measured as measured_runs
 
-_SHOWN_POINTS = 4
 ARMS = ("a", "b")
 BLOCKS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
 OF_AN_ARM = len(BLOCKS[0]) // len(ARMS)  # runs of an arm in a block
@@ -88,20 +79,8 @@ def _paths(arguments: str) -> Iterator[Path]:
     for word in arguments.split(","):
         if not word:
             raise RequestError(f"check: {arguments!r} has a comma without a run: drop it")
-        runs = [] if expanded(word).exists() else series_runs(word)
+        runs = [] if expanded(word).exists() else named_runs(word)
         yield from (run.path for run in runs) if runs else (resolve_path(word).resolve(),)
-
-
-def series_runs(word: str) -> list[Run]:
-    """The runs of a series, oldest first: of `NAME`, or of one setting, `NAME:POINT`; empty if there is none.
-    Raises RequestError: the series has several settings, so its runs are not of one command."""
-    found = [(run, part) for run in all_runs() if (part := part_of(run)) is not None]
-    whole = [run for run, part in found if part.series == word]
-    points = sorted({part.point for _, part in found if part.series == word})
-    if len(points) > 1:
-        named = ", ".join(f"{word}:{point}" for point in points[:_SHOWN_POINTS])
-        raise RequestError(f"check: {word} has {len(points)} settings: name one of them, as in {named}")
-    return whole or [run for run, part in found if f"{part.series}:{part.point}" == word]
 
 
 def _state(path: Path) -> str:
@@ -172,15 +151,6 @@ def new_series() -> str:
     return time.strftime("check-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
 
 
-def known_series(name: str) -> str:
-    """The name, if there are runs of it. Raises RequestError: there are none."""
-    if runs_of(name):
-        return name
-    near = nearest(name, {part.series for run in all_runs() if (part := part_of(run)) is not None})
-    hint = f": did you mean {near}?" if near else ""
-    raise RequestError(f"--resume {name}: there is no run of such a check{hint}")
-
-
 def tasks_of(launches: Launches, each: int) -> list[SeriesTask]:
     """The runs of both arms, `each` times each, in the order in which they are made.
     Raises RequestError: an arm cannot run at its site, or steps of the two could not be judged against each other."""
@@ -219,11 +189,9 @@ def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgre
     """Make the runs of the series that are not done, in order; those that failed before are made again.
 
     Raises:
-        RequestError: the series was made of other launches.
         ArmFailed: an arm only fails.
         WorkError: another process makes these runs.
     """
-    refuse_other_settings(series, tasks, runs_of(series), OTHER_LAUNCHES)
     failed: Counter[str] = Counter()
 
     def watch(change: SeriesProgress) -> None:
@@ -243,33 +211,26 @@ def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgre
 def arms_made(arguments: Sequence[str], outcome: SeriesOutcome) -> tuple[CheckArm, CheckArm]:
     """Both arms with their completed runs. arguments: of each arm, as typed.
     Raises ArmFailed: fewer than two runs of an arm completed."""
-    a, b = (_arm_made(arm, text, outcome) for arm, text in zip(ARMS, arguments, strict=True))
-    few = [arm for arm, made in zip(ARMS, (a, b), strict=True) if len(made.runs) < FEWEST_RUNS]
+    found, lacking = measured_runs(outcome.completed)
+    a, b = (CheckArm(text, [], []) for text in arguments)
+    for each in found:
+        arm = a if each.slot.key == ARMS[0] else b
+        arm.runs.append(MeasuredRun(each.run.job_id, each.summary, block_of(each.slot.repeat)))
+    a.notes.extend([*lacking, *_left_out(outcome)])
+    few = [letter for letter, arm in zip(ARMS, (a, b), strict=True) if len(arm.runs) < FEWEST_RUNS]
     if few:
-        which = " and ".join(few).upper()
-        raise ArmFailed("\n".join([*a.notes, *b.notes, f"{which}: fewer than two runs completed"]))
+        raise ArmFailed("\n".join([*a.notes, f"{' and '.join(few).upper()}: fewer than two runs completed"]))
     return a, b
 
 
-def _arm_made(arm: str, arguments: str, outcome: SeriesOutcome) -> CheckArm:
-    made = CheckArm(arguments, [], [])
+def _left_out(outcome: SeriesOutcome) -> Iterator[str]:
+    """A sentence for each run that did not complete."""
     for place in outcome.places:
-        slot = place.task.point.slot
-        if slot.key != arm:
-            continue
-        if place.status == "done" and place.run is not None:
-            made.runs.append(measured(place.run.path, block=block_of(slot.repeat)))
-        else:
-            which = place.run.job_id if place.run else f"{arm.upper()}{slot.repeat + 1}"
+        if place.status != "done":
+            slot = place.task.point.slot
+            which = place.run.job_id if place.run else f"{slot.key.upper()}{slot.repeat + 1}"
             logs = f" ({PROGRAM} logs {which})" if place.run else ""
-            made.notes.append(f"{which} is left out: {place.state or place.status}{logs}")
-    return made
-
-
-def missing(series: str, tasks: Sequence[SeriesTask]) -> list[SeriesTask]:
-    """The runs of the series that are still to make, in order. Raises RequestError: it was made of other launches."""
-    refuse_other_settings(series, tasks, runs_of(series), OTHER_LAUNCHES)
-    return to_make(survey(series, tasks)[0], retry_failed=True)
+            yield f"{which} is left out: {place.state or place.status}{logs}"
 
 
 def stop_open(series: str) -> None:

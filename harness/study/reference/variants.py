@@ -18,13 +18,14 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
-from harness.run import Run, disk_error, part_of, runs_root, why_invalid
+from harness.run import Run, disk_error, runs_root, why_invalid
 from harness.site.detection import runs_on_cpu
 from harness.site.site import Site
 from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
 from harness.study.reference.collect import CollectedRun, collect
 from harness.study.reference.stored import FilePart, Reference, file_digest, read_runs, readable_references
-from harness.study.series.folder import NAME, runs_of
+from harness.study.series.folder import NAME
+from harness.study.series.runs import completed_runs
 from harness.traces.progress import OnProgress, silent
 
 LISTS = CONFIGS / "references"
@@ -145,15 +146,10 @@ def series_of(name: str) -> str:
 
 
 def recorded_runs(name: str) -> dict[str, list[Run]]:
-    """Variant -> its completed runs, in the order of their repeats; of one that was made twice the first."""
-    found: dict[tuple[str, int], Run] = {}
-    for run in runs_of(series_of(name)):
-        part, status = part_of(run), run.status()
-        if part is not None and status is not None and status.state == "completed":
-            found.setdefault((part.point, part.repeat), run)
+    """Variant -> its completed runs, in the order of their repeats."""
     runs: dict[str, list[Run]] = defaultdict(list)
-    for (variant, _), run in sorted(found.items(), key=lambda item: item[0]):
-        runs[variant].append(run)
+    for slot, run in completed_runs(series_of(name)).items():
+        runs[slot.key].append(run)
     return dict(runs)
 
 

@@ -9,7 +9,8 @@ from harness.common.format import quantity
 from harness.common.text import how_many
 from harness.launch.backends.registry import backend_of
 from harness.plan.numbers import Quantity
-from harness.study.series.points import HOUR_NS, OPEN, ObservedRun, SeriesTask, cost_ns, devices_of, hours
+from harness.study.series.points import HOUR_NS, SeriesTask, cost_ns, devices_of, hours
+from harness.study.series.runs import OPEN, ObservedRun
 
 LIMIT = "the time limit"
 

@@ -1,4 +1,4 @@
-"""A series by its name: its folder, the lock that lets one process run it, and its runs on disk.
+"""A series by its name: its folder, and the lock that lets one process run it.
 
 Which runs there are, only the runs say: the folder holds no list of them.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import socket
@@ -19,8 +18,7 @@ from pathlib import Path
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError
 from harness.common.processes import exists
-from harness.common.run_files import RECORD
-from harness.run import Run, all_runs, disk_error, make_shared, runs_root
+from harness.run import disk_error, make_shared, runs_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some parallel file systems are mounted without them
@@ -42,19 +40,6 @@ def series_root() -> Path:
 def series_folder(name: str) -> Path:
     """The folder of one series, which may not exist yet."""
     return series_root() / name
-
-
-def runs_of(series: str) -> list[Run]:
-    """The series' runs, oldest first. A run whose record cannot be read belongs to none."""
-    return [run for run in all_runs() if _is_part(run, series)]
-
-
-def _is_part(run: Run, series: str) -> bool:
-    """A quick look comes first: a thousand records take seconds to validate."""
-    if json.dumps(series) not in (run.known(RECORD) or ""):
-        return False
-    record = run.known_record
-    return record is not None and record.part is not None and record.part.series == series
 
 
 @contextmanager

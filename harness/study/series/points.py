@@ -6,28 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from harness.common.errors import RequestError, WorkError
+from harness.common.errors import RequestError
 from harness.experiment.exercises import Experiment
-from harness.launch.poll import state_of
 from harness.launch.submit import PreparedLaunch, prepare
 from harness.run import Run
-from harness.run.record import FINAL, SeriesPart, State
+from harness.run.record import SeriesPart, State
 from harness.site.site import Site
+from harness.study.series.runs import OPEN, ObservedRun, Slot, slot_of
 
 HOUR_NS = 3_600_000_000_000
-
-# Of a run that may still be running; `unknown` is a scheduler that does not answer.
-OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
-
-
-class Slot(NamedTuple):
-    """A place in a series that one completed run fills."""
-
-    key: str
-    repeat: int
-
-    def __str__(self) -> str:
-        return f"{self.key} (repeat {self.repeat + 1})" if self.repeat else self.key
 
 
 class SeriesPoint(NamedTuple):
@@ -85,14 +72,6 @@ def prepared(points: Sequence[SeriesPoint]) -> list[SeriesTask]:
 TaskState = Literal["to do", "running", "done", "failed"]
 
 
-class ObservedRun(NamedTuple):
-    """A run of the series and its state. began: its script started."""
-
-    run: Run
-    state: State
-    began: bool
-
-
 class TaskStatus(NamedTuple):
     """A task's place, and the run that decides it. kept: earlier runs of it that do not count."""
 
@@ -108,29 +87,6 @@ def counts(places: Iterable[TaskStatus]) -> dict[str, int]:
     for place in places:
         found[place.status] += 1
     return found
-
-
-def slot_of(run: Run) -> Slot:
-    """The place that the run was made for."""
-    part = run.record.part
-    return Slot(part.point, part.repeat) if part else Slot("", 0)
-
-
-def began(run: Run) -> bool:
-    """Whether the run's script ever started: its first act is to open its log."""
-    own = run.status()
-    return (own is not None and own.started_ns is not None) or run.out.exists()
-
-
-def observed(run: Run) -> ObservedRun:
-    own = run.status() or run.record.status
-    if own is not None and own.state in FINAL:
-        return ObservedRun(run, own.state, own.told_by is None or began(run))
-    try:
-        state = state_of(run)
-    except WorkError:  # the backend of another installation
-        state = "unknown"
-    return ObservedRun(run, state, began(run))
 
 
 def task_statuses(tasks: Sequence[SeriesTask], runs: Sequence[ObservedRun]) -> list[TaskStatus]:
@@ -156,12 +112,7 @@ def _task_status(task: SeriesTask, runs: list[ObservedRun]) -> TaskStatus:
     return TaskStatus(task, "failed", runs[-1].run, runs[-1].state, tuple(runs[:-1]))
 
 
-def refuse_other_settings(
-    series: str,
-    tasks: Iterable[SeriesTask],
-    runs: Iterable[Run],
-    advice: str = "give the new one another name with --name",
-) -> None:
+def refuse_other_settings(series: str, tasks: Iterable[SeriesTask], runs: Iterable[Run], advice: str) -> None:
     """Raises RequestError: a run of the series was made with other settings for one of these points."""
     asked = {task.point.key: task for task in tasks}
     for run in runs:
@@ -170,14 +121,14 @@ def refuse_other_settings(
         if task is not None and before != (task.prepared.experiment, task.point.site.name):
             raise RequestError(
                 f"series {series}: its run {run.job_id} for {slot_of(run)} was made with other settings "
-                f"({_difference(run, task)}): {advice}"
+                f"({_changed_settings(run, task)}): {advice}"
             )
 
 
-def _difference(step_parts: Run, task: SeriesTask) -> str:
-    before, now = step_parts.record.experiment.model_dump(), task.prepared.experiment.model_dump()
+def _changed_settings(run: Run, task: SeriesTask) -> str:
+    before, now = run.record.experiment.model_dump(), task.prepared.experiment.model_dump()
     changed = [f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value]
-    site = step_parts.record.site.name
+    site = run.record.site.name
     return ", ".join(changed) or f"site {site}, now {task.point.site.name}"
 
 

@@ -22,25 +22,21 @@ from harness.measure.of_run import write_summary
 from harness.plan.start import start_run, start_together
 from harness.run import Run
 from harness.run.record import FINAL, State
-from harness.study.series.folder import driving, runs_of
+from harness.study.series.folder import driving
 from harness.study.series.points import (
     HOUR_NS,
-    OPEN,
-    ObservedRun,
     SeriesTask,
-    Slot,
     TaskStatus,
     affordable,
-    began,
     cost_ns,
     counts,
-    observed,
     refuse_other_settings,
-    slot_of,
     task_statuses,
     why_too_much,
 )
+from harness.study.series.runs import OPEN, ObservedRun, Slot, began, observed, runs_of, slot_of
 
+ANOTHER_NAME = "give the new one another name with --name"
 UNKNOWN_S = 300.0  # so long a scheduler may not answer: a standby controller takes over after two minutes
 MOST_REFUSALS = 3  # in a row: then it is not the point
 
@@ -78,15 +74,22 @@ class SeriesOutcome(NamedTuple):
         return [place for place in self.places if place.status == "failed"]
 
     @property
+    def completed(self) -> list[Run]:
+        """The runs that fill a place."""
+        return [place.run for place in self.places if place.status == "done" and place.run is not None]
+
+    @property
     def complete(self) -> bool:
         return all(place.status == "done" for place in self.places)
 
 
-def survey(series: str, tasks: Sequence[SeriesTask]) -> tuple[list[TaskStatus], list[ObservedRun]]:
+def survey(
+    series: str, tasks: Sequence[SeriesTask], advice: str = ANOTHER_NAME
+) -> tuple[list[TaskStatus], list[ObservedRun]]:
     """Where each task stands, and all runs of the series, now. Reads only.
-    Raises RequestError: its runs were made with other settings."""
+    Raises RequestError: its runs were made with other settings; with the advice."""
     runs = [observed(run) for run in runs_of(series)]
-    refuse_other_settings(series, tasks, (each.run for each in runs))
+    refuse_other_settings(series, tasks, (each.run for each in runs), advice)
     return task_statuses(tasks, runs), runs
 
 

@@ -87,9 +87,8 @@ class Sweep(BaseModel):
 
     `matrix`: every combination of these values. `zip`: lists of one length, taken together. `on_cpu`: other values of
     some of these axes for a site without GPUs. `exclude`: combinations to leave out; `skip_invalid`: also combinations
-    that the rules refuse. `seeds`: their number or a list; each is a repeat. `show`: the measured values of the table;
-    in the first, each point is compared with the first point. If the devices are in `zip` and nothing is in `matrix`,
-    the table has speed-up and efficiency instead.
+    that the rules refuse. `show`: the measured values of the table; in the first, each point is compared with the first
+    point. If the devices are in `zip` and nothing is in `matrix`, the table has speed-up and efficiency instead.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -103,7 +102,6 @@ class Sweep(BaseModel):
     exclude: list[dict[str, Any]] = []
     skip_invalid: bool = False
     repeats: int = Field(default=1, ge=1, le=1000)
-    seeds: Annotated[int, Field(ge=1, le=1000)] | Values | None = None
     show: list[Metric] = Field(default=["step_ns", "tokens_per_s"], min_length=1)
 
     @property
@@ -176,7 +174,6 @@ class VaryingOptions(NamedTuple):
     matrix: dict[str, list[Any]]
     zip: dict[str, list[Any]]
     exclude: list[Settings]
-    seeds: list[int] | None
 
     def combinations(self) -> Iterator[Settings]:
         """Every combination, the last axis fastest; `zip` is one axis."""
@@ -211,7 +208,6 @@ def varying(sweep: Sweep, cls: type[Experiment]) -> tuple[VaryingOptions, list[s
         {name: [values.own("matrix", name, v) for v in listed] for name, listed in sweep.matrix.items()},
         {name: [values.own("zip", name, v) for v in listed] for name, listed in sweep.zip.items()},
         [{name: values.own("exclude", name, v) for name, v in rule.items()} for rule in sweep.exclude],
-        _seeds(sweep, values),
     )
     base = {name: value for name, value in sweep.base.items() if name in fields_of(cls)}
     wrong = [f"base: {line}" for line in values_of(cls, base)[1]]
@@ -249,16 +245,6 @@ class _Values:
         return values.get(name, value)
 
 
-def _seeds(sweep: Sweep, sweep_values: _Values) -> list[int] | None:
-    """`seeds: 3` means three that follow each other, from the base's seed on."""
-    if sweep.seeds is None or "seed" not in sweep_values.fields:
-        return None
-    if isinstance(sweep.seeds, list):
-        return [sweep_values.own("seeds", "seed", seed) for seed in sweep.seeds]
-    first = sweep_values.own("base", "seed", sweep.base.get("seed", sweep_values.cls.model_fields["seed"].default))
-    return [first + number for number in range(sweep.seeds)] if isinstance(first, int) else None
-
-
 def _wrong_names(sweep: Sweep, cls: type[Experiment]) -> Iterator[str]:
     own = fields_of(cls)
     for name in sweep.base:
@@ -277,10 +263,6 @@ def _wrong_names(sweep: Sweep, cls: type[Experiment]) -> Iterator[str]:
         for name in dict.fromkeys(name for rule in rules for name in rule if name not in sweep.axes):
             near = nearest(name, sweep.axes)
             yield f"{part}: {name} does not vary" + (f": did you mean {near}?" if near else "")
-    if sweep.seeds is not None and "seed" in sweep.axes:
-        yield "seed varies already: drop it there, or drop seeds"
-    elif sweep.seeds is not None and "seed" not in own:
-        yield f"seeds: {_no_option(cls, 'seed', own)}"
 
 
 def _no_option(cls: type[Experiment], name: str, known: Sequence[str]) -> str:

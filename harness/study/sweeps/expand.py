@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
+from harness.common.text import first_of
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.experiment.options import VALUE, options_of
 from harness.experiment.parse import command_of, validate
@@ -40,14 +41,13 @@ class LeftOutPoint(NamedTuple):
 
 
 class SweepPoints(NamedTuple):
-    """A sweep's points at a site. settings: by key, the value of each option that varies. repeats: of each point."""
+    """A sweep's points at a site. settings: by key, the value of each option that varies."""
 
     sweep: Sweep
     site: Site
     tasks: list[SeriesTask]
     settings: dict[str, Settings]
     left_out: list[LeftOutPoint]
-    repeats: int
 
 
 class _Common(NamedTuple):
@@ -56,7 +56,6 @@ class _Common(NamedTuple):
     cls: type[Experiment]
     site: Site
     given: Settings
-    seeds: Sequence[int | None]
     repeats: int
     keys: list[str]
 
@@ -84,8 +83,8 @@ def expand(
     given = {name: value for name, value in {**here.defaults, **sweep.base}.items() if name in own}
     if cls is OwnTraining:
         given |= {"command": command_words(sweep.base["command"]), "start_in": sweep.base["start_in"]}
-    common = _Common(cls, here, given, varies.seeds or [None], sweep.repeats, _place(site_word, site, here))
-    found = SweepPoints(sweep, here, [], {}, [], sweep.repeats * len(common.seeds))
+    common = _Common(cls, here, given, sweep.repeats, _place(site_word, site, here))
+    found = SweepPoints(sweep, here, [], {}, [])
     refused: dict[str, list[str]] = {}
     for settings in varies.combinations():
         for line in _add(found, common, settings, varies.exclude):
@@ -115,8 +114,7 @@ def _refusal(sweep: Sweep, lines: Sequence[str]) -> RequestError:
 
 
 def _with_points(sentence: str, point_keys: Sequence[str]) -> str:
-    more = f" and {len(point_keys) - _NAMED} more" if len(point_keys) > _NAMED else ""
-    return f"{sentence} (at {'; '.join(point_keys[:_NAMED])}{more}; exclude it, or say skip_invalid: true)"
+    return f"{sentence} (at {first_of(point_keys, _NAMED, separator='; ')}; exclude it, or say skip_invalid: true)"
 
 
 def _add(sweep_points: SweepPoints, common: _Common, settings: Settings, exclude: Sequence[Settings]) -> list[str]:
@@ -135,23 +133,19 @@ def _add(sweep_points: SweepPoints, common: _Common, settings: Settings, exclude
 
 
 def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[SeriesTask], list[str]]:
-    """A combination's runs: one per seed and repeat; or why it cannot run."""
-    tasks: list[SeriesTask] = []
+    """A combination's runs, one per repeat; or why it cannot run."""
     flags = {name: value for name, value in settings.items() if is_script_flag(common.cls, name)}
     given = common.given | {name: value for name, value in settings.items() if name not in flags}
     if flags:  # of a user's own script: they are in its command
         given["command"] = with_flags(common.given["command"], flags)
-    for place, seed in enumerate(common.seeds):
-        asked, errors = validate(common.cls, given if seed is None else given | {"seed": seed})
-        if asked is None:
-            return [], errors
-        try:
-            ready = prepare(asked, common.site)
-        except RequestError as error:
-            return [], str(error).splitlines()
-        each = len(common.seeds)  # so that more repeats keep the places of those that there are
-        tasks += [_task(common, ready, key, place + number * each) for number in range(common.repeats)]
-    return sorted(tasks, key=lambda task: task.point.repeat), []
+    asked, errors = validate(common.cls, given)
+    if asked is None:
+        return [], errors
+    try:
+        ready = prepare(asked, common.site)
+    except RequestError as error:
+        return [], str(error).splitlines()
+    return [_task(common, ready, key, repeat) for repeat in range(common.repeats)], []
 
 
 def _task(common: _Common, ready: PreparedLaunch, key: str, repeat: int) -> SeriesTask:

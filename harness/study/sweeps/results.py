@@ -7,27 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.analysis.metric_values import Metrics
-from harness.analysis.metrics import metrics_by_name, worse_is
+from harness.analysis.metrics import worse_is
 from harness.analysis.scaling import scaling
-from harness.analysis.summary import RecordingVerdict, Summary
+from harness.analysis.summary import RecordingVerdict
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
-from harness.common.errors import HarnessError
 from harness.compare.comparison import Comparison
 from harness.compare.points import PointValues, RepeatedMean, Size, over_runs, repeated, with_first
-from harness.measure.request import load_summary
 from harness.run import Run
-from harness.study.series.points import TaskStatus
+from harness.study.series.runs import MeasuredRun, measured
 from harness.study.sweeps.axes import Settings, Sweep
 from harness.study.sweeps.expand import value_text
 
 _OF_POP, _OF_SERIES = ([factor.field for factor in each] for each in (POP_FACTORS, SERIES_FACTORS))
 RANK_STEPS = "rank steps/s"  # of weak scaling, where each rank does the same in a step
-
-
-class SweepRun(NamedTuple):
-    run: Run
-    summary: Summary
-    metrics: Metrics
 
 
 class Results(NamedTuple):
@@ -42,35 +34,19 @@ class Results(NamedTuple):
         return [point for point in self.points if isinstance(point, Size)]
 
 
-def measured_runs(places: Sequence[TaskStatus]) -> tuple[dict[str, list[SweepRun]], list[str]]:
-    """The measured runs of each key, and a sentence for each completed run without numbers."""
-    found: dict[str, list[SweepRun]] = {}
-    lacking: list[str] = []
-    for place in places:
-        if place.status != "done" or place.run is None:
-            continue
-        try:
-            _, summary = load_summary(str(place.run.path))
-        except HarnessError as error:
-            lacking.append(f"{place.task.point.slot}: {place.run.job_id} has no numbers: {error}")
-            continue
-        one = SweepRun(place.run, summary, metrics_by_name(summary))
-        found.setdefault(place.task.point.key, []).append(one)
-    return found, lacking
-
-
-def results(places: Sequence[TaskStatus], settings: Mapping[str, Settings], sweep: Sweep) -> Results:
+def results(completed: Sequence[Run], settings: Mapping[str, Settings], sweep: Sweep) -> Results:
     """The table of a sweep. settings: by key."""
-    found, lacking = measured_runs(places)
-    measured = {key: found[key] for key in settings if key in found}
+    found, lacking = measured(completed)
+    by_key = {key: [one for one in found if one.slot.key == key] for key in settings}
+    points = {key: runs for key, runs in by_key.items() if runs}
     if sweep.scales:
-        return Results([*_sizes(measured, settings)], lacking)
-    judged = _judged({key: [one.metrics for one in runs] for key, runs in measured.items()}, sweep.show)
+        return Results([*_sizes(points, settings)], lacking)
+    judged = _judged({key: [one.metrics for one in runs] for key, runs in points.items()}, sweep.show)
     compared = with_first(*judged) if judged else {}
-    return Results([_point(key, runs, settings[key], compared.get(key)) for key, runs in measured.items()], lacking)
+    return Results([_point(key, runs, settings[key], compared.get(key)) for key, runs in points.items()], lacking)
 
 
-def _point(key: str, runs: Sequence[SweepRun], settings: Settings, comparison: Comparison | None) -> PointValues:
+def _point(key: str, runs: Sequence[MeasuredRun], settings: Settings, comparison: Comparison | None) -> PointValues:
     return PointValues(
         point=key,
         settings={name: value_text(value) for name, value in settings.items()},
@@ -92,7 +68,7 @@ def _judged(
     return None if worse is None else (metric, values, worse == "more")
 
 
-def _sizes(measured: Mapping[str, Sequence[SweepRun]], settings: Mapping[str, Settings]) -> Iterator[Size]:
+def _sizes(measured: Mapping[str, Sequence[MeasuredRun]], settings: Mapping[str, Settings]) -> Iterator[Size]:
     """Each measured size, the smallest first. measured, settings: by key, in the order of the sizes."""
     unit = _unit([one for runs in measured.values() for one in runs])
     speeds = {key: [speed for one in runs if (speed := _speed(one, unit))] for key, runs in measured.items()}
@@ -130,7 +106,7 @@ def _times(value: RepeatedMean, factor: float) -> RepeatedMean:
     return RepeatedMean(mean=factor * value.mean, n=value.n, low=low, high=high)
 
 
-def _unit(runs: Sequence[SweepRun]) -> str:
+def _unit(runs: Sequence[MeasuredRun]) -> str:
     if all("tokens_per_s" in one.metrics for one in runs):
         return "tokens/s"
     samples = all(one.summary.efficiency and one.summary.efficiency.samples_per_s for one in runs)
@@ -138,7 +114,7 @@ def _unit(runs: Sequence[SweepRun]) -> str:
     return "samples/s" if samples or not are_own else RANK_STEPS
 
 
-def _speed(one: SweepRun, unit: str) -> float | None:
+def _speed(one: MeasuredRun, unit: str) -> float | None:
     if unit == "tokens/s":
         return one.metrics.get("tokens_per_s")
     found = one.summary.efficiency
@@ -147,12 +123,12 @@ def _speed(one: SweepRun, unit: str) -> float | None:
     return found.samples_per_s if found else None
 
 
-def _factors(one: SweepRun) -> dict[str, float]:
+def _factors(one: MeasuredRun) -> dict[str, float]:
     """The efficiencies that explain a run, of those that are known."""
     return {name: value for name in _OF_POP if (value := getattr(one.summary.pop, name, None)) is not None}
 
 
-def _scaled(runs_by_size: Sequence[tuple[str, Sequence[SweepRun]]]) -> dict[str, dict[str, RepeatedMean]]:
+def _scaled(runs_by_size: Sequence[tuple[str, Sequence[MeasuredRun]]]) -> dict[str, dict[str, RepeatedMean]]:
     """Computation scalability and global efficiency of each size: each repeat's against the smallest size's."""
     values: dict[str, dict[str, list[float]]] = {}
     for number in range(min((len(runs) for _, runs in runs_by_size), default=0)):

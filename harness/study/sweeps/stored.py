@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError, nearest_or_list
@@ -29,6 +29,12 @@ class StoredSweep(BaseModel):
     sweep: Sweep
     site: Site
     site_word: str | None = None
+
+    @field_validator("sweep", mode="before")
+    @classmethod
+    def _without_fields_that_are_gone(cls, sweep: object) -> object:
+        is_stored = isinstance(sweep, dict)
+        return {name: value for name, value in sweep.items() if name in Sweep.model_fields} if is_stored else sweep
 
 
 class SweepRequest(NamedTuple):

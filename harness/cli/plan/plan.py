@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from harness.launch.submit import PreparedLaunch
     from harness.plan.numbers import PlanSection, Quantity
     from harness.plan.plan import LaunchPlan
-    from harness.run import Run
 
 
 def show_plan(prepared: PreparedLaunch, as_json: bool) -> list[str]:
@@ -31,25 +29,15 @@ def show_plan(prepared: PreparedLaunch, as_json: bool) -> list[str]:
     return warnings
 
 
-def announced(prepared: PreparedLaunch, quiet: bool = False) -> LaunchPlan:
-    """The plan of a launch. What the shell brings is printed, and, unless `quiet`, the plan's short form."""
-    from harness.launch.from_shell import what_the_shell_brings
+def announced(prepared: PreparedLaunch, quiet: bool) -> tuple[list[str], dict[str, str]]:
+    """The plan's warnings, and the files in which the run keeps it; its short form is printed, unless `quiet`."""
     from harness.plan.plan import plan_of
+    from harness.plan.start import kept
 
     plan = plan_of(prepared)
-    for line in [*what_the_shell_brings(os.environ, prepared.job), *([] if quiet else short_form(plan))]:
+    for line in [] if quiet else short_form(plan):
         print(line, file=sys.stderr)
-    return plan
-
-
-def start_announced(prepared: PreparedLaunch, typed: str) -> Run:
-    """Start a launch, with its command and its plan printed. typed: the command."""
-    from harness.plan.start import start_run
-
-    print(f"\nrunning: {typed}", file=sys.stderr)
-    run = start_run(prepared, shlex.split(typed.removeprefix("bash ")), plan=announced(prepared))
-    print(f"{run.job_id}: {run.path}", file=sys.stderr)
-    return run
+    return plan.warnings, kept(plan)
 
 
 def shown(plan_row: Quantity) -> str:
