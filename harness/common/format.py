@@ -157,7 +157,7 @@ def quantity(value: float, unit: str) -> str:
         return span(value)
     if unit == "samples":
         return f"{value:,.0f} {unit}"
-    if unit in ("GPU h", "kWh"):
+    if unit == "GPU h":
         return f"{rate(value)} {unit}"
     return amount(value, "B" if unit == "bytes" else unit)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.common.errors import RequestError
@@ -32,26 +34,21 @@ def test_what_is_shown_can_be_asked_for(name: str) -> None:
     assert all(key.default is None or key.read(key.default) == key.default for key in FAULTS[name].keys)
 
 
-def test_a_request_is_kept_as_short_as_it_can_be_typed() -> None:
-    assert str(parse_fault("pause,every=1,rank=all,ms=20.50")) == "pause,ms=20.5"
-    assert str(parse_fault("pause,every=02,ms=1,rank=007")) == "pause,ms=1,rank=7,every=2"
-
-
-def test_every_k_means_each_kth_step_counted_from_one() -> None:
-    third, each = parse_fault("pause,ms=1,every=3"), parse_fault("pause,ms=1")
-    assert [step for step in range(9) if third.due(step)] == [2, 5, 8]
-    assert all(each.due(step) for step in range(9))
-
-
-def test_a_fault_concerns_its_rank_or_all() -> None:
-    one, each = parse_fault("pause,ms=1,rank=1"), parse_fault("pause,ms=1")
-    assert [rank for rank in range(3) if one.concerns(rank)] == [1]
-    assert all(each.concerns(rank) for rank in range(3))
-
-
-def test_times_are_integer_nanoseconds() -> None:
-    assert parse_fault("pause,ms=0.001").ns() == 1000
-    assert parse_fault("pause,ms=20.5").ns() == 20_500_000
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("pause,every=1,rank=all,ms=20.50", "pause,ms=20.5", 20_500_000, range(9), range(3)),
+        ("pause,every=02,ms=1,rank=007", "pause,ms=1,rank=7,every=2", 1_000_000, [1, 3, 5, 7], []),
+        ("pause,ms=0.001,every=3", "pause,ms=0.001,every=3", 1000, [2, 5, 8], range(3)),
+        ("pause,ms=1,rank=1", "pause,ms=1,rank=1", 1_000_000, range(9), [1]),
+    ],
+)
+def test_a_request_is_kept_short_and_concerns_its_steps_and_ranks(case: tuple[Any, ...]) -> None:
+    text, short, ns, steps, ranks = case
+    fault = parse_fault(text)
+    assert (str(fault), fault.ns()) == (short, ns)
+    assert [step for step in range(9) if fault.due(step)] == [*steps]
+    assert [rank for rank in range(3) if fault.concerns(rank)] == [*ranks]
 
 
 @pytest.mark.parametrize(
@@ -86,23 +83,30 @@ def test_a_wrong_request_gets_one_sentence(text: str, sentence: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_rank_must_be_there() -> None:
-    assert refusals("pause,ms=1,rank=1") == []
-    (said,) = refusals("pause,ms=1,rank=2")
-    assert "there is no rank 2, the ranks are 0 to 1: the nearest is rank=1" in said
-    assert refusals("pause,ms=1,rank=2", setup=Setup(exercise=1)) == [], "the world size is not known yet"
+TWELVE = TWO_RANKS._replace(steps=12)
 
 
-def test_a_fault_that_would_never_come_is_refused() -> None:
-    twelve_steps = TWO_RANKS._replace(steps=12)
-    assert refusals("pause,ms=1,every=12", setup=twelve_steps) == []
-    (said,) = refusals("pause,ms=1,every=13", setup=twelve_steps)
-    assert "it would never happen in a training of 12 steps: the nearest is every=12" in said
-
-
-def test_a_fault_comes_twice_only_with_another_rank_step_or_phase() -> None:
-    assert refusals("pause,ms=1,rank=0", "pause,ms=1,rank=1") == []
-    assert refusals("pause,ms=1", "pause,ms=1,every=1") == ["--fault pause,ms=1 is given 2 times: drop one"]
+@pytest.mark.parametrize(
+    ("texts", "setup", "sentence"),
+    [
+        (["pause,ms=1,rank=1"], TWO_RANKS, ""),
+        (["pause,ms=1,rank=2"], TWO_RANKS, "there is no rank 2, the ranks are 0 to 1: the nearest is rank=1"),
+        (["pause,ms=1,rank=2"], Setup(exercise=1), ""),  # the world size is not known yet
+        (["pause,ms=1,every=12"], TWELVE, ""),
+        (["pause,ms=1,every=13"], TWELVE, "it would never happen in a training of 12 steps: the nearest is every=12"),
+        (["crash,step=11"], TWELVE, ""),
+        (["crash,step=12"], TWELVE, "there is no step 12, the steps are 0 to 11: the nearest is step=11"),
+        (["pause,ms=1,rank=0", "pause,ms=1,rank=1"], TWO_RANKS, ""),
+        (["pause,ms=1", "pause,ms=1,every=1"], TWO_RANKS, "--fault pause,ms=1 is given 2 times: drop one"),
+        (["hang", "hang,kind=lock"], Setup(exercise=1, world_size=1), ""),
+        (["hang,kind=order"], Setup(exercise=1, world_size=1), "a single rank waits for no other rank: ask for more"),
+        (["hang,kind=order"], Setup(exercise=3, world_size=2, stages=2), "cannot meet there: drop --pp"),
+        (["hang,kind=missing-collective"], Setup(exercise=3, world_size=2, stages=2), ""),
+    ],
+)
+def test_what_could_not_happen_there_is_refused(texts: list[str], setup: Setup, sentence: str) -> None:
+    said = refusals(*texts, setup=setup)
+    assert sentence in "".join(said) and len(said) == bool(sentence)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -141,27 +145,13 @@ def test_what_a_fault_needs_is_said_where_it_is_missing(name: str) -> None:
     assert all(need.sentence in sentence for need, sentence in zip(needs, said, strict=True))
 
 
-def test_what_only_one_kind_of_a_fault_needs_is_said_of_that_kind_alone() -> None:
-    alone = Setup(exercise=1, world_size=1)
-    assert refusals("hang", "hang,kind=lock", setup=alone) == []
-    (said,) = refusals("hang,kind=order", setup=alone)
-    assert "a single rank waits for no other rank: ask for more with -g or -n" in said
-    (said,) = refusals("hang,kind=order", setup=Setup(exercise=3, world_size=2, stages=2))
-    assert "cannot meet there: drop --pp" in said
-    assert refusals("hang,kind=missing-collective", setup=Setup(exercise=3, world_size=2, stages=2)) == []
-
-
 def test_what_happens_in_one_step_happens_in_no_other() -> None:
-    once = parse_fault("crash,step=3")
-    assert [step for step in range(9) if once.due(step)] == [3]
+    assert [step for step in range(9) if parse_fault("crash,step=3").due(step)] == [3]
     assert parse_fault("crash").step == 5
-    assert refusals("crash,step=11", setup=TWO_RANKS._replace(steps=12)) == []
-    (said,) = refusals("crash,step=12", setup=TWO_RANKS._replace(steps=12))
-    assert "there is no step 12, the steps are 0 to 11: the nearest is step=11" in said
 
 
 def test_every_rank_takes_part_in_what_all_do_together() -> None:
-    together, alone = parse_fault("hang,kind=order,rank=1"), parse_fault("hang,kind=lock,rank=1")
-    assert [rank for rank in range(3) if together.starts_on(rank)] == [0, 1, 2]
-    assert [rank for rank in range(3) if together.concerns(rank)] == [1]
-    assert [rank for rank in range(3) if alone.starts_on(rank)] == [1]
+    for kind, starts in (("order", [0, 1, 2]), ("lock", [1])):
+        fault = parse_fault(f"hang,kind={kind},rank=1")
+        assert [rank for rank in range(3) if fault.starts_on(rank)] == starts
+        assert [rank for rank in range(3) if fault.concerns(rank)] == [1]
