@@ -140,7 +140,7 @@ def test_a_killed_task_of_an_array_is_missing_in_the_result_and_made_again(stage
     assert code == 1, told
     assert re.search(r"^failed: .*seed=", told, re.MULTILINE), told
     assert re.search(r"^repeat the failed runs: .* --retry-failed", told, re.MULTILINE), told
-    status = driver.ask(*words, "--status")
+    status = driver.ask(*words, "--dry-run")
     assert "1 failed" in status.text, status.text
     assert driver.states() == ["completed"] * (POINTS - 1) + ["failed"]
     again = driver.ask(*words, "--yes", "--retry-failed")

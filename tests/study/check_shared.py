@@ -13,8 +13,8 @@ from harness.launch.backends import local
 from harness.run import Run
 from harness.run.record import SeriesPart, Status
 
-Ms = Callable[[SeriesPart], float | None]
-"""A run's place in its series → its step in milliseconds; None: it fails."""
+Ms = Callable[[SeriesPart, Run], float | None]
+"""A run's place in its series, and the run → its step in milliseconds; None: it fails."""
 STEPS = 6
 
 
@@ -45,7 +45,7 @@ def stand_in_for_training(patch: pytest.MonkeyPatch, ms_of: Ms, killed_after: in
         run = Run(script.parent)
         part = run.record.part
         assert part is not None
-        ms = ms_of(part)
+        ms = ms_of(part, run)
         made.append(part)
         if ms is not None:
             write_metrics(run.path, ms)
@@ -55,6 +55,5 @@ def stand_in_for_training(patch: pytest.MonkeyPatch, ms_of: Ms, killed_after: in
 
     patch.setattr(local, "start_controller", start)
     patch.setattr(local, "POLL_S", 0.0)
-    patch.setattr("harness.launch.record.git_state", lambda: {})
     patch.setenv("HARNESS_SITE", "local")
     return made

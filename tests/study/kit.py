@@ -40,14 +40,14 @@ Say = Callable[..., Said]
 
 
 def completed(
-    root: Path, job_id: str, experiment: Experiment, site: Site | None = None, state: State = "completed"
+    root: Path, job_id: str, experiment: Experiment, site: Site | None = None, state: State = "completed", **more: Any
 ) -> Run:
-    """A run as it lies on disk after this end, without a trace."""
+    """A run as it lies on disk after this end, without a trace. more: fields of its record."""
     record = RunRecord.model_validate(
         {
             "job_id": job_id, "backend": "local", "experiment": experiment.model_dump(),
             "site": (site or load_site("local")).model_dump(), "job": {}, "command": [], "git": {}, "versions": {},
-            "user": this_user(), "submit_host": "x", "created_ns": time.time_ns(),
+            "user": this_user(), "submit_host": "x", "created_ns": time.time_ns(), **more,
         }
     )  # fmt: skip
     with Stage(root / experiment.folder) as stage:

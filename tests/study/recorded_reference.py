@@ -29,14 +29,12 @@ def two(folder: Path) -> str:
     return str(path)
 
 
-def plan(
-    root: Path, name: str = "ref", repeats: int = 4, only: tuple[str, ...] = (), site: Site | None = None
-) -> ReferencePlan:
-    return plan_recording(name, two(root), only, repeats, site or load_site("local"))
+def plan(root: Path, name: str = "ref", repeats: int = 4, site: Site | None = None) -> ReferencePlan:
+    return plan_recording(name, two(root), repeats, site or load_site("local"))
 
 
 def run_all(root: Path, recording: ReferencePlan, factor: float = 1.0, **more: Any) -> None:
-    """Every run of a recording that is not made; `more` as in `summary_of`."""
+    """Every run of a recording; `more` as in `summary_of`."""
     for task in recording.tasks:
         point = task.point
         step_ms = STEPS_MS[point.key] * NOISE[point.repeat] * factor

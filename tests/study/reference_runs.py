@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,10 @@ from harness.analysis.summary import (
     TraceSource,
 )
 from harness.experiment.exercises import Experiment, Training, as_recorded
-from harness.run import Run, Stage
-from harness.run.record import RunRecord, SeriesPart, Status
+from harness.run import Run
+from harness.run.record import SeriesPart
 from harness.site.site import load_site
+from tests.study.kit import completed
 
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0+cpu", "deepspeed": "0.19.8"}
 MODELS = {1: "tiny-llama", 2: "tiny-mistral", 3: "tiny-mistral"}
@@ -93,21 +93,13 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
 def made_run(root: Path, experiment: Experiment, step_ms: float, part: SeriesPart | None = None, **more: Any) -> Run:
     """A completed run of the local site with a summary and two traces; `more` as in `summary_of`."""
     job_id = f"local-{len(list(root.glob('exercise_*/profiler/*'))) + 1}"
-    site = load_site(more.get("site", "local"))
-    summary = summary_of(experiment, step_ms, **more)
-    record = RunRecord.model_validate(
-        {
-            "job_id": job_id, "backend": site.scheduler, "experiment": experiment.model_dump(),
-            "site": site.model_dump(), "job": {"experiment": (summary.run or {})["resolved"]}, "command": [],
-            "git": {"commit": more.get("commit", "0" * 40)}, "versions": {}, "user": "someone",
-            "submit_host": more.get("submit_host", "laptop-of-someone"), "created_ns": time.time_ns(),
-            "part": part.model_dump() if part else None,
-        }
-    )  # fmt: skip
-    with Stage(root / experiment.folder) as stage:
-        Run(stage.path).write_record(record)
-        run = stage.publish(f"run-{job_id}", job_id)
-    run.write_status(Status(state="completed", started_ns=1, ended_ns=2))
+    site, summary = load_site(more.get("site", "local")), summary_of(experiment, step_ms, **more)
+    record = {
+        "backend": site.scheduler, "job": {"experiment": (summary.run or {})["resolved"]}, "user": "someone",
+        "git": {"commit": more.get("commit", "0" * 40)}, "part": part.model_dump() if part else None,
+        "submit_host": more.get("submit_host", "laptop-of-someone"),
+    }  # fmt: skip
+    run = completed(root, job_id, experiment, site, **record)
     if isinstance(experiment, Training):
         (run.path / "torch").mkdir()
         for rank in range(2):

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.exercises import OwnTraining
-from harness.launch.backends import local
 from harness.run import Run
-from harness.run.record import Status
-from tests.study.check_shared import write_metrics
+from harness.run.record import SeriesPart
+from tests.study.check_shared import stand_in_for_training
 from tests.waiting import limit_s
 
 LAUNCH = "run -g 1 --no-profile -- train.py"
@@ -56,22 +55,14 @@ def stand_in_by_file(patch: pytest.MonkeyPatch, before: Callable[[Run], None] = 
     they are made. before: called with each."""
     made: list[Run] = []
 
-    def start(script: Path, _job_id: str, _folder: Path, **_: object) -> None:
-        run = Run(script.parent)
-        part = run.record.part
-        assert part is not None
+    def ms_of(part: SeriesPart, run: Run) -> float | None:
         before(run)
         made.append(run)
         word = (folder_of(run) / SPEED).read_text().strip()
-        is_number = word.replace(".", "").isdigit()
-        if is_number:
-            noise = NOISE[(part.repeat + 3 * (part.point == "b")) % len(NOISE)]
-            write_metrics(run.path, float(word) * (1 + noise / 100))
-        run.write_status(Status(state="completed" if is_number else "failed", started_ns=1, ended_ns=2))
+        noise = NOISE[(part.repeat + 3 * (part.point == "b")) % len(NOISE)]
+        return float(word) * (1 + noise / 100) if word.replace(".", "").isdigit() else None
 
-    patch.setattr(local, "start_controller", start)
-    patch.setattr(local, "POLL_S", 0.0)
-    patch.setenv("HARNESS_SITE", "local")
+    stand_in_for_training(patch, ms_of)
     return made
 
 

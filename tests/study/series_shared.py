@@ -20,7 +20,7 @@ import pytest
 from harness.experiment.exercises import DDP
 from harness.launch.backends import local
 from harness.run import Run, Stage
-from harness.run.record import NodeStatus, RunRecord, SeriesPart, State, Status
+from harness.run.record import NodeStatus, RunRecord, State, Status
 from harness.site.site import Site, load_site, override
 from harness.study.series.points import SeriesPoint, SeriesTask, prepared
 
@@ -96,8 +96,3 @@ def quick_runs(patch: pytest.MonkeyPatch, seconds: float) -> None:
     patch.setattr(local, "POLL_S", 0.02)
     patch.setattr("harness.launch.record.git_state", lambda: {})
     os.environ.setdefault("HARNESS_SITE", "local")
-
-
-def part_of(run: Run) -> SeriesPart:
-    assert run.record.part is not None
-    return run.record.part

@@ -147,7 +147,7 @@ def test_with_a_stand_in_for_training_both_launches_run_in_turn_and_are_judged_i
     """The second block is on a machine that is half as slow again."""
     made = stand_in_for_training(
         monkeypatch,
-        lambda part: (100 + NOISE[part.repeat]) * (1 + part.repeat // 2 / 2) * (1.12 if part.point == "b" else 1),
+        lambda part, _: (100 + NOISE[part.repeat]) * (1 + part.repeat // 2 / 2) * (1.12 if part.point == "b" else 1),
     )
     found = say("check", A, A, "--json")
     assert "".join(part.point for part in made) == "abbabaab" and len({part.series for part in made}) == 1
@@ -158,7 +158,7 @@ def test_with_a_stand_in_for_training_both_launches_run_in_turn_and_are_judged_i
 
 
 def test_what_was_asked_differently_is_shown(runs: Path, monkeypatch: pytest.MonkeyPatch, say: Say) -> None:
-    stand_in_for_training(monkeypatch, lambda part: 100 + NOISE[part.repeat])
+    stand_in_for_training(monkeypatch, lambda part, _: 100 + NOISE[part.repeat])
     said = say("check", A, B)
     assert said.code == 0 and re.search(r"Settings that differ\n +A +B\n +micro_batch_size +– +1\n", said.out), said.out
 
@@ -166,7 +166,7 @@ def test_what_was_asked_differently_is_shown(runs: Path, monkeypatch: pytest.Mon
 def test_a_check_that_was_killed_goes_on_with_the_runs_it_has(
     runs: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
-    made = stand_in_for_training(monkeypatch, lambda part: 100 + NOISE[part.repeat], killed_after=3)
+    made = stand_in_for_training(monkeypatch, lambda part, _: 100 + NOISE[part.repeat], killed_after=3)
     with pytest.raises(Killed):
         main(["check", A, A])
     series = made[0].series
@@ -174,7 +174,7 @@ def test_a_check_that_was_killed_goes_on_with_the_runs_it_has(
         ([A, A, "--resume", series], "a1 b2 a2 a3 b3"),
         ([A, A, "--resume", series, "--runs", "6"], "a4 b4 b5 a5"),
     ):
-        more = stand_in_for_training(monkeypatch, lambda part: 100 + NOISE[part.repeat])
+        more = stand_in_for_training(monkeypatch, lambda part, _: 100 + NOISE[part.repeat])
         said = say("check", *words)
         assert said.code == 0 and said.err.startswith(f"{series}: ")
         assert " ".join(f"{part.point}{part.repeat}" for part in more) == places
@@ -185,7 +185,7 @@ def test_a_check_that_was_killed_goes_on_with_the_runs_it_has(
 def test_the_command_that_would_tell_goes_on_with_the_same_runs_and_says_what_they_cost_at_most(
     runs: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
-    made = stand_in_for_training(monkeypatch, lambda part: 100 + 20 * NOISE[part.repeat + 2 * (part.point == "b")])
+    made = stand_in_for_training(monkeypatch, lambda part, _: 100 + 20 * NOISE[part.repeat + 2 * (part.point == "b")])
     said = say("check", A, A, "--fail-above", "4%")
     assert said.code == 3 and "to make: 8 runs, at most " in said.err
     after = " ".join(said.out.partition("runs of each would tell:\n")[2].split())
@@ -208,7 +208,7 @@ def test_a_run_that_fails_is_named_and_an_arm_that_only_fails_is_not_tried_for_e
 ) -> None:
     fails, words, code, sentence = case
     made = stand_in_for_training(
-        monkeypatch, lambda part: None if f"{part.point}{part.repeat}" in fails else 100 + NOISE[part.repeat]
+        monkeypatch, lambda part, _: None if f"{part.point}{part.repeat}" in fails else 100 + NOISE[part.repeat]
     )
     said = say("check", A, A, *words)
     assert said.code == code and sentence in said.words

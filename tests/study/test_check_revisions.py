@@ -12,8 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness.cli.main import main
-from harness.cli.study.check import page
 from harness.common.programs import ask
 from harness.run import Run
 from tests.study.kit import Say
@@ -48,6 +46,8 @@ def test_each_arm_runs_in_a_worktree_of_its_commit_and_the_verdict_names_both(
     assert said.out.startswith(f"worse: {b[:7]} (c2) against {a[:7]} (c0): the interval excludes")
     assert f"A: {a[:7]} (c0): {LAUNCH}\n" in said.out and f"code  {a[:12]}  {b[:12]}" in said.out
     assert f"A: {a[:7]} (c0)\nB: {b[:7]} (c2)\n" in said.err
+    again = say("check", "local-1", "local-2", "--json").json["next"]
+    assert again == f"slurm.sh check --rev {a[:12]} {b[:12]} '{LAUNCH}' --runs 4", "of existing runs, too"
     untouched(project, tmp_path / "runs")
 
 
@@ -108,8 +108,7 @@ def test_ctrl_c_while_it_trains_removes_the_worktrees_and_says_how_to_go_on(
     made = stand_in_by_file(monkeypatch, interrupt)
     said = say("check", "--rev", "main~2", "main", LAUNCH)
     again = re.search(r"continue with: slurm.sh check (.*) --resume (\S+)", said.err)
-    assert said.code == 130
-    assert again and f"--rev {git(project, 'rev-parse', '--short', 'main~2')} " in again[1]
+    assert said.code == 130 and again and f"--rev {git(project, 'rev-parse', '--short', 'main~2')} " in again[1]
     untouched(project, tmp_path / "runs")
     more = stand_in_by_file(monkeypatch)
     assert say("check", "--rev", "main~2", "main", LAUNCH, "--resume", again[2]).code == 1
@@ -117,7 +116,7 @@ def test_ctrl_c_while_it_trains_removes_the_worktrees_and_says_how_to_go_on(
 
 
 def test_worktrees_of_a_killed_check_are_removed_by_the_next_one_and_nothing_else_is(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     stand_in_by_file(monkeypatch)
     left = tmp_path / "runs" / "series" / "check-x.revisions"
@@ -127,50 +126,40 @@ def test_worktrees_of_a_killed_check_are_removed_by_the_next_one_and_nothing_els
     (left / "lock").write_text(f"process {ended} on {host}\n")
     git(project, "worktree", "add", "--detach", str(left / "abc"), "main")
     git(project, "worktree", "add", "--detach", str(tmp_path / "mine"), "main")
-    assert main(["check", "--rev", "main~2", "main~1", LAUNCH]) == 0
+    assert say("check", "--rev", "main~2", "main~1", LAUNCH).code == 0
     assert not (left / "abc").exists() and (tmp_path / "mine" / "train.py").exists()
     assert len(git(project, "worktree", "list").splitlines()) == 2
 
 
-def test_a_subject_of_a_commit_can_do_nothing(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
-) -> None:
-    stand_in_by_file(monkeypatch)
-    commit(project, "\x1b[31m$(touch hacked) <img src=x> | `x` \ufffe &", 100)
-    files = [tmp_path / "check.md", tmp_path / "check.xml"]
-    words = ["--markdown", str(files[0]), "--junit", str(files[1])]
-    said = say("check", "--rev", "HEAD~2", "HEAD", LAUNCH, *words)
-    assert said.code == 0 and "\x1b" not in said.out and not list(tmp_path.rglob("hacked"))
-    assert r"\$(touch hacked) \<img src=x\> \| \`x\`" in files[0].read_text()
-    assert ElementTree.parse(files[1]).getroot().get("failures") == "0"
+HOSTILE = "\x1b[31m$(touch hacked) <img src=x> | `x` \ufffe &"
 
 
-@pytest.mark.usefixtures("project")
-@pytest.mark.parametrize(("b", "code"), [("main", 1), ("main~1", 0)])
-def test_markdown_and_junit_have_the_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say, b: str, code: int
+@pytest.mark.parametrize("b", [("c3", 112), (HOSTILE, 100)])
+def test_markdown_and_junit_have_the_verdict_and_a_subject_of_a_commit_can_do_nothing(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say, b: tuple[str, float]
 ) -> None:
     stand_in_by_file(monkeypatch)
+    commit(project, *b)
     markdown, xml = tmp_path / "check.md", tmp_path / "check.xml"
-    words = ["--markdown", str(markdown), "--junit", str(xml)]
-    assert say("check", "--rev", "main~2", b, LAUNCH, *words).code == code
-    text = markdown.read_text()
-    assert text.startswith("**worse**: " if code else "**same**: ")
-    revision = text.partition("**: ")[2].partition(" against ")[0]
-    assert f"| B | {revision} | " in text.replace("\\", "")
-    case = ElementTree.parse(xml).getroot()[0]
-    assert [each.tag for each in case] == ["failure"] * code + ["system-out"]
-    assert case.get("classname") == "check.step_ns"
+    said = say("check", "--rev", "main~3", "main", LAUNCH, "--markdown", str(markdown), "--junit", str(xml))
+    is_worse = b[1] > 100
+    assert said.code == is_worse and "\x1b" not in said.out and not list(tmp_path.rglob("hacked"))
+    text, root = markdown.read_text(), ElementTree.parse(xml).getroot()
+    assert text.startswith("**worse**: " if is_worse else "**same**: ")
+    assert is_worse or r"\$(touch hacked) \<img src=x\> \| \`x\`" in text
+    assert f"| B | {git(project, 'rev-parse', '--short', 'main')} (" in text.replace("\\", "")
+    assert [each.tag for each in root[0]] == ["failure"] * is_worse + ["system-out"]
+    assert (root.get("failures"), root[0].get("classname")) == (str(int(is_worse)), "check.step_ns")
 
 
 def test_a_detached_head_and_a_git_dir_of_the_shell_change_nothing(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     made = stand_in_by_file(monkeypatch)
     git(project, "checkout", "--quiet", "--detach", "main~1")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
-    assert main(["check", "--rev", "HEAD~1", "HEAD", LAUNCH]) == 0
+    assert say("check", "--rev", "HEAD~1", "HEAD", LAUNCH).code == 0
     monkeypatch.delenv("GIT_DIR")
     monkeypatch.delenv("GIT_INDEX_FILE")
     assert len(made) == 8
@@ -195,16 +184,6 @@ def test_runs_that_executed_code_of_the_working_tree_give_no_verdict(
     untouched(project, tmp_path / "runs")
 
 
-def test_for_existing_runs_of_two_revisions_the_command_that_would_tell_names_them(
-    project: Path, monkeypatch: pytest.MonkeyPatch, say: Say
-) -> None:
-    stand_in_by_file(monkeypatch)
-    assert say("check", "--rev", "main~2", "main", LAUNCH, "--runs", "2").code == 1
-    a, b = (git(project, "rev-parse", name)[:12] for name in ("main~2", "main"))
-    said = say("check", "local-1", "local-2", "--json")
-    assert (said.code, said.json["next"]) == (3, f"slurm.sh check --rev {a} {b} '{LAUNCH}' --runs 4")
-
-
 @pytest.mark.parametrize(("untold", "is_found"), [(3, True), (2, False)])
 def test_the_documented_line_finds_the_commit_with_git_bisect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untold: int, is_found: bool
@@ -223,14 +202,5 @@ def test_the_documented_line_finds_the_commit_with_git_bisect(
     monkeypatch.chdir(project)
     git(project, *shlex.split(start, comments=True)[1:])
     done = ask(["bash", "-c", line], 60, os.environ)
-    if not is_found:
-        assert done.code and "is the first bad commit" not in done.out
-    else:
-        assert f"{commits[12]} is the first bad commit" in done.out, done.out + done.err
-
-
-def test_the_help_has_every_exit_code() -> None:
-    said = page([])
-    assert "check --rev A B LAUNCH [FLAGS]" in said
-    codes = re.findall(r"^  (\d+) ", said.partition("Exit codes:")[2], re.MULTILINE)
-    assert codes == ["0", "1", "2", "3"]
+    found = re.findall(r"(\w+) is the first bad commit", done.out)
+    assert found == ([commits[12]] if is_found else []) and bool(done.code) != is_found, done.out + done.err

@@ -91,12 +91,6 @@ def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_an_answer_without_runs_says_what_to_run(tmp_path: Path) -> None:
-    done = lesson(tmp_path, "1a", "--answer")
-    assert done.returncode == 2
-    assert "needs a run of: bash slurm.sh -e 1 and of: bash slurm.sh -e 1 -- --slow-dataloading" in done.stderr
-
-
 def test_again_starts_the_pair_anew_although_there_is_one(tmp_path: Path) -> None:
     """At a site where every job fails at once: a start is seen, and nothing trains."""
     site = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))

@@ -55,11 +55,6 @@ WRONG = {
     "- {name: a, ask: {exercise: 1}}": "variants.0.asks: Field required",
     "- {name: a/b, asks: {exercise: 1}}": "variants.0.name: a name takes letters",
     "- {name: a, asks: {exercise: 1, activation_checkpointing: true}}": "variant a: --activation-checkpointing needs",
-    "- {name: a, asks: {exercise: 1, faults: ['data-stall,ms=5']}}": "variant a: a reference has no faults",
-    "- {name: a, lessons: [1z], asks: {exercise: 1}}": "variant a: there is no lesson 1z",
-    "- {name: a, lessons: [2a], asks: {exercise: 1}}": "variant a: lesson 2a asks for another run",
-    "- {name: a, asks: {exercise: 1}}\n- {name: b, asks: {exercise: 1}}": "a and b ask for the same run",
-    "- {name: a, asks: {exercise: 1}}\n- {name: a, asks: {exercise: 2}}": "variant a is given twice",
     "- {name: a, name: b, asks: {exercise: 1}}": "is not valid YAML in line 5 (name is given twice)",
     "  []": "variants: Tuple should have at least 1 item",
 }
@@ -73,7 +68,3 @@ def test_what_is_wrong_with_a_list_is_one_sentence_with_its_place(variants: str,
         load_list(str(path))
     said = str(wrong.value)
     assert said.startswith(f"list of variants {path}: ") and WRONG[variants] in said and "\n" not in said
-
-
-def test_only_keeps_the_lists_order() -> None:
-    assert [each.name for each in load_list("miniatures").only(("zero3", "ddp")).variants] == ["ddp", "zero3"]

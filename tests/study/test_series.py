@@ -7,19 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.launch.submit import Start
 from harness.run import Run
 from harness.run.record import State, Status
 from harness.study.series import runner
 from harness.study.series.folder import refuse_name
-from harness.study.series.points import SeriesTask, affordable, cost_ns, prepared, task_statuses
-from harness.study.series.runner import Limits, SeriesProgress, Submitter, carry_out, submitter_for, survey
-from harness.study.series.runs import ObservedRun, observed, runs_of
-from tests.study.series_shared import SECOND_NS, a_run, part_of, point, tasks
+from harness.study.series.points import SeriesTask, cost_ns, prepared, task_statuses
+from harness.study.series.runner import Limits, SeriesProgress, Submitter, carry_out, survey
+from harness.study.series.runs import ObservedRun, observed, runs_of, slot_of
+from tests.study.series_shared import SECOND_NS, a_run, point, tasks
 
 
 @pytest.mark.parametrize(
@@ -95,32 +92,6 @@ def test_a_run_costs_its_devices_times_its_time(runs: Path) -> None:
     assert cost_ns(ObservedRun(lost, "queued", began=False)) == task.worst_ns, "all of it may still come"
 
 
-@given(
-    cap=st.integers(0, 5000),
-    committed=st.integers(0, 5000),
-    most=st.integers(-1, 6),
-    limits=st.lists(st.integers(1, 1200), max_size=8),
-)
-def test_what_may_start_never_passes_the_cap_and_leaves_out_nothing_that_fits(
-    cap: int, committed: int, most: int, limits: list[int]
-) -> None:
-    (task,) = tasks(1)
-    queue = [_with_limit(task, limit) for limit in limits]
-    ready = affordable(queue, committed * SECOND_NS, cap * SECOND_NS, most)
-    assert ready == queue[: len(ready)]
-    total = committed + sum(limits[: len(ready)])
-    assert not ready or total <= cap
-    if len(ready) < min(len(queue), max(0, most)):
-        assert total + limits[len(ready)] > cap
-    assert affordable(queue, committed, None, most) == queue[: max(0, most)]
-
-
-def _with_limit(task: SeriesTask, seconds: int) -> SeriesTask:
-    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    site = task.point.site.model_copy(update={"time": clock})
-    return task._replace(point=task.point._replace(site=site))
-
-
 # ---- The runner, with a submitter that plays a cluster
 
 
@@ -175,22 +146,16 @@ def told(
     return said, carry_out("s", wanted, limits, said.append, cluster)
 
 
-def test_a_point_that_fails_is_kept_and_named_and_the_others_are_made(runs: Path) -> None:
-    cluster = Cluster(runs, ["completed", "failed", "completed"])
-    said, outcome = told(runs, tasks(3), cluster, Limits())
+def test_a_point_that_fails_is_kept_and_made_again_only_on_request_and_only_once(runs: Path) -> None:
+    said, outcome = told(runs, tasks(3), Cluster(runs, ["completed", "failed", "completed"]), Limits())
     assert [place.task.point.key for place in outcome.failed] == ["micro_batch_size=2"]
-    assert len(cluster.started) == 3
     assert said[-1].counts == {"done": 2, "running": 0, "to do": 0, "failed": 1}
-
-
-def test_failures_are_made_again_only_on_request_and_only_once(runs: Path) -> None:
-    told(runs, tasks(2), Cluster(runs, ["failed", "completed"]), Limits())
-    idle = Cluster(runs, [])
-    assert not told(runs, tasks(2), idle, Limits())[1].complete
-    again = Cluster(runs, ["failed"])
-    assert not told(runs, tasks(2), again, Limits(retry_failed=True))[1].complete
-    assert told(runs, tasks(2), Cluster(runs, ["completed"]), Limits(retry_failed=True))[1].complete
-    assert sorted(part_of(run).point for run in runs_of("s")).count("micro_batch_size=1") == 3
+    calls: list[tuple[list[State], bool, bool]] = [
+        ([], False, False), (["failed"], True, False), (["completed"], True, True),
+    ]  # fmt: skip
+    for ends, retry, complete in calls:
+        assert told(runs, tasks(3), Cluster(runs, ends), Limits(retry_failed=retry))[1].complete is complete
+    assert [slot_of(run).key for run in runs_of("s")].count("micro_batch_size=2") == 3
 
 
 def test_it_stops_before_the_cap_counting_what_runs_and_goes_on_with_a_larger_one(runs: Path) -> None:
@@ -198,9 +163,7 @@ def test_it_stops_before_the_cap_counting_what_runs_and_goes_on_with_a_larger_on
     cap = (600 + 2 * 30) / 3600
     cluster = Cluster(runs, ["completed"] * 5, most=2)
     _, outcome = told(runs, tasks(5), cluster, Limits(max_device_hours=cap))
-    stopped = (
-        r"cap: 0\.025 device hours are spent, the next run \(micro_batch_size=4\) may take 1 × 00:10:00 = 0\.17"
-    )
+    stopped = r"cap: 0\.025 device hours are spent, the next run \(micro_batch_size=4\) may take 1 × 00:10:00 = 0\.17"
     assert re.search(stopped, outcome.stopped), outcome.stopped
     assert (len(cluster.started), cluster.most_seen) == (3, 1), "two limits at once would not fit"
     assert told(runs, tasks(5), cluster, Limits(max_device_hours=2 * cap))[1].complete
@@ -227,42 +190,3 @@ def test_a_run_that_nobody_knows_any_more_fails_its_point_after_a_while(
     cluster = Cluster(runs, ["unknown", "completed"])
     _, outcome = told(runs, tasks(1), cluster, Limits())
     assert [place.state for place in outcome.failed] == ["unknown"]
-
-
-# ---- The array
-
-
-def test_an_array_takes_the_tasks_that_go_together_one_array_at_a_time(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the submission itself replaced: a real one needs Slurm (tests/launch/test_together.py)."""
-    asked = list[tuple[int, str, int | None]]()
-
-    def start(starts: Sequence[Start], way: str, at_once: int | None) -> list[Run]:
-        asked.append((len(starts), way, at_once))
-        parts = [each.part for each in starts if each.part]
-        return [a_run(runs, wanted[i], None, number=i, series=parts[i].series) for i in range(len(starts))]
-
-    monkeypatch.setattr(runner, "start_together", start)
-    wanted = [*tasks(3), *tasks(2, ranks=2), *tasks(1, "00:20:00")]
-    array = Submitter(wanted, 2, sizes=(5, 1))
-    assert array.room(0) == 5
-    assert array.room(1) == 0, "its own limit holds inside of an array only"
-    assert array.together(wanted) == 5, "an array here is of one time limit"
-    assert len(array.start("s", wanted[:5])) == 5
-    assert asked == [(5, "array", 2)]
-
-
-def test_an_array_that_is_refused_becomes_a_chain(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the submissions themselves replaced."""
-
-    def refuse(*_: object) -> list[Run]:
-        raise WorkError("sbatch: QOSMaxSubmitJobPerUserLimit")
-
-    monkeypatch.setattr(runner, "start_together", refuse)
-    wanted = tasks(3)
-    monkeypatch.setattr(runner, "start_run", lambda *_: a_run(runs, wanted[0], None, number=1))
-    array, here = Submitter(wanted, 2, sizes=(100, 1)), submitter_for(wanted, 1)
-    assert len(array.start("s", wanted)) == 1
-    assert (array.room(1), array.together(wanted)) == (1, 1)
-    assert (here.runs_here, here.room(0), here.together(wanted)) == (True, 1, 1), "this machine has no arrays"

@@ -13,6 +13,7 @@ from harness.study.series.cost import SeriesCost, cost_document, cost_lines, ser
 from harness.study.series.points import SeriesPoint, prepared
 from harness.study.series.runs import observed
 from tests.study.kit import Say
+from tests.study.recorded_reference import two
 from tests.study.series_shared import SECOND_NS, a_run, tasks
 
 LEONARDO = load_site("leonardo")
@@ -59,12 +60,10 @@ def test_every_number_of_the_document_has_its_unit() -> None:
 # ---- The commands
 
 
-def test_a_recording_and_a_study_say_what_they_cost_at_most(say: Say) -> None:
-    named = ("--only", "ddp", "--only", "zero3,zero2")
-    said = say("reference", "record", "--site", "leonardo", "--dry-run", *named)
-    assert [line.split()[0] for line in said.out.splitlines()] == ["ddp", "zero3", "zero2"]
-    assert "to make: 3 runs, at most 6.00 GPU hours (the time limit: 4 × 00:30:00 each)" in said.err
-    cost = say("reference", "record", "--site", "leonardo", "--dry-run", *named, "--json").json["cost"]
-    assert (cost["runs"], cost["most_device_hours"]["value"]) == ({"to_make": 3}, 6)
+def test_a_recording_and_a_study_say_what_they_cost_at_most(runs: Path, say: Say) -> None:
+    recording = ("reference", "record", "--site", "local", "--list", two(runs), "--dry-run")
+    assert "to make: 2 runs, at most 1 h (the time limit: 00:30:00 each)" in say(*recording).err
+    cost = say(*recording, "--json").json["cost"]
+    assert (cost["runs"], cost["most_device_hours"]["value"]) == ({"to_make": 2}, 2)
     study = ("sweep", "scaling", "-e", "1", "--nodes", "1,2", "--repeats", "1", "--site", "leonardo", "--dry-run")
     assert "to make: 2 runs, at most 6.00 GPU hours" in say(*study).err

@@ -15,12 +15,12 @@ import pytest
 
 from harness.common.errors import WorkError
 from harness.launch.backends import local
-from harness.run import Run, Stage
+from harness.run import Stage
 from harness.study.series.folder import driving
 from harness.study.series.points import SeriesTask, cost_ns
 from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, carry_out
 from harness.study.series.runs import observed, runs_of, slot_of
-from tests.study.series_shared import SECOND_NS, part_of, quick_runs, tasks
+from tests.study.series_shared import SECOND_NS, quick_runs, tasks
 from tests.waiting import limit_s, wait_until
 
 FORK = multiprocessing.get_context("fork")  # a driver that has imported everything is killed early and late alike
@@ -119,6 +119,7 @@ def test_only_one_process_drives_a_series_and_a_killed_ones_lock_is_gone() -> No
     with pytest.raises(WorkError, match=rf"being run by process {process.pid} on "), driving(SERIES):
         pass
     process.kill()
+    process.join(timeout=limit_s())
     assert runner(wanted, Limits()).complete
 
 
@@ -132,8 +133,7 @@ def test_a_run_that_goes_on_while_its_driver_is_dead_is_waited_for(monkeypatch: 
     said = list[str]()
     assert carry_out(SERIES, wanted, Limits(), lambda change: said.append(change.what)).complete
     assert said[0] == "waiting for"
-    (only,) = runs_of(SERIES)
-    assert part_of(Run(only.path)).point == "micro_batch_size=1"
+    assert len(runs_of(SERIES)) == 1
 
 
 def test_ctrl_c_stops_the_run_on_this_machine_and_the_next_drive_makes_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:

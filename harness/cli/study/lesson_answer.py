@@ -17,7 +17,7 @@ from harness.measure.request import load_summary
 from harness.run import when
 from harness.study import lessons
 from harness.study.lessons import MARKS, Lesson, LessonArm, RelationOutcome, RelationResult
-from harness.study.reference.collect import StoredArm, on_gpu, stored_pair
+from harness.study.reference.collect import StoredArm, stored_pair
 from harness.study.reference.stored import Reference, read_reference, reference_folder
 
 if TYPE_CHECKING:
@@ -142,31 +142,18 @@ def try_again(decided: list[RelationResult], repeat: str) -> list[str]:
     return ["", "The runs ended otherwise than expected. Repeat both:", f"    {repeat}"] if failed else []
 
 
-def answer_from(reference: str, name: str | None, hints: int, start_runs: bool, as_json: bool) -> int:
-    """Print the answer from a reference, or the question and hints. runs: whether --run or --again was given."""
+def answer_from(reference: str, name: str | None, no_runs: bool, as_json: bool) -> int:
+    """Print the answer from a reference. no_runs: neither --run, --again nor --hint was given."""
     if name is None:
         asked = f"{PROGRAM} lesson 2a --reference {reference}"
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")
-    if start_runs:
-        raise RequestError("--reference answers from stored runs, and --run and --again start runs: drop one")
+    if not no_runs:
+        raise RequestError("--reference answers from stored runs: drop --run, --again and --hint")
     lesson = lessons.load_lesson(name)
     folder = reference_folder(reference)
     found = read_reference(folder)
-    pair = stored_pair(folder, found, lesson)
-    if hints and not as_json:
-        _question(lesson.here(cpu=not on_gpu(found)), pair, hints)
-    else:
-        _answer_stored(lesson, found, pair, as_json)
+    _answer_stored(lesson, found, stored_pair(folder, found, lesson), as_json)
     return 0
-
-
-def _question(lesson: Lesson, pair: tuple[StoredArm, StoredArm], hints: int) -> None:
-    print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
-    for arm, stored in zip("ab", pair, strict=True):
-        print(f"  {arm}: {stored.variant.command}")
-    print()
-    for number, text in enumerate(lesson.hints[:hints], 1):
-        print(f"hint {number} of {len(lesson.hints)}: {text}")
 
 
 def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, StoredArm], as_json: bool) -> None:

@@ -37,7 +37,6 @@ FURTHER = (
     DeclaredParameter(
         ("--list",), "NAME|FILE", "the variants: workshop, miniatures or a file [by whether the site has GPUs]"
     ),
-    DeclaredParameter(("--only",), "NAME", "only this variant; several: --only again, or NAME,NAME…", repeats=True),
     DeclaredParameter(("--repeats",), "N", "runs of each variant [1]; check needs 4 to judge times"),
 )
 CHECK_EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
@@ -101,15 +100,13 @@ def record(arguments: list[str]) -> int:
     wanted = asked.wanted
     recording = _recording(asked)
     limits = series.limits_of(wanted, recording.tasks)
-    if recording.runs_here and limits.most_at_once > 1:
-        raise RequestError("--max-parallel: runs at the same time on this machine slow each other down: drop it")
     plan = series.plan_of(recording.series, recording.tasks, limits)
     if not wanted.json:
-        what = f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}"
+        what = f"reference {recording.name}, list {recording.variants.name}, at site {recording.site.name}"
         print("\n".join([what, *series.plan_lines(plan)]), file=sys.stderr)
-    if wanted.dry_run or wanted.status:
+    if wanted.dry_run:
         return _show(recording, plan, wanted)
-    again = _again(recording, "--only" in asked.further)
+    again = _again(recording)
     outcome = series.carried_out(plan, wanted, again)
     if outcome is None:
         return 0
@@ -125,15 +122,7 @@ def _recording(training_arguments: series.Arguments) -> ReferencePlan:
     wanted, further = training_arguments.wanted, training_arguments.further
     site = _site(training_arguments)
     given = further.get("--list") or ("miniatures" if device_of(site) == "cpu" else "workshop")
-    only = _only(further.get("--only"))
-    return plan_recording(wanted.name, given, only, series.repeats_of(further.get("--repeats", "1")), site)
-
-
-def _only(given: str | None) -> list[str]:
-    names = [name.strip() for name in (given or "").split(",") if name.strip()]
-    if given is not None and not names:
-        raise RequestError(f"--only: name a variant; {PROGRAM} reference record --dry-run lists all")
-    return names
+    return plan_recording(wanted.name, given, series.repeats_of(further.get("--repeats", "1")), site)
 
 
 def _site(training_arguments: series.Arguments) -> Site:
@@ -150,12 +139,10 @@ def _show(recording: ReferencePlan, plan: series.SeriesPlan, wanted: series.Seri
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
         told = {"runs": series.state_rows(plan.places), "cost": cost_document(plan.cost)}
         print(json.dumps(head | told, indent=1))
-    elif wanted.dry_run:
+    else:
         rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
         width = max(map(len, rows), default=0)
         print("\n".join(f"{name:<{width}}  bash {command}" for name, command in rows.items()))
-    else:
-        print("\n".join(series.state_lines(plan)))
     return 0
 
 
@@ -185,9 +172,8 @@ def _kept_lines(recording: ReferencePlan, kept: StoredReference) -> list[str]:
     return [*lines, f"next: {PROGRAM} reference show {found.name}"]
 
 
-def _again(recording: ReferencePlan, only_chosen: bool = False) -> str:
-    """The command that makes what is missing: of the whole list, or of its chosen variants."""
+def _again(recording: ReferencePlan) -> str:
+    """The command that makes what is missing."""
     arguments = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
     arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
-    arguments += ["--only", ",".join(each.name for each in recording.chosen.variants)] * only_chosen
     return shlex.join([PROGRAM, *arguments])

@@ -20,19 +20,23 @@ from harness.report.elements import PageTable
 from harness.report.tables.table import WHOLE, WIDTH, TableScreen
 from harness.run import when
 from harness.study.reference.check import ReferenceCheck, VariantCheck, VariantOutcome
-from harness.study.reference.collect import VariantRow, rows
+from harness.study.reference.collect import medians
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons, reference_named
 from harness.study.reference.stored import (
     Environment,
     Reference,
+    StoredVariant,
     own_place,
     read_reference,
+    read_runs,
     reference_folder,
     reference_folders,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from harness.analysis.metric_values import Metrics
 
 # The metrics of a variant: the head of their column, and how it writes them.
 METRICS: dict[str, tuple[str, Callable[[float | None], str]]] = {
@@ -53,17 +57,16 @@ def show_command(
         return _list(as_json)
     folder = reference_folder(name)
     found = read_reference(folder)
-    table = rows(folder, found)
+    metrics = {variant.name: medians(read_runs(folder, variant).runs) for variant in found.variants}
     data = found.model_dump(mode="json", exclude={"variants"})
-    data |= {"folder": str(folder), "variants": [_as_json(row) for row in table]}
-    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, table)))
+    data |= {"folder": str(folder), "variants": [_as_json(each, metrics[each.name]) for each in found.variants]}
+    print(json.dumps(data, indent=1) if as_json else "\n".join(_shown(found, folder, metrics)))
     return 0
 
 
-def _as_json(row: VariantRow) -> dict[str, Any]:
-    fields = row._asdict()
-    lessons, metrics = fields.pop("lessons"), fields.pop("metrics")
-    return fields | {name: metrics.get(name) for name in METRICS} | {"lessons": lessons}
+def _as_json(variant: StoredVariant, metrics: Metrics) -> dict[str, Any]:
+    known = {"variant": variant.name, "command": variant.command, "runs": variant.runs, "step_ns": variant.step_ns}
+    return known | {name: metrics.get(name) for name in METRICS} | {"lessons": variant.lessons}
 
 
 def _list(as_json: bool) -> int:
@@ -95,8 +98,8 @@ def _list(as_json: bool) -> int:
     return 0
 
 
-def _shown(reference: Reference, folder: Path, variant_rows: list[VariantRow]) -> list[str]:
-    shown = PageTable("", HEAD, list(map(_cells, variant_rows)))
+def _shown(reference: Reference, folder: Path, metrics: dict[str, Metrics]) -> list[str]:
+    shown = PageTable("", HEAD, [_cells(variant, metrics[variant.name]) for variant in reference.variants])
     lines = [
         f"{reference.name}: {reference.variants_from}, recorded {when(reference.created_ns)} on {reference.site}",
         f"  {folder}",
@@ -123,13 +126,13 @@ def _made_with(environment: Environment) -> str:
     return f"{hardware.device}{cores}; {versions}{container}{commit}"
 
 
-def _cells(row: VariantRow) -> tuple[str, ...]:
+def _cells(variant: StoredVariant, metrics: Metrics) -> tuple[str, ...]:
     return (
-        row.variant,
-        str(row.runs),
-        duration(row.step_ns),
-        *(text(row.metrics.get(name)) for name, (_, text) in METRICS.items()),
-        ", ".join(row.lessons) or "–",
+        variant.name,
+        str(variant.runs),
+        duration(variant.step_ns),
+        *(text(metrics.get(name)) for name, (_, text) in METRICS.items()),
+        ", ".join(variant.lessons) or "–",
     )
 
 
@@ -204,14 +207,13 @@ def _variant(each: VariantCheck, width: int) -> Iterator[str]:
 
 
 def _time(each: VariantCheck) -> Iterator[str]:
-    """Why the step is not judged, or which part of it changed."""
+    """What the step became, or why it is not judged."""
     if each.time is None:
         return
     if each.time.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE):
         yield each.time.why
-    if each.time.verdict.is_change and each.part is not None:
-        part, ns = each.part
-        yield f"a step is {each.time.verdict.value}, mostly {part}, {'+' if ns > 0 else '−'}{duration(abs(ns))} a step"
+    elif each.time.verdict.is_change:
+        yield f"a step is {each.time.verdict.value}"
 
 
 def _changed(each: VariantCheck) -> Iterator[str]:

@@ -25,9 +25,8 @@ OWN = (
     DeclaredParameter(("--name",), "NAME", "name of the series (default: from the request)"),
     DeclaredParameter(("--yes",), "", "start without asking"),
     DeclaredParameter(("--max-gpu-hours",), "H", "start no run that could exceed this; without GPUs: process hours"),
-    DeclaredParameter(("--max-parallel",), "N", "runs at once [1 on this machine, 4 in a queue]"),
+    DeclaredParameter(("--max-parallel",), "N", "runs at once, of those in a queue [4]"),
     DeclaredParameter(("--retry-failed",), "", "make the failed runs again; they are kept"),
-    DeclaredParameter(("--status",), "", "only print the state of each point"),
 )
 _UNUSED = ("--plan", "--explain", "--wait", "--follow", "--strict")
 IN_QUEUE = 4
@@ -43,7 +42,6 @@ class SeriesOptions(NamedTuple):
     max_gpu_hours: str | None = None
     max_parallel: str | None = None
     retry_failed: bool = False
-    status: bool = False
 
 
 class Arguments(NamedTuple):
@@ -78,14 +76,14 @@ def flags_of(further: Sequence[DeclaredParameter] = ()) -> list[DeclaredParamete
 
 
 def limits_of(wanted: SeriesOptions, tasks: Sequence[SeriesTask]) -> Limits:
-    """The limits that the flags ask for. Raises RequestError: one is not a number above zero."""
+    """The limits that the flags ask for.
+    Raises RequestError: one is no number above zero, or several runs would share this machine."""
     at_once = _positive("--max-parallel", wanted.max_parallel, whole=True)
     hours = _positive("--max-gpu-hours", wanted.max_gpu_hours, whole=False)
-    return Limits(int(at_once or (1 if _here(tasks) else IN_QUEUE)), hours, wanted.retry_failed)
-
-
-def _here(tasks: Sequence[SeriesTask]) -> bool:
-    return any(backend_of(task.prepared.job.site).HELD for task in tasks)
+    here = any(backend_of(task.prepared.job.site).HELD for task in tasks)
+    if here and at_once and at_once > 1:
+        raise RequestError("--max-parallel: runs at the same time on this machine slow each other down: drop it")
+    return Limits(int(at_once or (1 if here else IN_QUEUE)), hours, wanted.retry_failed)
 
 
 def _positive(flag: str, word: str | None, whole: bool) -> float | None:
@@ -151,8 +149,6 @@ def carried_out(
     if to_make:
         require_training(to_make[0].prepared.job, os.environ)
     begin()
-    if plan.limits.most_at_once > 1 and _here(plan.tasks):
-        print("warning: --max-parallel: runs that share this machine slow each other down", file=sys.stderr)
     try:
         return carry_out(plan.series, plan.tasks, plan.limits, _tell)
     except KeyboardInterrupt:
@@ -185,17 +181,6 @@ def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
         | {"command": masked_words(place.task.point.command)}
         for place in places
     ]
-
-
-def state_lines(plan: SeriesPlan) -> Iterator[str]:
-    from harness.report.tables.table import table
-
-    rows = []
-    for place in plan.places:
-        kept = ", ".join(f"{each.run.job_id} {each.state if each.began else 'never began'}" for each in place.kept)
-        run = place.run.job_id if place.run is not None else ""
-        rows.append([str(place.task.point.slot), place.status, run, place.state or "", kept])
-    yield from table(("point", "", "run", "state", "kept, not counted"), rows, left=5)
 
 
 def repeats_of(word: str) -> int:

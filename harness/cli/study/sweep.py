@@ -21,7 +21,6 @@ from harness.cli.study.series import (
     plan_of,
     read_arguments,
     repeats_of,
-    state_lines,
     state_rows,
 )
 from harness.cli.terminal import columns
@@ -84,7 +83,7 @@ def _list(as_json: bool) -> int:
     print(f"sweeps ({PROGRAM} sweep NAME starts one):")
     print("\n".join(f"  {name:<{width}}  {title}" for name, title in shipped.items()))
     if began:
-        print(f"started here ({PROGRAM} sweep NAME continues or shows it; --status: the state of each point):")
+        print(f"started here ({PROGRAM} sweep NAME continues or shows it):")
         print("\n".join(f"  {name:<{width}}  {title}" for name, title in began.items()))
     return 0
 
@@ -185,8 +184,8 @@ def run_sweep(name: str, sweep: Sweep, arguments: Arguments) -> int:
     plan = plan_of(series.name, series.points.tasks, limits_of(arguments.wanted, series.points.tasks))
     if not arguments.wanted.json:
         _print_plan(series, plan)
-    if arguments.wanted.dry_run or arguments.wanted.status:
-        return _show_state(series, plan, arguments)
+    if arguments.wanted.dry_run:
+        return _show_plan(series, plan, arguments)
 
     def allowed() -> bool:
         request = _request(series, arguments)
@@ -238,13 +237,13 @@ def _request(series: SweepSeries, arguments: Arguments) -> tuple[RequestOrigin, 
     return RequestOrigin(file), asked, site
 
 
-def _show_state(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> int:
+def _show_plan(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> int:
     found = series.points
     if arguments.wanted.json:
         data = {"series": plan.series, "site": found.site.name, "points": state_rows(plan.places)}
         left_out = [left._asdict() for left in found.left_out]
         print(json.dumps({**data, "left_out": left_out, "cost": cost_document(plan.cost)}, indent=1))
-    elif arguments.wanted.dry_run:
+    else:
         if (request := _request(series, arguments)) is not None:
             show_request(*request)
         print(
@@ -253,6 +252,4 @@ def _show_state(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> 
                 for task in plan.to_make
             )
         )
-    else:
-        print("\n".join(state_lines(plan)))
     return 0

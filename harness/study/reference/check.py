@@ -18,7 +18,7 @@ from harness.compare.verdict import ChangeVerdict
 from harness.run import Run
 from harness.run.mystery import is_hidden
 from harness.study.reference.collect import CollectedRun, collect, judged_ns
-from harness.study.reference.differences import changed_metrics, environment_key, grown_part
+from harness.study.reference.differences import changed_metrics, environment_key
 from harness.study.reference.stored import (
     INJECTED,
     Environment,
@@ -29,7 +29,6 @@ from harness.study.reference.stored import (
     differing,
     read_reference,
     read_runs,
-    readable_references,
     trusted_runs,
 )
 
@@ -120,19 +119,6 @@ def without_runs(stored: ReferenceArm, reference_arm: ReferenceArm) -> Reference
     return stored._replace(variants=kept)
 
 
-def other_reference(reference_folder: Path, site: str) -> Path | None:
-    """The reference to compare another with if none is named: the newest other one of the site that asked for some
-    of the same, else None."""
-    mine = [each.compared for each in read_reference(reference_folder).variants]
-    found = [
-        (other.created_ns, folder)
-        for folder, other in readable_references()
-        if folder.resolve() != reference_folder.resolve() and other.site == site
-        if any(not differing(each.compared, one) for each in other.variants for one in mine)
-    ]
-    return max(found, default=(0, None))[1]
-
-
 class VariantOutcome(str, Enum):
     """Whether a variant is as it was stored: its step time, its counts and its files. The worst last."""
 
@@ -144,11 +130,8 @@ class VariantOutcome(str, Enum):
 
 
 class VariantCheck(ComparisonPart):
-    """One variant. runs: stored and new. time: the new mean step (b) against the stored one (a). part: where the
-    step's time changed most, with nanoseconds per step.
-
-    doubts: why the new runs' times are not to be trusted.
-    """
+    """One variant. runs: stored and new. time: the new mean step (b) against the stored one (a).
+    doubts: why the new runs' times are not to be trusted."""
 
     variant: str
     new: str
@@ -157,7 +140,6 @@ class VariantCheck(ComparisonPart):
     time: Comparison | None = None
     changed: list[Difference] = Field(default_factory=list)
     settings_differ: list[Difference] = Field(default_factory=list)
-    part: tuple[str, float] | None = None
     problems: list[str] = Field(default_factory=list)
     doubts: list[str] = Field(default_factory=list)
 
@@ -234,7 +216,6 @@ def _checked(stored: VariantRuns, new: VariantRuns) -> VariantCheck:
         on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
         found.time = _time(stored, new, same_key)
         found.changed = _as_differences(changed_metrics(stored.runs, new.runs, on_gpu))
-        found.part = grown_part(stored.runs, new.runs)
         found.outcome = found.outcome if problems else _outcome(found)
     elif not problems:
         lacking = "the reference has no other run of this variant" if new.runs else "there is no run of this variant"

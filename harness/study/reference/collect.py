@@ -63,17 +63,6 @@ def link_metrics(run: Run) -> Metrics:
     return found | ({LARGEST: total} if total else {})
 
 
-class VariantRow(NamedTuple):
-    """A variant in a table. step_ns: nanoseconds, None: not measured. metrics: their medians over the runs."""
-
-    variant: str
-    command: str
-    runs: int
-    step_ns: int | None
-    metrics: Metrics
-    lessons: tuple[str, ...]
-
-
 def shown_ns(run: StoredRun) -> float | None:
     """What a step of the run took: its median; of exercise 0 what its largest messages took."""
     return run.metrics.get("step_ns", run.metrics.get(LARGEST))
@@ -89,22 +78,6 @@ def medians(runs: Sequence[StoredRun]) -> Metrics:
     first, *others = (run.metrics for run in runs)
     shared = [name for name in first if all(name in other for other in others)]
     return {name: median(run.metrics[name] for run in runs) for name in shared}
-
-
-def rows(folder: Path, reference: Reference) -> list[VariantRow]:
-    """A row for each variant, in the list's order. Raises WorkError: a file is damaged."""
-    measured = [(variant, medians(read_runs(folder, variant).runs)) for variant in reference.variants]
-    return [
-        VariantRow(
-            variant=variant.name,
-            command=variant.command,
-            runs=variant.runs,
-            step_ns=variant.step_ns,
-            metrics=found,
-            lessons=variant.lessons,
-        )
-        for variant, found in measured
-    ]
 
 
 class CollectedRun(NamedTuple):

@@ -1,15 +1,11 @@
-"""Which of a variant's numbers changed that do not depend on the load, and which part of its step. Knows no run on
-disk."""
+"""Which of a variant's numbers changed that do not depend on the load. Knows no run on disk."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from harness.analysis.metric_values import Metrics
-from harness.analysis.metrics import IDLE_LABEL, METRICS
 from harness.analysis.summary import problem_texts
-from harness.study.reference.collect import medians
 from harness.study.reference.stored import Environment, StoredRun
 
 # What the program does, whatever else runs on the machine. Peak memory of a process does depend on it.
@@ -22,8 +18,6 @@ MEMORY_SHARE = 0.05
 LOSS_SHARE = 0.01
 PRECISION = re.compile(r"gemm_(\w+)_share")
 PRECISION_SHARE = 0.05  # of the time of matrix products
-_LABELS = {metric.name: metric.label for metric in METRICS}
-_PARTS = ("compute_share", "exposed_communication_share", "memory_share")
 
 
 Pair = tuple[float | None, float | None]  # stored and new; None: not there
@@ -76,31 +70,3 @@ def environment_key(environment: Environment) -> dict[str, str]:
         **environment.software,
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def grown_part(stored: Sequence[StoredRun], new: Sequence[StoredRun]) -> tuple[str, float] | None:
-    """The part of a step whose time moved most, and by how many nanoseconds; None if the split is not known."""
-    before, now = (_split(medians(arm)) for arm in (stored, new))
-    moved = {name: now[name] - before[name] for name in before if name in now}
-    if not moved:
-        return None
-    name = max(moved, key=lambda part: abs(moved[part]))
-    return _label(name), moved[name]
-
-
-def _split(metrics: Metrics) -> dict[str, float]:
-    """Nanoseconds of a step by part; of idle time by its cause."""
-    step_ns = metrics.get("step_ns")
-    if step_ns is None:
-        return {}
-    causes = [name for name in metrics if re.fullmatch(r"idle_\w+_share", name)]
-    return {name: metrics[name] * step_ns for name in (*_PARTS, *(causes or ["idle_share"])) if name in metrics}
-
-
-def _label(name: str) -> str:
-    label = _LABELS.get(name) or name.removesuffix("_share")
-    return (
-        f"idle ({label.removeprefix(IDLE_LABEL)})"
-        if label.startswith(IDLE_LABEL)
-        else label.removesuffix(", share of window")
-    )

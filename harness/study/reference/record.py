@@ -14,7 +14,6 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import Experiment
 from harness.experiment.parse import command_of
-from harness.launch.backends.registry import backend_of
 from harness.run import disk_error
 from harness.site.site import Site
 from harness.study.reference.collect import CollectedRun, shown_ns
@@ -170,12 +169,11 @@ def _entry(variant: Variant, collected_runs: Sequence[CollectedRun], stored: Seq
 
 
 class ReferencePlan(NamedTuple):
-    """What is recorded. list_given: the list's name or file; chosen: those of its variants that are run."""
+    """What is recorded. list_given: the list's name or file."""
 
     name: str
     list_given: str
-    whole: VariantList
-    chosen: VariantList
+    variants: VariantList
     site: Site
     repeats: int
     tasks: list[SeriesTask]
@@ -184,36 +182,31 @@ class ReferencePlan(NamedTuple):
     def series(self) -> str:
         return series_of(self.name)
 
-    @property
-    def runs_here(self) -> bool:
-        return backend_of(self.site).RUNS_HERE
-
 
 class StoredReference(NamedTuple):
     folder: Path
     reference: Reference
 
 
-def plan_recording(name: str | None, list_given: str, only: Sequence[str], repeats: int, site: Site) -> ReferencePlan:
+def plan_recording(name: str | None, list_given: str, repeats: int, site: Site) -> ReferencePlan:
     """The runs of a recording, in turn: every variant once, then every variant again.
 
-    name: None: the list's and the site's. list_given: a list's name or file. only: these variants alone, if any.
+    name: None: the list's and the site's. list_given: a list's name or file.
 
     Raises RequestError: there is a complete reference of this name, or a variant cannot run at the site.
     """
-    whole = load_list(list_given)
-    given = name or f"{whole.name}-{site.name}"
+    asked_for = load_list(list_given)
+    given = name or f"{asked_for.name}-{site.name}"
     refuse_name(series_of(given), f"--name {given}")
     refuse_taken(given)
-    chosen = whole.only(tuple(only))
-    same_kind(whole, device_of(site))
-    asked = [(variant.name, _at_site(variant.name, variant.asks, site)) for variant in chosen.variants]
+    same_kind(asked_for, device_of(site))
+    asked = [(variant.name, _at_site(variant.name, variant.asks, site)) for variant in asked_for.variants]
     points = [
         SeriesPoint(key, experiment, site, repeat, [PROGRAM, *(command_of(experiment) or [])])
         for repeat in range(repeats)
         for key, experiment in asked
     ]
-    return ReferencePlan(given, list_given, whole, chosen, site, repeats, prepared(points))
+    return ReferencePlan(given, list_given, asked_for, site, repeats, prepared(points))
 
 
 def _at_site(name: str, asks: Experiment, site: Site) -> Experiment:
@@ -231,10 +224,10 @@ def keep(recording: ReferencePlan, progress: OnProgress = silent) -> StoredRefer
         WorkError: no run completed, or nothing was measured of one.
         DiskError: the disk refuses it.
     """
-    known = {variant.name for variant in recording.whole.variants}
+    known = {variant.name for variant in recording.variants.variants}
     runs = {variant: found for variant, found in recorded_runs(recording.name).items() if variant in known}
-    lacking = missing_variants(recording.whole, recording.chosen, runs, recording.repeats)
+    lacking = missing_variants(recording.variants, runs, recording.repeats)
     keep_runs((run for found in runs.values() for run in found), recording.name, recording.site)
     collected = collect_all(runs, image_digest(recording.site), progress)
-    head, stored = assemble(recording.name, recording.whole, collected, lacking, recording.site.reference_traces)
+    head, stored = assemble(recording.name, recording.variants, collected, lacking, recording.site.reference_traces)
     return StoredReference(write_reference(head, stored), head)

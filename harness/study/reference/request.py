@@ -15,7 +15,6 @@ from harness.study.reference.check import (
     arm_of_reference,
     arm_of_runs,
     check,
-    other_reference,
     without_runs,
 )
 from harness.study.reference.stored import (
@@ -76,21 +75,18 @@ def reference_named(word: str) -> Path | None:
 
 
 def checked_reference(folder: Path, against: str | None) -> ReferenceCheck:
-    """A reference against another: that of `against`, else the newest other one of its site.
+    """A reference against the older one of the name `against`.
 
     Raises:
-        RequestError: there is no other reference, or `against` is the same one.
+        RequestError: there is no such reference, or it is the same one.
         WorkError: an index cannot be read.
     """
     if against is None:
-        other = other_reference(folder, read_reference(folder).site)
-        if other is None:
-            raise RequestError(f"{folder.name}: there is no other reference of its site: give one with --against")
-    else:
-        other = reference_folder(against)
-        if other.resolve() == folder.resolve():
-            raise RequestError(f"--against {against}: is the checked reference itself: give another one")
-    return check(arm_of_reference(other), arm_of_reference(folder), whole=True)
+        raise RequestError(f"{folder.name} is a reference: give the older one with --against")
+    older = reference_folder(against)
+    if older.resolve() == folder.resolve():
+        raise RequestError(f"--against {against}: is the checked reference itself: give another one")
+    return check(arm_of_reference(older), arm_of_reference(folder), whole=True)
 
 
 def checked_runs(arguments: Sequence[str], against: str | None) -> ReferenceCheck:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from harness.common.errors import RequestError, WorkError, nearest, nearest_or_list
-from harness.common.paths import CONFIGS, PROGRAM, expanded
-from harness.experiment.exercises import AnyExperiment, Experiment, Training
+from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.paths import CONFIGS, expanded
+from harness.experiment.exercises import AnyExperiment, Experiment
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
 from harness.run import Run, disk_error, runs_root, why_invalid
 from harness.site.detection import runs_on_cpu
 from harness.site.site import Site
-from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson
 from harness.study.reference.collect import CollectedRun, collect
 from harness.study.reference.stored import FilePart, Reference, file_digest, read_runs, readable_references
 from harness.study.series.folder import NAME
@@ -58,21 +57,6 @@ class VariantList(FilePart):
     device: Literal["cpu", "gpu"]
     variants: tuple[Variant, ...] = Field(min_length=1)
 
-    def only(self, names: tuple[str, ...]) -> VariantList:
-        """The list with these variants alone; all of them without names.
-        Raises RequestError: a sentence for each name that it does not have."""
-        known = [variant.name for variant in self.variants]
-        hints = {
-            name: nearest_or_list(name, known, f"{PROGRAM} reference record --dry-run lists all")
-            for name in names
-            if name not in known
-        }
-        if hints:
-            sentences = (f"--only: the list {self.name} has no variant {name!r}{hint}" for name, hint in hints.items())
-            raise RequestError("\n".join(sentences))
-        chosen = tuple(each for each in self.variants if not names or each.name in names)
-        return self.model_copy(update={"variants": chosen})
-
 
 def list_names() -> list[str]:
     """The lists that come with the harness."""
@@ -94,39 +78,10 @@ def load_list(name_or_path: str) -> VariantList:
     except ValidationError as error:
         said = why_invalid(error).replace("Value error, ", "", 1)
         raise RequestError(f"list of variants {path}: {said}") from None
-    wrong = list(_misfits(found))
+    wrong = [f"variant {each.name}: {rule.sentence}" for each in found.variants for rule in each.asks.broken_rules()]
     if wrong:
         raise RequestError("\n".join(f"list of variants {path}: {sentence}" for sentence in wrong))
     return found
-
-
-def _misfits(variant_list: VariantList) -> Iterator[str]:
-    """A sentence for each variant that is there twice, breaks a rule of its exercise, or answers no such lesson."""
-    seen: dict[str, str] = {}
-    names = set[str]()
-    for variant in variant_list.variants:
-        if variant.name in names:
-            yield f"variant {variant.name} is given twice"
-        names.add(variant.name)
-        twin = seen.setdefault(variant.asks.model_dump_json(), variant.name)
-        if twin != variant.name:
-            yield f"variants {twin} and {variant.name} ask for the same run: drop one"
-        for rule in variant.asks.broken_rules():
-            yield f"variant {variant.name}: {rule.sentence}"
-        if isinstance(variant.asks, Training) and (variant.asks.faults or variant.asks.mystery):
-            yield f"variant {variant.name}: a reference has no faults: drop them"
-        for lesson in variant.lessons:
-            yield from _lesson_misfits(variant, lesson, variant_list.device)
-
-
-def _lesson_misfits(variant: Variant, name: str, device_type: str) -> Iterator[str]:
-    if name not in lesson_names():
-        hint = nearest_or_list(name, lesson_names(), f"{PROGRAM} lesson lists all")
-        yield f"variant {variant.name}: there is no lesson {name}{hint}"
-        return
-    pair = load_lesson(name).pair(cpu=device_type == "cpu")
-    if not any(is_asked(variant.asks, arm, fixed_fields(pair)) for arm in (pair.a, pair.b)):
-        yield f"variant {variant.name}: lesson {name} asks for another run"
 
 
 def at_site(asks: Experiment, defaults: Mapping[str, Any]) -> Experiment:
@@ -165,19 +120,10 @@ def collect_all(
     return found
 
 
-def missing_variants(
-    variant_list: VariantList, chosen: VariantList, runs: dict[str, list[Run]], repeats: int
-) -> dict[str, str]:
+def missing_variants(variant_list: VariantList, runs: dict[str, list[Run]], repeats: int) -> dict[str, str]:
     """Variant -> why the reference is not complete without it."""
-    asked = {variant.name for variant in chosen.variants}
-    lacking: dict[str, str] = {}
-    for variant in variant_list.variants:
-        there = len(runs.get(variant.name, ()))
-        if variant.name not in asked and not there:
-            lacking[variant.name] = "not asked for (--only)"
-        elif variant.name in asked and there < repeats:
-            lacking[variant.name] = f"{there} of {repeats} runs completed"
-    return lacking
+    made = {variant.name: len(runs.get(variant.name, ())) for variant in variant_list.variants}
+    return {name: f"{number} of {repeats} runs completed" for name, number in made.items() if number < repeats}
 
 
 def image_digest(site: Site) -> str | None:

@@ -18,6 +18,7 @@ from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import values_of
 from harness.experiment.yaml_file import read_yaml
+from harness.run import why_invalid
 from harness.site.site import Site
 
 EXAMPLE = 'command: "train.py --lr 1e-4"'
@@ -140,7 +141,7 @@ def is_path(word: str) -> bool:
 
 def read_sweep(path_or_word: Path | str) -> Sweep:
     """A sweep from its file.
-    Raises RequestError: it cannot be read or is not one; a line for each thing that is wrong."""
+    Raises RequestError: it cannot be read or is not one."""
     path = expanded(path_or_word) if isinstance(path_or_word, str) else path_or_word
     data = read_yaml(path, "sweep file")
     if not isinstance(data, dict):
@@ -148,20 +149,7 @@ def read_sweep(path_or_word: Path | str) -> Sweep:
     try:
         return Sweep.model_validate(data)
     except ValidationError as error:
-        lines = [f"sweep file {path}: {_sentence(dict(each))}" for each in error.errors()]
-        raise RequestError("\n".join(dict.fromkeys(lines))) from None
-
-
-def _sentence(error: dict[str, Any]) -> str:
-    where = ".".join(str(part) for part in error["loc"] if part not in ("int", "list[any]", "constrained-int"))
-    if error["type"] == "extra_forbidden":
-        near = nearest(where, Sweep.model_fields)
-        there_are = ", ".join(Sweep.model_fields)
-        return f"unknown field {where}" + (f": did you mean {near}?" if near else f"; there are {there_are}")
-    if error["type"] == "missing":
-        return f"field {where} is missing"
-    said = error["msg"].removeprefix("Value error, ")
-    return f"field {where} is {error['input']!r}: {said[0].lower()}{said[1:]}"
+        raise RequestError(f"sweep file {path}: {why_invalid(error)}") from None
 
 
 Settings = dict[str, Any]
