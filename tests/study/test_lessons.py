@@ -13,8 +13,8 @@ from harness.analysis.metrics import COLLECTIVES, KEPT, METRICS
 from harness.cli.study.lesson import LessonAtSite, _next, _paired
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
-from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Training
-from harness.experiment.parse import all_options, build_experiment, command_of
+from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
+from harness.experiment.parse import command_of
 from harness.run.record import Status
 from harness.site.site import load_site
 from harness.study.lessons import (
@@ -32,7 +32,7 @@ from harness.study.lessons import (
 )
 from harness.study.reference.variants import at_site as reference_at_site
 from harness.study.reference.variants import load_list
-from tests.study.kit import Say, completed
+from tests.study.kit import Say, asked_at, completed
 
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
@@ -49,17 +49,16 @@ COMPLETED = [name for name in ALL if load_lesson(name).ends == "completed"]
 TRACED = [name for name in COMPLETED if load_lesson(name).a.model_dump().get("profiler") != "none"]
 
 
+MORE: dict[type[Experiment], set[str]] = {
+    DDP: {"expected_all_reduce_bytes", *MEMORY_OF_PLAN},
+    DeepSpeed: {"expected_all_gather_bytes"},
+    Megatron: {"bubble", "expected_bubble", "microbatches"},
+}
+
+
 def metrics_of(experiment: Experiment) -> Metrics:
-    """The metrics that a run of this experiment can have: without a pipeline there is no bubble."""
-    names = NAMES | {metric.name for metric in METRICS[len(KEPT) :]}
-    if isinstance(experiment, Megatron) and experiment.pp > 1:
-        names |= {"bubble", "expected_bubble", "microbatches"}
-    if isinstance(experiment, DDP):
-        names |= {"expected_all_reduce_bytes"}
-    if isinstance(experiment, Training) and experiment.memory_snapshot:
-        names |= {*MEMORY_OF_PLAN}
-    if isinstance(experiment, DeepSpeed):
-        names |= {"expected_all_gather_bytes"}
+    """The metrics that a run of this experiment can have."""
+    names = NAMES | {metric.name for metric in METRICS[len(KEPT) :]} | MORE.get(type(experiment), set())
     return dict.fromkeys(names, 1.0)
 
 
@@ -99,12 +98,7 @@ def test_each_section_that_asks_something_has_the_lesson_of_its_name() -> None:
 
 
 def experiment_of(words: list[str]) -> Experiment:
-    pairs: list[tuple[str, object]] = []
-    flags = [word for word in words if word != "--"]
-    for word, after in zip(flags, [*flags[1:], "-"], strict=True):
-        if word.startswith("-"):
-            pairs.append((word, True if after.startswith("-") else after))
-    return build_experiment(pairs, [], all_options())
+    return asked_at("--site", "local", *words)[0]
 
 
 @pytest.mark.parametrize("name", ALL)

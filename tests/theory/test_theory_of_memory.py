@@ -87,21 +87,22 @@ def test_a_peak_is_at_the_turn_or_in_the_step() -> None:
     assert peak_of(state, few, PeakBuffers(), gradients_stay=True).turn.gradients == 4000
 
 
-def test_a_device_is_known_by_its_whole_name_or_not_at_all() -> None:
-    sizes = {
-        "NVIDIA A100-SXM-64GB": 64,
-        "NVIDIA A100-SXM4-40GB": 40,
-        "NVIDIA A100-SXM4-80GB": 80,
-        "NVIDIA H100 64GB": 64,
-        "NVIDIA H200": 140.4,
-        "NVIDIA A100": None,
-    }
-    for name, size in sizes.items():
-        device = find_device(name)
-        assert device is not None
-        assert device.memory_gib == size
-    assert find_device("Radeon") is None
-    assert find_device(None) is None
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        ("NVIDIA A100-SXM-64GB", 64),
+        ("NVIDIA A100-SXM4-40GB", 40),
+        ("NVIDIA A100-SXM4-80GB", 80),
+        ("NVIDIA H100 64GB", 64),
+        ("NVIDIA H200", 140.4),
+        ("NVIDIA A100", None),
+        ("Radeon", None),
+        (None, None),
+    ],
+)
+def test_a_device_is_known_by_its_whole_name_or_not_at_all(name: str | None, gib: float | None) -> None:
+    device = find_device(name)
+    assert (device and device.memory_gib) == gib and (device is None) == (name in ("Radeon", None))
 
 
 @pytest.mark.parametrize("name", model_names())
