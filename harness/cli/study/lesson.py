@@ -93,7 +93,7 @@ def command(
     if reference is not None:
         from harness.cli.study.lesson_answer import answer_from
 
-        return answer_from(reference, name, not (hint or again or run), as_json)
+        return answer_from(reference, name, bool(hint or again or run), as_json)
     here = choose_site(site).site
     if name is None:
         return _list([lessons.load_lesson(n) for n in lessons.lesson_names()], here, site, as_json)

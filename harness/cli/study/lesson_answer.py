@@ -142,12 +142,12 @@ def try_again(decided: list[RelationResult], repeat: str) -> list[str]:
     return ["", "The runs ended otherwise than expected. Repeat both:", f"    {repeat}"] if failed else []
 
 
-def answer_from(reference: str, name: str | None, no_runs: bool, as_json: bool) -> int:
-    """Print the answer from a reference. no_runs: neither --run, --again nor --hint was given."""
+def answer_from(reference: str, name: str | None, others: bool, as_json: bool) -> int:
+    """Print the answer from a reference. others: whether --run, --again or --hint was given."""
     if name is None:
         asked = f"{PROGRAM} lesson 2a --reference {reference}"
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")
-    if not no_runs:
+    if others:
         raise RequestError("--reference answers from stored runs: drop --run, --again and --hint")
     lesson = lessons.load_lesson(name)
     folder = reference_folder(reference)

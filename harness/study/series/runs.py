@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from harness.analysis.metric_values import Metrics
-from harness.analysis.metrics import metrics_by_name
-from harness.analysis.summary import Summary
 from harness.common.errors import HarnessError, RequestError, WorkError, nearest
 from harness.common.run_files import RECORD
 from harness.launch.poll import state_of
-from harness.measure.request import load_summary
 from harness.run import Run, all_runs, part_of
 from harness.run.record import FINAL, State
+
+if TYPE_CHECKING:
+    from harness.analysis.metric_values import Metrics
+    from harness.analysis.summary import Summary
 
 # Of a run that may still be running; `unknown` is a scheduler that does not answer.
 OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
@@ -118,6 +118,9 @@ class MeasuredRun(NamedTuple):
 
 def measured(runs: Iterable[Run]) -> tuple[list[MeasuredRun], list[str]]:
     """The numbers of completed runs, and a sentence for each run that has none."""
+    from harness.analysis.metrics import metrics_by_name
+    from harness.measure.request import load_summary
+
     found: list[MeasuredRun] = []
     lacking: list[str] = []
     for run in runs:

@@ -33,8 +33,9 @@ class StoredSweep(BaseModel):
     @field_validator("sweep", mode="before")
     @classmethod
     def _without_fields_that_are_gone(cls, sweep: object) -> object:
-        is_stored = isinstance(sweep, dict)
-        return {name: value for name, value in sweep.items() if name in Sweep.model_fields} if is_stored else sweep
+        if not isinstance(sweep, dict):
+            return sweep
+        return {name: value for name, value in sweep.items() if name in Sweep.model_fields}
 
 
 class SweepRequest(NamedTuple):
