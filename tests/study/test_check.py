@@ -228,7 +228,11 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
         asked.clear()
         monkeypatch.setattr("harness.study.series.runner.start_together", start)
 
-    monkeypatch.setattr("harness.study.series.runner.start_run", lambda *_: asked.append("alone") or Run(runs))
+    def alone(*_: object) -> Run:
+        asked.append("alone")
+        return Run(runs)
+
+    monkeypatch.setattr("harness.study.series.runner.start_run", alone)
     launch = ArmLaunch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))
     tasks = tasks_of({"a": launch, "b": launch}, 3)
     for most, expected in ((6, ["abbaba"]), (4, ["abbaba", "abba"]), (1, ["abbaba", "abba", "alone"])):

@@ -81,7 +81,8 @@ ELSEWHERE = {"step_ms": 300.0, "submit_host": "another"}
 def test_a_run_is_held_against_the_runs_of_its_settings(
     runs: Path, say: Say, new: dict[str, Any], code: int, said: str
 ) -> None:
-    made_run(runs, **({"experiment": ASKED} | new))
+    asked: dict[str, Any] = {"experiment": ASKED, **new}
+    made_run(runs, **asked)
     shown = say("reference", "check")
     assert shown.code == code and said in shown.words, shown.out
     document = say("reference", "check", "last", "--json")

@@ -35,27 +35,28 @@ def samples_of_a_step(sweep: Sweep) -> list[int]:
     ]
 
 
+NODES = {"gpus_per_node": 2, "global_batch_size": 16}
+
+
 @pytest.mark.parametrize(
-    ("sweep", "zipped", "samples"),
+    ("asked", "given", "zipped", "samples"),
     [
-        (sweep_of(1, "weak", [1, 2, 4], micro_batch_size=3), {}, [3, 6, 12]),
-        (sweep_of(1, "strong", [1, 2, 4], micro_batch_size=8), {"micro_batch_size": [8, 4, 2]}, [8, 8, 8]),
+        ((1, "weak", [1, 2, 4]), {"micro_batch_size": 3}, {}, [3, 6, 12]),
+        ((1, "strong", [1, 2, 4]), {"micro_batch_size": 8}, {"micro_batch_size": [8, 4, 2]}, [8, 8, 8]),
         (
-            sweep_of(2, "strong", [1, 2, 4, 8], micro_batch_size=2, gradient_accumulation_steps=4),
+            (2, "strong", [1, 2, 4, 8]), {"micro_batch_size": 2, "gradient_accumulation_steps": 4},
             {"micro_batch_size": [2, 2, 2, 1], "gradient_accumulation_steps": [4, 2, 1, 1]}, [8, 8, 8, 8],
         ),
-        (sweep_of(3, "strong", [1, 2, 4], "nodes", gpus_per_node=2, global_batch_size=16), {}, [16, 16, 16]),
-        (
-            sweep_of(3, "weak", [1, 2, 4], "nodes", gpus_per_node=2, global_batch_size=16, tp=1),
-            {"global_batch_size": [16, 32, 64]}, [16, 32, 64],
-        ),
+        ((3, "strong", [1, 2, 4], "nodes"), NODES, {}, [16, 16, 16]),
+        ((3, "weak", [1, 2, 4], "nodes"), {**NODES, "tp": 1}, {"global_batch_size": [16, 32, 64]}, [16, 32, 64]),
     ],
 )  # fmt: skip
-def test_which_fields_keep_the_work(sweep: Sweep, zipped: dict[str, list[int]], samples: list[int]) -> None:
-    axis, *_ = sweep.zip
-    assert ({name: each for name, each in sweep.zip.items() if name != axis}, samples_of_a_step(sweep)) == (
-        zipped, samples,
-    )  # fmt: skip
+def test_which_fields_keep_the_work(
+    asked: tuple[Any, ...], given: dict[str, int], zipped: dict[str, list[int]], samples: list[int]
+) -> None:
+    sweep = sweep_of(*asked, **given)
+    _, *varying = sweep.zip
+    assert ({name: sweep.zip[name] for name in varying}, samples_of_a_step(sweep)) == (zipped, samples)
 
 
 def test_megatrons_tensor_parallel_size_stays_that_of_the_smallest_size() -> None:
