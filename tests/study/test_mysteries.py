@@ -12,7 +12,7 @@ from harness.analysis.summary import JobTime, Replay, Summary, TimeLost, WhatIf
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS, Setup, misfits, parse_fault, wrong_device
 from harness.common.mystery import HIDDEN_FILE, checksum, hidden_file
-from harness.experiment.exercises import DDP, DeepSpeed, Megatron, as_recorded
+from harness.experiment.exercises import DDP, Megatron, as_recorded
 from harness.experiment.model import find_model
 from harness.experiment.parse import command_of
 from harness.experiment.training import Mystery
@@ -224,10 +224,3 @@ def test_a_job_s_script_does_not_tell(exercise: str, say: Say) -> None:
     assert (script.code, HIDDEN_FILE in document.json["files"]) == (0, False)
     telling = ["--fault", *(f"{name},ms=" for name in FAULTS)]
     assert [word for word in telling if word in script.out + document.out] == []
-
-
-@pytest.mark.parametrize("cls", [DDP, DeepSpeed, Megatron])
-def test_every_training_can_be_a_mystery(cls: type[DDP | DeepSpeed | Megatron]) -> None:
-    asked = cls(gpus_per_node=2, mystery=hidden(("pause,ms=5",)))
-    again = cls.model_validate_json(asked.model_dump_json())
-    assert asked.mystery and again.mystery == asked.mystery.model_copy(update={"faults": ()})

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compare.arms import Arm
-from harness.compare.comparison import Comparison, compare_arms, samples
+from harness.compare.comparison import Comparison
 from harness.experiment.exercises import DDP
 from tests.study.kit import Say
 from tests.study.recorded_reference import recorded
@@ -38,16 +37,3 @@ def test_every_command_gives_the_same_keys_and_words(runs: Path, arms: tuple[lis
         assert each["ratio"] == pytest.approx(1.8 if command == "lesson" else 1.2, abs=0.01), command
         assert each["low"] < each["ratio"] < each["high"] or each["noise"] == "steps", command
         assert {"name", "value", "n"} <= each["a"].keys() & each["b"].keys(), command
-
-
-def test_check_judges_runs_as_compare_arms_does_and_shows_the_noise(
-    arms: tuple[list[str], list[str]], say: Say
-) -> None:
-    words = ["check", *map(",".join, arms), "--metric", "mean_step_ns"]
-    checked = say(*words, "--json").json
-    a, b = (Arm("", samples([ms * 1e6 for ms in arm])) for arm in STEPS_MS)
-    again = compare_arms("mean_step_ns", a, b)
-    assert [checked[name] for name in ("ratio", "low", "high")] == pytest.approx([again.ratio, again.low, again.high])
-    assert checked["verdict"] == again.verdict.value
-    (line,) = [line for line in say(*words).out.splitlines() if line.endswith("worse") and "±" in line]
-    assert " ".join(line.split()).split(" ms ")[-1].startswith("+20.")

@@ -93,15 +93,6 @@ def test_traces_of_any_origin_are_answered_without_commands(tmp_path: Path, say:
         trials(job(replayed=replay()), 1)
 
 
-def test_only_changes_that_an_option_makes_are_verified() -> None:
-    found = trials(job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED), 3)
-    assert [trial.what_if.name for trial in found] == ["no-host-stall-forward", "gas-x2"]
-    assert [trial.changed for trial in found] == [
-        DDP(),
-        DDP(faults=("host-stall,ms=20",), gradient_accumulation_steps=2),
-    ]
-
-
 BOUND = what_if("no-noisy-neighbour", bound=True, high_ns=None)
 FEWER = what_if("one-bucket", low_ns=None, at_most=True)
 
