@@ -110,7 +110,7 @@ def test_a_lessons_commands_ask_for_its_experiments(name: str) -> None:
 @pytest.mark.parametrize("cpu", [True, False])
 @pytest.mark.parametrize("name", ALL)
 def test_the_exercises_page_has_the_two_commands_of_each_lesson(tmp_path: Path, name: str, cpu: bool) -> None:
-    commands = re.findall(r"bash slurm\.sh (-e \d[^`\n]*)(?:`|$)", page_of(name[0]), re.M)
+    commands = re.findall(r"bash slurm\.sh (-e \d[^`#\n]*)(?:[`#]|$)", page_of(name[0]), re.M)
     asked = [experiment_of(line.split()) for line in commands if "--plan" not in line]
     runs = [completed(tmp_path, str(n), each) for n, each in enumerate(asked)]
     assert None not in find_pair(load_lesson(name).pair(cpu), runs)
