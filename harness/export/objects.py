@@ -76,11 +76,12 @@ class ParaverTask:
 
 @dataclass(frozen=True)
 class ObjectModel:
-    """All tasks on one clock from 0 to `end_ns`."""
+    """All tasks on one clock from 0 to `end_ns`; `epoch_ns` is the unix time of 0, if known."""
 
     tasks: list[ParaverTask]
     nodes: list[str]
     end_ns: int
+    epoch_ns: int | None
     notes: list[str]
 
 
@@ -88,7 +89,7 @@ def build_object_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None 
     """Tasks of all traces, sorted by rank. `hosts`: node name by rank, for traces that do not name their node. Raises
     WorkError: the traces hold nothing."""
     traces = [_with_host(trace, hosts or {}) for trace in traces]
-    offsets, notes = offsets_ns(traces)
+    offsets, absolute, notes = offsets_ns(traces)
     found = [
         (_order(trace, process, index), trace, process, offset)
         for index, (trace, offset) in enumerate(zip(traces, offsets, strict=True))
@@ -102,11 +103,11 @@ def build_object_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None 
     tasks = [replace(task, offset_ns=task.offset_ns - first) for task in tasks]
     nodes = list(dict.fromkeys(task.node for task in tasks))
     notes += [note for trace in traces for note in trace.notes]
-    return ObjectModel(tasks, nodes, max(map(_last_ns, tasks)), notes)
+    return ObjectModel(tasks, nodes, max(map(_last_ns, tasks)), first if absolute else None, notes)
 
 
-def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], list[str]]:
-    """(the offset to add to each trace's times, notes).
+def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], bool, list[str]]:
+    """(the offset to add to each trace's times, whether the sum is unix time, notes).
 
     The clocks of nodes differ by up to milliseconds, also with a time service. Where the ends of matched collectives
     show a difference larger than their own spread, the offset removes it.
@@ -114,9 +115,9 @@ def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], list[str]]:
     if any(trace.identity.clock != "unix" and trace.identity.epoch_ns is None for trace in traces):
         spans = [_span(trace) for trace in traces]
         if len(traces) < 2 or max(low for low, _ in spans) < min(high for _, high in spans):
-            return [0] * len(traces), []
+            return [0] * len(traces), False, []
         note = "the traces do not record when their clocks started: each begins at its first event"
-        return [-low for low, _ in spans], [note]
+        return [-low for low, _ in spans], False, [note]
     clocks = clocks_of(traces)
     reference = next(iter(clocks), "")
     usable = {c.host: c for c in clocks.values() if c.host == reference or c.collectives >= MIN_COLLECTIVES}
@@ -129,7 +130,7 @@ def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], list[str]]:
             f"the clocks of {names} cannot be compared, because none of their collectives match: events that are "
             "drawn at one time may have different times"
         )
-    return [(t.identity.epoch_ns or 0) - shifted.get(_host(t), 0) for t in traces], notes
+    return [(t.identity.epoch_ns or 0) - shifted.get(_host(t), 0) for t in traces], True, notes
 
 
 def _shifted(clock: Clock, reference: str) -> str:

@@ -1,7 +1,7 @@
 """Traces to one Perfetto file: Chrome's JSON, compressed as it is written, all ranks on one clock.
 
-Tracks are named by node, rank and stream; arrows lead from a launch to its kernel; counters come from the traces. It
-opens in ui.perfetto.dev and chrome://tracing. Memory does not grow with the number of events.
+Tracks are named by node, rank and stream; arrows lead from a launch to its kernel; counters come from the traces and
+from the monitor. It opens in ui.perfetto.dev and chrome://tracing. Memory does not grow with the number of events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from isal import igzip
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
+from harness.common.printable import printable
 from harness.export.objects import ObjectModel, ParaverTask, RowKind, TimelineRow, build_object_model
+from harness.monitor.samples import NodeSamples
 from harness.traces.operators import operators
 from harness.traces.trace import I32, I64, U8, Activity, Calls, Events, Ranges, Trace
 
@@ -26,6 +28,7 @@ CHUNK = 1 << 14
 _CATEGORIES = {COMPUTE: "kernel", COMMUNICATION: "communication", MEMORY: "memory", NOT_WORK: "host"}
 _API, _RANGE = len(_CATEGORIES), len(_CATEGORIES) + 1
 _CATEGORY_NAMES = [*(_CATEGORIES[c] for c in sorted(_CATEGORIES)), "api", "range"]
+_MONITOR_PID = 1_000_000  # above any task's number
 
 
 @dataclass(frozen=True)
@@ -38,16 +41,21 @@ class PerfettoFile:
     notes: list[str]
 
 
-def write_perfetto(traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None) -> PerfettoFile:
-    """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank. Raises WorkError: there is nothing to write,
-    or the folder cannot be written."""
+def write_perfetto(
+    traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, recordings: Sequence[NodeSamples] = ()
+) -> PerfettoFile:
+    """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank; `recordings`: the monitor's, per node. Raises
+    WorkError: there is nothing to write, or the folder cannot be written."""
     model = build_object_model(traces, hosts)
+    notes = list(model.notes)
+    if recordings and model.epoch_ns is None:
+        notes.append("the monitor's counters are left out: the traces do not say when they were recorded")
     draft = out.with_name(out.name + ".part")
     count = 0
     try:
         with _compressed(draft) as file:
             separator = b'{"displayTimeUnit":"ns","traceEvents":[\n'
-            for piece in _pieces(model):
+            for piece in _pieces(model, recordings):
                 file.write(separator + ",\n".join(piece).encode())
                 separator = b",\n"
                 count += len(piece)
@@ -55,14 +63,14 @@ def write_perfetto(traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] 
         draft.replace(out)
     except OSError as error:
         raise WorkError(f"{out} cannot be written: {why_unread(error)}; --out PREFIX writes elsewhere") from error
-    return PerfettoFile(out, len(model.tasks), count, model.notes)
+    return PerfettoFile(out, len(model.tasks), count, notes)
 
 
 def _compressed(path: Path) -> BinaryIO:
     return cast(BinaryIO, igzip.IGzipFile(path, "wb", compresslevel=1))  # type: ignore[no-untyped-call]
 
 
-def _pieces(model: ObjectModel) -> Iterator[list[str]]:
+def _pieces(model: ObjectModel, recordings: Sequence[NodeSamples]) -> Iterator[list[str]]:
     """JSON objects as text, in small lists."""
     flow = 0
     for index, task in enumerate(model.tasks):
@@ -73,6 +81,9 @@ def _pieces(model: ObjectModel) -> Iterator[list[str]]:
         yield from _flows(task, pid, flow)
         flow += len(task.launched)
         yield from _metrics(task, pid)
+    if model.epoch_ns is not None:
+        for index, recording in enumerate(recordings):
+            yield from _monitor(recording, _MONITOR_PID + index, model)
 
 
 def _named(task: ParaverTask, pid: int) -> list[str]:
@@ -262,6 +273,21 @@ def _metrics(task: ParaverTask, pid: int) -> Iterator[list[str]]:
         if metric.device in shown:
             name = json.dumps(f"GPU {metric.device} {metric.name}")
             yield from _counter(pid, name, metric.time_ns + task.offset_ns, metric.value.tolist())
+
+
+def _monitor(recording: NodeSamples, pid: int, model: ObjectModel) -> Iterator[list[str]]:
+    """The monitor's samples of one node while the traces ran: one counter per device and column."""
+    yield [
+        _meta(pid, 0, "process_name", {"name": printable(f"monitor · {recording.host}")}),
+        _meta(pid, 0, "process_sort_index", {"sort_index": pid}),
+    ]
+    for device in recording.devices:
+        for column in device.columns:
+            points = [(at - (model.epoch_ns or 0), value) for at, value in device.points(column)]
+            points = [(at, value) for at, value in points if 0 <= at <= model.end_ns + recording.period_ns]
+            times = np.array([at for at, _ in points], np.int64)
+            name = json.dumps(printable(f"{device.index} {column}"))
+            yield from _counter(pid, name, times, [value for _, value in points])
 
 
 def _counter(pid: int, name: str, time_ns: I64, values: Sequence[float]) -> Iterator[list[str]]:

@@ -39,6 +39,7 @@ class Ranks(NamedTuple):
     traces: list[Trace]
     offsets: list[int]
     note: str = ""
+    is_unix: bool = True
     near: int = 0
 
 
@@ -71,22 +72,23 @@ CASES = {
          rank(1, "b", 500_000, members=[1, 2]), rank(2, "c", 800_000, members=[1, 2])],
         [0, -500_000, -500_000, -800_000], "the clock of c is 800.0 µs ahead",
     ),
-    "undated traces that do not overlap start together": Ranks(UNDATED[0], [-100, -900], "do not record when"),
-    "undated traces that overlap stay as they are": Ranks(UNDATED[1], [0, 0]),
+    "undated traces that do not overlap start together": Ranks(UNDATED[0], [-100, -900], "do not record when", False),
+    "undated traces that overlap stay as they are": Ranks(UNDATED[1], [0, 0], is_unix=False),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_times_of_several_traces_are_put_on_one_clock(name: str) -> None:
-    traces, expected, note, near = CASES[name]
-    offsets, notes = offsets_ns(traces)
+    traces, expected, note, is_unix, near = CASES[name]
+    offsets, unix, notes = offsets_ns(traces)
     assert offsets == pytest.approx(expected, abs=near)
+    assert unix == is_unix
     assert bool(notes) == bool(note) and note in "; ".join(notes)
 
 
 def test_the_exports_and_the_summary_agree_on_a_clock() -> None:
     traces = [rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)]
     parts = [part for one in traces for part in measure_trace(one, Window.GPU, load_rules())]
-    (_, offset), (note,) = offsets_ns(traces)
+    (_, offset), _, (note,) = offsets_ns(traces)
     assert {clock.host: -clock.offset_ns for clock in summarise_job(parts).clocks} == {"a": 0, "b": offset}
     assert build_object_model(traces).notes == [note]

@@ -15,6 +15,7 @@ import pytest
 
 from harness.common.errors import WorkError
 from harness.export.perfetto import write_perfetto
+from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, MetricSeries, Trace
 from tests.real_traces import real_trace
@@ -23,8 +24,8 @@ from tests.synthetic.columns import event, trace
 BASE = 1_700_000_000_000_000_000
 
 
-def written(traces: Sequence[Trace], folder: Path) -> list[dict[str, Any]]:
-    done = write_perfetto(traces, folder / "trace.json.gz")
+def written(traces: Sequence[Trace], folder: Path, recordings: Sequence[NodeSamples] = ()) -> list[dict[str, Any]]:
+    done = write_perfetto(traces, folder / "trace.json.gz", recordings=recordings)
     document = json.loads(gzip.decompress(done.path.read_bytes()), parse_float=Decimal)
     assert document["displayTimeUnit"] == "ns"
     return list(document["traceEvents"])
@@ -75,6 +76,12 @@ def nest(events: list[dict[str, Any]]) -> None:
         stack.append(end)
 
 
+def monitor(start_ns: int) -> NodeSamples:
+    times = [start_ns - 10**10, start_ns, start_ns + 5, start_ns + 10**10]
+    device = DeviceSeries(0, "A100", None, times, {"power_w": [1.0, 250.5, float("nan"), 3.0]})
+    return NodeSamples(Path("x"), "lrdn1", "nvml", 100, (device,), {}, 0)
+
+
 def on_cpu(name: str, start: int, end: int, number: int, **more: Any) -> dict[str, Any]:
     """A piece of an operator, or a collective's span."""
     placed = {"activity": Activity.CPU_OP, "stream": 100, "correlation": number, "launch": start, "launch_thread": 100}
@@ -82,10 +89,11 @@ def on_cpu(name: str, start: int, end: int, number: int, **more: Any) -> dict[st
 
 
 class Picture(NamedTuple):
-    """Traces, and what is drawn of them."""
+    """Traces, the monitor's samples, and what is drawn of them."""
 
     traces: Sequence[Trace]
     drawn: dict[str, list[Any]]
+    recordings: Sequence[NodeSamples] = ()
 
 
 HOSTILE = 'kernel<"x\\y">\n\t\u2028é'
@@ -132,6 +140,11 @@ PICTURES = {
         {"arguments": [{"collective": "all_reduce", "message bytes": 4096, "group": 'the "dp" group', "ranks": 8}]},
     ),
     "hostile names stay JSON": Picture([trace([event(HOSTILE, 0, 5)])], {"boxes": [("kernel", HOSTILE, 0, 5)]}),
+    "the monitor's samples of the time are counters": Picture(
+        [trace([event("gemm", BASE, BASE + 50)], host="n")],
+        {"counters": [("0 power_w", 0, 250.5)], "processes": ["process 100 · n · GPU 0", "monitor · lrdn1"]},
+        [monitor(BASE)],
+    ),
     "the metrics of a device are counters on the clock of all ranks": Picture(
         [trace([event("gemm", 0, 50)], rank=0, metrics=[SM_ACTIVE]), trace([event("gemm", -100, 50)], rank=1)],
         {"counters": [("GPU 0 SM Active [%]", 110, 1.5), ("GPU 0 SM Active [%]", 130, 60.0)]},
@@ -141,11 +154,17 @@ PICTURES = {
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_viewer_shows(name: str, tmp_path: Path) -> None:
-    traces, expected = PICTURES[name]
-    events = written(traces, tmp_path)
+    traces, expected, recordings = PICTURES[name]
+    events = written(traces, tmp_path, recordings)
     nest(events)
     found = drawn(events)
     assert {part: found[part] for part in expected} == expected
+
+
+def test_without_a_date_in_the_trace_the_monitor_is_left_out_with_a_note(tmp_path: Path) -> None:
+    undated = trace([event("gemm", 0, 50)], clock="trace")
+    done = write_perfetto([undated], tmp_path / "t.json.gz", recordings=[monitor(0)])
+    assert any("monitor's counters are left out" in note for note in done.notes)
 
 
 def test_nothing_to_write_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, r
 from harness.export.paraver import compress as compress_paraver
 from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
+from harness.monitor.samples import NodeSamples, find, read
+from harness.monitor.source import MonitorError
 from harness.run import Run, find_run
 from harness.run.record import FINAL
 from harness.traces.find import search
@@ -215,7 +217,7 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
 
 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
-    """One Perfetto trace of all ranks: open it at ui.perfetto.dev."""
+    """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
     suffixes = AS_GIVEN if out is not None and out.name.endswith(".gz") else PERFETTO
     if out is not None:
@@ -223,7 +225,13 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
     found = sources(tokens)
     prefix, notes = prefix_for(out, found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
-    done = write_perfetto(found.open(), target, found.hosts())
+    recordings: list[NodeSamples] = []
+    for folder in (folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)):
+        try:
+            recordings.append(read(folder))
+        except MonitorError as error:
+            notes.append(f"without the monitor's counters: {error}")
+    done = write_perfetto(found.open(), target, found.hosts(), recordings)
     made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events}
     made["megabytes"] = _megabytes(done.path)
     return _print(as_json, made, notes + done.notes)
@@ -258,7 +266,8 @@ def numbers(
     paths: report.PathsArgument,
     *,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="DIR", help="folder; default: in the run's folder, or here")
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="folder; default: in the run's folder, or here"),
     ] = None,
     window: report.WindowOption = "steps",
     executor: report.ExecutorOption = "local",
