@@ -33,6 +33,7 @@ from exercises.utils.memory_log import (
     timeline,
     without_numbers,
 )
+from harness.common.files import write_whole_text
 from harness.common.memory_snapshot import MOST_STEPS, VERSION
 from harness.common.run_files import MEMORY_SNAPSHOTS
 from harness.observe import ranges
@@ -346,9 +347,7 @@ class Snapshot:
             "allocator": allocator,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_name(f".unfinished-{self._path.name}")
-        unfinished.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
-        unfinished.replace(self._path)
+        write_whole_text(self._path, json.dumps(document, separators=(",", ":")) + "\n")
 
 
 def _words(rank: int, failure: dict[str, Any]) -> str:

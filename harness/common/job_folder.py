@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.common.files import write_whole_text
 from harness.common.heartbeats import MEMORY
 from harness.common.run_files import HEARTBEATS, LINES, METRICS, OBSERVE, RECORD, STATUS
 from harness.common.secrets import holds_secret
@@ -374,16 +375,7 @@ def write_end(joined: JoinedProcess, state: str, code: int | None) -> None:
 def _replace(path: Path, content: Mapping[str, Any], mode: int | None = None) -> None:
     """Write JSON as a whole or not at all. mode: who may read it; None: as the umask has it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
-    try:
-        if mode is not None:
-            temporary.touch(mode)  # before it has any content
-        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    write_whole_text(path, json.dumps(content, indent=1) + "\n", mode)
 
 
 def _nodes(environ: Mapping[str, str]) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
+from harness.common.files import write_whole
 from harness.export.objects import ObjectModel, RowKind, TimelineRow, build_object_model
 from harness.export.prv_blocks import blocks_of, lines
 from harness.export.prv_labels import Labels, clean, event_types, pcf_text
@@ -130,11 +131,13 @@ def _cpu_of_rows(model: ObjectModel, index: int) -> list[int]:
 def compress(prv: Path) -> Path:
     """Put `prv`.gz, which Paraver opens too, in the place of `prv`. Raises WorkError: the folder cannot be written."""
     packed = prv.with_name(prv.name + ".gz")
-    draft = packed.with_name(packed.name + ".part")
-    try:
+
+    def write(draft: Path) -> None:
         with prv.open("rb") as source, gzip.open(draft, "wb", compresslevel=6) as target:
             shutil.copyfileobj(source, target, 1 << 20)
-        draft.replace(packed)
+
+    try:
+        write_whole(packed, write)
         prv.unlink()
     except OSError as error:
         raise WorkError(f"{packed} cannot be written: {why_unread(error)}; {prv} stays") from error
@@ -142,8 +145,9 @@ def compress(prv: Path) -> Path:
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> Path:
-    draft = path.with_name(path.name + ".part")
-    with draft.open("wb") as file:
-        file.writelines(pieces)
-    draft.replace(path)
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
+            file.writelines(pieces)
+
+    write_whole(path, write)
     return path

@@ -18,6 +18,7 @@ from isal import igzip
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
+from harness.common.files import write_whole
 from harness.common.printable import printable
 from harness.export.objects import ObjectModel, ParaverTask, RowKind, TimelineRow, build_object_model
 from harness.monitor.samples import NodeSamples
@@ -50,9 +51,10 @@ def write_perfetto(
     notes = list(model.notes)
     if recordings and model.epoch_ns is None:
         notes.append("the monitor's counters are left out: the traces do not say when they were recorded")
-    draft = out.with_name(out.name + ".part")
     count = 0
-    try:
+
+    def write(draft: Path) -> None:
+        nonlocal count
         with _compressed(draft) as file:
             separator = b'{"displayTimeUnit":"ns","traceEvents":[\n'
             for piece in _pieces(model, recordings):
@@ -60,7 +62,9 @@ def write_perfetto(
                 separator = b",\n"
                 count += len(piece)
             file.write(b"\n]}\n")
-        draft.replace(out)
+
+    try:
+        write_whole(out, write)
     except OSError as error:
         raise WorkError(f"{out} cannot be written: {why_unread(error)}; --out PREFIX writes elsewhere") from error
     return PerfettoFile(out, len(model.tasks), count, notes)

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.common import processes
+from harness.common.files import write_whole_text
 from harness.common.heartbeats import CALLS, LEAST_S, PERIOD_S, PYTHON_SIDE, SCHEMA, TIMES_USUAL, Evidence
 from harness.common.paths import INSTALLED_EXERCISES
 from harness.common.run_files import EVIDENCE, HEARTBEATS, MONITOR_SAMPLES, MONITORS
 from harness.heartbeats.ranks import ObservedRank
-from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta, replace_whole
+from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta
 from harness.monitor.source import MonitorError
 
 COLUMN = "utilization_percent"
@@ -66,7 +67,7 @@ def gpu_use(folder: Path) -> dict[int, int]:
 def gather(ranks: list[ObservedRank], memory: Path, now_ns: int) -> list[Evidence]:
     """Ask the ranks for their stacks, and look at their processes."""
     asked = str(time.time_ns())
-    replace_whole(memory / "ask", lambda temporary: temporary.write_text(asked, encoding="ascii"))
+    write_whole_text(memory / "ask", asked)
     end_s = time.monotonic() + ANSWER_S
     answers: dict[int, dict[str, Any]] = {}
     while len(answers) < len(ranks) and time.monotonic() < end_s:
@@ -382,7 +383,7 @@ class Collector:
         self._gathered_s = now_s
         found = gather(ranks, self._memory, now_ns)
         content = {"unix_ns": time.time_ns(), "host": os.uname().nodename, "ranks": [each._asdict() for each in found]}
-        replace_whole(path, lambda temporary: temporary.write_text(json.dumps(content), encoding="utf-8"))
+        write_whole_text(path, json.dumps(content))
         return ANSWER_S + SEEN_FROM_OUTSIDE_S * len(ranks)
 
     def _is_far(self, written: int) -> bool:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from harness.common.bounded_read import BoundedReadError
+from harness.common.files import write_whole_text
 from harness.common.format import span
 from harness.common.heartbeats import Evidence
 from harness.common.paths import INSTALLED_EXERCISES
 from harness.common.run_files import HANG
 from harness.common.run_store import as_object
 from harness.heartbeats.lines import ProgramLine, Time
-from harness.monitor.samples import replace_whole
 
 LOADS = "torch/utils/data/dataloader.py"
 FOR_LOCK = "waiting for a lock"
@@ -78,7 +78,7 @@ def hang_file(run: Path) -> Path:
 def write_hang(run: Path, hang: Hang) -> None:
     """Write the answer. Raises OSError."""
     text = json.dumps(hang._asdict(), indent=1) + "\n"
-    replace_whole(hang_file(run), lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_whole_text(hang_file(run), text)
 
 
 def read_hang(run: Path) -> Hang | None:

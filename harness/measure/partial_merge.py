@@ -5,7 +5,6 @@ root. A partial merge is a file, so that reducers may run one after the other, h
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from harness.analysis.process.part import RankPart, deserialize, serialize
 from harness.analysis.summary import Problem, Summary, Window
 from harness.common.bounded_read import why_unread
 from harness.common.errors import RequestError, WorkError
+from harness.common.files import write_whole
 from harness.measure.jobs import completed, contents_of, name_rank, withholding
 from harness.measure.paths import measure_files
 from harness.traces.progress import OnProgress, silent
@@ -147,13 +147,10 @@ def _with_problems(ranks: list[RankPart], rank_parts: Sequence[RankPart]) -> lis
 
 
 def write_merge(path: Path, merge: PartialMerge) -> None:
-    """Under a temporary name, then renamed. Raises WorkError: the disk is full or not writable."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write it as a whole. Raises WorkError: the disk is full or not writable."""
     try:
-        temporary.write_bytes(serialize(merge))
-        temporary.replace(path)
+        write_whole(path, lambda temporary: temporary.write_bytes(serialize(merge)))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise WorkError(f"{path}: cannot be written ({why_unread(error)})") from None
 
 

@@ -15,7 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from harness.monitor.samples import DeviceSeries, NodeSamples, read, replace_json, replace_whole
+from harness.common.files import write_whole
+from harness.monitor.samples import DeviceSeries, NodeSamples, read, replace_json
 from harness.monitor.source import Points, pieces
 from harness.monitor.summary import SUMMARY_FILE, DeviceSummary, NodeSummary, summarize
 
@@ -142,7 +143,7 @@ def _draw(path: Path, draw: Draw, recording: NodeSamples, summary: NodeSummary) 
     if axes.lines:
         # Below the axes: with eight devices no corner inside is certainly empty.
         figure.legend(loc="outside lower left", frameon=False, fontsize=9, ncols=2)
-    replace_whole(path, lambda temporary: figure.savefig(temporary, format="png"))
+    write_whole(path, lambda temporary: figure.savefig(temporary, format="png"))
 
 
 def _memory(panel: Panel) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.common.bounded_read import parse_json
+from harness.common.files import write_whole_text
 from harness.common.run_files import MONITOR_META, MONITOR_SAMPLES
 from harness.common.run_store import UnreadFileError
 from harness.monitor.source import Gap, MonitorError, find_gaps
@@ -112,15 +111,8 @@ class NodeSamples:
         return (min(moments), max(moments)) if moments else (0, 0)
 
 
-def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name first, so that no reader sees a part of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    write(temporary)
-    temporary.replace(path)
-
-
 def replace_json(path: Path, content: dict[str, Any]) -> None:
-    replace_whole(path, lambda temporary: temporary.write_text(json.dumps(content, indent=2) + "\n"))
+    write_whole_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def find(folder: Path) -> list[Path]:

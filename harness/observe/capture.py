@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from harness.common.captures import CaptureRequest, folder_of, given_up_file, is_ready, read_request, stop_file
+from harness.common.files import write_whole
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
 from harness.common.run_files import KINETO
 from harness.observe.ranges import nvtx_package
@@ -212,16 +213,17 @@ def _profiler(**settings: Any) -> Any:
 
 def _write(profile: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Readers look for rank*.json.gz: an unfinished file must not have that name.
-    packed = path.with_name(f".unfinished-{path.name}")
     # Kineto writes the path of its file into the JSON without escapes: a quote in it would break the JSON.
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(plain))
         # PyTorch would compress line by line, which is slow; after SIGTERM only seconds may be left.
-        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
-            shutil.copyfileobj(source, target, length=1 << 20)
-    packed.replace(path)
+        write_whole(path, partial(copy_compressed, plain))
+
+
+def copy_compressed(source: Path, target: Path) -> None:
+    with source.open("rb") as read, gzip.open(target, "wb", compresslevel=3) as packed:
+        shutil.copyfileobj(read, packed, length=1 << 20)
 
 
 class OfWindow(Capture):

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from harness.common.files import write_whole_text
 from harness.common.heartbeats import MEMORY
 from harness.observe import collectives
 from harness.observe.last_words import EXITS, on_failure
@@ -228,10 +229,7 @@ class Heartbeat:
         with looking_at_frames() as frames:
             call = collectives.called(frames.get(self._main.ident or 0))
         answer = {**seen, "call": call, **collectives.open_ones()}
-        path = self._folder / f"rank{self._rank}.stacks.json"
-        temporary = path.with_name(f".{path.name}")
-        temporary.write_text(json.dumps(answer), encoding="utf-8")
-        temporary.replace(path)
+        write_whole_text(self._folder / f"rank{self._rank}.stacks.json", json.dumps(answer))
 
     def _leave(self) -> None:
         """Python ends, and so does the thread: one that is inside C++ later is ended there, which aborts the process.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gzip
 import importlib
 import multiprocessing
 import multiprocessing.util
@@ -23,11 +22,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from harness.common.files import write_whole
 from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.profile_window import ProfileWindow, as_recorded
 from harness.common.run_files import METRICS
 from harness.observe import heartbeat
-from harness.observe.capture import Capture, making_ours, open_capture, trace_file
+from harness.observe.capture import Capture, copy_compressed, making_ours, open_capture, trace_file
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.job_time import sampler_of_rank
 from harness.observe.last_words import on_termination
@@ -323,8 +323,4 @@ def _keep(file: Path, target: Path) -> None:
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".unfinished-{target.name}")
-    opened: Callable[..., Any] = open if file.suffix == ".gz" else partial(gzip.open, compresslevel=3)
-    with file.open("rb") as read, opened(unfinished, "wb") as packed:
-        shutil.copyfileobj(read, packed)
-    unfinished.replace(target)
+    write_whole(target, partial(shutil.copyfile if file.suffix == ".gz" else copy_compressed, file))

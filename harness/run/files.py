@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from harness.common import job_folder
 from harness.common.bounded_read import BoundedReadError, why_unread
 from harness.common.errors import WorkError
+from harness.common.files import write_whole
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
 from harness.common.run_files import RECORD, Entry
 from harness.common.run_store import RunFile
@@ -65,27 +66,29 @@ def folder_bytes(folder: Path) -> int:
 
 
 def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: True, mode: int | None = None) -> None:
-    """Write a file under a temporary name, then rename it: readers see all of it or none.
+    """Write a file of a run as a whole or not at all.
 
     still: whether it is still wanted, asked just before the renaming. A shared file system has then made a file in that
     folder, and shows what other machines wrote there. mode: who may read it; None: as the umask has it.
 
     Raises DiskError: the disk is full or not writable; nothing is left behind.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        if mode is not None:
-            temporary.unlink(missing_ok=True)
-            temporary.touch(mode, exist_ok=False)  # before it has any content
+
+    def write(temporary: Path) -> None:
         temporary.write_text(text, encoding="utf-8")
-        if still():
-            temporary.replace(path)
-        else:
-            temporary.unlink()
+        if not still():
+            raise _NotWantedError
+
+    try:
+        write_whole(path, write, mode)
+    except _NotWantedError:
+        return
     except OSError as error:
-        with suppress(OSError):  # it may not have been made
-            temporary.unlink()
         raise disk_error(path, error) from None
+
+
+class _NotWantedError(Exception):
+    """What should be written is no longer wanted."""
 
 
 class DiskError(WorkError):

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.common.files import write_whole_text
+
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write the whole file or nothing: a killed job leaves the file as it was before."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(path)
+    write_whole_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")

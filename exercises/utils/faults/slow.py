@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from exercises.utils.faults.moments import Moment, wrap
 from exercises.utils.faults.target import FaultTarget, PerStep
 from harness.common.faults import Fault
+from harness.common.files import write_whole
 
 # The calls of a process group by which Python sends, and the place of the tensors that this rank gives.
 SENDING = {
@@ -64,11 +65,10 @@ def write_checkpoints(fault: Fault, target: FaultTarget) -> None:
 
 
 def _write(path: Path, target: FaultTarget) -> None:
-    unfinished = path.with_suffix(".unfinished")
     # Under ZeRO-3 a parameter is empty between its uses, and its shard is what this rank has.
     parameters = [parameter for model in target.models for parameter in model.parameters()]
-    torch.save([getattr(each, "ds_tensor", each).detach() for each in parameters], unfinished)
-    unfinished.replace(path)
+    shards = [getattr(each, "ds_tensor", each).detach() for each in parameters]
+    write_whole(path, partial(torch.save, shards))
 
 
 def stall_data(fault: Fault, target: FaultTarget) -> None:
