@@ -139,16 +139,13 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 
 def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
     from harness.launch.backends.allocation import NAME as ALLOCATION
-    from harness.launch.backends.registry import backend_of
     from harness.launch.check import check, forewarnings, require_training
     from harness.launch.from_shell import what_the_shell_brings
     from harness.launch.job import warnings_of
-    from harness.launch.other_programs import OtherPrograms, wait_a_moment
     from harness.launch.render import script_of
     from harness.launch.submit import prepare
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
-    others = OtherPrograms()
     prepared = prepare(experiment, choice.site, choice.sources)
     job = prepared.job
     if prepared.where:
@@ -175,10 +172,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
     plan = announced(prepared, quiet=behaviour.json)
-    disturbed = others.warnings(job) if backend_of(job.site).RUNS_HERE else []
-    warn([*warnings_of(job, os.environ), *plan.warnings, *disturbed], behaviour)
-    if disturbed and not behaviour.json:
-        wait_a_moment()
+    warn([*warnings_of(job, os.environ), *plan.warnings], behaviour)
     return after_submission(start(prepared, command, plan.files), behaviour)
 
 
