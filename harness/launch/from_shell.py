@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.common.submission import for_sbatch, passed_on, variables_in_words
-from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job
-
-MOST_NAMED = 4  # of the variables of a Slurm job
 
 
 def shell_variables(environ: Mapping[str, str], job: Job) -> dict[str, str]:
@@ -34,7 +31,4 @@ def _what_it_brings(environ: Mapping[str, str], job: Job) -> list[str]:
         lines.append(f"from your shell: {variables_in_words(variables)}")
     if variables := sbatch_variables(environ, job):
         lines.append(f"from your shell, for sbatch: {variables_in_words(variables)}")
-    if backend_of(job.site).RUNS_HERE and (outer := sorted(name for name in environ if name.startswith("SLURM_"))):
-        more = f" and {len(outer) - MOST_NAMED} more" if len(outer) > MOST_NAMED else ""
-        lines.append(f"not passed to the job, as they are of another one: {', '.join(outer[:MOST_NAMED])}{more}")
-    return [*lines, *launch_of(job.experiment).notes(job.experiment, job.device)]
+    return [*lines, *launch_of(job.experiment).notes(job.experiment)]

@@ -20,11 +20,10 @@ ACCELERATE = CONFIGS / "accelerate"
 _WRAPS = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
 _DEVICES = ("CPU", "GPU", "NPU", "XPU", "MLU", "HPU", "SDAA", "MUSA", "NEURON")
 _PLAIN = ("NO", *(f"MULTI_{device}" for device in _DEVICES))
-# What the launch says itself. A note names the first six where they differ.
+# What the launch says itself.
 _OF_LAUNCH = ("num_machines", "num_processes", "gpu_ids", "distributed_type", "main_process_ip", "mpirun_config",
               "compute_environment", "use_cpu", "machine_rank", "main_process_port", "rdzv_backend", "same_network",
               "tpu_env", "tpu_use_cluster", "tpu_use_sudo")  # fmt: skip
-_TOLD = _OF_LAUNCH[:6]
 _HERE = "LOCAL_MACHINE"
 # DeepSpeed's way to log in to other nodes, where the batch system has started a launcher on each.
 _LOG_IN = ("deepspeed_hostfile", "deepspeed_inclusion_filter", "deepspeed_exclusion_filter")
@@ -51,15 +50,10 @@ def accelerate_files(experiment: Experiment, base: str, users: str | None = None
     return {ACCELERATE_SETTINGS.name: yaml.dump(settings, Dumper=dumper, sort_keys=False)}
 
 
-def notes(experiment: Experiment, users: str, on_gpus: bool) -> Iterator[str]:
-    """That the user's file is used, and what of it is not. Raises RequestError: accelerate cannot use the file."""
-    own, ours = _read(users), yaml.safe_load(accelerate_files(experiment, "ddp", users)[ACCELERATE_SETTINGS.name])
-    differ = [name for name in _TOLD if own.get(name) not in (None, {}, ours.get(name))]
-    differ += ["use_cpu"] * bool(own.get("use_cpu") and on_gpus)
-    left = {name: own[name] for name in differ if name != "distributed_type" or own[name] not in _PLAIN}
-    left |= {name: text for name, text in (own.get("deepspeed_config") or {}).items() if name in _LOG_IN}
-    but = f", but not its {', '.join(f'{name}: {text}' for name, text in left.items())}" if left else ""
-    yield f"accelerate's settings are those of {users}{but}: the run says how many processes there are and where"
+def notes(users: str) -> Iterator[str]:
+    """That the user's file is used. Raises RequestError: accelerate cannot use the file."""
+    _read(users)
+    yield f"accelerate's settings are those of {users}; the run says how many processes there are and where they meet"
 
 
 def _read(path: str) -> dict[str, Any]:

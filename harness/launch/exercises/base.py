@@ -150,7 +150,7 @@ class Launch(Generic[Requested]):
         """What works and is probably not intended, one sentence each."""
         yield from ()
 
-    def notes(self, experiment: Requested, device_kind: DeviceKind) -> Iterator[str]:
+    def notes(self, experiment: Requested) -> Iterator[str]:
         """What a launch takes from the user's own files, one sentence each."""
         yield from ()
 

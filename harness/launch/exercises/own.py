@@ -3,12 +3,11 @@ of the checkout is on the training's path but the observer: the user's own packa
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,13 +20,11 @@ from harness.common.run_files import HOSTS, OBSERVE
 from harness.common.training_python import TrainingPython, ask_python
 from harness.experiment.own import OwnTraining
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
-from harness.launch.backends.registry import backend_of
 from harness.launch.exercises import accelerate_settings
 from harness.launch.exercises.base import (
     MODULES,
     TORCHRUN_JSC,
     CommandPlace,
-    DeviceKind,
     ExercisePlan,
     FieldDefault,
     Launch,
@@ -47,137 +44,69 @@ from harness.launch.exercises.training import (
 )
 from harness.site.site import Site
 
-_SHELL_NAMES = (".sh", ".bash", ".zsh", ".sbatch", ".slurm")
-USUAL_HOSTS_FILE = Path("/job/hostfile")  # that deepspeed reads if none is named
 OBSERVER = f"{ROOT}/harness/observe/site"
 
 
 def program_missing(experiment: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the words after `--`."""
-    folder = Path(experiment.start_in)
+    folder, name = Path(experiment.start_in), experiment.program
+    path = folder / name
     if not folder.is_dir():
         yield f"{folder}: the folder where the training starts is not there any more"
     elif experiment.form == "module":
-        yield from _wrong_module(folder, experiment)
-    elif (folder / experiment.program).is_dir():
-        yield (
-            f"{printable(experiment.program)} is a folder{_script_in(folder / experiment.program, experiment.program)}"
-        )
-    elif experiment.form == "script":
-        yield from _wrong_script(folder, experiment.program, in_container=site.container is not None)
-    else:
-        yield from _wrong_command(folder, experiment.program, site, environ)
+        yield from _wrong_module(folder, name)
+    elif path.is_dir():
+        yield f"{printable(name)} is a folder: name a script in it"
+    elif experiment.form == "command":
+        yield from _wrong_command(path, name, site, environ)
+    elif not path.is_file() and not (site.container is not None and Path(name).is_absolute()):  # of the image
+        yield f"{printable(name)}: there is no such script in {path.parent}{_near(path, name)}"
 
 
-def _wrong_script(folder: Path, name: str, in_container: bool) -> Iterator[str]:
-    path = folder / name
-    if not path.exists():
-        if not (in_container and Path(name).is_absolute()):  # it may be one of the image
-            yield f"{printable(name)}: there is no such script in {path.parent}{_near(path, name, _is_python)}"
-    elif not path.is_file():
-        yield f"{printable(name)} is no file"
-    elif not os.access(path, os.R_OK):
-        yield f"{printable(name)} cannot be read (Permission denied)"
-
-
-def _script_in(folder: Path, name: str) -> str:
-    """The script of a folder that is probably meant."""
-    there = sorted(_names(folder))
-    usual = [each for each in there if each in ("train.py", "main.py", "__main__.py")] or there
-    return f": name a script in it, such as {printable(str(Path(name) / usual[0]))}" if usual else ""
-
-
-def _is_python(path: Path) -> bool:
-    return path.suffix == ".py"
-
-
-def _is_shown(path: Path) -> bool:
-    return not path.name.startswith(".")
-
-
-def _names(folder: Path, fits: Callable[[Path], bool] = _is_python) -> list[str]:
-    try:
-        return [each.name for each in folder.iterdir() if fits(each) and each.is_file()]
-    except OSError:
-        return []
-
-
-def _wrong_module(folder: Path, experiment: OwnTraining) -> Iterator[str]:
+def _wrong_module(folder: Path, name: str) -> Iterator[str]:
     """A module whose first package lies in the folder must be there; any other may be installed."""
-    parts = experiment.program.split(".")
+    parts = name.split(".")
+    place = folder.joinpath(*parts)
     if not all(part.isidentifier() for part in parts):
-        hint = f": a script is named without -m, as in -- {printable(experiment.program)}"
-        yield (
-            f"-m {printable(experiment.program)}: is not the name of a "
-            f"module{hint if '/' in experiment.program else ''}"
-        )
-        return
-    place, first = folder.joinpath(*parts), folder / parts[0]
-    if any(each.with_name(f"{each.name}.py").is_file() for each in (place, place / "__main__")):
-        return
-    if first.is_dir() and _names(first):
-        near = nearest(parts[-1], [Path(name).stem for name in _names(place.parent)])
-        hint = f": did you mean -m {'.'.join([*parts[:-1], near])}?" if near else ""
-        yield f"-m {experiment.program}: there is no such module in {folder}{hint}"
+        yield f"-m {printable(name)}: is not the name of a module; a script is named without -m"
+    elif (folder / parts[0]).is_dir() and not any(
+        each.with_name(f"{each.name}.py").is_file() for each in (place, place / "__main__")
+    ):
+        yield f"-m {name}: there is no such module in {folder}"
 
 
-def _wrong_command(folder: Path, name: str, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
-    path = folder / name
-    if path.is_file() and ("/" in name or shutil.which(name, path=environ.get("PATH")) is None):
+def _wrong_command(path: Path, name: str, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+    if "/" not in name and shutil.which(name, path=environ.get("PATH")) is not None:
+        return
+    if path.is_file():
         if not os.access(path, os.X_OK):
-            yield f"{printable(name)} {_how_to_start(path, name)}"
-    elif path.is_file() or site.container is not None or site.modules or site.setup or site.node_setup:
-        return
-    elif "/" in name:
-        if not path.exists():
-            yield f"{printable(name)}: there is no such file{_near(path, name, _is_shown)}"
-    elif shutil.which(name, path=environ.get("PATH")) is None:
-        yield f"{printable(name)}: there is no such program on PATH, and no such file in {folder}" + (
-            _near(path, name, _is_shown) or _near_on_path(name, environ)
-        )
+            yield f"{printable(name)} is not executable: say what runs it, as in -- bash {printable(name)}"
+    elif site.container is None and not _may_bring_programs(site):
+        yield f"{printable(name)}: there is no such program on PATH or file in {path.parent}{_near(path, name)}"
 
 
-def _how_to_start(path: Path, name: str) -> str:
-    first = b""
-    with suppress(OSError), path.open("rb") as file:
-        first = file.readline(200)
-    words = first.decode(errors="replace").removeprefix("#!").split() if first.startswith(b"#!") else []
-    by_env = len(words) > 1 and words[0].endswith("/env")
-    interpreter = Path(words[1 if by_env else 0]).name if words else ""
-    if path.suffix in _SHELL_NAMES or interpreter in ("sh", "bash", "zsh"):
-        shell = interpreter if interpreter in ("sh", "zsh") else "bash"
-        return f"is a shell script: say what runs it, as in -- {shell} {printable(name)}"
-    if interpreter.startswith("python"):
-        return f"is a Python script without the ending .py: start it as -- python {printable(name)}"
-    return f"is not executable: say what runs it, or use chmod +x {printable(name)}"
+def _may_bring_programs(site: Site) -> bool:
+    """Whether a module or a line of the site may bring programs and packages."""
+    return bool(site.modules or site.setup or site.node_setup)
 
 
-def _near(path: Path, name: str, fits: Callable[[Path], bool]) -> str:
+def _near(path: Path, name: str) -> str:
     """The file of that folder with the most similar name."""
-    near = nearest(path.name, _names(path.parent, fits))
-    return f": did you mean {printable(str(Path(name).with_name(near)))}?" if near else ""
-
-
-def _near_on_path(name: str, environ: Mapping[str, str]) -> str:
-    names: set[str] = set()
-    for place in environ.get("PATH", "").split(os.pathsep):
-        with suppress(OSError):
-            names.update(os.listdir(place) if place else ())  # noqa: PTH208 - names only, of many folders
-    near = nearest(name, [each for each in names if each[:1] == name[:1]])
-    return f": did you mean {printable(near)}?" if near else ""
+    with suppress(OSError):
+        names = [each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith(".")]
+        if near := nearest(path.name, names):
+            return f": did you mean {printable(str(Path(name).with_name(near)))}?"
+    return ""
 
 
 def python_missing(experiment: OwnTraining, site: Site) -> Iterator[str]:
     """What is wrong with the Python that trains, and what its launcher needs of it."""
     if experiment.python is None:
-        yield from _lacking_ours(experiment, site)
         return
     found = ask_python(experiment.python)
     if isinstance(found, str):
         yield f"{printable(experiment.python)} {found}: name another with --python, or none for that of the site"
-    elif experiment.form != "command" and not (
-        site.modules or site.setup or site.node_setup
-    ):  # which may bring packages
+    elif experiment.form != "command" and not _may_bring_programs(site):
         yield from _lacking(experiment, found)
 
 
@@ -193,16 +122,6 @@ def _lacking(experiment: OwnTraining, training_python: TrainingPython) -> Iterat
                 "name another Python with --python"
             )
             return
-
-
-def _lacking_ours(experiment: OwnTraining, site: Site) -> Iterator[str]:
-    """Our own Python trains on this machine: it has what the training extra brings."""
-    launcher = experiment.launcher
-    if launcher not in ("accelerate", "deepspeed") or site.container is not None or site.job_python:
-        return
-    here = backend_of(site).RUNS_HERE and importlib.util.find_spec("torch") is not None
-    if here and importlib.util.find_spec(launcher) is None:
-        yield f"--launcher {launcher}: our Python has no {launcher}: name one that has with --python"
 
 
 class OwnLaunch(Launch[OwnTraining]):
@@ -237,7 +156,7 @@ class OwnLaunch(Launch[OwnTraining]):
         if experiment.form == "command":
             python = shutil.which(experiment.program) if re.fullmatch(r"python[\d.]*", experiment.label) else None
             python = None if site.container else python
-        if python is None or site.modules or site.setup or site.node_setup:  # which may bring packages
+        if python is None or _may_bring_programs(site):
             return
         found = ask_python(python)
         if not isinstance(found, str) and "torch" not in found.modules:
@@ -246,13 +165,9 @@ class OwnLaunch(Launch[OwnTraining]):
                 "or activate the environment that has it"
             )
 
-    def notes(self, experiment: OwnTraining, device_kind: DeviceKind) -> Iterator[str]:
+    def notes(self, experiment: OwnTraining) -> Iterator[str]:
         if experiment.accelerate_config is not None:
-            yield from accelerate_settings.notes(experiment, experiment.accelerate_config, device_kind == "cuda")
-        if experiment.launcher == "deepspeed":
-            files = [USUAL_HOSTS_FILE, *deepspeed_files(os.environ, experiment.start_in) * (experiment.nodes > 1)]
-            for path in filter(Path.is_file, files):
-                yield f"deepspeed does not read {path}: -n and -g say where the ranks run, with this shell's variables"
+            yield from accelerate_settings.notes(experiment.accelerate_config)
 
     def missing(self, experiment: OwnTraining, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         yield from program_missing(experiment, site, environ)
@@ -326,12 +241,6 @@ def _launcher(experiment: OwnTraining, place: CommandPlace, name: str) -> list[W
     if name == "accelerate":
         return [*found, "launch", *accelerate_options()]
     return [*found, *(torchrun_options(experiment) if name == "torchrun" else _deepspeed(experiment))]
-
-
-def deepspeed_files(environ: Mapping[str, str], folder: str) -> list[Path]:
-    """Where deepspeed, if it logs in to the nodes itself, reads variables for them."""
-    name = environ.get("DS_ENV_FILE") or ".deepspeed_env"
-    return list(dict.fromkeys([Path.home() / name, Path(folder) / name]))
 
 
 def _deepspeed(experiment: OwnTraining) -> list[Word]:
