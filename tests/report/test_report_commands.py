@@ -99,37 +99,12 @@ def test_a_command_is_shown_as_the_script_has_it(words: list[str]) -> None:
     assert "\n".join(option_lines(words)) == continued(words)
 
 
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        ([], []),
-        ([["run", "--rank", "1", "/p/node1", "--of=node01"]], ["the other node: the same but for its number and name"]),
-        ([["run", "--rank", "0", "/p/node0", "--of=node00"]], ["the other node: the same"]),
-        (
-            [["run", "--rank", str(n), f"/p/node{n}", "--of=node00"] for n in (1, 2)],
-            ["the other 2 nodes: the same but for their number"],
-        ),
-        ([["run", "--rank", "2", "/p/node1", "--of=node00"]], ["node 1 (node01) started:"]),
-        (
-            [["run", "--rank", "1", "/p/node1", "--of=node00"], ["other"]],
-            ["1 of the other 2 nodes: the same but for its number", "node 2 (node02) started:"],
-        ),
-        ([[]], []),
-    ],
-)  # fmt: skip
-def test_of_other_nodes_it_is_said_what_differs(others: list[list[str]], said: list[str]) -> None:
-    first = node(0, ["run", "--rank", "0", "/p/node0", "--of=node00"])
-    shown = commands_started([first, *(node(i, *filter(None, [words])) for i, words in enumerate(others, 1))])
-    assert [each.sentence for each in shown] == ["node 0 (node00) started:", *said]
-    assert shown[0].lines == ("run \\", "  --rank 0 \\", "  /p/node0 \\", "  --of=node00")
-
-
-def test_sessions_of_nsys_may_differ_many_commands_are_counted_and_what_was_left_out_is_said_once() -> None:
-    sessions = [node(0, ["nsys", "--session-new=harness-12-2"]), node(1, ["nsys", "--session-new=harness-99-2"])]
-    assert commands_started(sessions)[1].sentence == "the other node: the same but for its session of nsys"
-    assert len(commands_started([node(n, [f"run{n + 7}"]) for n in range(12)])) == 1 + 8 + 1
-    twice = commands_started([node(3, ["a"], ["b", "-c"])])
-    assert twice[0].sentence == "node 3 (node03) started 2 commands, one after the other:"
+def test_the_first_nodes_commands_are_shown_as_an_example_of_all() -> None:
+    words = ["run", "--rank", "0", "/p/node0", "--of=node00"]
+    (shown,) = commands_started([node(0), node(1, words), node(2, ["other"])])
+    assert shown == ("node 1 (node01) started:", ("run \\", "  --rank 0 \\", "  /p/node0 \\", "  --of=node00"))
+    (twice,) = commands_started([node(3, ["a"], ["b", "-c"])])
+    assert twice.sentence == "node 3 (node03) started 2 commands, one after the other:"
     assert commands_started([node(0)]) == []
     nodes = [node(0, left_out=("x: left out", "y: left out")), node(1, left_out=("x: left out",)), node(2)]
     assert left_out(nodes) == ["nodes 0, 1: x: left out", "node 0: y: left out"]
