@@ -60,7 +60,6 @@ _ALONE = re.compile(
 
 # As argparse writes it, before it ends with 2: how the program is called, then what was wrong.
 _REFUSED = re.compile(r"^usage: (?:.*\n)+?(?P<program>\S[^:\n]*): error: (?P<said>.+)$", re.MULTILINE)
-_BINDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH")
 
 # As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
 _SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
@@ -77,7 +76,8 @@ _OF_APPTAINER = {
         "the image {image} was built for {built}, and {hosts} is {here}: build it on such a machine"
     ),
     r"mount source (?P<path>.+?) doesn't exist": (
-        "{path}, which is bound into the container, does not exist on {hosts}: {remedy}"
+        "{path}, which is bound into the container, does not exist on {hosts}: make it, or take it out of "
+        f"container.binds, or of a variable that names it ({COMMAND} doctor --in-job)"
     ),
     r"user namespace": (
         "{hosts} does not let users make user namespaces, which this {runtime} needs: ask its administrators, or drop "
@@ -291,18 +291,6 @@ def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: 
         for pattern, sentence in known.items():
             if found := re.search(pattern, lines, re.MULTILINE | re.IGNORECASE):
                 names = {name: printable(part) for name, part in found.groupdict().items()}
-                if "path" in names:
-                    names["remedy"] = _remedy_for_bind(found["path"], container)
                 place = {"hosts": where, "image": printable(image), "python": printable(container.python)}
                 return cut(sentence.format(**names, **place, runtime=container.runtime), _MOST_TOLD)
     return cut(f"the container did not start on {where}: {printable(said[0])}", _MOST_TOLD) if said else ""
-
-
-def _remedy_for_bind(path: str, container: Container) -> str:
-    """Whose bind it is: the site's, or a variable's that the job inherited. Asked in the job, which has them."""
-    if path in (os.path.expandvars(bind).partition(":")[0] for bind in container.binds):
-        return "make it, or take it out of container.binds of the site file"
-    for name in _BINDS:
-        if path in re.split("[:,]", os.environ.get(name, "")):
-            return f"{name} of your shell or of a module names it: unset it, or take the folder out of it"
-    return f"see what else adds binds there: {COMMAND} doctor --in-job"

@@ -29,7 +29,6 @@ from harness.experiment.options import options_of, setting, value
 from harness.experiment.yaml_file import read_yaml
 from harness.site.alphabets import (
     CLOCK_PATTERN,
-    NAME_PATTERN,
     TAKES,
     WORD_PATTERN,
     Environment,
@@ -326,15 +325,10 @@ def _sentences(error: ValidationError) -> Iterator[str]:
         if e["type"] == "extra_forbidden":
             near = nearest(str(e["loc"][-1]), _known_fields(e["loc"][:-1]))
             yield f"unknown field {where}" + (f" (did you mean {near}?)" if near else "")
-        elif e["type"] == "invalid_key" or e["loc"][-1] == "[key]":
-            yield _key_sentence(e["loc"], given)
         elif e["type"] in ("secret", "taken"):
             yield f"field {where}: {e['msg']}"
         elif e["type"] == "missing":
             yield f"field {where} is missing"
-        elif where == "time" and isinstance(given, int):
-            clock = f"{given // 3600}:{given // 60 % 60:02}:{given % 60:02}"
-            yield f"field time is {given}, as YAML reads an unquoted {clock}: quote it"
         elif e["type"] == "string_type" and isinstance(given, int | float | date):
             yield f"field {where} is text, and YAML reads it as {given}: quote it"
         elif e["type"] == "literal_error":
@@ -346,15 +340,6 @@ def _sentences(error: ValidationError) -> Iterator[str]:
         else:
             said = e["msg"].removeprefix("Value error, ")
             yield f"field {where} is {given!r}: {said[0].lower()}{said[1:]}"
-
-
-def _key_sentence(loc: tuple[int | str, ...], key: object) -> str:
-    *above, _ = (part for part in loc if part != "[key]")
-    of = f" of {'.'.join(map(str, above))}" if above else ""
-    if isinstance(key, str):
-        return f"key {key!r}{of} takes {TAKES[NAME_PATTERN]}"
-    why = ", as YAML reads an unquoted yes, no, on or off" if isinstance(key, bool) else ""
-    return f"key {key}{of} is not text{why}: quote it"
 
 
 def _known_fields(loc: tuple[int | str, ...]) -> list[str]:

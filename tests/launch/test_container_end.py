@@ -27,10 +27,6 @@ def told(folder: Path, text: str) -> str:
             "/data, which is bound into the container, does not exist on node7: make it, or take it out of",
         ),
         (
-            "FATAL:   container creation failed: mount source /else doesn't exist\n",
-            "does not exist on node7: see what else adds binds",
-        ),
-        (
             "\x1b[91mERROR  : Failed to create user namespace: Operation not permitted\n",
             "node7 does not let users make user namespaces, which this singularity needs",
         ),
