@@ -12,7 +12,8 @@ import pytest
 from harness.cli.main import main
 from harness.launch.job import Machine
 from harness.site.slurm_commands import forget_silence
-from tests.launch.launch_shared import ROOT, Harness
+from tests.launch.launch_shared import ROOT, Harness, site_file
+from tests.launch.stand_ins import Programs
 from tests.waiting import limit_s
 
 
@@ -20,6 +21,17 @@ from tests.waiting import limit_s
 def slurm_is_asked_again() -> None:
     """Each test is a command of its own: what did not answer another one is asked again."""
     forget_silence()
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    return Programs(tmp_path / "bin", monkeypatch)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    """The file of a Slurm site without GPUs."""
+    return site_file(tmp_path, device="cpu", gpus={"per_node": 1, "request": "none"}, time="00:10:00")
 
 
 @pytest.fixture

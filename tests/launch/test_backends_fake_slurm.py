@@ -1,4 +1,5 @@
-"""The Slurm backend against stand-ins for sbatch and its friends: refusals, leaks, disagreeing answers.
+"""What is submitted, by the words that a stand-in for sbatch gets: refusals, leaks, what overrules what; many runs in
+one submission; and whether a launch uses the allocation of its shell.
 
 tests/slurm has a real Slurm; here is what a real controller does not do on demand.
 """
@@ -7,427 +8,428 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.cli.watch import status as cancelling
 from harness.cli.watch.ls import ls
-from harness.common.errors import WorkError
+from harness.common.errors import RequestError, WorkError
 from harness.common.programs import ProgramOutput, ask
-from harness.launch.backends import slurm
-from harness.run import Run, find_run
-from harness.run.record import State, Status
+from harness.common.submission import for_sbatch, option_of_variable
+from harness.experiment.exercises import DDP
+from harness.launch import supervise
+from harness.launch.backends import allocation, slurm
+from harness.launch.backends.allocation import allocation_of, placed
+from harness.launch.backends.protocol import Together
+from harness.launch.from_shell import sbatch_variables
+from harness.launch.job import Machine, resolve
+from harness.launch.submit import Start, go_together, prepare, submit, submit_together
+from harness.run import Run, Stage, find_run
+from harness.run.record import SeriesPart
 from harness.site import slurm_commands
-from tests.heartbeats.written import START_NS, NodeWriter
-from tests.launch.launch_shared import Harness
-from tests.waiting import limit_s
-
-ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
-
-
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    for name, body in {"sbatch": "echo 4711", "scancel": "echo $@ >>$0.log", **ANSWERS}.items():
-        fake(folder, name, body)
-    return folder
-
-
-def fake(folder: Path, name: str, body: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
-    (folder / name).chmod(0o755)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> str:
-    path = tmp_path / "site.yaml"
-    path.write_text("name: test\ndescription: a stand-in\ndevice: cpu\ngpus: {per_node: 1, request: none}\n")
-    return str(path)
+from harness.site.site import Site, load_site
+from tests.launch.launch_shared import Harness, site_file
+from tests.launch.stand_ins import FORGOTTEN, UNREACHED, Programs, of_slurm
+from tests.waiting import limit_s, wait_until
 
 
 def test_a_submission_is_a_run_with_its_script_and_record(
-    programs: Path, site: str, harness: Harness, tmp_path: Path
+    programs: Programs, cluster: str, harness: Harness, tmp_path: Path
 ) -> None:
-    done = harness("-e", "1", "--site", site, "--json")
+    done = harness("-e", "1", "--site", cluster, "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    run = Path(said["path"])
-    assert said["job_id"] == "4711"
-    assert run.name.startswith("tiny-llama-4711-n1-g1-")
-    record = json.loads((run / "run.json").read_text())
-    assert record["experiment"]["exercise"] == 1
-    assert record["git"]["commit"]
-    assert (run / "job.sbatch").read_text() == harness("-e", "1", "--site", site, "--dry-run").stdout
+    run = Run(Path(said["path"]))
+    assert said["job_id"] == "4711" and run.name.startswith("tiny-llama-4711-n1-g1-")
+    assert run.record.experiment.exercise == 1 and run.record.git["commit"]  # type: ignore[union-attr]  # not an own one
+    assert run.script.read_text() == harness("-e", "1", "--site", cluster, "--dry-run").stdout
     assert (tmp_path / "runs" / "exercise_1_DDP" / "logs" / "4711").is_dir()
+    programs.say(sbatch="echo 4712")
+    assert "next: bash slurm.sh status 4712" in harness("-e", "1", "--site", cluster).stdout
+    assert len(list(run.path.parent.iterdir())) == 2
 
 
-def test_a_second_submission_is_a_second_run(programs: Path, site: str, harness: Harness, tmp_path: Path) -> None:
-    assert harness("-e", "1", "--site", site).returncode == 0
-    fake(programs, "sbatch", "echo 4712")
-    assert harness("-e", "1", "--site", site).returncode == 0
-    assert len(list((tmp_path / "runs" / "exercise_1_DDP" / "profiler").iterdir())) == 2
-
-
+@pytest.mark.parametrize(
+    ("sbatch", "said"),
+    [
+        ("echo 'sbatch: error: Invalid qos specification' >&2; exit 1",
+         "sbatch refused the job: sbatch: error: Invalid qos specification"),
+        ("echo", ""), ("echo hello", ""), ("exit 3", ""),
+    ],
+)  # fmt: skip
 def test_a_refusal_shows_sbatchs_own_message_and_leaves_nothing(
-    programs: Path, site: str, harness: Harness, tmp_path: Path
+    programs: Programs, cluster: str, harness: Harness, tmp_path: Path, *, sbatch: str, said: str
 ) -> None:
-    fake(programs, "sbatch", "echo 'sbatch: error: Invalid qos specification' >&2; exit 1")
-    done = harness("-e", "1", "--site", site)
-    assert done.returncode == 1
-    assert "sbatch refused the job: sbatch: error: Invalid qos specification" in done.stderr
-    assert "Submitted" not in done.stdout
+    programs.say(sbatch=sbatch)
+    done = harness("-e", "1", "--site", cluster)
+    assert (done.returncode, "Traceback" in done.stderr, said in done.stderr) == (1, False, True)
     assert not list((tmp_path / "runs").rglob("*"))
 
 
-@pytest.mark.parametrize("body", ["echo", "echo hello", "exit 3"])
-def test_an_sbatch_that_names_no_id_is_a_failure(programs: Path, site: str, harness: Harness, body: str) -> None:
-    fake(programs, "sbatch", body)
-    done = harness("-e", "1", "--site", site)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-
-
 def test_a_job_of_another_cluster_is_looked_for_and_cancelled_there(
-    programs: Path, site: str, harness: Harness
+    programs: Programs, cluster: str, harness: Harness
 ) -> None:
     """The default cluster may have another job with the same number."""
-    fake(programs, "sbatch", "echo '4711;mpp3'")
-    said = json.loads(harness("-e", "1", "--site", site, "--json").stdout)
-    assert said["job_id"] == "4711"
-    run = Run(Path(said["path"]))
+    programs.say(sbatch="echo '4711;mpp3'")
+    run = Run(Path(json.loads(harness("-e", "1", "--site", cluster, "--json").stdout)["path"]))
+    assert run.job_id == "4711"
     there = 'case "$*" in *--clusters=mpp3*4711*)'
-    fake(programs, "sacct", f"{there} echo COMPLETED;; *) echo FAILED;; esac")
-    assert slurm.poll(run).state == "completed"
-    fake(programs, "scontrol", f"{there} echo JobState=NODE_FAIL;; *) echo JobState=RUNNING;; esac")
-    assert slurm.poll(run).state == "node_fail"
-    # The real sacct names the cluster.
-    fake(programs, "squeue", f"{there} echo CLUSTER: mpp3; echo 'PENDING|Priority';; *) echo RUNNING;; esac")
-    assert slurm.poll(run).state == "queued"
-    assert slurm.poll(run).why == "Priority"
+    for name, here, other, state in (
+        ("sacct", "echo COMPLETED", "echo FAILED", "completed"),
+        ("scontrol", "echo JobState=NODE_FAIL", "echo JobState=RUNNING", "node_fail"),
+        ("squeue", "echo CLUSTER: mpp3; echo 'PENDING|Priority'", "echo RUNNING", "queued"),  # the real one names it
+    ):
+        programs.say(**{name: f"{there} {here};; *) {other};; esac"})
+        assert slurm.poll(run).state == state
     slurm.cancel(run)
-    assert (programs / "scancel.log").read_text().split() == ["--clusters=mpp3", "4711"]
-    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo "4712;mpp3"')
+    assert programs.calls("scancel") == [["--clusters=mpp3", "4711"]]
+    programs.say(sbatch="echo '4712;mpp3'")
     assert slurm.submit_after(run, ["true"], over=False) == "4712"
-    assert "--clusters=mpp3" in (programs / "sbatch.argv").read_text().splitlines()
+    assert "--clusters=mpp3" in programs.calls("sbatch")[-1]
 
 
-def test_an_enclosing_jobs_variables_do_not_leak(programs: Path, site: str, harness: Harness) -> None:
-    fake(programs, "sbatch", "env >$0.env; echo 4711")
-    harness(
-        "-e", "1", "--site", site,
-        SLURM_JOB_ID="1", SLURM_NTASKS="7", SRUN_CPUS_PER_TASK="3", SBATCH_ACCOUNT="mine", SLURM_CONF="/etc/s.conf",
-        SBATCH_WAIT="1", SBATCH_ARRAY_INX="0-1",
-    )  # fmt: skip
-    seen = (programs / "sbatch.env").read_text()
-    assert "SBATCH_ACCOUNT=mine" in seen
-    assert "SLURM_CONF=/etc/s.conf" in seen
-    assert not any(name in seen for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SRUN_CPUS"))
-    assert not any(name in seen for name in ("SBATCH_WAIT", "SBATCH_ARRAY_INX")), "the job's run would never begin"
+def test_an_enclosing_jobs_variables_do_not_leak(programs: Programs, cluster: str, harness: Harness) -> None:
+    programs.say(sbatch="env >$0.env; echo 4711")
+    kept = {"SBATCH_ACCOUNT": "mine", "SLURM_CONF": "/etc/s.conf"}
+    lost = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "7", "SRUN_CPUS_PER_TASK": "3"}
+    lost |= {"SBATCH_WAIT": "1", "SBATCH_ARRAY_INX": "0-1"}  # the job's run would never begin
+    harness("-e", "1", "--site", cluster, **kept, **lost)
+    seen = {line.partition("=")[0] for line in (programs.folder / "sbatch.env").read_text().splitlines()}
+    assert set(kept) <= seen and not seen & set(lost)
 
 
-def test_directives_of_the_script_cannot_be_overruled_from_outside(programs: Path, site: str, harness: Harness) -> None:
-    """sbatch reads SBATCH_ variables after the script and before its command line."""
-    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4711')
+def test_directives_of_the_script_cannot_be_overruled_from_outside(
+    programs: Programs, tmp_path: Path, harness: Harness
+) -> None:
+    """sbatch reads SBATCH_ variables after the script and before its command line, where it neither splits nor unquotes
+    what a script's directives have."""
+    lines = ["--reservation my_res", '--comment="two words"', "--constraint=a100   # note"]
+    site = site_file(tmp_path, device="cpu", gpus={"per_node": 1, "request": "none"}, sbatch=lines)
     done = harness("-e", "1", "--site", site, "-a", "mine", "-p", "gpu", "-q", "q", "--time", "0:10:00",
-                   SBATCH_ACCOUNT="theirs", SBATCH_TIMELIMIT="1:00:00")  # fmt: skip
-    argv = (programs / "sbatch.argv").read_text().splitlines()
+                   SBATCH_ACCOUNT="theirs", SBATCH_TIMELIMIT="1:00:00",
+                   HARNESS_RUNS=str(tmp_path / "50% %j"))  # fmt: skip
+    (argv,) = programs.calls("sbatch")
     assert {"--account=mine", "--partition=gpu", "--qos=q", "--time=0:10:00"} <= set(argv)
+    at = argv.index("--reservation")
+    assert argv[at : at + 4] == ["--reservation", "my_res", "--comment=two words", "--constraint=a100"]
+    outputs = [word for word in argv if word.startswith("--output=")]
+    assert outputs[-1] == f"--output={tmp_path}/50%% %%j/exercise_1_DDP/logs/slurm-%j.out"
     assert argv[-2].endswith("job.sbatch")
     assert argv[-1] == "submitted", "the job waits for its run's directory, and makes none"
     assert "SBATCH_ACCOUNT=theirs is not used: the job asks for mine" in done.stderr
     assert "SBATCH_TIMELIMIT=1:00:00 is not used" in done.stderr
 
 
-def test_a_sites_own_sbatch_lines_mean_on_the_command_line_what_they_mean_in_the_script(
-    programs: Path, site: str, harness: Harness
-) -> None:
-    """sbatch splits and unquotes the directives of a script and removes their comments, but not on its command line."""
-    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4711')
-    lines = ["--reservation my_res", '--comment="two words"', "--constraint=a100   # note"]
-    with Path(site).open("a", encoding="utf-8") as file:
-        file.write(f"sbatch: {json.dumps(lines)}\n")
-    done = harness("-e", "1", "--site", site)
-    assert done.returncode == 0, done.stderr
-    argv = (programs / "sbatch.argv").read_text().splitlines()
-    assert argv[-7:-3] == ["--reservation", "my_res", "--comment=two words", "--constraint=a100"]
-
-
 def test_what_follows_a_run_goes_where_the_site_says_and_takes_none_of_its_gpus(
-    programs: Path, site: str, harness: Harness
+    programs: Programs, tmp_path: Path
 ) -> None:
     lines = ["--reservation my_res", "--exclude=node1 # broken", "--gres=gpu:4", "--gres=tmpdir:10g", "--nodes=2",
              "--ntasks-per-socket=1", "--mem=0", "--exclusive", "--gpus-per-task 1"]  # fmt: skip
-    with Path(site).open("a", encoding="utf-8") as file:
-        file.write(f"sbatch: {json.dumps(lines)}\n")
-    run = Run(Path(json.loads(harness("-e", "1", "--site", site, "--json").stdout)["path"]))
-    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4712')
+    run = of_slurm(tmp_path)
+    run.write_record(run.record.model_copy(update={"site": load_site(site_file(tmp_path, sbatch=lines))}))
     slurm.submit_after(run, ["true"], over=False)
-    argv = (programs / "sbatch.argv").read_text().splitlines()
+    (argv,) = programs.calls("sbatch")
     assert argv[1:5] == ["--reservation", "my_res", "--exclude=node1", "--gres=tmpdir:10g"]
-    assert [w for w in argv[5:] if w.startswith(("--nodes", "--ntasks", "--mem", "--gpus", "--excl"))] == [
-        "--nodes=1", "--ntasks=1"
-    ]  # fmt: skip
-
-
-def test_slurms_own_log_goes_to_a_folder_whose_name_looks_like_a_pattern(
-    programs: Path, site: str, harness: Harness, tmp_path: Path
-) -> None:
-    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4711')
-    assert harness("-e", "1", "--site", site, HARNESS_RUNS=str(tmp_path / "50% %j")).returncode == 0
-    outputs = [w for w in (programs / "sbatch.argv").read_text().splitlines() if w.startswith("--output=")]
-    assert outputs[-1] == f"--output={tmp_path}/50%% %%j/exercise_1_DDP/logs/slurm-%j.out"
+    sizes = [w for w in argv[5:] if w.startswith(("--nodes", "--ntasks", "--mem", "--gpus", "--excl"))]
+    assert sizes == ["--nodes=1", "--ntasks=1"]
 
 
 def test_runs_where_slurm_would_write_no_log_are_refused(
-    programs: Path, site: str, harness: Harness, tmp_path: Path
+    programs: Programs, cluster: str, harness: Harness, tmp_path: Path
 ) -> None:
-    done = harness("-e", "1", "--site", site, HARNESS_RUNS=str(tmp_path / "r\\b"))
-    assert done.returncode == 2
-    assert "backslash" in done.stderr
-    assert "HARNESS_RUNS" in done.stderr
+    done = harness("-e", "1", "--site", cluster, HARNESS_RUNS=str(tmp_path / "r\\b"))
+    assert (done.returncode, "backslash in it: choose another with HARNESS_RUNS" in done.stderr) == (2, True)
     assert not list(tmp_path.glob("r*b"))
 
 
-def test_of_a_job_that_never_began_slurm_says_why(programs: Path, run: Run, harness: Harness) -> None:
-    fake(programs, "scontrol", "echo 'JobId=4711 JobState=FAILED Reason=JobLaunchFailure'")
-    assert "it never started: Slurm says JobLaunchFailure" in harness("status").stdout
-    run.write_status(Status(state="failed", exit_code=7))
-    assert "it never began" not in harness("status").stdout
-
-
-@pytest.mark.parametrize(
-    ("refusal", "explained"),
-    [
-        ("CPU count per node can not be satisfied", True),
-        ("Requested node configuration is not available", True),
-        ("Invalid qos specification", False),
-    ],
-)
-def test_a_refusal_of_the_cpus_says_where_their_number_comes_from(
-    programs: Path, site: str, harness: Harness, refusal: str, explained: bool
-) -> None:
-    with Path(site).open("a", encoding="utf-8") as file:
-        file.write("cpus_per_gpu: 8\n")
-    fake(programs, "sbatch", f"echo 'sbatch: error: {refusal}' >&2; exit 1")
-    said = harness("-e", "1", "--site", site).stderr
-    assert ("(the job asks for 8 CPUs per node: cpus_per_gpu in the site file)" in said) == explained, said
-
-
-def test_status_says_why_a_job_waits(programs: Path, run: Run, harness: Harness) -> None:
-    fake(programs, "squeue", "echo 'PENDING|QOSMaxNodePerJobLimit'")
-    assert "QOSMaxNodePerJobLimit" in harness("status").stdout
-    assert json.loads(harness("status", "--json").stdout)["reason"] == "QOSMaxNodePerJobLimit"
-
-
-@pytest.mark.parametrize("state", ["cancelled", "failed"])
-def test_ls_knows_as_status_does_that_a_node_failed(programs: Path, run: Run, harness: Harness, state: State) -> None:
-    """The job was asked to stop, or lost its neighbour, and knows no more. The answer is written down."""
-    run.write_status(Status(state=state, exit_code=143, started_ns=1, ended_ns=2))
-    fake(programs, "squeue", "echo 'NODE_FAIL|None'")
-    words = ("ls", "--json")
-    assert json.loads(harness(*words).stdout)[0]["state"] == "node_fail"
-    fake(programs, "squeue", "exit 1")
-    assert json.loads(harness(*words).stdout)[0]["state"] == "node_fail"
-    assert Run(run.path).status().exit_code == 143
-
-
-@pytest.mark.parametrize("state", ["cancelled", "failed"])
-def test_a_job_that_slurm_has_forgotten_is_asked_for_once(
-    programs: Path, run: Run, harness: Harness, state: State
-) -> None:
-    run.write_status(Status(state=state, exit_code=143, started_ns=1, ended_ns=2))
-    for name in ("squeue", "scontrol"):
-        fake(programs, name, f"echo asked >>'{programs}/asked'; echo Invalid job id specified >&2; exit 1")
-    for _ in range(3):
-        assert json.loads(harness("ls", "--json").stdout)[0]["state"] == state
-    assert (programs / "asked").read_text().split() == ["asked", "asked"]
-    assert harness("status").stdout.startswith(f"4711  {state}, exit 143")
-
-
-def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(programs: Path, run: Run, harness: Harness) -> None:
-    """Where slurmd died, a node's processes go on: the job's own word is newer than Slurm's."""
-    run.write_status(Status(state="completed", exit_code=0, started_ns=1, ended_ns=2))
-    fake(programs, "squeue", "echo 'NODE_FAIL|None'")
-    assert "Slurm reported one of its nodes as lost" in harness("status").stdout
-    assert json.loads(harness("status", "--json").stdout)["state"] == "completed"
-
-
-def test_a_node_that_fell_silent_is_named_when_slurm_says_that_one_failed(
-    programs: Path, run: Run, harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    run.write_status(Status(state="running", started_ns=1))
-    NodeWriter(run.path, "node1", range(1)).line(event="end", unix_ns=START_NS)
-    NodeWriter(run.path, "node2", range(1, 2))
-    fake(programs, "squeue", "echo 'NODE_FAIL|None'")
-    wanted = "one of its nodes failed: submit it again; node host-node2 with rank 1 has not reported since"
-    for _ in range(2):
-        assert harness("status").stdout.count(wanted) == 1
-    assert wanted in harness("watch", "--once", "4711").stdout
-
-
-@pytest.mark.parametrize("word", ["NODE_FAIL", "CANCELLED", "TIMEOUT", "FAILED"])
-def test_a_stuck_run_is_stuck_for_every_command_whatever_slurm_ends_it_by(
-    programs: Path, run: Run, harness: Harness, word: str
-) -> None:
-    """As one of whose nodes is gone: the monitor says so before the controller misses the node."""
-    why = "stuck since 14:03:28 in step 7: node node2 with rank 1 has not reported since 14:03:28"
-    run.write_status(Status(state="stuck", exit_code=143, started_ns=1, ended_ns=2, why=why))
-    fake(programs, "squeue", f"echo '{word}|None'")
-    said = json.loads(harness("status", "--json").stdout)
-    assert (said["state"], said["reason"]) == ("stuck", why)
-    assert json.loads(harness("ls", "--json").stdout)[0]["state"] == "stuck"
-
-
-def test_who_was_killed_for_memory_is_told_beside_slurms_own_word(programs: Path, run: Run, harness: Harness) -> None:
-    why = "rank 1 failed first, in step 7: the kernel killed it: the job used more memory than its cgroup allows"
-    run.write_status(Status(state="failed", exit_code=137, started_ns=1, ended_ns=2, why=why))
-    fake(programs, "squeue", "echo 'OUT_OF_MEMORY|None'")
-    for _ in range(2):
-        said = json.loads(harness("status", "--json").stdout)
-        assert said["state"] == "failed"
-        assert said["reason"] == f"{why}; Slurm ended it because it used more memory than the job requested"
-
-
-def test_a_cancellation_that_is_not_confirmed_is_a_failure(
-    programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake(programs, "squeue", "echo PENDING")
-    monkeypatch.setattr(cancelling, "UNHEARD_S", 0.5)
-    assert cancelling.cancel(str(run.path)) == 1
-    assert "was asked to stop and is still queued" in capsys.readouterr().err
-    fake(programs, "squeue", "echo CANCELLED")
-    assert cancelling.cancel(str(run.path)) == 0
-
-
-def test_exercise_0_stays_to_show_what_it_measures(programs: Path, site: str, harness: Harness) -> None:
-    fake(programs, "squeue", "echo FAILED")
-    shown = harness("-e", "0", "--site", site)
-    assert "failed: " in shown.stderr
-    fake(programs, "sbatch", "echo 4712")
-    assert json.loads(harness("-e", "0", "--site", site, "--json").stdout)["job_id"] == "4712"
-    fake(programs, "sbatch", "echo 4713")
-    assert "next: bash slurm.sh status 4713" in harness("-e", "1", "--site", site).stdout
+def test_exercise_0_stays_to_show_what_it_measures(programs: Programs, cluster: str, harness: Harness) -> None:
+    programs.say(squeue="echo FAILED")
+    assert "failed: " in harness("-e", "0", "--site", cluster).stderr
+    programs.say(sbatch="echo 4712")
+    assert json.loads(harness("-e", "0", "--site", cluster, "--json").stdout)["job_id"] == "4712"
 
 
 def test_a_run_again_and_a_lessons_run_record_what_they_ask_for(
-    programs: Path, site: str, harness: Harness, tmp_path: Path
+    programs: Programs, cluster: str, harness: Harness, tmp_path: Path
 ) -> None:
     def command_of_run(job_id: str) -> list[str]:
-        found = find_run(job_id, tmp_path / "runs").record.command
-        return found[1:]
+        return find_run(job_id, tmp_path / "runs").record.command[1:]
 
-    words = ["-e", "1", "--site", site, "--seed", "7"]
+    words = ["-e", "1", "--site", cluster, "--seed", "7"]
     harness(*words)
     for job_id, again in (("4712", "4711"), ("4713", "4712")):
-        fake(programs, "sbatch", f"echo {job_id}")
+        programs.say(sbatch=f"echo {job_id}")
         harness("run", again)
-        assert command_of_run(job_id)[-len(words):] == words  # fmt: skip
-    fake(programs, "sbatch", "n=$(cat $0.n || echo 4713); echo $((n + 1)) >$0.n; cat $0.n")
-    fake(programs, "squeue", "echo COMPLETED")
-    done = harness("lesson", "1a", "--run", "--site", site)
-    assert "running: " in done.stderr, done.stderr
-    assert command_of_run("4714")[:2] == ["-e", "1"]
-    assert site in command_of_run("4714")
+        assert command_of_run(job_id)[-len(words) :] == words
+    programs.say(sbatch="n=$(cat $0.n || echo 4713); echo $((n + 1)) >$0.n; cat $0.n", squeue="echo COMPLETED")
+    assert "running: " in harness("lesson", "1a", "--run", "--site", cluster).stderr
+    assert command_of_run("4714")[:2] == ["-e", "1"] and cluster in command_of_run("4714")
 
 
 def test_a_full_disk_after_sbatch_cancels_the_job(
-    programs: Path, site: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    programs: Programs, cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from harness.experiment.exercises import DDP
-    from harness.launch.submit import Start, prepare, submit
-    from harness.run import Stage
-    from harness.site.site import load_site
-
     def full(*_: object) -> Run:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(Stage, "publish", full)
     with pytest.raises(WorkError, match=r"job 4711 was cancelled again: .*no space left"):
-        submit(Start(prepare(DDP(), load_site(site)), ["slurm.sh"]))
-    assert (programs / "scancel.log").read_text().strip() == "4711"
+        submit(Start(prepare(DDP(), load_site(cluster)), ["slurm.sh"]))
+    assert programs.calls("scancel") == [["4711"]]
     assert not list((tmp_path / "runs").rglob("*"))
 
 
-@pytest.fixture
-def run(programs: Path, site: str, harness: Harness) -> Run:
-    return Run(Path(json.loads(harness("-e", "1", "--site", site, "--json").stdout)["path"]))
-
-
-def test_the_state_is_squeues_then_scontrols_then_saccts_then_the_runs_own(programs: Path, run: Run) -> None:
-    assert slurm.poll(run).state == "unknown"
-    run.write_status(Status(state="running"))
-    assert slurm.poll(run).state == "unknown", "a job that only said it had begun may have been killed since"
-    run.write_status(Status(state="failed", exit_code=7))
-    assert slurm.poll(run).state == "failed"
-    fake(programs, "sacct", "echo 'CANCELLED by 1000'")
-    assert slurm.poll(run).state == "cancelled"
-    fake(programs, "scontrol", "echo 'JobId=4711 JobState=NODE_FAIL Reason=None'")
-    assert slurm.poll(run).state == "node_fail", "the accounts lag behind the controller"
-    fake(programs, "squeue", "echo PENDING")
-    assert slurm.poll(run).state == "queued"
-
-
 @pytest.mark.parametrize(
-    ("squeue", "is_queued"),
-    [
-        ("echo RUNNING", True),
-        ("exit 0", False),
-        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", False),
-        ("echo 'Unable to contact slurm controller' >&2; exit 1", True),
-    ],
+    ("squeue", "is_queued"), [("echo RUNNING", True), ("exit 0", False), (FORGOTTEN, False), (UNREACHED, True)]
 )
-def test_a_task_has_left_the_queue_only_when_squeue_says_so(programs: Path, squeue: str, is_queued: bool) -> None:
-    fake(programs, "squeue", squeue)
+def test_a_task_has_left_the_queue_only_when_squeue_says_so(programs: Programs, squeue: str, is_queued: bool) -> None:
+    programs.say(squeue=squeue)
     assert slurm_commands.in_queue(slurm_commands.JobId("4711_3")) == is_queued
 
 
-def test_a_command_that_does_not_answer_in_time_is_passed_over(
-    programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_command_that_does_not_answer_in_time_is_passed_over_and_asked_once(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def patient(argv: Sequence[str], _seconds: float, environ: Mapping[str, str]) -> ProgramOutput:
+    def patient(argv: list[str], _seconds: float, environ: dict[str, str]) -> ProgramOutput:
         """Only the one that never answers may be over its limit."""
         return ask(argv, limit_s(3 if argv[0] == "squeue" else 60), environ)
 
     monkeypatch.setattr(slurm_commands, "ask_program", patient)
-    fake(programs, "squeue", "echo >>$0.log; exec sleep 60")
-    fake(programs, "sacct", "echo COMPLETED")
-    assert slurm.poll(run).state == "completed"
-    assert slurm.poll(run).why == ""
-    for number in "23":
-        again = Run(run.path.with_name(number))
-        again.path.mkdir()
-        again.write_record(run.record)
-    (programs / "squeue.log").unlink()
-    slurm_commands.forget_silence()
-    monkeypatch.setenv("HARNESS_RUNS", str(run.path.parents[2]))
+    programs.say(squeue="exec sleep 60", scontrol="exit 1", sacct="echo COMPLETED")
+    for number in (4711, 4712, 4713):
+        of_slurm(tmp_path, str(number))
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     assert ls() == 0
     assert capsys.readouterr().out.count("completed") == 3
-    assert (programs / "squeue.log").read_text() == "\n", "of many runs it is asked once"
+    assert len(programs.calls("squeue")) == 1
 
 
-def test_accounting_that_lags_behind_is_used_only_without_a_better_source(programs: Path, run: Run) -> None:
-    """For seconds after the end of a job sacct still shows it as pending or running."""
-    fake(programs, "sacct", "echo RUNNING")
-    assert slurm.poll(run).state == "running"
-    run.write_status(Status(state="completed", exit_code=0))
-    assert slurm.poll(run).state == "completed"
-    fake(programs, "scontrol", "echo 'JobId=4711 JobState=FAILED Reason=None'")
-    assert slurm.poll(run).state == "failed"
-
-
-def test_a_job_that_left_early_at_its_time_limit_is_a_timeout(programs: Path, run: Run) -> None:
-    fake(programs, "sacct", "echo FAILED")
-    run.write_status(Status(state="timeout", exit_code=143))
-    assert slurm.poll(run).state == "timeout"
-
-
-def test_without_slurm_commands_the_run_still_knows_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.write_status(Status(state="completed", exit_code=0))
+def test_without_slurm_commands_the_run_still_knows_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert slurm.poll(run).state == "completed"
+    assert slurm.poll(of_slurm(tmp_path, state="completed", exit_code=0)).state == "completed"
+
+
+# --- what sbatch obeys beside the job's own options ----------------------------------------------------------------
+
+NAMED = "from your shell, for sbatch: "
+OBEYED = {
+    "SBATCH_MEM_PER_NODE": "100M", "SBATCH_CONSTRAINT": "a100", "SBATCH_GPUS": "1", "SBATCH_HINT": "nomultithread",
+    "SBATCH_EXCLUSIVE": "1", "SBATCH_RESERVATION": "course", "SBATCH_NEW_IN_2030": "1",
+}  # fmt: skip
+OVERRULED = {"SBATCH_JOB_NAME": "x", "SBATCH_TIMELIMIT": "1", "SBATCH_SIGNAL": "9", "SBATCH_REQUEUE": "1"}
+NO_JOB = {"SBATCH_DEBUG": "1", "SBATCH_WAIT": "1", "SBATCH_ARRAY_INX": "1-2"}
+
+
+@pytest.mark.parametrize("also", [(), ("--dry-run",)])
+def test_a_launch_names_them_in_one_line_and_keeps_them(
+    programs: Programs, cluster: str, harness: Harness, tmp_path: Path, also: tuple[str, ...]
+) -> None:
+    secret = {"SBATCH_EXPORT": "ALL,HF_TOKEN=hf_abcdefghijk"}
+    done = harness("-e", "1", "--site", cluster, *also, **OBEYED, **OVERRULED, **NO_JOB, **secret)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith(NAMED)]
+    shown = {**OBEYED, "SBATCH_EXPORT": "***"}
+    assert line.removeprefix(NAMED).split(", ") == [f"{name}={shown[name]}" for name in sorted(shown)]
+    records = list(tmp_path.rglob("run.json"))
+    assert [Run(path.parent).record.for_sbatch for path in records] == [shown] * (not also)
+    assert "hf_abc" not in "".join([done.stderr, *(path.read_text() for path in records)])
+
+
+def test_what_the_job_asks_for_itself_counts(machine: Machine) -> None:
+    site = load_site("slurm").model_copy(update={"exclusive": True, "memory": "64G", "sbatch": ["-C a100 # ours"]})
+    overruled = {"SBATCH_EXCLUSIVE", "SBATCH_MEM_PER_NODE", "SBATCH_CONSTRAINT"}
+    assert set(sbatch_variables(OBEYED, resolve(DDP(nodes=1), site, machine))) == set(OBEYED) - overruled
+    here = resolve(DDP(nodes=1, gpus_per_node=1), load_site("local"), machine)
+    assert sbatch_variables(OBEYED, here) == {}, "nothing is submitted"
+    names = ("SBATCH_GPUS_PER_NODE", "SBATCH_CPUS_PER_GPU", "SBATCH_ACCTG_FREQ", "SBATCH_WAIT4SWITCH", "SLURM_CLUSTERS")
+    options = ["--gpus-per-node", "--cpus-per-gpu", "--acctg-freq", "--switches", "--clusters"]
+    assert [option_of_variable(name) for name in names] == options
+    assert for_sbatch(dict.fromkeys(names, "1"), [f"{option}=1" for option in options]) == {}
+
+
+# --- many runs in one submission -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "a student's runs; $HOME"))
+    return load_site(cluster)
+
+
+def starts(site: Site, *nodes: int) -> list[Start]:
+    return [
+        Start(prepare(DDP(nodes=n, seed=k), site), ["slurm.sh"], SeriesPart(series="s", point=str(k)))
+        for k, n in enumerate(nodes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("way", "between", "words", "log"),
+    [
+        ("array", "_", ["--time=00:10:00", "--array=0-2%2"], "/logs/slurm-%A_%a.out"),
+        ("series", "-", ["--time=00:32:00"], "/logs/slurm-%j.out"),
+    ],
+)
+def test_many_runs_are_one_submission_whose_script_is_as_clean_as_a_runs(
+    programs: Programs, site: Site, *, way: Together, between: str, words: list[str], log: str
+) -> None:
+    runs = submit_together(starts(site, 1, 1, 1), way, at_once=2)
+    assert [run.job_id for run in runs] == [f"4711{between}{n}" for n in range(3)]
+    assert [run.record.part and run.record.part.point for run in runs] == ["0", "1", "2"]
+    assert [run.record.experiment.seed for run in runs] == [0, 1, 2]  # type: ignore[union-attr]  # trainings
+    assert all(run.log_dir.is_dir() and run.script.is_file() for run in runs)
+    (argv,) = programs.calls("sbatch")
+    assert [word for word in argv if word.startswith(("--time=", "--array="))] == words
+    assert argv[-2].endswith(log) and argv[-1].endswith(f"/{way}.sbatch") and argv.count("--parsable") == 1
+    check = ["shellcheck", "--shell=bash", "--exclude=SC2016", runs[0].path / f"{way}.sbatch"]
+    assert subprocess.run(check, capture_output=True, text=True, check=False, timeout=limit_s()).stdout == ""
+
+
+@pytest.mark.parametrize(("way", "between"), [("array", "_"), ("series", "-")])
+def test_a_run_that_cannot_be_written_leaves_no_job_and_no_run(
+    programs: Programs, site: Site, way: Together, between: str
+) -> None:
+    asked = starts(site, 1, 1, 1)
+    third = asked[2].prepared.job
+    taken = Path(third.output_dir) / "profiler" / third.name_for(f"4711{between}2")
+    taken.mkdir(parents=True)
+    with pytest.raises(WorkError, match=r"job 4711 was cancelled again: .*exists already"):
+        submit_together(asked, way)
+    assert programs.calls("scancel") == [["4711"]]
+    assert list(taken.parent.iterdir()) == [taken]
+
+
+def test_unlike_resources_do_not_go_together_and_this_machine_has_no_queue(programs: Programs, site: Site) -> None:
+    asked = starts(site, 1, 2)
+    assert not go_together([start.prepared.job for start in asked])
+    with pytest.raises(ValueError, match="different resources"):
+        submit_together(asked, "array")
+    with pytest.raises(RequestError, match="one after the other"):
+        submit_together(starts(load_site("local"), 1), "series")
+
+
+def test_a_task_that_never_began_is_cancelled_also_where_slurm_forgets_it(programs: Programs, tmp_path: Path) -> None:
+    run = of_slurm(tmp_path, "4711_1")
+    programs.say(squeue="exit 1", scontrol="exit 1")
+    slurm.cancel(run)
+    assert programs.calls("scancel") == [["4711_1"]]
+    assert slurm.poll(run).state == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "out", "code", "killed"),
+    [
+        (["echo $HARNESS_JOB_ID", "echo $HARNESS_JOB_ID; exit 3", "echo $HARNESS_JOB_ID"],
+         ["4711-0", "4711-1", "4711-2"], 3, [["--signal=KILL", "4711"]]),
+        (["trap 'echo warned; exit 0' USR1\nkill -USR1 $PPID\nfor _ in {1..90}; do sleep 0.1; done", "echo second"],
+         ["warned"], 0, []),
+    ],
+    ids=["one fails", "it is stopped"],
+)  # fmt: skip
+def test_a_series_goes_on_after_a_run_that_failed_and_not_after_it_was_stopped(
+    programs: Programs, site: Site, *, scripts: list[str], out: list[str], code: int, killed: list[list[str]]
+) -> None:
+    """Its script, run by bash as Slurm would, over stand-ins for the runs' own scripts."""
+    runs = submit_together(starts(site, *[1] * len(scripts)), "series")
+    for run, text in zip(runs, scripts, strict=True):
+        run.script.write_text(text)
+    env = {**os.environ, "SLURM_JOB_ID": "4711"}
+    argv = ["bash", str(runs[0].path / "series.sbatch")]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s(60))
+    assert (done.stdout.split(), done.returncode, programs.calls("scancel")) == (out, code, killed), done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_what_is_said_while_a_run_starts_reaches_it(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A run may start, and the batch system may speak, before the new process has its name in the series."""
+    ready = tmp_path / "ready"
+    (tmp_path / "job.sbatch").write_text(f"""trap 'echo {number.name}; exit 0' {number.name}
+        touch {ready}
+        for _ in {{1..90}}; do sleep 0.1; done
+    """)
+
+    class Started(subprocess.Popen[bytes]):
+        def __init__(self, argv: list[str], env: dict[str, str]) -> None:
+            super().__init__(argv, env=env)
+            wait_until(ready.exists, "the start of the run")
+            os.kill(os.getpid(), number)
+
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
+    try:
+        series = supervise.SupervisedSeries(60, 10)
+        monkeypatch.setattr("harness.launch.supervise.subprocess.Popen", Started)
+        assert series.one(tmp_path, "4711-0") == 0
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    assert capfd.readouterr().out.split() == [number.name]
+
+
+# --- the allocation of the shell -----------------------------------------------------------------------------------
+
+INSIDE = {"SLURM_JOB_ID": "4711"}
+HALF_A_NODE = "NumNodes=1 NumCPUs=16 NodeList=lrdn0001 TRES=cpu=16,mem=1G,node=1,billing=16,gres/gpu=2"
+TWO_NODES = "NumNodes=2 NumCPUs=64 NodeList=lrdn[1-2] AllocTRES=cpu=64,node=2,gres/gpu=8,gres/gpu:a100=8"
+NO_GPU = "NumNodes=1 NumCPUs=4 NodeList=lrdn0001 TRES=cpu=4,mem=1G,node=1,billing=4"
+NO_TRES = "NumNodes=1 NumCPUs=8 NodeList=lrdn0001 TRES=cpu=8,node=1 TresPerNode=gres:gpu:a100:4"
+NOT_USED = "not in allocation 4711 of this shell, because {}: a job of its own is submitted"
+TOO_SMALL = "--allocation use: allocation 4711 is too small, because {}"
+
+
+@pytest.fixture
+def shell(programs: Programs) -> Iterator[Programs]:
+    allocation_of.cache_clear()
+    yield programs
+    allocation_of.cache_clear()
+
+
+def leonardo(**changes: object) -> Site:
+    return load_site("leonardo").model_copy(update=changes)
+
+
+@pytest.mark.parametrize(("fields", "gpus"), [(TWO_NODES, 4), (NO_TRES, 4), (HALF_A_NODE, 2), (NO_GPU, None)])
+def test_the_gpus_of_a_node_are_read_from_what_each_slurm_prints(
+    shell: Programs, fields: str, gpus: int | None
+) -> None:
+    shell.say(scontrol=f"echo 'JobId=4711 JobState=RUNNING EndTime=2030-01-01T00:00:00 {fields}'")
+    found = allocation_of("4711")
+    assert found is not None and found.gpus == gpus
+
+
+def test_a_run_that_fits_uses_it_with_its_cpus_and_gpus(shell: Programs) -> None:
+    shell.say(scontrol=f"echo 'JobId=4711 JobState=RUNNING EndTime=2030-01-01T00:00:00 {HALF_A_NODE}'")
+    used, where = placed(DDP(), leonardo(), INSIDE)
+    assert where == "in allocation 4711 (1 node, 2 GPUs each), without sbatch"
+    assert (used.scheduler, used.gpus.per_node, used.cpus_per_node) == (allocation.NAME, 2, 16)
+    for alone in (leonardo(allocation="submit"), load_site("local")):
+        assert placed(DDP(), alone, INSIDE) == (alone, "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked", "environ", "where", "refused"),
+    [
+        (HALF_A_NODE, DDP(nodes=2), INSIDE, NOT_USED.format("it has 1 node, and -n asks for 2"),
+         TOO_SMALL.format("it has 1 node, and -n asks for 2")),
+        (HALF_A_NODE, DDP(gpus_per_node=4), INSIDE, NOT_USED.format("it has 2 GPUs per node, and -g asks for 4"),
+         TOO_SMALL.format("it has 2 GPUs per node, and -g asks for 4")),
+        (NO_GPU, DDP(), INSIDE, NOT_USED.format("Slurm lists no GPU of it"),
+         TOO_SMALL.format("Slurm lists no GPU of it")),
+        (TWO_NODES, DDP(), {}, "", "--allocation use: this shell has none"),
+        ("", DDP(), INSIDE, "", "--allocation use: Slurm knows no running job 4711"),
+    ],
+)  # fmt: skip
+def test_a_run_that_does_not_fit_is_submitted_or_refused(
+    shell: Programs, *, fields: str, asked: DDP, environ: dict[str, str], where: str, refused: str
+) -> None:
+    state = "RUNNING" if fields else "COMPLETED"
+    shell.say(scontrol=f"echo 'JobId=4711 JobState={state} EndTime=2030-01-01T00:00:00 {fields}'")
+    assert placed(asked, leonardo(), environ) == (leonardo(), where)
+    with pytest.raises(RequestError) as caught:
+        placed(asked, leonardo(allocation="use"), environ)
+    assert str(caught.value).startswith(refused)

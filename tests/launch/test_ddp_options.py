@@ -1,4 +1,4 @@
-"""What exercise 1's further options refuse, and that each reaches the script and the run's name."""
+"""Exercise 1's further options reach the script and the run's name; test_requests.py has what they refuse."""
 
 from __future__ import annotations
 
@@ -9,44 +9,6 @@ from harness.experiment.ddp import DDP
 from harness.experiment.parse import command_of
 from tests.launch.launch_shared import Harness
 
-REFUSED = [
-    ("--slow-dataloading --pin-memory --site leonardo", "loads into pageable memory, and --pin-memory asks for"),
-    ("--pin-memory --site local", "--pin-memory has an effect on GPUs only, and site local runs on CPUs"),
-    ("--no-pin-memory --site local", "--no-pin-memory has an effect on GPUs only, and site local runs on CPUs"),
-    ("--no-non-blocking --site local", "--no-non-blocking has an effect on GPUs only, and site local runs on"),
-    ("--fsdp --bucket-cap-mb 1", "--bucket-cap-mb sizes DDP's buckets, and FSDP communicates layer by layer"),
-    ("--fsdp --fault small-buckets,kb=8", "--fault small-buckets,kb=8: FSDP has no buckets"),
-    ("--fsdp --activation-offload", "--activation-offload would copy the parameters that FSDP has gathered"),
-    ("--fsdp-hybrid", "--fsdp-hybrid shards inside a node and copies between nodes, and -n/--nodes is 1"),
-    ("--lora --model tiny-mixtral", "--lora adapts the matrices of dense layers, and tiny-mixtral is a mixture"),
-    ("--lora-rank 0", "--lora/--lora-rank: got '0', takes a whole number ≥ 1"),
-    ("--bucket-cap-mb nan", "--bucket-cap-mb: got 'nan', takes a number > 0"),
-    ("--mixed-precision fp16", "got 'fp16', takes one of fp32, tf32, bf16, fp8: did you mean"),
-    ("--mixed-precision yes", "--mixed-precision/--no-mixed-precision: got 'yes', takes one of fp32, tf32, bf16, fp8"),
-    ("--mixed-precision fp32 --mixed-precision", "--mixed-precision is given twice, as fp32 and as bf16: drop one"),
-    (
-        "--no-mixed-precision --mixed-precision bf16",
-        "--no-mixed-precision and --mixed-precision bf16 exclude each other",
-    ),
-    ("--mixed-precision tf32", "tf32 works on GPUs only, and site local runs on CPUs: use --mixed-precision fp32"),
-    ("--mixed-precision fp8", "fp8 works on GPUs only, and site local runs on CPUs: use --mixed-precision bf16"),
-    ("--mixed-precision fp8 --site leonardo", "has NVIDIA A100-SXM-64GB: use --mixed-precision bf16, or use another"),
-    (
-        "--mixed-precision fp8 --lora --site jupiter",
-        "--mixed-precision fp8 converts the matrices that are trained, and",
-    ),
-    (
-        "--mixed-precision fp8 --micro-batch-size 1 --seq-length 20 --site jupiter",
-        "1 × 20 tokens per micro-batch are no multiple of that: the nearest is --seq-length 32",
-    ),
-    (
-        "--mixed-precision tf32 --activation-checkpointing --site leonardo",
-        "--activation-checkpointing needs --mixed-precision: use bf16 in place of tf32",
-    ),
-    ("--unified-memory", "--unified-memory has an effect on GPUs only, and site local runs on CPUs"),
-    ("--unified-memory --memory-snapshot --site jupiter", "--memory-snapshot reads PyTorch's allocator, and with"),
-    ("--unified-memory --site aws-p5", "--unified-memory needs GH200, and site aws-p5 has NVIDIA H100 80GB"),
-]
 REACH = [
     ("--no-pin-memory --site leonardo", "--no-pin-memory", "pin0"),
     ("--no-non-blocking --site leonardo", "--no-non-blocking", "nonblocking0"),
@@ -62,14 +24,6 @@ REACH = [
     ("--mixed-precision fp8 --site marenostrum5", "--mixed-precision fp8", "mixedfp8"),
     ("--unified-memory --site jupiter", "--unified-memory", "unified1"),
 ]
-
-
-@pytest.mark.parametrize(("words", "said"), REFUSED, ids=[words for words, _ in REFUSED])
-def test_what_cannot_work_is_one_sentence(harness: Harness, words: str, said: str) -> None:
-    done = harness("-e", "1", "-g", "2", "--dry-run", *words.split())
-    assert done.returncode == 2
-    refusals = [line for line in done.stderr.splitlines() if not line.startswith("site:")]
-    assert len(refusals) == 1 and said in refusals[0]
 
 
 @pytest.mark.parametrize(("words", "argument", "tag"), REACH, ids=[words for words, *_ in REACH])
@@ -94,18 +48,6 @@ def test_the_command_of_a_precision_asks_for_it_again() -> None:
 def test_to_send_less_gradients_are_accumulated_four_times_as_long() -> None:
     advice = DDP(gradient_accumulation_steps=2).send_less(AdviceNumbers(False, 1, lambda _: False))
     assert [each.fields for each in advice.changes] == [{"gradient_accumulation_steps": 8}]
-
-
-@pytest.mark.parametrize("exercise", ["2", "3"])
-def test_the_other_trainings_have_tf32_and_no_fp8(harness: Harness, exercise: str) -> None:
-    done = harness("-e", exercise, "--site", "leonardo", "--dry-run", "--mixed-precision", "tf32")
-    assert done.returncode == 0 and " --mixed-precision tf32" in done.stdout, done.stderr
-    done = harness("-e", exercise, "--site", "jupiter", "--dry-run", "--mixed-precision", "fp8")
-    assert done.returncode == 2
-    said = (
-        f"--mixed-precision fp8 is for exercise 1: exercise {exercise} computes in fp32, tf32, bf16, and the nearest is"
-    )
-    assert said in done.stderr
 
 
 def test_gpus_that_nobody_named_are_a_warning(harness: Harness) -> None:

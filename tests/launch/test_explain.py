@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from pages import our_options, slides_options
 
-from harness.cli.launch.explain import SENTENCES, ScriptLine, groups, name_of, sections
+from harness.cli.launch.explain import ScriptLine, name_of, sections
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining
 from harness.experiment.model import Model
 from harness.experiment.nsys_sets import OPTION_SETS
@@ -226,20 +225,6 @@ def test_the_text_has_each_row_and_is_no_wider_than_the_terminal(harness: Harnes
     assert "#!/bin/bash" not in text
 
 
-def test_explain_needs_a_script(harness: Harness) -> None:
-    done = harness("-e", "1", "--explain")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "slurm.sh: --explain goes with --dry-run\n")
-    assert "--explain" in harness("--help").stdout
-
-
-def test_only_nsys_has_words_of_the_slide() -> None:
-    with_words = {
-        name: [key for key, entry in each.options.items() if entry.slide] for name, each in sections().items()
-    }
-    assert [name for name, keys in with_words.items() if keys] == ["nsys"]
-    assert sections()["nsys"].options["gpuctxsw"].slide == "Track GPU context switches (optional, rarely a bottleneck)"
-
-
 def test_nothing_that_the_kit_declares_lacks_a_sentence() -> None:
     """Options of nsys in our sets and of our flags, variables and directives of the sites that come with the kit."""
     known = {name: set(section.options) for name, section in sections().items()}
@@ -256,7 +241,9 @@ def test_nothing_that_the_kit_declares_lacks_a_sentence() -> None:
 def test_a_value_comes_from_a_field_that_exists() -> None:
     fields = {name for cls in EXPERIMENTS for name in cls.model_fields} | Job.__dataclass_fields__.keys()
     whole = Site.model_validate({"name": "x", "description": "", "container": {"image": "/x.sif"}})
-    for section in sections().values():
+    for title, section in sections().items():
+        assert all(re.fullmatch(r"[^\n]+\.", each.says) for each in (section.other, *section.options.values())), title
+        assert title == "nsys" or not any(entry.slide for entry in section.options.values()), "only nsys is on a slide"
         for name in (name for entry in section.options.values() for name in entry.of):
             head, dot, rest = name.partition(".")
             if not dot:
@@ -267,19 +254,6 @@ def test_a_value_comes_from_a_field_that_exists() -> None:
                 assert all(each in type(part).model_fields for each in inner), name
             else:
                 assert rest in Model.__dataclass_fields__, name
-
-
-def test_the_sentences_are_sentences() -> None:
-    for name, section in sections().items():
-        for entry in (section.other, *section.options.values()):
-            assert re.fullmatch(r"[^\n]+\.", entry.says), (name, entry)
-    assert set(yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))["nsys"]) == {"title", "other", "options"}
-
-
-def test_words_are_grouped_by_option() -> None:
-    words = ["torchrun", "--nnodes=2", "--module", "pkg", "--no_ssh"]
-    assert groups(words) == [["torchrun"], ["--nnodes=2"], ["--module", "pkg"], ["--no_ssh"]]
-    assert [name_of(text) for text in ("--mem=0", "-n 2", "--nv", "A=b")] == ["mem", "n", "nv", "A"]
 
 
 def test_the_page_compares_every_option_of_the_slide_and_of_ours() -> None:

@@ -235,18 +235,13 @@ def test_the_list_is_no_wider_than_the_terminal_and_keeps_the_ids(
     assert all(len(line) <= 20 and "local-" in line for line in listed(capsys)[0][1:])
 
 
-def test_without_a_checkout_the_commands_named_are_the_installed_ones(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_cannot_be_read_or_is_of_another_backend_is_listed(
+    runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.cli.watch.ls.PROGRAM", "training-traces")
-    monkeypatch.setenv("COLUMNS", "30")
-    for number in (1, 2):
-        a_run(runs, f"local-{number}")
-    said = listed(capsys, "-n", "1")[1]
-    assert "training-traces ls -n 2 shows all" in said and "training-traces ls -n 1 --json shows all" in said
-
-
-def test_a_run_that_cannot_be_read_is_listed_by_name(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = a_run(runs, "local-1")
+    run, other = a_run(runs, "local-1"), a_run(runs, "7")
     run.record_file.write_text("{")
-    assert listed(capsys)[0][1].split()[:4] == ["?", "unknown", run.name, "–"]
+    other.write_record(other.record.model_copy(update={"backend": "pbs"}))
+    first, second = sorted(line.split()[:3] for line in listed(capsys)[0][1:])
+    assert (first[:2], second) == (["7", "unknown"], ["?", "unknown", run.name])
+    assert main(["status", "7"]) == 1
+    assert "backend 'pbs', which started it, is not here" in capsys.readouterr().err

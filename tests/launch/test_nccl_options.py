@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from harness.cli.launch.untrusted import RequestOrigin, find_untrusted
 from harness.cli.main import main
-from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, Machine, resolve, warnings_of
@@ -128,50 +126,8 @@ def test_nccls_prefix_may_be_written_or_left_out() -> None:
     assert given(("--no-ib", True), ("--nccl", "IB_DISABLE=1")).no_ib
 
 
-@pytest.mark.parametrize(
-    ("pairs", "sentence"),
-    [
-        ([("--nccl", "ALGO")], "--nccl: 'ALGO' has no value: write KEY=VALUE"),
-        ([("--nccl", "algo=Ring")], "at most 64 characters, such as ALGO or NCCL_ALGO: did you mean ALGO?"),
-        ([("--nccl", "A;B=1")], "--nccl: 'A;B' is not the name of a variable"),
-        ([("--nccl", "NCCL_=1")], "--nccl: 'NCCL_' is not the name of a variable"),
-        ([("--nccl", f"{'A' * 65}=1")], "is not the name of a variable"),
-        ([("--nccl", "ALGO=")], "--nccl: ALGO takes text on one line, of 1 to 1000 characters"),
-        ([("--nccl", "ALGO=a\nb")], "--nccl: ALGO takes text on one line"),
-        ([("--nccl", "ALGO=\udce9")], "--nccl: ALGO takes text on one line"),
-        ([("--nccl", "NCCL_DEBUG_FILE=/x")], "--nccl: the harness itself sets NCCL_DEBUG_FILE: --nccl-debug"),
-        ([("--nccl", "ALGO=Ring"), ("--nccl", "ALGO=Tree")], "ALGO=Ring and ALGO=Tree set the same variable"),
-        (
-            [("--no-ib", True), ("--nccl", "IB_DISABLE=0")],
-            "--no-ib sets NCCL_IB_DISABLE to 1, and --nccl IB_DISABLE=0 to 0: drop one",
-        ),
-        ([("--no-ib", True), ("--nccl", "NET=IB")], "--no-ib and --nccl NET=IB exclude each other: drop one"),
-        (
-            [("--nccl-p2p-level", "NVL"), ("--nccl", "P2P_LEVEL=SYS")],
-            "--nccl-p2p-level sets NCCL_P2P_LEVEL to NVL, and --nccl P2P_LEVEL=SYS to SYS: drop one",
-        ),
-        ([("--nccl-debug", True), ("--nccl", "DEBUG=WARN")], "--nccl-debug to INFO: drop one"),
-        ([("--nccl-p2p-level", "PIZ")], "takes one of LOC, NVL, PIX, PXB, PHB, SYS: did you mean PIX?"),
-    ],
-)
-def test_what_nccl_cannot_take_gets_one_sentence(pairs: list[tuple[str, object]], sentence: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        given(*pairs)
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_on_cpus_each_of_them_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     words = "-e 0 --site local --dry-run --no-ib --nccl-debug --nccl-p2p-level SYS --nccl ALGO=Ring"
     assert main(words.split()) == 2
     told = [line for line in capsys.readouterr().err.splitlines() if "on GPUs only" in line]
     assert [line.split()[1] for line in told] == ["--no-ib", "--nccl-p2p-level", "--nccl", "--nccl-debug"]
-
-
-def test_an_untrusted_run_shows_the_variables_that_it_brings(tmp_path: Path) -> None:
-    """NCCL loads the library that NCCL_NET_PLUGIN names."""
-    file = tmp_path / "run.json"
-    file.touch()
-    untrusted = find_untrusted(RequestOrigin(file), [DDP(nccl_settings=("NET_PLUGIN=/x/evil.so",))])
-    assert untrusted.lines == ["--nccl NET_PLUGIN=/x/evil.so"]
-    assert untrusted.why

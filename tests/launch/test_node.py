@@ -109,17 +109,13 @@ def test_with_a_fake_nsys_the_training_runs_once_or_not_at_all(
     assert status(nsys.parent)["exit"] == code
 
 
-def test_with_a_fake_nsys_that_fails_after_the_training_nothing_is_repeated(nsys: Path) -> None:
+def test_a_fake_nsys_is_not_started_again_after_the_training_nor_where_no_mark_can_be_made(nsys: Path) -> None:
     nsys.with_name("nsys.lost").touch()
     done = recorded(nsys, *SEVEN)
     assert (done.returncode, done.stdout, starts(nsys)) == (3, "it ran\n", 1)
-
-
-def test_with_a_fake_nsys_where_no_mark_can_be_made_it_is_started_once(nsys: Path) -> None:
-    nsys.with_name("nsys.failures").write_text("1")
+    nsys.with_name("nsys.failures").write_text("2")
     done = recorded(nsys, *SEVEN, output="/proc/no/profile")
-    assert (done.returncode, starts(nsys), has_agent(nsys)) == (1, 1, False)
-    assert done.stderr == "End of file\n"
+    assert (done.returncode, done.stderr, starts(nsys), has_agent(nsys)) == (1, "End of file\n", 2, False)
 
 
 BOX = """#!/bin/bash
@@ -187,13 +183,9 @@ def test_a_node_writes_the_words_that_it_started_and_what_was_left_out(nsys: Pat
     assert "hf_abc" not in json.dumps(found), "no secret"
     assert found["left_out"] == ["this nsys (2022.4.2) has no --trace: left out"]
     assert found["left_out"][0] in done.stderr
-
-
-def test_the_first_node_prints_what_it_starts_an_option_a_line(tmp_path: Path) -> None:
-    done = ended(node(tmp_path, "echo", "--name", "it's", "--flag", env={"SLURM_NODEID": "0"}))
-    assert done.stdout == "--name it's --flag\n"
-    said = done.stderr.splitlines()
-    assert said[1:] == ["echo \\", "  --name 'it'\"'\"'s' \\", "  --flag"]
+    first = ended(node(nsys.parent, "echo", "--name", "it's", "--flag", env={"SLURM_NODEID": "0"}))
+    assert first.stdout == "--name it's --flag\n"
+    assert first.stderr.splitlines()[1:] == ["echo \\", "  --name 'it'\"'\"'s' \\", "  --flag"]
 
 
 def test_the_training_has_neither_the_scripts_variables_nor_a_modules_pythonhome(tmp_path: Path) -> None:
@@ -213,29 +205,23 @@ def test_the_training_has_neither_the_scripts_variables_nor_a_modules_pythonhome
     assert {"HARNESS_HEARTBEATS", "RUN_DIR"} <= names
 
 
-def test_a_program_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    done = ended(node(tmp_path, "no-such-launcher"))
-    assert done.returncode == 127
-    assert "no-such-launcher: cannot be started on" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_folder_that_a_node_does_not_see_is_one_sentence(tmp_path: Path) -> None:
-    done = ended(node(tmp_path, "true", options=("--folder", "/nowhere")))
-    assert done.returncode == 1
-    assert "does not see the folder /nowhere, where the training starts" in done.stderr
-
-
-@pytest.mark.parametrize(("there", "code"), [("apptainer", 0), ("", 127)])
-def test_where_only_the_other_runtime_is_it_starts_the_container(tmp_path: Path, there: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("words", "options", "there", "code", "said"),
+    [
+        (["no-such-launcher"], (), "", 127, "no-such-launcher: cannot be started on"),
+        (["true"], ("--folder", "/nowhere"), "", 1, "does not see the folder /nowhere, where the training starts"),
+        (["singularity", "exec", "::", "true"], (), "apptainer", 0, "so apptainer starts the container"),
+        (["singularity", "exec", "::", "true"], (), "", 127, "neither singularity nor apptainer is on the PATH of"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(
+    tmp_path: Path, *, words: list[str], options: tuple[str, ...], there: str, code: int, said: str
+) -> None:
     if there:
         (tmp_path / there).write_text('#!/bin/sh\nshift; exec "$@"\n')
         (tmp_path / there).chmod(0o755)
-    path = f"{tmp_path}:/usr/bin:/bin"
-    done = ended(node(tmp_path, "singularity", "exec", "::", "true", env={"PATH": path}))
-    assert done.returncode == code, done.stderr
-    said = "so apptainer starts the container" if there else "neither singularity nor apptainer is on the PATH of"
-    assert said in done.stderr
+    done = ended(node(tmp_path, *words, options=options, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}))
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
 
 
 def test_every_node_of_this_machine_runs_and_one_that_fails_ends_the_others(tmp_path: Path) -> None:

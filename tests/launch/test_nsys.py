@@ -69,35 +69,23 @@ def profile_argv(nsys: Nsys, options: Options, has_gpu: bool, *changes: str) -> 
     return adapted(profile_words(options, changes, has_gpu=has_gpu), nsys)
 
 
-def test_the_version_is_read() -> None:
-    assert OLD.version == (2022, 4, 2)
-    assert NEW.version == (2024, 6, 2)
-
-
-def test_the_workshops_options_reach_the_new_one() -> None:
-    argv, warnings = profile_argv(NEW, load_options("default"), True)
-    assert argv[:3] == ["nsys", "profile", "--trace=cuda,nvtx,osrt,cudnn,cublas"]
-    assert "--gpu-metrics-devices=all" in argv
-    assert "--capture-range=cudaProfilerApi" in argv
-    assert warnings == []
-
-
-def test_a_renamed_option_gets_the_name_this_one_knows() -> None:
-    argv, warnings = profile_argv(OLD, load_options("default"), True)
-    assert "--gpu-metrics-device=all" in argv
-    assert not any(a.startswith("--gpu-metrics-devices") for a in argv)
-    assert warnings == []
-
-
-def test_options_that_it_cannot_trace_are_left_out_with_a_warning() -> None:
-    argv, warnings = profile_argv(OLD, load_options("megatron"), True)
-    assert "--trace=cuda,nvtx,osrt,cudnn,cublas" in argv
-    assert warnings == ["this nsys (2022.4.2) cannot trace ucx: left out"]
-
-
-def test_without_gpu_no_gpu_option_stops_the_application() -> None:
-    argv, _ = profile_argv(NEW, load_options("default"), False)
-    assert not any("gpu" in a for a in argv)
+@pytest.mark.parametrize(
+    ("nsys", "name", "has_gpu", "there", "absent", "warnings"),
+    [
+        (NEW, "default", True, ["--trace=cuda,nvtx,osrt,cudnn,cublas", "--gpu-metrics-devices=all",
+                                "--capture-range=cudaProfilerApi"], "--gpu-metrics-device=", []),
+        (OLD, "default", True, ["--gpu-metrics-device=all"], "--gpu-metrics-devices", []),
+        (OLD, "megatron", True, ["--trace=cuda,nvtx,osrt,cudnn,cublas"], "--gpu-metrics-devices",
+         ["this nsys (2022.4.2) cannot trace ucx: left out"]),
+        (NEW, "default", False, [], "--gpu", []),  # no GPU's option stops the application
+    ],
+)  # fmt: skip
+def test_an_option_set_is_written_in_the_words_of_this_version(
+    nsys: Nsys, *, name: str, has_gpu: bool, there: list[str], absent: str, warnings: list[str]
+) -> None:
+    argv, said = profile_argv(nsys, load_options(name), has_gpu)
+    assert (argv[:2], set(there) - set(argv), said) == (["nsys", "profile"], set(), warnings)
+    assert not any(word.startswith(absent) for word in argv)
 
 
 BY_TIME = ["--no-capture-range", "--no-capture-range-end", "--no-nvtx-capture"]
@@ -212,19 +200,14 @@ def test_our_list_of_python_functions_is_one_and_a_wrong_file_is_one_sentence(tm
             check_trace_list(path)
 
 
-def test_null_leaves_an_option_out(tmp_path: Path) -> None:
+def test_null_leaves_an_option_out_and_a_wrong_file_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text('{"stats": null, "sample": "none"}')
-    argv, _ = profile_argv(NEW, load_options(str(path)), True)
-    assert argv == ["nsys", "profile", "--sample=none"]
-
-
-@pytest.mark.parametrize(("text", "sentence"), [("[1]", "one JSON object"), ("{", "is not JSON")])
-def test_a_wrong_option_file_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    path = tmp_path / "mine.json"
-    path.write_text(text)
-    with pytest.raises(RequestError, match=sentence):
-        load_options(str(path))
+    assert profile_argv(NEW, load_options(str(path)), True)[0] == ["nsys", "profile", "--sample=none"]
+    for text, sentence in (("[1]", "one JSON object"), ("{", "is not JSON")):
+        path.write_text(text)
+        with pytest.raises(RequestError, match=sentence):
+            load_options(str(path))
 
 
 LISTED = "Possible --gpu-metrics-devices values are:\n    0: NVIDIA A100 PCI[0]\n    all: Select all supported GPUs\n"
@@ -275,13 +258,6 @@ def in_container(path: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s())
 
 
-def test_a_container_without_nsys_says_what_to_do(tmp_path: Path) -> None:
-    done = in_container(str(tmp_path), "nsys", "profile")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "nsys is not on the container's PATH: build it into the image" in done.stderr
-
-
 FAKE = """#!/bin/bash
 echo "$*" >>"$0.said"
 [[ $1 != stop ]] || exit 0
@@ -291,16 +267,11 @@ echo "recorded: $HARNESS_RECORDED_NS" >>"$0.said"
 """
 
 
-def fake_nsys(folder: Path) -> Path:
-    """A program that starts what it shall record, and writes down how it was called, also by `nsys stop`."""
-    nsys = folder / "nsys"
+def test_a_rank_becomes_the_nsys_of_its_place_and_is_stopped_by_the_clock(tmp_path: Path) -> None:
+    """The nsys is a program that starts what it shall record and notes how it was called, also by `nsys stop`."""
+    nsys, file, script = tmp_path / "nsys", tmp_path / "node.json", tmp_path / "it's.py"
     nsys.write_text(FAKE)
     nsys.chmod(0o755)
-    return nsys
-
-
-def test_a_rank_becomes_the_nsys_of_its_place_and_is_stopped_by_the_clock(tmp_path: Path) -> None:
-    nsys, file, script = fake_nsys(tmp_path), tmp_path / "node.json", tmp_path / "it's.py"
     script.write_text("import sys, time; time.sleep(float(sys.argv[1])); sys.exit(7)")
     others = [str(nsys), "profile", "--output=/o ut_rank%q{RANK}"]
     file.write_text(json.dumps({"first": [*others, "--delay=1", "--duration=1"], "others": others}))

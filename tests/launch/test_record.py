@@ -174,17 +174,12 @@ def test_by_the_clock_a_stop_ends_the_recording_and_nsys_stays_with_the_training
     found = session_of(words, "mine", ["--stats=true"])
     assert found.words == ["nsys", "profile", "--session-new=mine", "--delay=200", "--output=x", "--kill=none"]
     begin, end = map(int, found.variables["HARNESS_RECORDED_NS"].split())
-    assert end - begin == 30 * 10**9
-    assert found.beside is not None
+    assert (end - begin, found.beside is None) == (30 * 10**9, False)
     to_the_end = session_of([word for word in words if "duration" not in word], "mine")
-    assert to_the_end.words == ["nsys", "profile", "--delay=200", "--output=x"]
+    assert (to_the_end.words, to_the_end.beside) == (["nsys", "profile", "--delay=200", "--output=x"], None)
     assert to_the_end.variables["HARNESS_RECORDED_NS"].endswith(" 0")
-    assert to_the_end.beside is None
-
-
-def test_a_range_of_the_training_begins_a_recording_whatever_its_delay_says() -> None:
-    words = ["nsys", "profile", "--capture-range=nvtx", "--delay=200", "--duration=30", "--output=x"]
-    assert session_of(words, "mine") == (words, {}, None)
+    by_range = ["nsys", "profile", "--capture-range=nvtx", "--delay=200", "--duration=30", "--output=x"]
+    assert session_of(by_range, "mine") == (by_range, {}, None), "whatever its delay says"
 
 
 def _commands() -> Iterator[str]:

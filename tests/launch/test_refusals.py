@@ -81,19 +81,3 @@ def test_an_error_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("harness.cli.main._dispatch", err)
     with pytest.raises(FileNotFoundError):
         main(["ls"])
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["report", "last", "--window", "x"], "report: --window: got 'x', takes one of steps, gpu"),
-        (["doctor", "--students", "x"], "doctor: --students: got 'x', takes a whole number ≥ 1 and ≤ 1000000"),
-        (["ls", "-n", "x"], "ls: -n/--limit: got 'x', takes a whole number ≥ 1"),
-        (["ls", "-n", "0"], "ls: -n/--limit: got '0', takes a whole number ≥ 1"),
-    ],
-)
-def test_a_wrong_value_is_refused_in_the_form_of_all_other_requests(
-    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(argv) == 2
-    assert capsys.readouterr().err == f"slurm.sh: {said} (slurm.sh help {argv[0]})\n"

@@ -66,26 +66,6 @@ def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
         resolve(DDP(gpus_per_node=8), load_site("leonardo"), machine)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("--nsys-per rank --profiler torch", "--nsys-per is for nsys, and --profiler torch records instead: drop one"),
-        ("--python-sampling --no-profile", "--python-sampling is for nsys, and --no-profile records nothing: drop"),
-        ("--nic-metrics", "--nic-metrics: for nsys only, and at site local --profiler auto means torch: add"),
-        ("--nsys-per gpu --profiler nsys", "--nsys-per: got 'gpu', takes one of node, rank"),
-        ("--capture-delay 0.5 --profiler nsys", "--capture-delay: got '0.5', takes a whole number ≥ 1"),
-        ("--python-trace pytroch --profiler nsys", "a launch would stop here: --python-trace: "),
-        ("--nsys-options ful --profiler nsys", "a launch would stop here: --nsys-options: "),
-        ("--nsys-options full --profiler torch", "--nsys-options is for nsys, and --profiler torch records instead"),
-    ],
-)  # fmt: skip
-def test_what_only_nsys_can_do_is_refused_without_it(harness: Harness, words: str, sentence: str) -> None:
-    for exercise in "123":
-        done = harness("-e", exercise, "--site", "local", "--dry-run", "--", *words.split())
-        assert sentence in done.stderr
-        assert done.returncode == (0 if "would stop" in sentence else 2)
-
-
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_a_run_may_choose_its_set_of_nsys_s_options(machine: Machine, tmp_path: Path, gpus: int) -> None:
     here = machine._replace(gpus=gpus)

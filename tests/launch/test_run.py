@@ -1,4 +1,4 @@
-"""A run is never overwritten, never lost, and found by its id, name or path."""
+"""A run is never overwritten, never lost, and found by its id, name or path; how it ended is written and said."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
 from harness.common.programs import usable_cores
 from harness.common.run_files import METRICS
 from harness.experiment.exercises import DDP
 from harness.launch import supervise as outcome
 from harness.launch.backends import local
+from harness.launch.backends.protocol import PolledState
+from harness.launch.poll import look_at
 from harness.launch.submit import Start, prepare, submit, this_machine
 from harness.run import Run, Stage, all_runs, claim_local_id, find_run, release_local_id, write_atomically
+from harness.run.ended import what_it_means, why_it_wrote_no_more
 from harness.run.find import claim_folder
-from harness.run.record import NodeStatus
+from harness.run.record import NodeStatus, State, Status
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, Harness, a_run
 from tests.waiting import limit_s, wait_until
 
 
-def node(run: Run, number: int, code: int) -> None:
-    status = NodeStatus(node=number, host=f"node{number}", exit=code, started_ns=1, ended_ns=2)
-    (run.path / "node-status").mkdir(exist_ok=True)
-    (run.path / "node-status" / f"{number}.json").write_text(status.model_dump_json())
+def full(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def test_a_run_is_found_by_id_name_path_and_last(tmp_path: Path) -> None:
@@ -95,11 +97,8 @@ def test_runs_of_the_kit_and_of_every_project_have_different_ids(tmp_path: Path,
     assert len({job_id for job_id, _ in found}) == 27
     assert {folder.parents[1] for _, folder in found} == {kit, *projects}
     assert len({claim_folder(root, "7")[0] for root in (kit, *projects)}) == 3
-
-
-def test_a_number_that_is_given_back_leaves_nothing_in_the_kit(tmp_path: Path, kit: Path) -> None:
-    release_local_id(claim_local_id(tmp_path / "runs")[1])
-    assert [path for path in (*tmp_path.rglob("*"), *kit.rglob("*")) if path.name == "1"] == []
+    release_local_id(found[0][1])
+    assert not found[0][1].exists(), "a number that is given back leaves nothing"
 
 
 def test_a_project_gets_its_numbers_also_where_the_kit_cannot_be_written(tmp_path: Path, kit: Path) -> None:
@@ -114,10 +113,6 @@ def test_a_project_gets_its_numbers_also_where_the_kit_cannot_be_written(tmp_pat
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "run.json"
     write_atomically(target, "old")
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(WorkError, match="no space left"):
         write_atomically(target, "new")
@@ -145,19 +140,6 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, harness:
         assert "no space left on this disk" in done.stderr
         assert "Traceback" not in done.stderr
         assert list(disk.iterdir()) == []
-
-
-@pytest.mark.long  # full disks of all moments are in tests/faults
-def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness_process: Harness) -> None:
-    """The smallest disk for the script and its record has no room for its first status: the run must end."""
-    for kilobytes in range(12, 64, 4):  # a file takes a page at least, and a page has 4 KiB
-        with disk_of(kilobytes, tmp_path / f"disk{kilobytes}") as disk:
-            done = harness_process("-e", "1", HARNESS_RUNS=str(disk))
-        assert done.returncode == 1
-        assert "Traceback" not in done.stderr
-        if "no space left" not in done.stderr:
-            break
-    assert "failed: it ended without an exit status" in done.stderr
 
 
 def test_the_jobs_python_is_the_one_of_the_environment_we_run_in(tmp_path: Path) -> None:
@@ -231,9 +213,6 @@ def test_what_is_asked_before_the_supervisor_runs_waits_for_it(tmp_path: Path) -
 
 
 def test_a_local_run_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(local, "start_controller", full)
     with pytest.raises(WorkError, match="no space left"):
@@ -241,66 +220,55 @@ def test_a_local_run_that_cannot_be_started_leaves_nothing(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_trainings_own_exit_status_counts(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "1", nodes=2)
-    node(run, 0, 143)
-    node(run, 1, 7)
-    assert outcome.record_end(run, 143, "") == 7
-    status = run.status()
-    assert status is not None
-    assert (status.state, status.exit_code) == ("failed", 7)
-    assert [n.exit for n in run.record.nodes] == [143, 7]
+# --- how it ended ---------------------------------------------------------------------------------------------------
 
 
-def test_a_node_without_a_status_is_a_failure(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "1", nodes=2)
-    node(run, 0, 0)
-    assert outcome.record_end(run, 0, "") == 1
+def with_nodes(run: Run, *codes: int | None) -> Run:
+    """The run with the files of its nodes, which ended so one after the other; None: the disk was full."""
+    (run.path / "node-status").mkdir()
+    for number, code in enumerate(codes):
+        node = NodeStatus(node=number, host=f"node{number}", exit=code, started_ns=1, ended_ns=number + 2)
+        text = "" if code is None else node.model_dump_json()
+        (run.path / "node-status" / f"{number}.json").write_text(text)
+    return run
 
 
-def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
-    """A full disk leaves an empty file, an editor a temporary one: the run can still be read."""
-    run = a_run(tmp_path, "1", nodes=2)
-    node(run, 1, 0)
-    (run.path / "node-status" / "0.json").touch()
-    (run.path / "node-status" / "1a.json").write_text("{}")
-    assert [n.node for n in run.nodes()] == [1]
-    assert outcome.record_end(run, 0, "") == 1
-
-
-@pytest.mark.parametrize(("reason", "state"), [("timeout", "timeout"), ("cancelled", "cancelled"), ("", "completed")])
-def test_the_reason_names_the_state(tmp_path: Path, reason: str, state: str) -> None:
-    run = a_run(tmp_path, "1")
-    node(run, 0, 143 if reason else 0)
-    outcome.record_end(run, 143 if reason else 0, reason)
-    status = run.status()
-    assert status is not None
-    assert status.state == state
-
-
-@pytest.mark.parametrize(("expects", "state"), [([], "completed"), (["torch/rank0.json.gz"], "timeout")])
-def test_a_warning_that_comes_after_the_end_changes_nothing(tmp_path: Path, expects: list[str], state: str) -> None:
-    run = a_run(tmp_path, "1", expects)
-    node(run, 0, 0)
-    outcome.record_end(run, 0, "timeout")
-    status = run.status()
-    assert status is not None
-    assert status.state == state
-
-
-@pytest.mark.parametrize(("ended", "state"), [("stopped", "cancelled"), ("completed", "completed"), ("", "completed")])
-def test_a_training_that_stopped_early_did_not_complete_although_nsys_ends_with_0(
-    tmp_path: Path, ended: str, state: str
-) -> None:
-    run = a_run(tmp_path, "1")
-    node(run, 0, 0)
+def with_end_line(run: Run, status: str) -> Run:
+    """The run with what its rank last wrote of itself."""
     (run.path / "metrics").mkdir()
-    lines = ['{"event": "start"}', json.dumps({"event": "end", "status": ended})]
-    (run.path / "metrics" / "rank0.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    assert outcome.record_end(run, 0, "cancelled") == (143 if ended == "stopped" else 0)
+    lines = ['{"event": "start"}', json.dumps({"event": "end", "status": status}), '{"st']
+    (run.path / "metrics" / "rank0.jsonl").write_text("\n".join(lines[: 2 if status else 3]))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("codes", "shell", "reason", "expects", "last", "state", "exit_code"),
+    [
+        ([143, 7], 143, "", [], None, "failed", 7),  # the training's own status counts
+        ([139, 1], 139, "", [], None, "failed", 139),  # the neighbour loses its connection, and fails a moment later
+        ([0], 0, "", [], None, "completed", 0),
+        ([0, None], 0, "", [], None, "failed", 1),  # of two nodes one could not write its status
+        ([143], 143, "timeout", [], None, "timeout", 143),
+        ([143], 143, "cancelled", [], None, "cancelled", 143),
+        ([0], 0, "timeout", [], None, "completed", 0),  # the warning came after the end
+        ([0], 0, "timeout", ["torch/rank0.json.gz"], None, "timeout", 0),
+        ([0], 0, "cancelled", [], "stopped", "cancelled", 143),  # nsys ends with 0 when it is asked to end
+        ([0], 0, "cancelled", [], "completed", "completed", 0),
+        ([0], 0, "cancelled", [], "", "completed", 0),
+    ],
+)
+def test_how_a_run_ended(
+    tmp_path: Path, *, codes: list[int | None], shell: int, reason: str, expects: list[str], last: str | None,
+    state: str, exit_code: int,
+) -> None:  # fmt: skip
+    run = with_nodes(a_run(tmp_path, "1", expects, nodes=len(codes)), *codes)
+    if last is not None:
+        with_end_line(run, last)
+    (run.path / "node-status" / "1a.json").write_text("{}")  # an editor's
+    assert outcome.record_end(run, shell, reason) == exit_code
     status = run.status()
-    assert status is not None
-    assert (status.state, status.exit_code) == (state, 143 if ended == "stopped" else 0)
+    assert status is not None and (status.state, status.exit_code) == (state, exit_code)
+    assert [n.exit for n in run.record.nodes] == [code for code in codes if code is not None]
 
 
 def test_a_status_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
@@ -309,16 +277,13 @@ def test_a_status_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = a_run(tmp_path, "1", expects=["torch/rank0.json.gz", "torch/rank1.json.gz", "torch/rank2.json.gz"])
-    node(run, 0, 0)
+    run = with_nodes(a_run(tmp_path, "1", [f"torch/rank{rank}.json.gz" for rank in range(3)]), 0)
     (run.path / "torch").mkdir()
     (run.path / "torch" / "rank0.json.gz").write_bytes(b"x")
     (run.path / "torch" / "rank1.json.gz").write_bytes(b"")
     assert outcome.record_end(run, 0, "") == 0
     said = capsys.readouterr().err
-    assert "rank0" not in said
-    assert "rank1.json.gz" in said
-    assert "rank2.json.gz" in said
+    assert [f"rank{rank}.json.gz" in said for rank in range(3)] == [False, True, True]
 
 
 def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
@@ -328,23 +293,24 @@ def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("container", "said"), [([], "missed the profiled steps"), (["singularity"], "site's container.binds")]
+    ("container", "delay", "said"),
+    [
+        ([], None, "missed the profiled steps"),
+        (["singularity"], None, "site's container.binds"),
+        ([], 200, "before the 200 s of --capture-delay"),
+    ],
 )
 def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is(
-    tmp_path: Path, harness: Harness, container: list[str], said: str
+    tmp_path: Path, harness: Harness, container: list[str], delay: int | None, said: str
 ) -> None:
-    run = a_run(tmp_path / "runs", "local-1", ["nsys/profile_node0.nsys-rep"])
+    run = with_nodes(a_run(tmp_path / "runs", "local-1", ["nsys/profile_node0.nsys-rep"]), 0)
+    asked = run.record.experiment.model_copy(update={"capture_delay": delay})
     job = run.record.job | {"container": container}
-    run.write_record(run.record.model_copy(update={"job": job}))
-    node(run, 0, 0)
+    run.write_record(run.record.model_copy(update={"job": job, "experiment": asked}))
     assert outcome.record_end(run, 0, "") == 0
     reason = json.loads(harness("status", "--json").stdout)["reason"]
-    assert reason.startswith("nsys recorded nothing")
-    assert said in reason
+    assert reason.startswith("nsys recorded nothing") and said in reason
     assert reason in harness("status").stdout
-    asked = run.record.experiment.model_copy(update={"capture_delay": 200})
-    run.write_record(run.record.model_copy(update={"experiment": asked}))
-    assert "before the 200 s of --capture-delay" in json.loads(harness("status", "--json").stdout)["reason"]
 
 
 def test_ls_and_status_show_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:
@@ -362,3 +328,68 @@ def test_cores_are_counted_where_the_system_does_not_list_those_of_the_process(m
     """Like macOS."""
     monkeypatch.delattr(os, "sched_getaffinity")
     assert this_machine().cores == usable_cores() == os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("code", "meaning"),
+    [
+        *(
+            (128 + signal.Signals[f"SIG{name}"], f": ended by the signal {name}; ")
+            for name in ("KILL", "SEGV", "BUS", "TERM")
+        ),
+        (127, ": a program was not found"),
+        *((code, "") for code in (None, 0, 1, 7, 128, 255, 300)),
+    ],
+)
+def test_a_status_that_a_shell_gave_a_meaning_to_is_told(code: int | None, meaning: str) -> None:
+    said = what_it_means(code)
+    assert said.startswith(f"exit {code}{meaning}") if meaning else said == ""
+
+
+def test_a_run_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(tmp_path, "local-1")
+    run.write_status(Status(state="running", pid=1))
+    assert why_it_wrote_no_more(run) == ""
+    no_blocks = os.statvfs_result((4096, 4096, 100, 0, 0, 9, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: no_blocks)
+    monkeypatch.setattr(local, "poll", lambda _run: PolledState("failed"))
+    assert "is full; free some space" in look_at(run).why
+    run.write_status(Status(state="failed", exit_code=7))
+    assert look_at(run).why == "", "it could write how it ended"
+
+
+@pytest.mark.parametrize("damage", ["cut", "deleted", "folder"])
+def test_a_damaged_status_does_not_make_a_completed_run_a_failed_one(
+    tmp_path: Path, harness: Harness, damage: str
+) -> None:
+    run = with_nodes(a_run(tmp_path / "runs", "local-1"), 0)
+    outcome.record_end(run, 0, "")
+    path = run.path / "status.json"
+    half = path.read_text()[:9]
+    path.unlink()
+    if damage == "cut":
+        path.write_text(half)
+    elif damage == "folder":
+        path.mkdir()
+    assert harness("status").stdout.startswith("local-1  completed, exit 0")
+
+
+def test_a_run_whose_record_is_lost_is_said_to_be_one(tmp_path: Path, harness: Harness) -> None:
+    run = with_end_line(a_run(tmp_path / "runs", "local-1"), "")
+    run.record_file.unlink()
+    for command in ("status", "logs", "cancel", "run"):
+        done = harness(command, str(run.path))
+        assert (done.returncode, done.stdout, "its run.json is lost" in done.stderr) == (1, "", True)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("completed", "is completed, and its logs are missing"), ("queued", "has not printed anything yet")],
+)
+def test_no_logs_are_explained_by_the_runs_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: State, said: str
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    a_run(tmp_path, "local-1").write_status(Status(state=state))
+    assert main(["logs", "local-1"]) == 0
+    assert said in capsys.readouterr().err

@@ -1,13 +1,10 @@
-"""What `status`, `ls` and `cancel` say when Slurm does not answer, has forgotten, or knows how a job ended.
-
-Against stand-ins for Slurm's commands; tests/slurm/test_slurm_states.py has the real ones.
-"""
+"""What `status`, `ls` and `cancel` say when Slurm does not answer, has forgotten, or knows how a job ended; and what is
+known of a run on this machine. tests/slurm/test_slurm_states.py has a real Slurm."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,10 +21,11 @@ from harness.launch import supervise as outcome
 from harness.launch.backends import local, slurm
 from harness.launch.backends.slurm_poll import MEANINGS, meaning_of
 from harness.launch.poll import look_at
-from harness.run import Run
 from harness.run.record import FINAL, Status
 from harness.site import slurm_commands
+from tests.heartbeats.written import START_NS, NodeWriter
 from tests.launch.launch_shared import Harness, a_run
+from tests.launch.stand_ins import FORGOTTEN, NO_DATABASE, UNREACHED, Programs, of_slurm
 from tests.waiting import limit_s, wait_until
 
 # `man squeue`, JOB STATE CODES, of Slurm 22.05, and what newer ones added.
@@ -61,127 +59,81 @@ CODES = [
     "POWER_UP_NODE",
     "EXPEDITING",
 ]
-UNREACHED = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
-FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
-NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+STUCK = "stuck since 14:03:28 in step 7: node node2 with rank 1 has not reported since 14:03:28"
+KILLED = "rank 1 failed first, in step 7: the kernel killed it: the job used more memory than its cgroup allows"
+LAST = "the last state that the job wrote: running"
 
 
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Slurm's commands on PATH; each writes its arguments beside it. The job has been forgotten."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    for name, body in {"scancel": "", "squeue": FORGOTTEN, "scontrol": FORGOTTEN, "sacct": NO_ACCOUNTS}.items():
-        program(folder, name, body)
-    return folder
-
-
-def program(folder: Path, name: str, body: str) -> None:
-    (folder / name).write_text(f'#!/bin/sh\necho "$@" >>$0.log\n{body}\n')
-    (folder / name).chmod(0o755)
-
-
-def asked(folder: Path, name: str) -> int:
-    """How often the program was started."""
-    log = folder / f"{name}.log"
-    return len(log.read_text().splitlines()) if log.exists() else 0
-
-
-def of_slurm(root: Path, job_id: str = "4711", **status: object) -> Run:
-    """A run of a Slurm job, which wrote this status."""
-    run = a_run(root / "runs", job_id)
-    run.write_record(run.record.model_copy(update={"backend": "slurm"}))
-    if status:
-        run.write_status(Status.model_validate(status))
-    return run
-
-
-# --- when nobody answers -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("body", ["exec sleep 60", "sleep 60; :", UNREACHED])
-def test_a_controller_that_does_not_answer_is_asked_once_by_a_command(
-    programs: Path, tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, body: str
+@pytest.mark.parametrize(
+    ("job", "own", "says", "state", "why"),
+    [
+        # squeue's word, then scontrol's, then sacct's, then the run's own
+        ("4711", None, {}, "unknown", "Slurm does not know job 4711 any more; the job has written nothing yet"),
+        ("4711", {"state": "running"}, {}, "unknown", f"Slurm does not know job 4711 any more; {LAST}"),
+        ("4711", {"state": "failed", "exit_code": 7}, {}, "failed", ""),
+        ("4711", {"state": "failed"}, {"sacct": "echo 'CANCELLED by 1000'"}, "cancelled", ""),
+        ("4711", {"state": "failed"}, {"sacct": "echo CANCELLED", "scontrol": "echo JobState=NODE_FAIL"}, "node_fail",
+         "one of its nodes failed: submit it again"),
+        ("4711", {"state": "failed"}, {"scontrol": "echo JobState=NODE_FAIL", "squeue": "echo PENDING"}, "queued", ""),
+        ("4711", None, {"squeue": "echo 'PENDING|QOSMaxNodePerJobLimit'"}, "queued", "QOSMaxNodePerJobLimit"),
+        ("4711", None, {"scontrol": "echo 'JobState=FAILED Reason=JobLaunchFailure'"}, "failed",
+         "it never started: Slurm says JobLaunchFailure"),
+        # nobody answers, or the accounts lag behind
+        ("4711", {"state": "running"}, {"squeue": UNREACHED}, "unknown", f"Slurm does not answer; {LAST}"),
+        ("4711", {"state": "completed", "exit_code": 0}, {"squeue": UNREACHED}, "completed",
+         "Slurm does not answer; the last state that the job wrote: completed"),
+        ("4711", {"state": "running"}, {"sacct": NO_DATABASE}, "unknown",
+         f"Slurm's controller has forgotten the job, and its accounts do not answer; {LAST}"),
+        ("4711", {"state": "running"}, {"squeue": UNREACHED, "sacct": "echo RUNNING"}, "running",
+         "Slurm's controller does not answer, and its accounts lag behind"),
+        ("4711", {"state": "running"}, {"sacct": "echo RUNNING"}, "unknown",
+         f"Slurm does not know job 4711 any more; {LAST}"),
+        ("4711", {"state": "completed"}, {"squeue": "exit 1", "scontrol": "exit 1", "sacct": "echo RUNNING"},
+         "completed", ""),
+        ("4711", {"state": "completed"}, {"scontrol": "echo 'JobState=FAILED Reason=None'"}, "failed", ""),
+        # the job's own word, where it is more precise
+        ("4711", {"state": "timeout", "exit_code": 143}, {"sacct": "echo FAILED"}, "timeout", ""),
+        ("4711", {"state": "cancelled", "exit_code": 143}, {"squeue": "echo 'NODE_FAIL|None'"}, "node_fail",
+         "one of its nodes failed: submit it again"),
+        ("4711", {"state": "completed"}, {"squeue": "echo 'NODE_FAIL|None'"}, "completed",
+         "Slurm reported one of its nodes as lost, but it ran to its end: its reports are there"),
+        *(("4711", {"state": "stuck", "why": STUCK}, {"squeue": f"echo '{word}|None'"}, "stuck", STUCK)
+          for word in ("NODE_FAIL", "CANCELLED", "TIMEOUT", "FAILED")),
+        ("4711", {"state": "failed", "exit_code": 137, "why": KILLED},
+         {"squeue": "echo 'OUT_OF_MEMORY|None'"}, "failed",
+         f"{KILLED}; Slurm ended it because it used more memory than the job requested"),
+        # one of several runs in an allocation
+        ("4711-1", None, {"squeue": "echo PENDING"}, "queued", ""),
+        ("4711-1", None, {"squeue": "echo RUNNING"}, "queued", "runs before it in the same allocation have not ended"),
+        ("4711-1", {"state": "running"}, {"squeue": "echo RUNNING"}, "running", ""),
+        ("4711-1", {"state": "completed"}, {"squeue": "echo RUNNING"}, "completed", ""),
+        ("4711-1", {"state": "failed"}, {"squeue": "echo COMPLETED"}, "failed", ""),
+        ("4711-1", {"state": "running"}, {"squeue": "echo TIMEOUT"}, "timeout",
+         "it was ended before it could write its exit status; Slurm says TIMEOUT"),
+        ("4711-1", None, {"squeue": "echo CANCELLED"}, "cancelled", ""),
+        ("4711-1", None, {"squeue": "echo COMPLETED"}, "failed", "its allocation ended before it"),
+    ],
+)  # fmt: skip
+def test_a_state_is_slurms_the_jobs_own_or_not_known(
+    programs: Programs,
+    tmp_path: Path,
+    *,
+    job: str,
+    own: dict[str, object] | None,
+    says: dict[str, str],
+    state: str,
+    why: str,
 ) -> None:
-    monkeypatch.setattr(slurm_commands, "QUESTION_S", limit_s(3))
-    for name in ("squeue", "scontrol"):
-        program(programs, name, body)
-    for number in range(5):
-        of_slurm(tmp_path, str(4711 + number), state="running", started_ns=1)
-    listed = harness("ls")
-    assert asked(programs, "squeue") == 1
-    assert asked(programs, "scontrol") == 0, "the same server"
-    assert listed.stdout.count("running?") == 5
-    assert "?: Slurm does not answer; this is the last state that the job wrote" in listed.stderr
-    shown = harness("status", "4713")
-    assert "4713  unknown" in shown.stdout
-    assert "Slurm does not answer; the last state that the job wrote: running" in shown.stdout
-
-
-def test_of_a_job_that_wrote_its_end_nothing_is_doubtful_when_slurm_does_not_answer(
-    programs: Path, tmp_path: Path, harness: Harness
-) -> None:
-    program(programs, "squeue", UNREACHED)
-    of_slurm(tmp_path, state="completed", exit_code=0)
-    shown = harness("status").stdout
-    assert "4711  completed, exit 0" in shown
-    assert "Slurm does not answer; the last state that the job wrote: completed" in shown
-
-
-def test_accounts_that_do_not_answer_are_asked_once_and_named(programs: Path, tmp_path: Path, harness: Harness) -> None:
-    program(programs, "sacct", "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
-    for number in range(3):
-        of_slurm(tmp_path, str(4711 + number), state="running", started_ns=1)
-    assert harness("ls").returncode == 0
-    assert asked(programs, "sacct") == 1
-    assert "its accounts do not answer; the last state that the job wrote: running" in harness("status").stdout
-
-
-def test_accounts_alone_are_used_with_a_sentence(programs: Path, tmp_path: Path) -> None:
-    program(programs, "squeue", UNREACHED)
-    program(programs, "sacct", "echo RUNNING")
-    look = look_at(of_slurm(tmp_path, state="running"))
-    assert (look.state, look.why) == (
-        "running", "Slurm's controller does not answer, and its accounts lag behind"
-    )  # fmt: skip
-
-
-def test_accounts_that_have_a_forgotten_job_as_running_are_not_used(programs: Path, tmp_path: Path) -> None:
-    program(programs, "sacct", "echo RUNNING")
-    look = look_at(of_slurm(tmp_path, state="running"))
-    assert look.state == "unknown"
-    assert look.why == "Slurm does not know job 4711 any more; the last state that the job wrote: running"
-
-
-def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    """A site's own wrapper around squeue must not leave one process per question."""
-    file = tmp_path / "child"
-    body = f"sleep 600 & echo $! >{file}; wait"
-    assert ask(["sh", "-c", body], limit_s(3), os.environ).code == TOO_LATE
-    child = int(file.read_text())
-    wait_until(lambda: not processes.lives(child), "the end of what it started")
-
-
-def test_who_waits_for_a_run_waits_on_while_slurm_does_not_answer(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = of_slurm(tmp_path, state="running", started_ns=1)
-    counting = "n=$(cat $0.n 2>/dev/null || echo 0); echo $((n + 1)) >$0.n"
-    program(programs, "squeue", f"{counting}; [ $n -lt 4 ] || {{ echo COMPLETED; exit; }}; {UNREACHED}")
-    monkeypatch.setattr(slurm_commands, "AGAIN_S", 0.0)
-    monkeypatch.setattr(follow, "GRACE_S", 0.0)
-    monkeypatch.setattr(slurm, "POLL_S", 0.01)
-    assert follow.wait_for_end(run, []) == "completed"
-    assert "unknown: Slurm does not answer" in capsys.readouterr().err
-
-
-# --- Slurm's words -----------------------------------------------------------------------------------------------
+    programs.say(**says)
+    run = of_slurm(tmp_path, job, **({"started_ns": 1, "ended_ns": 2, **own} if own else {}))
+    for _ in range(2):  # what was learned is written down, and stays
+        assert look_at(run)[:2] == (state, why)
+    assert not list(run.path.glob(".status*"))
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_word_of_slurm_is_a_state(programs: Path, tmp_path: Path, code: str) -> None:
-    program(programs, "squeue", f"echo '{code}|None'")
+def test_every_word_of_slurm_is_a_state(programs: Programs, tmp_path: Path, code: str) -> None:
+    programs.say(squeue=f"echo '{code}|None'")
     look = look_at(of_slurm(tmp_path, state="running", started_ns=1))
     assert look.state != "unknown"
     plain = {"PENDING", "RUNNING", "RESIZING", "SIGNALING", "COMPLETED", "CANCELLED"}
@@ -190,86 +142,81 @@ def test_every_word_of_slurm_is_a_state(programs: Path, tmp_path: Path, code: st
 
 
 def test_a_word_that_is_not_known_is_no_end() -> None:
-    assert meaning_of("DREAMING", "1").state == "unknown"
-    assert "DREAMING" in meaning_of("DREAMING", "1").why
+    assert meaning_of("DREAMING", "1")[:2] == ("unknown", "Slurm's state DREAMING is not known here")
     assert set(CODES) == set(MEANINGS)
+    assert {each.state for each in MEANINGS.values() if each.state in FINAL} == FINAL - {"stuck"}
 
 
-# --- what is written down ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("body", ["exec sleep 60", "sleep 60; :", UNREACHED])
+def test_a_controller_that_does_not_answer_is_asked_once_by_a_command(
+    programs: Programs, tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    monkeypatch.setattr(slurm_commands, "QUESTION_S", limit_s(3))
+    programs.say(squeue=body, scontrol=body)
+    for number in range(5):
+        of_slurm(tmp_path, str(4711 + number), state="running", started_ns=1)
+    listed = harness("ls")
+    assert (len(programs.calls("squeue")), programs.calls("scontrol")) == (1, []), "the same server"
+    assert listed.stdout.count("running?") == 5
+    assert "?: Slurm does not answer; this is the last state that the job wrote" in listed.stderr
+    assert f"\n  Slurm does not answer; {LAST}\n" in harness("status", "4713").stdout
 
 
-def test_an_end_that_the_job_could_not_write_is_known_also_when_slurm_has_forgotten_it(
-    programs: Path, tmp_path: Path, harness: Harness
+def test_what_is_learned_is_written_down_and_of_a_final_state_nobody_is_asked_again(
+    programs: Programs, tmp_path: Path, harness: Harness
 ) -> None:
     run = of_slurm(tmp_path, state="running", started_ns=1, host="node1")
-    program(programs, "scontrol", "echo 'JobId=4711 JobState=NODE_FAIL Reason=NodeDown'")
-    assert "one of its nodes failed" in harness("status").stdout
+    programs.say(scontrol="echo 'JobId=4711 JobState=NODE_FAIL Reason=NodeDown'")
+    assert "node_fail" in harness("ls").stdout
     kept = run.status()
     assert kept is not None
     assert (kept.state, kept.told_by, kept.started_ns, kept.host) == ("node_fail", "NODE_FAIL", 1, "node1")
-    before = (run.path / "status.json").stat()
-    program(programs, "scontrol", FORGOTTEN)
-    assert "4711  node_fail" in harness("status").stdout
-    assert "one of its nodes failed" in harness("status").stdout
+    written, questions = (run.path / "status.json").stat().st_ino, len(programs.calls("squeue"))
+    programs.say(scontrol=FORGOTTEN)
     assert "node_fail" in harness("ls").stdout
-    assert (run.path / "status.json").stat().st_ino == before.st_ino, "it is written once"
-    assert not list(run.path.glob(".status*"))
+    assert len(programs.calls("squeue")) == questions
+    assert "\n  one of its nodes failed" in harness("status").stdout
+    assert (run.path / "status.json").stat().st_ino == written, "it is written once"
 
 
-def test_ls_writes_down_what_it_learned(programs: Path, tmp_path: Path, harness: Harness) -> None:
-    run = of_slurm(tmp_path, state="running", started_ns=1)
-    program(programs, "sacct", "echo 'CANCELLED by 1000'")
-    assert "cancelled" in harness("ls").stdout
-    kept = run.status()
-    assert kept is not None
-    assert (kept.state, kept.told_by) == ("cancelled", "CANCELLED")
-    questions = asked(programs, "squeue")
-    assert "cancelled" in harness("ls").stdout
-    assert asked(programs, "squeue") == questions, "of a final state nobody is asked again"
-
-
-def test_a_jobs_own_end_is_never_replaced(tmp_path: Path) -> None:
-    """Also one that a shared file system shows only when this machine has written into its folder."""
-    run = of_slurm(tmp_path, state="completed", exit_code=0, started_ns=1)
-    before = (run.path / "status.json").read_bytes()
-    run.write_down("failed", told_by="FAILED")
-    assert (run.path / "status.json").read_bytes() == before
-    assert not list(run.path.glob(".status*"))
-
-
-def test_who_failed_first_stays_when_slurm_is_asked(tmp_path: Path) -> None:
-    """The job knows why; who asks Slurm afterwards only learns that it failed."""
-    run = of_slurm(tmp_path, state="failed", exit_code=1, started_ns=1, why="rank 1 failed first")
+@pytest.mark.parametrize(
+    ("own", "told_by", "why"),
+    [
+        ({"state": "completed", "exit_code": 0}, None, ""),
+        ({"state": "failed", "why": "rank 1 first"}, "FAILED", "rank 1 first"),
+    ],
+)
+def test_a_jobs_own_end_and_its_reason_stay_when_slurm_is_asked(
+    tmp_path: Path, own: dict[str, object], told_by: str | None, why: str
+) -> None:
+    run = of_slurm(tmp_path, started_ns=1, **own)
     run.write_down("failed", told_by="FAILED")
     kept = run.status()
-    assert kept is not None
-    assert (kept.told_by, kept.why) == ("FAILED", "rank 1 failed first")
+    assert kept is not None and (kept.state, kept.told_by, kept.why) == (own["state"], told_by, why)
 
 
-def test_a_job_that_slurm_runs_again_is_queued_and_then_running(programs: Path, tmp_path: Path) -> None:
+def test_a_job_that_slurm_runs_again_is_queued_and_then_running_and_a_lost_node_stays_lost(
+    programs: Programs, tmp_path: Path
+) -> None:
     run = of_slurm(tmp_path, state="running", started_ns=1)
-    program(programs, "scontrol", "echo JobState=NODE_FAIL")
+    programs.say(scontrol="echo JobState=NODE_FAIL")
     assert look_at(run).state == "node_fail"
-    program(programs, "squeue", "echo 'PENDING|BeginTime'")
+    outcome.record_end(run, 143, "cancelled")
+    programs.say(scontrol=FORGOTTEN)
+    assert look_at(run).state == "node_fail", "a node that comes back does not deny that it was lost"
+    programs.say(squeue="echo 'PENDING|BeginTime'")
     assert look_at(run)[:2] == ("queued", "BeginTime")
     outcome.record_start(run)
-    program(programs, "squeue", "echo 'RUNNING|None'")
+    programs.say(squeue="echo 'RUNNING|None'")
     assert look_at(run).state == "running"
 
 
-def test_a_lost_node_that_comes_back_does_not_deny_that_it_was_lost(programs: Path, tmp_path: Path) -> None:
-    run = of_slurm(tmp_path, state="running", started_ns=1)
-    program(programs, "scontrol", "echo JobState=NODE_FAIL")
-    assert look_at(run).state == "node_fail"
-    outcome.record_end(run, 143, "cancelled")
-    program(programs, "scontrol", FORGOTTEN)
-    assert look_at(run).state == "node_fail"
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a file that root itself cannot replace")
-def test_where_nothing_may_be_written_the_state_is_only_shown(programs: Path, tmp_path: Path, harness: Harness) -> None:
+def test_where_nothing_may_be_written_the_state_is_only_shown(
+    programs: Programs, tmp_path: Path, harness: Harness
+) -> None:
     run = of_slurm(tmp_path, state="running", started_ns=1)
-    program(programs, "scontrol", "echo JobState=NODE_FAIL")
+    programs.say(scontrol="echo JobState=NODE_FAIL")
     before = (run.path / "status.json").read_bytes()
     mount = ["mount", "--bind", "-o", "ro", str(run.path), str(run.path)]
     if subprocess.run(mount, capture_output=True, check=False, timeout=limit_s()).returncode:
@@ -283,76 +230,76 @@ def test_where_nothing_may_be_written_the_state_is_only_shown(programs: Path, tm
     assert (run.path / "status.json").read_bytes() == before
 
 
+def test_a_node_that_fell_silent_is_named_when_slurm_says_that_one_failed(
+    programs: Programs, tmp_path: Path, harness: Harness
+) -> None:
+    run = of_slurm(tmp_path, state="running", started_ns=1)
+    NodeWriter(run.path, "node1", range(1)).line(event="end", unix_ns=START_NS)
+    NodeWriter(run.path, "node2", range(1, 2))
+    programs.say(squeue="echo 'NODE_FAIL|None'")
+    wanted = "one of its nodes failed: submit it again; node host-node2 with rank 1 has not reported since"
+    for words in (("status",), ("status",), ("watch", "--once", "4711")):
+        assert harness(*words, COLUMNS="160").stdout.count(wanted) == 1
+
+
+def test_who_waits_for_a_run_waits_on_while_slurm_does_not_answer(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = of_slurm(tmp_path, state="running", started_ns=1)
+    programs.say(squeue=f"[ $(grep -cx -e -- $0.log) -lt 5 ] || {{ echo COMPLETED; exit; }}; {UNREACHED}")
+    monkeypatch.setattr(slurm_commands, "AGAIN_S", 0.0)
+    monkeypatch.setattr(follow, "GRACE_S", 0.0)
+    monkeypatch.setattr(slurm, "POLL_S", 0.01)
+    assert follow.wait_for_end(run, []) == "completed"
+    assert "unknown: Slurm does not answer" in capsys.readouterr().err
+
+
 # --- cancel ------------------------------------------------------------------------------------------------------
 
+OVER = "[ -e $(dirname $0)/over ] || echo 'RUNNING|None'"  # until scancel has made the file
+ENDS = "touch $(dirname $0)/over"
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits as long as a user would."""
+
+@pytest.mark.parametrize(
+    ("says", "code", "out", "err"),
+    [
+        ({"squeue": "echo 'COMPLETING|None'", "scontrol": "echo 'KillWait                = 45 sec'"}, 0,
+         "4711 is ending, its last processes still run: slurm.sh status 4711\n",
+         "4711 is ending: it has 45 s to close its traces"),
+        ({}, 1, "", "Slurm does not know job 4711 (any more): nothing was cancelled"),
+        ({"squeue": UNREACHED, "scancel": UNREACHED}, 1, "",
+         "Slurm does not answer: the cancellation of job 4711 is not"),
+        ({"squeue": "echo PENDING"}, 1, "", "4711 was asked to stop and is still queued: slurm.sh status 4711"),
+        ({"squeue": OVER, "scontrol": "echo JobState=COMPLETED",
+          "scancel": f"{ENDS}; echo 'Job/step already completing or completed' >&2; exit 1"}, 0,
+         "4711: completed\n", ""),
+        ({"squeue": OVER, "scontrol": "echo JobState=CANCELLED", "scancel": ENDS}, 0, "4711: cancelled\n", ""),
+    ],
+)  # fmt: skip
+def test_a_cancellation_says_what_became_of_the_job(
+    programs: Programs, tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, *,
+    says: dict[str, str], code: int, out: str, err: str,
+) -> None:  # fmt: skip
     for name, value in {"QUIET_S": 0.0, "MORE_S": 0.2, "UNHEARD_S": 0.5, "MOST_S": 0.5}.items():
         monkeypatch.setattr(cancelling, name, value)
-
-
-@pytest.mark.usefixtures("soon")
-def test_a_job_that_is_ending_is_cancelled_well(programs: Path, tmp_path: Path, harness: Harness) -> None:
     of_slurm(tmp_path, state="running", started_ns=1)
-    program(programs, "squeue", "echo 'COMPLETING|None'")
-    program(programs, "scontrol", "echo 'KillWait                = 45 sec'")
-    for _ in range(2):  # a second cancellation is as good as the first
-        done = harness("cancel")
-        assert done.returncode == 0, done.stderr
-        assert "4711 is ending: it has 45 s to close its traces" in done.stderr
-        assert "4711 is ending, its last processes still run: slurm.sh status 4711" in done.stdout
-    said = json.loads(harness("cancel", "--json").stdout)
-    assert said == {"job_id": "4711", "before": "running", "state": "running", "ending": True}
-
-
-@pytest.mark.usefixtures("soon")
-def test_a_job_that_slurm_has_forgotten_cannot_be_cancelled(programs: Path, tmp_path: Path, harness: Harness) -> None:
-    of_slurm(tmp_path, state="running", started_ns=1)
+    programs.say(**says)
     done = harness("cancel")
-    assert done.returncode == 1
-    assert "Slurm does not know job 4711 (any more): nothing was cancelled" in done.stderr
-    assert asked(programs, "scancel") == 0
+    assert (done.returncode, done.stdout) == (code, out), done.stderr
+    assert err in done.stderr
+    assert (programs.calls("scancel") == []) == (says == {})
+    again = json.loads(harness("cancel", "--json").stdout or "{}")
+    assert code or (again["job_id"], again["ending"]) == ("4711", "ending" in out)
 
 
-@pytest.mark.usefixtures("soon")
-def test_a_cancellation_that_slurm_does_not_answer_says_what_is_not_known(
-    programs: Path, tmp_path: Path, harness: Harness
-) -> None:
-    of_slurm(tmp_path, state="running", started_ns=1)
-    program(programs, "squeue", UNREACHED)
-    program(programs, "scancel", "echo 'scancel: error: Kill job error on job id 4711: Unable to contact slurm "
-            "controller (connect failure)' >&2; exit 1")  # fmt: skip
-    done = harness("cancel")
-    assert done.returncode == 1
-    assert re.search(
-        "Slurm does not answer: the cancellation of job 4711 is not confirmed.* slurm.sh status 4711", done.stderr
-    )
-
-
-@pytest.mark.usefixtures("soon")
-def test_a_job_that_ends_while_it_is_cancelled_has_ended(programs: Path, tmp_path: Path, harness: Harness) -> None:
-    of_slurm(tmp_path, state="running", started_ns=1)
-    program(programs, "squeue", "[ -e $0.over ] || echo 'RUNNING|None'")
-    program(programs, "scontrol", "echo JobState=COMPLETED")
-    over = programs / "squeue.over"
-    program(programs, "scancel", f"touch {over}; echo 'Job/step already completing or completed' >&2; exit 1")
-    done = harness("cancel")
-    assert (done.returncode, done.stdout) == (0, "4711: completed\n")
-
-
-@pytest.mark.usefixtures("soon")
 def test_to_cancel_a_run_of_an_allocation_names_those_that_end_with_it(
-    programs: Path, tmp_path: Path, harness: Harness
+    programs: Programs, tmp_path: Path, harness: Harness
 ) -> None:
     ended = of_slurm(tmp_path, "4711-0", state="completed", exit_code=0)
     of_slurm(tmp_path, "4711-1", state="running", started_ns=1)
     waiting = of_slurm(tmp_path, "4711-2")
     of_slurm(tmp_path, "4712-2")
-    program(programs, "squeue", "[ -e $0.over ] || echo 'RUNNING|None'")
-    program(programs, "scontrol", "echo JobState=CANCELLED")
-    program(programs, "scancel", f"touch {programs / 'squeue.over'}")
+    programs.say(squeue=OVER, scontrol="echo JobState=CANCELLED", scancel=ENDS)
     done = harness("cancel", "4711-1")
     assert done.stdout == "4711-1: cancelled, and with it 4711-2 of the same allocation\n", done.stderr
     assert [run.status().state for run in (ended, waiting) if run.status()] == ["completed", "cancelled"]
@@ -361,6 +308,15 @@ def test_to_cancel_a_run_of_an_allocation_names_those_that_end_with_it(
 
 
 # --- runs on this machine ----------------------------------------------------------------------------------------
+
+
+def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """A site's own wrapper around squeue must not leave one process per question."""
+    file = tmp_path / "child"
+    body = f"sleep 600 & echo $! >{file}; wait"
+    assert ask(["sh", "-c", body], limit_s(3), os.environ).code == TOO_LATE
+    child = int(file.read_text())
+    wait_until(lambda: not processes.lives(child), "the end of what it started")
 
 
 def test_another_process_or_a_thread_of_the_kernel_is_not_taken_for_the_run(tmp_path: Path) -> None:
@@ -419,8 +375,3 @@ def test_what_a_killed_script_leaves_is_ended(tmp_path: Path) -> None:
         patch.setattr(local, "LAST_S", 0.2)
         processes.end_session(leader.pid, local.LAST_S)
     wait_until(lambda: not processes.lives(child), "the end of what it left")
-
-
-def test_final_states_are_the_only_ones_that_are_written_down() -> None:
-    slurms = {each.state for each in MEANINGS.values() if each.state in FINAL}
-    assert slurms == FINAL - {"stuck"}  # which only the job itself knows

@@ -93,7 +93,6 @@ def test_status_prints_the_commands_of_the_first_node_to_copy(harness: Harness, 
         "    echo a \\",
         "      --name=$'it\\'s\\n\\x1b[2J' \\",
         "      --rank 0",
-        "  the other node: the same but for its number",
         "  all 2 nodes: this nsys (2022.4) has no --x: left out",
         f"  {run.path}",
     ]
