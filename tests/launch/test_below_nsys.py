@@ -45,16 +45,6 @@ def test_the_installation_and_the_session_are_needed_and_a_sites_own_library_is_
     assert needed({"TMPDIR": "relative", "LD_PRELOAD": ""}) == []
 
 
-def test_what_the_installation_links_to_is_needed_too(tmp_path: Path) -> None:
-    """As Debian's packages have it: the importer, which writes the report, is in another folder."""
-    installed, importer = tmp_path / "lib" / "nsight", tmp_path / "elsewhere" / "host-linux-x64"
-    (installed / "target-linux-x64").mkdir(parents=True)
-    importer.mkdir(parents=True)
-    (installed / "host-linux-x64").symlink_to(importer)
-    environ = {"HARNESS_NSYS": str(installed / "target-linux-x64" / "nsys")}
-    assert needed(environ) == [str(installed), str(importer)]
-
-
 @pytest.mark.parametrize(
     ("bind", "shown"), [("/apps", True), ("/apps:/apps:ro", True), ("/apps:/a", False), ("/app", False)]
 )
@@ -87,11 +77,6 @@ def test_a_folder_that_cannot_be_bound_is_one_sentence(tmp_path: Path, name: str
     assert (done.returncode, done.stdout) == (1, "")
     assert f"nsys: printf cannot bind {folder}" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_each_ranks_own_nsys_is_bound() -> None:
-    found = with_binds(["run", "image", "x"], 1, {"HARNESS_NSYS": f"{NSYS}/target-linux-x64/nsys"})
-    assert found == ["run", "--bind", NSYS, "image", "x"]
 
 
 def test_an_nsys_that_cannot_be_shown_to_each_rank_is_one_sentence() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.experiment.nsys_sets import load_options, profile_words
 from harness.launch.check import missing
@@ -43,12 +42,6 @@ def test_the_runtime_is_the_program_unless_another_is_named(tmp_path: Path, runt
     assert named == ["/opt/wrapper", *words[1:]]
 
 
-@pytest.mark.parametrize("command", ["singularity", "apptainer"])
-def test_a_file_that_names_only_a_command_means_what_it_meant(tmp_path: Path, command: str) -> None:
-    old = container_of(tmp_path, command=command, image="/x.sif")
-    assert old == container_of(tmp_path, runtime=command, image="/x.sif")
-
-
 @pytest.mark.parametrize("rest", [{}, {"image": "/x.sif"}])
 def test_none_is_as_without_a_container(tmp_path: Path, rest: dict[str, object]) -> None:
     assert render(job_with(tmp_path, {"runtime": "none", **rest})) == render(job_with(tmp_path, None))
@@ -78,11 +71,6 @@ def test_pyxis_takes_options_of_srun_in_place_of_its_own(tmp_path: Path) -> None
     assert "--container-mount-home" in container_of(tmp_path, runtime="pyxis", **IMAGE)
     words = container_of(tmp_path, runtime="pyxis", arguments=["--no-container-mount-home"], **IMAGE)
     assert "--no-container-mount-home" in words and "--container-mount-home" not in words
-
-
-def test_without_slurm_there_is_no_pyxis(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"^site x: container.runtime is pyxis.*its scheduler is local: take"):
-        job_with(tmp_path, {"runtime": "pyxis", **IMAGE}, scheduler="local", device="cpu")
 
 
 def test_an_image_of_a_registry_is_not_looked_for_on_this_machine(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -43,14 +42,6 @@ def test_without_an_argument_there_is_one_screen(harness: Harness) -> None:
     assert observed.startswith("  bash slurm.sh observe -- bash train.sh ")
     assert (len(numbered), len(every_day)) == (len(EXERCISES), 8)
     assert [line.split()[2] for line in more] == ["help", "help", "--help"]
-
-
-def test_every_command_of_the_first_screen_is_a_command_of_the_readme(harness: Harness) -> None:
-    words = [line.split()[2] for line in harness().stdout.splitlines() if line.startswith("  bash slurm.sh ")]
-    typed = {word for word in words if not word.startswith("-")}
-    assert typed <= {*COMMANDS, "help"}
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [word for word in typed - {"help"} if f"\nbash slurm.sh {word} " not in readme] == []
 
 
 def test_help_lists_all_commands_by_what_a_user_does(harness: Harness) -> None:
@@ -112,14 +103,6 @@ def test_the_help_shows_the_sites_defaults(harness: Harness, words: list[str]) -
     assert "[tra26_minwinsc]" in page
 
 
-def test_check_names_its_exit_codes(harness: Harness) -> None:
-    for command in (["check"], ["reference", "check"]):
-        page = harness("help", *command).stdout
-        codes = page.partition("Exit codes:\n")[2].partition("\n\n")[0].splitlines()
-        assert [line.split()[0] for line in codes] == ["0", "1", "2", "3"]
-        assert "wrong request" in codes[2] and "cannot tell" in codes[3]
-
-
 def test_the_version_says_which_commit_and_where(harness: Harness) -> None:
     done = harness("--version")
     number, *rest = done.stdout.splitlines()
@@ -140,8 +123,3 @@ def test_the_version_says_which_commit_and_where(harness: Harness) -> None:
 def _declared() -> str:
     lines = Path(ROOT, "pyproject.toml").read_text(encoding="utf-8").splitlines()
     return next(line.split('"')[1] for line in lines if line.startswith("version = "))
-
-
-def test_a_command_that_reads_its_own_words_writes_its_own_page() -> None:
-    own = {name for name, entry in COMMANDS.items() if hasattr(import_module(entry.function.partition(":")[0]), "page")}
-    assert own == {name for name, entry in COMMANDS.items() if entry.reads_arguments}

@@ -10,7 +10,6 @@ import yaml
 
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Experiment, Megatron
-from harness.launch.argv import quote
 from harness.launch.check import check, forewarnings
 from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site, load_site
@@ -62,11 +61,6 @@ def test_a_file_where_a_folder_is_needed_is_called_that(machine: Machine, tmp_pa
     assert f"the checkpoint {tmp_path}/Llama-3.2-1B exists but is not a folder" in said
 
 
-def test_all_that_is_missing_is_named_at_once(machine: Machine, tmp_path: Path) -> None:
-    said = complaint(at(machine, tmp_path, DDP(data="/no/a"), models_dir="/no", nsys="nosuch")).splitlines()
-    assert len(said) == 3
-
-
 def test_a_dry_run_warns_of_what_a_launch_would_stop_at(tmp_path: Path, harness: Harness) -> None:
     container, data = {"image": "/no/training.sif"}, "$NO_PLACE/data.json"
     site = site_file(tmp_path, gpus={"per_node": 4}, container=container, models_dir="/no", data=data)
@@ -116,19 +110,6 @@ def test_paths_are_where_they_were_typed(tmp_path: Path, monkeypatch: pytest.Mon
     named = with_whole_paths(DDP(model="tiny-llama", data="x.json"))
     assert isinstance(named, DDP)
     assert (named.model, named.data) == ("tiny-llama", f"{tmp_path}/x.json")
-
-
-def test_a_dry_run_shows_the_whole_path(harness: Harness) -> None:
-    script = harness("-e", "1", "--data", "pyproject.toml", "--dry-run").stdout
-    assert f"--data {quote(str(ROOT / 'pyproject.toml'))}\n" in script
-
-
-def test_the_container_sees_what_the_command_names(machine: Machine, tmp_path: Path) -> None:
-    asked = Megatron(tp=4, data_path="/data/deep/text")
-    words = at(machine, tmp_path, asked, data="/elsewhere/alpaca.json", megatron_data="$W/other").container
-    binds = [words[i + 1] for i, word in enumerate(words) if word == "--bind"]
-    assert "/data/deep" in binds
-    assert "/elsewhere/alpaca.json" not in binds
 
 
 def test_a_megatron_prefix_takes_the_place_of_other_data(machine: Machine, tmp_path: Path) -> None:

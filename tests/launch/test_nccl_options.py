@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
@@ -13,12 +10,10 @@ from pydantic import TypeAdapter
 from harness.cli.main import main
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
-from harness.launch.job import Job, Machine, resolve, warnings_of
+from harness.launch.job import Job, Machine, resolve
 from harness.launch.render import render
-from harness.launch.submit import Start, prepare, submit
 from harness.site.site import load_site
-from tests.launch.launch_shared import exported, site_file
-from tests.waiting import limit_s
+from tests.launch.launch_shared import exported
 
 HERE = Machine(cores=8, gpus=0, has_nsys=True, python="python", runs_dir="/runs")
 ASKED = {"no_ib": True, "nccl_p2p_level": "LOC", "nccl_settings": ("ALGO=Ring", "IB_HCA=mlx5_0;$HOME")}
@@ -57,45 +52,9 @@ def test_the_request_wins_over_the_site() -> None:
     assert not [line for line in lines if line.endswith(("Tree", "TRACE", "SYS"))]
 
 
-def test_a_log_that_slows_is_told_and_ours_is_not() -> None:
-    def slow(asked: Experiment) -> list[str]:
-        said = warnings_of(job(asked, NCCL_DEBUG="TRACE"), {"NCCL_DEBUG": "TRACE"})
-        return [each for each in said if "slows the training down" in each]
-
-    assert slow(DDP(nccl_debug=True)) == []
-    assert len(slow(DDP())) == len(slow(DDP(nccl_settings=("DEBUG=trace",)))) == 1
-
-
 def test_the_run_makes_the_folder_of_the_log_and_no_other_run_has_one() -> None:
     assert job(DDP(nccl_debug=True)).folders == ["nccl"]
     assert job(DDP()).folders == []
-
-
-def test_the_folder_is_there_before_the_job_and_the_script_names_it_whatever_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NCCL makes no folder: it would write to the job's output."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "sbatch").write_text("#!/bin/sh\necho 4711\n", encoding="utf-8")
-    (folder / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "a student's runs; $HOME"))
-    own = {"device": "cuda", "gpus": {"per_node": 1, "request": "none"}, "time": "00:10:00"}
-    site = load_site(site_file(tmp_path, **own))
-    run = submit(Start(prepare(DDP(nccl_debug=True, random_weights=True), site), ["slurm.sh"]))
-    assert (run.path / "nccl").is_dir() and run.nccl_logs() == []
-    exports = [each for each in exported(run.script.read_text(encoding="utf-8")) if each.startswith("NCCL_DEBUG")]
-    asked = "\n".join([*exports, 'printf %s "$NCCL_DEBUG_FILE"'])
-    told = subprocess.run(
-        ["bash", "-c", asked],
-        env={"RUN_DIR": str(run.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=limit_s(),
-    )
-    assert told.stdout == f"{run.path}/nccl/%h.%p.log"
 
 
 def test_the_name_says_what_distinguishes() -> None:

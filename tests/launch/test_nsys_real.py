@@ -177,17 +177,6 @@ def test_an_epoch_that_ends_inside_the_window_does_not_end_the_recording(
     assert steps == [f"batch_{step}" for step in range(1, 5)]
 
 
-@pytest.mark.train
-@pytest.mark.long
-@pytest.mark.parametrize("exercise", [2, 3])
-def test_each_rank_of_the_other_exercises_has_a_report(nsys_folder: Path, tmp_path: Path, exercise: int) -> None:
-    words = ("--nsys-per", "rank", "--active-steps", "3")
-    run, summary, _ = launched(nsys_folder, tmp_path, *words, exercise=exercise)
-    reports = sorted(path.name for path in (run / "nsys").glob("*.nsys-rep"))
-    assert reports == ["profile_node0_rank0.nsys-rep", "profile_node0_rank1.nsys-rep"]
-    assert summary["steps"]["found"] == 6
-
-
 # Long: by the clock means by this machine's; PyTorch must have started within the delay.
 @EACH_NSYS
 @pytest.mark.train

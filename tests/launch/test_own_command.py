@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness.cli.launch.launch import request_of
-from harness.cli.parser import declared, read_launch, split_line
+from harness.cli.parser import declared, read_launch
 from harness.experiment.exercises import OwnTraining
 from harness.experiment.parse import command_of
 from harness.launch.argv import quote_all, shown
 from harness.launch.exercises.own import OBSERVER
 from harness.launch.render import render
-from harness.site.site import Site, load_site
+from harness.site.site import Site
 from tests.launch.launch_shared import exported
 from tests.launch.own_shared import HERE, LAPTOP, Typed, job_of, own
 from tests.waiting import limit_s
@@ -43,26 +42,6 @@ def argv_of(asked: OwnTraining, **site: object) -> list[str]:
 
 def test_all_behind_the_dashes_is_the_scripts_whatever_it_looks_like() -> None:
     assert asked_by("-g", "2", "--", "train.py", *HOSTILE).command == ("train.py", *HOSTILE)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["-e", "1", "--", "--mixed-precision"],
-        ["run", "-e", "1", "--", "--mixed-precision"],
-        ["-e1", "--", "train.py"],
-        ["--", "-e", "1"],
-        ["run", "--", "-e", "1"],
-        ["compare", "a", "b", "--", "x"],
-    ],
-)
-def test_an_exercise_is_read_as_before(words: list[str]) -> None:
-    assert split_line(words) == (words, None)
-
-
-def test_help_and_dashes_of_the_script_are_not_the_launchers(typed: Typed) -> None:
-    done = typed("run", "--dry-run", "--", "train.py", "--help", "–lr")
-    assert "train.py --help –lr" in re.sub(r"\n\s+", " ", done.stdout).replace("'", "")
 
 
 @pytest.mark.parametrize(
@@ -104,12 +83,6 @@ def test_a_command_is_started_as_it_is_once_on_each_node() -> None:
     assert words == ["env", "NNODES=2", "NODE_RANK=%q{SLURM_NODEID}", "mpirun", "-n", "4", "x"]
 
 
-def test_a_single_rank_is_usual_without_gpus_and_all_of_a_nodes_gpus_with_them() -> None:
-    assert job_of(own("train.py")).experiment.gpus_per_node == 1
-    cluster = load_site("leonardo")
-    assert job_of(own("train.py"), cluster).experiment.gpus_per_node == cluster.gpus.per_node
-
-
 def test_only_the_observer_is_on_the_path_and_what_the_user_has_stays() -> None:
     env = job_of(own("train.py")).env
     assert shown(env["PYTHONPATH"]) == f"{OBSERVER}$PYTHONPATH"
@@ -138,22 +111,6 @@ def test_in_the_sites_container_it_sees_its_folders_and_with_a_python_of_ones_ow
     alone = job_of(asked.model_copy(update={"python": "/venv/bin/python"}), site)
     assert (alone.container, alone.site.container) == ([], None)
     assert shown(alone.commands[0].argv[0]) == "/venv/bin/python"
-
-
-def test_an_nsys_for_each_rank_stands_between_launcher_and_script() -> None:
-    site = HERE.model_copy(update={"profiler": None})
-    asked = own("-m", "pkg", gpus_per_node=2, profiler="nsys", nsys_per="rank")
-    words = [shown(word) for word in job_of(asked, site).commands[0].argv]
-    assert words[-4].endswith("profilers/rank.py")
-    assert words[-2:] == ["-m", "pkg"]
-
-
-def test_runs_lie_where_it_was_typed_or_in_harness_runs(typed: Typed, tmp_path: Path) -> None:
-    here = typed("run", "--dry-run", "--", "train.py").stdout
-    assert f"OUTPUT_DIR={tmp_path}/runs/own\n" in here
-    assert f"--folder {tmp_path}" in here
-    elsewhere = typed("run", "--dry-run", "--", "train.py", HARNESS_RUNS="/big/disk").stdout
-    assert "OUTPUT_DIR=/big/disk/own\n" in elsewhere
 
 
 def test_the_environment_that_is_active_trains(typed: Typed, tmp_path: Path) -> None:

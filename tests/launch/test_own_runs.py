@@ -128,35 +128,6 @@ def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     assert f"does not see the folder {folder}, where the training starts: put it on a file system" in done.stderr
 
 
-@pytest.mark.long  # a rare mistake, in a real training of its own
-@pytest.mark.train
-def test_a_fault_without_a_moment_in_the_training_is_told_at_its_end_and_doubted(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="it trains")
-    trains = [line for line in TRAINING.splitlines() if "exercises" not in line]
-    (tmp_path / "train.py").write_text("\n".join(trains), encoding="utf-8")
-    words = [
-        "-g",
-        "2",
-        "--profiler",
-        "none",
-        "--fault",
-        "data-stall,ms=5",
-        "--fault",
-        "host-stall,ms=5",
-        "--fault",
-        "slow-checkpoint,ms=5",
-        "--",
-        "train.py",
-        "5",
-    ]
-    state, reason = ended(tmp_path, *words)
-    said = "nothing was injected by --fault data-stall,ms=5: no step of this training has its moment"
-    saving = "nothing was injected by --fault slow-checkpoint,ms=5: this training has no file of that kind"
-    assert (state, reason) == ("completed", f"{said}; {saving}"), "it has no DataLoader, and saves nothing"
-    assert said in " ".join(process(tmp_path, "status", "last").stdout.split())
-    assert f"a fault was not injected: {said}" in " ".join(process(tmp_path, "report", "last", "--full").stdout.split())
-
-
 @pytest.mark.train
 def test_a_training_is_observed_and_sees_only_its_own_packages(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="it trains")
@@ -178,18 +149,6 @@ def test_a_training_is_observed_and_sees_only_its_own_packages(tmp_path: Path) -
     has_steps = any(part["part"] == "steps" for part in told["parts"])  # 20 short ones can all lie beside other parts
     assert ("are outside of the steps: " in process(tmp_path, "status", "last").stdout) == has_steps, told
     assert "useful" in process(tmp_path, "ls").stdout.splitlines()[0]
-
-
-@pytest.mark.long  # a rare mistake, in a real training of its own
-@pytest.mark.train
-def test_a_training_that_ends_before_its_window_says_so(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="it trains")
-    script = "import torch\np = torch.nn.Parameter(torch.ones(1))\no = torch.optim.SGD([p])\n" \
-        "for _ in range(4): p.sum().backward(); o.step()"  # fmt: skip
-    (tmp_path / "short.py").write_text(script, encoding="utf-8")
-    said = "nothing was profiled: it took 4 steps, and the profiled ones are 8 to 17"
-    state, why = ended(tmp_path, "--", "short.py")
-    assert (state, why[: len(said)]) == ("completed", said)
 
 
 @pytest.mark.parametrize(

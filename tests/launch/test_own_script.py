@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.errors import RequestError
-from harness.compare.summaries import settings
 from harness.experiment.exercises import DDP
 from harness.launch.argv import shown
 from harness.launch.check import check
 from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site, load_site
-from tests.launch.launch_shared import ROOT, Harness, with_whole_paths
+from tests.launch.launch_shared import ROOT, with_whole_paths
 
 FOLDER = ROOT / "exercises/exercise_1_DDP"
 
@@ -79,13 +77,6 @@ def test_a_script_that_is_not_there_is_one_sentence(machine: Machine, name: str,
     assert said in line
 
 
-def test_a_wrong_script_leaves_nothing_behind(harness: Harness, tmp_path: Path) -> None:
-    done = harness("-e", "1", "--script", "train_tod.py")
-    assert done.returncode == 2
-    assert "did you mean train_todo.py?" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("name", ["train_todo.py", "train.py"])
 def test_a_name_that_is_here_and_in_the_exercises_folder_is_not_guessed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
@@ -103,11 +94,3 @@ def test_a_name_that_is_here_and_in_the_exercises_folder_is_not_guessed(
         assert str(script) in map(str, argv)
     monkeypatch.chdir(FOLDER)
     assert main([*typed, name]) == 0
-
-
-def test_the_record_and_a_comparison_name_the_script(harness: Harness) -> None:
-    done = harness("-e", "1", "--script", "train_todo.py", "--dry-run", "--json")
-    asked = json.loads(done.stdout)["experiment"]
-    assert asked["script"] == "train_todo.py"
-    named = [settings(Summary(experiment=one)).get("script") for one in (asked, DDP().model_dump())]
-    assert named == ["train_todo.py", None]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Megatron
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.base import launch_of
 from harness.launch.job import Machine, resolve, warnings_of
 from harness.launch.render import render
-from harness.site.site import load_site, override
+from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, SITES, Harness
 from tests.waiting import limit_s
 
@@ -61,31 +58,6 @@ def test_amds_gpus_are_recorded_by_torch_without_a_warning(
     assert not [text for text in warnings_of(job, {}) if "nsys" in text]
 
 
-def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
-    with pytest.raises(RequestError, match="a node of leonardo has 4: use -g 4"):
-        resolve(DDP(gpus_per_node=8), load_site("leonardo"), machine)
-
-
-@pytest.mark.parametrize("gpus", [0, 2])
-def test_a_run_may_choose_its_set_of_nsys_s_options(machine: Machine, tmp_path: Path, gpus: int) -> None:
-    here = machine._replace(gpus=gpus)
-    for asked in (DDP(nsys_options="full", profiler="nsys"), Megatron(nsys_options="full", profiler="nsys", tp=2)):
-        assert resolve(asked, load_site("local"), here).nsys_options == "full"
-    usual = resolve(DDP(profiler="nsys"), load_site("local"), here).nsys_options
-    assert usual == ("default" if gpus else "cpu")
-    own = tmp_path / "own.json"
-    own.write_text("{}")
-    asked = DDP(nsys_options=os.path.relpath(own), profiler="nsys")
-    whole = launch_of(asked).with_whole_paths(asked).nsys_options
-    assert whole is not None and Path(whole).is_absolute() and Path(whole).samefile(own)
-
-
-def test_an_option_of_nsys_chooses_nsys_on_gpus(machine: Machine) -> None:
-    job = resolve(DDP(nic_metrics=True), load_site("local"), machine._replace(gpus=2))
-    assert job.profiler == "nsys"
-    assert resolve(DDP(), load_site("local"), machine._replace(gpus=2)).profiler == "torch"
-
-
 def test_each_rank_has_a_report_of_its_own(machine: Machine) -> None:
     job = resolve(DDP(nodes=2, gpus_per_node=2, nsys_per="rank"), load_site("leonardo"), machine)
     names = ("node0_rank0", "node0_rank1", "node1_rank2", "node1_rank3")
@@ -113,11 +85,6 @@ def test_a_machine_runs_the_real_sizes_on_gpus_and_the_tiny_twin_without(
     assert (job.device, job.profiler, job.experiment.gpus_per_node, job.model.name) == resolved
 
 
-def test_more_gpus_than_the_machine_has_are_refused(machine: Machine) -> None:
-    with pytest.raises(RequestError, match="needs 4 GPUs and this machine has 2"):
-        resolve(DDP(nodes=2), load_site("local"), machine._replace(gpus=2, has_nsys=True))
-
-
 def test_every_cluster_asks_for_more_cpus_than_its_launcher_needs(machine: Machine) -> None:
     for name in SITES:
         site = load_site(name)
@@ -141,14 +108,6 @@ def test_without_a_promise_of_nsys_the_default_is_torch_and_says_so(machine: Mac
         assert warnings_of(job, {}) == []
 
 
-def test_more_nodes_than_the_queue_lets_run_are_warned_of(machine: Machine) -> None:
-    leonardo = load_site("leonardo")
-    found = warnings_of(resolve(DDP(nodes=4), leonardo, machine), {})
-    assert [w for w in found if "-n 4 is more nodes than boost_qos_dbg allows (2)" in w]
-    assert warnings_of(resolve(DDP(nodes=4), override(leonardo, {"qos": "normal"}), machine), {}) == []
-    assert warnings_of(resolve(DDP(nodes=2), leonardo, machine), {}) == []
-
-
 @pytest.mark.parametrize(
     ("words", "warned"),
     [
@@ -162,12 +121,6 @@ def test_more_nodes_than_the_queue_lets_run_are_warned_of(machine: Machine) -> N
 def test_the_limit_stays_as_long_as_the_queue_that_sets_it(harness: Harness, words: list[str], warned: bool) -> None:
     done = harness("-n", "4", "-e", "1", "--site", "leonardo", *words, "--dry-run")
     assert ("more nodes than boost_qos_dbg allows (2)" in done.stderr) == warned, done.stderr
-
-
-def test_a_variable_that_sbatch_would_read_instead_is_warned_of(machine: Machine) -> None:
-    job = resolve(DDP(), load_site("leonardo"), machine)
-    assert any("SBATCH_ACCOUNT=mine is not used" in w for w in warnings_of(job, {"SBATCH_ACCOUNT": "mine"}))
-    assert warnings_of(job, {"SBATCH_PARTITION": "boost_usr_prod", "SBATCH_RESERVATION": "x"}) == []
 
 
 @pytest.mark.parametrize(
@@ -214,8 +167,3 @@ def test_tensor_parallelism_across_nodes_is_warned_of(machine: Machine) -> None:
     assert any("cross the slow network" in w for w in warnings_of(job, {}))
     assert any("CUDA_LAUNCH_BLOCKING=1" in w for w in warnings_of(job, {"CUDA_LAUNCH_BLOCKING": "1"}))
     assert warnings_of(resolve(Megatron(nodes=2, tp=4, pp=2), load_site("leonardo"), machine), {}) == []
-
-
-def test_a_record_that_has_the_rate_of_the_samples_of_python_still_reads() -> None:
-    asked = [DDP.model_validate({"python_sampling": old}).python_sampling for old in (100, None, True)]
-    assert asked == [True, False, True]

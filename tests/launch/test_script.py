@@ -165,13 +165,6 @@ def test_a_site_path_has_a_parent_and_names_the_variable_that_is_not_set() -> No
     assert read_here(word, {"A": "/x"}).unset == ["B"]
 
 
-def test_text_that_cannot_be_an_argument_is_refused() -> None:
-    with pytest.raises(ValueError, match="NUL"):
-        quote("a\0b")
-    with pytest.raises(ValueError, match="not the name of a shell variable"):
-        Var("RUN_DIR; rm -rf")
-
-
 def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
     """The script runs in a folder named NASTY, with stand-ins for all programs."""
     place = tmp_path / NASTY
@@ -332,12 +325,6 @@ def test_a_training_is_asked_to_stop_once_whomever_slurm_asks(tmp_path: Path, wh
     assert (sorted(asked), rest) == (["launcher asked", "rank asked"], "rank ended\n"), err
 
 
-def test_a_node_whose_status_cannot_be_written_says_so(tmp_path: Path) -> None:
-    (tmp_path / "node-status").touch()
-    done = node_of(with_lines(tmp_path), tmp_path)
-    assert f"{tmp_path}/node-status/1.json: cannot be written" in done.stderr
-
-
 @pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
 def test_a_sites_python_of_the_job_stands_wherever_the_submitting_one_stood(
     asked: Experiment, machine: Machine
@@ -368,19 +355,6 @@ def test_a_job_whose_python_lacks_the_packages_says_so_before_anything_else(tmp_
     assert done.stderr.endswith("name one in the site's job_python\n")
 
 
-def test_only_jobs_that_nsys_records_get_its_options_of_sbatch(machine: Machine) -> None:
-    site = load_site("juwels-booster")
-    for profiler, there in (("nsys", True), ("torch", False), ("none", False)):
-        asked = DDP(profiler=profiler)  # type: ignore[arg-type]  # the three that there are
-        assert ("#SBATCH --disable-dcgm\n" in script(asked, site, machine)) is there, profiler
-
-
-def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
-    text = script(ASKED["1"], load_site("aws-p5"), Machine(0, 2, True, "python", "/runs"))
-    setup, pause, cleanup, resume = (text.index(word) for word in ("--setup", "--pause", "--cleanup", "--resume"))
-    assert setup < pause < cleanup < resume
-
-
 def test_the_modules_of_the_shell_that_submits_are_unloaded_first(machine: Machine) -> None:
     text = script(ASKED["1"], load_site("leonardo"), machine)
     lines = re.search(r"# Modules.*?set -u", text, re.DOTALL)
@@ -389,11 +363,3 @@ def test_the_modules_of_the_shell_that_submits_are_unloaded_first(machine: Machi
     alone = load_site("slurm").model_copy(update={"purge_modules": True})
     assert "module purge" in script(ASKED["1"], alone, machine)
     assert "module load" not in script(ASKED["1"], alone, machine)
-
-
-def test_bootstrap_and_job_look_for_modules_in_the_same_places() -> None:
-    def profiles(text: str) -> list[str]:
-        return re.findall(r"\. (/etc/profile\.d/\w+\.sh)", text)
-
-    job = script(ASKED["1"], load_site("leonardo"), Machine(0, 2, True, "python", "/runs"))
-    assert profiles(job) == profiles((ROOT / "slurm.sh").read_text()) != []

@@ -51,13 +51,6 @@ def test_a_submission_writes_none_and_passes_them_on_except_to_nsys(
         assert passed == {*PLANTED}, "the training may need them"
 
 
-def test_a_secret_among_the_words_is_refused_before_anything_is_written(harness: Harness, tmp_path: Path) -> None:
-    for words in (("--", "--hf-token", "hf_x"), ("--model", "https://user:pass@example.org/model")):
-        done = harness("-e", "1", "--site", "local", *words)
-        assert done.returncode == 2
-        assert list(tmp_path.iterdir()) == []
-
-
 def test_a_search_that_finds_nothing_has_searched(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         leaks(tmp_path, PLANTED)

@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -232,18 +232,6 @@ def test_one_closed_run_is_left_out_of_the_list_and_said(shared: Shared) -> None
     assert "local-1" in last.out
 
 
-def test_files_of_a_run_that_may_not_be_read_are_one_sentence_each(shared: Shared) -> None:
-    root = shared.folder / "files"
-    run = with_run(root)
-    run.record_file.chmod(0o600)
-    run.summary.write_text("{}")
-    run.summary.chmod(0o600)
-    status, whatif = shared.answers(root, [["status", str(run.path)], ["whatif", str(run.path)]])
-    assert status == Said(1, "", f"slurm.sh: {run.record_file} cannot be read: Permission denied: it {ASK}\n")
-    assert whatif.code == 2
-    assert f"(Permission denied: it {ASK})" in whatif.err
-
-
 START = """
 import os, sys
 os.umask(0o077)
@@ -274,60 +262,3 @@ def test_both_start_runs_in_a_folder_that_they_share_whatever_their_umask(
     runs = {path.name: path.stat() for path in (root / "exercise_1_DDP" / "profiler").iterdir()}
     assert {name: user_name(s.st_uid) for name, s in runs.items()} == {"run-local-1": ME, "run-local-2": THEM}
     assert not any(s.st_mode & 0o022 for s in runs.values()), "a run is its owner's alone to alter"
-
-
-GIT = """
-import json
-from harness.common.programs import git_state
-print(json.dumps(git_state()))
-"""
-
-
-def test_the_commit_of_another_users_checkout_is_recorded(shared: Shared) -> None:
-    if shutil.which("git") is None:
-        pytest.skip("git is not here")
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    for words in (["init", "-q"], ["add", "configs"], [*identity, "commit", "-q", "-m", "a"]):
-        subprocess.run(["git", *words], cwd=shared.checkout, check=True, timeout=limit_s())
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=shared.checkout, check=True, capture_output=True, text=True, timeout=limit_s()
-    ).stdout.strip()
-    found: Mapping[str, Any] = json.loads(shared.python(GIT))
-    assert (found["commit"], found["dirty"]) == (commit, True)
-    shutil.rmtree(shared.checkout / ".git")
-    assert json.loads(shared.python(GIT)) == {"commit": None, "branch": None, "dirty": None}
-
-
-def test_a_home_that_is_not_there_spoils_no_report(shared: Shared) -> None:
-    root = shared.folder / "homes"
-    with_run(root)
-    asked = [["ls"], ["report", "local-1"], ["-e", "1", "--dry-run"]]
-    answers = shared.answers(root, asked, HOME="/nonexistent")
-    assert [(said.code, "nonexistent" in said.err) for said in answers] == [(0, False)] * 3
-
-
-LIVE = """
-import sys
-from harness.study.series.folder import driving
-from harness.common.errors import WorkError
-try:
-    with driving("s"):
-        print("drives")
-except WorkError as error:
-    print(error)
-"""
-
-
-def test_a_series_of_another_user_cannot_be_driven(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.study.series.folder import driving, series_folder
-
-    root = shared.folder / "series"
-    root.mkdir()
-    root.chmod(0o1777)
-    monkeypatch.setenv("HARNESS_RUNS", str(root))
-    with driving("s"):
-        folder = series_folder("s")
-    said = shared.python(LIVE, HARNESS_RUNS=str(root))
-    assert said == (
-        f"{folder}: cannot be written (Permission denied): it {ASK}: choose another place with HARNESS_RUNS\n"
-    )

@@ -62,10 +62,6 @@ def test_nothing_else_is_lost(tmp_path: Path, text: str) -> None:
     assert shown(tmp_path / "log.err", "before\n", text) == f"before\n{text}"
 
 
-def test_line_ends_that_are_not_the_marks_own_stay(tmp_path: Path) -> None:
-    assert shown(tmp_path / "log.err", f"{MARK}\n\n\nafter\n") == "\n\nafter\n"
-
-
 def test_a_character_that_a_look_cuts_in_two_is_shown_whole(tmp_path: Path) -> None:
     line = "loss 😀\n".encode()
     for cut in range(6, 9):

@@ -15,7 +15,7 @@ from harness.common import run_files
 from harness.common.run_files import ERR, FILES, HEARTBEATS, METRICS, SCHEDULER_LOG, SUMMARY
 from harness.common.run_store import RunFile, UnreadFileError
 from harness.run import Run
-from harness.run.record import PARTIAL_RECORD_FILE, RECORD_FILE, STATUS_FILE, NodeStatus, Status
+from harness.run.record import PARTIAL_RECORD_FILE, RECORD_FILE, STATUS_FILE
 from tests.launch.launch_shared import ROOT, a_run
 from tests.run.unlisted import unlisted_files
 
@@ -81,12 +81,6 @@ def test_paths_are_those_of_the_run_and_of_its_logs(tmp_path: Path) -> None:
     assert run.where(HEARTBEATS, "n1").name == "n1.jsonl"
 
 
-def test_the_folder_of_a_kind_is_that_of_all_of_them(tmp_path: Path) -> None:
-    assert run_files.MONITORS.folder(tmp_path) == tmp_path / "gpus-monitor"
-    assert run_files.NODE_STATUS.folder(tmp_path) == tmp_path / "node-status"
-    assert run_files.RECORD.folder(tmp_path) == tmp_path
-
-
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     run = a_run(tmp_path, "7")
     path = run.where(STATUS_FILE)
@@ -105,21 +99,6 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         run.read(STATUS_FILE)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "7")
-    run.write(STATUS_FILE, Status(state="running", pid=4))
-    assert run.read(STATUS_FILE) == Status(state="running", pid=4)
-    (run.path / "node-status").mkdir()
-    run.write_node(NodeStatus(node=2, host="n2", exit=None, started_ns=1, ended_ns=None))
-    assert [node.host for node in run.started_nodes()] == ["n2"]
-
-
-def test_a_form_that_is_only_read_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="not for writing: dict"):
-        Run(tmp_path).write(SUMMARY.as_json, {})
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_summary_that_is_larger_than_its_reader_takes_is_not_read(tmp_path: Path) -> None:
     SUMMARY.path(tmp_path).write_text(json.dumps({"x": "y" * 2000}))
     run = Run(tmp_path)
@@ -130,12 +109,6 @@ def test_a_summary_that_is_larger_than_its_reader_takes_is_not_read(tmp_path: Pa
     SUMMARY.path(tmp_path).write_text("[1]")
     with pytest.raises(UnreadFileError, match="is no JSON object"):
         run.read(SUMMARY.as_json)
-
-
-def test_deep_json_is_a_sentence(tmp_path: Path) -> None:
-    SUMMARY.path(tmp_path).write_text('{"x":' + "[" * 100 + "]" * 100 + "}")
-    with pytest.raises(UnreadFileError, match="more than 64 levels deep"):
-        SUMMARY.as_json.read(SUMMARY.path(tmp_path))
 
 
 def test_lines_are_read_up_to_where_they_end(tmp_path: Path) -> None:
