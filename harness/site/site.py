@@ -109,9 +109,7 @@ class Container(SitePart):
         if not isinstance(given, Mapping):
             return given
         own: dict[str, Any] = {}
-        if "runtime" not in given and given.get("command") in ("singularity", "apptainer"):  # of older files
-            own = {"runtime": given["command"], "command": None}
-        elif given.get("runtime") == "pyxis":
+        if given.get("runtime") == "pyxis":
             own = {"arguments": given.get("arguments", ["--container-mount-home"])}
         elif given.get("runtime") == "none":
             own = {"image": given.get("image", "")}
