@@ -55,18 +55,6 @@ def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) ->
     assert process(tmp_path, "ls").stdout.count("edited") == 1
 
 
-def test_a_typing_mistake_in_a_script_is_told_in_the_words_of_its_program(tmp_path: Path) -> None:
-    program = tmp_path / "own.py"
-    program.write_text(
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
-        "parser.parse_args()\n"
-    )
-    printed = process(tmp_path, "run", "--dry-run", "--no-profile", "--", "python3", str(program), "--lr=2").stdout
-    assert by_bash(tmp_path, printed.replace("--lr=2", "--lr=two", 1)).returncode == 2
-    [run] = all_runs(tmp_path / "runs")
-    assert run.status().why.startswith("own.py does not accept its arguments: argument --lr: invalid float")
-
-
 def test_the_record_has_the_trainings_arguments_of_the_script() -> None:
     before = script_of(DeepSpeed(nodes=2), "leonardo")
     now = before.replace("--micro-batch-size 2", "--micro-batch-size 8").replace("--seed 1234", "--seed 7")

@@ -6,29 +6,17 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections import Counter
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from harness.cli.main import main
-from harness.common.captures import (
-    CaptureRequest,
-    answer_file,
-    folder_of,
-    given_up_file,
-    is_ready,
-    read_request,
-    stop_file,
-)
+from harness.common.captures import CaptureRequest, answer_file, folder_of, given_up_file, read_request, stop_file
 from harness.launch.backends.protocol import PolledState
 from harness.run import Run
 from harness.run.record import FINAL, State, Status
-from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, a_run
-from tests.real_nsys import EACH_NSYS
 from tests.waiting import limit_s, wait_until
 
 
@@ -204,33 +192,3 @@ def test_a_training_of_two_ranks_is_recorded_while_it_runs(tmp_path: Path) -> No
         report = training.slurm("report", str(folder_of(run, 1)), "--json")
         assert report.returncode == 0, report.stderr
         assert '"ranks": 2' in " ".join(report.stdout.split())
-
-
-@EACH_NSYS
-@pytest.mark.train
-@pytest.mark.long
-def test_nsys_records_again_while_it_runs(nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
-    with Training(tmp_path / "runs", "--profiler", "nsys") as training:
-        run = training.trains()
-        # Asked before its own window has ended: this one comes after it.
-        for number in (1, 2):
-            done = training.slurm("capture", "start", "last", "--steps", "3")
-            assert done.returncode == 0, done.stderr
-            counted = _steps(folder_of(run, number) / "profile_node0.nsys-rep")
-            first = min(counted)
-            assert [counted[first + i] for i in range(3)] == [2, 2, 2], counted
-            assert max(counted) <= first + 3, "a rank may begin a step before nsys has ended"
-        done = training.slurm("capture", "start", "last", "--steps", "1000", "--wait-s", "0")
-        assert "0 of" in done.stderr
-        wait_until(lambda: is_ready(run, CaptureRequest(3, 1000, 1)), "the third recording")
-        time.sleep(3)  # some steps of the recording
-    assert len(_steps(run / "nsys" / "profile_node0.nsys-rep")) >= 20, "its own window"
-    assert _steps(folder_of(run, 3) / "profile_node0.nsys-rep"), "cancelled, what was recorded is kept"
-
-
-def _steps(report: Path) -> Counter[int]:
-    """How many ranks began each step in a report."""
-    trace = open_trace(report)
-    names = [trace.names[index] for index in trace.ranges.name]
-    return Counter(int(name.removeprefix("batch_")) for name in names if name.startswith("batch_"))

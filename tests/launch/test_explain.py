@@ -62,22 +62,16 @@ def options_in(script: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("line", SCRIPTS.values(), ids=SCRIPTS)
-def test_every_option_of_a_script_has_a_sentence_and_a_source(harness: Harness, line: str) -> None:
+def test_every_option_and_line_of_a_script_has_a_sentence_and_a_source(harness: Harness, line: str) -> None:
     rows = rows_of(harness, line)
     script = harness("--dry-run", *shlex.split(line)).stdout
     of_others = {section.other.says for section in sections().values()}
-    options = list(options_in(script))
-    assert {option for option in options if option.startswith("--")} - {row.option for row in rows} == set()
-    assert [option for option in options if option not in " ".join(row.option for row in rows)] == []
+    options, explained = list(options_in(script)), [row.option for row in rows]
+    assert {option for option in options if option.startswith("--")} - {*explained} == set()
+    assert [option for option in options if option not in " ".join(explained)] == []
     assert [row for row in rows if not row.sentence.endswith(".") or not row.source or row.source.endswith(".")] == []
     assert [row for row in rows if row.sentence in of_others and "site" not in row.source] == []
-
-
-@pytest.mark.parametrize("line", SCRIPTS.values(), ids=SCRIPTS)
-def test_every_line_of_a_script_is_explained_or_is_a_comment(harness: Harness, line: str) -> None:
-    explained = [row.option for row in rows_of(harness, line)]
-    script = harness("--dry-run", *shlex.split(line)).stdout.replace(" \\\n", " ")
-    whole = re.sub(r"^[A-Z]+=\(.+?\)$", "", script, flags=re.MULTILINE | re.DOTALL)
+    whole = re.sub(r"^[A-Z]+=\(.+?\)$", "", script.replace(" \\\n", " "), flags=re.MULTILINE | re.DOTALL)
     lines = [re.sub(r" # .*", "", each) for each in whole.splitlines() if each and not each.startswith("#")]
     rest = [each for each in lines if not each.startswith(("export PYTHONPATH=", "srun ", '"$HARNESS_PYTHON" '))]
     assert [each for each in rest if not any(option in each for option in explained)] == []

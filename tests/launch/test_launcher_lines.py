@@ -4,10 +4,7 @@ any other. All else streams as it comes. Most texts are of real runs of torch 2.
 from __future__ import annotations
 
 import io
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,6 @@ from harness.cli.watch.follow import Tail, wait_for_end
 from harness.cli.watch.launcher_lines import LauncherLines
 from harness.launch.backends.protocol import PolledState
 from tests.launch.launch_shared import Harness, a_run
-from tests.waiting import limit_s
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 STORE_IS_GONE = f"""\
@@ -163,34 +159,3 @@ def test_of_many_lines_the_last_are_shown_and_where_all_are(tmp_path: Path) -> N
     first, *lines = stream.getvalue().splitlines()
     assert first == f"of PyTorch and its launcher (the last 60 lines of 100; all: less {tmp_path}/log.err):"
     assert [line.partition(":")[0] for line in lines] == [f"frame #{number}" for number in range(40, 100)]
-
-
-LEFT_ALONE = """
-import datetime, os, sys, time
-import torch.distributed as dist
-store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), 2, os.environ["RANK"] == "0", datetime.timedelta(seconds=60))
-if os.environ["RANK"] == "0":
-    time.sleep(1)
-    os._exit(0)
-try:
-    store.get("nothing")
-except dist.DistNetworkError:
-    print("mine", file=sys.stderr)
-"""
-
-
-@pytest.mark.long  # they change with the version of PyTorch only
-@pytest.mark.train
-def test_the_installed_torchrun_and_store_write_no_other_lines(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="the training extra is not installed")
-    script = tmp_path / "left_alone.py"
-    script.write_text(LEFT_ALONE, encoding="utf-8")
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}  # as every launch sets it
-    with_ports = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29741"]
-    done = subprocess.run(
-        [*with_ports, str(script), "29742"], env=environ, capture_output=True, check=False, timeout=limit_s(240)
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    written, lines = shown(done.stderr)
-    assert written == "mine\n"
-    assert any(b"frame #" in line for line in lines.last)

@@ -121,13 +121,6 @@ def test_network_adapters_are_asked_for_in_the_words_of_this_version(nsys: objec
         assert word in with_changes("--nic-metrics=true", nsys=nsys, has_gpu=has_gpu)[0]
 
 
-def test_what_an_old_one_does_not_know_is_left_out_with_a_warning() -> None:
-    argv, warnings = with_changes("--python-sampling=true", "--python-sampling-frequency=10", nsys=OLD)
-    assert not any("python" in word for word in argv)
-    assert [f"this nsys (2022.4.2) has no --{name}: left out" for name in
-            ("python-sampling", "python-sampling-frequency")] == warnings  # fmt: skip
-
-
 START = """
     -c, --capture-range=
     --capture-range-end=

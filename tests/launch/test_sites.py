@@ -140,14 +140,6 @@ def test_what_only_names_a_secret_or_sounds_like_one_is_allowed(tmp_path: Path, 
     assert load_site(site_file(tmp_path, **part)).name == "x"
 
 
-def test_a_users_own_site_file_works(tmp_path: Path, harness: Harness) -> None:
-    ours = site_file(tmp_path, partition="a100", gpus={"per_node": 8, "request": "gpus-per-node"})
-    done = harness("-e", "1", "--site", ours, "--dry-run")
-    assert done.returncode == 0
-    assert "#SBATCH --gpus-per-node=8" in done.stdout
-    assert done.stderr.startswith("site: x (--site)")
-
-
 def test_a_sites_defaults_hold_until_a_flag_says_otherwise(tmp_path: Path, harness: Harness) -> None:
     there = ("-e", "1", "--site", site_file(tmp_path, defaults={"active_steps": 3, "tp": 2}), "--dry-run")
     assert "--active 3" in harness(*there).stdout
@@ -259,12 +251,6 @@ def test_a_clusters_hosts_are_known_and_a_laptop_is_no_cluster(
     for sbatch in ("/usr/bin/sbatch", None):  # another machine may have such a host name
         monkeypatch.setattr("shutil.which", lambda name, sbatch=sbatch: sbatch if name == "sbatch" else None)
         assert choose_site(None, {}).site.name == (site if sbatch else "local")
-
-
-def test_without_a_controller_the_site_is_local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    choice = choose_site(None, {})
-    assert (choice.site.name, choice.reason) == ("local", "no sbatch on this machine")
 
 
 def test_the_schema_for_editors_is_up_to_date() -> None:

@@ -13,7 +13,7 @@ from harness.experiment.exercises import DDP
 from harness.launch.from_shell import shell_variables
 from harness.launch.job import Machine, resolve
 from harness.run import Run
-from harness.run.record import NodeStatus, RunRecord
+from harness.run.record import NodeStatus
 from harness.site.site import load_site
 from tests.launch.launch_shared import Harness, a_run
 from tests.waiting import limit_s
@@ -133,13 +133,3 @@ def test_status_and_ls_show_an_edited_script(
     assert listed.stdout.splitlines()[1].endswith("B  edited")
     assert "edited: the script was edited by hand: slurm.sh status RUN shows how\n" in listed.stderr
     assert json.loads(harness("ls", "--json").stdout)[0]["edited_lines"] == count
-
-
-def test_a_record_from_before_is_read(harness: Harness, tmp_path: Path) -> None:
-    run = a_run(tmp_path / "runs", "local-1")
-    old = json.loads(run.record_file.read_text())
-    del old["inherited"], old["edited"]
-    run.record_file.write_text(json.dumps(old))
-    assert RunRecord.model_validate(old).edited == ""
-    assert harness("status", "local-1").returncode == 0
-    assert harness("ls").stdout.splitlines()[1].endswith("B")
