@@ -280,7 +280,7 @@ def test_a_cancellation_says_what_became_of_the_job(
     programs: Programs, tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, *,
     says: dict[str, str], code: int, out: str, err: str,
 ) -> None:  # fmt: skip
-    for name, value in {"QUIET_S": 0.0, "MORE_S": 0.2, "UNHEARD_S": 0.5, "MOST_S": 0.5}.items():
+    for name, value in {"QUIET_S": 0.0, "MORE_S": 0.2, "UNHEARD_S": limit_s(1), "MOST_S": 0.5}.items():
         monkeypatch.setattr(cancelling, name, value)
     of_slurm(tmp_path, state="running", started_ns=1)
     programs.say(**says)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.common import run_files
-from harness.common.run_files import ERR, FILES, HEARTBEATS, METRICS, SCHEDULER_LOG, SUMMARY
+from harness.common.run_files import FILES, METRICS, SUMMARY
 from harness.common.run_store import RunFile, UnreadFileError
 from harness.run import Run
 from harness.run.record import PARTIAL_RECORD_FILE, RECORD_FILE, STATUS_FILE
@@ -71,14 +71,6 @@ def test_what_is_in_no_entry_is_found(tmp_path: Path) -> None:
     assert unlisted_files(tmp_path) == []
     (run.path / "metrics" / "notes.txt").touch()
     assert unlisted_files(tmp_path) == ["metrics/notes.txt"]
-
-
-def test_paths_are_those_of_the_run_and_of_its_logs(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "7")
-    assert run.where(METRICS, 3) == run.path / "metrics" / "rank3.jsonl"
-    assert run.where(ERR) == run.path.parent.parent / "logs" / "7" / "log.err"
-    assert run.where(SCHEDULER_LOG, "7") == run.path.parent.parent / "logs" / "slurm-7.out"
-    assert run.where(HEARTBEATS, "n1").name == "n1.jsonl"
 
 
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:

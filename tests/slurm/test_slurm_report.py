@@ -111,21 +111,3 @@ def test_a_partition_that_is_not_there_is_one_sentence(slurm: Slurm, ranks: Path
     assert refused.returncode == 1
     assert "not submitted" in refused.stderr
     assert "Traceback" not in refused.stderr
-
-
-@pytest.mark.long
-def test_very_many_traces_are_joined_by_arrays_that_follow_each_other(slurm: Slurm, tmp_path: Path) -> None:
-    folder, count = tmp_path / "many", 1100
-    folder.mkdir()
-    (tmp_path / "0").mkdir()
-    events = [timed("ProfilerStep#1", "user_annotation", 0, 1000), kernel(10, 100, 1)]
-    text = write_decimals(tmp_path / "0", events).read_text()
-    for rank in range(count):
-        whole = json.loads(text) | {"distributedInfo": {"rank": rank, "world_size": count, "backend": "nccl"}}
-        (folder / f"rank{rank}.json").write_text(json.dumps(whole))
-    there = report(slurm, tmp_path, folder, "--json", "--executor", "slurm", "--workers", "10")
-    here = report(slurm, tmp_path, folder, "--json")
-    assert there.returncode == 0, there.stderr
-    assert json.loads(there.stdout) == json.loads(here.stdout)
-    assert len(json.loads(there.stdout)["ranks"]) == count
-    assert list(tmp_path.glob("report-*")) == []
