@@ -90,15 +90,15 @@ def variables_in(facts: Mapping[str, Any] | None) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
-def variables_in_words(variables: Mapping[str, str], most: int | None = None) -> str:
-    """Variables on one line, long values cut. most: how many are named; the others are counted.
+def variables_in_words(variables: Mapping[str, str]) -> str:
+    """Variables on one line, long values cut.
 
-    >>> variables_in_words({"NCCL_IB_DISABLE": "1", "NCCL_P2P_LEVEL": "LOC", "OMP_PROC_BIND": "true"}, 2)
-    'NCCL_IB_DISABLE=1, NCCL_P2P_LEVEL=LOC and 1 more'
+    >>> variables_in_words({"NCCL_IB_DISABLE": "1", "NCCL_P2P_LEVEL": "LOC"})
+    'NCCL_IB_DISABLE=1, NCCL_P2P_LEVEL=LOC'
     """
-    named = [cut(printable(f"{name}={value}"), len(name) + 1 + _MOST_SHOWN) for name, value in variables.items()]
-    more = len(named) - most if most is not None and len(named) > most else 0
-    return ", ".join(named[: len(named) - more]) + f" and {more} more" * bool(more)
+    return ", ".join(
+        cut(printable(f"{name}={value}"), len(name) + 1 + _MOST_SHOWN) for name, value in variables.items()
+    )
 
 
 class Edit(NamedTuple):

@@ -14,7 +14,7 @@ from harness.report.elements import StepBar
 from harness.report.page.compose import page_environment, page_part
 from harness.run import when
 
-_COLUMNS = ("id", "state", "asked", "step", "mean step", "verdict", "submitted", "size", "changed")
+_COLUMNS = ("id", "state", "asked", "step", "mean step", "verdict", "submitted", "size")
 
 
 class ListedRun(NamedTuple):

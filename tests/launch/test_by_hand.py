@@ -52,7 +52,6 @@ def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) ->
     assert [("echo plain" in line, "echo edited" in line) for line in changed[2:]] == [(True, False), (False, True)]
     assert (plain.out.read_text(), edited.out.read_text()) == ("plain\n", "edited\n")
     assert "echo edited" in edited.script.read_text()
-    assert process(tmp_path, "ls").stdout.count("edited") == 1
 
 
 def test_the_record_has_the_trainings_arguments_of_the_script() -> None:

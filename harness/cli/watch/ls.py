@@ -22,7 +22,6 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.format import aligned, amount, cut, duration, middle, percent, span
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
-from harness.common.submission import edit_of, variables_in_words
 from harness.common.users import whose
 from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
@@ -35,12 +34,11 @@ if TYPE_CHECKING:
     from harness.report.runs_page import ListedRun
 
 Row = dict[str, Any]
-HEAD = ("id", "state", "asked", "step", "useful", "verdict", "age", "size", "changed")
-_LEFT = {"id", "state", "asked", "verdict", "changed"}
+HEAD = ("id", "state", "asked", "step", "useful", "verdict", "age", "size")
+_LEFT = {"id", "state", "asked", "verdict"}
 _LEAST = {"asked": 16, "verdict": 19}  # characters, where the terminal is narrow
-_DROPPED = ("changed", "size", "useful", "age", "step", "asked")  # in this order, where it is narrower
+_DROPPED = ("size", "useful", "age", "step", "asked")  # in this order, where it is narrower
 SHOWN = 20  # runs
-MOST_VARIABLES = 2  # named of those that a run inherited from its shell
 NO_TERMINAL = 100_000  # characters: nothing is cut in a file or a pipe
 NARROWEST = 20
 
@@ -139,7 +137,6 @@ def rows_of(runs: Sequence[Run]) -> list[Row]:
 def _row(run: Run, name_site: bool) -> Row:
     record = run.known_record
     poll = _look(run) if record else PolledState("unknown")
-    edit = edit_of(record.edited) if record else None
     step, verdict, doubtful, useful = result_of(run, poll)
     return {
         "job_id": record.job_id if record else "?",
@@ -157,8 +154,6 @@ def _row(run: Run, name_site: bool) -> Row:
         "size_bytes": folder_bytes(run.path),
         "name": run.name,
         "path": str(run.path),
-        "inherited": record.inherited if record else {},
-        "edited_lines": edit.lines if edit else 0,
     }
 
 
@@ -182,9 +177,8 @@ def table(cells_of_rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[li
     """The lines of the list, as wide as the terminal, and notes on what they abbreviate or leave out."""
     width = columns(NO_TERMINAL, NARROWEST)
     cells = [{name: name for name in names}, *({name: _cells(row)[name] for name in names} for row in cells_of_rows)]
-    for name in ("changed", "useful"):
-        if all(row.get(name) in ("", "–", None) for row in cells[1:]):
-            cells = [{each: text for each, text in row.items() if each != name} for row in cells]
+    if all(row.get("useful") in ("–", None) for row in cells[1:]):
+        cells = [{each: text for each, text in row.items() if each != "useful"} for row in cells]
     whole = {name: max(len(row[name]) for row in cells) for name in cells[0]}
     wide = _fitting(whole, width)
     lines = aligned(
@@ -195,7 +189,6 @@ def table(cells_of_rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[li
 
 
 def _cells(row: Row) -> dict[str, str]:
-    changed = ["edited"] * bool(row["edited_lines"]) + [variables_in_words(row["inherited"], MOST_VARIABLES)]
     age = "–" if row["age_s"] is None else " ".join(span(row["age_s"]).split()[:2])
     cells = {
         "id": row["job_id"],
@@ -206,7 +199,6 @@ def _cells(row: Row) -> dict[str, str]:
         "verdict": (row["verdict"] or "–") + "?" * row["doubtful"],
         "age": age,
         "size": amount(row["size_bytes"]),
-        "changed": "  ".join(filter(None, changed)),
     }
     return {name: printable(text) for name, text in cells.items()}
 
@@ -234,10 +226,6 @@ def _notes(rows: Sequence[Row], narrow: bool) -> list[str]:
         notes.append(f"%?: the recording has problems: {PROGRAM} report RUN names them")
     if any(row["useful_share"] is not None for row in rows):
         notes.append(f"useful: the steps' share of the job's time: {PROGRAM} status RUN says where the rest went")
-    if any(row["edited_lines"] for row in rows):
-        notes.append(f"edited: the script was edited by hand: {PROGRAM} status RUN shows how")
-    if any(row["inherited"] for row in rows):
-        notes.append("NAME=VALUE: a variable of the shell that submitted the run")
     if narrow:
         notes.append(f"shortened for this terminal: {PROGRAM} ls -n {len(rows)} --json shows all")
     return notes
