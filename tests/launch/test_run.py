@@ -19,12 +19,14 @@ import yaml
 
 from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
+from harness.common.run_files import METRICS
+from harness.experiment.exercises import OwnTraining
 from harness.launch import supervise as outcome
 from harness.launch.backends import local
 from harness.launch.backends.protocol import PolledState
 from harness.launch.poll import look_at
 from harness.run import Run, Stage, all_runs, claim_local_id, find_run, release_local_id, write_atomically
-from harness.run.ended import what_it_means, why_it_wrote_no_more
+from harness.run.ended import not_injected, what_is_open, what_it_means, why_it_wrote_no_more
 from harness.run.find import claim_folder
 from harness.run.record import NodeStatus, State, Status
 from tests.launch.launch_shared import ROOT, Harness, a_run
@@ -239,6 +241,20 @@ def test_how_a_run_ended(
     status = run.status()
     assert status is not None and (status.state, status.exit_code) == (state, exit_code)
     assert [n.exit for n in run.record.nodes] == [code for code in codes if code is not None]
+
+
+def test_what_a_completed_run_left_open_is_said(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "1")
+    asked = OwnTraining(command=("short.py",), start_in="/", faults=("data-stall,ms=5", "slow-checkpoint,ms=5"))
+    run.write_record(run.record.model_copy(update={"experiment": asked}))
+    (run.path / "metrics").mkdir()
+    METRICS.path(run.path, 0).write_text('{"event": "step"}\n' * 4)
+    assert not_injected(Run(run.path)) == (
+        "nothing was injected by --fault data-stall,ms=5: no step of this training has its moment; "
+        "nothing was injected by --fault slow-checkpoint,ms=5: this training has no file of that kind"
+    )
+    said = "nothing was profiled: it took 4 steps, and the profiled ones are 8 to 17: "
+    assert what_is_open(Run(run.path)).startswith(said)
 
 
 def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

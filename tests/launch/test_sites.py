@@ -275,7 +275,8 @@ def test_a_sites_environment_cannot_name_what_the_script_sets_or_gets() -> None:
     code = re.sub(r"(?m)(?<!\S)#.*$", "", shell)
     names = set(re.findall(r"(?<![\w/.$-])([A-Za-z_]\w*)\+?=", code))
     names |= set(re.findall(r"\$\{?((?:SLURM|HARNESS)_\w+)", code))
-    programs = [(ROOT / "harness/launch" / name).read_text("utf-8") for name in ("node.py", "supervise.py")]
+    on_nodes = ("node.py", "node_status.py", "supervise.py")
+    programs = [(ROOT / "harness/launch" / name).read_text("utf-8") for name in on_nodes]
     names |= set(re.findall(r"\b((?:SLURM_TOPOLOGY|HARNESS)_\w+)", "".join(programs)))
     machine = Machine(0, 2, True, "python", "/runs")
     jobs = [resolve(asked, load_site("leonardo"), machine) for asked in (CommTests(), DDP(profiler="nsys"))]
