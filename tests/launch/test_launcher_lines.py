@@ -144,7 +144,7 @@ def test_the_lines_are_shown_at_the_end_of_a_run_that_did_not_complete(
     tail = tail_of(run.err, f"{SOCKET}mine\x1b[2J\n{STORE_IS_GONE}{BAR}", stream)
     assert wait_for_end(run, [tail]) == state
     told = "" if state == "completed" else f"\nof PyTorch and its launcher:\n{SOCKET}{STORE_IS_GONE[:-1]}"
-    assert stream.getvalue() == f"mine[2J\n{BAR}{told}", "at a terminal no line steers it"
+    assert stream.getvalue() == f"mine[2J\n{BAR}\x1b[0m{told}", "at a terminal no line steers it"
     monkeypatch.undo()
     assert harness("logs", "local-1").stderr.startswith(f"{SOCKET}mine"), "the log has all"
 
