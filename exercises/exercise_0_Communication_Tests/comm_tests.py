@@ -12,25 +12,22 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from itertools import product
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `harness` is found from anywhere
 
-from commtests import COLLECTIVES, write_json
+from commtests import EarlierVersionError, read_json, write_json
 from commtests.answer import comm_answer
 from commtests.tools import node_text, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line
 
-SCOPES = ("intra", "inter", "world")
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 WRONG_REQUEST = 2
@@ -41,7 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 the work failed, 2 the request was wrong."""
     options = _parser().parse_args(argv)
     if options.command in AFTERWARDS:
-        return AFTERWARDS[options.command](options)
+        try:
+            return AFTERWARDS[options.command](options)
+        except EarlierVersionError as error:
+            return _refuse(f"--run-dir: {error}")
     if options.command in MEASUREMENTS and (missing := [n for n in TORCHRUN_SETS if n not in os.environ]):
         return _refuse(f"{options.command} must be started by torchrun, one process per GPU ({missing[0]} is not set)")
     results = options.run_dir / "comm"
@@ -70,12 +70,11 @@ def _verdict(options: argparse.Namespace) -> int:
     if not records:
         return _refuse(f"--run-dir: {results} holds no node*.json; run `topology` first")
     collectives = results / "collectives.json"
-    measured = json.loads(collectives.read_text(encoding="utf-8")) if collectives.is_file() else None
+    measured = read_json(collectives) if collectives.is_file() else None
     findings = judge_nodes(records, options.nodes, options.expected_rate_gbps, measured)
     line = verdict_line(findings, records, measured)
     print("\n### Verdict over all nodes", *(finding.line() for finding in findings), fill(line, 78), sep="\n")
-    verdict = {"schema": 1, "verdict": line, "findings": [vars(finding) for finding in findings]}
-    write_json(results / "verdict.json", verdict)
+    write_json(results / "verdict.json", {"verdict": line, "findings": [vars(finding) for finding in findings]})
     return 1 if options.strict and any(finding.level == "problem" for finding in findings) else 0
 
 
@@ -84,19 +83,19 @@ def _answer(options: argparse.Namespace) -> int:
     file = options.run_dir / "comm" / f"{options.test}.json"
     if not file.is_file():
         return _refuse(f"--run-dir: {file} is missing; run `{options.test}` first")
-    data = json.loads(file.read_text(encoding="utf-8"))
+    data = read_json(file)
     records = _node_records(options)
     links = judge_nodes(records, options.nodes if records else None, options.expected_rate_gbps)
     answer = comm_answer(options.test, data, [finding for finding in links if finding.level == "problem"])
     print("", *answer.lines, "", fill(answer.verdict, 78), sep="\n")
-    write_json(options.run_dir / "comm" / "verdict.json", {"schema": 1, **vars(answer), "findings": []})
+    write_json(options.run_dir / "comm" / "verdict.json", {**vars(answer), "findings": []})
     return 1 if answer.status == "fail" else 0
 
 
 def _node_records(options: argparse.Namespace) -> list[dict[str, Any]]:
     files = (options.run_dir / "comm").glob("node*.json")
     in_order = sorted(files, key=lambda file: int(file.stem.removeprefix("node")))
-    return [json.loads(file.read_text(encoding="utf-8")) for file in in_order]
+    return [read_json(file) for file in in_order]
 
 
 def _measurement(options: argparse.Namespace) -> int:
@@ -134,38 +133,16 @@ def _parser() -> argparse.ArgumentParser:
     health.add_argument("--slow-rank", type=int, help="this rank does everything at a quarter of its speed")
     overlap.set_defaults(slow_rank=None, link_gbps_intra=None, link_gbps_inter=None)
     for each in (collectives, overlap, health):
-        each.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
         each.add_argument("--device", choices=("auto", "cpu"), default="auto")
-    for each, scope in product((collectives, health), ("intra", "inter")):
-        link_help = "nominal rate of one GPU's link, one direction, in Gb/s"
-        each.add_argument(f"--link-gbps-{scope}", type=float, help=link_help)
-    _add_benchmark_options(collectives)
+    link_help = "nominal rate of one GPU's link, one direction, in Gb/s"
+    for each in (collectives, health):
+        each.add_argument("--link-gbps-intra", type=float, help=link_help)
+        each.add_argument("--link-gbps-inter", type=float, help=link_help)
+    largest_help = "default: 1G on GPUs, 16M on CPUs, less if memory is short"
+    collectives.add_argument("--max-bytes", type=_size, metavar="1G", help=largest_help)
     for each in (topology, verdict, afterwards, collectives, overlap, health):
         each.add_argument("--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it")
     return parser
-
-
-def _add_benchmark_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--collectives", type=_names(COLLECTIVES), default=COLLECTIVES, metavar="A,B,…")
-    parser.add_argument("--scopes", type=_names(SCOPES), default=SCOPES, metavar="intra,inter,world")
-    parser.add_argument("--min-bytes", type=_size, default=1024, metavar="1K")
-    largest_help = "default: 1G on GPUs, 16M on CPUs, less if memory is short"
-    parser.add_argument("--max-bytes", type=_size, metavar="1G", help=largest_help)
-    parser.add_argument("--factor", type=_at_least(2), default=4, help="factor from each size to the next")
-    parser.add_argument("--iterations", type=_at_least(3), default=20, help="repetitions; the median counts")
-    parser.add_argument("--warmup", type=_at_least(1), default=5)
-    parser.add_argument("--time-budget-s", type=float, help="default: 300 on GPUs, 120 on CPUs")
-
-
-def _names(allowed: Sequence[str]) -> Any:
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(name.strip().replace("-", "_") for name in text.split(","))
-        wrong = [name for name in names if name not in allowed]
-        if wrong:
-            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(allowed)}")
-        return names
-
-    return parse
 
 
 def _size(text: str) -> int:
@@ -173,15 +150,6 @@ def _size(text: str) -> int:
     if not match or int(match[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1K, 16M or 1G")
     return int(match[1]) * UNITS[match[2].upper()]
-
-
-def _at_least(least: int) -> Any:
-    def parse(text: str) -> int:
-        if not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return int(text)
-
-    return parse
 
 
 def _refuse(sentence: str) -> int:

@@ -33,22 +33,15 @@ def test_the_tree_is_faster_below_the_border_and_the_ring_above(ranks: int) -> N
     assert border is not None and (border > 0) == (ranks > 3)
     assert HOP.ring_ns(ranks, border) == pytest.approx(HOP.tree_ns(ranks, border), rel=1e-9) or ranks == 2
     assert HOP.ring_ns(ranks, 2 * border + 1) < HOP.tree_ns(ranks, 2 * border + 1)
-    if border:
-        assert HOP.tree_ns(ranks, border / 2) < HOP.ring_ns(ranks, border / 2)
-
-
-@pytest.mark.parametrize("ranks", [2, 4, 8, 64])
-def test_a_measured_line_is_the_rings_time(ranks: int) -> None:
-    hop = hop_of_ring(6000.0, 0.015, ranks)
-    for size in (0, 1 << 10, 1 << 30):
-        assert hop.ring_ns(ranks, size) == pytest.approx(6000.0 + 0.015 * size)
+    assert not border or HOP.tree_ns(ranks, border / 2) < HOP.ring_ns(ranks, border / 2)
 
 
 @pytest.mark.parametrize(("ranks", "multiple"), [(2, 0), (3, 0), (4, 1), (8, 4), (16, 11), (32, 26), (64, 57)])
 def test_the_border_is_a_multiple_of_alpha_over_beta_of_the_measured_line(ranks: int, multiple: int) -> None:
     """docs/communication.md has these multiples."""
-    border = hop_of_ring(6000.0, 0.015, ranks).tree_up_to_bytes(ranks)
-    assert border == pytest.approx(multiple * 6000.0 / 0.015)
+    hop = hop_of_ring(6000.0, 0.015, ranks)
+    assert hop.ring_ns(ranks, 1 << 30) == pytest.approx(6000.0 + 0.015 * (1 << 30))
+    assert hop.tree_up_to_bytes(ranks) == pytest.approx(multiple * 6000.0 / 0.015)
 
 
 def test_the_report_says_it_per_scope_with_the_measured_time_beside(tmp_path: Path) -> None:
@@ -64,7 +57,6 @@ def test_the_report_says_it_per_scope_with_the_measured_time_beside(tmp_path: Pa
         (["1", "KiB"], "tree"), (["64", "KiB"], "tree"), (["16", "MiB"], "ring")
     ]  # fmt: skip
     assert found[0][4:8] == ["6.02", "µs", "4.02", "µs"]
-    assert max(len(line) for line in text.splitlines() if "plot:" not in line) < 80
 
 
 def test_the_page_of_exercise_0_has_the_same_table() -> None:

@@ -14,12 +14,12 @@ import torch.distributed as dist
 
 from harness.common.alpha_beta import MIN_SIZES, AlphaBeta, bus_factor
 
-from . import write_json
-from .measure import Bound, CollectiveResult, LinkRates, Settings, bus_bound, make_scopes, measure
+from . import COLLECTIVES, write_json
+from .measure import CollectiveResult, LinkRates, Settings, bus_bound, make_scopes, measure
 from .probes import about, processes
 
 BITS_PER_BYTE = 8
-SLOW_GROUP = 1.25
+FACTOR = 4  # from each size to the next
 # Marker and colour of each collective. People with any colour vision can distinguish Okabe and Ito's colours.
 STYLES = {
     "all_reduce": ("o", "#0072B2"),
@@ -67,25 +67,9 @@ def table(result: CollectiveResult, links: LinkRates) -> str:
         )
     if result.points:
         lines.append("  " + fit_text(result))
-        if bound.reason is not None:
-            lines.append(f"  of link: – because {bound.reason}")
-    lines += _slow_groups(result)
     if result.reason is not None:
         lines.append("  " + result.reason)
     return "\n".join(lines)
-
-
-def _slow_groups(result: CollectiveResult) -> list[str]:
-    """The groups that are much slower than the others at the largest size: a sign of one bad node or rail."""
-    if not result.points or result.groups < 3:
-        return []
-    times = result.points[-1].by_group_ns
-    usual = float(np.median(list(times.values())))
-    return [
-        f"  {label} takes {value / usual:.2f}× the median of {len(times)} groups"
-        for label, value in times.items()
-        if value > SLOW_GROUP * usual
-    ]
 
 
 def fit_text(result: CollectiveResult) -> str:
@@ -109,7 +93,6 @@ def fit_text(result: CollectiveResult) -> str:
 def document(about: Mapping[str, Any], results: Sequence[CollectiveResult], links: LinkRates) -> dict[str, Any]:
     """The content of collectives.json: `about`, then the results. The name of each number has its unit."""
     return {
-        "schema": 1,
         **about,
         "link_gbps": {"intra": links.intra_gbps, "inter": links.inter_gbps},
         "results": [_result(result, links) for result in results],
@@ -120,12 +103,11 @@ def _result(result: CollectiveResult, links: LinkRates) -> dict[str, Any]:
     bound = bus_bound(result.collective, result.scope, result.ranks, links)
     points = [{**vars(point), "share_of_link": _share(point.busbw_gbytes_per_s, bound)} for point in result.points]
     fit = None if result.fit is None else vars(result.fit)
-    limits = {"bound_gbps": bound.gbps, "no_bound": bound.reason}
-    return {**vars(result), **limits, "points": points, "fit": fit}
+    return {**vars(result), "bound_gbps": bound, "points": points, "fit": fit}
 
 
-def _share(busbw_gbytes_per_s: float, bound: Bound) -> float | None:
-    return None if not bound.gbps else busbw_gbytes_per_s * BITS_PER_BYTE / bound.gbps
+def _share(busbw_gbytes_per_s: float, bound_gbps: float | None) -> float | None:
+    return None if not bound_gbps else busbw_gbytes_per_s * BITS_PER_BYTE / bound_gbps
 
 
 def plot(data: Mapping[str, Any], path: Path) -> str | None:
@@ -152,18 +134,11 @@ def plot(data: Mapping[str, Any], path: Path) -> str | None:
         _draw_bandwidths(axes[1][column], results)
     axes[0][0].set_ylabel("time (µs)")
     axes[1][0].set_ylabel("bus bandwidth (GB/s)")
-    figure.suptitle(f"Collectives on {data['backend']}, {data['device_name']}: {marks_and_lines(data)}")
+    figure.suptitle(f"Collectives on {data['backend']}, {data['device_name']}: measured (marks), α + β·bytes (lines)")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     return None
-
-
-def marks_and_lines(data: Mapping[str, Any]) -> str:
-    """The title of the upper picture, which has lines only if there is a fit."""
-    if any(result["fit"] for result in data["results"]):
-        return "measured (marks) and α + β·bytes (lines)"
-    return f"measured; α + β·bytes needs {MIN_SIZES} message sizes"
 
 
 def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> None:
@@ -186,26 +161,13 @@ def _draw_bandwidths(axis: Any, results: Sequence[Mapping[str, Any]]) -> None:
         bandwidths = [point["busbw_gbytes_per_s"] for point in result["points"]]
         marker, colour = STYLES[result["collective"]]
         axis.plot(sizes, bandwidths, marker + "-", color=colour, lw=1.2, ms=5)
-    for rate, names in bounds(results).items():
+    for gbps in sorted({result["bound_gbps"] for result in results if result["bound_gbps"]}):
+        rate = gbps / BITS_PER_BYTE
         axis.axhline(rate, color="black", ls="--", lw=1)
-        axis.annotate(
-            f"links allow {rate:.4g} GB/s{names}", (0.02, rate),
-            xycoords=("axes fraction", "data"), va="bottom", fontsize="small",
-        )  # fmt: skip
+        axis.text(0.02, rate, f"links allow {rate:.4g} GB/s", transform=axis.get_yaxis_transform(), va="bottom")
     axis.set_xlabel("message size")
     axis.xaxis.set_major_formatter(lambda value, _position: bytes_text(value))
     axis.tick_params(axis="x", rotation=30)
-
-
-def bounds(results: Sequence[Mapping[str, Any]]) -> dict[float, str]:
-    """GB/s of each dashed line → the names of its collectives; empty for the most common line."""
-    found: dict[float, list[str]] = {}
-    for result in results:
-        if result["bound_gbps"]:
-            rate = result["bound_gbps"] / BITS_PER_BYTE
-            found.setdefault(rate, []).append(result["collective"].replace("_", "-"))
-    most = max(map(len, found.values()), default=0)
-    return {rate: "" if len(names) == most else f" ({', '.join(names)})" for rate, names in found.items()}
 
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -219,7 +181,7 @@ def run(options: Namespace) -> int:
     if world_size == 1:
         reason = "a collective needs two processes or more, and this run has one (-g 2 starts two)"
         print(f"\ncollectives: not available here: {reason}", flush=True)
-        write_json(_json_file(options.run_dir), {"schema": 1, "reason": reason, "results": []})
+        write_json(_json_file(options.run_dir), {"reason": reason, "results": []})
         return 0
     with processes(options) as device:
         return _benchmark(options, device)
@@ -227,13 +189,8 @@ def run(options: Namespace) -> int:
 
 def _benchmark(options: Namespace, device: torch.device) -> int:
     scopes = make_scopes(int(os.environ.get("GROUP_RANK", "0")), int(os.environ["LOCAL_RANK"]))
-    scopes = [scope for scope in scopes if scope.name in options.scopes]
     settings = Settings(
-        sizes=sizes(options.min_bytes, _largest(options.max_bytes, device), options.factor),
-        device=device,
-        iterations=options.iterations,
-        warmup=options.warmup,
-        budget_ns=int((options.time_budget_s or BUDGET_S[device.type]) * 1e9),
+        sizes=sizes(_largest(options.max_bytes, device)), device=device, budget_ns=int(BUDGET_S[device.type] * 1e9)
     )
     links = LinkRates(options.link_gbps_intra, options.link_gbps_inter, int(os.environ["LOCAL_WORLD_SIZE"]))
     notes = [GLOO_NOTE] if dist.get_backend() == "gloo" else []
@@ -242,7 +199,7 @@ def _benchmark(options: Namespace, device: torch.device) -> int:
     if first:
         _say_heading(facts)
     results: list[CollectiveResult] = []
-    for result in measure(options.collectives, scopes, settings):
+    for result in measure(COLLECTIVES, scopes, settings):
         results.append(result)
         if first:
             print(table(result, links), flush=True)
@@ -255,11 +212,11 @@ def _benchmark(options: Namespace, device: torch.device) -> int:
     return 0 if all(point.correct for result in results for point in result.points) else 1
 
 
-def sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
-    """smallest, smallest·factor, … up to `largest`."""
-    found = [smallest]
-    while found[-1] * factor <= largest:
-        found.append(found[-1] * factor)
+def sizes(largest: int) -> tuple[int, ...]:
+    """1 KiB, 4 KiB, 16 KiB … up to `largest`."""
+    found = [KIB]
+    while found[-1] * FACTOR <= largest:
+        found.append(found[-1] * FACTOR)
     return tuple(found)
 
 

@@ -21,8 +21,8 @@ PATTERN = 251
 # torch 2.13 renamed these two functions; older versions in the containers have only the old names.
 _all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-ANY_RAIL = "only one pair per node crosses the network, and the backend chooses how many rails it gets"
-MIN_ITERATIONS = 3
+ITERATIONS, MIN_ITERATIONS = 20, 3  # the median counts
+WARM_UP = 5
 LAUNCH_CYCLES = 1_000_000  # of a GPU, at 2 GHz half a millisecond: ten times what launching one call takes
 
 
@@ -122,32 +122,25 @@ class LinkRates:
     gpus_per_node: int
 
 
-@dataclass(frozen=True)
-class Bound:
-    """The largest bus bandwidth that the links allow. `reason`: why it is unknown although the links are known."""
-
-    gbps: float | None
-    reason: str | None = None
-
-
-def bus_bound(collective: str, scope: str, ranks: int, links: LinkRates) -> Bound:
-    """The largest possible bus bandwidth in groups of `ranks` ranks.
+def bus_bound(collective: str, scope: str, ranks: int, links: LinkRates) -> float | None:
+    """The largest bus bandwidth in Gb/s that the links allow in groups of `ranks` ranks; None where it is not known.
 
     Over several nodes with several GPUs each (`world`), NCCL's rings enter and leave a node through all of its
     network cards, so a ring's bandwidth is that of the slower of one GPU's link and the whole node's network. In an
-    all-to-all each GPU sends a part of its message to its node, and the rest through its own share of the network.
+    all-to-all each GPU sends a part of its message to its node, and the rest through its own share of the network. In
+    a send/recv one pair per node crosses the network, and the backend chooses through how many cards.
     """
     if scope != "world":
-        return Bound(links.intra_gbps if scope == "intra" else links.inter_gbps)
+        return links.intra_gbps if scope == "intra" else links.inter_gbps
     if collective == "send_recv":
-        return Bound(None, ANY_RAIL if links.inter_gbps else None)
+        return None
     here = links.gpus_per_node
     if collective == "all_to_all":
         inside, across = (ranks - 1) / max(1, here - 1), (ranks - 1) / (ranks - here)
     else:
         inside, across = 1.0, float(here)
     limits = [(links.intra_gbps, inside), (links.inter_gbps, across)]
-    return Bound(min((rate * factor for rate, factor in limits if rate), default=None))
+    return min((rate * factor for rate, factor in limits if rate), default=None)
 
 
 @dataclass(frozen=True)
@@ -156,8 +149,6 @@ class Settings:
 
     sizes: tuple[int, ...]
     device: torch.device
-    iterations: int
-    warmup: int
     budget_ns: int
 
 
@@ -183,11 +174,9 @@ class SizeResult:
     iterations: int
     time_ns: float
     min_ns: float
-    p90_ns: float
     algbw_gbytes_per_s: float
     busbw_gbytes_per_s: float
     correct: bool
-    by_group_ns: dict[str, float]
 
 
 @dataclass
@@ -281,8 +270,8 @@ def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, 
     first_ns = agree_max(_time_calls(collective, buffers, member, 1, device)[0], device)
     correct = agree_max(0.0 if buffers.correct() else 1.0, device) == 0.0
     affordable = int(left_ns / max(first_ns, 1.0))
-    iterations = max(MIN_ITERATIONS, min(settings.iterations, affordable))
-    _time_calls(collective, buffers, member, min(settings.warmup, max(1, iterations // 2)), device)
+    iterations = max(MIN_ITERATIONS, min(ITERATIONS, affordable))
+    _time_calls(collective, buffers, member, min(WARM_UP, max(1, iterations // 2)), device)
     times = gather(_time_calls(collective, buffers, member, iterations, device), device)
     correct = correct and agree_max(0.0 if buffers.correct() else 1.0, device) == 0.0
     slowest = {label: times[ranks].max(axis=0) for label, ranks in scope.groups.items()}
@@ -296,11 +285,9 @@ def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, 
         iterations=iterations,
         time_ns=by_group[worst],
         min_ns=float(slowest[worst].min()),
-        p90_ns=float(np.percentile(slowest[worst], 90)),
         algbw_gbytes_per_s=algbw,
         busbw_gbytes_per_s=algbw * bus_factor(collective, ranks),
         correct=correct,
-        by_group_ns=by_group,
     )
 
 

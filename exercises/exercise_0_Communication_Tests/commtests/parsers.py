@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _GPU = re.compile(r"GPU\d+$")
 _DEVICE = re.compile(r"(GPU\d+|NIC\d+|mlx\w+|hfi\w+|bnxt\w+|hsi\w+|cxi\w+|efa\w*|rdmap\w+)$")
-_NIC_NAME = re.compile(r"\s*(NIC\d+):\s*(\S+)")
 _CA = re.compile(r"CA '([^']+)'")
 _PORT = re.compile(r"\s*Port (\d+):\s*$")
 _FIELD = re.compile(r"\s*([A-Za-z ]+):\s*(.*?)\s*$")
-_AFFINITIES = ("CPU Affinity", "NUMA Affinity")
 
 
 class ParseError(ValueError):
@@ -44,9 +42,6 @@ class Topology:
     gpus: list[str]
     nics: list[str]
     links: dict[str, dict[str, str]]
-    cpu_affinity: dict[str, str] = field(default_factory=dict)
-    numa_affinity: dict[str, str] = field(default_factory=dict)
-    nic_names: dict[str, str] = field(default_factory=dict)
 
     def gpu_pairs(self) -> list[tuple[str, str, str]]:
         """(a, b, link) of each unordered pair of GPUs."""
@@ -82,33 +77,20 @@ def parse_p2p(text: str) -> P2PMatrix:
 
 
 def parse_topo(text: str) -> Topology:
-    """The matrix of `nvidia-smi topo -m`, the affinities and the NIC legend. Raises ParseError: the matrix is missing
-    or cut off."""
+    """The matrix of `nvidia-smi topo -m`. Raises ParseError: the matrix is missing or cut off."""
     lines = _lines(text)
     header = _header_line(lines)
     devices = [word for word in header.split() if _DEVICE.match(word)]
     links: dict[str, dict[str, str]] = {}
-    affinity: dict[str, dict[str, str]] = {name: {} for name in _AFFINITIES}
-    shown = [name for name in _AFFINITIES if name in header]
     for line in lines[lines.index(header) + 1 :]:
         words = line.split()
-        if not words or words[0] not in devices:
-            continue
-        links[words[0]] = dict(zip(devices, words[1:], strict=False))
-        for name, value in zip(shown, words[1 + len(devices) :], strict=False):
-            affinity[name][words[0]] = value
+        if words and words[0] in devices:
+            links[words[0]] = dict(zip(devices, words[1:], strict=False))
     gpus = [device for device in devices if _GPU.match(device)]
     short = [gpu for gpu in gpus if len(links.get(gpu, {})) < len(gpus)]
     if short:
         raise ParseError(f"the topology matrix is incomplete: the row of {short[0]} is missing or short")
-    return Topology(
-        gpus=gpus,
-        nics=[device for device in devices if not _GPU.match(device)],
-        links=links,
-        cpu_affinity=affinity["CPU Affinity"],
-        numa_affinity=affinity["NUMA Affinity"],
-        nic_names={m.group(1): m.group(2) for line in lines if (m := _NIC_NAME.match(line))},
-    )
+    return Topology(gpus, [device for device in devices if not _GPU.match(device)], links)
 
 
 def parse_ibstat(text: str) -> list[Port]:

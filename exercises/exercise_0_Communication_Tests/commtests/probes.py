@@ -94,10 +94,9 @@ def processes(options: Namespace, timeout: timedelta = SETUP_TIMEOUT) -> Iterato
     """torch.distributed on this process's device, from torchrun's environment."""
     on_gpu = options.device != "cpu" and torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    backend = options.backend if options.backend != "auto" else ("nccl" if on_gpu else "gloo")
     if on_gpu:
         torch.cuda.set_device(device)
-    dist.init_process_group(backend, timeout=timeout, device_id=device if backend == "nccl" else None)
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timeout, device_id=device if on_gpu else None)
     try:
         yield device
     finally:

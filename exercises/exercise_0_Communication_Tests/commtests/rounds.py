@@ -106,7 +106,7 @@ def run(options: Namespace) -> int:
             probes = [series.record() for series in found]
             ranks = [place._asdict() for place in job.places]
             who = {"slow_rank": options.slow_rank, "ranks": ranks}
-            write_json(options.run_dir / "comm" / f"{test}.json", {"schema": 1, **facts, **who, "probes": probes})
+            write_json(options.run_dir / "comm" / f"{test}.json", {**facts, **who, "probes": probes})
     return 0
 
 
@@ -203,7 +203,7 @@ def _all_reduce(
         return {} if group is None else {label: job.timed(lambda: dist.all_reduce(message, group=group), MESSAGES)}
 
     per_call = size * bus_factor("all_reduce", ranks) / 1e9
-    gbps = bus_bound("all_reduce", scope, ranks, job.links).gbps
+    gbps = bus_bound("all_reduce", scope, ranks, job.links)
     bound = None if gbps is None else gbps / BITS_PER_BYTE
     return ProbeSeries(name, "GB/s", by, per_call, labels, seconds, bound)
 

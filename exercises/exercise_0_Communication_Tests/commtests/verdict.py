@@ -11,14 +11,6 @@ from typing import Any, Literal
 from .parsers import P2PMatrix, Port, Topology
 
 P2P_TESTS = {"p2p_read": "P2P read", "p2p_write": "P2P write", "p2p_nvlink": "NVLink P2P"}
-STATUS = {
-    "CNS": "chipset not supported",
-    "GNS": "GPU not supported",
-    "TNS": "topology not supported",
-    "NS": "not supported",
-    "DR": "disabled by registry",
-    "U": "unknown",
-}
 
 # Slower than the median of its peers by more: GPUs of one kind differ by a few per cent, processes that share a CPU
 # by much more.
@@ -124,16 +116,12 @@ def _speed(measured: Measurements) -> str:
 
 def _untested(records: Sequence[NodeRecord]) -> str:
     """The tests that did not run on a node, by reason."""
-    reasons: dict[str, dict[str, set[int]]] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for record in records:
         for key, result in record["tests"].items():
             if not result["available"]:
-                reasons.setdefault(result["reason"], {}).setdefault(key, set()).add(int(record["node"]))
-    parts = []
-    for reason, tests in reasons.items():
-        where = sorted(set.union(*tests.values()))
-        of = f" on {_nodes(where)}" if len(where) < len(records) else ""
-        parts.append(f"{', '.join(tests)}{of} ({reason})")
+                reasons.setdefault(result["reason"], {})[key] = None
+    parts = [f"{', '.join(tests)} ({reason})" for reason, tests in reasons.items()]
     return f"Not tested: {'; '.join(parts)}." if parts else ""
 
 
@@ -150,13 +138,8 @@ def _judge_p2p(where: str, key: str, name: str, matrix: P2PMatrix) -> list[LinkF
     pairs = len(matrix.gpus) * (len(matrix.gpus) - 1)
     if not bad:
         return []
-    if len(bad) == pairs:
-        found = sorted({code for _, _, code in bad})
-        codes = ", ".join(f"{code} ({STATUS.get(code, 'not in the legend')})" for code in found)
-        return [LinkFinding("problem", key, f"{where}: {name}: no GPU pair is OK, all are {codes}")]
-    shown = ", ".join(f"{a}→{b} {code}" for a, b, code in bad[:6])
-    more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""
-    return [LinkFinding("problem", key, f"{where}: {name}: {len(bad)} of {pairs} are not OK: {shown}{more}")]
+    shown = ", ".join(f"{a}→{b} {code}" for a, b, code in bad[:6]) + (" …" if len(bad) > 6 else "")
+    return [LinkFinding("problem", key, f"{where}: {name}: {len(bad)} of {pairs} GPU pairs are not OK: {shown}")]
 
 
 def _judge_topology(where: str, topology: Topology) -> list[LinkFinding]:

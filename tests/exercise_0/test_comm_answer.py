@@ -1,0 +1,247 @@
+"""The answer names the slow rank, node or link, accuses nobody for what only spreads, and says how much overlapped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import pytest
+from commtests.answer import PARTS, CommAnswer, Overlap, comm_answer
+from commtests.places import RankPlace, ring
+from commtests.verdict import LinkFinding, judge_probe, number
+
+from tests.exercise_0.kit import run_script, torchrun
+
+ROUNDS = 9
+
+
+def probe(
+    name: str, by: str, rates: Mapping[str, float], noise: float = 0.01, bound: float | None = None
+) -> dict[str, Any]:
+    """A probe whose rounds scatter around each rate."""
+    chance = Random(name)
+    values = {label: [rate * chance.lognormvariate(0, noise) for _ in range(ROUNDS)] for label, rate in rates.items()}
+    return {"name": name, "unit": "GB/s", "by": by, "bound": bound, "values": values}
+
+
+def a_job(nodes: int, ranks_each: int, *probes: dict[str, Any], device: str = "cuda") -> dict[str, Any]:
+    """health.json or overlap.json."""
+    ranks = [{"node": n, "local_rank": k, "host": f"host{n}"} for n in range(nodes) for k in range(ranks_each)]
+    return {"backend": "nccl", "device": device, "device_name": "A100", "ranks": ranks, "probes": list(probes)}
+
+
+def equal(count: int, slow: Mapping[int, float] | None = None) -> dict[str, float]:
+    """100 GB/s for each of `count` labels, but for those in `slow`."""
+    return {str(k): 100.0 * (slow or {}).get(k, 1.0) for k in range(count)}
+
+
+def pairs(count: int, slow: Callable[[int, int], bool]) -> dict[str, float]:
+    labels = [pair for phase in ring([RankPlace(n, 0, "h") for n in range(count)]) for pair in phase]
+    return {pair.label: 10.0 if slow(pair.one, pair.other) else 20.0 for pair in labels}
+
+
+def of_node_1(count: int) -> dict[str, Any]:
+    return a_job(count, 1, probe("neighbours", "node pair", pairs(count, lambda a, b: 1 in (a, b))))
+
+
+LINK = probe("neighbours", "node pair", pairs(6, lambda a, b: (a, b) == (2, 3)))
+IN_NODE = {"0": 40.0, "1": 41.0}
+DISTURBED = probe("GEMM", "rank", equal(4))  # another program used one rank's core in three of nine rounds
+DISTURBED["values"]["2"] = [rate / 3 if k in (3, 4, 5) else rate for k, rate in enumerate(DISTURBED["values"]["2"])]
+
+# Job, status, number of problems, what the verdict says.
+HEALTH: dict[str, tuple[dict[str, Any], str, int, tuple[str, ...]]] = {
+    "equal ranks": (
+        a_job(2, 2, probe("memory", "rank", equal(4))), "pass", 0,
+        ("HEALTH: pass: of 4 ranks on 2 nodes, no part is more than 15% slower than the others: memory",
+         "It is not known whether all are equally slow"),
+    ),
+    "a slow rank": (
+        a_job(2, 2, probe("memory", "rank", equal(4, {3: 0.5}), noise=0.0)), "fail", 1,
+        ("HEALTH: fail: node 1 (host1): memory of rank 3 50 GB/s (the others 100). Rates are medians.",),
+    ),
+    "on one node": (a_job(1, 3, probe("memory", "rank", equal(3, {1: 0.5}))), "fail", 1, ("fail: rank 1: memory",)),
+    "one of two": (a_job(1, 2, probe("memory", "rank", equal(2, {1: 0.5}))), "fail", 1, ("fail: rank 1: memory",)),
+    "all ranks of a node": (
+        a_job(4, 2, probe("GEMM", "rank", equal(8, {4: 0.6, 5: 0.5}), noise=0.0)), "fail", 1,
+        ("fail: node 2 (host2): GEMM of 2 ranks 50 GB/s (the others 100)",),
+    ),
+    **{f"a node in both pairs, of {count}": (of_node_1(count), "fail", 1, ("fail: node 1 (host1): neighbours",))
+       for count in (3, 4, 5, 8)},
+    "a slow link": (
+        a_job(6, 1, LINK), "fail", 1, ("fail: the link between node 2 (host2) and node 3 (host3): neighbours",)
+    ),
+    "below the links": (
+        a_job(2, 2, probe("all-reduce in node", "node", IN_NODE, bound=300.0)), "fail", 2,
+        ("node 0 (host0): all-reduce in node", "(the site's links allow 300)"),
+    ),
+    "above half of the links": (
+        a_job(2, 2, probe("all-reduce in node", "node", IN_NODE, bound=60.0)), "pass", 0, ("half of the nominal links",)
+    ),
+    "all below the links": (
+        a_job(2, 2, probe("all-reduce over all", "job", {"all": 4.0}, bound=25.0)), "fail", 1,
+        ("fail: all ranks: all-reduce over all",),
+    ),
+    "noise": (
+        a_job(1, 4, probe("GEMM", "rank", equal(4), noise=0.5), device="cpu"), "cannot tell", 0,
+        ("the repetitions spread too much (GEMM by",),
+    ),
+    "a disturbance of a few rounds": (a_job(1, 4, DISTURBED), "pass", 0, ()),
+    "one process": (a_job(1, 1, probe("GEMM", "rank", equal(1))), "cannot tell", 0, ("(-g 2 starts two)",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HEALTH)
+def test_the_health_check_blames_the_place_that_is_slow(case: str) -> None:
+    job, status, problems, said = HEALTH[case]
+    found = comm_answer("health", job)
+    assert (found.status, len(found.problems)) == (status, problems)
+    assert not [words for words in said if words not in found.verdict], found.verdict
+
+
+def test_the_table_marks_the_slow_place_and_none_for_a_link() -> None:
+    found = comm_answer("health", HEALTH["a slow rank"][0])
+    assert [line.split()[-1] == "slow" for line in found.lines[2:]] == [False, True]
+    assert not any(line.endswith("slow") for line in comm_answer("health", HEALTH["a slow link"][0]).lines)
+    assert [number(value) for value in (0.5301, 26.14, 1520.3)] == ["0.53", "26.1", "1520"]
+
+
+def test_a_problem_of_the_nodes_own_tests_fails_too() -> None:
+    port = LinkFinding("problem", "infiniband", "node 0 (host0): mlx5_1 port 1 is Down")
+    found = comm_answer("health", a_job(1, 2, probe("GEMM", "rank", equal(2))), [port])
+    assert found.verdict == "HEALTH: fail: node 0 (host0): mlx5_1 port 1 is Down. Rates are medians."
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.2, 0.5])
+def test_noise_alone_accuses_hardly_ever(noise: float) -> None:
+    chance = Random(7)
+    accused = 0
+    for _ in range(60):
+        values = {str(k): [chance.lognormvariate(0, noise) for _ in range(ROUNDS)] for k in range(16)}
+        data = {"name": "GEMM", "unit": "GFLOP/s", "by": "rank", "bound": None, "values": values}
+        accused += bool(judge_probe(data, 0.15).slow)
+    assert accused <= 2
+
+
+@pytest.mark.parametrize(("nodes", "local", "phases"), [
+    (1, 1, []), (1, 2, []), (1, 3, [["0-1"], ["1-2"], ["2-0"]]), (2, 1, [["0-1"]]),
+    (4, 2, [["0-1", "2-3"], ["1-2", "3-0"]]),
+])  # fmt: skip
+def test_nobody_is_in_two_pairs_at_once(nodes: int, local: int, phases: list[list[str]]) -> None:
+    found = ring([RankPlace(n, k, "h") for n in range(nodes) for k in range(local)])
+    assert [[pair.label for pair in phase] for phase in found] == phases
+    if nodes == 4:
+        assert found[1][1].lanes == [(6, 0), (7, 1)]
+
+
+def times(*ms: float, together: Sequence[float] = (1, 1, 1, 1, 1)) -> dict[str, list[float]]:
+    """Compute, communication, both together, and each of them then, of five repetitions."""
+    rows = {part: [each] * 5 for part, each in zip(PARTS, ms, strict=True)}
+    return {**rows, "together": [ms[2] * factor for factor in together]}
+
+
+def overlap(values: Mapping[str, Sequence[float]], device: str = "cuda") -> CommAnswer:
+    work = "40 matrix products of 1.1 TFLOP; 20 all-reduces of 25 MiB"
+    each = {"name": work, "unit": "ms", "by": "part", "bound": None, "values": values}
+    return comm_answer("overlap", a_job(1, 2, each, device=device))
+
+
+@pytest.mark.parametrize(
+    ("together", "share", "hidden"), [(70, 0.8, 0.8), (60, 1.0, 1.0), (58, 1.04, 1.0), (110, 0, 0), (130, -0.4, 0)]
+)
+def test_the_share_is_of_the_shorter_of_both(together: float, share: float, hidden: float) -> None:
+    found = Overlap(times(60, 50, together, 66, 55))
+    assert (found.best_ms, found.apart_ms, found.hidden) == (60, 110, pytest.approx(hidden))
+    assert [found.share, *found.slowdowns] == pytest.approx([share, 0.1, 0.1])
+
+
+def test_a_machine_that_is_slow_for_a_while_is_slow_for_all_three_and_the_share_stays() -> None:
+    data = times(60, 50, 70, 66, 55)
+    found = Overlap({part: [ms * k for ms, k in zip(row, (1, 1, 3, 3, 3), strict=True)] for part, row in data.items()})
+    assert [found.share, *found.shares] == pytest.approx([0.8] * 4)
+
+
+OVERLAP = {
+    "measured": (
+        times(60, 50, 70, 69, 50), "cuda",
+        "OVERLAP: 80% of the shorter one was hidden (80% to 80%): 70.0 ms together, 60.0 ms at best, 110.0 ms one "
+        "after the other; beside each other, computation took 15% longer than alone, communication as long as alone. "
+        "In a",
+    ),
+    "nothing": (times(60, 50, 120, 60, 50), "cuda", "OVERLAP: nothing was hidden: together they took longer"),
+    "on CPUs": (times(60, 50, 70, 60, 50), "cpu", "only a GPU can show"),
+    "unlike": (
+        times(60, 10, 65, 60, 10), "cuda", "cannot tell: computation took 60 ms and communication 10 ms, too different"
+    ),
+    "unsteady": (
+        times(60, 50, 1, 66, 55, together=(60, 62, 85, 108, 110)), "cuda",
+        "cannot tell: a quarter of the repetitions hid less than 4% and a quarter more than 96%: something",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OVERLAP)
+def test_the_overlap_test_says_what_was_hidden_or_why_it_cannot_tell(case: str) -> None:
+    values, device, said = OVERLAP[case]
+    found = overlap(values, device)
+    assert said in found.verdict
+    assert found.status == ("cannot tell" if said.startswith("cannot tell") else "measured")
+    assert max(map(len, found.lines)) < 80
+
+
+def test_one_process_overlaps_with_nobody() -> None:
+    found = comm_answer("overlap", a_job(1, 1))
+    assert found.status == "cannot tell" and "(-g 2 starts two)" in found.verdict
+    assert found.lines[0].startswith("Overlap: 1 rank, nccl, A100; ")
+
+
+@pytest.mark.parametrize(("test", "content"), [("overlap", {"ms": {}}), ("health", {"schema": 1, "probes": []})])
+def test_a_file_of_an_earlier_version_is_refused_in_one_sentence(
+    tmp_path: Path, test: str, content: dict[str, Any]
+) -> None:
+    file = tmp_path / f"comm/{test}.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(content))
+    code, output, errors = run_script(tmp_path, "answer", test, python=("-S",))
+    sentence = f"--run-dir: {file} was written by an earlier version of these tests; run them again\n"
+    assert (code, output, errors) == (2, "", sentence)
+
+
+def judged(folder: Path, test: str) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """What two real processes measured, the verdict on it, and the exit code of `answer`."""
+    code, output, errors = run_script(folder, "answer", test, python=("-S",))
+    assert errors == "" and max(map(len, output.splitlines())) < 100
+    measured, verdict = (json.loads((folder / f"comm/{name}.json").read_text()) for name in (test, "verdict"))
+    return measured, verdict, code
+
+
+@pytest.mark.long  # real processes of exercise 0 are in test_comm_benchmark.py
+@pytest.mark.train
+def test_two_real_processes_measure_every_probe_and_the_slow_one_is_never_the_other(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    torchrun(tmp_path, "health", "--slow-rank", "1")
+    measured, verdict, code = judged(tmp_path, "health")
+    assert [each["name"] for each in measured["probes"]] == ["GEMM", "memory", "all-reduce in node", "small all-reduce"]
+    assert all(rate > 0 for each in measured["probes"] for row in each["values"].values() for rate in row)
+    for alone in measured["probes"][:2]:
+        assert median(alone["values"]["1"]) < median(alone["values"]["0"])
+    answer = comm_answer("health", measured)
+    assert (verdict["status"], verdict["verdict"], code) == (answer.status, answer.verdict, answer.status == "fail")
+    assert verdict["verdict"].startswith(("HEALTH: fail: rank 1: ", "HEALTH: cannot tell: "))
+
+
+@pytest.mark.train
+@pytest.mark.long
+def test_two_real_processes_overlap(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    torchrun(tmp_path, "overlap")
+    measured, verdict, code = judged(tmp_path, "overlap")
+    assert code == 0 and verdict["verdict"].startswith("OVERLAP: ")
+    (each,) = measured["probes"]
+    assert all(3 <= len(row) <= 15 for row in each["values"].values())  # fewer where they take more than a minute
+    for together, *beside in zip(*(each["values"][part] for part in PARTS[2:]), strict=True):
+        assert together == max(beside)
