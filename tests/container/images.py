@@ -70,12 +70,6 @@ def sif() -> Path:
     return _made("training.sif", lambda new: build(new, root))
 
 
-def sandbox() -> Path:
-    """The image as a folder."""
-    image = sif()
-    return _made("sandbox", lambda new: build(new, "--sandbox", image))
-
-
 def build(
     image: Path, *words: str | Path, before: Sequence[str] = (), cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,22 +28,21 @@ def contained(*more: str) -> list[str]:
     return [str(apptainer()), "exec", "--bind", binds, str(sif())]
 
 
-@pytest.mark.long  # the word inside of the container is tested below
-def test_the_word_before_a_container_shows_it_the_observer(tmp_path: Path) -> None:
-    training = [PYTHON, str(SCRIPTS / "one_process.py"), "--steps", str(STEPS)]
-    argv = [*WORD, "--no-report", "--", *contained(str(SCRIPTS), str(tmp_path)), *training]
-    done = subprocess.run(
-        argv, cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=limit_s()
-    )
-    assert done.returncode == 0, done.stderr
-    (run,) = runs(tmp_path)
-    assert steps(run) == STEPS
+def around(folder: Path) -> list[str]:
+    """The word before the container."""
+    return [*WORD, "--no-report", "--", *contained(str(SCRIPTS), str(folder)), PYTHON]
 
 
-def test_the_word_inside_of_a_container(tmp_path: Path) -> None:
-    word = [PYTHON, "-c", f"import sys; sys.path.append({str(REPOSITORY)!r}); import harness.__main__", "observe"]
-    training = [*word, "--no-report", "--", PYTHON, str(SCRIPTS / "one_process.py"), "--steps", str(STEPS)]
-    argv = [*contained(str(REPOSITORY), str(tmp_path)), *training]
+def inside(folder: Path) -> list[str]:
+    """The word in it."""
+    word = f"import sys; sys.path.append({str(REPOSITORY)!r}); import harness.__main__"
+    started = [PYTHON, "-c", word, "observe", "--no-report", "--", PYTHON]
+    return [*contained(str(REPOSITORY), str(folder)), *started]
+
+
+@pytest.mark.parametrize("word", [pytest.param(around, marks=pytest.mark.long), inside])
+def test_the_word_shows_the_container_the_observer(tmp_path: Path, word: Callable[[Path], list[str]]) -> None:
+    argv = [*word(tmp_path), str(SCRIPTS / "one_process.py"), "--steps", str(STEPS)]
     done = subprocess.run(
         argv, cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=limit_s()
     )

@@ -10,11 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from own_trainings import SCRIPTS, TRAININGS
 
 from tests.container.images import container
 from tests.real_nsys import FIRST_ON_THE_NODE, checked, kept, ranges
-from tests.slurm.slurm_sh import REPOSITORY, SHORT, SlurmSh, Submitted, submitted
+from tests.slurm.slurm_sh import SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_slides import DEFAULTS
 from tests.waiting import limit_s
 
@@ -130,33 +129,6 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     done = slurm_sh("-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env)
     checked(done.returncode, done.stderr + slurm_sh.newest_log())
     return submitted(done.stdout)
-
-
-@pytest.mark.long  # as in test_container_observe.py, on two nodes
-def test_a_training_of_ones_own_runs_inside(slurm_sh: SlurmSh) -> None:
-    site = site_of(slurm_sh, "own", 1, env={"GLOO_SOCKET_IFNAME": "eth0"})
-    words = ("run", "-n", "2", "--site", str(site), "--wait", "--json", "--skip-steps", "2", "--active-steps", "3")
-    argv = ("bash", f"{REPOSITORY}/slurm.sh", *words, "--", *TRAININGS["plain_ddp"].words, "--steps", "8")
-    done = slurm_sh.slurm.run(*argv, check=False, seconds=600, env=slurm_sh.env, cwd=SCRIPTS)
-    assert done.returncode == 0, done.stderr
-    run = submitted(done.stdout)
-    assert INSIDE in (run.path / "lines" / "rank0.jsonl").read_text(), "it trained outside"
-    for rank in (0, 1):
-        assert sum(event["event"] == "step" for event in run.events(rank)) == 8
-        assert (run.path / "torch" / f"rank{rank}.json.gz").is_file()
-
-
-# Long: one more training, of the same run.
-@pytest.mark.long
-def test_it_runs_again_in_the_same_container(slurm_sh: SlurmSh, runs: dict[str, Submitted]) -> None:
-    first = finished(slurm_sh, runs["-e 1"])
-    site = {"HARNESS_SITE": str(slide_site(slurm_sh, SLIDES["-e 1"]))}
-    done = slurm_sh("run", first.job_id, "--wait", "--json", env=site)
-    assert done.returncode == 0, done.stderr
-    again = submitted(done.stdout)
-    assert again.path != first.path
-    assert again.read("run.json")["job"]["container"] == first.read("run.json")["job"]["container"]
-    assert INSIDE in (again.path / "lines" / "rank0.jsonl").read_text()
 
 
 @pytest.mark.long  # as test_slurm_doctor.py, inside

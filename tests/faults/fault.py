@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,7 +45,6 @@ class Setting:
     env: Mapping[str, str] = field(default_factory=dict)
     disk_mib: int = 0
     own: bool = False
-    cluster: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Fault:
     """A row of the table.
 
     what, kept, then: for the page: what happens, what is kept, what to type. state, exit_code: how the run must end.
-    tells: a pattern in what the command `told_by` prints. keeps: files of the run that must be there and whole, as
-    patterns. takes: files that the fault itself takes away. slurm: Slurm's own word, where it is not the state's.
-    prepare: what is done before the launch.
+    tells: what the command `told_by` prints, with … for what varies. keeps: files of the run that must be there and
+    whole, as patterns. takes: files that the fault itself takes away. slurm: Slurm's own word, where it is not the
+    state's. prepare: what is done before the launch.
     """
 
     name: str
@@ -73,6 +73,9 @@ class Fault:
     exit_code: int | None = None
     slurm: str = ""
     prepare: Callable[[Scene], None] | None = None
+
+    def is_told_in(self, text: str) -> bool:
+        return re.search(re.escape(self.tells).replace("…", ".*"), text) is not None
 
     @property
     def slurms_word(self) -> str:

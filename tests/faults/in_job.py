@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 
-from tests.faults.fault import LOCAL, SLURM, Fault, Setting
+from tests.faults.fault import LOCAL, Fault, Setting
 from tests.faults.in_ranks import LOGS, METRICS, TRACES
 from tests.faults.scene import Scene
 
@@ -29,25 +28,14 @@ def killed(word: str) -> Callable[[Scene], None]:
     return in_window(lambda scene: scene.kill(signal.SIGKILL, scene.process(word)))
 
 
-def monitor_gets(number: signal.Signals) -> Callable[[Scene], None]:
-    """The monitor gets the signal once it has taken a sample; until then the training waits."""
-
-    def inject(scene: Scene) -> None:
-        training = scene.reached("window")
-        scene.kill(signal.SIGSTOP, training)
-        folder = scene.path / "gpus-monitor"
-        scene.until(lambda: any(f.read_text().count("\n") > 1 for f in folder.glob("*/samples.csv")), "a sample")
-        scene.kill(number, scene.process("harness.heartbeats.node"))
-        scene.kill(signal.SIGCONT, training)
-
-    return inject
-
-
-def stopped_for_a_while(scene: Scene) -> None:
-    pid = scene.reached("window")
-    scene.kill(signal.SIGSTOP, pid)
-    time.sleep(1)  # the fault: it stands still for so long
-    scene.kill(signal.SIGCONT, pid)
+def monitor_killed(scene: Scene) -> None:
+    """Once it has taken a sample; until then the training waits."""
+    training = scene.reached("window")
+    scene.kill(signal.SIGSTOP, training)
+    folder = scene.path / "gpus-monitor"
+    scene.until(lambda: any(f.read_text().count("\n") > 1 for f in folder.glob("*/samples.csv")), "a sample")
+    scene.kill(signal.SIGKILL, scene.process("harness.heartbeats.node"))
+    scene.kill(signal.SIGCONT, training)
 
 
 def all_of_it_killed(scene: Scene) -> None:
@@ -90,7 +78,7 @@ FAULTS = (
     Fault(
         name="monitor-killed",
         what="the monitor is killed",
-        inject=monitor_gets(signal.SIGKILL),
+        inject=monitor_killed,
         state="completed",
         exit_code=0,
         tells="completed, exit 0",
@@ -99,31 +87,6 @@ FAULTS = (
         then="slurm.sh report RUN",
         quick=LOCAL,
         setting=Setting(steps=20),
-    ),
-    Fault(
-        name="monitor-is-stopped",
-        what="the monitor hangs, for example because a driver does not answer",
-        inject=monitor_gets(signal.SIGSTOP),
-        state="completed",
-        exit_code=0,
-        tells="completed, exit 0",
-        kept="everything except the later samples of the monitor",
-        keeps=(*WHOLE, "gpus-monitor/*/samples.csv"),
-        then="slurm.sh report RUN",
-        setting=Setting(steps=20),
-    ),
-    Fault(
-        name="script-killed",
-        what="the job's script is killed (`KILL`)",
-        inject=killed("slurm_script"),
-        where=SLURM,
-        state="failed",
-        tells="failed",
-        kept="metrics of every step so far",
-        keeps=(METRICS,),
-        then=LOGS,
-        setting=LONG,
-        quick=SLURM,
     ),
     Fault(
         name="script-killed",
@@ -162,29 +125,5 @@ FAULTS = (
         kept="everything: the run continues without it",
         keeps=WHOLE,
         then="slurm.sh report RUN",
-    ),
-    Fault(
-        name="srun-killed",
-        what="`srun` is killed (`KILL`)",
-        inject=killed("srun --export"),
-        where=SLURM,
-        state="failed",
-        tells="failed, exit",
-        kept="metrics of every step so far",
-        keeps=(METRICS,),
-        then=LOGS,
-        setting=LONG,
-    ),
-    Fault(
-        name="is-stopped-for-a-second",
-        what="a rank is stopped for a while (`STOP`, then `CONT`)",
-        inject=stopped_for_a_while,
-        state="completed",
-        exit_code=0,
-        tells="completed, exit 0",
-        kept="everything",
-        keeps=WHOLE,
-        then="slurm.sh report RUN",
-        setting=Setting(steps=20),
     ),
 )

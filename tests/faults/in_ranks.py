@@ -73,23 +73,14 @@ def _itself(name: str, what: str, training: str, exit_code: int, tells: str, **m
 
 FAULTS = (
     _killed_at("import", "while it imports", "its logs", ("status.json",)),
-    _killed_at("start", "before its first step", "its logs", ("status.json",)),
     _killed_at("window", "in the profiled steps", "metrics of every step", (METRICS,), quick=BOTH),
     _killed_at(
         "trace", "while it writes its trace", "metrics; an incomplete trace is not used", (METRICS,), quick=LOCAL
     ),
     _killed_at("end", "after its last step", "everything: metrics and whole traces", (METRICS, TRACES)),
-    *(_signal(number, 1) for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)),
     _signal(signal.SIGSEGV, 0),
     _signal(signal.SIGTERM, 1),
     _itself("exits-7", "the training exits with 7", "at('window', lambda rank: os._exit(7))", 7, "failed, exit 7"),
-    _itself(
-        "exits-143",
-        "the training exits with 143 although it was not stopped",
-        "at('window', lambda rank: os._exit(143))",
-        143,
-        "failed, exit 143",
-    ),
     _itself(
         "raises", "the training raises an exception", "at('window', lambda rank: 1 / 0)", 1, "ZeroDivisionError",
         told_by="logs",

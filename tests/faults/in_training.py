@@ -6,7 +6,6 @@ import signal
 from collections.abc import Callable
 
 from tests.faults.fault import SLURM, Fault, Setting
-from tests.faults.in_queue import quick_kills, scontrol
 from tests.faults.in_ranks import LOGS, METRICS, TRACES
 from tests.faults.scene import Scene
 
@@ -19,12 +18,6 @@ def signalled(number: signal.Signals, rank: int) -> Callable[[Scene], None]:
         scene.kill(number, pids[rank])
 
     return inject
-
-
-def hangs(scene: Scene) -> None:
-    signalled(signal.SIGSTOP, 1)(scene)
-    quick_kills(scene)
-    scontrol("update", "JobId={job}", "EndTime=now")(scene)
 
 
 def _ended_by(number: signal.Signals, rank: int) -> Fault:
@@ -46,7 +39,7 @@ def _ended_by(number: signal.Signals, rank: int) -> Fault:
 
 
 FAULTS = (
-    *(_ended_by(number, rank) for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT) for rank in (0, 1)),
+    *(_ended_by(signal.SIGKILL, rank) for rank in (0, 1)),
     Fault(
         name="training-rank1-term",
         what="one rank of a training over two nodes gets `TERM`: all stop at the same step",
@@ -59,17 +52,5 @@ FAULTS = (
         keeps=(METRICS, TRACES, "status.json"),
         then="slurm.sh report RUN",
         setting=REAL,
-    ),
-    Fault(
-        name="training-hangs",
-        what="one rank of a training over two nodes hangs, until the time limit",
-        inject=hangs,
-        where=SLURM,
-        state="timeout",
-        tells="timeout",
-        kept="metrics of every step so far",
-        keeps=(METRICS,),
-        then=LOGS,
-        setting=Setting(training="real", nodes=2, steps=9999, own=True),
     ),
 )

@@ -24,10 +24,9 @@ from harness.common.metrics_lines import EndLine, RankProcess, StartLine, StepLi
 from harness.common.profile_window import ProfileWindow
 from harness.common.run_files import METRICS
 
-__all__ = ["at", "hold", "hold_for_go", "hold_until_stopped", "main"]
+__all__ = ["at", "hold", "hold_until_stopped", "main"]
 MOMENTS = ("import", "start", "window", "trace", "end")
 MARKS = "FAULTS_MARKS"  # the folder in which each rank says how far it is
-GO = "go"  # a file in that folder
 STEP_S = 0.1
 SKIPPED = 2  # steps before those that its trace has
 
@@ -51,14 +50,8 @@ def hold_until_stopped(moment: str) -> None:
     at(moment, lambda _rank: _wait_for_stop())
 
 
-def hold_for_go(moment: str) -> None:
-    """Stand still at the moment, until the file GO is among the marks, or asked to stop."""
-    go = Path(os.environ[MARKS], GO)
-    at(moment, lambda _rank: _wait_for_stop(unless=go.exists))
-
-
-def _wait_for_stop(unless: Callable[[], bool] = lambda: False) -> None:
-    while not _asked_to_stop and not unless():
+def _wait_for_stop() -> None:
+    while not _asked_to_stop:
         Event().wait(STEP_S / 2)
 
 

@@ -61,10 +61,10 @@ class Stage:
             scene.clean_up()
         self._open.__exit__(kind, error, where)
 
-    def cluster(self, *options: str) -> Slurm:
+    def cluster(self) -> Slurm:
         """A cluster, which ends with the stage. Raises NotPossibleHereError."""
         folder = Path(tempfile.mkdtemp(prefix="c", dir=self.folder))
-        slurm, keeper = start(folder / "c", options)
+        slurm, keeper = start(folder / "c")
         self._open.callback(keeper.close)
         return slurm
 
@@ -91,7 +91,7 @@ class Stage:
         else:
             scene.runs.mkdir()
         if case.place == "slurm":
-            scene.slurm = self.cluster(*setting.cluster) if setting.own or setting.disk_mib else self.common()
+            scene.slurm = self.cluster() if setting.own or setting.disk_mib else self.common()
         self.scenes.append(scene)
         return scene
 

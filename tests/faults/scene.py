@@ -55,14 +55,11 @@ class Scene:
     folder: Path
     slurm: Slurm | None = None
     env: dict[str, str] = field(default_factory=dict)
-    words: list[str] = field(default_factory=list)
     refused: subprocess.CompletedProcess[str] | None = None
     left: list[Process] = field(default_factory=list)
     at_the_end: list[Callable[[], object]] = field(default_factory=list)
     launcher: subprocess.Popen[str] | None = None
     broken: BaseException | None = None
-    python: Path = Path(sys.executable)
-    before: tuple[str, ...] = ()  # words before every command, as of setpriv
     container: dict[str, Any] | None = None
     _next_look_s: float = 0.0
 
@@ -80,7 +77,7 @@ class Scene:
 
     def argv(self, *words: str | Path) -> list[str]:
         """A command of the harness, as slurm.sh starts it."""
-        return [*self.before, str(self.python), "-m", "harness", *map(str, words)]
+        return [sys.executable, "-m", "harness", *map(str, words)]
 
     def harness(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """A command, to its end."""
@@ -130,7 +127,7 @@ class Scene:
             own = ["--script", str(UNHURRIED), "--seq-length", "64", "--skip-steps", "1", "--wait-steps", "0"]
             own += ["--warmup-steps", "1", "--active-steps", str(setting.steps)]
         many = ["-e", "1", "-n", str(setting.nodes), "-g", str(setting.ranks)]
-        return [*many, "--site", str(self.site()), *own, *setting.words, *self.words]
+        return [*many, "--site", str(self.site()), *own, *setting.words]
 
     def site(self) -> Path:
         """The site's file: the fault's changes, and where the ranks leave their marks."""
@@ -153,7 +150,7 @@ class Scene:
         lines = [
             "import os, signal, sys, time",
             "import exercises.utils  # as the exercises' scripts: it refuses an old Python",
-            "from tests.faults.light_train import at, hold, hold_for_go, hold_until_stopped, main",
+            "from tests.faults.light_train import at, hold, hold_until_stopped, main",
         ]
         path.write_text("\n".join([*lines, self.fault.setting.training, "sys.exit(main())", ""]))
         return path

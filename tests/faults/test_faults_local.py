@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.measured import noted
 from tests.faults.play import Case
 from tests.faults.scene import Scene
 from tests.faults.table import cases_of
-from tests.faults.verdict import judged
+from tests.faults.verdict import judge
 
 pytestmark = pytest.mark.train
 
 
 @pytest.mark.parametrize("case", cases_of("local"))
 def test_a_run_on_this_machine_survives(case: Case, played: dict[str, Scene]) -> None:
-    noted(case, judged(played[case.name]))
+    judge(played[case.name])

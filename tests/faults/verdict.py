@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import os
-import re
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -28,15 +27,6 @@ class Said(NamedTuple):
     out: str
 
 
-class FaultOutcome(NamedTuple):
-    """What was measured: the state, the exit code, Slurm's own word, and the sentence that told the user."""
-
-    state: str
-    exit_code: int | None
-    slurm: str
-    told: str
-
-
 def ask(environment: Mapping[str, str], *words: str) -> Said:
     """A command of the harness in this process, as `main` runs it: an exception would be a traceback."""
     out, err = io.StringIO(), io.StringIO()
@@ -45,12 +35,13 @@ def ask(environment: Mapping[str, str], *words: str) -> Said:
     return Said(code, out.getvalue() + err.getvalue(), out.getvalue())
 
 
-def judged(scene: Scene) -> FaultOutcome:
-    """Hold the run against its fault; returns what was measured."""
+def judge(scene: Scene) -> None:
+    """Hold the run against its fault."""
     if scene.broken is not None:
         raise scene.broken
     if scene.fault.state == "refused":
-        return _refusal(scene)
+        _refusal(scene)
+        return
     assert scene.refused is None, f"it was refused: {scene.refused}"
     said = {
         word: ask(scene.environment, word, str(scene.path), *more)
@@ -61,12 +52,11 @@ def judged(scene: Scene) -> FaultOutcome:
         assert "Traceback (most recent call last)" not in _own(word, each.text), f"{word}: {each.text}"
         unknown = scene.fault.state == "unknown" and word in ("status", "logs")
         assert each.code == (1 if unknown else 0), f"{word} exited {each.code}: {each.text}"
-    state, exit_code = _true_state(scene, said["status"], listed)
+    _true_state(scene, said["status"], listed)
     _nothing_lost(scene)
     launch = scene.said().stdout + scene.said().stderr if scene.launcher else ""
-    told = _told(scene, {**{word: each.text for word, each in said.items()}, "launch": launch})
+    _told(scene, {**{word: each.text for word, each in said.items()}, "launch": launch})
     assert scene.left == [], "processes of the run are left"
-    return FaultOutcome(state, exit_code, scene.job().get("JobState", "") if scene.slurm else "", told)
 
 
 def _own(word: str, text: str) -> str:
@@ -74,7 +64,7 @@ def _own(word: str, text: str) -> str:
     return "" if word == "logs" else text
 
 
-def _refusal(scene: Scene) -> FaultOutcome:
+def _refusal(scene: Scene) -> None:
     done = scene.refused
     assert done is not None, f"it was not refused: {scene.found()}"
     assert done.returncode in (1, 2), done
@@ -82,10 +72,10 @@ def _refusal(scene: Scene) -> FaultOutcome:
     left = [path for path in scene.runs.rglob("*") if path.name != "full"]
     assert left == [], "something of the run is left"
     assert scene.left == [], "processes of the launch are left"
-    return FaultOutcome("refused", done.returncode, "", _told(scene, {"launch": done.stdout + done.stderr}))
+    _told(scene, {"launch": done.stdout + done.stderr})
 
 
-def _true_state(scene: Scene, said: Said, listed: Said) -> tuple[str, int | None]:
+def _true_state(scene: Scene, said: Said, listed: Said) -> None:
     fault = scene.fault
     answer = ask(scene.environment, "status", str(scene.path), "--json")
     if scene.slurm is not None:
@@ -93,7 +83,7 @@ def _true_state(scene: Scene, said: Said, listed: Said) -> tuple[str, int | None
         assert job.get("JobState") == fault.slurms_word, (job, said.text)
     if fault.state == "unknown":
         assert (answer.code, answer.out) == (1, "")
-        return fault.state, answer.code
+        return
     assert (said.code, answer.code) == (0, 0), said
     found: dict[str, Any] = json.loads(answer.out)
     rows = json.loads(listed.out)
@@ -101,7 +91,6 @@ def _true_state(scene: Scene, said: Said, listed: Said) -> tuple[str, int | None
     assert [row["state"] for row in rows if row["path"] == str(scene.path)] == [fault.state], "ls differs"
     if fault.exit_code is not None:
         assert found["exit_code"] == fault.exit_code, said.text
-    return found["state"], found["exit_code"]
 
 
 def _nothing_lost(scene: Scene) -> None:
@@ -129,7 +118,6 @@ def _readable(path: Path) -> None:
         assert [json.loads(line)["event"] for line in lines][:1] == ["start"]
 
 
-def _told(scene: Scene, said: Mapping[str, str]) -> str:
-    found = re.search(scene.fault.tells, said[scene.fault.told_by], re.MULTILINE)
-    assert found, f"{scene.fault.tells!r} is not in {scene.fault.told_by}: {said[scene.fault.told_by]}"
-    return found[0] if scene.refused else found[0].replace(str(scene.path), "RUN")
+def _told(scene: Scene, said: Mapping[str, str]) -> None:
+    text = said[scene.fault.told_by]
+    assert scene.fault.is_told_in(text), f"{scene.fault.tells!r} is not in {scene.fault.told_by}: {text}"
