@@ -4,8 +4,8 @@ comm_tests.py topology    --run-dir DIR --node K      on each node, through srun
 comm_tests.py collectives --run-dir DIR               one process per GPU, through torchrun
 comm_tests.py verdict     --run-dir DIR               once, afterwards: over all nodes
 
-comm_tests.py overlap|health --run-dir DIR            another test instead, through torchrun
-comm_tests.py answer overlap|health --run-dir DIR     once, afterwards: its answer
+comm_tests.py health      --run-dir DIR               a check instead of the collectives, through torchrun
+comm_tests.py answer      --run-dir DIR               once, afterwards: its answer
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `harness` is found from anywhere
 
 from commtests import EarlierVersionError, read_json, write_json
-from commtests.answer import comm_answer
+from commtests.answer import health_answer
 from commtests.tools import node_text, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line
 
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 WRONG_REQUEST = 2
-MEASUREMENTS = {"collectives": "benchmark", "overlap": "rounds", "health": "rounds"}
+MEASUREMENTS = {"collectives": "benchmark", "health": "rounds"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,14 +79,14 @@ def _verdict(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace) -> int:
-    """Print the answer of another test, and keep it as the verdict; 1 if the health check failed."""
-    file = options.run_dir / "comm" / f"{options.test}.json"
+    """Print the answer of the health check, and keep it as the verdict; 1 if it failed."""
+    file = options.run_dir / "comm" / "health.json"
     if not file.is_file():
-        return _refuse(f"--run-dir: {file} is missing; run `{options.test}` first")
+        return _refuse(f"--run-dir: {file} is missing; run `health` first")
     data = read_json(file)
     records = _node_records(options)
     links = judge_nodes(records, options.nodes if records else None, options.expected_rate_gbps)
-    answer = comm_answer(options.test, data, [finding for finding in links if finding.level == "problem"])
+    answer = health_answer(data, [finding for finding in links if finding.level == "problem"])
     print("", *answer.lines, "", fill(answer.verdict, 78), sep="\n")
     write_json(options.run_dir / "comm" / "verdict.json", {**vars(answer), "findings": []})
     return 1 if answer.status == "fail" else 0
@@ -120,27 +120,23 @@ def _parser() -> argparse.ArgumentParser:
     topology.add_argument("--quiet", action="store_true", help="print only problems")
     verdict = commands.add_parser("verdict", help="judge all nodes' results together")
     verdict.add_argument("--strict", action="store_true", help="exit with 1 when there is a problem")
-    afterwards = commands.add_parser("answer", help="the answer of the overlap test or the health check")
-    afterwards.add_argument("test", choices=("overlap", "health"))
+    afterwards = commands.add_parser("answer", help="the answer of the health check")
     for each in (verdict, afterwards):
         each.add_argument("--nodes", type=int, help="the number of nodes that must have left a result")
     for each in (topology, verdict, afterwards):
         rate_help = "an InfiniBand port slower than this is a problem (Gb/s)"
         each.add_argument("--expected-rate-gbps", type=float, help=rate_help)
     collectives = commands.add_parser("collectives", help="measure collectives; start it with torchrun")
-    overlap = commands.add_parser("overlap", help="computation beside communication; start it with torchrun")
     health = commands.add_parser("health", help="find the slow rank, node or link; start it with torchrun")
     health.add_argument("--slow-rank", type=int, help="this rank does everything at a quarter of its speed")
-    overlap.set_defaults(slow_rank=None, link_gbps_intra=None, link_gbps_inter=None)
-    for each in (collectives, overlap, health):
-        each.add_argument("--device", choices=("auto", "cpu"), default="auto")
     link_help = "nominal rate of one GPU's link, one direction, in Gb/s"
     for each in (collectives, health):
+        each.add_argument("--device", choices=("auto", "cpu"), default="auto")
         each.add_argument("--link-gbps-intra", type=float, help=link_help)
         each.add_argument("--link-gbps-inter", type=float, help=link_help)
     largest_help = "default: 1G on GPUs, 16M on CPUs, less if memory is short"
     collectives.add_argument("--max-bytes", type=_size, metavar="1G", help=largest_help)
-    for each in (topology, verdict, afterwards, collectives, overlap, health):
+    for each in (topology, verdict, afterwards, collectives, health):
         each.add_argument("--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it")
     return parser
 

@@ -9,8 +9,7 @@ from harness.experiment import nccl
 from harness.experiment.base import Experiment
 from harness.experiment.options import BrokenRule, Flag, tags_of, value
 
-HEADINGS = {None: "Communication tests", "overlap": "Overlap test", "health": "Health check"}
-_FLAGS = {"overlap": "overlap-test", "health": "health"}
+HEADINGS = {None: "Communication tests", "health": "Health check"}
 
 
 class CommTests(Experiment):
@@ -26,11 +25,11 @@ class CommTests(Experiment):
         None, "largest message in bytes (default: 1 GiB on GPUs, 16 MiB on CPUs)", ge=1
     )
 
-    only: Literal["overlap", "health"] | None = Flag(
-        {"--overlap-test": "overlap", "--health": "health"},
+    only: Literal["health"] | None = Flag(
+        {"--health": "health"},
         rare=True,
-        help="one test instead of the collectives: how much communication overlaps with computation, or a check of "
-        "each GPU, node and link before a long run",
+        help="instead of the collectives a check of each GPU, node and link before a long run, and how much "
+        "communication overlaps with computation",
     ).option(None, "the one test that runs instead of the collectives")
     slow_rank: int | None = value("--slow-rank", metavar="RANK", train="--slow-rank", rare=True).option(
         None, "with --health: this rank does everything at a quarter of its speed, to see the check fail", ge=0
@@ -49,14 +48,11 @@ class CommTests(Experiment):
     def broken_rules(self) -> Iterator[BrokenRule]:
         yield from super().broken_rules()
         if self.only is not None and self.max_bytes is not None:
-            sentence = (
-                f"--max-bytes is the largest message of the collectives, and --{_FLAGS[self.only]} runs none of them: "
-                "drop one"
-            )
+            sentence = "--max-bytes is the largest message of the collectives, and --health runs none of them: drop one"
             yield BrokenRule({"only", "max_bytes"}, sentence)
         if self.slow_rank is None:
             return
-        if self.only != "health":
+        if self.only is None:
             yield BrokenRule(
                 {"only", "slow_rank"}, "--slow-rank slows the probes of --health: add --health, or drop it"
             )

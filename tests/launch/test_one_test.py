@@ -1,4 +1,4 @@
-"""Exercise 0 with one test, --health or --overlap-test."""
+"""Exercise 0 with --health."""
 
 from __future__ import annotations
 
@@ -21,13 +21,8 @@ def test_health_is_exercise_0_with_its_node_tests(harness: Harness) -> None:
     parts = commands(harness, "-e", "0", "--health", "-n", "2", "-g", "1", "--slow-rank", "1")
     assert [part[0] for part in parts] == ["topology", "health", "answer"]
     assert "--quiet" in parts[0] and parts[1][-2:] == ["--slow-rank", "1"]
-    assert parts[2][3:] == ["health", "--nodes", "2"]
+    assert parts[2][3:] == ["--nodes", "2"]
     assert parts == commands(harness, "-e", "0", "-n", "2", "-g", "1", "--", "--health", "--slow-rank", "1")
-
-
-def test_the_overlap_test_is_one_program_and_its_answer(harness: Harness) -> None:
-    parts = commands(harness, "-e", "0", "--overlap-test", "-g", "2")
-    assert [part[0] for part in parts] == ["overlap", "answer"]
 
 
 def test_the_health_check_knows_the_sites_links(harness: Harness) -> None:

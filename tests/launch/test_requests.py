@@ -133,7 +133,6 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["ls", "-n", "x"], "ls: -n/--limit: got 'x', takes a whole number ≥ 1"),
     (["ls", "-n", "0"], "ls: -n/--limit: got '0', takes a whole number ≥ 1"),
     # exercise 0
-    (["-e", "0", "--health", "--overlap-test"], "--health and --overlap-test exclude each other: drop one"),
     (
         ["-e", "0", "--health", "--max-bytes", "4"],
         "--max-bytes is the largest message of the collectives, and --health runs none of them: drop one",

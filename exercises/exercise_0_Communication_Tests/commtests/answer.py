@@ -1,11 +1,12 @@
-"""The answer of the health check and of the overlap test: as a table, and in one sentence. Standard library only."""
+"""The answer of the health check: as a table, and in one sentence. Standard library only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple
+from textwrap import wrap
+from typing import Any
 
 from harness.common.format import aligned
 
@@ -15,30 +16,20 @@ from .verdict import LIMIT, LinkFinding, SlowPlaces, judge_probe, number, quarti
 NAMED = 3  # places in the sentence
 BUSY = "something else uses this machine; try again when it is idle"
 PARTS = ("compute", "communication", "together", "compute beside it", "communication beside it")
-"""The times of the overlap test: of each alone, of both at once, and of each of them then."""
+"""The times of the overlap: of each alone, of both at once, and of each of them then."""
 BALANCED = 2.0  # where one takes so many times the other, the share says little
 NOTICED = 0.05
 UNSTEADY = 0.5  # so far apart, the quartiles of the share allow no sentence
 
 
 @dataclass(frozen=True)
-class CommAnswer:
+class HealthAnswer:
     """What is printed and kept. Only `fail` is a failure of the run."""
 
-    status: str  # pass | measured | fail | cannot tell
+    status: str  # pass | fail | cannot tell
     verdict: str
     lines: list[str]
     problems: list[str]
-
-
-class JudgedTest(NamedTuple):
-    """lines: its table. doubt: why there is no answer, where no problem was found. status, result: else the answer."""
-
-    lines: list[str]
-    problems: list[str]
-    doubt: str
-    status: str
-    result: str
 
 
 class MeasuredJob:
@@ -49,7 +40,8 @@ class MeasuredJob:
         self.places = [RankPlace(**place) for place in data["ranks"]]
         self.nodes = nodes_of(self.places)
         self.several = len(self.nodes) > 1
-        self.probes: Sequence[Mapping[str, Any]] = data["probes"]
+        self.probes: Sequence[Mapping[str, Any]] = [each for each in data["probes"] if each["by"] != "part"]
+        self.overlaps: Sequence[Mapping[str, Any]] = [each for each in data["probes"] if each["by"] == "part"]
         self.limit = LIMIT[data["device"]]
 
     @property
@@ -60,10 +52,6 @@ class MeasuredJob:
     @property
     def ranks(self) -> str:
         return f"{len(self.places)} rank{'' if len(self.places) == 1 else 's'}"
-
-    def heading(self, test: str, meaning: str) -> str:
-        """The first line of a test's table. meaning: of the numbers in it."""
-        return f"{test}: {self.ranks}, {self.data['backend']}, {self.data['device_name']}; {meaning}"
 
     def name(self, unit: str) -> str:
         """As `node 3 (lrdn0123)` or `rank 1`."""
@@ -80,36 +68,36 @@ class MeasuredJob:
         return [label] if self.several and by == "node" else []
 
 
-def comm_answer(test: str, data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) -> CommAnswer:
-    """The answer for health.json or overlap.json. links: the problems of the nodes' own tests, for the health check."""
+def health_answer(data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) -> HealthAnswer:
+    """What is slow: of the ranks, nodes and pairs against each other, and against the nominal links.
+
+    data: of health.json. links: the problems of the nodes' own tests.
+    """
     job = MeasuredJob(data)
-    judged = _overlap(job) if test == "overlap" else _health(job, links)
-    alone = "one process has no others to measure with (-g 2 starts two)" if len(job.places) == 1 else ""
-    status, result = judged.status, judged.result
-    if judged.problems:
-        more = f"; and {len(judged.problems) - NAMED} more" if len(judged.problems) > NAMED else ""
-        status, result = "fail", f"fail: {'; '.join(judged.problems[:NAMED])}{more}. Rates are medians."
-    elif doubt := alone or judged.doubt:
-        status, result = "cannot tell", f"cannot tell: {doubt}."
-    return CommAnswer(status, f"{test.upper()}: {result}", judged.lines, judged.problems)
-
-
-def _health(job: MeasuredJob, links: Sequence[LinkFinding]) -> JudgedTest:
-    """What is slow: of the ranks, nodes and pairs against each other, and against the nominal links."""
     judged = [judge_probe(probe, job.limit) for probe in job.probes]
     slow = [slow for each in judged for slow in each.slow]
     blamed = _blamed(job, slow)
     problems = [*_places(job, blamed), *_between(job, slow, blamed), *(finding.message for finding in links)]
-    unsteady = [
-        f"{probe['name']} by {each.unsteady:.0%}"
-        for probe, each in zip(job.probes, judged, strict=True)
-        if each.unsteady is not None
-    ]
-    doubt = (
-        f"the repetitions spread too much ({' and '.join(unsteady)}; a place counts as slow from {job.limit:.0%} on): "
+    doubt = _doubt(job, [each.unsteady for each in judged])
+    status, result = ("cannot tell", f"cannot tell: {doubt}.") if doubt else ("pass", _passed(job))
+    if problems:
+        more = f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
+        status, result = "fail", f"fail: {'; '.join(problems[:NAMED])}{more}. Rates are medians."
+    lines = [*_table(job, set(blamed)), *(line for probe in job.overlaps for line in _overlap(job, probe))]
+    return HealthAnswer(status, f"HEALTH: {result}", lines, problems)
+
+
+def _doubt(job: MeasuredJob, unsteady: Sequence[float | None]) -> str:
+    """Why there is no answer where nothing slow was found; empty if there is one."""
+    if len(job.places) == 1:
+        return "one process has no others to measure with (-g 2 starts two)"
+    spreads = [f"{probe['name']} by {each:.0%}" for probe, each in zip(job.probes, unsteady, strict=True) if each]
+    if not spreads:
+        return ""
+    return (
+        f"the repetitions spread too much ({' and '.join(spreads)}; a place counts as slow from {job.limit:.0%} on): "
         f"{BUSY}. Nothing slow was found"
     )
-    return JudgedTest(_table(job, set(blamed)), problems, doubt if unsteady else "", "pass", _passed(job))
 
 
 def _passed(job: MeasuredJob) -> str:
@@ -184,7 +172,7 @@ def _table(job: MeasuredJob, slow: set[str]) -> list[str]:
     marks = ["", *("  slow" if unit in slow else "" for unit in job.units)]
     lines = [line + mark for line, mark in zip(aligned([head, *rows], {0}), marks, strict=True)]
     others = [_usual(probe) for probe in job.probes if probe not in probes]
-    heading = job.heading("Health", "the lowest median of each place")
+    heading = f"Health: {job.ranks}, {job.data['backend']}, {job.data['device_name']}; the lowest median of each place"
     return [heading, *(f"  {line}" for line in lines), *([f"  {', '.join(others)}"] if others else [])]
 
 
@@ -194,7 +182,7 @@ def _cell(job: MeasuredJob, probe: Mapping[str, Any], unit: str) -> str:
 
 
 class Overlap:
-    """The numbers of the overlap test, from the milliseconds of each repetition by `PARTS`.
+    """Computation beside communication, from the milliseconds of each repetition by `PARTS`.
 
     ms: quartiles of computation, communication and both together. share: (compute + communication - together) /
     min(compute, communication), from the medians and not clipped: below 0 both took longer together than one after the
@@ -247,28 +235,25 @@ class Overlap:
         return [
             *aligned(rows, {0, 2}),
             "",
-            f"hidden of the shorter: {self.hidden:.0%}, quartiles {_range(self.shares)}, not clipped {self.share:.0%}",
+            f"hidden of the shorter: {self.hidden:.0%}, quartiles {_range(self.shares)}",
             f"while together: compute {compute},",
             f"                communication {communication}",
         ]
 
 
-def _overlap(job: MeasuredJob) -> JudgedTest:
-    """How much was hidden; a single process measured nothing."""
-    heading = job.heading("Overlap", "the slowest rank's times")
-    if not job.probes:
-        return JudgedTest([heading], [], "", "", "")
-    (probe,) = job.probes
+def _overlap(job: MeasuredJob, probe: Mapping[str, Any]) -> Iterator[str]:
+    """How much was hidden, as a table and a sentence, or why the times do not tell."""
     found = Overlap(probe["values"])
-    lines = [f"{probe['name']}; {len(probe['values'][PARTS[0]])} times", "", *found.lines()]
     meaning = "In a training this share is an upper limit: communication that starts late cannot be hidden."
     if job.data["device"] == "cpu":
         meaning = (
             "On CPUs both need the same cores, so this is the cost of sharing them; only a GPU can show what a network "
             "card hides."
         )
-    table = [heading, *(f"  {line}".rstrip() for line in lines)]
-    return JudgedTest(table, [], found.doubt(), "measured", f"{found.sentence()} {meaning}")
+    doubt = found.doubt()
+    yield from ("", "Overlap: the slowest rank's times", f"  {probe['name']}")
+    yield from (f"  {line}".rstrip() for line in found.lines())
+    yield from wrap(f"cannot tell: {doubt}." if doubt else f"{found.sentence()} {meaning}", 76)
 
 
 def _share(compute: float, communication: float, together: float) -> float:

@@ -1,5 +1,5 @@
-"""Measures the health check, what each rank, node and pair of nodes does in a second, and the overlap test; `answer`
-judges both.
+"""Measures the health check: what each rank, node and pair of nodes does in a second, and computation beside
+communication. `answer` judges it.
 
 Every probe is repeated in rounds, all probes in each round: what disturbs the machine for a while disturbs them all.
 """
@@ -28,7 +28,7 @@ from .overlap import calibrated
 from .places import Pair, RankPlace, nodes_of, ring, turns
 from .probes import MIB, Probe, about, calls_for, of_device, processes, time_calls
 
-ROUNDS = {"health": 9, "overlap": 15}
+ROUNDS = 9
 LEAST_ROUNDS = 3
 BUDGET_S = 60.0  # of the rounds after these
 SPAN_S = {"cpu": 0.02, "cuda": 0.05}  # of one probe in one round
@@ -47,7 +47,7 @@ Seconds = Mapping[str, float]
 class ProbeSeries:
     """One probe in all rounds.
 
-    by: what a label names: rank, node, job, a pair of nodes or ranks, or a part of the overlap test.
+    by: what a label names: rank, node, job, a pair of nodes or ranks, or one of the times of the overlap.
     per_call: as `Probe.per_call`; None: the time itself is the result, in `unit`.
     bound: what the nominal links allow, in `unit`.
     """
@@ -98,15 +98,14 @@ def run(options: Namespace) -> int:
         facts = about(device)
         links = LinkRates(options.link_gbps_intra, options.link_gbps_inter, facts["ranks_per_node"])
         job = ProbedJob(device, _places(), links, options.slow_rank == dist.get_rank())
-        test: str = options.command
-        parts = (_overlap,) if test == "overlap" else (_alone, _inside_nodes, _over_all, _pairs)
+        parts = (_alone, _inside_nodes, _over_all, _pairs, _overlap)
         found = [series for part in parts for series in part(job)]
-        _rounds(found, ROUNDS[test], device)
+        _rounds(found, device)
         if dist.get_rank() == 0:
             probes = [series.record() for series in found]
             ranks = [place._asdict() for place in job.places]
             who = {"slow_rank": options.slow_rank, "ranks": ranks}
-            write_json(options.run_dir / "comm" / f"{test}.json", {**facts, **who, "probes": probes})
+            write_json(options.run_dir / "comm" / "health.json", {**facts, **who, "probes": probes})
     return 0
 
 
@@ -117,12 +116,12 @@ def _places() -> list[RankPlace]:
     return places
 
 
-def _rounds(probe_series: Sequence[ProbeSeries], rounds: int, device: torch.device) -> None:
+def _rounds(probe_series: Sequence[ProbeSeries], device: torch.device) -> None:
     begin = time.monotonic()
     for series in probe_series:
         series.measure(device)  # warms up: the first message sets up its connection
         series.values.clear()
-    for done in range(rounds):
+    for done in range(ROUNDS):
         if done >= LEAST_ROUNDS and agree_max(time.monotonic() - begin, device) > BUDGET_S:
             return
         for series in probe_series:

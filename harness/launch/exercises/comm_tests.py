@@ -1,4 +1,4 @@
-"""The programs of exercise 0: the node's topology, the collectives or one other test, and a verdict over all nodes."""
+"""The programs of exercise 0: the node's topology, the collectives or a health check, and a verdict over all nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, join
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, Launch, LaunchCommand, script_path, torchrun
 
-_TITLES = {"collectives": "collective benchmark", "overlap": "overlap test", "health": "health check"}
+_TITLES = {"collectives": "collective benchmark", "health": "health check"}
 
 
 class CommTestsLaunch(Launch[CommTests]):
@@ -18,7 +18,7 @@ class CommTestsLaunch(Launch[CommTests]):
         verdict = _verdict(experiment, place)
         return ExercisePlan(
             commands=[
-                *_topology(experiment, place),
+                _topology(experiment, place),
                 LaunchCommand(_TITLES[measured], _measurement(experiment, place, measured), name="TEST"),
             ],
             after=[LaunchCommand("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
@@ -26,18 +26,16 @@ class CommTestsLaunch(Launch[CommTests]):
         )
 
 
-def _topology(experiment: CommTests, place: CommandPlace) -> list[LaunchCommand]:
+def _topology(experiment: CommTests, place: CommandPlace) -> LaunchCommand:
     """Outside of the container: ibstat is the node's."""
-    if experiment.only == "overlap":
-        return []
     quiet = ["--quiet"] if experiment.only else []
     words = [*_part(experiment, "topology"), "--node", NODE, *_port_rate(place), *quiet]
-    return [LaunchCommand("node topology", [place.launcher_python, *words], contained=False, name="TOPOLOGY")]
+    return LaunchCommand("node topology", [place.launcher_python, *words], contained=False, name="TOPOLOGY")
 
 
 def _verdict(experiment: CommTests, place: CommandPlace) -> list[Word]:
-    part = [*_part(experiment, "answer"), experiment.only] if experiment.only else _part(experiment, "verdict")
-    return part if experiment.only == "overlap" else [*part, "--nodes", str(experiment.nodes), *_port_rate(place)]
+    part = _part(experiment, "answer" if experiment.only else "verdict")
+    return [*part, "--nodes", str(experiment.nodes), *_port_rate(place)]
 
 
 def _measurement(experiment: CommTests, place: CommandPlace, name: str) -> list[Word]:
@@ -48,8 +46,6 @@ def _measurement(experiment: CommTests, place: CommandPlace, name: str) -> list[
     ]
     for option in options_of(CommTests):
         words += option.arguments(getattr(experiment, option.field))
-    if experiment.only == "overlap":
-        return words
     network = place.site.network
     intra = _given("--link-gbps-intra", network.link_intra_gbps)
     return [*words, *intra, *_given("--link-gbps-inter", network.link_inter_gbps)]
