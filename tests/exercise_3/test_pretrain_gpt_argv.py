@@ -57,34 +57,9 @@ def test_megatron_computes_in_bf16_unless_asked_for_fp32() -> None:
     assert "--bf16" not in argv("mistral-7b", {"mixed_precision": False})
 
 
-def test_no_flag_is_given_twice() -> None:
-    flags = [word for word in argv("mixtral-8x7b", {"nodes": 2, "tp": 2, "ep": 2, "pp": 2}) if word.startswith("--")]
-    assert len(flags) == len(set(flags))
-
-
-def test_the_window_is_iterations_five_to_nine_on_every_rank() -> None:
-    words = argv("mistral-7b", {"nodes": 2, "pp": 2})
-    begin = words.index("--profile")
-    assert words[begin : begin + 6] == [
-        "--profile",
-        "--profile-step-start",
-        "5",
-        "--profile-step-end",
-        "10",
-        "--profile-ranks",
-    ]
-    assert words[begin + 6 : begin + 14] == [str(rank) for rank in range(8)]
-    assert words[words.index("--train-iters") + 1] == "10"
-
-
 def test_nothing_is_profiled_and_no_data_made_up_unless_asked() -> None:
     words = argv("mistral-7b", profile=False, mock_data=False)
     assert not {"--profile", "--profile-ranks", "--mock-data"} & set(words)
-
-
-def test_sequence_parallelism_comes_with_tensor_parallelism_only() -> None:
-    assert "--sequence-parallel" in argv("mistral-7b")
-    assert "--sequence-parallel" not in argv("mistral-7b", {"tp": 1, "pp": 4})
 
 
 def test_tied_embeddings_stay_tied() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -56,32 +56,6 @@ def test_an_epoch_has_every_sequence_once_and_the_next_another_order(prefix: Pat
     epochs = [[int(samples.sample(e * 10 + i)[0]) for i in range(10)] for e in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(0, 80, SEQUENCE))
     assert epochs[0] != epochs[1]
-
-
-def test_an_epochs_order_is_drawn_once(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An order drawn for every sample took 100 ms per sample with a corpus of millions."""
-    import torch
-
-    drawn: list[int] = []
-    draw = torch.randperm
-
-    def counted(n: int, **options: Any) -> Any:
-        drawn.append(n)
-        return draw(n, **options)
-
-    monkeypatch.setattr(torch, "randperm", counted)
-    samples = samples_of(prefix)
-    for index in range(3 * len(samples)):
-        samples.sample(index)
-    assert drawn == [10, 10, 10]
-
-
-def test_the_order_is_a_function_of_the_seed(prefix: Path) -> None:
-    def order(seed: int) -> list[int]:
-        samples = samples_of(prefix, seed=seed)
-        return [int(samples.sample(index)[0]) for index in range(10)]
-
-    assert order(1) == order(1) != order(2)
 
 
 def test_a_set_shorter_than_a_sequence_starts_over(prefix: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from harness.measure.paths import measure_one
 from tests.analysis.cpu_operators import misplaced
-from tests.exercise_3.megatron_runs import Run, completed, train
+from tests.exercise_3.megatron_runs import train
+from tests.exercises.launching import Run, completed
 
 pytestmark = pytest.mark.train
 
@@ -35,11 +36,6 @@ def schedule(run: Run, rank: int) -> list[str]:
     iteration = run.spans(rank, "iteration_")[0]
     steps = [s for s in run.spans(rank) if re.match("(forward|backward) mb", s.name) and iteration.holds(s)]
     return [s.name[0].upper() + re.findall(r"mb(\d+)", s.name)[0] for s in steps]
-
-
-def test_the_profile_holds_the_window_and_nothing_else(pipeline: Run) -> None:
-    assert [span.name for span in pipeline.spans(0, "iteration_")] == ["iteration_2", "iteration_3"]
-    assert [step["phase"] for step in pipeline.steps()] == ["skip", "warmup", "active", "active"]
 
 
 def test_the_operators_of_a_pipeline_on_a_cpu_have_their_kinds(pipeline: Run) -> None:
@@ -81,16 +77,6 @@ def test_chunk_c_of_rank_r_is_stage_c_times_pp_plus_r(interleaved: Run, rank: in
         for k in range(MICROBATCHES)
         for stage in (rank, 2 + rank)
     }
-
-
-def test_every_activation_and_gradient_is_seen_leaving_and_arriving(pipeline: Run) -> None:
-    def count(rank: int, word: str) -> int:
-        transfers = [s for s in pipeline.spans(rank) if re.match("(send|recv)_", s.name)]
-        return sum(word in span.name for span in transfers)
-
-    wanted = 2 * MICROBATCHES  # in two iterations
-    assert (count(0, "send_forward"), count(0, "recv_backward")) == (wanted, wanted)
-    assert (count(1, "recv_forward"), count(1, "send_backward")) == (wanted, wanted)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

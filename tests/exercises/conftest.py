@@ -8,7 +8,7 @@ import pytest
 
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed import as_json, deepspeed_config
-from tests.exercises.launching import ROOT, Finished, train
+from tests.exercises.launching import ROOT, Run, completed, train
 
 # Steps 2 to 4 are recorded. The learning rate is high, so that the losses change from step to step.
 WINDOW = ["--skip", "0", "--wait", "1", "--warmup", "1", "--active", "3", "--profiler", "torch", "--seq-length", "64"]
@@ -26,64 +26,46 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _ddp(factory: pytest.TempPathFactory, checkpoint: Path, processes: int, *more: str) -> Finished:
+def _ddp(factory: pytest.TempPathFactory, checkpoint: Path, *more: str) -> Run:
     folder = factory.mktemp("ddp") / "run"
     options = [*WINDOW, *LEARNING, *more, "--checkpoint", str(checkpoint)]
-    done = train("exercise_1_DDP/train.py", folder, *options, processes=processes)
-    assert done.code == 0, done.stderr[-3000:]
-    return done
+    return completed(train("exercise_1_DDP/train.py", folder, *options))
 
 
-def _zero(
-    factory: pytest.TempPathFactory, checkpoint: Path, stage: int, processes: int = 2, hpz: int | None = None
-) -> Finished:
+def _zero(factory: pytest.TempPathFactory, checkpoint: Path, stage: int) -> Run:
     folder = factory.mktemp(f"zero{stage}") / "run"
     config = folder.parent / "ds_config.json"
-    asked = DeepSpeed.model_validate({"zero_stage": stage, "hpz_partition": hpz})
+    asked = DeepSpeed.model_validate({"zero_stage": stage})
     config.write_text(as_json(deepspeed_config(asked, tiny=True, auto_batch=True)))
     options = [*WINDOW, *LEARNING, "--checkpoint", str(checkpoint), "--deepspeed-config", str(config)]
-    done = train("exercise_2_DeepSpeed/train.py", folder, *options, processes=processes, config="deepspeed")
-    assert done.code == 0, done.stderr[-3000:]
-    return done
+    return completed(train("exercise_2_DeepSpeed/train.py", folder, *options, config="deepspeed"))
 
 
 @pytest.fixture(scope="session")
-def ddp(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+def ddp(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Run:
     """DDP on two ranks."""
-    return _ddp(tmp_path_factory, checkpoint, 2)
+    return _ddp(tmp_path_factory, checkpoint)
 
 
 @pytest.fixture(scope="session")
-def fsdp(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+def fsdp(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Run:
     """FSDP2 on two ranks."""
-    return _ddp(tmp_path_factory, checkpoint, 2, "--fsdp", "full")
+    return _ddp(tmp_path_factory, checkpoint, "--fsdp", "full")
 
 
 @pytest.fixture(scope="session")
-def ddp_of_four(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
-    """DDP on four ranks, to compare with hpZ."""
-    return _ddp(tmp_path_factory, checkpoint, 4)
-
-
-@pytest.fixture(scope="session")
-def zero1(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+def zero1(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Run:
     """ZeRO-1 on two ranks."""
     return _zero(tmp_path_factory, checkpoint, 1)
 
 
 @pytest.fixture(scope="session")
-def zero2(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+def zero2(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Run:
     """ZeRO-2 on two ranks."""
     return _zero(tmp_path_factory, checkpoint, 2)
 
 
 @pytest.fixture(scope="session")
-def zero3(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+def zero3(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Run:
     """ZeRO-3 on two ranks."""
     return _zero(tmp_path_factory, checkpoint, 3)
-
-
-@pytest.fixture(scope="session")
-def hpz(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
-    """ZeRO-3 on four ranks with secondary partitions of two."""
-    return _zero(tmp_path_factory, checkpoint, 3, processes=4, hpz=2)

@@ -18,11 +18,13 @@ from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
+import psutil
 import torch
 import torch.distributed as dist
 
 from exercises.utils.faults.inject import injected
 from tests.exercises.small_training import Tiny, Training, arguments, loop
+from tests.faults.processes import is_alive
 from tests.waiting import limit_s, wait_until
 
 STEPS, STEP = 4, 2  # the fault comes in the third of four steps
@@ -39,31 +41,28 @@ class Rank:
     @property
     def steps(self) -> int:
         """How many steps have ended."""
-        path = self.folder / f"steps{self.number}"
-        return len(path.read_bytes()) if path.exists() else 0
+        return len(self._written(f"steps{self.number}"))
 
     @property
     def lines(self) -> str:
         """What it recorded of its faults."""
-        path = self.folder / "faults" / f"rank{self.number}.jsonl"
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+        return self._written(f"faults/rank{self.number}.jsonl")
 
     @property
     def log(self) -> str:
         """What it has printed."""
-        path = self.folder / f"log{self.number}"
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+        return self._written(f"log{self.number}")
 
-    @property
-    def state(self) -> str:
-        """R, S, T … as in /proc; empty if the process is no more."""
-        return state_of(self.process.pid or 0)
+    def _written(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     @property
     def children(self) -> list[int]:
         """The processes that it started and that are still there."""
-        found = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        return [int(pid) for path in found for pid in path.read_text().split()]
+        with suppress(psutil.NoSuchProcess):
+            return [each.pid for each in psutil.Process(self.process.pid).children()]
+        return []
 
     def stacks(self) -> str:
         """The stacks of its threads, the innermost call first."""
@@ -88,7 +87,7 @@ def ranks_with(fault: str, folder: Path, world_size: int = 1) -> Iterator[list[R
     """Ranks that train with the fault; killed at the end, with what they started."""
     ranks = []
     for number in range(world_size):
-        process = _context().Process(target=_train, args=(folder, number, world_size, fault))
+        process = forkserver().Process(target=_train, args=(folder, number, world_size, fault))
         process.start()
         ranks.append(Rank(number, folder, process))
     started: list[int] = []
@@ -102,15 +101,7 @@ def ranks_with(fault: str, folder: Path, world_size: int = 1) -> Iterator[list[R
         with ExitStack() as at_last:
             for pid in started:
                 at_last.callback(_kill, pid)
-            wait_until(lambda: not any(map(state_of, started)), "the end of what the ranks started")
-
-
-def state_of(pid: int) -> str:
-    """The state of a process; empty if there is none, or if it is dead."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return "" if state in "ZX" else state
-    return ""
+            wait_until(lambda: not any(map(is_alive, started)), "the end of what the ranks started")
 
 
 @contextmanager
@@ -120,21 +111,13 @@ def all_ended(started: subprocess.Popen[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        below = _below(started.pid)
+        with suppress(psutil.NoSuchProcess):
+            below = [each.pid for each in psutil.Process(started.pid).children(recursive=True)]
         started.kill()
         for pid in below:
             _kill(pid)
         started.wait(limit_s())
-        wait_until(lambda: not any(map(state_of, below)), "the end of what the launcher started")
-
-
-def _below(pid: int) -> list[int]:
-    """All processes that a process started, and those that these started."""
-    children: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            children += map(int, path.read_text().split())
-    return [*children, *(deeper for child in children for deeper in _below(child))]
+        wait_until(lambda: not any(map(is_alive, below)), "the end of what the launcher started")
 
 
 def _kill(pid: int) -> None:
@@ -143,7 +126,8 @@ def _kill(pid: int) -> None:
 
 
 @cache
-def _context() -> ForkServerContext:
+def forkserver() -> ForkServerContext:
+    """Whose processes are forked from one that has imported PyTorch once."""
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
@@ -151,7 +135,7 @@ def _context() -> ForkServerContext:
 
 def forked_script(script: str, *words: str) -> ForkServerProcess:
     """A process that runs the text of a script, with these words in sys.argv, and has imported PyTorch already."""
-    process = _context().Process(target=_run, args=(script, words))
+    process = forkserver().Process(target=_run, args=(script, words))
     process.start()
     return process
 

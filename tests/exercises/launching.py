@@ -8,16 +8,15 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from tests.waiting import limit_s, wait_until
+from tests.waiting import limit_s
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300  # of a training, on an idle machine
@@ -25,62 +24,76 @@ UNHURRIED = Path(__file__).with_name("unhurried_train.py")
 
 
 @dataclass(frozen=True)
-class Finished:
+class Span:
+    """A range of the profile; times in microseconds of the machine's clock, thread as Kineto numbers it."""
+
+    name: str
+    start: float
+    end: float
+    thread: int
+
+    def holds(self, other: Span) -> bool:
+        """True when `other` lies inside, on the same thread."""
+        return self.thread == other.thread and self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True)
+class Run:
     """A training that has ended."""
 
-    code: int
-    stderr: str
     folder: Path
+    exit_code: int
+    log: str
 
-    def metrics(self, rank: int) -> list[dict[str, Any]]:
-        """The lines of one rank."""
+    def lines(self, rank: int = 0) -> list[dict[str, Any]]:
+        """The rank's metrics, line by line."""
         text = (self.folder / "metrics" / f"rank{rank}.jsonl").read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines()]
 
-    def steps(self, rank: int) -> list[dict[str, Any]]:
-        """The step lines of one rank."""
-        return [line for line in self.metrics(rank) if line["event"] == "step"]
+    def steps(self, rank: int = 0) -> list[dict[str, Any]]:
+        return [line for line in self.lines(rank) if line["event"] == "step"]
+
+    def losses(self, rank: int = 0) -> list[float]:
+        return [step["loss"] for step in self.steps(rank)]
 
     def mean_losses(self) -> list[float]:
         """Per step, the mean over ranks of the loss."""
-        ranks = range(self.metrics(0)[0]["world_size"])
-        columns = [[line["loss"] for line in self.steps(rank)] for rank in ranks]
-        return [sum(losses) / len(losses) for losses in zip(*columns, strict=True)]
+        ranks = range(self.lines()[0]["world_size"])
+        return [sum(losses) / len(losses) for losses in zip(*map(self.losses, ranks), strict=True)]
+
+    @cached_property
+    def _spans(self) -> dict[int, list[Span]]:
+        traces = (self.folder / "torch").glob("rank*.json.gz")
+        return {rank: _spans(self.folder, rank) for rank in (int(path.name[4:].split(".")[0]) for path in traces)}
+
+    def spans(self, rank: int, word: str = "") -> list[Span]:
+        """The rank's ranges that begin with `word`, in order of their start."""
+        return [span for span in self._spans[rank] if span.name.startswith(word)]
 
 
-def start(
-    script: str, folder: Path, *options: str, model: str = "tiny-mistral", processes: int = 2, config: str = "ddp"
-) -> subprocess.Popen[str]:
-    """Start a script of `exercises` under accelerate on this machine's CPU, each rank as a new interpreter."""
-    arguments = _accelerate_arguments(script, folder, options, model=model, processes=processes, config=config)
-    return subprocess.Popen(
-        [Path(sys.executable).with_name("accelerate"), "launch", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        cwd=folder.parent,
-    )
+def _spans(folder: Path, rank: int) -> list[Span]:
+    ranges = [event for event in events(folder, rank) if event.get("cat") == "user_annotation"]
+    spans = [Span(e["name"], float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["tid"]) for e in ranges]
+    return sorted(spans, key=lambda span: span.start)
+
+
+def completed(run: Run) -> Run:
+    """`run`; an assertion fails where it did not end well."""
+    assert run.exit_code == 0, run.log[-3000:]
+    return run
 
 
 def train(
     script: str, folder: Path, *options: str, model: str = "tiny-mistral", processes: int = 2, config: str = "ddp"
-) -> Finished:
-    """As `start`, with forked ranks, and wait for the end."""
-    arguments = _accelerate_arguments(script, folder, options, model=model, processes=processes, config=config)
-    code, log = launch_forked("accelerate", arguments, folder)
-    return Finished(code, log, folder)
-
-
-def _accelerate_arguments(
-    script: str, folder: Path, options: Iterable[str], *, model: str, processes: int, config: str
-) -> list[str]:
-    return [
+) -> Run:
+    """Train with a script of `exercises` under accelerate on this machine's CPU, with forked ranks, to the end."""
+    arguments = [
         *("--config_file", str(ROOT / f"configs/accelerate/{config}.yaml")),
         *("--num_processes", str(processes), "--main_process_port", str(free_port())),
         *(str(ROOT / "exercises" / script), "--model", str(ROOT / f"configs/models/{model}.yaml")),
         *("--device", "cpu", "--run-dir", str(folder), *options),
     ]
+    return Run(folder, *launch_forked("accelerate", arguments, folder))
 
 
 def environment() -> dict[str, str]:
@@ -115,29 +128,6 @@ def _server(launcher: str) -> subprocess.Popen[str]:
     """The process that starts launchers: it ends with this one, which holds its input."""
     argv = [sys.executable, "-m", "tests.exercises.forked_ranks", launcher]
     return subprocess.Popen(argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def wait_for(condition: Callable[[], bool], what: str, started: subprocess.Popen[str]) -> None:
-    """Wait until `condition` holds; fails with what the process said, also where that ends before."""
-
-    def holds() -> bool:
-        ended = started.poll() is not None  # asked first: what it did before its end counts
-        held = condition()
-        assert held or not ended, f"it ended before {what}\n{_said(started)}"
-        return held
-
-    wait_until(holds, what, lambda: _said(started), TIMEOUT_S)
-
-
-def _said(started: subprocess.Popen[str]) -> str:
-    """What is in the pipes of a process, which may be running."""
-    said = ""
-    for pipe in (started.stdout, started.stderr):
-        if pipe is not None:
-            os.set_blocking(pipe.fileno(), False)
-            with suppress(BlockingIOError):
-                said += os.read(pipe.fileno(), 1 << 20).decode("utf-8", "replace")
-    return said
 
 
 def free_port() -> int:

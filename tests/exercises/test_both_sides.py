@@ -32,14 +32,10 @@ def script(cls: type[Training], *words: str) -> Any:
 
 
 @pytest.mark.parametrize(("cls", "option"), OPTIONS, ids=IDS)
-def test_a_default_is_the_same_on_both_sides(cls: type[Training], option: Option) -> None:
-    assert script(cls, *option.arguments(option.default)) == script(cls)
-
-
-@pytest.mark.parametrize(("cls", "option"), OPTIONS, ids=IDS)
-def test_a_name_that_both_sides_know_means_one_thing(
+def test_a_name_and_a_default_mean_one_thing_on_both_sides(
     cls: type[Training], option: Option, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert script(cls, *option.arguments(option.default)) == script(cls)
     with pytest.raises(SystemExit):
         script(cls, "--help")
     known = set(re.findall(r"--[a-z][a-z0-9-]+", capsys.readouterr().out))

@@ -12,6 +12,7 @@ from tests.waiting import limit_s
 
 pytest.importorskip("torch")
 
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import os, signal, time
 import torch
@@ -39,11 +40,14 @@ main()
 """
 
 
+def ended(script: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", script]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=limit_s(), check=False)
+
+
 @pytest.mark.train
 def test_workers_outlive_a_batch_systems_sigterm_and_a_training_that_fails_does_not_hang() -> None:
-    root = Path(__file__).resolve().parents[2]
-    argv = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=limit_s(), check=False)
+    done = ended(SCRIPT)
     assert done.stdout.splitlines() == ["True"], done.stderr
     assert done.returncode == 1
     assert "the training fails" in done.stderr
@@ -78,9 +82,6 @@ gc.collect()
 
 @pytest.mark.train
 def test_a_worker_does_not_collect_what_it_inherited_as_a_cuda_event_that_would_abort_it() -> None:
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", GARBAGE], cwd=root, capture_output=True, text=True, timeout=limit_s(), check=False
-    )
+    done = ended(GARBAGE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ended in its process"]

@@ -20,8 +20,6 @@ import torch.distributed.checkpoint as distributed_checkpoint
 
 from exercises.utils.faults import startup
 from exercises.utils.faults.inject import injected
-from harness.common.errors import RequestError
-from harness.common.faults import parse_fault
 from tests.exercises.small_training import Tiny, arguments, prepared
 
 MS = 1_000_000
@@ -71,15 +69,6 @@ def test_a_slow_import_imports_a_tree_of_modules_file_by_file(tmp_path: Path, wi
     assert not [entry for entry in sys.path_importer_cache if "plugins-" in entry]
 
 
-def test_the_import_is_late_on_its_rank_alone(
-    tmp_path: Path, without_plugins: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    arguments(tmp_path, "slow-import,s=60,rank=1")
-    assert startup.PACKAGE not in sys.modules
-    assert lines(tmp_path) == []
-
-
 def test_each_tensor_of_the_weights_is_late_until_the_training_begins(tmp_path: Path) -> None:
     asked = arguments(tmp_path, "slow-weights,ms=25")
     training, build_ns = timed(lambda: prepared(asked, steps=1))
@@ -116,12 +105,3 @@ def test_a_slow_checkpoint_delays_each_file_of_it(tmp_path: Path) -> None:
     assert torch.equal(torch.load(tmp_path / "whole.pt")["weight"], torch.ones(3))
     torch.save({}, tmp_path / "later.pt")
     assert len(lines(tmp_path)) == 2
-
-
-def test_a_slow_checkpoint_needs_one(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="the training writes no checkpoints: add --checkpoint-every 5"):
-        arguments(tmp_path, "slow-checkpoint,ms=1")
-
-
-def test_a_time_in_seconds_is_integer_nanoseconds() -> None:
-    assert parse_fault("slow-import,s=0.25").ns() == 250 * MS

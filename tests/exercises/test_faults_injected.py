@@ -15,7 +15,6 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 import torch
 
 from exercises.utils.faults.inject import INJECTORS, injected
-from harness.common.errors import RequestError
 from harness.common.faults import FAULTS
 from tests.exercises.small_training import arguments, loop, prepared, train
 from tests.waiting import wait_until
@@ -23,24 +22,6 @@ from tests.waiting import wait_until
 
 def test_every_declared_fault_and_no_other_has_its_injector() -> None:
     assert sorted(INJECTORS) == sorted(FAULTS)
-
-
-def test_without_faults_the_training_stays_as_it_is(tmp_path: Path) -> None:
-    training = prepared(arguments(tmp_path), steps=1)
-    with injected(training, training.model, training.optimizer) as same:
-        assert same is training
-        assert not training.model._forward_pre_hooks
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_afterwards_no_hook_is_left(tmp_path: Path) -> None:
-    training = prepared(arguments(tmp_path, "host-stall,ms=1", "pause,ms=1"), steps=1)
-    with injected(training, training.model, training.optimizer) as faulty:
-        assert faulty.model._forward_pre_hooks
-        assert "step" in vars(training.optimizer)
-    assert not training.model._forward_pre_hooks
-    assert not training.model._forward_hooks
-    assert "step" not in vars(training.optimizer) or "fault" not in training.optimizer.step.__module__
 
 
 @pytest.mark.parametrize(
@@ -51,15 +32,17 @@ def test_afterwards_no_hook_is_left(tmp_path: Path) -> None:
         ("host-stall,ms=10,in=backward", "backward"),
         ("host-stall,ms=10,in=optimizer", "optimizer"),
         ("extra-compute,ms=10", "forward"),
+        ("gc,objects=200", "forward"),
     ],
 )
 def test_it_takes_its_time_in_its_phase_of_each_kth_step(tmp_path: Path, fault: str, phase: str) -> None:
     begin_ns = time.time_ns()
+    least_ns = 10_000_000 if "ms=10" in fault else 1_000_000
     seen = train(tmp_path, f"{fault},every=3", steps=7)
     name = fault.partition(",")[0]
     assert [(line["step"], line["fault"], line["rank"]) for line in seen.lines] == [(2, name, 0), (5, name, 0)]
     for line in seen.lines:
-        assert 10_000_000 <= line["ns"] <= seen.phase(phase)[line["step"]]
+        assert least_ns <= line["ns"] <= seen.phase(phase)[line["step"]]
         assert begin_ns <= line["unix_ns"] <= time.time_ns()
 
 
@@ -133,11 +116,3 @@ def test_a_trace_has_no_name_that_gives_a_fault_away(tmp_path: Path) -> None:
     more = names_of_the_trace(tmp_path, "extra-compute,ms=1", "checkpoint") - plain
     assert all(name.startswith(("aten::", "[memory]")) for name in more)
     assert "aten::mm" in more | plain
-
-
-def test_a_script_started_by_hand_refuses_what_cannot_work(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="there is no rank 3, the ranks are 0 to 0"):
-        arguments(tmp_path, "pause,ms=5,rank=3")
-    with pytest.raises(SystemExit) as ended:
-        arguments(tmp_path, "pause")
-    assert ended.value.code == 2

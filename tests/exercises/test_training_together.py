@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import time
-from functools import cache
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 from exercises.utils.stop import StopRequest  # noqa: E402
 from exercises.utils.synchronisation import SynchronisationCheck  # noqa: E402
 from harness.common.errors import WorkError  # noqa: E402 - needs torch
+from tests.exercises.ending_ranks import forkserver  # noqa: E402
 from tests.waiting import limit_s, wait_until  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -30,7 +28,7 @@ def _in_two_processes(work: Any, *arguments: Any) -> list[Any]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    context = _context()
+    context = forkserver()
     answers: Any = context.Queue()
     started = [context.Process(target=_member, args=(rank, port, answers, work, arguments)) for rank in range(2)]
     for process in started:
@@ -39,14 +37,6 @@ def _in_two_processes(work: Any, *arguments: Any) -> list[Any]:
     for process in started:
         process.join(limit_s())
     return [results[rank] for rank in range(2)]
-
-
-@cache
-def _context() -> ForkServerContext:
-    """Whose processes are forked from one that has imported PyTorch once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
 
 
 def _member(rank: int, port: int, answers: Any, work: Any, arguments: tuple[Any, ...]) -> None:
