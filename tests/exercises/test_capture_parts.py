@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ from harness.observe.ranges import annotate  # noqa: E402
 
 
 @pytest.mark.parametrize(
-    ("active", "recorded"), [(2, {"batch_3", "batch_4"}), (50, {"batch_3", "batch_4", "batch_5"})], ids=["", "cut"]
+    ("active", "recorded"), [(2, {"batch_3", "batch_4"}), (50, {"batch_3", "batch_4", "batch_5"})], ids=["whole", "cut"]
 )
 def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(
     tmp_path: Path, active: int, recorded: set[str]
@@ -42,26 +44,34 @@ def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(
     assert {name for name in names if name.startswith("batch_")} == recorded
 
 
+def ask(run: Path, number: int, steps: int, reports: int = 0) -> None:
+    request_file(run).write_text(as_text(CaptureRequest(number, steps=steps, reports=reports)))
+
+
+def trained(capture: Capture, steps: int, events: Mapping[int, Sequence[Callable[[], object]]]) -> None:
+    """A training whose steps are longer than the time between two looks. events: what happens before a step."""
+    with capture:
+        for step in range(steps):
+            for event in events.get(step, ()):
+                event()
+            capture._looked_s = -LOOK_S  # type: ignore[attr-defined]
+            capture.step_begins(step)
+            with annotate(f"batch_{step}"):
+                torch.ones(2).sum()
+            capture.step_ends(step)
+
+
 def test_steps_that_are_asked_for_are_recorded_without_a_new_start(tmp_path: Path) -> None:
     def recorded(number: int) -> list[str]:
         path = folder_of(tmp_path, number) / "rank0.json.gz"
         return sorted({e["name"] for e in trace_events(path) if str(e.get("name")).startswith("batch_")})
 
     request_file(tmp_path).parent.mkdir()
-    capture = OnRequest(Capture(), tmp_path, rank=0, first_step=2, lead=1)
-    with capture:
-        for step in range(12):
-            if step == 1:  # before the first step that may be recorded
-                request_file(tmp_path).write_text(as_text(CaptureRequest(1, steps=2)))
-            if step == 6:
-                request_file(tmp_path).write_text(as_text(CaptureRequest(2, steps=100)))
-            if step == 9:
-                stop_file(tmp_path, 2).touch()
-            capture._looked_s = -LOOK_S  # as if each step took longer than that
-            capture.step_begins(step)
-            with annotate(f"batch_{step}"):
-                torch.ones(2).sum()
-            capture.step_ends(step)
+    trained(OnRequest(Capture(), tmp_path, rank=0, first_step=2, lead=1), 12, {
+        1: [partial(ask, tmp_path, 1, 2)],  # before the first step that may be recorded
+        6: [partial(ask, tmp_path, 2, 100)],
+        9: [stop_file(tmp_path, 2).touch],
+    })  # fmt: skip
     assert recorded(1) == ["batch_3", "batch_4"]
     assert recorded(2) == ["batch_10", "batch_7", "batch_8", "batch_9"]
 
@@ -82,35 +92,18 @@ def test_nsys_is_told_when_to_record_once_every_nsys_is_ready(tmp_path: Path, mo
     monkeypatch.setattr("harness.observe.capture._start_nsys", lambda: told.append("begin"))
     monkeypatch.setattr("harness.observe.capture._stop_nsys", lambda _window: told.append("end"))
 
-    def ask(number: int, steps: int) -> None:
-        request_file(tmp_path).write_text(as_text(CaptureRequest(number, steps, reports=2)))
-
-    def ready(number: int, *reports: str) -> None:
-        for report in reports:
-            answer_file(tmp_path, number, report, "ready").touch()
+    def ready(number: int, report: str) -> Callable[[], None]:
+        return answer_file(tmp_path, number, report, "ready").touch
 
     request_file(tmp_path).parent.mkdir()
     capture = open_capture("nsys", ProfileWindow(skip=0, wait=0, warmup=0, active=1), tmp_path, rank=0)
-    assert isinstance(capture, OnRequest)
-    with capture:
-        for step in range(13):
-            told.append(str(step))
-            if step == 1:
-                ask(1, steps=2)
-                ready(1, "node0")
-            if step == 3:
-                ready(1, "node1")  # recorded from step 4 on, as every rank can know it then
-            if step == 7:
-                ask(2, steps=1)
-                ready(2, "node0")
-            if step == 8:
-                assert not given_up_file(tmp_path, 2).exists()
-                stop_file(tmp_path, 2).touch()
-            if step == 10:
-                ask(3, steps=100)
-                ready(3, "node0", "node1")
-            capture._looked_s = -LOOK_S  # as if each step took longer than that
-            capture.step_begins(step)
-            capture.step_ends(step)
+    happens: dict[int, list[Callable[[], object]]] = {
+        1: [partial(ask, tmp_path, 1, 2, 2), ready(1, "node0")],
+        3: [ready(1, "node1")],  # recorded from step 4 on, as every rank can know it then
+        7: [partial(ask, tmp_path, 2, 1, 2), ready(2, "node0")],
+        8: [stop_file(tmp_path, 2).touch],
+        10: [partial(ask, tmp_path, 3, 100, 2), ready(3, "node0"), ready(3, "node1")],
+    }
+    trained(capture, 13, {step: [partial(told.append, str(step)), *happens.get(step, ())] for step in range(13)})
     assert " ".join(told) == "0 begin end 1 2 3 4 begin 5 end 6 7 8 9 10 11 begin 12 end"
     assert given_up_file(tmp_path, 2).exists()

@@ -37,21 +37,12 @@ def test_every_declared_fault_and_no_other_has_its_injector() -> None:
 )
 def test_it_takes_its_time_in_its_phase_of_each_kth_step(tmp_path: Path, fault: str, phase: str) -> None:
     begin_ns = time.time_ns()
-    least_ns = 10_000_000 if "ms=10" in fault else 1_000_000
     seen = train(tmp_path, f"{fault},every=3", steps=7)
     name = fault.partition(",")[0]
     assert [(line["step"], line["fault"], line["rank"]) for line in seen.lines] == [(2, name, 0), (5, name, 0)]
     for line in seen.lines:
-        assert least_ns <= line["ns"] <= seen.phase(phase)[line["step"]]
+        assert (10_000_000 if "ms=10" in fault else 1_000_000) <= line["ns"] <= seen.phase(phase)[line["step"]]
         assert begin_ns <= line["unix_ns"] <= time.time_ns()
-
-
-def test_another_rank_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    seen = train(tmp_path, "data-stall,ms=1,rank=0", "host-stall,ms=1,rank=1", steps=2)
-    assert [(line["fault"], line["rank"]) for line in seen.lines] == [("host-stall", 1)] * 2
-    assert (tmp_path / "faults" / "rank1.jsonl").exists()
 
 
 def test_the_fault_comes_once_per_step_whatever_the_number_of_micro_batches(tmp_path: Path) -> None:

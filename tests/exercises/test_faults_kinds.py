@@ -181,8 +181,6 @@ def test_tiny_kernels_compute_the_same_sample_by_sample(tmp_path: Path) -> None:
     assert small_loss == pytest.approx(loss, rel=1e-6)
     for one, other in zip(usual, small, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
-    gradients()
-    assert sizes[-1] == 3, "the model computes as before"
 
 
 def test_long_sequences_repeat_what_the_rank_reads(tmp_path: Path, two_ranks: None) -> None:

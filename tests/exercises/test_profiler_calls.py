@@ -84,10 +84,6 @@ def phases(run: Path) -> list[str]:
     return [line["phase"] for line in lines if line["event"] == "step"]
 
 
-def said_at_the_end(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("profiler: ")]
-
-
 def test_the_pages_solution_records_the_window_and_all_ranges(tmp_path: Path, accelerator: Any) -> None:
     run = trained(filled(), tmp_path, accelerator)
     assert check_ranges.main([str(run)]) == 0
@@ -120,10 +116,7 @@ def test_each_gap_that_is_left_open_is_named(
         assert all(text.strip().splitlines()[-1] in line for text, line in zip(pushed, wrong, strict=True))
 
 
-START = "torch.cuda.cudart().cudaProfilerStart()"
-STOP = "torch.cuda.cudart().cudaProfilerStop()"
-
-
+START, STOP = "torch.cuda.cudart().cudaProfilerStart()", "torch.cuda.cudart().cudaProfilerStop()"
 POP = "torch.cuda.nvtx.range_pop()"
 
 
@@ -142,7 +135,7 @@ def test_a_wrong_call_is_a_sentence_and_the_training_goes_on(
     script, (written, instead) = filled(), change
     assert script.count(written) == 1
     run = trained(script.replace(written, instead), tmp_path, accelerator)
-    (line,) = said_at_the_end(capsys)
+    (line,) = (each for each in capsys.readouterr().err.splitlines() if each.startswith("profiler: "))
     assert said in line
     assert len(phases(run)) == 5
     assert check_ranges.main([str(run)]) == 1
