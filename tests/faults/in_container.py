@@ -8,13 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from tests.container.images import apptainer, build, container, root_folder, sif
+from tests.container.images import container, sif
 from tests.faults.fault import BOTH, LOCAL, SLURM, End, Fault, Place, Setting, nothing
 from tests.faults.in_job import LONG, in_window
 from tests.faults.in_queue import cancelled
-from tests.faults.in_ranks import LOGS, METRICS, TRACES
+from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.scene import Scene
 
 WHOLE = (METRICS, TRACES, "status.json")
@@ -22,13 +20,11 @@ NOTHING = "nothing was started, and nothing is left"
 ITS_SCRIPT = "its script and logs"
 REPORT = "slurm.sh report RUN"
 USERNS = ["exec", "--nv", "--userns"]
-ARM64 = b"\xb7\0"
 TWO = Setting(nodes=2)
 # One of each way in which it can end, and what the product does itself.
 QUICK = {
     "image-truncated", "image-on-one-node", "odd-paths", "no-setuid", "bind-missing",
-    "variables-for-the-inside", "python-without-torch", "only-apptainer",
-    "cancelled",
+    "variables-for-the-inside", "python-without-torch", "cancelled",
 }  # fmt: skip
 Prepare = Callable[[Scene], None]
 
@@ -72,18 +68,6 @@ def a_web_page(image: Path) -> None:
     image.write_text("<html>404 Not Found</html>\n" * 99)
 
 
-def of_arm64(scene: Scene) -> None:
-    """Apptainer writes into the image for which machine its /bin/sh was made."""
-    folder = scene.folder / "arm64"
-    (folder / "bin").mkdir(parents=True)
-    shell = bytearray((root_folder() / "usr/bin/dash").read_bytes())
-    shell[18:20] = ARM64
-    (folder / "bin" / "sh").write_bytes(shell)
-    (folder / "bin" / "sh").chmod(0o755)
-    build(scene.folder / "arm64.sif", folder)
-    section(scene)["image"] = str(scene.folder / "arm64.sif")
-
-
 def hidden_on_the_second_node(scene: Scene) -> None:
     folder = scene.folder / "images"
     folder.mkdir()
@@ -107,28 +91,6 @@ def odd_paths(scene: Scene) -> None:
 
 def environment(**variables: str) -> Prepare:
     return lambda scene: scene.env.update(variables)
-
-
-def only(program: str) -> Prepare:
-    """The machine has the runtime under this name alone; the site names no program."""
-
-    def prepare(scene: Scene) -> None:
-        folder = scene.folder / "bin"
-        folder.mkdir()
-        (folder / program).write_text(f'#!/bin/sh\nexec {apptainer()} "$@"\n')
-        (folder / program).chmod(0o755)
-        usual = [place for place in scene.environment["PATH"].split(":") if not Path(place, "apptainer").exists()]
-        scene.env["PATH"] = ":".join([str(folder), *usual])
-        del section(scene)["command"]
-
-    return prepare
-
-
-def runtime_killed(scene: Scene) -> None:
-    """Apptainer's own process above the training's: its environment is empty, so nothing else tells whose it is."""
-    process = psutil.Process(scene.reached("window"))
-    (runtime,) = (each for each in process.parents() if " ".join(each.cmdline()).startswith("Apptainer runtime"))
-    runtime.kill()
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------
@@ -163,8 +125,6 @@ FAULTS = (
             "is incomplete (… MB of … MB): copy it again", "the copy again", where=BOTH),
     refused("image-is-none", "the image is another file, as a web page that says 404", own_image(a_web_page),
             "is no image of Apptainer or Singularity: copy it again", "the copy again"),
-    refused("image-of-another-machine", "the image was built for another architecture", boxed(of_arm64),
-            "was built for aarch64, and this machine is", "the build on such a machine"),
     failed("image-on-one-node", "the image is on the first node only", boxed(hidden_on_the_second_node),
            "training.sif does not exist on node2: put it on a file system that all nodes share",
            "the path of the image in the site file", where=SLURM, setting=TWO),
@@ -191,17 +151,7 @@ FAULTS = (
            "the site file"),
     failed("python-missing", "the container has no Python of that name", boxed(python="python4"),
            "the container has no program python4: name its Python in container.python", "the site file"),
-    completed("only-apptainer", "the site says `singularity`, and there is only `apptainer`",
-              boxed(only("apptainer"), runtime="singularity"),
-              "singularity is not on the PATH of …, so apptainer starts the container", told_by="logs"),
-    failed("no-runtime", "there is neither `singularity` nor `apptainer`", boxed(only("docker")),
-           "neither apptainer nor singularity is on the PATH of …: name the module that brings one in the site file",
-           "the module in the site file", exit_code=127),
     row("cancelled", "a run in a container is cancelled", boxed(), "cancelled", "cancelled",
         "metrics and whole traces of the steps so far", REPORT, where=BOTH, inject=in_window(cancelled),
         keeps=(METRICS, TRACES), setting=LONG),
-    row("killed", "the container's own process is killed (`KILL`)", boxed(), "failed",
-        "exit 137: ended by the signal KILL",
-        "metrics of every step so far", LOGS, where=BOTH, inject=runtime_killed, keeps=(METRICS,),
-        setting=Setting(steps=6000)),
 )  # fmt: skip

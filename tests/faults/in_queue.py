@@ -1,4 +1,4 @@
-"""Runs that are stopped: cancelled, held, suspended, by signals of Slurm, and at their time limit."""
+"""Runs that are stopped: cancelled, by signals of Slurm, and at their time limit."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ def quick_kills(scene: Scene) -> None:
 def cancelled(scene: Scene) -> None:
     done = scene.harness("cancel", scene.job_id)
     assert done.returncode == 0, done
-
-
-def cancelled_while_it_ends(scene: Scene) -> None:
-    scene.reached("end")
-    cancelled(scene)
 
 
 def hangs(scene: Scene) -> None:
@@ -94,17 +89,6 @@ FAULTS = (
         then="slurm.sh report RUN",
         setting=LONG,
         quick=BOTH,
-    ),
-    Fault(
-        name="cancelled-while-it-ends",
-        what="`slurm.sh cancel` after its last step",
-        inject=cancelled_while_it_ends,
-        state="cancelled",
-        tells="cancelled",
-        kept="metrics and whole traces",
-        keeps=WHOLE,
-        then="slurm.sh report RUN",
-        setting=Setting(training="hold_until_stopped('end')"),
     ),
     Fault(
         name="scancel-step",

@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from threading import Event
 from types import FrameType
 
 from harness.common.metrics_lines import EndLine, RankProcess, StartLine, StepLine
 from harness.common.profile_window import ProfileWindow
 from harness.common.run_files import METRICS
 
-__all__ = ["at", "hold", "hold_until_stopped", "main"]
+__all__ = ["at", "hold", "main"]
 MOMENTS = ("import", "start", "window", "trace", "end")
 MARKS = "FAULTS_MARKS"  # the folder in which each rank says how far it is
 STEP_S = 0.1
@@ -43,16 +42,6 @@ def at(moment: str, action: Callable[[int], None]) -> None:
 def hold(moment: str) -> None:
     """Stand still at the moment, until killed."""
     at(moment, lambda _rank: time.sleep(3600))  # the fault ends it
-
-
-def hold_until_stopped(moment: str) -> None:
-    """Stand still at the moment, until asked to stop."""
-    at(moment, lambda _rank: _wait_for_stop())
-
-
-def _wait_for_stop() -> None:
-    while not _asked_to_stop:
-        Event().wait(STEP_S / 2)
 
 
 def main() -> int:

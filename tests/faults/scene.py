@@ -150,7 +150,7 @@ class Scene:
         lines = [
             "import os, signal, sys, time",
             "import exercises.utils  # as the exercises' scripts: it refuses an old Python",
-            "from tests.faults.light_train import at, hold, hold_until_stopped, main",
+            "from tests.faults.light_train import at, hold, main",
         ]
         path.write_text("\n".join([*lines, self.fault.setting.training, "sys.exit(main())", ""]))
         return path

@@ -6,18 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.faults import (
-    in_cluster,
-    in_container,
-    in_disk,
-    in_files,
-    in_hangs,
-    in_job,
-    in_launch,
-    in_queue,
-    in_ranks,
-    in_training,
-)
+from tests.faults import in_container, in_files, in_job, in_launch, in_queue, in_ranks, in_training
 from tests.faults.fault import Fault, Place
 from tests.faults.play import Case
 
@@ -33,13 +22,10 @@ SECTIONS = (
     Section("A launch", in_launch.FAULTS),
     Section("The training's processes", in_ranks.FAULTS),
     Section("A training over two nodes", in_training.FAULTS),
-    Section("A rank that hangs, or dies first", in_hangs.FAULTS),
     Section("Around the training", in_job.FAULTS),
     Section("Stopped: by its user, by Slurm, by its time limit", in_queue.FAULTS),
     Section("In a container", in_container.FAULTS),
-    Section("The cluster", in_cluster.FAULTS),
-    Section("The disk", in_disk.FAULTS),
-    Section("Files and output", in_files.FAULTS),
+    Section("The disk, files and output", in_files.FAULTS),
 )
 CASES = tuple(Case(fault, place) for section in SECTIONS for fault in section.faults for place in fault.where)
 
