@@ -78,7 +78,7 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
 
     config = models.load_model_config(arguments.model)
     seq_length = arguments.seq_length or config.defaults.seq_length
-    vocabulary = load_vocabulary(arguments.tokenizer, arguments.checkpoint)
+    vocabulary = load_vocabulary(arguments.checkpoint)
     check_vocabulary(vocabulary, config.vocab_size)
     make_loader = on_the_fly_loader if arguments.slow_dataloading else prepared_loader
     loader = make_loader(arguments, vocabulary, seq_length)

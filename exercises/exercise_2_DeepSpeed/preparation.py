@@ -75,7 +75,7 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> ZeroState:
     set_precision(arguments.precision, accelerator.device)
 
     seq_length = arguments.seq_length or config.defaults.seq_length
-    vocabulary = load_vocabulary(arguments.tokenizer, arguments.checkpoint)
+    vocabulary = load_vocabulary(arguments.checkpoint)
     check_vocabulary(vocabulary, config.vocab_size)
     loader = prepared_loader(arguments, vocabulary, seq_length)
     # Under stage 3 no rank ever holds the whole model: each layer is cut into shards as soon as it exists.

@@ -38,13 +38,13 @@ def prefix_of(arguments: MegatronArguments, vocabulary_size: int) -> Path:
     prefix = arguments.run_dir / "data" / arguments.data.stem
     if dist.get_rank() == 0 and not Path(get_idx_path(str(prefix))).exists():
         prefix.parent.mkdir(parents=True, exist_ok=True)
-        _build_dataset(prefix, arguments.data, arguments.tokenizer, vocabulary_size)
+        _build_dataset(prefix, arguments.data, vocabulary_size)
     dist.barrier()
     return prefix
 
 
-def _build_dataset(prefix: Path, data: Path, tokenizer: Path | None, vocabulary_size: int) -> None:
-    vocabulary = load_vocabulary(tokenizer, checkpoint=None)
+def _build_dataset(prefix: Path, data: Path, vocabulary_size: int) -> None:
+    vocabulary = load_vocabulary(checkpoint=None)
     check_vocabulary(vocabulary, vocabulary_size)
     unfinished = prefix.with_name(f".unfinished-{os.getpid()}-{prefix.name}")
     builder = IndexedDatasetBuilder(get_bin_path(str(unfinished)), dtype=np.int32)

@@ -40,7 +40,6 @@ class TrainingArguments:
     checkpoint: Path | None
     random_weights: bool
     data: Path
-    tokenizer: Path | None
     micro_batch_size: int
     gradient_accumulation_steps: int
     precision: Precision
@@ -56,7 +55,6 @@ class TrainingArguments:
     checkpoint_every: int | None
     profiler: str
     module_ranges: str | None
-    profile_memory: bool
     memory_snapshot: bool
     device: str
     seed: int
@@ -151,7 +149,6 @@ def _declare_model_and_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--checkpoint", type=Path, help="folder with weights in Hugging Face's format")
     group.add_argument("--random-weights", action="store_true", help="no checkpoint, which is the default")
     group.add_argument("--data", type=Path, default=DEFAULT_DATA, help="instructions in Alpaca's JSON format")
-    group.add_argument("--tokenizer", type=Path, help="folder; default: the checkpoint's, else the exercises' own")
     group.add_argument("--seq-length", type=positive, help="tokens per example; default: the model file's")
 
 
@@ -189,6 +186,5 @@ def _declare_capture(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="what records")
     modules = "mark the passes of the model's modules: layers, all, or down to so many levels"
     group.add_argument("--module-ranges", type=depth, metavar="DEPTH", help=modules)
-    group.add_argument("--profile-memory", action="store_true", help="torch.profiler: record allocations too")
     snapshot = "record the memory by category, in every step until the window's end"
     group.add_argument("--memory-snapshot", action="store_true", help=snapshot)

@@ -66,12 +66,6 @@ class _LineCapture(Capture):
 
 def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
     """The capture for `--profiler nsys|torch|none` and `--memory-snapshot`; use it as a context manager."""
-    profiler = capture.open_capture(
-        arguments.profiler,
-        arguments.window,
-        arguments.run_dir,
-        rank,
-        lead=arguments.gradient_accumulation_steps,
-        profile_memory=arguments.profile_memory,
-    )
+    lead = arguments.gradient_accumulation_steps
+    profiler = capture.open_capture(arguments.profiler, arguments.window, arguments.run_dir, rank, lead=lead)
     return _LineCapture(profiler, arguments, rank)

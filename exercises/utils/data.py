@@ -76,14 +76,12 @@ def load_instructions(path: Path) -> list[Instruction]:
     return found
 
 
-def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabulary:
-    """The requested tokenizer, else the checkpoint's own, else the small one in `datasets/`. Raises RequestError: the
-    folder of the tokenizer does not exist."""
+def load_vocabulary(checkpoint: Path | None) -> Vocabulary:
+    """The checkpoint's own tokenizer, else the small one in `datasets/`."""
     files = ("tokenizer.json", "tokenizer.model")
-    own = checkpoint if checkpoint and any((checkpoint / name).is_file() for name in files) else None
-    folder = tokenizer or own or DEFAULT_TOKENIZER
-    if not folder.is_dir():
-        raise RequestError(f"--tokenizer {folder}: no such folder")
+    folder = DEFAULT_TOKENIZER
+    if checkpoint is not None and any((checkpoint / name).is_file() for name in files):
+        folder = checkpoint
     loaded: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     end_id = loaded.eos_token_id
     padding_id = loaded.pad_token_id if loaded.pad_token_id is not None else end_id
@@ -94,7 +92,7 @@ def check_vocabulary(vocabulary: Vocabulary, model_vocab_size: int) -> None:
     """Raises RequestError: the tokenizer has ids for which the model has no embedding."""
     if vocabulary.size > model_vocab_size:
         raise RequestError(
-            f"--tokenizer {vocabulary.source}: {vocabulary.size} tokens, but the model has {model_vocab_size}"
+            f"the tokenizer {vocabulary.source} has {vocabulary.size} tokens, but the model has {model_vocab_size}"
         )
 
 

@@ -85,7 +85,7 @@ class ProfilerCalls:
     def __init__(self, arguments: TrainingArguments, rank: int, writer: MetricsWriter) -> None:
         self._window, self._rank, self._writer = arguments.window, rank, writer
         self._recording = (
-            TorchRecording(trace_file(arguments.run_dir, rank), profile_memory=arguments.profile_memory)
+            TorchRecording(trace_file(arguments.run_dir, rank))
             if arguments.profiler == "torch"
             else NsysRecording("recording", _PATIENCE)
         )

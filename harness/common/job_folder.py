@@ -297,7 +297,7 @@ def settings_of(request: RunRequest, environ: Mapping[str, str]) -> dict[str, An
     job: one that this job submits inherits its variables, and is another one."""
     first, *rest = [*request.command, ""]
     alone = re.match(r"python[\d.]*$", os.path.basename(first)) and "-m" not in rest  # noqa: PTH119 - a word, no path
-    about = {"profiler": request.profiler, "window": dict(request.window), "profile_memory": False, "faults": []}
+    about = {"profiler": request.profiler, "window": dict(request.window), "faults": []}
     return {**about, "launcher": "python" if alone else None, "job": _number_of_job(environ)}
 
 

@@ -363,9 +363,7 @@ class OnRequest(Capture):
         self._number += 1
 
 
-def open_capture(
-    profiler: str, window: ProfileWindow, run_dir: Path, rank: int, *, lead: int = 1, profile_memory: bool = False
-) -> Capture:
+def open_capture(profiler: str, window: ProfileWindow, run_dir: Path, rank: int, *, lead: int = 1) -> Capture:
     """The capture for `--profiler nsys|torch|none`; use it as a context manager.
 
     lead: steps that one rank can be ahead of another.
@@ -375,6 +373,6 @@ def open_capture(
         inner, first_step = OfWindow(window, NsysRecording("recording")), window.end
     elif profiler == "torch":
         schedule = torch.profiler.schedule(wait=0, warmup=window.warmup, active=window.active, repeat=1)
-        recording = TorchRecording(trace_file(run_dir, rank), schedule=schedule, profile_memory=profile_memory)
+        recording = TorchRecording(trace_file(run_dir, rank), schedule=schedule)
         inner, first_step = OfWindow(window, recording, window.warmup), window.end
     return OnRequest(inner, run_dir, rank, first_step=first_step, lead=lead, by_nsys=profiler == "nsys")

@@ -199,10 +199,7 @@ class Watch:
     def _open(self) -> None:
         _, world, local = rank_now()
         self._writer = MetricsWriter(self._run_dir, self._start(self.rank, world, local))
-        memory = bool(self._arguments.get("profile_memory"))
-        self._capture = open_capture(
-            self._arguments["profiler"], self._window, self._run_dir, self.rank, profile_memory=memory
-        )
+        self._capture = open_capture(self._arguments["profiler"], self._window, self._run_dir, self.rank)
 
     def _start(self, rank: int, world: int, local: int) -> StartLine:
         parameters = [] if self.model is None else list(self.model.parameters())

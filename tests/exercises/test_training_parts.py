@@ -96,7 +96,7 @@ def test_a_wrong_option_exits_with_2(words: list[str], capsys: pytest.CaptureFix
 
 
 def test_the_plain_python_tokenizer_gives_the_compiled_ones_ids() -> None:
-    compiled = load_vocabulary(None, None)
+    compiled = load_vocabulary(None)
     plain = PythonTokenizer(DEFAULT_TOKENIZER / "tokenizer.json")
     texts = [e.prompt + e.output for e in load_instructions(DEFAULT_DATA)[::5]]
     texts += ["", " ", "aaaaaaa", "Zürich\r\n\r\n  naïve 12345 ½ 東京 🚲", "it's  we'LL\n", "\n\n\n"]
@@ -105,7 +105,7 @@ def test_the_plain_python_tokenizer_gives_the_compiled_ones_ids() -> None:
 
 
 def test_labels_count_the_answer_and_its_end_only() -> None:
-    vocabulary = load_vocabulary(None, None)
+    vocabulary = load_vocabulary(None)
     example = Instruction("Name a colour.", "", "Blue.")
     batch = encode_example(example, vocabulary, seq_length=96)
     ids, labels = batch["input_ids"].tolist(), batch["labels"].tolist()
@@ -123,7 +123,7 @@ def test_labels_count_the_answer_and_its_end_only() -> None:
     ids=["long answer", "long prompt"],
 )
 def test_a_long_example_is_cut_and_still_has_a_label(example: Instruction) -> None:
-    vocabulary = load_vocabulary(None, None)
+    vocabulary = load_vocabulary(None)
     batch = encode_example(example, vocabulary, 64)
     assert batch["input_ids"].shape == batch["labels"].shape == (64,)
     counted = batch["labels"] != IGNORED
@@ -145,7 +145,7 @@ def test_data_that_is_not_instructions_is_refused_by_name(tmp_path: Path, text: 
 
 def test_a_vocabulary_larger_than_the_models_is_refused() -> None:
     with pytest.raises(RequestError, match="1024 tokens, but the model has 512"):
-        check_vocabulary(load_vocabulary(None, None), 512)
+        check_vocabulary(load_vocabulary(None), 512)
 
 
 # Errors

@@ -108,7 +108,7 @@ def start(
     environment.pop("PYTHONPATH", None)
     if asked is not None:
         settings = folder / "observe.json"
-        content = {"mode": "steps", "profiler": "torch", "window": WINDOW, "profile_memory": False, "faults": []}
+        content = {"mode": "steps", "profiler": "torch", "window": WINDOW, "faults": []}
         settings.write_text(json.dumps({**content, **asked}), encoding="utf-8")
         memory = folder / "memory"
         memory.mkdir()

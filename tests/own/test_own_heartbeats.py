@@ -73,7 +73,7 @@ def training(folder: Path, end: str) -> Iterator[subprocess.Popen[str]]:
     script.write_text(TRAINING + ENDS[end], encoding="utf-8")
     memory.mkdir(exist_ok=True)
     window = {"skip": 1000, "wait": 0, "warmup": 1, "active": 1}
-    settings = {"mode": "steps", "profiler": "none", "window": window, "profile_memory": False, "faults": []}
+    settings = {"mode": "steps", "profiler": "none", "window": window, "faults": []}
     (folder / "observe.json").write_text(json.dumps(settings), encoding="utf-8")
     place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
     environment = {

@@ -190,7 +190,7 @@ class OwnLaunch(Launch[OwnTraining]):
         observed = place.profiler == "nsys"
         training = LaunchCommand("training", _argv(experiment, place), observed, folder=experiment.start_in, why=why)
         told: dict[str, object] = {"profiler": place.profiler, "launcher": experiment.launcher}
-        told |= {"window": asdict(experiment.window), "profile_memory": False}
+        told["window"] = asdict(experiment.window)
         told |= {"module_ranges": experiment.module_ranges} if experiment.module_ranges else {}
         files = {OBSERVE.name: json.dumps(told | {"faults": list(experiment.faults)}, indent=1) + "\n"}
         # A container must see where it starts, and the script's folder with the modules beside it.
