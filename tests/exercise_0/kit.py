@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.exercise_0.conftest import EXERCISE
@@ -12,6 +13,7 @@ from tests.waiting import limit_s
 
 SCRIPT = str(EXERCISE / "comm_tests.py")
 FIXTURES = Path(__file__).parent / "fixtures"
+NONE: Mapping[str, str] = {}
 ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
 
@@ -20,7 +22,9 @@ def printed(name: str) -> str:
     return (FIXTURES / f"{name}.txt").read_text(encoding="utf-8")
 
 
-def run_script(folder: Path, *words: str, python: tuple[str, ...] = (), **environment: str) -> tuple[int, str, str]:
+def run_script(
+    folder: Path, *words: str, python: tuple[str, ...] = (), environment: Mapping[str, str] = NONE
+) -> tuple[int, str, str]:
     """Exit code, output and errors of `comm_tests.py WORDS` for the run in `folder`."""
     argv = [sys.executable, *python, SCRIPT, *words, "--run-dir", str(folder)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment, timeout=limit_s())
@@ -31,6 +35,6 @@ def torchrun(folder: Path, *words: str) -> str:
     """The output of two real processes that measure on CPUs."""
     python = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    code, output, errors = run_script(folder, *words, "--device", "cpu", python=python, **environment)
+    code, output, errors = run_script(folder, *words, "--device", "cpu", python=python, environment=environment)
     assert code == 0, errors
     return output

@@ -130,6 +130,6 @@ def test_two_real_processes_measure_every_collective_and_all_are_right(tmp_path:
 
 
 def test_one_process_alone_is_named_as_the_reason(tmp_path: Path) -> None:
-    code, output, _ = run_script(tmp_path, "collectives", **{**os.environ, **ALONE})
+    code, output, _ = run_script(tmp_path, "collectives", environment={**os.environ, **ALONE})
     assert code == 0 and "needs two processes or more, and this run has one (-g 2" in output
     assert json.loads((tmp_path / "comm/collectives.json").read_text())["results"] == []

@@ -143,7 +143,7 @@ def test_wrong_numbers_of_a_collective_are_a_problem_of_the_verdict() -> None:
 
 def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> None:
     # -S: no site-packages. A node's own Python, with nothing installed, must do.
-    run = partial(run_script, tmp_path, python=("-S",), PATH=str(tmp_path))
+    run = partial(run_script, tmp_path, python=("-S",), environment={"PATH": str(tmp_path)})
     for node in ("0", "1"):
         assert run("topology", "--node", node)[0] == 0
     code, output, _ = run("verdict", "--nodes", "2")
@@ -156,7 +156,7 @@ def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> Non
     assert node["node"] == 1 and verdict["findings"][-1]["message"] == "node 2 wrote no result"
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, dict[str, str]]] = {
     "verdict": ("holds no node*.json; run `topology` first", {}),
     "collectives": ("must be started by torchrun", {}),
     "collectives --max-bytes lots": ("'lots' is not a size such as 1K", {}),
@@ -171,6 +171,6 @@ def test_a_wrong_request_is_one_sentence_and_exit_code_2(tmp_path: Path, words: 
     sentence, environment = REFUSED[words]
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" if "Not a directory" in sentence else tmp_path / "run"
-    code, output, errors = run_script(folder, *words.split(), **environment)
+    code, output, errors = run_script(folder, *words.split(), environment=environment)
     assert (code, output) == (2, "") and sentence in errors and "Traceback" not in errors
     assert [file.name for file in tmp_path.iterdir()] == ["file"]

@@ -12,7 +12,7 @@ from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "deepspeed"
 MIXED = {"mixed_precision": True}
-PRECISIONS = {
+PRECISIONS: dict[str, dict[str, bool]] = {
     "full-precision": {},
     "mixed-precision": MIXED,
     "mixed-precision-activation-checkpointing": {**MIXED, "activation_checkpointing": True},

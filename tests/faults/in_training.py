@@ -100,6 +100,7 @@ FAULTS = (
     ),
     _fault(
         "network-cut-for-5-s", "a node's network is cut for five seconds", "completed, exit 0",
+        # the fault: it is cut for so long
         inject=network_cut(lambda _: time.sleep(5)), where=SLURM, state="completed", exit_code=0, steps=12, own=True,
         kept="everything", keeps=(METRICS, TRACES, "status.json"), then="slurm.sh report RUN",
     ),
