@@ -30,7 +30,7 @@ class CommTests(Experiment):
         rare=True,
         help="instead of the collectives a check of each GPU, node and link before a long run, and how much "
         "communication overlaps with computation",
-    ).option(None, "the one test that runs instead of the collectives")
+    ).option(None, "the check that runs instead of the collectives")
     slow_rank: int | None = value("--slow-rank", metavar="RANK", train="--slow-rank", rare=True).option(
         None, "with --health: this rank does everything at a quarter of its speed, to see the check fail", ge=0
     )
