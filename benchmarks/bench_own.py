@@ -1,11 +1,11 @@
-"""What is said of somebody's own training: the line, the ranks and the time of a planted stall; beside TraceML 0.5.0.
+"""What is said of somebody's own training: the line, the ranks and the time of a planted stall.
 
-    python benchmarks/bench_own.py OUT [--cases 100] [--healthy 40] [--only NAME…] [--seed 1] [--no-traceml]
+    python benchmarks/bench_own.py OUT [--cases 100] [--healthy 40] [--only NAME…] [--seed 1]
 
 Stalls of seven kinds are planted at random lines of unchanged trainings (plant_stalls.py), each run with
-`slurm.sh run -- …` and `slurm.sh report --json`, and under `traceml run`. Healthy runs show false findings, and what
-each tool costs. A later start with the same folder goes on where the earlier one stopped. Anything else that runs on
-the machine is in these numbers, too.
+`slurm.sh run -- …` and `slurm.sh report --json`. Healthy runs show false findings, and what the observer costs. A later
+start with the same folder goes on where the earlier one stopped. Anything else that runs on the machine is in these
+numbers, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from own_runs import Bench, Case, Said, described
 from own_trainings import TRAININGS
-from own_verdicts import CROWDED, CaseVerdict, false_findings, of_ours, of_traceml, place_of
+from own_verdicts import CROWDED, CaseVerdict, false_findings, of_ours, place_of
 from plant_stalls import KINDS, draw
 
 RIGHT: dict[str, Callable[[CaseVerdict], bool]] = {
@@ -38,7 +38,6 @@ class Done(NamedTuple):
 
     case: Case
     ours: Said
-    traceml: Said
     alone: Said
 
 
@@ -59,20 +58,14 @@ def told(done: Done) -> str:
         return f"{case.name}: FAILED {said['failed']}"
     if case.plant is None:
         found = "; ".join(map(_finding, false_findings(case, said)))
-        return f"{case.name}: {found or 'nothing'}; TraceML: {_kind(done.traceml)}"
+        return f"{case.name}: {found or 'nothing'}"
     verdict = of_ours(case, said)
     marks = "".join(
         sign if right else "-"
         for sign, right in (("L", verdict.line), ("R", verdict.ranks), ("T", verdict.lost_is_close))
     )
     share = "" if verdict.lost is None else f", {verdict.lost:.2f} of {said['planted_ns'] / 1e6:.1f} ms"
-    return f"{case.name}: {marks} {verdict.cause} at {verdict.place}{share}; TraceML: {_kind(done.traceml)}"
-
-
-def _kind(said: Said) -> str:
-    if "failed" in said:
-        return "failed"
-    return str(said["diagnosis"]["kind"]) if said else "not run"
+    return f"{case.name}: {marks} {verdict.cause} at {verdict.place}{share}"
 
 
 def tables(runs: Sequence[Done]) -> Iterator[str]:
@@ -80,11 +73,10 @@ def tables(runs: Sequence[Done]) -> Iterator[str]:
     planted = [done for done in runs if done.case.plant is not None]
     healthy = [done for done in runs if done.case.plant is None]
     yield f"{len(planted)} planted stalls, {len(healthy)} healthy runs"
-    yield "\n| of the planted stalls | slurm.sh run | TraceML 0.5.0 |\n|---|---|---|"
+    yield "\n| of the planted stalls | slurm.sh run |\n|---|---|"
     ours = [of_ours(done.case, done.ours) for done in planted]
-    theirs = [of_traceml(done.case, done.traceml) for done in planted if done.traceml]
     for what, right in RIGHT.items():
-        yield f"| {what} | {_of(map(right, ours))} | {_of(map(right, theirs))} |"
+        yield f"| {what} | {_of(map(right, ours))} |"
     yield from _by("kind", [str(done.case.plant.kind) for done in planted if done.case.plant], ours)
     yield from _by("training", [done.case.training for done in planted], ours)
     yield from _false(healthy)
@@ -124,21 +116,16 @@ def _false(healthy: Sequence[Done]) -> Iterator[str]:
         yield from (f"  {name}: {_finding(one)}" for one in each)
     crowded = sum(any(one["cause"] in CROWDED for one in done.ours.get("findings", [])) for done in healthy)
     yield f"(cores were shared in {crowded} of them)"
-    said = Counter(_kind(done.traceml) for done in healthy if done.traceml)
-    yield f"TraceML said of the healthy runs: {', '.join(f'{kind} {count}' for kind, count in said.most_common())}"
 
 
 def _overhead(healthy: Sequence[Done]) -> Iterator[str]:
-    yield (
-        "\n| a step of the healthy runs | alone, ms | observed, outside of the window | under TraceML |\n"
-        "|---|---|---|---|"
-    )
+    yield "\n| a step of the healthy runs | alone, ms | observed, outside of the window |\n|---|---|---|"
     for name in dict.fromkeys(done.case.training for done in healthy):
         own = [done for done in healthy if done.case.training == name]
         alone = _median(done.alone for done in own)
-        arms = [_median(done.ours for done in own), _median(done.traceml for done in own)]
-        shown = [f"{arm / alone - 1:+.1%}" if alone and arm else "–" for arm in arms]
-        yield f"| {name} | {f'{alone / 1e6:.1f}' if alone else '–'} | {shown[0]} | {shown[1]} |"
+        observed = _median(done.ours for done in own)
+        more = f"{observed / alone - 1:+.1%}" if alone and observed else "–"
+        yield f"| {name} | {f'{alone / 1e6:.1f}' if alone else '–'} | {more} |"
 
 
 def _median(said: Iterator[Said]) -> float | None:
@@ -148,8 +135,7 @@ def _median(said: Iterator[Said]) -> float | None:
 
 def written(done: Done) -> dict[str, Any]:
     """A case with all that was said, for a closer look."""
-    theirs = {key: value for key, value in done.traceml.items() if key != "text"}
-    row = {**described(done.case), "told": told(done), "ours": done.ours, "traceml": theirs, "alone": done.alone}
+    row = {**described(done.case), "told": told(done), "ours": done.ours, "alone": done.alone}
     if done.case.plant is not None and "failed" not in done.ours:
         row["verdict"] = asdict(of_ours(done.case, done.ours))
     return row
@@ -163,7 +149,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(TRAININGS), default=list(CHOSEN))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--site", default="local")
-    parser.add_argument("--no-traceml", action="store_true")
     asked = parser.parse_args()
     bench = Bench(asked.out, asked.site)
     runs = []
@@ -172,7 +157,6 @@ def main() -> None:
             Done(
                 case,
                 bench.kept(case, "ours", bench.ours),
-                {} if asked.no_traceml else bench.kept(case, "traceml", bench.traceml),
                 bench.kept(case, "alone", bench.alone) if case.plant is None else {},
             )
         )

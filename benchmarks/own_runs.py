@@ -1,10 +1,9 @@
-"""Runs of bench_own.py: a training with or without a planted stall, under `slurm.sh run` and under TraceML, and judged.
+"""Runs of bench_own.py: a training with or without a planted stall, under `slurm.sh run`, and judged.
 
 Each case keeps its folder, and a later start takes what is there:
 
     OUT/CASE/scripts/      the changed copy of tests/own/scripts
     OUT/CASE/ours.json     what `slurm.sh report --json` said, and what was true
-    OUT/CASE/traceml.json  what TraceML said
     OUT/CASE/alone.json    the training's own times with nothing beside it (healthy cases)
 """
 
@@ -32,7 +31,6 @@ from tests.own.observed_trainings import PLAIN, Ended
 STEPS, ACTIVE, FIRST = 60, 13, 8  # all; those that are profiled; those at the start that no time counts
 LARGE_FILE_BYTES = 1 << 26
 TIMEOUT_S = 300
-TRACEML = "traceml-ai==0.5.0"
 Said = dict[str, Any]
 
 
@@ -111,30 +109,6 @@ class Bench:
         _call(training.command(self._options(case, "alone"), free_port()), scripts, training)
         return self._measured(case, "alone", range(STEPS))
 
-    def traceml(self, case: Case) -> Said:
-        """`traceml run`, whose script must be a file."""
-        scripts = self._copy(case, "traceml")
-        training = TRAININGS[case.training]
-        script = training.words[-1]
-        if training.words[0] == "-m":
-            script = "start.py"
-            (scripts / script).write_text(f"from {training.words[1]} import main\n\nmain()\n", encoding="utf-8")
-        ports = ["--master-port", str(free_port()), "--aggregator-port", str(free_port())]
-        argv = [
-            *(str(self._traceml_venv() / "bin/traceml"), "run", script, "--mode", "summary"),
-            *("--nproc-per-node", str(training.ranks), "--logs-dir", "logs", "--run-name", "run"),
-            *(*ports, "--args", *self._options(case, "traceml")),
-        ]
-        _call(argv, scripts, training)
-        summary = json.loads((scripts / "logs/run/final_summary.json").read_text(encoding="utf-8"))
-        text = (scripts / "logs/run/final_summary.txt").read_text(encoding="utf-8")
-        return {
-            "diagnosis": summary["primary_diagnosis"],
-            "step_time_issues": summary["step_time"].get("issues"),
-            "text": text,
-            **self._measured(case, "traceml", range(STEPS)),
-        }
-
     # -- what was true -------------------------------------------------------------------------------------------------
 
     def _copy(self, case: Case, arm: str) -> Path:
@@ -178,21 +152,6 @@ class Bench:
         text = (self.out / case.name / f"ours/stalls.rank{rank}").read_text(encoding="utf-8")
         stalls = [tuple(map(int, line.split())) for line in text.splitlines()]
         return [spent for at, spent in stalls if begin <= at <= end]
-
-    def _traceml_venv(self) -> Path:
-        """A virtual environment with TraceML, in which our packages are seen, too."""
-        venv = self.out / "traceml"
-        if not (venv / "bin/traceml").exists():
-            uv = [sys.executable, "-m", "uv"]
-            subprocess.run([*uv, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
-            own = [path for path in sys.path if path.endswith("site-packages")]
-            (packages,) = venv.glob("lib/python*/site-packages")
-            (packages / "of_the_trainings.pth").write_text("\n".join(own) + "\n", encoding="utf-8")
-            import numpy
-
-            install = [*uv, "pip", "install", "--quiet", "--python", str(venv / "bin/python")]
-            subprocess.run([*install, TRACEML, f"numpy=={numpy.__version__}"], check=True)
-        return venv
 
 
 def _steps_of(file: Path) -> list[Said]:

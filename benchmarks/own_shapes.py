@@ -45,37 +45,16 @@ class Shape:
     causes: tuple[str, ...]
     ranks: tuple[int, ...]
     launcher: str = "torchrun"
-    words: tuple[str, ...] = ()
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return self.words or (f"{self.name}.py",)
 
 
 SHAPES_OF_CODE = (
-    Shape("accumulating_gpt", PYTHON, (1,)),
-    Shape("images", (*PYTHON, "evaluation"), (0,), words=("-m", "images.train")),
-    Shape("accelerate_clipping", ("host-stall", "tiny-kernels", "extra-compute"), (0, 1), launcher="accelerate"),
-    Shape("trainer_copies", PYTHON, (0,)),
-    Shape("lightning_average", PYTHON, (0,)),
     Shape("fsdp2_log", ("host-stall", "checkpoint", "extra-compute"), (1,)),
-    Shape("gan", PYTHON, (0,)),
     Shape("reinforcement", PYTHON, (1,), launcher="python"),
-    Shape("contrastive", PYTHON, (1,)),
-    Shape("unrolled_rnn", ("tiny-kernels", "host-stall"), (0, 1)),
     Shape("two_stages", (*PYTHON, "uneven-stages"), (1,)),
     Shape("parameter_server", PYTHON, (0,)),
     Shape("compiled", PYTHON, (1,)),
-    Shape("file_each_step", ("host-stall", "data-stall"), (0, 1)),
     Shape("slow_collate", ("data-stall",), (0, 1)),
-    Shape("slow_decoding", ("data-stall",), (1,)),
-    Shape("recomputing_scheduler", PYTHON, (0,)),
     Shape("growing_history", ("growing-work",), (0, 1)),
-    Shape("similar_lines", PYTHON, (1,)),
-    Shape("metrics_in_python", PYTHON, (0,)),
-    Shape("gathers_objects", PYTHON, (1,)),
-    Shape("distillation", PYTHON, (1,)),
-    Shape("graph_batches", ("host-stall", "data-stall"), (0, 1)),
 )
 NAMES = {shape.name: shape for shape in SHAPES_OF_CODE}
 
@@ -102,7 +81,7 @@ def run(shape: Shape, folder: Path, planted: bool) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(SHAPES, folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, **PLAIN, "PLANT": str(int(planted)), "STEPS": str(STEPS)}
-    environment |= {"RECORDS": str(folder / "planted"), "ACCELERATE_USE_CPU": "true"}
+    environment |= {"RECORDS": str(folder / "planted")}
     for name in ("PYTHONPATH", "HARNESS_RUNS"):
         environment.pop(name, None)
     flags = ["-n", "1", "-g", "1" if shape.launcher == "python" else "2", "--profiler", "torch"]
@@ -116,7 +95,7 @@ def run(shape: Shape, folder: Path, planted: bool) -> Path:
         "--python",
         sys.executable,
     ]
-    argv = ["bash", str(ROOT / "slurm.sh"), "run", *flags, "--", *shape.argv]
+    argv = ["bash", str(ROOT / "slurm.sh"), "run", *flags, "--", f"{shape.name}.py"]
     done = subprocess.run(
         argv, cwd=folder / "scripts", env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,6 @@ from own_trainings import SCRIPTS, TRAININGS
 CLOSE = 0.2  # of the lost time
 # True of a machine with fewer cores than busy threads, whatever the program does.
 CROWDED = {"noisy-neighbour", "pinned-together"}
-# What TraceML says where it has found nothing that is wrong.
-NOTHING_SAID = {
-    "INSUFFICIENT_STEP_TIME_DATA",
-    "NO_CLEAR_PERFORMANCE_BOTTLENECK",
-    "LOW_GPU_UTILIZATION_UNEXPLAINED",
-    "COMPUTE_BOUND",
-}
 
 
 @dataclass(frozen=True)
@@ -73,18 +65,6 @@ def place_of(found: Said) -> dict[str, Any] | None:
     if found["lines"]:
         return dict(found["lines"][0]["where"])
     return None if found["where"] is None else dict(found["where"])
-
-
-def of_traceml(case: Case, said: Said) -> CaseVerdict:
-    """Of TraceML's primary diagnosis; a line anywhere in its report would count."""
-    if case.plant is None or "diagnosis" not in said:
-        return CaseVerdict(None, None, False, False, None)
-    diagnosis = said["diagnosis"]
-    kind = None if diagnosis["kind"] in NOTHING_SAID else str(diagnosis["kind"])
-    culprit = diagnosis["evidence"].get("culprit_rank")
-    right = case.ranks == [culprit] if culprit is not None else kind is not None and len(case.ranks) > 1
-    line = re.search(rf"{re.escape(Path(case.plant.spot.file).name)}\D{{1,9}}{case.plant.spot.line}\b", said["text"])
-    return CaseVerdict(kind, None, line is not None, right, None)
 
 
 def false_findings(case: Case, said: Said) -> Iterator[Said]:

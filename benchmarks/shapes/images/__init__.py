@@ -1,1 +1,0 @@
-"""An image classification that is a package."""
