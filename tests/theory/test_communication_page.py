@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from draw_patterns import METHODS, PICTURES
 from method_table import RANKS, methods
 
 from harness.common.alpha_beta import bus_factor
@@ -17,14 +16,6 @@ from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/communication.md").read_text(encoding="utf-8")
-MOST_BYTES = 150_000  # of a picture
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_has_its_picture(name: str) -> None:
-    assert f"(pictures/patterns/{name}.png)" in PAGE
-    content = (PICTURES / f"{name}.png").read_bytes()
-    assert content.startswith(b"\x89PNG") and len(content) < MOST_BYTES
 
 
 def test_the_table_has_a_section_for_each_of_its_methods() -> None:
