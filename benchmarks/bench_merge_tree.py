@@ -23,9 +23,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
-
-from bench_analysis_merge import shifted  # noqa: E402  it lies beside this file
+sys.path.insert(0, str(ROOT))
 
 from harness.analysis.job.summarise import summarise_job  # noqa: E402  found by the path above
 from harness.analysis.process.part import RankPart, in_order  # noqa: E402
@@ -42,6 +40,15 @@ from harness.measure.slurm_array import FAN_IN, join_files  # noqa: E402
 from harness.traces.pool import process_pool  # noqa: E402
 
 AT_ONCE = 500  # parts in memory before they are reduced
+
+
+def shifted(part: RankPart, rank: int, world: int) -> RankPart:
+    """A copy as another rank, four to a host, each host's clock a little apart."""
+    place = {"rank": rank, "path": f"rank{rank}.json", "world_size": world, "host": f"node{rank // 4}"}
+    source = part.source.model_copy(update=place)
+    devices = [d.model_copy(update={"rank": rank, "source": source.path}) for d in part.devices]
+    epoch = (part.epoch_ns or 0) + 1000 * (rank // 4)
+    return part.model_copy(update={"source": source, "devices": devices, "epoch_ns": epoch})
 
 
 def replicated(real: Sequence[RankPart], ranks: range, world: int) -> list[RankPart]:

@@ -1,7 +1,7 @@
 """What the observer costs a training that it does not record: a step, and the time to the first step.
 
     python benchmarks/bench_observer.py [--pairs 30] [--ranks 1 2] [--batch-sizes 128 512]
-        [--steps 200] [--first] [--word] [--alone] [--out FILE]
+        [--steps 200] [--word] [--alone] [--out FILE]
 
 A pair is the same training with and without the observer; no window is ever reached. They start one after the other.
 Then they take turns of half a second in the order A B B A, one stopped by a signal while the other trains, so that a
@@ -48,12 +48,11 @@ WORD = (sys.executable, "-I", "-m", "harness", "observe", "--no-report", "--")
 
 @dataclass(frozen=True)
 class PairsRequest:
-    """The command line. first: with the highest priority. word: `observe --` in place of the observer alone. alone: one
-    process without a loader's worker."""
+    """The command line. word: `observe --` in place of the observer alone. alone: one process without a loader's
+    worker."""
 
     pairs: int
     steps: int
-    first: bool
     word: bool
     alone: bool
 
@@ -231,13 +230,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[128, 512])
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--first", action="store_true", help="with the highest priority, for a busy machine")
     parser.add_argument("--word", action="store_true", help="with `observe --` in place of the observer alone")
     parser.add_argument("--alone", action="store_true", help="a training of one process, which needs one core")
     parser.add_argument("--out", type=Path, help="every pair as JSON")
     asked = parser.parse_args()
     os.environ.update(KEEP_MEMORY)
-    own = PairsRequest(asked.pairs, asked.steps, asked.first, asked.word, asked.alone)
+    own = PairsRequest(asked.pairs, asked.steps, asked.word, asked.alone)
     sizes = [(1, 64)] if asked.alone else [(ranks, size) for ranks in asked.ranks for size in asked.batch_sizes]
     measured = [measure_pairs(ranks, batch_size, own) for ranks, batch_size in sizes]
     if asked.out is not None:

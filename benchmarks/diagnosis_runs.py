@@ -14,26 +14,17 @@ import json
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Summary, Window
+from harness.analysis.summary import Window
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed import as_json, deepspeed_config
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files, trace_files
-from harness.replay.attribute.causes import suspects
-from harness.replay.graph.graph import graph_of
-from harness.replay.graph.job import join_job
-from harness.replay.measure.context import ReplayContext
-from harness.replay.remove.edits import EditedLengths
-from harness.replay.remove.gain import gains
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
 
@@ -120,34 +111,9 @@ def measure(place: Path) -> Found:
         "findings": [found.model_dump() for found in summary.findings],
         "what_ifs": {what.name: what.model_dump() for what in replay.what_ifs},
         "injected_ns": _injected(place / "run", asked["exercise"]),
-        **_replayed(read.parts, summary, (asked["fault"] or "").split(",")[0]),
     }
     (place / "found.json").write_text(json.dumps(found), encoding="utf-8")
     return found
-
-
-def _replayed(parts: Sequence[RankPart], summary: Summary, cause: str) -> Found:
-    """What the report does not say: where a fault hits some steps at a regular distance, those steps replayed without
-    it beside the other steps of the same run."""
-    graphs = [graph for part in parts if (graph := graph_of(part)) is not None]
-    job = join_job(graphs, parts, None)
-    assert job is not None, "the traces gave no replay"
-    context = ReplayContext(job, summary, {own.rank: own for own in summary.training})
-    found: Found = {}
-    for suspect in suspects(context):
-        if suspect.cause.value != cause or suspect.every in (None, 1) or suspect.lengths is None:
-            continue
-        gain = gains(context, [EditedLengths(suspect.lengths)])[0]
-        hits = suspect.steps[-len(gain.before) :]
-        others = gain.before[~hits]
-        noise = float(np.hypot(_deviation(gain.after[hits]), _deviation(others)))
-        found["in_run"] = {"predicted_ns": gain.after[hits].mean(), "measured_ns": others.mean(), "deviation_ns": noise}
-    return found
-
-
-def _deviation(steps: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """Of the mean."""
-    return float(steps.std(ddof=1) / np.sqrt(len(steps))) if len(steps) > 1 else float("nan")
 
 
 def _injected(folder: Path, exercise: int) -> dict[str, float]:

@@ -14,7 +14,6 @@ LARGE = 0.1  # of the step: smaller faults are not counted
 STANDING = {"small-buckets", "tiny-kernels", "uneven-stages"}  # no departure from the program's course
 CROWDED = {"noisy-neighbour", "pinned-together"}  # a true finding wherever more ranks run than there are cores
 CORES = 2
-_WIDE = 1.96
 
 Runs = Sequence[tuple[Case, Found]]
 WHAT_IF_OF = {
@@ -53,7 +52,6 @@ def tables(runs: Runs) -> Iterator[str]:
     yield f"findings in healthy runs: {len(alarms)} of {len(healthy)}"
     yield from (f"  {case.folder}: {each['cause']}" for case, told in alarms for each in told)
     yield from _healthy(healthy)
-    yield from _in_run(large)
     yield from _beside(runs)
     worst = max((found["error"] for _, found in runs), default=0.0)
     yield f"largest self-replay error: {worst:.3%} of {len(runs)} runs"
@@ -131,17 +129,6 @@ def _lost(large: Runs) -> Iterator[str]:
         yield f"lost time within 20 % of what was injected: {_summed(every, 0.2)}"
         yield from (f"  {cause}: {_summed(of, 0.2)}" for cause, of in sorted(errors.items()))
         yield from _worst(every)
-
-
-def _in_run(large: Runs) -> Iterator[str]:
-    """Steps with the fault, replayed without it, beside the steps of the same run that did not have it."""
-    told = [(case, found["in_run"]) for case, found in large if found.get("in_run")]
-    errors = [(each["predicted_ns"] / each["measured_ns"] - 1, case.folder) for case, each in told]
-    if errors:
-        held = sum(abs(e["predicted_ns"] - e["measured_ns"]) <= _WIDE * e["deviation_ns"] for _, e in told)
-        yield f"hit steps without the fault, against the other steps of the run: within 10 %: {_summed(errors, 0.1)}"
-        yield f"  the difference within its own 95 % interval: {held} of {len(told)}"
-        yield from _worst(errors)
 
 
 class Verified(NamedTuple):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pace_series import Noise, Planted, Series, simulated
 
 from harness.analysis.summary import PaceChange, Summary
 from harness.common.run_files import METRICS
@@ -18,6 +17,7 @@ from harness.report.page.inputs import gather
 from harness.report.page.steps import steps_section
 from harness.report.tables.terminal import render
 from harness.run import Run
+from tests.analysis.pace_series import Noise, Planted, Series, simulated
 
 QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1, turn=0, drift=0, warm_up=3)
 STEPS, STEP, RANK = 200, 120, 2

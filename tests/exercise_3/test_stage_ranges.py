@@ -48,7 +48,7 @@ def test_the_schedule_is_one_forward_one_backward(pipeline: Run) -> None:
 
 
 def test_a_stage_waits_for_what_it_computes_with(pipeline: Run) -> None:
-    """So the bubble is at least that of theory; benchmarks/bench_bubble.py shows how large it is."""
+    """So the bubble is at least that of theory."""
     for iteration in range(2):
         spans = [
             [s for s in pipeline.spans(rank) if pipeline.spans(rank, "iteration_")[iteration].holds(s)]

@@ -1,7 +1,4 @@
-"""The observer beside trainings that know nothing of it: it counts their steps, times their phases, changes nothing.
-
-How near its times are to the trainings' own is shown by benchmarks/bench_phases.py.
-"""
+"""The observer beside trainings that know nothing of it: it counts their steps, times their phases, changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_phases import PARTS
 from own_trainings import TRAININGS
 
 from tests.own.observed_trainings import WINDOW, Ended, start, training_of
@@ -20,6 +16,8 @@ from tests.own.observed_trainings import WINDOW, Ended, start, training_of
 pytestmark = pytest.mark.train
 
 STEPS = 14
+PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
+NOT_SEEN = {"pipelining": ("data_ns",)}  # it has no DataLoader: what it does for its data is in no phase
 START = WINDOW["skip"] + WINDOW["wait"] + WINDOW["warmup"]
 END = START + WINDOW["active"]
 KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")
@@ -29,7 +27,7 @@ KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")
     scope="module",
     params=[
         "transformers_trainer alone",  # a library's loop; test_slurm_own.py has one of two ranks
-        *(pytest.param(name, marks=pytest.mark.long) for name in TRAININGS),  # benchmarks/bench_phases.py has them too
+        *(pytest.param(name, marks=pytest.mark.long) for name in TRAININGS),
     ],
 )
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:

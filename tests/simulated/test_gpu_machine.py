@@ -124,4 +124,4 @@ def test_the_simulator_shares_no_code_with_what_it_tests() -> None:
     assert knowing == {"judge"}
     assert not any("replay" in module for module in imports["judge"])
     indirect = {name for name, modules in imports.items() if "judge" in modules}
-    assert indirect <= {"tables", "parts"}
+    assert indirect <= {"tables"}

@@ -4,7 +4,8 @@ simulation has them."""
 from __future__ import annotations
 
 import pytest
-from gpu_jobs.parts import judge_message, judge_some
+
+from tests.simulated.partly_recorded import judge_message, judge_some
 
 SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))]
 

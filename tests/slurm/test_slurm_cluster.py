@@ -90,7 +90,6 @@ def cables(slurm: Slurm) -> list[str]:
 
 
 def test_a_slow_link_is_limited_and_what_a_job_sends_goes_over_it(slurm: Slurm, tmp_path: Path) -> None:
-    """How long something takes over such links, benchmarks/bench_link.py measures."""
     script, code = tmp_path / "job.sh", tmp_path / "send.py"
     code.write_text(
         "import os, socket, time\n"

@@ -19,7 +19,7 @@ from tests.waiting import limit_s
 
 ROOT = Path(__file__).resolve().parents[2]
 YES, CANNOT = RelationOutcome.HOLDS, RelationOutcome.NOT_COMPARABLE
-# Where times are compared, any outcome will do: benchmarks/bench_lessons.py counts how often it is this one.
+# Where times are compared, any outcome will do.
 TIMED = re.compile(r"\w+_ns|\w+_share|bubble|overlap_fraction")
 SHORT = {"1a", "1d", "1f", "1g", "1h", "1i", "2a", "2b", "3a", "3b"}
 OUTCOMES: dict[str, list[RelationOutcome]] = {

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .cases import STEPS, healthy
-from .faults import FAULTS, Planted
-from .judge import Jobs, message_of, summaries_of, summary_of
-from .kineto_file import write_kineto
-from .program import Recording
-from .simulate import mean_step_ns, run, run_step_ns
+from gpu_jobs.cases import STEPS, healthy
+from gpu_jobs.faults import FAULTS, Planted
+from gpu_jobs.judge import Jobs, message_of, summaries_of, summary_of
+from gpu_jobs.kineto_file import write_kineto
+from gpu_jobs.program import Recording
+from gpu_jobs.simulate import mean_step_ns, run, run_step_ns
 
 SKEW_NS = 1_700_000  # of the second node's clock
 _LATER_NS = 7_000_000_000  # of another run
