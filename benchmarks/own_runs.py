@@ -55,7 +55,7 @@ class Case:
 
 
 class Bench:
-    """A folder of cases. python: the one that trains, and has the launchers."""
+    """A folder of cases, and the site at which they run."""
 
     def __init__(self, out: Path, site: str) -> None:
         self.out, self.site = out.resolve(), site

@@ -325,7 +325,7 @@ def contention(t: Training, rng: random.Random, ns: int) -> Planted:
 
 @dataclass(frozen=True)
 class FaultKind:
-    """kinds: of training that can have it. ranks: the fewest. device_bound, host_bound: where it costs time."""
+    """kinds: of training that can have it. ranks: the fewest. bound: where it costs time."""
 
     apply: Apply
     kinds: tuple[str, ...] = ("alone", "ddp", "sharded")

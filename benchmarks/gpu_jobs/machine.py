@@ -38,11 +38,11 @@ _WAITING_CALL_NS = 2 * US  # of a synchronising call itself
 
 @dataclass(frozen=True)
 class Costs:
-    """What the hardware adds to each program. depth: launches that may
-    wait on a stream before the host must.
+    """What the hardware adds to each program. depth: launches that may wait on a stream before the host must.
 
-    latency: from a launch to its start on an idle device; gap: between two kernels of a stream; event: from the end of
-    what another stream waits for to its start; wake: from the end of what the host waits for until it goes on."""
+    latency_ns: from a launch to its start on an idle device; gap_ns: between two kernels of a stream; event_ns: from
+    the end of what another stream waits for to its start; wake_ns: from the end of what the host waits for until it
+    goes on."""
 
     latency_ns: int = 6 * US
     gap_ns: int = 1 * US

@@ -61,8 +61,9 @@ class MegatronStart(StartLine):
 
 @dataclass(frozen=True)
 class MegatronStep(StepLine):
-    """One iteration of one rank. tokens, samples: this rank's equal share; the sum over all ranks is the global batch.
-    loss: that of the global batch, the same on every rank. forward_ns: without the data loading inside."""
+    """One iteration of one rank. Its tokens and samples are this rank's equal share; the sum over all ranks is the
+    global batch. The loss is that of the global batch, the same on every rank; forward is without the data loading
+    inside."""
 
     tokens_global: int
 

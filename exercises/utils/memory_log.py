@@ -89,7 +89,7 @@ def of_all_layers(module: str) -> str:
 def moment(
     blocks: Sequence[MemoryBlock], at_ns: int, start_ns: int, block_owner: BlockOwner, step: int | None
 ) -> dict[str, Any]:
-    """Who held what at a moment, as the file has it. where: what the training did then."""
+    """Who held what at a moment, as the file has it."""
     held = [block for block in blocks if block.born_ns <= at_ns < block.died_ns]
     by_category = dict.fromkeys(CATEGORIES, 0)
     by_holder: dict[tuple[str, str, str], list[int]] = defaultdict(list)

@@ -43,7 +43,7 @@ def evaluate(text: str, variables: Variables) -> Scalar:
 
     Args:
         text: e.g. `step_time > 1.05` or `abs(b.bubble - b.expected_bubble) < 0.05`.
-        names: name → number, or run → metric → number.
+        variables: name → number, or run → metric → number.
 
     Raises:
         RequestError: the text is not an expression of this language.

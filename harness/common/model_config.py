@@ -87,8 +87,8 @@ class ModelConfig:
     def flops_per_token(self, seq_length: int) -> float:
         """Model FLOPs of forward and backward per token: 6·N + 12·L·h·S, attention counted whole.
 
-        N: weights that multiply a token (of a mixture, the experts chosen); L: layers; h: heads × head size;
-        S: `seq_length`. Source: Chowdhery et al., PaLM, 2022, appendix B.
+        N are the weights that multiply a token (of a mixture, the experts chosen), L the layers, h is heads × head
+        size, and S `seq_length`. Source: Chowdhery et al., PaLM, 2022, appendix B.
         """
         weights = self.num_hidden_layers * self._layer_weights(self.num_experts_per_tok)
         weights += self.vocab_size * self.hidden_size

@@ -141,7 +141,7 @@ def everyone() -> dict[int, Stat]:
 
 def descendants(pid: int, stats: dict[int, Stat] | None = None) -> list[int]:
     """As `below`, by everyone's parent: the list of a process's children may miss one while processes come and go.
-    known: of `everyone`, if that is already read."""
+    stats: of `everyone`, if that is already read."""
     children: dict[int, list[int]] = {}
     for each, now in (everyone() if stats is None else stats).items():
         children.setdefault(now.parent, []).append(each)

@@ -33,7 +33,7 @@ AS_REQUESTED = "as requested"
 
 
 def passed_on(environ: Mapping[str, str], set_by_job: Container[str]) -> dict[str, str]:
-    """Those of an environment, by name, without secrets. own: what the job sets itself.
+    """Those of an environment, by name, without secrets. set_by_job: what the job sets itself.
 
     >>> passed_on({"NCCL_P2P_LEVEL": "LOC", "NCCL_DEBUG": "INFO", "CUDA_HOME": "/usr", "HOME": "/"}, ["NCCL_DEBUG"])
     {'NCCL_P2P_LEVEL': 'LOC'}

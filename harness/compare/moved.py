@@ -19,7 +19,7 @@ Statistics = Mapping[str, tuple[float, float]]  # by name: nanoseconds and calls
 
 class MovedStatistic(BaseModel):
     """One statistic of two runs, of one rank in one step: of a node its median step, of a range its time on the host,
-    of a kernel its time on the device. calls: of a node its ranks."""
+    of a kernel its time on the device. Of a node the calls are its ranks."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 

@@ -72,8 +72,8 @@ def over_runs(metrics: Sequence[Metrics]) -> dict[str, RepeatedMean]:
 
 
 class Size(PointValues):
-    """A point of a sweep over devices. throughput: in `unit`. values: shares and efficiencies, too. comparison: of the
-    throughput of one device with that in the smallest size; None of the smallest."""
+    """A point of a sweep over devices. throughput: in `unit`. Its values have shares and efficiencies, too. Its
+    comparison is that of the throughput of one device with that in the smallest size; the smallest has none."""
 
     devices: int
     unit: str

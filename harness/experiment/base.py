@@ -119,7 +119,7 @@ class Experiment(BaseModel):
         return f"e{self.exercise}-{self.folder.split('_', 2)[2]}"
 
     def name(self, model_name: str | None) -> tuple[str, str]:
-        """The run's name before and after the job's id. model: the trained model's name."""
+        """The run's name before and after the job's id. model_name: the trained model's."""
         return model_name or self.title.replace(" ", "-"), tags_of(self)
 
     @property

@@ -69,7 +69,7 @@ def log_flag(*more: str) -> Flag:
 
 
 def contradictions(base_model: BaseModel) -> Iterator[BrokenRule]:
-    """The variables that a request sets twice and not alike. asked: an experiment with these options."""
+    """The variables that a request sets twice and not alike. base_model: an experiment with these options."""
     seen: dict[str, tuple[str, str, object]] = {}
     for option in options_of(type(base_model)):
         given = getattr(base_model, option.field)

@@ -52,7 +52,7 @@ def build_experiment(
     unknown: words that are not options.
     spellings: all that the command knows, for suggestions.
     defaults: the site's own. A default for a field that the exercise does not have is left out.
-    own: of a training of the user's own the fields that no flag sets: the words after `--`, and where they were typed.
+    given: of an own training the fields that no flag sets: the words after `--`, and where they were typed.
 
     Raises RequestError: one line per error.
     """

@@ -231,7 +231,7 @@ class Training(ProfiledTraining, ModelTraining):
 
     @property
     def precision(self) -> Precision:
-        """What matrix products are computed in; fp8: those of the layers, all others in bf16."""
+        """What matrix products are computed in: with fp8 those of the layers, and all others in bf16."""
         asked = self.mixed_precision
         return asked if isinstance(asked, str) else "bf16" if asked else "fp32"
 

@@ -311,8 +311,8 @@ def _alone_in_new_group(scene: _Scene) -> Hang | None:
 
 
 def _of_meeting(meetings: list[dict[str, Any]], shown: str, scene: _Scene) -> Hang:
-    """All ranks wait to meet, each at the address that it was given. listener: who has the port there; null: not known,
-    as of another node."""
+    """All ranks wait to meet, each at the address that it was given. The listener of a meeting is who has the port
+    there; it is not known of another node."""
     addresses = sorted({str(each["at"]) for each in meetings})
     if len(addresses) > 1:
         said = f"the ranks are in {shown} at different addresses, {' and '.join(addresses)}"

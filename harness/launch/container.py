@@ -63,7 +63,7 @@ def container_words(
 ) -> list[Word]:
     """The words before the program; empty without a container.
 
-    own: folders that the program needs, by the same name as outside; the first two are always there. folder: where it
+    folders: that the program needs, by the same name as outside; the first two are always there. folder: where it
     starts. variables: the names of those that count more than the image's. cpus: of its node, if it is known.
 
     Raises RequestError: a folder's name cannot be written as a bind, or the site has no Slurm for its runtime.

@@ -52,7 +52,7 @@ class WatchedRun:
         self._reader = Reader(run.path, self.job_id, now_ns)
 
     def look(self, run_state: RunState) -> RunView:
-        """The run now. told: its state."""
+        """The run now. run_state: its state, as `status` has it."""
         live = self._reader.read()
         live.began_ns, live.deadline_ns, live.warning_s = run_state.began_ns, run_state.deadline_ns, self._warning_s
         live.suspended = run_state.suspended

@@ -17,7 +17,7 @@ def can_be_measured(run: Run) -> bool:
 
 
 def measured(run: Run, with_page: bool) -> Measurement:
-    """Measure the run, which writes its summary.json. page: keep what a page draws. Raises as `measure_request`."""
+    """Measure the run, which writes its summary.json. with_page: keep what it draws. Raises as `measure_request`."""
     from harness.measure.request import ReportRequest, measure_request
 
     return measure_request(ReportRequest(tokens=[str(run.path)], page=with_page))

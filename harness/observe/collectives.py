@@ -48,10 +48,8 @@ def launches() -> CollectiveStarts | None:
 
 
 def open_ones() -> dict[str, Any]:
-    """`collectives`: those that have begun and not ended; `groups`: how far each group is. See `Evidence`.
-
-    recorder: whether PyTorch records them for this backend.
-    """
+    """`collectives`: those that have begun and not ended; `groups`: how far each group is. See `Evidence`. Its
+    `recorder` is whether PyTorch records them for this backend."""
     recorded = _recorded(stacks=True)
     entries = recorded.get("entries") or []
     groups = {}

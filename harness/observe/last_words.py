@@ -116,7 +116,7 @@ _tellers: list[Callable[[dict[str, Any]], None]] = []
 
 def error_of(error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
     """An exception: its type, the first line of its message, and the user's innermost line that it passed. Of one that
-    another process raised, such as a DataLoader's worker, all of that is of there. call: the function of
+    another process raised, such as a DataLoader's worker, all of that is of there. Its `call` is the function of
     torch.distributed that it passed."""
     place, call = None, ""
     while trace is not None:

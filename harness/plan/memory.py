@@ -293,7 +293,7 @@ class NearestFit(NamedTuple):
 def nearest_fit(requested: Experiment, job: Job) -> NearestFit | None:
     """The first of the changes that fits, else the first that is tight; None: none of them does.
 
-    asked: the request of which `job` is the resolved one.
+    requested: the request of which `job` is the resolved one.
     """
     tight = None
     site = job.site.name if job.site.name in site_names() else None

@@ -212,7 +212,7 @@ def first_exits(log: Path) -> list[tuple[str, int]]:
 
 
 def with_first_exits(nodes: Sequence[NodeStatus], exits: Sequence[tuple[str, int]]) -> list[NodeStatus]:
-    """The nodes with the exit status of the rank that failed first in the place of their launcher's. told: as
+    """The nodes with the exit status of the rank that failed first in the place of their launcher's. exits: as
     `first_exits`. deepspeed's launcher passes a signal on as 256 - n."""
     left, found, hosts = list(exits), list[NodeStatus](), {node.host for node in nodes}
     for node in sorted(nodes, key=lambda each: each.ended_ns or 0):

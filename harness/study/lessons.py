@@ -389,10 +389,10 @@ def _number(text: str, metrics: dict[str, Metrics]) -> float | None:
 class Ending(NamedTuple):
     """sentence: as `status` says it; empty: nobody saw it. numbers: by name; of what did not happen there is none.
 
-    stuck_rank, stuck_ranks_count: the first of the ranks that cause it, and how many these are. stuck_waiting_count:
-    ranks that wait for them. stuck_in_collective: 1 if all wait in collectives. failed_rank: the first one.
-    failed_by_error: 1 if it ended by an error or a signal, 0 if it left without. failed_others_count: ranks that told
-    an error later.
+    `stuck_rank` and `stuck_ranks_count` are the first of the ranks that cause it, and how many these are,
+    `stuck_waiting_count` the ranks that wait for them; `stuck_in_collective` is 1 if all wait in collectives.
+    `failed_rank` is the first one, `failed_by_error` 1 if it ended by an error or a signal, 0 if it left without;
+    `failed_others_count` are the ranks that told an error later.
     """
 
     sentence: str

@@ -35,7 +35,7 @@ class MysteryPlace(NamedTuple):
 
 
 def place_of(experiment: Training, device_type: str, model: Model | None) -> MysteryPlace:
-    """The place of a resolved experiment; device: cpu or cuda."""
+    """The place of a resolved experiment; device_type: cpu or cuda."""
     step_ms = _CPU_STEP_MS.get(experiment.exercise, max(_CPU_STEP_MS.values()))
     if device_type != "cpu" and model is not None:
         ranks, seq_length = experiment.world_size or 1, experiment.seq_length or model.defaults.seq_length

@@ -70,7 +70,7 @@ def megatron_state_bytes(dense: int, experts: int, layout: Layout, *, bf16: bool
 
     experts: those of them that belong to experts; their optimizer is sharded over fewer ranks. Gradients are summed in
     float32 in a buffer of all the rank's parameters. In float32 the optimizer updates the parameters themselves.
-    Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md (bf16: 6 + 12/d bytes; fp32: 8 + 8/d).
+    Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md (6 + 12/d bytes in bf16, 8 + 8/d in fp32).
     """
     ranks = layout.dp * layout.cp
     of_experts = max(1, ranks * layout.tp // (layout.ep * layout.tp))

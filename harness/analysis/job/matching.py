@@ -292,7 +292,7 @@ def _codes(members: Sequence[CollectiveBlock]) -> list[I64]:
 
 def _place_by_ends(codes: tuple[I64, I64], lead: CollectiveBlock, block: CollectiveBlock, ahead_ns: int) -> int | None:
     """Of the places where codes agree and spans meet, the place with the nearest ends; None without such a place. Only
-    places with a nearby end are tried. lead, own: of one rank each."""
+    places with a nearby end are tried. lead, block: of one rank each."""
     lead_start, lead_end = lead.start_ns[0], lead.end_ns[0]
     own_start, own_end = block.start_ns[0] + ahead_ns, block.end_ns[0] + ahead_ns
     sample = np.unique(np.linspace(0, len(block.key) - 1, min(len(block.key), _SAMPLE)).astype(np.int64))

@@ -171,7 +171,7 @@ MOST_ROWS, MOST_COLUMNS = (256, 100)  # of the picture: a summary has at most 25
 
 @dataclass(frozen=True)
 class _RankGroup:
-    """Ranks by place. of (r,): each rank's place. nodes, switches: of each place; ranks: as in the table."""
+    """Ranks by place. of: (r,), each rank's place. nodes, switches: of each place."""
 
     of: I64
     nodes: list[str | None]

@@ -19,10 +19,11 @@ class PaceChange(SummaryPart, kw_only=True):
     and after, at least half as much as that of the rank that changed most.
 
     **How often it is right.** In 150 simulated trainings of 150 to 1000 steps with noise of many kinds 40 % of the
-    changes by 8 %, 80 % of those by 15 %, 96 % of those by 20 % and all by 30 and 60 % are found. 99 % of these are right within two steps, and 99 % have the right ranks. One
-    of 150 steady ones had a change. A change that is smaller than the noise of the steps is not found. Steps do change
-    their pace where other programs use the machine, and where the C library gives memory back to the kernel: `evidence`
-    then says that threads waited for cores, or counts page faults."""
+    changes by 8 %, 80 % of those by 15 %, 96 % of those by 20 % and all by 30 and 60 % are found. 99 % of these are
+    right within two steps, and 99 % have the right ranks. One of 150 steady ones had a change. A change that is smaller
+    than the noise of the steps is not found. Steps do change their pace where other programs use the machine, and where
+    the C library gives memory back to the kernel: `evidence` then says that threads waited for cores, or counts page
+    faults."""
 
     step: int
     """The first step of the new pace."""

@@ -133,7 +133,7 @@ def _known_values(flag: str, values: list[str], nsys: Nsys) -> tuple[str, list[s
 
 
 def ask_installed(in_container: bool = False) -> Nsys:
-    """The nsys on PATH. inside: this runs in a container. Raises WorkError: nsys is not on PATH, or does not answer."""
+    """The nsys on PATH. in_container: this runs in one. Raises WorkError: nsys is not on PATH, or does not answer."""
     if shutil.which("nsys") is None:
         raise WorkError(
             f"nsys is not on {NSYS_OF_IMAGE if in_container else NSYS_OF_NODE}, or run with --profiler torch or "
@@ -177,8 +177,8 @@ def _output(*argv: str) -> str:
 
 
 def prepare(words: Sequence[str], in_container: bool = False) -> tuple[Nsys, NsysWords]:
-    """The nsys on PATH, and the words for it. inside: in a container. Raises WorkError: nsys is not on PATH, or does
-    not answer."""
+    """The nsys on PATH, and the words for it. in_container: this runs in one. Raises WorkError: nsys is not on PATH, or
+    does not answer."""
     nsys = ask_installed(in_container)
     if any(_name(word) in METRICS for word in words):
         nsys = nsys._replace(no_metrics=ask_metrics(nsys))

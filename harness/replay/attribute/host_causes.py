@@ -224,7 +224,7 @@ def activity_place(activity: HostActivity) -> tuple[object, ...]:
 
 def _synchronising(context: ReplayContext, windows: list[tuple[int, int]]) -> Iterator[Suspect]:
     """Hosts that wait for their devices in most steps. That also costs the time of what they do next without work
-    ahead, though no device was idle in the waiting itself; rows: the activities in which one was."""
+    ahead, though no device was idle in the waiting itself. windows: of activities in which one was."""
     job, own = context.job, context.job.process[context.job.syncs]
     pairs = np.unique(np.stack([own, job.step[job.syncs]]), axis=1)
     steps = np.bincount(pairs[0][pairs[1] >= 0], minlength=context.processes)

@@ -96,7 +96,7 @@ class Builder:
         return np.arange(first, self.arcs)
 
     def give_activities(self, amounts: Amounts) -> None:
-        """Which part of arcs' time are activities of the host in idle time of the device; slots: 1 + activity."""
+        """Which part of arcs' time are activities of the host in idle time of the device, in the slots 1 + activity."""
         kept = amounts.slot > 0
         self.activities.append(Amounts(amounts.arc[kept], amounts.slot[kept] - np.int16(1), amounts.ns[kept]))
 

@@ -217,7 +217,7 @@ class DeviceNodes(NamedTuple):
 def on_gpu(
     m: MeasuredProcess, window: tuple[int, int], builder: Builder, thread: HostThread, event_rows: tuple[I64, I64]
 ) -> DeviceNodes:
-    """Adds the streams of the window. wanted: rows of events whose starts, and whose ends, must be nodes."""
+    """Adds the streams of the window. event_rows: of events whose starts, and whose ends, must be nodes."""
     event = row_events(m.view, m.kinds)
     streams = streams_of(m, window, event)
     count = len(streams.row)
@@ -325,7 +325,8 @@ class _Chain:
     def _launch_arcs(
         self, builder: Builder, thread: HostThread, launched: I64, to: I64, stream_nodes: tuple[I64, I64]
     ) -> None:
-        """Arcs to the nodes at `to`; nodes: all nodes of streams, and their places in the chain (n, categories)."""
+        """Arcs to the nodes at `to`. stream_nodes: all nodes of streams, and their places in the chain (n,
+        categories)."""
         node, place = stream_nodes
         hosts, times, _ = thread.ordered()
         if not len(hosts) or not len(launched):

@@ -86,7 +86,7 @@ def work_left(
 ) -> float:
     """The device work that a step still has after a change, in nanoseconds: of the device with most, mean over the
     counted steps, for the micro-batches of today. No change makes a step shorter than this. lengths: the change's own,
-    or its best. operators: whether it also changes what takes the place of kernels on a CPU. changes: it makes work
+    or its best. operators: whether it also changes what takes the place of kernels on a CPU. moves_work: it makes work
     itself shorter, by how much is not known where each kernel follows its own launch and no arc has its time alone."""
     usual = np.arange(context.step_count) >= context.settled
     counted = usual if edited.counted is None else edited.counted

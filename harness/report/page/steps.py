@@ -67,7 +67,7 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
 
 
 def _from_trace(times_by_rank: dict[str, tuple[list[int], list[float]]]) -> list[Figure]:
-    """Lines, or one bar per rank if no rank has enough steps for them. series: numbers, and milliseconds."""
+    """Lines, or one bar per rank if no rank has enough steps for them. times_by_rank: numbers, and milliseconds."""
     by_rank = {r: times for r, (_, times) in times_by_rank.items()}
     if max(map(len, by_rank.values())) > 2:
         words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(by_rank.values())

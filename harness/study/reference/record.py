@@ -120,7 +120,7 @@ def _exchange(folder: Path, new_folder: Path, old_folder: Path) -> None:
 def assemble(
     name: str, chosen: VariantList, by_variant: ByVariant, missing: Mapping[str, str], traces_in: str | None
 ) -> tuple[Reference, dict[str, StoredRuns]]:
-    """The index of a reference, and the runs of its variants. found: per variant at least one run.
+    """The index of a reference, and the runs of its variants. by_variant: at least one run of each.
     Raises WorkError: no variant has a run."""
     environments: list[Environment] = []
     runs: dict[str, StoredRuns] = {}
