@@ -91,7 +91,7 @@ def member_of(environ: Mapping[str, str]) -> GroupMember:
     """Who this process is, by what torchrun, mpirun, srun or another launcher has set.
 
     >>> member_of({"SLURM_STEP_ID": "2", "SLURM_PROCID": "5"})
-    Member(group='step 2', name='task 5')
+    GroupMember(group='step 2', name='task 5')
     """
     again = environ.get("SLURM_RESTART_COUNT", "0")
     step = environ.get("SLURM_STEP_ID", "")
@@ -293,8 +293,8 @@ class RunRequest(NamedTuple):
 
 
 def settings_of(request: RunRequest, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the observer reads, as `observe.json` has it. launcher: python, where none starts ranks of this command.
-    job: one that this job submits inherits its variables, and is another one."""
+    """What the observer reads, as `observe.json` has it. Its launcher is python where none starts ranks of this
+    command. A job that this job submits inherits its variables, and is another one."""
     first, *rest = [*request.command, ""]
     alone = re.match(r"python[\d.]*$", os.path.basename(first)) and "-m" not in rest  # noqa: PTH119 - a word, no path
     about = {"profiler": request.profiler, "window": dict(request.window), "faults": []}

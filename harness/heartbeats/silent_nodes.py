@@ -30,9 +30,9 @@ class SilentNode(NamedTuple):
 
 def who_is_silent(silent_nodes: Sequence[SilentNode]) -> str:
     """
-    >>> who_is_silent([Silent("gpu-07", (4, 5), 0)]).rpartition(" ")[0]
+    >>> who_is_silent([SilentNode("gpu-07", (4, 5), 0)]).rpartition(" ")[0]
     'node gpu-07 with ranks 4 and 5 has not reported since'
-    >>> who_is_silent([Silent("a", (), 0), Silent("b", (2,), 0)]).rpartition(" ")[0]
+    >>> who_is_silent([SilentNode("a", (), 0), SilentNode("b", (2,), 0)]).rpartition(" ")[0]
     'nodes a and b with rank 2 have not reported since'
     """
     names = [node.host for node in silent_nodes]

@@ -252,8 +252,8 @@ def own_ns(step: EndedStep, begun: collectives.CollectiveStarts | None) -> int |
     The wait lies between the start of the last collective and the end of backward, or of the step if the last one is
     in the optimizer's part. Without collectives all time is its own.
 
-    >>> step = Done(3, unix_ns=1000, step_ns=100, data_ns=0, optimizer_ns=10, samples=0, tokens=0)
-    >>> own_ns(step, collectives.Launches([1030, 1050], since_ns=0))
+    >>> step = EndedStep(3, unix_ns=1000, step_ns=100, data_ns=0, optimizer_ns=10, samples=0, tokens=0)
+    >>> own_ns(step, collectives.CollectiveStarts([1030, 1050], since_ns=0))
     60
     """
     if begun is None or step.unix_ns < begun.since_ns:

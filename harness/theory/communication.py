@@ -216,7 +216,7 @@ def time_by_rates_ns(traffic: PlannedTraffic, across: bool, ranks_in_node: int, 
     A ring over several nodes enters and leaves each through the network shares of all its ranks there, so its rate is
     the slower of one device's link and those shares together. None: the rate is not known.
 
-    >>> time_by_rates_ns(Traffic("all_reduce", "backward", 4, 1e9), False, 4, Rates(intra_gbps=2400))
+    >>> time_by_rates_ns(PlannedTraffic("all_reduce", "backward", 4, 1e9), False, 4, NominalRates(intra_gbps=2400))
     5000000.0
     """
     rate = rates.intra_gbps

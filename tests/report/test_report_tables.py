@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from harness.analysis import labels as report_words
 from harness.analysis.summary import (
     Collective,
     CollectiveFit,
@@ -19,7 +17,6 @@ from harness.analysis.summary import (
     Steps,
     Summary,
 )
-from harness.common import format as numbers
 from harness.common.format import short
 from harness.compare.summaries import compare
 from harness.report.compare.tables import collective_table
@@ -27,8 +24,6 @@ from harness.report.elements import Page, PageTable
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from harness.report.page.steps import communication_section
-from harness.report.tables import communication
-from harness.report.tables import table as tables
 from harness.report.tables.communication import COLLECTIVES, ISSUED
 from harness.report.tables.ranges import RANGES
 from harness.report.tables.terminal import render
@@ -162,9 +157,3 @@ def test_kernels_that_differ_far_inside_their_names_are_shown_as_texts_that_diff
     assert len(set(shown)) == len(tiles)
     assert max(map(len, shown)) <= 56
     assert short(["void gemm(A*)", "void gemm(B*)"], 20) == ["gemm", "gemm"], "arguments are left out as before"
-
-
-def test_what_the_docstrings_show_is_what_comes_out() -> None:
-    for module in (numbers, communication, report_words, tables):
-        failed, tried = doctest.testmod(module)
-        assert tried and not failed, module.__name__
