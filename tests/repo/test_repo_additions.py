@@ -1,7 +1,8 @@
 """How many files an addition touches: a metric, a phase and a cause of idle time one, by one entry; a cause of lost
 time its member and its entry. A site and a lesson are one new file.
 
-Each is added to a copy of the tree, as a developer adds it, and then asked of the command line.
+Each is added to a copy of the tree, as a developer adds it, and then asked of the command line. An option whose default
+is None, a site, a lesson and a cause are also added as CONTRIBUTING says, and pass the tests that it names for them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,12 @@ CAUSE = """_ENTRIES = (
         "drink tea",
         without=WithoutCause("no coffee"),
     ),
+"""
+
+OPTION = """    learning_rate: float | None = value("--learning-rate", train="--learning-rate").option(
+        None, "learning rate after the warm-up (default: 2e-5)", gt=0, le=1
+    )
+    checkpoint_every: Count | None = value(
 """
 
 METRIC = 'Metric("spoon_count", lambda facts: 7, "Of tea.", "spoons", "more")'
@@ -56,7 +64,7 @@ def python(tree: Path, *words: str) -> str:
     env = {**os.environ, "PYTHONPATH": str(tree), "HARNESS_RUNS": str(tree / "runs"), "HARNESS_SITE": "local"}
     argv = [sys.executable, *words]
     done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=limit_s(120))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     return done.stdout
 
 
@@ -64,6 +72,70 @@ def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1, (path, old)
     path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def with_an_option(tree: Path) -> None:
+    edit(tree / "harness/experiment/training.py", "    checkpoint_every: Count | None = value(\n", OPTION)
+
+
+def with_a_site(tree: Path) -> None:
+    plain = (tree / "configs/sites/slurm.yaml").read_text(encoding="utf-8")
+    assert plain.count("\nname: slurm\n") + plain.startswith("name: slurm\n") == 1
+    (tree / "configs/sites/mine.yaml").write_text(plain.replace("name: slurm\n", "name: mine\n"), encoding="utf-8")
+
+
+def with_a_lesson(tree: Path) -> None:
+    plain = (tree / "configs/lessons/1a.yaml").read_text(encoding="utf-8")
+    text = plain.replace("name: 1a\n", "name: 1z\n").replace("Is the GPU waiting for data?", "Is anybody waiting?")
+    (tree / "configs/lessons/1z.yaml").write_text(text, encoding="utf-8")
+
+
+def with_a_lesson_and_its_section(tree: Path) -> None:
+    with_a_lesson(tree)
+    page = tree / "exercises/exercise_1_DDP/README.md"
+    section = page.read_text(encoding="utf-8").partition("## 1a: ")[2].partition("\n## ")[0]
+    edit(page, "## Python between two kernels\n", f"## 1z: {section}\n## Python between two kernels\n")
+
+
+def with_a_cause(tree: Path) -> None:
+    stage = tree / "harness/replay/attribute"
+    member = '    DATA_STALL = "data-stall"\n'
+    edit(stage / "suspect.py", member, f'{member}    COFFEE = "coffee"\n')
+    edit(stage / "causes.py", "_ENTRIES = (\n", CAUSE)
+
+
+ADDED: dict[str, Callable[[Path], None]] = {
+    "An option": with_an_option,
+    "A site": with_a_site,
+    "A lesson": with_a_lesson_and_its_section,
+    "A cause of lost time": with_a_cause,
+}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of all files of the checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=limit_s(),
+    )  # fmt: skip
+    for name in listed.stdout.split("\0"):
+        if (ROOT / name).is_file():
+            (tmp_path / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / "checkout" / name)
+    return tmp_path / "checkout"
+
+
+@pytest.mark.long  # runs tests of other folders once more
+@pytest.mark.parametrize("kind", ADDED)
+def test_an_addition_by_its_recipe_passes_the_tests_that_the_recipe_names(checkout: Path, kind: str) -> None:
+    recipes = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n- **")
+    (recipe,) = (each for each in recipes if each.startswith(f"{kind}:**"))
+    (command,) = re.findall(r"`bash scripts/test ([^`]*)`", recipe)
+    ADDED[kind](checkout)
+    if "renew the documents" in recipe:
+        python(checkout, WRITER)
+    python(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", *command.split())
 
 
 def touched(tree: Path) -> set[str]:
@@ -99,13 +171,7 @@ def test_a_metric_a_phase_and_a_cause_of_idle_time_are_one_entry_in_one_file_eac
 
 def test_a_cause_is_its_member_and_its_entry(tree: Path, tmp_path: Path) -> None:
     """Then it is a finding with its words, a change with its option, and a row of the document."""
-    stage = tree / "harness/replay/attribute"
-    edit(
-        stage / "suspect.py",
-        '    DATA_STALL = "data-stall"\n',
-        '    DATA_STALL = "data-stall"\n    COFFEE = "coffee"\n',
-    )
-    edit(stage / "causes.py", "_ENTRIES = (\n", CAUSE)
+    with_a_cause(tree)
     assert touched(tree) == {f"harness/replay/attribute/{name}.py" for name in ("suspect", "causes")}
     write_traces(tmp_path / "traces")
     page = tmp_path / "page.html"
@@ -116,17 +182,21 @@ def test_a_cause_is_its_member_and_its_entry(tree: Path, tmp_path: Path) -> None
     assert "no-coffee" in python(tree, "-c", "from harness.explain.commands import FIELDS; print(*FIELDS)")
 
 
+def test_an_option_with_the_scripts_own_default_is_one_field(tree: Path) -> None:
+    with_an_option(tree)
+    assert touched(tree) == {"harness/experiment/training.py"}
+    said = harness(tree, "-e", "1", "-g", "1", "--dry-run", "--", "--learning-rate", "0.1")
+    assert "--learning-rate 0.1" in said
+    assert "--learning-rate" not in harness(tree, "-e", "1", "-g", "1", "--dry-run")
+
+
 def test_a_site_is_one_file(tree: Path) -> None:
-    plain = (tree / "configs/sites/slurm.yaml").read_text(encoding="utf-8")
-    assert plain.count("\nname: slurm\n") + plain.startswith("name: slurm\n") == 1
-    (tree / "configs/sites/mine.yaml").write_text(plain.replace("name: slurm\n", "name: mine\n"), encoding="utf-8")
+    with_a_site(tree)
     assert "mine" in harness(tree, "sites")
     assert "site mine" in harness(tree, "-e", "1", "-g", "1", "--site", "mine", "--dry-run")
 
 
 def test_a_lesson_is_one_file(tree: Path) -> None:
-    plain = (tree / "configs/lessons/1a.yaml").read_text(encoding="utf-8")
-    text = plain.replace("name: 1a\n", "name: 1z\n").replace("Is the GPU waiting for data?", "Is anybody waiting?")
-    (tree / "configs/lessons/1z.yaml").write_text(text, encoding="utf-8")
+    with_a_lesson(tree)
     assert "Is anybody waiting?" in harness(tree, "lesson")
     assert harness(tree, "lesson", "1z", "--hint")

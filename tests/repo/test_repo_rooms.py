@@ -15,6 +15,7 @@ import pytest
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
+HOUSE = ROOT / "docs/development/house.md"
 HEAVY = {
     "torch",
     "transformers",
@@ -110,7 +111,7 @@ def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -
 
 @pytest.mark.parametrize("walk", ["**What `--ds-no-overlap` changes**", "**The way of a kernel's row**"])
 def test_a_walk_through_the_house_is_ten_steps_from_file_to_file(walk: str) -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = HOUSE.read_text(encoding="utf-8")
     steps = re.findall(r"^\d+\. (.*(?:\n {3}.*)*)", text[text.index(walk) :].split("\n\n", 2)[1], re.MULTILINE)
     words = re.findall(r"`([\w./]+/[\w./]+)`", " ".join(steps))
     files = [word if word.startswith(("exercises/", "templates/")) else f"harness/{word}" for word in words]
@@ -119,6 +120,14 @@ def test_a_walk_through_the_house_is_ten_steps_from_file_to_file(walk: str) -> N
     on_the_way = {module_name(ROOT / file) for file in files if file.endswith(".py")}
     known = {name for name in on_the_way if graph[name] & on_the_way} | {o for n in on_the_way for o in graph[n]}
     assert sorted(on_the_way - known) == [], "no file of the walk imports these, and they import none of it"
+
+
+def test_every_room_has_its_line_in_the_tree_of_the_house() -> None:
+    tree = HOUSE.read_text(encoding="utf-8").split("```")[1]
+    named = [line.split()[0] for line in tree.splitlines()[1:]]
+    assert [name for name in named if not list(ROOT.glob(name))] == []
+    rooms = {f"harness/{file.parent.name}" for file in (ROOT / "harness").glob("*/__init__.py")}
+    assert sorted(rooms - set(named)) == []
 
 
 def test_the_bootstrap_needs_nothing_but_python() -> None:
