@@ -128,9 +128,15 @@ def _make(venv: Venv, wanted: dict[str, list[str]]) -> None:
             f"{venv.path} is a link to {venv.path.readlink()}, which is incomplete or belongs to another checkout: "
             "set HARNESS_VENV to another place, or remove the link."
         )
+    # Its scripts name their interpreter by its full path: so the new one is made in its place, and the old one is kept
+    # beside it until then.
+    old = venv.path.with_name(f"{venv.path.name}.old")
     if venv.path.exists():
         say(f"{venv.path} is incomplete or from another place; making it again.")
-        shutil.rmtree(venv.path)
+        if old.exists():  # a killed start has left it, and has begun what is here
+            shutil.rmtree(venv.path)
+        else:
+            venv.path.rename(old)
     try:
         venv.path.mkdir(parents=True)
         venv.building.touch()
@@ -138,7 +144,10 @@ def _make(venv: Venv, wanted: dict[str, list[str]]) -> None:
         install.install(venv.python, wanted)
     except BaseException:
         shutil.rmtree(venv.path, ignore_errors=True)
+        if old.exists():
+            old.rename(venv.path)
         raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _update(venv: Venv, wanted: dict[str, list[str]]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
+NOBODY = 65534
 HOSTILE = """a folder's "name"; echo foo $(echo bar) `x` & *"""
 
 PYPROJECT = """\
@@ -75,10 +76,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Checkout:
-    """A folder with slurm.sh in it, and the environment it is started in."""
+    """A folder with slurm.sh in it, the environment it is started in, and by whom; None: by the tests' own user."""
 
     root: Path
     environment: Mapping[str, str]
+    user: int | None = None
 
     @property
     def venv(self) -> Path:
@@ -100,6 +102,9 @@ class Checkout:
             check=False,
             stdin=subprocess.DEVNULL,
             timeout=limit_s(300),
+            user=self.user,
+            group=self.user,
+            extra_groups=None if self.user is None else [],
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 

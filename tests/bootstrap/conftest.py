@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,12 @@ def warm(tmp_path_factory: pytest.TempPathFactory, wheels: Path, uv_folder: Path
     first = checkout.run("status")
     assert first.code == 0, first.stderr
     return checkout
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A folder that every user reaches; pytest's own are closed to others."""
+    place = Path(tempfile.mkdtemp(prefix="bootstrap-"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.bootstrap.bootstrap_checkout import ROOT, Checkout, make_checkout
+from tests.bootstrap.bootstrap_checkout import NOBODY, ROOT, Checkout, make_checkout
 from tests.waiting import limit_s
 
-NOBODY = 65534
 COURSE = """\
 # What all of us share.
 HARNESS_VENV = "a venv"   # begins at the checkout
@@ -128,42 +125,22 @@ def test_the_example_is_valid_as_it_is_and_with_its_comments_taken_away(checkout
         assert answer.stderr == "slurm.sh: HARNESS_PYTHON=/nonexistent: there is no such program.\n"
 
 
-def test_an_environment_that_others_cannot_reach_gives_a_warning_when_it_is_made(tmp_path: Path) -> None:
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "course.env").touch()
-    closed = tmp_path / "closed"
-    (closed / "bin").mkdir(parents=True)
-    (closed / "bin" / "python").symlink_to(sys.executable)
-    (closed / "harness-python").touch(0o755)
-    closed.chmod(0o700)
-    said = warned(closed, tmp_path)
-    assert f"they may not use {closed / 'harness-python'}, because " in said
-    assert "named in HARNESS_PYTHON" in said
+WARNED = (
+    "import sys; from pathlib import Path; from refresh import Venv, warn_of_what_is_closed as warn; "
+    "warn(Venv(path=Path(sys.argv[1]), root=Path(sys.argv[2])))"
+)
 
 
 def warned(venv: Path, root: Path) -> str:
     """The output after the environment was made."""
-    program = (
-        "import sys; from pathlib import Path; from refresh import Venv, warn_of_what_is_closed as warn; "
-        "warn(Venv(path=Path(sys.argv[1]), root=Path(sys.argv[2])))"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", program, venv, root],
+        [sys.executable, "-c", WARNED, venv, root],
         cwd=ROOT / "scripts" / "bootstrap", capture_output=True, text=True, check=True, timeout=limit_s(),
     )  # fmt: skip
     return done.stderr
 
 
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A folder that every user reaches; pytest's own are closed to others."""
-    place = Path(tempfile.mkdtemp(prefix="bootstrap-"))
-    place.chmod(0o755)
-    yield place
-    shutil.rmtree(place)
-
-
-def test_a_folder_that_its_group_may_enter_is_not_called_closed(open_place: Path) -> None:
+def test_what_others_cannot_use_of_a_new_environment_is_a_warning_with_its_reason(open_place: Path) -> None:
     venv = open_place / "venv"
     (open_place / "configs").mkdir()
     (open_place / "configs" / "course.env").touch()
@@ -176,19 +153,18 @@ def test_a_folder_that_its_group_may_enter_is_not_called_closed(open_place: Path
     assert f"only the group {venv.group()} may use {venv}: check that all of them are in it." in said
     assert len(said.splitlines()) == 1 and "chmod" not in said
     (venv / "bin").chmod(0o700)
-    assert f"because {venv / 'bin'} is closed to other users" in warned(venv, open_place)
+    said = warned(venv, open_place)
+    assert f"they may not use {venv / 'bin' / 'python'}, because {venv / 'bin'} is closed to other users" in said
+    assert "named in HARNESS_PYTHON" in said
 
 
 as_nobody = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program as another user")
 
 
 def start_as_nobody(checkout: Checkout, **changes: str) -> str:
-    done = subprocess.run(
-        checkout.command("status"), env=checkout.env(HOME="/nonexistent", **changes), cwd="/",
-        user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=False, timeout=limit_s(),
-    )  # fmt: skip
-    assert done.returncode in (1, 2) and done.stdout == ""
-    return done.stderr
+    answer = replace(checkout, user=NOBODY).run("status", cwd="/", HOME="/nonexistent", **changes)
+    assert answer.code in (1, 2) and answer.stdout == ""
+    return answer.stderr
 
 
 def built_by_root(checkout: Checkout, python: Path) -> Path:
@@ -219,32 +195,34 @@ def test_a_python_that_students_cannot_reach_is_named_with_what_is_in_the_way(op
 
 
 @as_nobody
-def test_an_environment_that_students_may_not_enter_is_named(open_place: Path, wheels: Path) -> None:
-    checkout = make_checkout(open_place / "checkout", wheels)
-    built_by_root(checkout, Path(sys.executable))
-    checkout.venv.chmod(0o700)
-    said = start_as_nobody(checkout)
-    assert f"{checkout.venv} belongs to another user, and you may not use {checkout.venv}" in said
-    assert f"chmod -R a+rX {checkout.venv}" in said
-
-
-@as_nobody
-def test_an_environment_in_a_closed_folder_does_not_go_elsewhere(open_place: Path, wheels: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "python", "changes", "sentences"),
+    [
+        (0o700, sys.executable, {}, ["{venv} belongs to another user, and you may not use {venv}", "a+rX {venv}"]),
+        (0o755, "/gone/python3.11", {"HARNESS_PYTHON": "/nonexistent"}, ["/nonexistent: there is no such program.\n"]),
+        (
+            0o755, sys.executable, {"HARNESS_VENV": "{place}/closed/venv"},
+            ["HARNESS_VENV={place}/closed/venv: its folder is closed to you, or does not exist and cannot be made.\n"],
+        ),
+    ],
+    ids=["may not be entered", "a Python that is gone is not closed", "does not go elsewhere"],
+)  # fmt: skip
+def test_an_environment_that_a_user_cannot_have_is_named_with_the_reason(
+    open_place: Path, wheels: Path, mode: int, *, python: str, changes: dict[str, str], sentences: list[str]
+) -> None:
     checkout = make_checkout(open_place / "checkout", wheels)
     (open_place / "closed").mkdir(mode=0o700)
-    asked = str(open_place / "closed" / "venv")
-    said = start_as_nobody(checkout, HARNESS_VENV=asked)
-    assert (
-        said == f"slurm.sh: HARNESS_VENV={asked}: its folder is closed to you, or does not exist and cannot be made.\n"
-    )
+    built_by_root(checkout, Path(python))
+    checkout.venv.chmod(mode)
+    names = {"{venv}": str(checkout.venv), "{place}": str(open_place)}
+    said = start_as_nobody(checkout, **{name: filled(text, names) for name, text in changes.items()})
+    assert [each for each in sentences if filled(each, names) not in said] == []
 
 
-@as_nobody
-def test_a_python_that_is_gone_is_not_called_closed(open_place: Path, wheels: Path) -> None:
-    checkout = make_checkout(open_place / "checkout", wheels)
-    built_by_root(checkout, open_place / "gone" / "python3.11")
-    said = start_as_nobody(checkout, HARNESS_PYTHON="/nonexistent")
-    assert "closed" not in said and "there is no such program" in said
+def filled(text: str, names: dict[str, str]) -> str:
+    for name, value in names.items():
+        text = text.replace(name, value)
+    return text
 
 
 @as_nobody

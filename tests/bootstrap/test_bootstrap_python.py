@@ -7,16 +7,14 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.bootstrap.bootstrap_checkout import Checkout, make_checkout
+from tests.bootstrap.bootstrap_checkout import NOBODY, Checkout, make_checkout
 
 TOOLS = ("bash", "sh", "cat", "dirname", "env", "grep", "mkdir", "readlink", "sed", "timeout", "tr")
-NOBODY = 65534
 
 
 def program(path: Path, text: str) -> Path:
@@ -55,25 +53,21 @@ def site_file(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_python_that_is_not_there_is_named(checkout: Checkout) -> None:
-    answer = checkout.run("-e", "1", HARNESS_PYTHON="/no/such/python")
-    assert answer.code == 2
-    assert answer.stderr == "slurm.sh: HARNESS_PYTHON=/no/such/python: there is no such program.\n"
-
-
-def test_a_python_that_is_too_old_is_named_with_its_version(checkout: Checkout, tmp_path: Path) -> None:
-    old = old_python(tmp_path / "python3.6")
-    answer = checkout.run("-e", "1", HARNESS_PYTHON=str(old))
-    assert answer.code == 2
-    assert "Python 3.6.8" in answer.stderr
-    assert "3.10" in answer.stderr
-
-
-def test_without_any_python_it_says_what_is_needed(bare: Checkout) -> None:
-    answer = bare.run("-e", "1")
-    assert answer.code == 1
-    assert len(answer.stderr.splitlines()) == 1
-    assert "HARNESS_PYTHON" in answer.stderr
+@pytest.mark.parametrize(
+    ("asked", "code", "sentence"),
+    [
+        ("/no/such/python", 2, "HARNESS_PYTHON=/no/such/python: there is no such program."),
+        ("{old}", 2, "is Python 3.6.8; the harness needs Python 3.10 or newer."),
+        ("", 1, "no Python 3.10 or newer is here: load a module that has one, or set HARNESS_PYTHON to its path."),
+    ],
+)
+def test_without_a_python_that_is_new_enough_one_sentence_says_what_is_needed(
+    bare: Checkout, bare_path: Path, asked: str, code: int, sentence: str
+) -> None:
+    answer = bare.run("-e", "1", HARNESS_PYTHON=asked.replace("{old}", str(bare_path / "python3")))
+    assert answer.code == code
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith("slurm.sh: ") and line.endswith(sentence)
 
 
 def test_an_old_python3_does_not_hide_a_newer_one(bare: Checkout, bare_path: Path) -> None:
@@ -113,23 +107,20 @@ def test_a_shim_of_pyenv_is_a_python_whatever_the_shell_exports(
     assert answer.said["beta"]
 
 
-def test_the_site_s_module_brings_one(bare: Checkout, tmp_path: Path) -> None:
-    program(tmp_path / "modules" / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    module = f"""() {{ [ "$*" = "load python/9.9" ] || return 1
-        export PATH='{tmp_path}/modules':$PATH LD_LIBRARY_PATH=/opt/python/lib; }}"""
-    site = site_file(tmp_path, "python_module: python/9.9   # a comment\n")
-    answer = bare.run("status", "--site", site, **{"BASH_FUNC_module%%": module})
-    assert answer.code == 0, answer.stderr
-    assert "module python/9.9" in answer.stderr
-    assert "LD_LIBRARY_PATH=/opt/python/lib" in (bare.venv / "harness-python").read_text()
-
-
-def test_any_site_s_module_will_do_when_none_is_named(bare: Checkout, tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_the_module_of_the_named_site_brings_one_else_that_of_any_site(
+    bare: Checkout, tmp_path: Path, named: bool
+) -> None:
     program(tmp_path / "modules" / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     text = (bare.root / "configs" / "sites" / "leonardo.yaml").read_text()
-    name = next(line.split()[1] for line in text.splitlines() if line.startswith("python_module:"))
-    module = f'() {{ [ "$2" = "{name}" ] && export PATH="{tmp_path}/modules:$PATH"; }}'
-    assert bare.run("status", **{"BASH_FUNC_module%%": module}).code == 0
+    theirs = next(line.split()[1] for line in text.splitlines() if line.startswith("python_module:"))
+    module = f"""() {{ [ "$*" = "load {"python/9.9" if named else theirs}" ] || return 1
+        export PATH='{tmp_path}/modules':$PATH LD_LIBRARY_PATH=/opt/python/lib; }}"""
+    site = ["--site", site_file(tmp_path, "python_module: python/9.9   # a comment\n")] if named else []
+    answer = bare.run("status", *site, **{"BASH_FUNC_module%%": module})
+    assert answer.code == 0, answer.stderr
+    assert f"module {'python/9.9' if named else theirs}" in answer.stderr
+    assert "LD_LIBRARY_PATH=/opt/python/lib" in (bare.venv / "harness-python").read_text()
 
 
 @pytest.fixture
@@ -166,91 +157,71 @@ import json, os, subprocess
 environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")} | {"SBATCH_ACCOUNT": "mine"}
 done = subprocess.run(["sbatch", "--parsable", "a b.sh"], capture_output=True, text=True, env=environment)
 print(json.dumps([done.returncode, done.stdout, done.stderr]))
+raise SystemExit(7)
 """
 
 
 @pytest.mark.parametrize(
-    ("field", "starts"), [("command: apptainer", True), ("runtime: pyxis\n  command: apptainer", False)]
+    ("field", "starts"),
+    [
+        ("runtime: apptainer", True),
+        ("command: apptainer\n  python: python3", True),
+        ("runtime: pyxis\n  command: apptainer\n  python: python3", False),
+    ],
+    ids=["today's", "an older file's", "one of srun"],
 )
-def test_an_older_site_file_starts_its_container_and_one_of_srun_is_left_alone(
+def test_the_sites_container_is_the_last_resort_if_it_starts_on_this_machine(
     contained: Checkout, tmp_path: Path, field: str, starts: bool
 ) -> None:
     site = Path(contained.environment["HARNESS_SITE"])
-    site.write_text(site.read_text().replace("runtime: apptainer", f"{field}\n  python: python3"))
+    site.write_text(site.read_text().replace("runtime: apptainer", field))
     answer = contained.run("status")
     assert (answer.code == 0) is starts, answer.stderr
     assert (tmp_path / "images").exists() is starts
+    if starts:
+        assert answer.said["alpha"]
+        assert "apptainer exec" in (contained.venv / "harness-python").read_text()
+        images = (tmp_path / "images").read_text().splitlines()
+        assert set(images) == {str(tmp_path / "my images" / "training.sif")}
+        assert not contained.run("status").installed_something
 
 
-def test_the_container_is_the_last_resort(contained: Checkout, tmp_path: Path) -> None:
-    answer = contained.run("status")
-    assert answer.code == 0, answer.stderr
-    assert answer.said["alpha"]
-    assert "apptainer exec" in (contained.venv / "harness-python").read_text()
-    images = (tmp_path / "images").read_text().splitlines()
-    assert set(images) == {str(tmp_path / "my images" / "training.sif")}
-    assert not contained.run("status").installed_something
-
-
-def test_from_a_container_the_host_s_slurm_is_reached(contained: Checkout, tmp_path: Path) -> None:
+def test_from_a_container_the_host_s_slurm_is_reached_and_nothing_is_left(contained: Checkout, tmp_path: Path) -> None:
     (contained.root / "harness" / "__main__.py").write_text(SUBMIT)
-    answer = contained.run("-e", "1", cwd=tmp_path)
-    assert answer.stdout, answer.stderr
-    code, said, warned = json.loads(answer.stdout)
-    assert said == f"Submitted from {tmp_path}: --parsable a b.sh (mine, inside no job)\n"
-    assert (code, warned) == (3, "sbatch: a warning\n")
-
-
-def test_the_relay_leaves_nothing_behind(contained: Checkout, tmp_path: Path) -> None:
-    (contained.root / "harness" / "__main__.py").write_text(SUBMIT + "raise SystemExit(7)")
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    assert contained.run("-e", "1", TMPDIR=str(temporary)).code == 7
+    answer = contained.run("-e", "1", cwd=tmp_path, TMPDIR=str(temporary))
+    code, said, warned = json.loads(answer.stdout)
+    assert said == f"Submitted from {tmp_path}: --parsable a b.sh (mine, inside no job)\n"
+    assert (answer.code, code, warned) == (7, 3, "sbatch: a warning\n")
     assert list(temporary.iterdir()) == []
 
 
 @pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A folder that another user can reach, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(prefix="bootstrap-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def others(public_folder: Path, wheels: Path) -> Checkout:
+def others(open_place: Path, wheels: Path) -> Checkout:
     """The checkout of another user, who may only read it."""
-    if os.geteuid() != 0 or not Path("/usr/bin/python3").exists() or not shutil.which("setpriv"):
-        pytest.skip("needs root, setpriv and the system's Python to become another user")
-    shutil.copytree(wheels, public_folder / "wheels")
-    mine = make_checkout(public_folder / "course", public_folder / "wheels")
-    for path in (public_folder, *public_folder.rglob("*")):
+    if os.geteuid() != 0 or not Path("/usr/bin/python3").exists():
+        pytest.skip("needs root and the system's Python to become another user")
+    shutil.copytree(wheels, open_place / "wheels")
+    mine = make_checkout(open_place / "course", open_place / "wheels")
+    for path in (open_place, *open_place.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     return Checkout(mine.root, dict(mine.environment) | {"HARNESS_PYTHON": "/usr/bin/python3", "HOME": "/nonexistent"})
 
 
-class AsNobody(Checkout):
-    """The same checkout, started by a user without rights."""
-
-    def command(self, *arguments: str) -> list[str]:
-        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        return [*become, *super().command(*arguments)]
-
-
 def test_an_unwritable_checkout_names_the_way_out(others: Checkout) -> None:
-    answer = AsNobody(others.root, others.environment).run("status")
+    answer = replace(others, user=NOBODY).run("status")
     assert answer.code == 1
     assert len(answer.stderr.splitlines()) == 1
     assert "HARNESS_VENV" in answer.stderr
 
 
 @pytest.mark.long
-def test_an_unwritable_checkout_works_with_an_environment_elsewhere(others: Checkout, public_folder: Path) -> None:
-    own = public_folder / "own"
+def test_an_unwritable_checkout_works_with_an_environment_elsewhere(others: Checkout, open_place: Path) -> None:
+    own = open_place / "own"
     own.mkdir()
     os.chown(own, NOBODY, NOBODY)
-    answer = AsNobody(others.root, others.environment).run("status", HARNESS_VENV=str(own / "venv"))
+    answer = replace(others, user=NOBODY).run("status", HARNESS_VENV=str(own / "venv"))
     assert answer.code == 0, answer.stderr
     assert answer.said["prefix"] == str(own / "venv")
     assert list((own / "venv" / "pycache").rglob("__init__*.pyc")), "what was compiled is not kept"
@@ -258,6 +229,6 @@ def test_an_unwritable_checkout_works_with_an_environment_elsewhere(others: Chec
 
 def test_one_person_s_environment_serves_those_who_may_only_read(others: Checkout) -> None:
     assert others.run("status").code == 0
-    answer = AsNobody(others.root, others.environment).run("status")
+    answer = replace(others, user=NOBODY).run("status")
     assert answer.code == 0, answer.stderr
     assert answer.stderr == ""

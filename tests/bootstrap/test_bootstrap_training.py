@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 
-import pytest
-
 from harness.common.errors import TrainingMissing
 from tests.bootstrap.bootstrap_checkout import Checkout
 from tests.waiting import limit_s
@@ -32,14 +30,6 @@ def test_a_command_that_still_needs_it_is_not_started_again_and_again(checkout: 
     answer = checkout.run("--never")
     assert answer.code == TrainingMissing.exit_code
     assert answer.stderr.count("this needs the training packages") == 2
-
-
-@pytest.mark.parametrize("arguments", [["-e", "1"], ["lesson", "--fail"], []])
-def test_nothing_else_does(warm: Checkout, arguments: list[str]) -> None:
-    answer = warm.run(*arguments)
-    assert answer.code == (7 if "--fail" in arguments else 0)
-    assert not answer.said["torch"]
-    assert answer.stderr == ""
 
 
 def test_ctrl_c_reaches_the_harness_before_it_has_the_extra(checkout: Checkout) -> None:

@@ -23,18 +23,6 @@ def test_uv_makes_it_and_pip_can_go_on(checkout: Checkout) -> None:
     assert checkout.run("status", PATH=os.environ["PATH"]).said["beta"], "without uv on PATH"
 
 
-def test_what_uv_cannot_do_is_one_sentence(checkout: Checkout) -> None:
-    unreachable = checkout.run("status", HARNESS_PIP_ARGS="--index-url http://127.0.0.1:9/")
-    assert unreachable.code == 1
-    assert unreachable.stderr.splitlines()[-1].startswith("slurm.sh: no package index can be reached")
-    assert not checkout.venv.exists()
-    checkout.depend_on("tiny-gamma")
-    missing = checkout.run("status")
-    assert missing.code == 1
-    assert missing.stderr.splitlines()[-1].startswith("slurm.sh: uv could not install")
-    assert "tiny-gamma" in missing.stderr.splitlines()[-1]
-
-
 @pytest.mark.parametrize(
     "setting", [{"HARNESS_PIP_ARGS": "--ignore-installed"}, pytest.param({"PIP_USER": "0"}, marks=pytest.mark.long)]
 )

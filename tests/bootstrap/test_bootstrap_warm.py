@@ -30,38 +30,28 @@ ARGUMENTS = [
 ]
 
 
-def test_arguments_arrive_word_for_word(warm: Checkout) -> None:
-    answer = warm.run(*ARGUMENTS)
-    assert answer.said["arguments"] == ARGUMENTS
-
-
-def test_no_argument_is_no_argument(warm: Checkout) -> None:
-    assert warm.run().said["arguments"] == []
-
-
-def test_the_exit_status_is_the_harness_s(warm: Checkout) -> None:
-    assert warm.run("status", "--fail").code == 7
-
-
-def test_it_says_nothing_of_its_own(warm: Checkout) -> None:
-    assert warm.run("status").stderr == ""
-
-
-def test_it_runs_in_the_environment_and_leaves_one_where_one_stands(warm: Checkout, tmp_path: Path) -> None:
-    answer = warm.run("status", cwd=tmp_path)
-    assert answer.said["prefix"] == str(warm.venv)
-    assert answer.said["cwd"] == str(tmp_path)
-
-
-def test_a_folder_one_stands_in_cannot_replace_a_module(warm: Checkout, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        (ARGUMENTS, {}),
+        ([], {}),
+        (["status", "--fail"], {}),
+        (["status"], {"PYTHONPATH": "{here}", "PYTHONHOME": "/nonexistent"}),
+    ],
+    ids=["every word", "no word", "the exit status", "a site's PYTHONPATH"],
+)
+def test_it_is_nothing_but_a_way_to_the_harness(
+    warm: Checkout, tmp_path: Path, words: list[str], changes: dict[str, str]
+) -> None:
+    """Also in a folder with modules of the same names."""
     for name in ("harness", "json", "typing"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module')")
-    assert warm.run("status", cwd=tmp_path).code == 0
-
-
-def test_a_site_s_pythonpath_cannot_replace_a_module(warm: Checkout, tmp_path: Path) -> None:
-    (tmp_path / "harness.py").write_text("raise SystemExit('the wrong module')")
-    assert warm.run("status", PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent").code == 0
+    environment = {name: text.replace("{here}", str(tmp_path)) for name, text in changes.items()}
+    answer = warm.run(*words, cwd=tmp_path, **environment)
+    assert (answer.code, answer.stderr) == (7 if "--fail" in words else 0, "")
+    assert answer.said["arguments"] == words
+    assert not answer.said["torch"], "nothing asked for the training packages"
+    assert (answer.said["prefix"], answer.said["cwd"]) == (str(warm.venv), str(tmp_path))
 
 
 def test_the_harness_is_importable_for_the_processes_it_starts(warm: Checkout, tmp_path: Path) -> None:
