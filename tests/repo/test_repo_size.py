@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +15,11 @@ from tests.waiting import limit_s
 ROOT = Path(__file__).parents[2]
 MODULE = '"""What it is for."""\n\nX = 1\n\n\ndef f() -> int:\n    """One."""\n    return 1\n'
 sys.path.insert(0, str(ROOT / "scripts"))
-
-import ceilings  # noqa: E402 - a program that lies in the folder
-import docstring_names  # noqa: E402 - as that
+CEILINGS, DOCSTRINGS = importlib.import_module("ceilings"), importlib.import_module("docstring_names")
 
 
 def test_every_room_of_this_checkout_is_below_its_ceiling() -> None:
-    assert ceilings.faults(ceilings.sizes(ROOT), ceilings.read()) == []
+    assert CEILINGS.faults(CEILINGS.sizes(ROOT), CEILINGS.read()) == []
 
 
 def test_a_room_over_its_ceiling_is_named_with_both_numbers(tmp_path: Path) -> None:
@@ -28,9 +27,9 @@ def test_a_room_over_its_ceiling_is_named_with_both_numbers(tmp_path: Path) -> N
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     subprocess.run(["git", "init", "-q", tmp_path], check=True, timeout=limit_s())
-    now = ceilings.sizes(tmp_path)
+    now = CEILINGS.sizes(tmp_path)
     assert now == {"docs": 2, "harness/launch": 3, "product": 3, "tests": 3}
-    assert ceilings.faults(now, {"docs": 2, "harness/launch": 2, "harness/live": 9, "product": 3}) == [
+    assert CEILINGS.faults(now, {"docs": 2, "harness/launch": 2, "harness/live": 9, "product": 3}) == [
         "harness/launch has 3, 1 over its ceiling of 2", "tests has 3 and no ceiling",
         "harness/live has a ceiling and is gone",
     ]  # fmt: skip
@@ -45,4 +44,4 @@ def test_a_room_over_its_ceiling_is_named_with_both_numbers(tmp_path: Path) -> N
     ],
 )
 def test_a_name_that_a_docstring_explains_and_that_is_not_there_is_found(text: str, names: list[str]) -> None:
-    assert [name for _, name in docstring_names.gone(ast.parse(text))] == names
+    assert [name for _, name in DOCSTRINGS.gone(ast.parse(text))] == names
