@@ -24,11 +24,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 WAIT, WARMUP, ACTIVE = 4, 2, 5
-STALL_S = 0.02  # of the host or of the data, in each step
+STALL_S = 0.02  # of the data, in each step
 
 
 @dataclass(frozen=True)
@@ -47,35 +46,14 @@ ON_GPU = Sizes(hidden=2048, layers=8, heads=16, batch=8, length=1024, buffer=256
 ON_CPU = Sizes(hidden=64, layers=2, heads=4, batch=2, length=64, buffer=1 << 20)
 
 
-class Block(nn.Module):
-    """A transformer layer in its simplest form."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        self._heads = sizes.heads
-        self.before_attention, self.before_mlp = nn.LayerNorm(sizes.hidden), nn.LayerNorm(sizes.hidden)
-        self.qkv = nn.Linear(sizes.hidden, 3 * sizes.hidden, bias=False)
-        self.out = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
-        self.up = nn.Linear(sizes.hidden, 4 * sizes.hidden, bias=False)
-        self.down = nn.Linear(4 * sizes.hidden, sizes.hidden, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, length, hidden) to the same."""
-        batch, length, hidden = x.shape
-        qkv = self.qkv(self.before_attention(x)).view(batch, length, 3, self._heads, hidden // self._heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, hidden))
-        after: Tensor = self.down(functional.gelu(self.up(self.before_mlp(x))))
-        return x + after
-
-
 class Model(nn.Module):
-    """Layers one after the other; `between` is called after each of them, to place a fault there."""
+    """Transformer layers one after the other; `between` is called after each of them, to place a fault there."""
 
     def __init__(self, sizes: Sizes, between: Callable[[], None] | None = None) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        shape = {"d_model": sizes.hidden, "nhead": sizes.heads, "dim_feedforward": 4 * sizes.hidden}
+        style = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True, "bias": False}
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(**shape, **style) for _ in range(sizes.layers))
         self._between = between
 
     def forward(self, x: Tensor) -> Tensor:
@@ -160,26 +138,6 @@ class Graphs(Loop):
         self._loss.item()
 
 
-class Float8(Loop):
-    """Matrix products in FP8 as PyTorch brings them (`_scaled_mm`); forward only, since autograd does not know them."""
-
-    def __init__(self, sizes: Sizes, device: torch.device) -> None:
-        super().__init__(sizes, device)
-        rows, hidden = sizes.batch * sizes.length, sizes.hidden
-        self._left = torch.randn(rows, hidden, device=device).to(torch.float8_e4m3fn)
-        self._right = torch.randn(4 * hidden, hidden, device=device).to(torch.float8_e4m3fn)
-        self._scale = torch.tensor(1.0, device=device)
-
-    def step(self, number: int) -> None:
-        """One matrix product per layer."""
-        with record_function("forward"):
-            for _ in range(4 * self.sizes.layers):
-                out: Any = torch._scaled_mm(
-                    self._left, self._right.t(), scale_a=self._scale, scale_b=self._scale, out_dtype=torch.bfloat16
-                )
-        out.float().sum().item()
-
-
 class SyncPerLayer(Loop):
     """The host waits for the device after every layer."""
 
@@ -207,26 +165,15 @@ class DataStall(Loop):
         return self.ready
 
 
-class HostStall(Loop):
-    """The host does something else between the data and the forward pass."""
-
-    def step(self, number: int) -> None:
-        """A step that begins with a stall of the host."""
-        time.sleep(STALL_S)  # the fault
-        super().step(number)
-
-
 SMALL_BATCH = ("eager-small", "fault-sync")  # layers so short that a wait after each one matters
 CASES: dict[str, type[Loop]] = {
     "eager": Loop,
     "eager-small": Loop,
     "graphs": Graphs,
     "compile": Compiled,
-    "fp8": Float8,
     "fault-sync": SyncPerLayer,
     "fault-pageable": Pageable,
     "fault-data-stall": DataStall,
-    "fault-host-stall": HostStall,
 }
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 LIMIT_BYTES = 1_000_000
 STEPS = 5
+LEFT_OUT = ("arrows", "shapes of operators")  # but of messages
 # Header fields that name the machine or the person, or log a moment, are removed. The others describe the hardware.
 DROPPED_KEYS = ("traceName", "host_name", "INFO", "WARNING", "ERROR", "VERBOSE", "trace_id")
 KEPT_ARGUMENTS = {
@@ -48,44 +49,22 @@ def scrubbed(path: Path, limit: int = LIMIT_BYTES, most_steps: int = STEPS) -> S
     with gzip.open(path, "rt", encoding="utf-8") as file:
         whole = json.load(file, parse_float=lambda text: MARK + text)
     trace = clean(last_steps(whole, most_steps), secrets())
+    trace = {**trace, "traceEvents": [thin for each in trace["traceEvents"] if (thin := _thin(each)) is not None]}
     for steps in range(most_steps, 0, -1):
-        part, left_out = last_steps(trace, steps), list[str]()
-        for what, keeps in THINNER:
-            if what:
-                left_out.append(what)
-            part = {**part, "traceEvents": [thin for e in part["traceEvents"] if (thin := keeps(e)) is not None]}
-            packed = pack(part)
-            if len(packed) <= limit:
-                return Scrubbed(packed, min(steps, len(marks(trace))), left_out)
+        packed = pack(last_steps(trace, steps))
+        if len(packed) <= limit:
+            return Scrubbed(packed, min(steps, len(marks(trace))), list(LEFT_OUT))
     raise ValueError(f"{path.name}: even one step is larger than {limit} bytes")
 
 
-def _as_it_is(event: Event) -> Event | None:
-    return event
-
-
-def _without_arrows(event: Event) -> Event | None:
-    return None if event.get("ph") in ("s", "f", "t") else event
-
-
-def _without_shapes(event: Event) -> Event | None:
-    if event.get("cat") != "cpu_op" or "comms" in event["name"] or "c10d" in event["name"]:
+def _thin(event: Event) -> Event | None:
+    """The event without what no report of a GPU's trace reads; None: all of it."""
+    message = "comms" in event.get("name", "") or "c10d" in event.get("name", "")
+    if event.get("ph") in ("s", "f", "t"):
+        return None
+    if event.get("cat") != "cpu_op" or message:
         return event
     return {**event, "args": {k: v for k, v in event.get("args", {}).items() if not k.startswith("Input")}}
-
-
-def _without_operators(event: Event) -> Event | None:
-    message = "comms" in event.get("name", "") or "c10d" in event.get("name", "")
-    return None if event.get("cat") == "cpu_op" and not message else event
-
-
-# The least needed first: on a GPU a report reads only the operators of messages.
-THINNER: tuple[tuple[str, Callable[[Event], Event | None]], ...] = (
-    ("", _as_it_is),
-    ("arrows", _without_arrows),
-    ("shapes of operators", _without_shapes),
-    ("operators", _without_operators),
-)
 
 
 @cache

@@ -31,22 +31,17 @@ def samples(folder: Path, watts: float | None) -> Samples:
     return Samples(ours, their_samples(folder / "nvidia-smi.csv", FIELDS, 10, 20))
 
 
-def test_two_tools_that_agree_are_found_to_agree(tmp_path: Path) -> None:
-    both = samples(tmp_path, watts=610.0)
-    assert all(agree(both, pair) for pair in PAIRS)
-    assert joules(both.ours) == (5490, 5490)
+@pytest.mark.parametrize(("watts", "wrong"), [(610.0, []), (0.61, ["power_watts"]), (None, ["power_watts"])])
+def test_tools_agree_but_for_a_wrong_unit_or_a_value_that_one_does_not_give(
+    tmp_path: Path, watts: float | None, wrong: list[str]
+) -> None:
+    both = samples(tmp_path, watts)
+    assert [pair.ours for pair in PAIRS if not agree(both, pair)] == wrong
+    assert means(both, POWER) == (watts if watts is None else pytest.approx(watts), 600)
     assert clock_limits(both) == ({4}, {4})
 
 
-def test_a_wrong_unit_is_found(tmp_path: Path) -> None:
-    both = samples(tmp_path, watts=0.61)
-    assert means(both, POWER)[0] == pytest.approx(0.61)
-    assert [pair.ours for pair in PAIRS if not agree(both, pair)] == ["power_watts"]
-
-
-def test_a_value_that_a_device_does_not_give_is_not_taken_for_zero(tmp_path: Path) -> None:
-    both = samples(tmp_path, watts=None)
-    assert means(both, POWER) == (None, 600)
-    assert not agree(both, POWER)
+def test_the_energy_counter_is_beside_power_times_time_if_there_are_both(tmp_path: Path) -> None:
+    assert joules(samples(tmp_path, watts=610.0).ours) == (5490, 5490)
     with pytest.raises(ValueError, match="no value"):
-        joules(both.ours)
+        joules(samples(tmp_path, watts=None).ours)

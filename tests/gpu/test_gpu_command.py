@@ -9,8 +9,6 @@ import subprocess
 import sys
 import tarfile
 import venv
-from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,61 +35,35 @@ class Ran:
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("python", "words", "reason"),
     [
-        ((), "name the folder"),
-        (("{out}", "trainings"), "trainings: there is no such part; there are inventory training monitor"),
-        (("{out}", "--budget", "soon"), "--budget soon: give whole seconds"),
-        (("{file}/out",), "cannot be made"),
+        (sys.executable, (), "name the folder"),
+        (sys.executable, ("{out}", "trainings"), "trainings: there is no such part; there are inventory training"),
+        (sys.executable, ("{out}", "--budget", "soon"), "--budget soon: give whole seconds"),
+        (sys.executable, ("{file}/out",), "cannot be made"),
+        ("/nowhere/python3", ("{out}",), "/nowhere/python3 is not a Python 3.10 or newer: name one in HARNESS_PYTHON."),
+        ("/bin/false", ("{out}",), "/bin/false is not a Python 3.10 or newer: name one in HARNESS_PYTHON."),
+        ("{bare}", ("{out}",), "pytest is missing: bring the wheels of pytest"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_writes_nothing(
-    tmp_path: Path, words: tuple[str, ...], reason: str
+    tmp_path: Path, python: str, words: tuple[str, ...], reason: str
 ) -> None:
-    out, file = tmp_path / "out", tmp_path / "file"
+    out, file, bare = tmp_path / "out", tmp_path / "file", tmp_path / "bare"
     file.touch()
-    ran = Ran(sys.executable, *(word.format(out=out, file=file) for word in words))
+    if python == "{bare}":
+        venv.EnvBuilder(with_pip=False, symlinks=True).create(bare)
+        python = f"{bare}/bin/python"
+    ran = Ran(python, *(word.format(out=out, file=file) for word in words))
     assert (ran.code, ran.out) == (2, "")
     assert reason in ran.err
     assert not out.exists()
-
-
-@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false"])
-def test_a_file_that_is_no_python_is_named(tmp_path: Path, python: str) -> None:
-    ran = Ran(python, tmp_path / "out")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == f"gpu-acceptance: {python} is not a Python 3.10 or newer: name one in HARNESS_PYTHON.\n"
 
 
 def test_every_file_of_tests_is_a_part() -> None:
     parts = [line.split()[0] for line in Ran(sys.executable, "--list").out.splitlines()]
     files = {path.stem.removeprefix("test_gpu_") for path in Path(__file__).parent.glob("test_gpu_*.py")}
     assert set(parts) == files - {"command"}
-
-
-def test_a_machine_without_packages_gets_the_command_that_installs_pytest(tmp_path: Path) -> None:
-    venv.EnvBuilder(with_pip=False, symlinks=True).create(tmp_path / "bare")
-    ran = Ran(tmp_path / "bare/bin/python", tmp_path / "out")
-    assert ran.code == 2
-    assert "pytest is missing: bring the wheels of pytest" in ran.err
-
-
-def test_with_pytest_alone_the_other_packages_are_named(tmp_path: Path) -> None:
-    """The folder of PYTHONPATH is found although the tests' Python is started without it."""
-    venv.EnvBuilder(with_pip=False, symlinks=True).create(tmp_path / "bare")
-    carried = tmp_path / "carried"
-    carried.mkdir()
-    packages = [name for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments", "tomli") if find_spec(name)]
-    for top in {file.parts[0] for name in packages for file in metadata.files(name) or ()} - {"..", "__pycache__"}:
-        (carried / top).symlink_to(Path(pytest.__file__).parents[1] / top)
-    environment = {"PYTHONPATH": str(carried), "CUDA_VISIBLE_DEVICES": ""}
-    out = tmp_path / "out"
-    ran = Ran(tmp_path / "bare/bin/python", out, "inventory", "training", "--tiny", **environment)
-    assert ran.code == 0, ran.out + ran.err
-    tests = results(out)
-    missing = tests["test_gpu_inventory.py::test_every_package_of_pyproject_is_here"]
-    assert "torch==" in missing["reason"] and "pydantic-core" in missing["reason"], "also what pydantic itself needs"
-    assert "the packages torch" in tests["test_gpu_training.py::test_it_trains[bf16]"]["reason"]
 
 
 def results(out: Path) -> dict[str, dict[str, Any]]:
@@ -156,10 +128,3 @@ class TestOnACpu:
         with pytest.raises(pytest.fail.Exception, match=re.escape("--data: /nowhere.json does not exist")):
             work.launched("broken", "-e", "1", "--data", "/nowhere.json")
         assert work.all_runs() == []
-
-    @pytest.mark.long  # what it is told of a GPU; on a CPU it only shows that the command goes through
-    def test_a_loop_of_ours_is_recorded_and_its_stall_is_in_the_report(self, tmp_path: Path) -> None:
-        stalled = Work(tmp_path, tmp_path / "log.txt").recorded("fault-data-stall", limit_s(600)).summary
-        assert stalled["steps"]["counted"]
-        waited_ns = sum(c["duration_ns"] for c in stalled["idle_causes"] if c["cause"] == "data loading")
-        assert waited_ns > 0, "the loop sleeps in each step"

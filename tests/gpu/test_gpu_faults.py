@@ -29,7 +29,6 @@ FAULTS = {
     "slow-data": Fault("bf16", ("data-stall",), on_cpu=True),
     "fp32": Fault("bf16", ("fp32",), says_at_least=True),
     "fault-data-stall": Fault("eager", ("data-stall",), on_cpu=True),
-    "fault-host-stall": Fault("eager", ("host-stall", "tiny-kernels")),
     "fault-sync": Fault("eager-small", ("sync",)),
     "fault-pageable": Fault("eager", ("pageable", "copies")),
 }

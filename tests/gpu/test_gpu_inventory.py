@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterable
 from importlib import import_module, metadata
 from typing import Any
 
@@ -20,15 +19,6 @@ from tests.gpu.work import Work
 pytestmark = pytest.mark.gpu
 GPU_FIELDS = "name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.memory"
 INSTALL = "python3 -m pip install --no-index --no-deps --target FOLDER WHEELS/*.whl"
-# The requirements of a package cannot be read before it is installed; these are often forgotten.
-NEEDS = {
-    "accelerate": ("huggingface_hub", "safetensors"),
-    "deepspeed": ("einops", "hjson", "msgpack", "ninja", "py-cpuinfo"),
-    "plotly": ("narwhals",),
-    "pydantic": ("annotated-types", "pydantic-core", "typing-inspection"),
-    "submitit": ("cloudpickle",),
-    "transformers": ("huggingface-hub", "safetensors"),
-}
 EXTRAS = ("transformer_engine", "flash_attn", "nsys2prv", "triton")
 ASK_TORCH = """
 import json, torch
@@ -85,8 +75,11 @@ def test_every_package_of_pyproject_is_here(record_property: Any) -> None:
     pins = {text: text.partition("==")[2] for text in versions if "==" in text}
     other = {text: versions[text] for text, pin in pins.items() if (versions[text] or pin).split("+")[0] != pin}
     record_property("versions_other_than_the_pins", other)
-    if missing := lacking(versions):
-        pytest.skip(f"{', '.join(missing)}: bring their wheels in a folder WHEELS; {INSTALL}; PYTHONPATH=FOLDER")
+    if missing := [text for text, version in versions.items() if version is None]:
+        pytest.skip(
+            f"{', '.join(missing)}: bring their wheels and what these need in a folder WHEELS; {INSTALL}; "
+            "PYTHONPATH=FOLDER"
+        )
 
 
 def requirements() -> list[str]:
@@ -96,32 +89,6 @@ def requirements() -> list[str]:
     texts = [*project["dependencies"], *project["optional-dependencies"]["train"]]
     # A pin comes later than a range of the same package, and counts.
     return list({_name(text): text.partition(";")[0].strip() for text in texts}.values())
-
-
-def lacking(wanted: Iterable[str]) -> list[str]:
-    """The requirements of which no version is installed, also those of other requirements; each package once.
-
-    A need with a marker is not followed: it is of an extra, or of another system or Python.
-    """
-    waiting, seen, missing = list(wanted), set[str](), list[str]()
-    for requirement in waiting:  # grows while it is read
-        package = re.sub(r"[-_.]+", "-", _name(requirement)).lower()
-        if package in seen:
-            continue
-        seen.add(package)
-        if _version(requirement) is None:
-            missing.append(requirement)
-        waiting += _needs(_name(requirement))
-    return missing
-
-
-def _needs(package: str) -> list[str]:
-    """The requirements of a package: its own list, or ours where it is not installed."""
-    try:
-        needed = metadata.requires(package) or []
-    except metadata.PackageNotFoundError:
-        return list(NEEDS.get(package, ()))
-    return [text for text in needed if ";" not in text]
 
 
 def _name(requirement: str) -> str:

@@ -61,14 +61,6 @@ def test_the_report_of_random_work_is_the_truth(tmp_path: Path, seed: int) -> No
     is_the_truth(summary_of(path), truth(read(path)))
 
 
-def test_a_report_that_is_off_by_a_nanosecond_is_not_the_truth(tmp_path: Path) -> None:
-    path = written(tmp_path / "rank0.json.gz", made(1))
-    summary = summary_of(path)
-    summary["devices"][0]["compute_ns"] += 1
-    with pytest.raises(AssertionError):
-        is_the_truth(summary, truth(read(path)))
-
-
 def test_steps_and_kernels_are_counted(tmp_path: Path) -> None:
     known = truth(read(written(tmp_path / "rank0.json.gz", training(steps=4))))
     assert known["steps_ns"] == [1_000_000] * 4
