@@ -51,9 +51,13 @@ class Model(nn.Module):
 
     def __init__(self, sizes: Sizes, between: Callable[[], None] | None = None) -> None:
         super().__init__()
-        shape = {"d_model": sizes.hidden, "nhead": sizes.heads, "dim_feedforward": 4 * sizes.hidden}
-        style = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True, "bias": False}
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(**shape, **style) for _ in range(sizes.layers))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                sizes.hidden, sizes.heads, 4 * sizes.hidden,
+                dropout=0.0, activation="gelu", batch_first=True, norm_first=True, bias=False,
+            )
+            for _ in range(sizes.layers)
+        )  # fmt: skip
         self._between = between
 
     def forward(self, x: Tensor) -> Tensor:

@@ -47,6 +47,8 @@ def test_the_installed_package_is_neither_the_checkouts_nor_does_it_see_what_is_
     said = installed("--version").stdout.splitlines()
     assert said[0].startswith("training-traces ")
     assert said[1:] == [f"installed in {installed.package / 'files'}"]
+    empty = installed("ls")
+    assert "start one: training-traces -e 1" in empty.stdout + empty.stderr
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,6 @@ def test_the_installed_package_is_neither_the_checkouts_nor_does_it_see_what_is_
         ("sweep", "training-traces sweep NAME"),
         ("reference show", "cpu-miniatures"),
         ("reference record --dry-run --site leonardo", "training-traces -e 1"),
-        ("ls", "a-run"),
         ("-e 1 --plan --site leonardo", "memory"),
         ("report traces --full --html page.html", "gemm bf16"),  # of configs/kernels.yaml
         ("report last --no-html", "of 1.00 ms a step"),
