@@ -18,10 +18,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 CEILINGS, DOCSTRINGS = importlib.import_module("ceilings"), importlib.import_module("docstring_names")
 
 
-def test_every_room_of_this_checkout_is_below_its_ceiling() -> None:
-    assert CEILINGS.faults(CEILINGS.sizes(ROOT), CEILINGS.read()) == []
-
-
 def test_a_room_over_its_ceiling_is_named_with_both_numbers(tmp_path: Path) -> None:
     for name, text in {"harness/launch/job.py": MODULE, "tests/test_job.py": MODULE, "docs/page.md": "a\nb\n"}.items():
         (tmp_path / name).parent.mkdir(parents=True)
