@@ -14,14 +14,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from own_trainings import SCRIPTS, TRAININGS, Training
+from own_trainings import SCRIPTS, TRAININGS
 from plant_stalls import Plant, plant_into
 
 from harness.common.run_files import METRICS
@@ -86,10 +86,12 @@ class Bench:
         flags = ["-n", "1", "-g", str(training.ranks), "--profiler", "torch", "--active-steps", str(ACTIVE)]
         launch = [*flags, "--site", self.site, "--launcher", training.launcher, "--python", sys.executable]
         slurm = ["bash", str(ROOT / "slurm.sh")]
-        _call([*slurm, "run", *launch, "--", *training.words, *self._options(case, "ours")], scripts, training)
+        output_of(
+            [*slurm, "run", *launch, "--", *training.words, *self._options(case, "ours")], scripts, training.environment
+        )
         (run,) = (scripts / "runs/own/profiler").iterdir()
-        summary = json.loads(_call([*slurm, "report", str(run), "--json"], scripts, training))
-        lines = [_steps_of(METRICS.path(run, rank)) for rank in range(training.ranks)]
+        summary = json.loads(output_of([*slurm, "report", str(run), "--json"], scripts, training.environment))
+        lines = [steps_of(METRICS.path(run, rank)) for rank in range(training.ranks)]
         shutil.rmtree(run / "torch", ignore_errors=True)  # large, and read already
         active = [[line["step_ns"] for line in own if line["phase"] == "active"] for own in lines]
         outside = [line["step"] for line in lines[0] if line["phase"] in ("skip", "after")]
@@ -106,7 +108,7 @@ class Bench:
         """The training with nothing beside it."""
         scripts = self._copy(case, "alone")
         training = TRAININGS[case.training]
-        _call(training.command(self._options(case, "alone"), free_port()), scripts, training)
+        output_of(training.command(self._options(case, "alone"), free_port()), scripts, training.environment)
         return self._measured(case, "alone", range(STEPS))
 
     # -- what was true -------------------------------------------------------------------------------------------------
@@ -141,27 +143,31 @@ class Bench:
         if case.plant is None:
             return None
         counted = [[line for line in lines[rank] if line["phase"] == "active"][1:] for rank in case.ranks]
-        stalls = [self._stalls_ns(case, rank, own) for rank, own in zip(case.ranks, counted, strict=True)]
+        stalls = [
+            stalls_ns(self.out / case.name / f"ours/stalls.rank{rank}", own)
+            for rank, own in zip(case.ranks, counted, strict=True)
+        ]
         if case.plant.kind == "all-reduce":
             stalls = [[min(each) for each in zip(*stalls, strict=False)]]
         return max(sum(own) for own in stalls) / len(counted[0])
 
-    def _stalls_ns(self, case: Case, rank: int, steps: Sequence[Said]) -> list[int]:
-        """Each stall of a rank that ended in these steps."""
-        begin, end = steps[0]["unix_ns"], steps[-1]["unix_ns"] + steps[-1]["step_ns"]
-        text = (self.out / case.name / f"ours/stalls.rank{rank}").read_text(encoding="utf-8")
-        stalls = [tuple(map(int, line.split())) for line in text.splitlines()]
-        return [spent for at, spent in stalls if begin <= at <= end]
 
-
-def _steps_of(file: Path) -> list[Said]:
+def steps_of(file: Path) -> list[Said]:
+    """The lines of a rank's steps."""
     lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line["event"] == "step"]
 
 
-def _call(argv: Sequence[str], folder: Path, training: Training) -> str:
-    """Standard output. Raises AssertionError: it failed."""
-    environment = {**os.environ, **PLAIN, **dict(training.environment)}
+def stalls_ns(file: Path, steps: Sequence[Said]) -> list[int]:
+    """Each stall of a rank that ended in these steps, as its record has it."""
+    begin, end = steps[0]["unix_ns"], steps[-1]["unix_ns"] + steps[-1]["step_ns"]
+    stalls = [tuple(map(int, line.split())) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [spent for at, spent in stalls if begin <= at <= end]
+
+
+def output_of(argv: Sequence[str], folder: Path, variables: Iterable[tuple[str, str]]) -> str:
+    """Standard output of a program. Raises AssertionError: it failed."""
+    environment = {**os.environ, **PLAIN, **dict(variables)}
     for name in ("PYTHONPATH", "HARNESS_RUNS"):
         environment.pop(name, None)
     done = subprocess.run(

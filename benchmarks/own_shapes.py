@@ -4,37 +4,36 @@ line and time.
     python benchmarks/own_shapes.py OUT [--only NAME…] [--healthy] [--times 1] [--busy] [--again]
 
 `slurm.sh run -- …`, then `slurm.sh report --json`. Runs are kept in OUT, so that `--again` judges the kept recordings
-anew. --busy: one core is used by another program. The scripts are in benchmarks/shapes; lines with `# plant` are right.
+anew. --busy: another program computes meanwhile. The scripts are in benchmarks/shapes; lines with `# plant` are right.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ROOT / "benchmarks/shapes"
+SLURM = ("bash", str(ROOT / "slurm.sh"))
 sys.path.insert(0, str(ROOT))
+
+from bench_hang import busy  # noqa: E402
+from own_runs import Said, output_of, stalls_ns, steps_of  # noqa: E402
 
 from harness.common.run_files import METRICS  # noqa: E402
 
-STEPS, ACTIVE, TIMEOUT_S = 40, 13, 180
+STEPS, ACTIVE = 40, 13
 CLOSE = 0.25  # of the planted time
 MARK = "# plant"
-PLAIN = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
 PYTHON = ("host-stall", "extra-compute")  # Python code of one rank, also with small operators
 CROWDED = ("noisy-neighbour", "pinned-together", "interrupted")  # true of a busy machine
-Said = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -80,27 +79,10 @@ def run(shape: Shape, folder: Path, planted: bool) -> Path:
     """Start it; returns the run's folder."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(SHAPES, folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-    environment = {**os.environ, **PLAIN, "PLANT": str(int(planted)), "STEPS": str(STEPS)}
-    environment |= {"RECORDS": str(folder / "planted")}
-    for name in ("PYTHONPATH", "HARNESS_RUNS"):
-        environment.pop(name, None)
-    flags = ["-n", "1", "-g", "1" if shape.launcher == "python" else "2", "--profiler", "torch"]
-    flags += [
-        "--active-steps",
-        str(ACTIVE),
-        "--site",
-        "local",
-        "--launcher",
-        shape.launcher,
-        "--python",
-        sys.executable,
-    ]
-    argv = ["bash", str(ROOT / "slurm.sh"), "run", *flags, "--", f"{shape.name}.py"]
-    done = subprocess.run(
-        argv, cwd=folder / "scripts", env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    (folder / "log").write_text(done.stdout + done.stderr, encoding="utf-8")
-    assert done.returncode == 0, f"{shape.name}: {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}"
+    variables = {"PLANT": str(int(planted)), "STEPS": str(STEPS), "RECORDS": str(folder / "planted")}
+    flags = ["-n", "1", "-g", "1" if shape.launcher == "python" else "2", "--profiler", "torch", "--site", "local"]
+    flags += ["--active-steps", str(ACTIVE), "--launcher", shape.launcher, "--python", sys.executable]
+    output_of([*SLURM, "run", *flags, "--", f"{shape.name}.py"], folder / "scripts", variables.items())
     return run_in(folder)
 
 
@@ -110,14 +92,6 @@ def run_in(folder: Path) -> Path:
     return found
 
 
-def report(run_dir: Path) -> Said:
-    """What the report says."""
-    argv = ["bash", str(ROOT / "slurm.sh"), "report", str(run_dir), "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
-    return dict(json.loads(done.stdout))
-
-
 def planted_ns(run_dir: Path, records: Path, ranks: Sequence[int]) -> float | None:
     """What the planted code took per profiled step but the first, on the rank that it took most of."""
     spent = []
@@ -125,11 +99,8 @@ def planted_ns(run_dir: Path, records: Path, ranks: Sequence[int]) -> float | No
         file = records.with_name(f"{records.name}.rank{rank}")
         if not file.exists():
             return None
-        lines = map(json.loads, METRICS.path(run_dir, rank).read_text(encoding="utf-8").splitlines())
-        steps = [line for line in lines if line["event"] == "step" and line["phase"] == "active"][1:]
-        begin, end = steps[0]["unix_ns"], steps[-1]["unix_ns"] + steps[-1]["step_ns"]
-        stalls = [tuple(map(int, line.split())) for line in file.read_text(encoding="utf-8").splitlines()]
-        spent.append(sum(ns for at, ns in stalls if begin <= at <= end) / len(steps))
+        steps = [line for line in steps_of(METRICS.path(run_dir, rank)) if line["phase"] == "active"][1:]
+        spent.append(sum(stalls_ns(file, steps)) / len(steps))
     return max(spent)
 
 
@@ -168,33 +139,19 @@ def verdict(shape: Shape, folder: Path, said: Said) -> ShapeVerdict:
     return ShapeVerdict(first["cause"] in shape.causes, first["ranks"] == list(shape.ranks), line, right_time, told)
 
 
-@contextmanager
-def neighbour(wanted: bool) -> Iterator[None]:
-    """Another program on core 1 meanwhile."""
-    if not wanted:
-        yield
-        return
-    other = subprocess.Popen(["taskset", "-c", "1", sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        other.kill()
-        other.wait()
-
-
 def judged(shape: Shape, folder: Path, asked: argparse.Namespace) -> str:
     """One line: what was right, and what was said."""
     try:
         if not asked.again:
-            with neighbour(asked.busy):
+            with busy(int(asked.busy)):
                 run(shape, folder, not asked.healthy)
-        said = report(run_in(folder))
+        said: Said = json.loads(output_of([*SLURM, "report", str(run_in(folder)), "--json"], folder, ()))
     except (AssertionError, OSError, ValueError, subprocess.TimeoutExpired) as error:
         return f"{shape.name}: FAILED {str(error)[-1200:]}"
     (folder / "said.json").write_text(
         json.dumps({"findings": said["findings"], "replay": said.get("replay")}, indent=1)
     )
-    steps = sum('"event": "step"' in line or '"event":"step"' in line for line in open(METRICS.path(run_in(folder), 0)))  # noqa: PTH123, SIM115
+    steps = len(steps_of(METRICS.path(run_in(folder), 0)))
     counted = "" if steps == STEPS else f"  [{steps} steps for {STEPS}]"
     if asked.healthy:
         wrong = [f"{f['cause']} {f['ranks']} {f['share']:.0%}" for f in said["findings"] if f["cause"] not in CROWDED]
