@@ -16,13 +16,13 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("harness", "exercises", "benchmarks", "scripts", "containers")
 EXPLAINED = re.compile(r"(?:^|(?<=[.;] ))((?:[a-z_]\w*, )*[a-z_]\w*): (?=\S)")
 VALUES = {"empty", "none", "null", "true", "false", "default"}  # of what is explained before them
-FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def gone(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The line of each function or class, and each name that its docstring explains and that it does not have."""
     for node in ast.walk(tree):
-        if not isinstance(node, (*FUNCTION, ast.ClassDef)):
+        if not isinstance(node, DOCUMENTED):
             continue
         text = " ".join((ast.get_docstring(node) or "").split())
         explained = {name for names in EXPLAINED.findall(text) for name in names.split(", ")}

@@ -76,9 +76,3 @@ class Results:
         unfinished = self._path.with_suffix(".new")
         unfinished.write_text(json.dumps(self._tests, indent=1) + "\n", encoding="utf-8")
         unfinished.replace(self._path)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The numbers of the tests that ran, for whoever watches."""
-        for report in terminalreporter.getreports("passed"):
-            for key, value in report.user_properties:
-                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {key} {value}"[:400])

@@ -34,11 +34,6 @@ print(json.dumps(said))
 """
 
 
-def test_this_system_is_linux(record_property: Any) -> None:
-    record_property("machine", [platform.machine(), platform.platform(), platform.python_version()])
-    assert sys.platform == "linux"
-
-
 @pytest.mark.usefixtures("gpu")
 def test_the_driver_names_the_gpu(work: Work, record_property: Any) -> None:
     program = nvidia_smi()
@@ -70,11 +65,9 @@ def test_nsys_says_its_version(work: Work, record_property: Any) -> None:
 
 def test_every_package_of_pyproject_is_here(record_property: Any) -> None:
     versions = {text: _version(text) for text in requirements()}
-    record_property("packages", {_name(text): version for text, version in versions.items()})
+    record_property("machine", [platform.machine(), platform.platform(), platform.python_version()])
+    record_property("packages", versions)
     record_property("extras", {name: importlib.util.find_spec(name) is not None for name in EXTRAS})
-    pins = {text: text.partition("==")[2] for text in versions if "==" in text}
-    other = {text: versions[text] for text, pin in pins.items() if (versions[text] or pin).split("+")[0] != pin}
-    record_property("versions_other_than_the_pins", other)
     if missing := [text for text, version in versions.items() if version is None]:
         pytest.skip(
             f"{', '.join(missing)}: bring their wheels and what these need in a folder WHEELS; {INSTALL}; "
