@@ -12,10 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -43,96 +41,76 @@ MOST_CPU_SHARE = 0.02  # of one core: the most that the monitor may use
 SETTLE_S = 2.0  # at both ends of the load, whose samples are left out
 
 
-class Cost:
-    """What the monitor took, starting included, beside a load."""
+class Measured(NamedTuple):
+    """The samples of both tools in the load, and what the monitor took, starting included."""
 
-    cpu_share = 0.0  # of one core
-    peak_memory_bytes = 0
-
-
-@pytest.fixture(scope="module")
-def cost() -> Cost:
-    return Cost()
+    samples: Samples
+    cpu_share: float  # of one core
+    peak_memory_bytes: int
 
 
 @pytest.fixture(scope="module")
-def samples(work: Work, cost: Cost) -> Samples:
+def measured(work: Work) -> Measured:
+    """The monitor is started as the job's script does it."""
     needs("psutil", "torch")
     folder = work.folder / "monitor"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    program = nvidia_smi()
-    fields = smi_fields(work, program) if program else []
-    load_s = GPU_LOAD_S if has_gpu() else CPU_LOAD_S
-    with monitor(work, folder, cost), smi(work, program, fields, folder / "nvidia-smi.csv"):
-        argv: list[str | Path] = [sys.executable, LOOPS, "load", "--folder", folder, "--seconds", str(load_s)]
-        begin_s, end_s = map(float, work.succeeds(argv, load_s + 60).split()[-2:])
-    times = (begin_s + SETTLE_S, end_s - SETTLE_S / 2)
-    theirs = their_samples(folder / "nvidia-smi.csv", fields, *times) if program else {}
-    return Samples(our_samples(MONITORS.path(folder, "here") / "samples.csv", *times), theirs)
+    fields, over = smi_fields(work), threading.Event()
+    asking = threading.Thread(target=ask, args=(work, fields, folder / "nvidia-smi.csv", over))
+    begin_s = time.monotonic()
+    argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={folder}", "--node=0", "--name=here"]
+    argv += [f"--below={os.getpid()}", f"--hz={HZ}"]
+    monitor = subprocess.Popen(argv, env=work.environment, cwd=ROOT)
+    asking.start()
+    try:
+        load_s = GPU_LOAD_S if has_gpu() else CPU_LOAD_S
+        load: list[str | Path] = [sys.executable, LOOPS, "load", "--folder", folder, "--seconds", str(load_s)]
+        first_s, last_s = map(float, work.succeeds(load, load_s + 60).split()[-2:])
+    finally:
+        over.set()
+        monitor.send_signal(signal.SIGTERM)
+        _, status, usage = os.wait4(monitor.pid, 0)
+        monitor.returncode = os.waitstatus_to_exitcode(status)
+        took_s = time.monotonic() - begin_s
+        asking.join(timeout=limit_s())
+    times = (first_s + SETTLE_S, last_s - SETTLE_S / 2)
+    theirs = their_samples(folder / "nvidia-smi.csv", fields, *times)
+    samples = Samples(our_samples(MONITORS.path(folder, "here") / "samples.csv", *times), theirs)
+    return Measured(samples, (usage.ru_utime + usage.ru_stime) / took_s, usage.ru_maxrss * 1024)
 
 
 @pytest.fixture
-def beside(gpu: None, samples: Samples) -> Samples:
+def beside(gpu: None, measured: Measured) -> Samples:
     if nvidia_smi() is None:
         pytest.skip("nvidia-smi is not on PATH")
-    return samples
+    return measured.samples
 
 
-@contextmanager
-def monitor(work: Work, folder: Path, cost: Cost) -> Iterator[None]:
-    """Start the monitor as the job's script does; measure its cost at the end."""
-    argv = [sys.executable, "-m", "harness.heartbeats.node", f"--run={folder}", "--node=0", "--name=here"]
-    argv += [f"--below={os.getpid()}", f"--hz={HZ}"]
-    begin_s = time.monotonic()
-    process = subprocess.Popen(argv, env=work.environment, cwd=ROOT)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    cost.cpu_share = (usage.ru_utime + usage.ru_stime) / (time.monotonic() - begin_s)
-    cost.peak_memory_bytes = usage.ru_maxrss * 1024
-
-
-def smi_fields(work: Work, program: str) -> list[str]:
-    """The names that this nvidia-smi knows: one unknown name makes it refuse the whole query."""
-    fields = [pair.theirs for pair in PAIRS]
-    for throttling in THROTTLING:
-        if work.run([program, f"--query-gpu={throttling}", "--format=csv,noheader", "-i", "0"], 30).code == 0:
-            return [*fields, throttling]
-    return fields
-
-
-@contextmanager
-def smi(work: Work, program: str | None, fields: list[str], path: Path) -> Iterator[None]:
-    """Call nvidia-smi repeatedly meanwhile; each answer is a line of `path`, with the time before it."""
+def smi_fields(work: Work) -> list[str]:
+    """What this nvidia-smi is asked for, nothing without one: an unknown name makes it refuse the whole query."""
+    program = nvidia_smi()
     if program is None:
-        yield
-        return
-    over = threading.Event()
-    argv = [program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", "0"]
-
-    def ask() -> None:
-        with path.open("w", encoding="utf-8") as file:
-            while not over.wait(1 / HZ):
-                file.write(f"{time.time()},{work.run(argv, 30).stdout.strip()}\n")
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(timeout=limit_s())
+        return []
+    asked = ("--format=csv,noheader", "-i", "0")
+    known = [name for name in THROTTLING if work.run([program, f"--query-gpu={name}", *asked], 30).code == 0]
+    return [*(pair.theirs for pair in PAIRS), *known[:1]]
 
 
-def test_the_monitor_takes_little_of_a_core(samples: Samples, cost: Cost, record_property: Any) -> None:
-    record_property("monitor", {"cpu_share": cost.cpu_share, "peak_memory_bytes": cost.peak_memory_bytes, "hz": HZ})
-    assert samples.ours["unix_ns"], "a sample in the load"
+def ask(work: Work, fields: list[str], path: Path, over: threading.Event) -> None:
+    """Call nvidia-smi repeatedly until it is over; each answer is a line of `path`, with the time before it."""
+    argv = [nvidia_smi() or "", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", "0"]
+    with path.open("w", encoding="utf-8") as file:
+        while fields and not over.wait(1 / HZ):
+            file.write(f"{time.time()},{work.run(argv, 30).stdout.strip()}\n")
+
+
+def test_the_monitor_takes_little_of_a_core(measured: Measured, record_property: Any) -> None:
+    took = {"cpu_share": measured.cpu_share, "peak_memory_bytes": measured.peak_memory_bytes, "hz": HZ}
+    record_property("monitor", took)
+    assert measured.samples.ours["unix_ns"], "a sample in the load"
     if has_gpu():  # beside a load of all cores
-        assert cost.cpu_share <= MOST_CPU_SHARE
+        assert measured.cpu_share <= MOST_CPU_SHARE
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.ours)
