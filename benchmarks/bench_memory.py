@@ -28,6 +28,7 @@ from harness.theory.peak import Peak
 ROOT = Path(__file__).parents[1]
 TINY = "--model tiny-mistral --micro-batch-size 2 --seq-length 256"
 REAL = "--model mistral-7b --random-weights --micro-batch-size 1 --seq-length 2048"
+MODELS = {"tiny": TINY, "real": REAL}
 MIXED, AGAIN = "--mixed-precision", "--mixed-precision --activation-checkpointing"
 CASES = {
     TINY: [
@@ -127,9 +128,6 @@ def table_of(model: str) -> None:
             flush=True,
         )
     print(f"\nThe largest error of a peak: {worst:.1%}\n")
-
-
-MODELS = {"tiny": TINY, "real": REAL}
 
 
 def main() -> None:
