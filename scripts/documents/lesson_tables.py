@@ -51,7 +51,7 @@ def _new(lesson: Lesson, cpu: bool, listed: dict[str, str]) -> Iterator[tuple[st
         listed[plain] = name[0]
         yield name[0], plain, ""
     new = [command for command in commands if command not in listed]
-    labels = [f"{name}, run {i}" for i in (1, 2)] if len(new) > 1 else [name]
+    labels = [f"{name}, run {i}" for i in (1, 2)] if len(new) > 1 else [name] * len(new)
     before = [listed[command] for command in commands if command in listed]
     for label, command in zip(labels, new, strict=True):
         listed[command] = label
