@@ -126,16 +126,27 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path / "checkout"
 
 
+def recipe(kind: str) -> tuple[str, list[str]]:
+    """What CONTRIBUTING says of an addition, and the tests that it names."""
+    every = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n- **")
+    (text,) = (each for each in every if each.startswith(f"{kind}:**"))
+    (command,) = re.findall(r"`bash scripts/test ([^`]*)`", text)
+    return text, command.split()
+
+
+@pytest.mark.parametrize("kind", ADDED)
+def test_the_tests_that_a_recipe_names_are_there(kind: str) -> None:
+    assert [name for name in recipe(kind)[1] if not (ROOT / name).is_file()] == []
+
+
 @pytest.mark.long  # runs tests of other folders once more
 @pytest.mark.parametrize("kind", ADDED)
 def test_an_addition_by_its_recipe_passes_the_tests_that_the_recipe_names(checkout: Path, kind: str) -> None:
-    recipes = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n- **")
-    (recipe,) = (each for each in recipes if each.startswith(f"{kind}:**"))
-    (command,) = re.findall(r"`bash scripts/test ([^`]*)`", recipe)
+    text, tests = recipe(kind)
     ADDED[kind](checkout)
-    if "renew the documents" in recipe:
+    if "renew the documents" in text:
         python(checkout, WRITER)
-    python(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", *command.split())
+    python(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 
 
 def touched(tree: Path) -> set[str]:
