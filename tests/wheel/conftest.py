@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-import zipfile
+from collections.abc import Iterable
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.synthetic.job import write_traces
-from tests.wheel.wheel_shared import ROOT, Installed, run
+from tests.wheel.wheel_shared import ROOT, Installed, metadata, run
 
 FOLDERS = ("harness", "configs", "templates", "exercises", "containers", "docs", "scripts/wheel")
 SOURCES = (*FOLDERS, "pyproject.toml", "README.md", "LICENSE")
@@ -60,21 +60,14 @@ def wheel(built: Path) -> Path:
     return made
 
 
-def needed(requirements: list[str], have: dict[str, Distribution]) -> dict[str, Distribution]:
+def needed(requirements: Iterable[Requirement], have: dict[str, Distribution]) -> dict[str, Distribution]:
     """The distributions that the requirements name, and all that these need in turn."""
-    for requirement in map(Requirement, requirements):
+    for requirement in requirements:
         if requirement.name in have or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
             continue
         have[requirement.name] = found = distribution(requirement.name)
-        needed(found.requires or [], have)
+        needed(map(Requirement, found.requires or []), have)
     return have
-
-
-def declared(wheel: Path) -> list[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-        lines = archive.read(name).decode().splitlines()
-    return [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
 
 
 def link(found: Distribution, packages: Path) -> None:
@@ -90,7 +83,7 @@ def made(wheel: Path, place: Path, *, trains: bool) -> Path:
     the gigabyte of the extra `train`."""
     assert run(sys.executable, "-m", "venv", "--without-pip", place).returncode == 0
     (packages,) = place.glob("lib/python3*/site-packages")
-    for found in needed([*declared(wheel), "pip"], {}).values():
+    for found in needed([*(metadata(wheel).requires_dist or []), Requirement("pip")], {}).values():
         link(found, packages)
     if trains:
         (packages / "tests_own.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")

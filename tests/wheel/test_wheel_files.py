@@ -8,22 +8,15 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from packaging.metadata import Metadata
 from readme_renderer import markdown
 
 from harness.cli.commands import COMMANDS
 from tests.wheel.conftest import FOLDERS, LEFT, tracked
-from tests.wheel.wheel_shared import ROOT, run
+from tests.wheel.wheel_shared import ROOT, metadata, run
 
 MOST_BYTES = 3_000_000
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 PICTURES_OF_README = {"docs/pictures/page.png", "docs/pictures/terminal.png"}
-
-
-def metadata(wheel: Path) -> Metadata:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-        return Metadata.from_email(archive.read(name), validate=True)
 
 
 def checksums(wheel: Path) -> dict[str, int]:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import subprocess
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packaging.metadata import Metadata
+
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).parents[2]
+
+
+def metadata(wheel: Path) -> Metadata:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        return Metadata.from_email(archive.read(name), validate=True)
 
 
 def run(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
