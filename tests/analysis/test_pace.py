@@ -12,7 +12,7 @@ from harness.analysis.pace import WAITING, DetectedChange, changes, own_times
 from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, evidence, grown_phase
 from harness.analysis.slowest_rank import Slowest, slowest
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
-from tests.analysis.pace_series import PHASES, STEP_NS, Noise, Planted, Series, drawn_noise, simulated
+from tests.analysis.pace_series import STEP_NS, Noise, Planted, Series, drawn_noise, simulated
 
 F64 = NDArray[np.float64]
 QUIET = Noise(sigma=0.02, persistence=0.3, tails=4, shared=0.5, period=0, peak=1, turn=0, drift=0, warm_up=0)

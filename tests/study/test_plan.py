@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from harness.cli.launch.plan import short_form
+
 from harness.cli.main import main
 from harness.experiment.exercises import Experiment
 from harness.launch.submit import PreparedLaunch, prepare

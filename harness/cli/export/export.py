@@ -266,8 +266,7 @@ def numbers(
     paths: report.PathsArgument,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="DIR", help="folder; default: in the run's folder, or here"),
+        Path | None, typer.Option("-o", "--out", metavar="DIR", help="folder; default: in the run's folder, or here")
     ] = None,
     window: report.WindowOption = "steps",
     executor: report.ExecutorOption = "local",
