@@ -108,5 +108,9 @@ def test_the_end_of_a_file_is_read_however_long_it_is(tmp_path: Path) -> None:
 
 
 def test_why_a_reading_failed_is_one_line_without_the_name() -> None:
-    errors = (FileNotFoundError(2, "No such file or directory", "x"), ValueError("one\ntwo"), ValueError())
-    assert list(map(why_unread, errors)) == ["No such file or directory", "one", "it is damaged"]
+    errors: tuple[OSError | ValueError, ...] = (
+        FileNotFoundError(2, "No such file or directory", "x"),
+        ValueError("one\ntwo"),
+        ValueError(),
+    )
+    assert [why_unread(each) for each in errors] == ["No such file or directory", "one", "it is damaged"]

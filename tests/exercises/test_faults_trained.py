@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.exercise_3 import megatron_runs
+from tests.exercises.launching import completed
 
 pytestmark = [pytest.mark.train, pytest.mark.long]
 
@@ -33,7 +34,7 @@ def name_of(fault: str) -> str:
 
 def test_every_injection_is_in_the_phase_and_the_step_that_it_names(tmp_path: Path) -> None:
     asked = [word for fault in FAULTS for word in ("--fault", fault)]
-    run = megatron_runs.completed(megatron_runs.train(tmp_path / "run", *OPTIONS, *asked))
+    run = completed(megatron_runs.train(tmp_path / "run", *OPTIONS, *asked))
     found = [injected(run.folder, rank) for rank in (0, 1)]
     assert [[line["step"] for line in each["data-stall"]] for each in found] == [[], [2, 5]]
     assert [[line["step"] for line in each["host-stall"]] for each in found] == [[1, 3, 5], []]

@@ -86,8 +86,8 @@ def test_a_wall_clock_that_was_set_back_meanwhile_reorders_no_sample(
 
 
 def test_on_another_boot_the_clock_begins_anew_and_an_end_that_was_said_does_not_hold(tmp_path: Path) -> None:
-    about = {"boot": "another", "started_monotonic_ns": 10**18, "ended_unix_ns": 1}
-    meta, clock = begin_or_go_on(described(tmp_path, **about), {"devices": GPU})
+    path = described(tmp_path, boot="another", started_monotonic_ns=10**18, ended_unix_ns=1)
+    meta, clock = begin_or_go_on(path, {"devices": GPU})
     assert abs(clock.unix_ns() - time.time_ns()) < 3600 * S
     assert "ended_unix_ns" not in meta
 
