@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import pytest
 
-from harness.launch.leftovers import end_agent
+from harness.launch.on_node.leftovers import end_agent
 from tests.waiting import limit_s
 
 # Before the launch of a training under nsys, whose agent is given up if it does not start within seconds: on a busy

@@ -17,7 +17,7 @@ from harness.doctor.surroundings import (
     problem,
     unseen,
 )
-from harness.launch.check import missing
+from harness.launch.before.check import missing
 
 
 class Check(NamedTuple):

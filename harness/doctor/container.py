@@ -14,7 +14,7 @@ from harness.doctor.surroundings import IN_JOB, CheckResult, Surroundings, ok, p
 from harness.launch.argv import Word, read_here
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
-from harness.launch.node import OTHER_RUNTIME
+from harness.launch.on_node.node import OTHER_RUNTIME
 
 INSIDE = Path(__file__).with_name("inside.py")
 INSIDE_S = 75.0  # a container's first start on a cold parallel file system takes most of a minute

@@ -12,10 +12,10 @@ from harness.common.paths import COMMAND
 from harness.common.printable import printable
 from harness.doctor.surroundings import CheckResult, Place, Surroundings, ok, problem, warning
 from harness.launch.argv import Word, from_site, read_here
+from harness.launch.before.disturbing_variables import DISTURBING_VARIABLES
+from harness.launch.before.lookup import Wanted, why_missing
 from harness.launch.container import of_registry
-from harness.launch.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.job import Job
-from harness.launch.lookup import Wanted, why_missing
 from harness.site.site import Site
 
 

@@ -15,7 +15,7 @@ from harness.common.shell_words import lines_of
 
 NODE = "%q{SLURM_NODEID}"
 NODE_NAME = "%q{SLURMD_NODENAME}"
-"""The node's number and name, as nsys writes a variable of the node; harness.launch.node puts its own there."""
+"""The node's number and name, as nsys writes a variable of the node; harness.launch.on_node.node puts its own there."""
 OF_NODE = re.compile(r"%q\{(SLURM_NODEID|SLURMD_NODENAME)\}")
 _INERT = re.compile(r"[^\"$`\\!\n\0]*")  # inside of double quotes
 _OPTION = re.compile(r"--?[\w-]+=(?!\Z)")  # its value gets the quotes, if it needs some

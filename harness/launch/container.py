@@ -12,7 +12,7 @@ from harness.common.errors import RequestError
 from harness.common.format import amount
 from harness.common.paths import README_OF_IMAGES
 from harness.launch.argv import NODE_NAME, Word, concatenated, from_site, read_here, shown
-from harness.launch.lookup import why_missing
+from harness.launch.before.lookup import why_missing
 from harness.run.ended import COPY
 from harness.site.site import Site
 

@@ -23,8 +23,8 @@ from harness.experiment.options import InRun, for_nsys, options_of
 from harness.experiment.parse import validate
 from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
+from harness.launch.before.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.container import container_words
-from harness.launch.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.exercises.base import (
     DEFAULT,
     CommandPlace,
@@ -164,7 +164,7 @@ class Job:
         folder = next((command.folder for command in self.commands if command.folder), None)
         local = backend_of(self.site).RUNS_HERE
         return [
-            f"{self.checkout}/harness/launch/node.py",
+            f"{self.checkout}/harness/launch/on_node/node.py",
             *self.node_lines,
             *(["--nodes", str(experiment.nodes)] if local and experiment.nodes > 1 else []),
             *(

@@ -28,7 +28,7 @@ from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.run_files import HANG, MONITORS, NODE_STATUS, NSYS_REPORTS
 from harness.common.run_store import UnreadFileError
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
-from harness.launch.node_status import NodeStatusFile
+from harness.launch.on_node.node_status import NodeStatusFile
 
 OBSERVER = ROOT / "harness/observe/site"
 OTHERS_S = 60.0  # for what is left of the training on this node and on others, after the command ended well

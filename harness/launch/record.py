@@ -17,7 +17,7 @@ from harness.common.users import this_user
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.launch.argv import shown
 from harness.launch.backends.allocation import NAME as ALLOCATION
-from harness.launch.from_shell import sbatch_variables, shell_variables
+from harness.launch.before.from_shell import sbatch_variables, shell_variables
 from harness.launch.job import Job
 from harness.run.record import Program, RunRecord, SeriesPart
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 from harness.common.paths import PROGRAM, TEMPLATES
 from harness.launch.argv import assignments, continued, quote, quote_all, quote_lines
 from harness.launch.backends.registry import backend_of
-from harness.launch.check import check_script
+from harness.launch.before.check import check_script
 from harness.launch.job import REQUEST, Job
 
 

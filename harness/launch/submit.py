@@ -17,7 +17,7 @@ from harness.experiment.exercises import Experiment, OwnTraining
 from harness.launch.backends.allocation import placed
 from harness.launch.backends.protocol import Submission, Together
 from harness.launch.backends.registry import backend_of
-from harness.launch.check import check
+from harness.launch.before.check import check
 from harness.launch.exercises.base import DEFAULT, launch_of
 from harness.launch.job import Job, Machine, resolve
 from harness.launch.record import record_of

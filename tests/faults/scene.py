@@ -222,7 +222,7 @@ class Scene:
 
         def look() -> bool:
             for each in self.processes():
-                if word in each.words and ("launch/node.py" not in each.words or each.words.startswith(word)):
+                if word in each.words and ("launch/on_node/node.py" not in each.words or each.words.startswith(word)):
                     found.append(each.pid)
             return bool(found)
 

@@ -23,8 +23,9 @@ from unittest import mock
 
 from harness.cli.main import main
 from harness.common.errors import WorkError
-from harness.launch import check, render
+from harness.launch import render
 from harness.launch.backends.registry import BACKENDS
+from harness.launch.before import check
 from tests.fuzz.box import Box
 from tests.waiting import limit_s
 

@@ -20,12 +20,12 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.programs import ProgramOutput, ask
 from harness.common.submission import for_sbatch, option_of_variable
 from harness.experiment.exercises import DDP
-from harness.launch import supervise
 from harness.launch.backends import allocation, slurm
 from harness.launch.backends.allocation import allocation_of, placed
 from harness.launch.backends.protocol import Together
-from harness.launch.from_shell import sbatch_variables
+from harness.launch.before.from_shell import sbatch_variables
 from harness.launch.job import Machine, resolve
+from harness.launch.on_node import supervise
 from harness.launch.submit import Start, go_together, prepare, submit, submit_together
 from harness.run import Run, Stage, find_run
 from harness.run.record import SeriesPart
@@ -363,7 +363,7 @@ def test_what_is_said_while_a_run_starts_reaches_it(
     handlers = {each: signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)}
     try:
         series = supervise.SupervisedSeries(60, 10)
-        monkeypatch.setattr("harness.launch.supervise.subprocess.Popen", Started)
+        monkeypatch.setattr("harness.launch.on_node.supervise.subprocess.Popen", Started)
         assert series.one(tmp_path, "4711-0") == 0
     finally:
         for each, handler in handlers.items():

@@ -10,8 +10,8 @@ import pytest
 
 from harness.common.errors import WorkError
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment
-from harness.launch.by_hand import run_of_script, with_arguments
 from harness.launch.job import REQUEST, resolve
+from harness.launch.on_node.by_hand import run_of_script, with_arguments
 from harness.launch.render import render
 from harness.launch.submit import this_machine
 from harness.run import Run, all_runs

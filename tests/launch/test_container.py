@@ -12,7 +12,7 @@ import pytest
 
 from harness.experiment.exercises import DDP
 from harness.experiment.nsys_sets import load_options, profile_words
-from harness.launch.check import missing
+from harness.launch.before.check import missing
 from harness.launch.job import Job, Machine, resolve, warnings_of
 from harness.launch.render import render
 from harness.site.site import load_site

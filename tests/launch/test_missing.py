@@ -10,7 +10,7 @@ import yaml
 
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Experiment, Megatron
-from harness.launch.check import check, forewarnings
+from harness.launch.before.check import check, forewarnings
 from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import ROOT, Harness, site_file, with_whole_paths
@@ -82,7 +82,7 @@ def test_a_dry_run_warns_of_what_a_launch_would_stop_at(tmp_path: Path, harness:
 def test_with_a_stand_in_for_a_missing_torch_a_dry_run_says_that_a_launch_would_first_install_it(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.launch.check.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("harness.launch.before.check.importlib.util.find_spec", lambda _: None)
     here = resolve(DDP(data="/no/a"), load_site("local"), machine)
     assert forewarnings(here, {}) == [
         "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte",

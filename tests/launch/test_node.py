@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.launch.node import CommandParts, commands_of
+from harness.launch.on_node.node import CommandParts, commands_of
 from tests.launch.launch_shared import ROOT
 from tests.waiting import limit_s, wait_until
 
@@ -52,7 +52,7 @@ def nsys(tmp_path: Path) -> Path:
 
 def node(folder: Path, *words: str, options: tuple[str, ...] = (), **more: Any) -> subprocess.Popen[str]:
     """The program of a node, with a monitor that is a stand-in only in that nothing is below it that trains."""
-    argv = [sys.executable, str(ROOT / "harness/launch/node.py"), *options, *words]
+    argv = [sys.executable, str(ROOT / "harness/launch/on_node/node.py"), *options, *words]
     env = {**os.environ, "RUN_DIR": str(folder / "run"), "SLURM_NODEID": "1", "PYTHONPATH": "/somebody/elses"}
     env |= {"PATH": f"{folder}:{os.environ['PATH']}", **more.pop("env", {})}
     pipe = subprocess.PIPE
@@ -195,7 +195,7 @@ def test_the_training_has_neither_the_scripts_variables_nor_a_modules_pythonhome
     box.chmod(0o755)
     env = {"HARNESS_JOB_ID": "7", "HARNESS_SUPERVISED": "7", "PYTHONHOME": "/module"}
     # An own PYTHONHOME would stop this Python too: it is set behind it.
-    inner = [sys.executable, str(ROOT / "harness/launch/node.py"), "box", "::", "env"]
+    inner = [sys.executable, str(ROOT / "harness/launch/on_node/node.py"), "box", "::", "env"]
     process = subprocess.run(
         inner, env={**os.environ, "RUN_DIR": str(tmp_path / "run"), "PATH": f"{tmp_path}:{os.environ['PATH']}",
                     **{name: text for name, text in env.items() if name != "PYTHONHOME"}},

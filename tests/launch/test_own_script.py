@@ -11,7 +11,7 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.launch.argv import shown
-from harness.launch.check import check
+from harness.launch.before.check import check
 from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import ROOT, with_whole_paths

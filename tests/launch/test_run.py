@@ -21,9 +21,9 @@ from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
 from harness.common.run_files import METRICS
 from harness.experiment.exercises import OwnTraining
-from harness.launch import supervise as outcome
 from harness.launch.backends import local
 from harness.launch.backends.protocol import PolledState
+from harness.launch.on_node import supervise as outcome
 from harness.launch.poll import look_at
 from harness.run import Run, Stage, all_runs, claim_local_id, find_run, release_local_id, write_atomically
 from harness.run.ended import not_injected, what_is_open, what_it_means, why_it_wrote_no_more

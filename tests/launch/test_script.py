@@ -184,7 +184,7 @@ def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
         done = subprocess.run(["bash", path], env=env | supervised, cwd=tmp_path, check=False, timeout=limit_s(60))
         assert done.returncode == 0
     words = record.read_text(encoding="utf-8").split("\0")
-    assert [words[0], words[1]] == [f"{ROOT}/harness/launch/supervise.py", str(path)]
+    assert [words[0], words[1]] == [f"{ROOT}/harness/launch/on_node/supervise.py", str(path)]
     assert str(data) in words
     assert str(place / "runs" / job.experiment.folder / "profiler" / job.name_for("local-1")) in words
     assert not list(tmp_path.rglob("evil"))
@@ -347,7 +347,7 @@ def test_a_job_whose_python_does_not_run_there_says_so_before_anything_else(tmp_
 
 
 def test_a_job_whose_python_lacks_the_packages_says_so_before_anything_else(tmp_path: Path) -> None:
-    argv = [sys.executable, "-S", str(ROOT / "harness/launch/supervise.py"), "job.sbatch"]
+    argv = [sys.executable, "-S", str(ROOT / "harness/launch/on_node/supervise.py"), "job.sbatch"]
     env = {"HARNESS_PYTHON": "/bare/python"}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s(60))
     assert done.returncode == 1

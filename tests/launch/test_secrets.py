@@ -68,7 +68,8 @@ def test_nsys_gets_an_environment_without_them_and_says_so(tmp_path: Path) -> No
     nsys.write_text("#!/bin/sh\ncase $1$2 in *version) echo 2022.4.2;; *help) echo '    --output=';; *) env;; esac\n")
     nsys.chmod(0o755)
     env = {**os.environ, **PLANTED, "PATH": f"{tmp_path}:/bin:/usr/bin", "RUN_DIR": str(tmp_path / "run")}
-    argv = [sys.executable, str(ROOT / "harness/launch/node.py"), "nsys", "profile", f"--output={tmp_path}/x", "::"]
+    node = str(ROOT / "harness/launch/on_node/node.py")
+    argv = [sys.executable, node, "nsys", "profile", f"--output={tmp_path}/x", "::"]
     done = subprocess.run([*argv, "true"], env=env, capture_output=True, text=True, check=False, timeout=limit_s())
     assert "nsys: not passed to the training: AWS_ACCESS_KEY_ID, AWS_SECRET" in done.stderr
     assert "HARNESS_HEARTBEATS=" in done.stdout and not told(done.stdout, PLANTED)

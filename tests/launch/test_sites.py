@@ -272,7 +272,7 @@ def test_a_sites_environment_cannot_name_what_the_script_sets_or_gets() -> None:
     names = set(re.findall(r"(?<![\w/.$-])([A-Za-z_]\w*)\+?=", code))
     names |= set(re.findall(r"\$\{?((?:SLURM|HARNESS)_\w+)", code))
     on_nodes = ("node.py", "node_status.py", "supervise.py")
-    programs = [(ROOT / "harness/launch" / name).read_text("utf-8") for name in on_nodes]
+    programs = [(ROOT / "harness/launch/on_node" / name).read_text("utf-8") for name in on_nodes]
     names |= set(re.findall(r"\b((?:SLURM_TOPOLOGY|HARNESS)_\w+)", "".join(programs)))
     machine = Machine(0, 2, True, "python", "/runs")
     jobs = [resolve(asked, load_site("leonardo"), machine) for asked in (CommTests(), DDP(profiler="nsys"))]

@@ -17,9 +17,9 @@ from harness.cli.watch import follow
 from harness.cli.watch import status as cancelling
 from harness.common import processes
 from harness.common.programs import TOO_LATE, ask
-from harness.launch import supervise as outcome
 from harness.launch.backends import local, slurm
 from harness.launch.backends.slurm_poll import MEANINGS, meaning_of
+from harness.launch.on_node import supervise as outcome
 from harness.launch.poll import look_at
 from harness.run.record import FINAL, Status
 from harness.site import slurm_commands

@@ -16,7 +16,7 @@ NEEDED = TrainingMissing.exit_code
 
 @pytest.fixture(autouse=True)
 def no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("harness.launch.check._has_torch", lambda: False)
+    monkeypatch.setattr("harness.launch.before.check._has_torch", lambda: False)
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("HARNESS_SITE", "local")
 
@@ -73,7 +73,7 @@ def test_a_launch_resolves_its_job_once(monkeypatch: pytest.MonkeyPatch) -> None
         raise WorkError("this machine is busy")
 
     monkeypatch.setattr("harness.launch.submit.resolve", count)
-    monkeypatch.setattr("harness.launch.check._has_torch", lambda: True)
+    monkeypatch.setattr("harness.launch.before.check._has_torch", lambda: True)
     monkeypatch.setattr(local, "submit", refuse)
     assert main(["-e", "1"]) == 1
     assert len(resolved) == 1

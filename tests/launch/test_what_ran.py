@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.exercises import DDP
-from harness.launch.from_shell import shell_variables
+from harness.launch.before.from_shell import shell_variables
 from harness.launch.job import Machine, resolve
 from harness.run import Run
 from harness.run.record import NodeStatus

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.launch.node_monitor import Monitor, MonitoredNode
+from harness.launch.on_node.node_monitor import Monitor, MonitoredNode
 from harness.monitor import plot as plots
 from harness.monitor.plot import thinned
 from harness.monitor.record import begin_or_go_on

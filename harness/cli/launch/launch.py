@@ -139,8 +139,8 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 
 def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
     from harness.launch.backends.allocation import NAME as ALLOCATION
-    from harness.launch.check import check, forewarnings, require_training
-    from harness.launch.from_shell import what_the_shell_brings
+    from harness.launch.before.check import check, forewarnings, require_training
+    from harness.launch.before.from_shell import what_the_shell_brings
     from harness.launch.job import warnings_of
     from harness.launch.render import script_of
     from harness.launch.submit import prepare

@@ -23,7 +23,7 @@ class Announced(NamedTuple):
 
 def announced(prepared: PreparedLaunch, quiet: bool = False) -> Announced:
     """Print what the shell brings, and, unless `quiet`, the short form of the plan."""
-    from harness.launch.from_shell import what_the_shell_brings
+    from harness.launch.before.from_shell import what_the_shell_brings
 
     for line in what_the_shell_brings(os.environ, prepared.job):
         print(line, file=sys.stderr)

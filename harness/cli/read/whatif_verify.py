@@ -16,7 +16,7 @@ from harness.common.format import duration, duration_range, takes
 from harness.common.paths import COMMAND
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.explain.predictions import Trial, VerifiedPrediction, verify
-from harness.launch.check import require_training
+from harness.launch.before.check import require_training
 from harness.launch.submit import prepare
 from harness.measure.request import load_summary
 from harness.report.compare.verdicts import verdict_table

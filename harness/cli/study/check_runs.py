@@ -18,9 +18,9 @@ from harness.common.paths import PROGRAM
 from harness.common.secrets import masked_words
 from harness.common.text import how_many
 from harness.compare.comparison import USUAL_RUNS
-from harness.launch.check import require_training
+from harness.launch.before.check import require_training
+from harness.launch.before.from_shell import what_the_shell_brings
 from harness.launch.exercises.base import launch_of
-from harness.launch.from_shell import what_the_shell_brings
 from harness.run import Run
 from harness.study.check import series
 from harness.study.check.result import Checked, Question, check_arms

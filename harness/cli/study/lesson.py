@@ -17,7 +17,7 @@ from harness.cli.study import mystery
 from harness.common.errors import RequestError, TrainingMissing
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of, backend_of_run
-from harness.launch.check import site_lacks_training
+from harness.launch.before.check import site_lacks_training
 from harness.run import Run, all_runs
 from harness.site.detection import choose_site, runs_on_cpu
 from harness.site.site import Site

@@ -15,8 +15,8 @@ from harness.common.secrets import masked_words
 from harness.common.text import how_many
 from harness.common.whole_number import whole_number
 from harness.launch.backends.registry import backend_of
-from harness.launch.check import require_training
-from harness.launch.from_shell import what_the_shell_brings
+from harness.launch.before.check import require_training
+from harness.launch.before.from_shell import what_the_shell_brings
 from harness.study.series.cost import SeriesCost, cost_lines, series_cost
 from harness.study.series.points import SeriesTask, TaskStatus, counts, hours
 from harness.study.series.runner import ANOTHER_NAME, Limits, SeriesOutcome, SeriesProgress, carry_out, survey, to_make

@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.experiment.ddp import DDP
+from harness.launch.before.lookup import holds, why_missing
 from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path
 from harness.launch.exercises.training import TrainingLaunch, accelerated_plan
-from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
 
 OWN_SCRIPT = "train.py"

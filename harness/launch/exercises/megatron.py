@@ -14,6 +14,7 @@ from harness.common.paths import README_OF_IMAGES
 from harness.experiment.exercises import Megatron
 from harness.experiment.model import Model
 from harness.launch.argv import Word, from_site
+from harness.launch.before.lookup import why_missing
 from harness.launch.exercises.base import (
     DEFAULT,
     CommandPlace,
@@ -25,7 +26,6 @@ from harness.launch.exercises.base import (
     torchrun,
 )
 from harness.launch.exercises.training import TrainingLaunch, around_each_rank, training_argv, training_plan
-from harness.launch.lookup import why_missing
 from harness.site.site import Site
 
 PRETRAIN_GPT = "/opt/megatron-lm/pretrain_gpt.py"  # where the NeMo container keeps it

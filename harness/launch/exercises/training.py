@@ -22,6 +22,7 @@ from harness.experiment.nsys_sets import check_trace_list, is_option_set, is_tra
 from harness.experiment.options import options_of
 from harness.experiment.training import ProfiledTraining, Training
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join, parent
+from harness.launch.before.lookup import holds, why_missing
 from harness.launch.exercises.accelerate_settings import accelerate_files
 from harness.launch.exercises.base import (
     CommandPlace,
@@ -34,7 +35,6 @@ from harness.launch.exercises.base import (
     default_of_model,
     program,
 )
-from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
 from harness.theory.devices import DevicePeaks, find_device
 

@@ -83,6 +83,6 @@ def nsys_words(experiment: Experiment, options: str, device_kind: DeviceKind) ->
     output = join("--output=", RUN_DIR, f"/nsys/profile_node{NODE}{rank}")
     try:
         named = load_options(options)
-    except RequestError:  # harness.launch.check says it, before a launch
+    except RequestError:  # harness.launch.before.check says it, before a launch
         named = {}
     return [*profile_words(named, words, has_gpu=device_kind == "cuda"), output]

@@ -1,6 +1,6 @@
 """One nsys around one rank: the launcher starts this program in place of the training script. It becomes the nsys that
-harness.launch.node prepared for the node, which then starts the script. Runs by its path and with the standard library
-only: the environment is the training's, and stays unchanged."""
+harness.launch.on_node.node prepared for the node, which then starts the script. Runs by its path and with the standard
+library only: the environment is the training's, and stays unchanged."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import cast
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 try:
     import pydantic
@@ -275,7 +275,7 @@ def into_log(folder: Path) -> None:
 def started_by_hand(script: Path) -> None:
     """Make a run of a script that slurm.sh did not start, and become the program of that run. Raises HarnessError: the
     script's last line is no request, or the run cannot be written."""
-    from harness.launch.by_hand import run_of_script
+    from harness.launch.on_node.by_hand import run_of_script
 
     run = run_of_script(script, Path(os.environ["RUN_DIR"]), os.environ["JOB_ID"])
     os.environ.update(HARNESS_JOB_ID=run.job_id, JOB_ID=run.job_id, RUN_DIR=str(run.path))

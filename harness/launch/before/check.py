@@ -16,10 +16,10 @@ from harness.common.paths import ENVIRONMENT, IN_CHECKOUT, PROGRAM, installing
 from harness.experiment.nsys_sets import load_options
 from harness.experiment.training import ProfiledTraining
 from harness.launch.backends.registry import backend_of
+from harness.launch.before.lookup import why_missing
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job
-from harness.launch.lookup import why_missing
 from harness.site.site import Site
 
 

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
@@ -36,10 +36,10 @@ from harness.common.programs import shell_status
 from harness.common.run_files import HANG, MONITORS
 from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.common.shell_words import option_lines
-from harness.launch import leftovers
 from harness.launch.argv import OF_NODE
-from harness.launch.node_monitor import Monitor
-from harness.launch.node_status import NodeStatusFile
+from harness.launch.on_node import leftovers
+from harness.launch.on_node.node_monitor import Monitor
+from harness.launch.on_node.node_status import NodeStatusFile
 from harness.launch.profilers import below_nsys
 from harness.launch.profilers.nsys import import_reports, options_of_start, prepare, program_of, without_whole_node
 from harness.launch.profilers.record import output_of, session_of

@@ -1,0 +1,1 @@
+"""What is looked for, and told, before a job waits in a queue."""

@@ -1,0 +1,1 @@
+"""The programs of a job and of its nodes, and what they start and end there."""
