@@ -15,7 +15,7 @@
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # some users type `sh slurm.sh`
 # What a shell may have exported to this one would spoil the scripts that start from here, also a Python that is a shim of
-# pyenv. harness/common/scrub_environment.py says in a sentence that the job does not get it.
+# pyenv. harness/common/system/scrub_environment.py says in a sentence that the job does not get it.
 unset HARNESS_NOT_PASSED
 not_passed=''
 ! shopt -qo posix || { set +o posix && not_passed+=' POSIXLY_CORRECT'; } # bash itself forgets it

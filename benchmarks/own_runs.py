@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from own_trainings import SCRIPTS, TRAININGS
 from plant_stalls import Plant, plant_into
 
-from harness.common.run_files import METRICS
+from harness.common.run_folder.run_files import METRICS
 from tests.exercises.launching import ROOT, free_port
 from tests.own.observed_trainings import PLAIN, Ended
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from bench_hang import busy  # noqa: E402
 from own_runs import Said, output_of, stalls_ns, steps_of  # noqa: E402
 
-from harness.common.run_files import METRICS  # noqa: E402
+from harness.common.run_folder.run_files import METRICS  # noqa: E402
 
 STEPS, ACTIVE = 40, 13
 CLOSE = 0.25  # of the planted time

@@ -19,7 +19,7 @@ from exercises.exercise_1_DDP import variants
 from exercises.exercise_1_DDP.preparation import TrainingState, run_training
 from exercises.utils.capture import Capture
 from exercises.utils.data import TokenBatch
-from harness.common.metrics_lines import StepLine
+from harness.common.run_folder.metrics_lines import StepLine
 from harness.observe import metrics
 from harness.observe.ranges import annotate
 

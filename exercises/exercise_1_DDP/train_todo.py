@@ -30,7 +30,7 @@ from exercises.exercise_1_DDP import variants
 from exercises.exercise_1_DDP.preparation import TrainingState, run_training
 from exercises.utils.data import TokenBatch
 from exercises.utils.profiler_calls import StepWriter, by_calls
-from harness.common.metrics_lines import StepLine
+from harness.common.run_folder.metrics_lines import StepLine
 from harness.observe import metrics
 
 

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from harness.common.errors import RequestError
-from harness.common.model_config import FP8_BLOCK, LORA_MODULES
+from harness.common.model.model_config import FP8_BLOCK, LORA_MODULES
 from harness.observe.ranges import annotate
 
 OUTPUT = "lm_head"  # stays as it is, since small errors of the logits are large ones of the loss

@@ -23,7 +23,7 @@ from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
 from exercises.utils.training import LoaderState, Train, run_loop
-from harness.common.model_config import ModelConfig
+from harness.common.model.model_config import ModelConfig
 from harness.observe.metrics import rank_of_process
 
 

@@ -20,7 +20,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from exercises.exercise_2_DeepSpeed.preparation import ZeroState, run_training
 from exercises.utils.capture import Capture
 from exercises.utils.data import TokenBatch
-from harness.common.metrics_lines import StepLine
+from harness.common.run_folder.metrics_lines import StepLine
 from harness.observe import metrics
 from harness.observe.ranges import annotate
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.data import check_vocabulary, load_instructions, load_vocabulary
 from harness.common.errors import RequestError
-from harness.common.megatron_layout import BatchSizes
+from harness.common.model.megatron_layout import BatchSizes
 
 
 def prefix_of(arguments: MegatronArguments, vocabulary_size: int) -> Path:

@@ -27,8 +27,8 @@ from exercises.exercise_3_MegatronLM import model
 from exercises.exercise_3_MegatronLM.data import MicroBatch
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.faults import settings
-from harness.common.megatron_layout import BatchSizes, Layout
-from harness.common.model_config import ModelConfig
+from harness.common.model.megatron_layout import BatchSizes, Layout
+from harness.common.model.model_config import ModelConfig
 
 # megatron's default bucket of 40 million parameters would hold a tiny model whole: nothing left to overlap.
 BUCKET_OF_A_TINY_MODEL = 100_000

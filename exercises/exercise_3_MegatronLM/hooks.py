@@ -18,9 +18,9 @@ from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.describe import describe
 from exercises.utils.faults.inject import inject_all
 from exercises.utils.faults.moments import Moments, watch_update, wrap
-from harness.common.megatron_layout import BatchSizes, Layout
-from harness.common.metrics_lines import StartLine, StepLine
-from harness.common.model_config import ModelConfig
+from harness.common.model.megatron_layout import BatchSizes, Layout
+from harness.common.model.model_config import ModelConfig
+from harness.common.run_folder.metrics_lines import StartLine, StepLine
 from harness.observe.metrics import StepTimer, peak_memory_bytes, rank_of_process
 from harness.observe.ranges import annotate
 

@@ -29,9 +29,9 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from torch import Tensor, nn
 
 from exercises.utils.faults import settings
-from harness.common.faults import Fault
-from harness.common.megatron_layout import Layout
-from harness.common.model_config import ModelConfig
+from harness.common.faults.fault import Fault
+from harness.common.model.megatron_layout import Layout
+from harness.common.model.model_config import ModelConfig
 
 # Keep only the input of each layer and run the layer again in backward.
 RECOMPUTATION = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

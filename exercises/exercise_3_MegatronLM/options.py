@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
 from harness.common.errors import RequestError
-from harness.common.faults import Setup
-from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits, model_misfits, usual_global_batch
-from harness.common.model_config import ModelConfig
-from harness.common.profile_window import PRE_TRAINING
+from harness.common.faults.fault import Setup
+from harness.common.model.megatron_layout import BatchSizes, Layout, layout_misfits, model_misfits, usual_global_batch
+from harness.common.model.model_config import ModelConfig
+from harness.common.run_folder.profile_window import PRE_TRAINING
 
 
 @dataclass(frozen=True)

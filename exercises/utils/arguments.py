@@ -17,10 +17,10 @@ import torch
 from exercises.utils.faults import startup
 from exercises.utils.faults.settings import fault, mystery_faults, refuse_misfits
 from harness.common.errors import RequestError
-from harness.common.faults import Fault, Setup
-from harness.common.model_config import Precision
-from harness.common.module_ranges import module_depth
-from harness.common.profile_window import FINE_TUNING, ProfileWindow, as_recorded
+from harness.common.faults.fault import Fault, Setup
+from harness.common.model.model_config import Precision
+from harness.common.run_folder.module_ranges import module_depth
+from harness.common.run_folder.profile_window import FINE_TUNING, ProfileWindow, as_recorded
 from harness.observe import heartbeat
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.metrics import rank_of_process

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from exercises.utils.arguments import TrainingArguments
-from harness.common.metrics_lines import StartLine
-from harness.common.model_config import DTYPES, ModelConfig, Precision
+from harness.common.model.model_config import DTYPES, ModelConfig, Precision
+from harness.common.run_folder.metrics_lines import StartLine
 from harness.observe import metrics
 from harness.observe.metrics import backend_name, rank_of_process
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS
+from harness.common.run_folder.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS
 
 # The ranges of a training by what happens in them; the innermost of these counts.
 _PHASES = (("DataLoad", "data"), ("forward", "forward"), ("backward", "backward"), ("optimizer_step", "optimizer"))

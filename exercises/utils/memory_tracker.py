@@ -33,9 +33,9 @@ from exercises.utils.memory_log import (
     timeline,
     without_numbers,
 )
-from harness.common.files import write_whole_text
-from harness.common.memory_snapshot import MOST_STEPS, VERSION
-from harness.common.run_files import MEMORY_SNAPSHOTS
+from harness.common.run_folder.memory_snapshot import MOST_STEPS, VERSION
+from harness.common.run_folder.run_files import MEMORY_SNAPSHOTS
+from harness.common.system.files import write_whole_text
 from harness.observe import ranges
 
 MOST_BLOCKS = 2_000_000  # of some 200 bytes each: a step of a large model makes 20 000

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from exercises.utils.errors import read_named_file
 from harness.common.errors import RequestError
-from harness.common.model_config import ModelConfig, ModelDefaults
+from harness.common.model.model_config import ModelConfig, ModelDefaults
 
 _TRANSFORMERS_5 = int(transformers.__version__.split(".")[0]) >= 5
 # The sizes of an architecture that transformers calls as our model files do.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from harness.common.errors import RequestError
-from harness.common.model_config import Precision
+from harness.common.model.model_config import Precision
 
 # The first compute capability whose tensor cores can.
 NEEDS = {"tf32": ((8, 0), "Ampere (A100)"), "fp8": ((8, 9), "Hopper (H100)")}

@@ -20,8 +20,8 @@ import torch
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.capture import Capture
 from harness.common.errors import RequestError
-from harness.common.metrics_lines import StepLine
-from harness.common.profile_window import ClockWindow
+from harness.common.run_folder.metrics_lines import StepLine
+from harness.common.run_folder.profile_window import ClockWindow
 from harness.observe.capture import CUDART, NsysRecording, TorchRecording, trace_file
 from harness.observe.metrics import MetricsWriter, rank_of_process
 from harness.observe.ranges import PYTORCH_NVTX, OpenRanges, ScriptNvtx, nvtx_functions, set_nvtx

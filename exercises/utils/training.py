@@ -17,7 +17,7 @@ from exercises.utils.capture import Capture, open_capture
 from exercises.utils.faults.inject import injected
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, save_if_due
-from harness.common.metrics_lines import StartLine
+from harness.common.run_folder.metrics_lines import StartLine
 from harness.observe.metrics import MetricsWriter
 
 if TYPE_CHECKING:  # exercise 3 needs no accelerate

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from harness.analysis.job.partial_merge import DETAILS
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.summary import CodeLocation, Device, Steps, Summary
-from harness.common.format import duration
+from harness.common.display.format import duration
 
 MUCH_BETWEEN = 0.05  # of the mean step
 NO_GPUS = ("MTIA", "HPU")  # how the names of devices begin that are no GPUs

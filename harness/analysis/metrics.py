@@ -1,6 +1,6 @@
 """A summary as metrics by name: for compare, check, `--fail-if`, sweeps, lessons and docs/metrics.md.
 
-A metric is one entry of METRICS; its unit is the end of its name (common/format.py). It is there only when the summary
+A metric is one entry of METRICS; its unit is the end of its name (common/display/format.py). It is there only when the summary
 has its numbers. Shares are of the window, averaged over devices
 by time; times are nanoseconds per step; calls, bytes and times of collectives are per rank and step: their mean over
 the ranks that were read (in exercises 1 and 2 a step is a micro-batch)."""
@@ -17,7 +17,7 @@ from harness.analysis.metric_values import MEMORY_OF_PLAN, Facts, Metrics
 from harness.analysis.process.host_calls import CAUSES
 from harness.analysis.summary import CollectivePhase, NcclConnection, Summary
 from harness.analysis.summary.efficiency import POP_FACTORS
-from harness.common.job_parts import PARTS
+from harness.common.run_folder.job_parts import PARTS
 from harness.traces.vocabulary import POINT_TO_POINT
 
 Worse = Literal["more", "less"] | None  # None: neither more nor less of it is worse by itself

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from harness.analysis.onsets import NEAR
 from harness.analysis.pace import DetectedChange, medians
-from harness.common.format import duration
-from harness.common.text import ranks_named
+from harness.common.display.format import duration
+from harness.common.display.text import ranks_named
 
 F64 = NDArray[np.float64]
 CORE_WAIT = "core wait"  # among the phases: a rank's thread was ready to run and had no core

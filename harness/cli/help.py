@@ -188,7 +188,7 @@ def agents_page(words: Sequence[str]) -> str:
 def version() -> str:
     lines = [f"{PROGRAM} {_number()}"]
     if IN_CHECKOUT:
-        from harness.common.programs import git_state
+        from harness.common.system.programs import git_state
 
         state = git_state()
         changed = ", with changes that are not committed" if state["dirty"] else ""

@@ -18,11 +18,11 @@ from harness.cli.launch.observe import become_command, is_prefix
 from harness.cli.mistyped import refuse_dashes
 from harness.cli.parser import run_command, split_line
 from harness.cli.rooms import lacking_room, lacking_sentence
+from harness.common.display.printable import NOT_UNICODE, GuardedStream, is_unicode, printable, unguarded
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
-from harness.common.printable import NOT_UNICODE, GuardedStream, is_unicode, printable, unguarded
-from harness.common.scrub_environment import scrub_environment
-from harness.common.users import whose
+from harness.common.system.scrub_environment import scrub_environment
+from harness.common.system.users import whose
 
 # Refusals of a file system that a person can mend, with the exit code: 2 for a wrong name, 1 for a bad disk.
 REFUSALS = {

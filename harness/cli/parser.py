@@ -15,10 +15,10 @@ from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
+from harness.common.display.format import cut
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, given_twice, nearest, unknown_flag
-from harness.common.format import cut
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
 
 if TYPE_CHECKING:
     from harness.experiment.options import Option

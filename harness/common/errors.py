@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from harness.common.display.printable import printable
 from harness.common.paths import ENVIRONMENT, IN_CHECKOUT, installing
-from harness.common.printable import printable
 
 OLDEST_TO_TRAIN = (3, 11)  # of the extra `train`: of its pinned transformers
 

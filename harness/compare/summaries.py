@@ -21,7 +21,7 @@ from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
 from harness.analysis.summary.problem_texts import KINDS
 from harness.common.errors import RequestError
-from harness.common.submission import AS_REQUESTED, edit_in, variables_in
+from harness.common.run_folder.submission import AS_REQUESTED, edit_in, variables_in
 from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
 from harness.compare.moved import MovedStatistic, moved

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.common.bounded_read import parse_json
 from harness.common.paths import IN_CHECKOUT, README_OF_IMAGES, installing, shown_file
-from harness.common.programs import ProgramOutput
+from harness.common.system.bounded_read import parse_json
+from harness.common.system.programs import ProgramOutput
 from harness.doctor.surroundings import IN_JOB, CheckResult, Surroundings, ok, problem, unseen, warning
 from harness.launch.argv import Word, read_here
 from harness.launch.container import of_registry, why_wrong_image

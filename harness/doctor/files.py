@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
-from harness.common.format import amount
+from harness.common.display.format import amount
+from harness.common.display.printable import printable
 from harness.common.paths import COMMAND
-from harness.common.printable import printable
+from harness.common.system.bounded_read import BoundedReadError, open_regular, why_unread
 from harness.doctor.surroundings import CheckResult, Place, Surroundings, ok, problem, warning
 from harness.launch.argv import Word, from_site, read_here
 from harness.launch.before.disturbing_variables import DISTURBING_VARIABLES

@@ -14,9 +14,9 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, TEMPLATES
+from harness.common.system.bounded_read import read_bounded_text, read_end
 from harness.doctor.checks import examine
 from harness.doctor.surroundings import (
     CheckLine,

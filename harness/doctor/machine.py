@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import takewhile
 
-from harness.common.format import amount
+from harness.common.display.format import amount
 from harness.common.paths import COMMAND, README_OF_IMAGES
-from harness.common.programs import usable_cores
+from harness.common.system.programs import usable_cores
 from harness.doctor.container import asked_inside, inside_of
 from harness.doctor.surroundings import CheckResult, Surroundings, ok, problem, warning
 from harness.site.detection import visible_gpus

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harness.common.errors import nearest
 from harness.common.paths import COMMAND
-from harness.common.programs import ProgramOutput
-from harness.common.slurm_notation import clock_text, fields_of, seconds_of, words_of
+from harness.common.system.programs import ProgramOutput
+from harness.common.system.slurm_notation import clock_text, fields_of, seconds_of, words_of
 from harness.doctor.surroundings import CheckResult, Surroundings, ok, problem, unseen
 from harness.launch.backends.slurm import options_of
 from harness.site.site import Site

@@ -10,10 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
-from harness.common.programs import ProgramOutput, ask
+from harness.common.system.bounded_read import read_bounded_text
+from harness.common.system.programs import ProgramOutput, ask
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job

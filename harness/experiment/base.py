@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.common.faults import Exercise
-from harness.common.model_config import Sharding
+from harness.common.faults.fault import Exercise
+from harness.common.model.model_config import Sharding
 from harness.experiment import nccl
 from harness.experiment.options import SIZE, BrokenRule, switch, tags_of, value
 

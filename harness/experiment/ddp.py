@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.common.faults import Setup
-from harness.common.model_config import FP8_BLOCK, Precision, Sharding
+from harness.common.faults.fault import Setup
+from harness.common.model.model_config import FP8_BLOCK, Precision, Sharding
 from harness.experiment.base import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, AdviceNumbers, Suggestion
 from harness.experiment.options import VALUE, BrokenRule, Flag, switch, value
 from harness.experiment.training import FineTuning

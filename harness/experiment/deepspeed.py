@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
-from harness.common.model_config import Sharding
+from harness.common.model.model_config import Sharding
 from harness.experiment.base import FEWER_MESSAGES, Advice, AdviceNumbers, Count, Suggestion
 from harness.experiment.options import BrokenRule, Flag, switch, value
 from harness.experiment.training import FineTuning

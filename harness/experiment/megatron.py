@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
-from harness.common.faults import Setup
-from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
-from harness.common.profile_window import PRE_TRAINING
+from harness.common.faults.fault import Setup
+from harness.common.model.megatron_layout import BatchSizes, Layout, layout_misfits
+from harness.common.run_folder.profile_window import PRE_TRAINING
 from harness.experiment.base import (
     FEWER_MESSAGES,
     IDLE_LINKS,

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
-from harness.common.bounded_read import BoundedReadError, read_bounded_json
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.model_config import ModelConfig, ModelDefaults
+from harness.common.model.model_config import ModelConfig, ModelDefaults
 from harness.common.paths import CONFIGS, PROGRAM, expanded
+from harness.common.system.bounded_read import BoundedReadError, read_bounded_json
 from harness.experiment.yaml_file import read_yaml
 
 MODELS = CONFIGS / "models"

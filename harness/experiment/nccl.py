@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel
 
-from harness.common.run_files import NCCL_LOGS
+from harness.common.run_folder.run_files import NCCL_LOGS
 from harness.experiment.options import BrokenRule, Flag, InRun, options_of, switch
 
 PREFIX = "NCCL_"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import CONFIGS
+from harness.common.system.bounded_read import read_bounded_json
 
 OPTION_SETS = CONFIGS / "nsys"
 TRACE_LISTS = OPTION_SETS / "python-trace"

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.common.paths import PROGRAM
-from harness.common.profile_window import ProfileWindow
+from harness.common.run_folder.profile_window import ProfileWindow
 from harness.experiment.base import Count, CountOrZero
 from harness.experiment.options import BrokenRule, setting, tags_of, value
 from harness.experiment.training import ProfiledTraining

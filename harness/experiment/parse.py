@@ -13,11 +13,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, nearest, unknown_flag
-from harness.common.job_folder import WORD
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
-from harness.common.secrets import masked_words
+from harness.common.run_folder.job_folder import WORD
+from harness.common.system.secrets import masked_words
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, Training, listing
 from harness.experiment.options import VALUE, Flag, Option, options_of
 from harness.experiment.own import HOW_TO_TYPE

@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from harness.common.errors import RequestError, nearest
-from harness.common.faults import Setup, misfits, parse_fault
-from harness.common.model_config import Precision
-from harness.common.module_ranges import LAYERS, module_depth
+from harness.common.faults.fault import Setup, misfits, parse_fault
+from harness.common.model.model_config import Precision
 from harness.common.paths import PROGRAM
-from harness.common.profile_window import FINE_TUNING, ProfileWindow
+from harness.common.run_folder.module_ranges import LAYERS, module_depth
+from harness.common.run_folder.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment.base import MOST, Count, CountOrZero, Experiment
 from harness.experiment.options import BATCH, FAULT, VALUE, BrokenRule, Flag, for_nsys, options_of, switch, value
 
@@ -168,7 +168,7 @@ MixedPrecision = Annotated[bool | Literal["tf32", "fp8"], BeforeValidator(_switc
 
 class Mystery(BaseModel):
     """Faults that a run does not show. commitment: their checksum. faults: in no JSON, because the run keeps them in
-    its hidden file (harness.common.mystery); none: they are not known here."""
+    its hidden file (harness.common.faults.mystery); none: they are not known here."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)  # earlier versions: `sealed`, `subject`
 

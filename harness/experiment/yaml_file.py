@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from harness.common.bounded_read import BoundedReadError, read_bounded_text
 from harness.common.errors import RequestError
+from harness.common.system.bounded_read import BoundedReadError, read_bounded_text
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
 _STR = "tag:yaml.org,2002:str"

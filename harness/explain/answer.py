@@ -22,7 +22,7 @@ from harness.analysis.summary.problem_texts import (
     SAMPLED,
     WORK_MISSING,
 )
-from harness.common.format import Scale, duration, percent
+from harness.common.display.format import Scale, duration, percent
 from harness.common.paths import COMMAND, PROGRAM
 from harness.compare.summaries import kinds_of_recording, kinds_without_causes
 from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines

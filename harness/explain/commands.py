@@ -13,10 +13,10 @@ from harness.analysis.labels import are_cpus
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import CodeLocation, LineShare, Summary, WhatIf
 from harness.common.errors import RequestError
-from harness.common.faults import parse_fault
-from harness.common.job_folder import WORD
-from harness.common.model_config import Sharding
+from harness.common.faults.fault import parse_fault
+from harness.common.model.model_config import Sharding
 from harness.common.paths import COMMAND, ROOT
+from harness.common.run_folder.job_folder import WORD
 from harness.experiment.base import AdviceNumbers, Experiment, Fields
 from harness.experiment.exercises import experiment_of, resolved_experiment
 from harness.experiment.options import options_of

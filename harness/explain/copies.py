@@ -9,7 +9,7 @@ from enum import Enum
 from harness.analysis.process.copies import HOST_COPIES, SMALL_BYTES, TO_HOST
 from harness.analysis.process.kinds import MEMSET
 from harness.analysis.summary import Copy, Device
-from harness.common.format import amount, duration, percent, rate
+from harness.common.display.format import amount, duration, percent, rate
 
 AT_LIMIT = 0.75  # of a link's nominal bandwidth, of which large copies reach 0.8 to 0.9
 FILLING = 0.2  # of the devices' time alone with copies, from which they are what the job is about

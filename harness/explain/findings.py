@@ -8,7 +8,7 @@ from harness.analysis.labels import are_cpus, cause_word, work_word
 from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost, WhatIf
-from harness.common.format import Scale, about, duration, middle, ordinal, percent
+from harness.common.display.format import Scale, about, duration, middle, ordinal, percent
 from harness.explain.commands import lines_sentence
 from harness.explain.location import short_location
 from harness.explain.messages import excess

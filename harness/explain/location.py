@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from harness.analysis.process.phases import INFERRED
 from harness.analysis.summary import HostActivity, Summary, TimeLost
-from harness.common.format import middle
+from harness.common.display.format import middle
 from harness.explain.commands import line_words, share_words, short_file
 from harness.explain.messages import LargestMessage, largest, message_words
 from harness.replay.attribute.host_causes import OF_IDLE_TIME, ONE_EACH, activity_place, activity_words, short_name

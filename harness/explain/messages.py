@@ -11,8 +11,8 @@ from harness.analysis.labels import are_cpus
 from harness.analysis.process.phases import Phase, phase_of_name
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import LongMessage, Summary, Traffic
-from harness.common.alpha_beta import bus_factor
-from harness.common.format import amount, duration, per_step, percent, rate
+from harness.common.display.format import amount, duration, per_step, percent, rate
+from harness.common.model.alpha_beta import bus_factor
 from harness.common.paths import PROGRAM
 from harness.theory.devices import host_link
 from harness.traces.python_functions import Owner, owner_of

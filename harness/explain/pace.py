@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from harness.analysis.pace import DetectedChange
 from harness.analysis.slowest_rank import Slowest
-from harness.common.format import duration, percent, takes
-from harness.common.text import ranks_named
+from harness.common.display.format import duration, percent, takes
+from harness.common.display.text import ranks_named
 
 _PHASES = {"data": "data loading", "optimizer": "the optimizer"}
 _BACK = 0.3  # of a change, within which the pace is again what it was

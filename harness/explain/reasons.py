@@ -12,7 +12,7 @@ from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary, TimeLost
 from harness.analysis.summary.problem_texts import CROWDED
-from harness.common.format import duration_range, percent
+from harness.common.display.format import duration_range, percent
 from harness.common.paths import PROGRAM
 from harness.experiment.base import IDLE_FOR_DATA, Suggestion
 from harness.explain.commands import (

@@ -11,7 +11,7 @@ from harness.analysis.labels import are_cpus
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import BeforeSteps, Problem, Summary
 from harness.analysis.summary.problem_texts import FIRST_USE, NO_KERNEL
-from harness.common.format import amount, duration, percent
+from harness.common.display.format import amount, duration, percent
 from harness.compare.summaries import kinds_without_causes
 from harness.experiment.base import Suggestion
 from harness.replay.attribute.causes import CAUSES

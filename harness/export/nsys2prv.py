@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.errors import RequestError, WorkError, nearest_or_list
-from harness.common.users import whose
+from harness.common.system.users import whose
 from harness.traces.nsys.export import exported
 
 PROGRAM = "nsys2prv"

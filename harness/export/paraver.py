@@ -15,9 +15,9 @@ from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
-from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
-from harness.common.files import write_whole
+from harness.common.system.bounded_read import why_unread
+from harness.common.system.files import write_whole
 from harness.export.objects import ObjectModel, RowKind, TimelineRow, build_object_model
 from harness.export.prv_blocks import blocks_of, lines
 from harness.export.prv_labels import Labels, clean, event_types, pcf_text

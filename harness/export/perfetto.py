@@ -16,10 +16,10 @@ import numpy as np
 from isal import igzip
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
-from harness.common.bounded_read import why_unread
+from harness.common.display.printable import printable
 from harness.common.errors import WorkError
-from harness.common.files import write_whole
-from harness.common.printable import printable
+from harness.common.system.bounded_read import why_unread
+from harness.common.system.files import write_whole
 from harness.export.objects import ObjectModel, ParaverTask, RowKind, TimelineRow, build_object_model
 from harness.monitor.samples import NodeSamples
 from harness.traces.operators import operators

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import BoundedReadError
-from harness.common.text import ranks_named
+from harness.common.display.text import ranks_named
+from harness.common.system.bounded_read import BoundedReadError
 from harness.heartbeats.lines import LossLine, both_ends, node_files
 
 

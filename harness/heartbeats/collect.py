@@ -1,6 +1,6 @@
 """Writes a node's heartbeats into the run, `live/<node>.jsonl`, and what is seen of ranks that make no progress.
 
-Runs in a thread of the monitor's process. The format is that of harness/common/heartbeats.py.
+Runs in a thread of the monitor's process. The format is that of harness/common/run_folder/heartbeats.py.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.common import processes
-from harness.common.files import write_whole_text
-from harness.common.heartbeats import CALLS, LEAST_S, PERIOD_S, PYTHON_SIDE, SCHEMA, TIMES_USUAL, Evidence
 from harness.common.paths import INSTALLED_EXERCISES
-from harness.common.run_files import EVIDENCE, HEARTBEATS, MONITOR_SAMPLES, MONITORS
+from harness.common.run_folder.heartbeats import CALLS, LEAST_S, PERIOD_S, PYTHON_SIDE, SCHEMA, TIMES_USUAL, Evidence
+from harness.common.run_folder.run_files import EVIDENCE, HEARTBEATS, MONITOR_SAMPLES, MONITORS
+from harness.common.system import processes
+from harness.common.system.files import write_whole_text
 from harness.heartbeats.ranks import ObservedRank
 from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta
 from harness.monitor.source import MonitorError

@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.format import amount
-from harness.common.heartbeats import CALLS
-from harness.common.run_files import ERR, HEARTBEATS, MEMORY_SNAPSHOTS
-from harness.common.run_store import UnreadFileError
-from harness.common.text import where
+from harness.common.display.format import amount
+from harness.common.display.text import where
+from harness.common.run_folder.heartbeats import CALLS
+from harness.common.run_folder.run_files import ERR, HEARTBEATS, MEMORY_SNAPSHOTS
+from harness.common.run_folder.run_store import UnreadFileError
 from harness.heartbeats.lines import Error, GoneLine, ProgramLine, decoded, node_files
 from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
 

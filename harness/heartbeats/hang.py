@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.common.bounded_read import BoundedReadError
-from harness.common.files import write_whole_text
-from harness.common.format import span
-from harness.common.heartbeats import Evidence
+from harness.common.display.format import span
 from harness.common.paths import INSTALLED_EXERCISES
-from harness.common.run_files import HANG
-from harness.common.run_store import as_object
+from harness.common.run_folder.heartbeats import Evidence
+from harness.common.run_folder.run_files import HANG
+from harness.common.run_folder.run_store import as_object
+from harness.common.system.bounded_read import BoundedReadError
+from harness.common.system.files import write_whole_text
 from harness.heartbeats.lines import ProgramLine, Time
 
 LOADS = "torch/utils/data/dataloader.py"

@@ -1,5 +1,6 @@
-"""The lines of a node's file of heartbeats, which harness/common/heartbeats.py describes. The files may be anybody's: a
-line that is damaged is left out."""
+"""The lines of a node's file of heartbeats, which harness/common/run_folder/heartbeats.py describes.
+
+The files may be anybody's: a line that is damaged is left out."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from harness.common.bounded_read import open_regular
-from harness.common.heartbeats import Beat, live_folder
+from harness.common.run_folder.heartbeats import Beat, live_folder
+from harness.common.system.bounded_read import open_regular
 
 MOST_NODES = 4096
 ENDS_BYTES = 1 << 17

@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harness.common.heartbeats import DIGITS, LEAST_S, PERIOD_S, PHASES, RECENT, STEPS_PER_E, TIMES_USUAL, Beat
+from harness.common.run_folder.heartbeats import (
+    DIGITS,
+    LEAST_S,
+    PERIOD_S,
+    PHASES,
+    RECENT,
+    STEPS_PER_E,
+    TIMES_USUAL,
+    Beat,
+)
 from harness.heartbeats.lines import LossLine, ProgramLine
 from harness.heartbeats.silent_nodes import SILENT_S
 
@@ -36,7 +45,7 @@ PACE_STEPS = 1024  # the last ones, in which changes of pace are looked for
 def decode(text: str) -> Floats:
     """Durations in microseconds, of a text of `heartbeats.encode`.
 
-    >>> from harness.common.heartbeats import encode
+    >>> from harness.common.run_folder.heartbeats import encode
     >>> decode(encode([1, 1000, 250_000])).round().tolist()
     [1.0, 1001.0, 250005.0]
     """

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from harness.common.heartbeats import MEMORY, Evidence
-from harness.common.run_files import EVIDENCE, MONITORS, STATUS
-from harness.common.run_store import UnreadFileError
+from harness.common.run_folder.heartbeats import MEMORY, Evidence
+from harness.common.run_folder.run_files import EVIDENCE, MONITORS, STATUS
+from harness.common.run_folder.run_store import UnreadFileError
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.hang import Hang, write_hang
 from harness.heartbeats.lines import node_files

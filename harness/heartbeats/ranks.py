@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.common import processes
-from harness.common.heartbeats import DATA_EVERY, PHASES, RECENT, Beat, encode
+from harness.common.run_folder.heartbeats import DATA_EVERY, PHASES, RECENT, Beat, encode
+from harness.common.system import processes
 
 MOST_BYTES = 1 << 20  # of a rank's file
 MOST_ENTRIES = 8  # of durations in one beat

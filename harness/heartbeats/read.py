@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.common.bounded_read import open_regular
-from harness.common.heartbeats import DIGITS, PHASES, Beat
+from harness.common.run_folder.heartbeats import DIGITS, PHASES, Beat
+from harness.common.system.bounded_read import open_regular
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.lines import (
     BeatLine,

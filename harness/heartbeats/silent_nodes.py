@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import BoundedReadError
-from harness.common.heartbeats import PERIOD_S
-from harness.common.text import ranks_named
+from harness.common.display.text import ranks_named
+from harness.common.run_folder.heartbeats import PERIOD_S
+from harness.common.system.bounded_read import BoundedReadError
 from harness.heartbeats.lines import GoneLine, Line, MonitorEnd, NodeLine, RankHeader, both_ends, node_files
 
 SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from harness.common.heartbeats import LEAST_S, TIMES_USUAL, Evidence
+from harness.common.display.text import ranks_named, where
 from harness.common.paths import PROGRAM
-from harness.common.text import ranks_named, where
+from harness.common.run_folder.heartbeats import LEAST_S, TIMES_USUAL, Evidence
 from harness.heartbeats.hang import FOR_LOCK, LOADS, Hang, Wait, users_place, waits_for_ranks
 from harness.heartbeats.lines import ProgramLine
 from harness.heartbeats.silent_nodes import SilentNode, who_is_silent

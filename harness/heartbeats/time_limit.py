@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from harness.common.format import duration, span
-from harness.common.slurm_notation import clock_text
+from harness.common.display.format import duration, span
+from harness.common.system.slurm_notation import clock_text
 from harness.heartbeats.model import NS, Live
 
 LIMIT_FACTOR = 1.05  # of the time that a run needs: the next one may be slower

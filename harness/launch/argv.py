@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from harness.common.shell_words import lines_of
+from harness.common.system.shell_words import lines_of
 
 NODE = "%q{SLURM_NODEID}"
 NODE_NAME = "%q{SLURMD_NODENAME}"

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.common.display.format import amount
 from harness.common.errors import RequestError
-from harness.common.format import amount
 from harness.common.paths import README_OF_IMAGES
 from harness.launch.argv import NODE_NAME, Word, concatenated, from_site, read_here, shown
 from harness.launch.before.lookup import why_missing

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from harness.common.errors import RequestError
-from harness.common.mystery import HIDDEN_FILE
+from harness.common.faults.mystery import HIDDEN_FILE
 from harness.common.paths import ROOT
-from harness.common.secrets import holds_secret, kept_from_nsys, told_of_nsys
+from harness.common.system.secrets import holds_secret, kept_from_nsys, told_of_nsys
 from harness.experiment.exercises import AnyExperiment, Experiment, OwnTraining, ProfiledTraining, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of

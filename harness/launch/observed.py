@@ -20,14 +20,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from harness.common import job_folder, processes
 from harness.common.errors import HarnessError, WorkError
-from harness.common.heartbeats import MEMORY, live_folder
-from harness.common.job_folder import JoinedProcess, RunRequest
 from harness.common.paths import COMMAND, PROGRAM, ROOT
-from harness.common.run_files import HANG, MONITORS, NODE_STATUS, NSYS_REPORTS
-from harness.common.run_store import UnreadFileError
-from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
+from harness.common.run_folder import job_folder
+from harness.common.run_folder.heartbeats import MEMORY, live_folder
+from harness.common.run_folder.job_folder import JoinedProcess, RunRequest
+from harness.common.run_folder.run_files import HANG, MONITORS, NODE_STATUS, NSYS_REPORTS
+from harness.common.run_folder.run_store import UnreadFileError
+from harness.common.system import processes
+from harness.common.system.secrets import kept_from_nsys, masked_words, told_of_nsys
 from harness.launch.on_node.node_status import NodeStatusFile
 
 OBSERVER = ROOT / "harness/observe/site"
@@ -193,8 +194,8 @@ class ObservedCommand:
 
     def _describe(self) -> None:
         """Write into the record what takes a moment to find out."""
-        from harness.common.programs import git_state_of
-        from harness.common.submission import passed_on
+        from harness.common.run_folder.submission import passed_on
+        from harness.common.system.programs import git_state_of
 
         words = list(self._request.command)
         at = next((i for i, word in enumerate(words) if word.endswith(".py")), None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.common.printable import printable
-from harness.common.run_files import SCHEDULER_LOG
+from harness.common.display.printable import printable
+from harness.common.run_folder.run_files import SCHEDULER_LOG
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
 from harness.launch.backends.protocol import PolledState

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common.paths import DISTRIBUTION
-from harness.common.programs import git_state, git_state_of
-from harness.common.training_python import ask_python
-from harness.common.users import this_user
+from harness.common.system.programs import git_state, git_state_of
+from harness.common.system.training_python import ask_python
+from harness.common.system.users import this_user
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.launch.argv import shown
 from harness.launch.backends.allocation import NAME as ALLOCATION

@@ -11,8 +11,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.programs import usable_cores
-from harness.common.secrets import forget, kept_from_nsys
+from harness.common.system.programs import usable_cores
+from harness.common.system.secrets import forget, kept_from_nsys
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.launch.backends.allocation import placed
 from harness.launch.backends.protocol import Submission, Together

@@ -11,10 +11,10 @@ import numpy as np
 from harness.analysis.pace import changes
 from harness.analysis.pace_evidence import evidence
 from harness.analysis.slowest_rank import slowest
-from harness.common.format import percent, span
-from harness.common.heartbeats import PERIOD_S
+from harness.common.display.format import percent, span
+from harness.common.display.text import ranks_named
 from harness.common.paths import PROGRAM
-from harness.common.text import ranks_named
+from harness.common.run_folder.heartbeats import PERIOD_S
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.heartbeats.bad_loss import earliest
 from harness.heartbeats.dead import first_death

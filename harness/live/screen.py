@@ -11,9 +11,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.common.format import amount, cut, duration, percent, span
-from harness.common.printable import printable
-from harness.common.text import clock, how_many, sparkline
+from harness.common.display.format import amount, cut, duration, percent, span
+from harness.common.display.printable import printable
+from harness.common.display.text import clock, how_many, sparkline
 from harness.heartbeats.model import NS, Live, RankHistory, RunProgress
 from harness.heartbeats.time_limit import Note
 from harness.live.view import RunView

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from harness.common.printable import unguarded
+from harness.common.display.printable import unguarded
 from harness.heartbeats.silent_nodes import SILENT_S
 from harness.live.screen import as_json, as_line, screen
 from harness.live.view import RunView

@@ -15,8 +15,8 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import OF_PROFILER, SLOWED
 from harness.analysis.process.part import RankPart, with_rank
 from harness.analysis.summary import Problem, ProfilerCost, RankTraining, Summary, TimeLost, Withheld
+from harness.common.display.format import percent
 from harness.common.errors import WorkError
-from harness.common.format import percent
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.diagnosis import BETWEEN_RUNS, NOTICEABLE, diagnose
 from harness.replay.attribute.suspect import Cause

@@ -13,7 +13,7 @@ from statistics import median
 from harness.analysis.network import NodeTraffic, rates_of
 from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict
 from harness.analysis.summary.problem_texts import BUSY, CROWDED, MONITOR_GAP, NO_MONITOR, OTHER_GPUS
-from harness.common.printable import printable
+from harness.common.display.printable import printable
 from harness.monitor.network import NicSeries, summed
 from harness.monitor.samples import NodeSamples
 from harness.monitor.source import Gap

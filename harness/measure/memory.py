@@ -18,12 +18,12 @@ from harness.analysis.summary import (
     Problem,
     problem_texts,
 )
-from harness.common.bounded_read import BoundedReadError, parse_json
-from harness.common.format import amount
-from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
-from harness.common.printable import printable
-from harness.common.run_files import MEMORY_SNAPSHOTS
-from harness.common.run_store import UnreadFileError
+from harness.common.display.format import amount
+from harness.common.display.printable import printable
+from harness.common.run_folder.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
+from harness.common.run_folder.run_files import MEMORY_SNAPSHOTS
+from harness.common.run_folder.run_store import UnreadFileError
+from harness.common.system.bounded_read import BoundedReadError, parse_json
 from harness.run import why_invalid
 
 Amount = Annotated[int, Field(ge=0, lt=1 << 60, strict=True)]  # bytes or nanoseconds

@@ -24,9 +24,9 @@ from harness.analysis.summary import (
     Problem,
     problem_texts,
 )
-from harness.common.printable import printable
-from harness.common.run_files import NCCL_LOGS
-from harness.common.run_store import UnreadFileError
+from harness.common.display.printable import printable
+from harness.common.run_folder.run_files import NCCL_LOGS
+from harness.common.run_folder.run_store import UnreadFileError
 
 MOST_DIFFERENT = 1_000  # kept of anything that a log may have many of: that of a real process has some dozens
 _MOST_READ = 8_192  # characters of a line: NCCL itself writes at most 1,024

@@ -25,8 +25,8 @@ from harness.analysis.process.pipeline import microbatches
 from harness.analysis.process.prepared import MeasuredProcess, extent_of, prepare_process
 from harness.analysis.process.view import views
 from harness.analysis.summary import Window
-from harness.common.format import amount
-from harness.common.palette import MEMORY as MEMORY_COLOR
+from harness.common.display.format import amount
+from harness.common.display.palette import MEMORY as MEMORY_COLOR
 from harness.traces import TraceError, map_traces
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I64, U8, RangeKind, Trace

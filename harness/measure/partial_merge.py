@@ -18,9 +18,9 @@ from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_mer
 from harness.analysis.job.summarise import summarise_merge
 from harness.analysis.process.part import RankPart, deserialize, serialize
 from harness.analysis.summary import Problem, Summary, Window
-from harness.common.bounded_read import why_unread
 from harness.common.errors import RequestError, WorkError
-from harness.common.files import write_whole
+from harness.common.system.bounded_read import why_unread
+from harness.common.system.files import write_whole
 from harness.measure.jobs import completed, contents_of, name_rank, withholding
 from harness.measure.paths import measure_files
 from harness.traces.progress import OnProgress, silent

@@ -15,7 +15,7 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.process.view import ProcessView
 from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
 from harness.common.errors import RequestError
-from harness.common.run_files import LINES
+from harness.common.run_folder.run_files import LINES
 from harness.measure.jobs import summarise
 from harness.measure.page_data import PageData
 from harness.replay.graph.process import process_graph

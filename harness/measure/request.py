@@ -21,12 +21,12 @@ import msgspec
 from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window
 from harness.analysis.summary.base import why_invalid
-from harness.common.bounded_read import BoundedReadError, parse_json
+from harness.common.display.printable import printable, printable_json
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, PROGRAM, ROOT, expanded
-from harness.common.printable import printable, printable_json
-from harness.common.run_files import SUMMARY
-from harness.common.run_store import UnreadFileError
+from harness.common.run_folder.run_files import SUMMARY
+from harness.common.run_folder.run_store import UnreadFileError
+from harness.common.system.bounded_read import BoundedReadError, parse_json
 from harness.measure.jobs import summarise
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.paths import is_run, look_for_traces, measure_files, run_directories, run_of

@@ -28,12 +28,12 @@ from harness.analysis.summary import (
     Summary,
     problem_texts,
 )
-from harness.common.model_config import PRECISION_OF
+from harness.common.display.printable import printable_value
+from harness.common.model.model_config import PRECISION_OF
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable_value
-from harness.common.run_files import PLAN
-from harness.common.run_store import UnreadFileError
-from harness.common.submission import edit_of
+from harness.common.run_folder.run_files import PLAN
+from harness.common.run_folder.run_store import UnreadFileError
+from harness.common.run_folder.submission import edit_of
 from harness.experiment.exercises import Training, as_recorded, experiment_of, read_experiment, resolved_experiment
 from harness.experiment.options import options_of
 from harness.heartbeats.read import stuck_to_its_end

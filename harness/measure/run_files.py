@@ -16,11 +16,11 @@ from harness.analysis.process.phases import TIMED
 from harness.analysis.process.steps import leading_warmup
 from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
 from harness.analysis.summary.base import why_invalid
-from harness.common.bounded_read import BoundedReadError, parse_json
-from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
-from harness.common.printable import printable_value
-from harness.common.run_files import METRICS
-from harness.common.run_store import UnreadFileError
+from harness.common.display.printable import printable_value
+from harness.common.run_folder.metrics_lines import START_FIELDS, STEP_COUNTS
+from harness.common.run_folder.run_files import METRICS
+from harness.common.run_folder.run_store import UnreadFileError
+from harness.common.system.bounded_read import BoundedReadError, parse_json
 from harness.measure.machine import (
     Ends,
     judge_devices,

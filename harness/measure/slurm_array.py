@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.analysis.summary import Problem, RecordingVerdict, Window
 from harness.analysis.summary.problem_texts import NOT_MEASURED
-from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.errors import RequestError, WorkError
+from harness.common.system.bounded_read import read_bounded_json, why_unread
 from harness.measure.partial_merge import (
     PartialMerge,
     files_of,

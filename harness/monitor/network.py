@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness.common.alpha_beta import MOST_BYTES_PER_S
-from harness.common.run_files import MONITOR_NETWORK
+from harness.common.model.alpha_beta import MOST_BYTES_PER_S
+from harness.common.run_folder.run_files import MONITOR_NETWORK
 from harness.monitor.samples import META_FILE, DeviceSeries, read_meta, read_series, starts_of
 from harness.monitor.source import MonitorError, SampleValue, find_gaps
 

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from harness.common.files import write_whole
+from harness.common.system.files import write_whole
 from harness.monitor.samples import DeviceSeries, NodeSamples, read, replace_json
 from harness.monitor.source import Points, pieces
 from harness.monitor.summary import SUMMARY_FILE, DeviceSummary, NodeSummary, summarize

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common import processes
-from harness.common.processes import RunningProcess
-from harness.common.programs import usable_cores
+from harness.common.system import processes
+from harness.common.system.processes import RunningProcess
+from harness.common.system.programs import usable_cores
 from harness.monitor.source import MonitorError, SampleValue, boot_id
 
 # The kernel walks all pages of a process for its PSS: 13 ms a GiB of 4-KiB pages were measured. Reading may take this

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.common.bounded_read import parse_json
-from harness.common.files import write_whole_text
-from harness.common.run_files import MONITOR_META, MONITOR_SAMPLES
-from harness.common.run_store import UnreadFileError
+from harness.common.run_folder.run_files import MONITOR_META, MONITOR_SAMPLES
+from harness.common.run_folder.run_store import UnreadFileError
+from harness.common.system.bounded_read import parse_json
+from harness.common.system.files import write_whole_text
 from harness.monitor.source import Gap, MonitorError, find_gaps
 
 SAMPLES_FILE, META_FILE = MONITOR_SAMPLES.base, MONITOR_META.base  # in a node's folder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from harness.common.run_files import MONITOR_SUMMARY
+from harness.common.run_folder.run_files import MONITOR_SUMMARY
 from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.monitor.source import Points, pieces
 

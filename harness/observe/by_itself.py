@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.common import job_folder
-from harness.common.heartbeats import MEMORY
-from harness.common.job_folder import JoinedProcess, RunRequest
+from harness.common.run_folder import job_folder
+from harness.common.run_folder.heartbeats import MEMORY
+from harness.common.run_folder.job_folder import JoinedProcess, RunRequest
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.job_time import process_began_ns
 

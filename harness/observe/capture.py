@@ -17,10 +17,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.common.captures import CaptureRequest, folder_of, given_up_file, is_ready, read_request, stop_file
-from harness.common.files import write_whole
-from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
-from harness.common.run_files import KINETO
+from harness.common.run_folder.captures import (
+    CaptureRequest,
+    folder_of,
+    given_up_file,
+    is_ready,
+    read_request,
+    stop_file,
+)
+from harness.common.run_folder.profile_window import WINDOW_RANGE, ProfileWindow
+from harness.common.run_folder.run_files import KINETO
+from harness.common.system.files import write_whole
 from harness.observe.ranges import nvtx_package
 
 LOOK_S = 0.5  # between two looks for a request

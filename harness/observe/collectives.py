@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from harness.common.heartbeats import CALLS, MESSAGES, PYTHON_SIDE
+from harness.common.run_folder.heartbeats import CALLS, MESSAGES, PYTHON_SIDE
 from harness.observe.lines import is_users
 
 MOST_SIZES = 8  # tensors of one collective

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harness.common.files import write_whole_text
-from harness.common.heartbeats import MEMORY
+from harness.common.run_folder.heartbeats import MEMORY
+from harness.common.system.files import write_whole_text
 from harness.observe import collectives
 from harness.observe.last_words import EXITS, on_failure
 from harness.observe.lines import innermost, is_users, looking_at_frames

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.utils.data.dataloader as loading
 
-from harness.common.job_parts import MODEL
+from harness.common.run_folder.job_parts import MODEL
 from harness.observe import heartbeat, job_time
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost

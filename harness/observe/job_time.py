@@ -37,8 +37,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TextIO
 
-from harness.common.job_parts import DATA, EVALUATION, FIRST_STEP, STEPS
-from harness.common.run_files import JOB_TIME
+from harness.common.run_folder.job_parts import DATA, EVALUATION, FIRST_STEP, STEPS
+from harness.common.run_folder.run_files import JOB_TIME
 from harness.observe.lines import LineSampler, Look, SourceLine, is_users
 
 SHORT_NS = 200_000_000  # outside of steps, in the training: what is shorter belongs to the steps

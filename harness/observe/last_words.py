@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn, TextIO
 
-from harness.common.heartbeats import CALLS, PYTHON_SIDE
-from harness.common.secrets import masked_text
+from harness.common.run_folder.heartbeats import CALLS, PYTHON_SIDE
+from harness.common.system.secrets import masked_text
 from harness.observe.lines import innermost, is_users
 
 EXITS = ("sys.exit", "os._exit")  # as the type of an error: the program leaves with a status

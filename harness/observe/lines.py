@@ -25,9 +25,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
-from harness.common.job_parts import IMPORTS
 from harness.common.paths import INSTALLED_EXERCISES
-from harness.common.run_files import LINES
+from harness.common.run_folder.job_parts import IMPORTS
+from harness.common.run_folder.run_files import LINES
 from harness.observe.marks import FunctionMark, kind_of, subject_of
 
 HZ, STEP_HZ, WINDOW_HZ = 50, 25, 200  # samples per second: beside the steps, in steps, and in those that are recorded

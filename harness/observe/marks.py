@@ -10,7 +10,16 @@ import sys
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from harness.common.job_parts import CHECKPOINTS, DATA, EVALUATION, FIRST_STEP, IMPORTS, MEETING, MODEL, TRACES
+from harness.common.run_folder.job_parts import (
+    CHECKPOINTS,
+    DATA,
+    EVALUATION,
+    FIRST_STEP,
+    IMPORTS,
+    MEETING,
+    MODEL,
+    TRACES,
+)
 
 _IMPORT = "<frozen importlib._bootstrap>"
 _FUNCTIONS: tuple[tuple[str, bool, str, str], ...] = (  # part, strong, file, function

@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from harness.common.metrics_lines import (
+from harness.common.run_folder.metrics_lines import (
     EndLine,
     ObservedLine,
     OwnLine,
@@ -38,8 +38,8 @@ from harness.common.metrics_lines import (
     StepLine,
     as_ranges,
 )
-from harness.common.profile_window import ProfileWindow
-from harness.common.run_files import METRICS
+from harness.common.run_folder.profile_window import ProfileWindow
+from harness.common.run_folder.run_files import METRICS
 from harness.observe.heartbeat import PROGRESS, EndedStep, over
 
 SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready and waiting for one, both in ns; slices

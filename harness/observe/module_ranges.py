@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harness.common.module_ranges import ALL, BACKWARD, LAYERS, RECOMPUTED
+from harness.common.run_folder.module_ranges import ALL, BACKWARD, LAYERS, RECOMPUTED
 from harness.observe.ranges import Mark, records
 
 _BEGINS = "_begins_of_module_ranges"  # of a tensor: the calls whose output it is

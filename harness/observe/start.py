@@ -22,7 +22,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("harness", "exercises")
-BY_ITSELF, OFF = "module", ("off", "0", "no")  # as harness/common/job_folder.py has them
+BY_ITSELF, OFF = "module", ("off", "0", "no")  # as harness/common/run_folder/job_folder.py has them
 _FIRST = "HARNESS_OBSERVED_FIRST"  # the process that has begun first, for those below it
 
 

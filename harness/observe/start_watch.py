@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from harness.common.heartbeats import PYTHON_SIDE
+from harness.common.run_folder.heartbeats import PYTHON_SIDE
 from harness.observe import heartbeat
 from harness.observe.lines import innermost, looking_at_frames
 from harness.observe.watch import rank_now

@@ -22,10 +22,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.common.files import write_whole
-from harness.common.metrics_lines import StartLine, StepLine
-from harness.common.profile_window import ProfileWindow, as_recorded
-from harness.common.run_files import METRICS
+from harness.common.run_folder.metrics_lines import StartLine, StepLine
+from harness.common.run_folder.profile_window import ProfileWindow, as_recorded
+from harness.common.run_folder.run_files import METRICS
+from harness.common.system.files import write_whole
 from harness.observe import heartbeat
 from harness.observe.capture import Capture, copy_compressed, making_ours, open_capture, trace_file
 from harness.observe.heartbeat import PROGRESS

@@ -14,9 +14,9 @@ from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.model_config import DTYPES, Precision
-from harness.common.run_files import COLLECTIVES, RECORD, SUMMARY
-from harness.common.run_store import RunFile
+from harness.common.model.model_config import DTYPES, Precision
+from harness.common.run_folder.run_files import COLLECTIVES, RECORD, SUMMARY
+from harness.common.run_folder.run_store import RunFile
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
 from harness.plan.memory import Workload

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
-from harness.common.megatron_layout import Layout
-from harness.common.model_config import ModelConfig, Precision, Sharding
+from harness.common.model.megatron_layout import Layout
+from harness.common.model.model_config import ModelConfig, Precision, Sharding
 from harness.common.paths import COMMAND
 from harness.experiment.ddp import DDP
 from harness.experiment.deepspeed import DeepSpeed

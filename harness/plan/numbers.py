@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
 
+from harness.common.display.text import how_many
 from harness.common.paths import PROGRAM
-from harness.common.text import how_many
 from harness.experiment.exercises import OwnTraining
 from harness.plan.memory import FRAMEWORK_SOURCE, Workload
 from harness.plan.plan import LaunchPlan, MemoryPlan, StepPlan

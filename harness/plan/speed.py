@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
-from harness.common.text import how_many
+from harness.common.display.text import how_many
 from harness.launch.job import Job
 from harness.plan.history import EarlierRun, MeasuredLinks
 from harness.plan.memory import Workload, device_name, device_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.common.run_files import PLAN
+from harness.common.run_folder.run_files import PLAN
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import PreparedLaunch, Start, submit, submit_together
 from harness.plan.numbers import plan_text

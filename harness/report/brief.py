@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from harness.analysis.summary import Summary
-from harness.common.printable import printable
+from harness.common.display.printable import printable
 from harness.explain.answer import answer
 
 

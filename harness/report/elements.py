@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.common.format import Scale
+from harness.common.display.format import Scale
 
 if TYPE_CHECKING:
     from harness.explain.answer import Diagnosis

@@ -17,11 +17,11 @@ from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary
 from harness.analysis.summary.problem_texts import NOT_COMPLETED
-from harness.common.format import cut
-from harness.common.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY
+from harness.common.display.format import cut
+from harness.common.display.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY
+from harness.common.display.printable import printable
 from harness.common.paths import COMMAND
-from harness.common.printable import printable
-from harness.common.submission import edit_in
+from harness.common.run_folder.submission import edit_in
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.commands import asked_words, in_lines
 from harness.explain.findings import has_marked_steps

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from harness.common.format import with_scripts
+from harness.common.display.format import with_scripts
 from harness.common.paths import COMMAND
 from harness.report.elements import StepBar
 from harness.report.page.compose import page_environment, page_part

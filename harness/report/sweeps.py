@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.analysis.metrics import METRICS
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
-from harness.common.format import amount, metric_text, percent
+from harness.common.display.format import amount, metric_text, percent
 from harness.compare.points import EXPLAINING, PointValues, RepeatedMean, Size
 from harness.report.compare.verdicts import verdict_words
 from harness.report.elements import PageTable

@@ -9,7 +9,7 @@ from harness.analysis.device_time import unknown_ns
 from harness.analysis.labels import cause_word
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.summary import Device
-from harness.common.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
+from harness.common.display.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
 
 OVERLAPPED = "compute and communication"
 NOT_KNOWN = "not known"

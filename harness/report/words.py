@@ -10,9 +10,9 @@ from typing import Literal, get_args
 import msgspec.yaml
 from markupsafe import Markup, escape
 
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
-from harness.common.printable import printable
 
 FILE = CONFIGS / "words.yaml"
 Group = Literal["GPU", "Recording", "Links", "Collectives", "Parallelism", "Numbers", "Precision"]

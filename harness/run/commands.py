@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harness.common.shell_words import option_lines
+from harness.common.system.shell_words import option_lines
 from harness.run.record import NodeStatus
 
 _MOST_NODES = 8  # that a sentence names

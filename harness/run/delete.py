@@ -7,7 +7,7 @@ import shutil
 import time
 from contextlib import suppress
 
-from harness.common.run_files import RECORD
+from harness.common.run_folder.run_files import RECORD
 from harness.run.files import disk_error
 from harness.run.run import Run
 

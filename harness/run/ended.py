@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from harness.common import processes
-from harness.common.faults import parse_fault
-from harness.common.format import cut
+from harness.common.display.format import cut
+from harness.common.display.printable import printable
+from harness.common.faults.fault import parse_fault
 from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
-from harness.common.printable import printable
-from harness.common.programs import shell_status
-from harness.common.run_files import ERR, METRICS
-from harness.common.run_store import UnreadFileError
+from harness.common.run_folder.run_files import ERR, METRICS
+from harness.common.run_folder.run_store import UnreadFileError
+from harness.common.system import processes
+from harness.common.system.programs import shell_status
 from harness.experiment.exercises import OwnTraining, ProfiledTraining
 from harness.heartbeats.dead import LOG_BYTES, exit_codes, first_death
 from harness.heartbeats.hang import read_hang

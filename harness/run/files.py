@@ -11,15 +11,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.common import job_folder
-from harness.common.bounded_read import BoundedReadError, why_unread
 from harness.common.errors import WorkError
-from harness.common.files import write_whole
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
-from harness.common.run_files import RECORD, Entry
-from harness.common.run_store import RunFile
-from harness.common.secrets import masked_words
-from harness.common.users import whose
+from harness.common.run_folder import job_folder
+from harness.common.run_folder.run_files import RECORD, Entry
+from harness.common.run_folder.run_store import RunFile
+from harness.common.system.bounded_read import BoundedReadError, why_unread
+from harness.common.system.files import write_whole
+from harness.common.system.secrets import masked_words
+from harness.common.system.users import whose
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

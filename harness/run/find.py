@@ -12,14 +12,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError, near_path, nearest_or_list
-from harness.common.job_folder import roots
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
-from harness.common.printable import printable
-from harness.common.run_files import RECORD
-from harness.common.slurm_notation import fields_of
-from harness.common.users import whose
+from harness.common.run_folder.job_folder import roots
+from harness.common.run_folder.run_files import RECORD
+from harness.common.system.bounded_read import BoundedReadError, open_regular, why_unread
+from harness.common.system.slurm_notation import fields_of
+from harness.common.system.users import whose
 from harness.common.whole_number import whole_number
 from harness.run.files import disk_error, make_shared, run_folders, run_roots, runs_root
 from harness.run.run import LOCAL, Run

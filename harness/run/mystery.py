@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.common.faults import FaultLine
-from harness.common.mystery import hidden_folder, is_mystery
-from harness.common.run_files import ANSWER, INJECTED, REVEALED
+from harness.common.faults.fault import FaultLine
+from harness.common.faults.mystery import hidden_folder, is_mystery
+from harness.common.run_folder.run_files import ANSWER, INJECTED, REVEALED
 from harness.experiment.training import Training
 from harness.run.files import disk_error, typed, write_atomically
 

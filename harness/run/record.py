@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.common import run_files
-from harness.common.bounded_read import BoundedReadError, parse_json
-from harness.common.secrets import holds_secret, masked_words
+from harness.common.run_folder import run_files
+from harness.common.system.bounded_read import BoundedReadError, parse_json
+from harness.common.system.secrets import holds_secret, masked_words
 from harness.experiment.exercises import AnyExperiment, OwnTraining, Training
 from harness.run.files import typed
 from harness.site.site import Site

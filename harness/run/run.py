@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.common import run_files
 from harness.common.errors import WorkError
-from harness.common.mystery import hidden_faults
-from harness.common.run_store import Content, RunFile
+from harness.common.faults.mystery import hidden_faults
+from harness.common.run_folder import run_files
+from harness.common.run_folder.run_store import Content, RunFile
 from harness.run.files import SECRET_MODE, write_atomically
 
 if TYPE_CHECKING:  # a run's traces are found without what reads its record

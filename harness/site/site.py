@@ -23,7 +23,7 @@ from pydantic import (
 
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, README_OF_IMAGES, expanded
-from harness.common.slurm_notation import seconds_of
+from harness.common.system.slurm_notation import seconds_of
 from harness.experiment.exercises import EXERCISES, OwnTraining
 from harness.experiment.options import options_of, setting, value
 from harness.experiment.yaml_file import read_yaml

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from harness.common.errors import WorkError
-from harness.common.programs import NOT_THERE, TOO_LATE, ProgramOutput
-from harness.common.programs import ask as ask_program
-from harness.common.slurm_notation import unix_ns
+from harness.common.system.programs import NOT_THERE, TOO_LATE, ProgramOutput
+from harness.common.system.programs import ask as ask_program
+from harness.common.system.slurm_notation import unix_ns
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 # SCANCEL_STATE and its like would narrow an order or a question to other jobs than the one that is meant.

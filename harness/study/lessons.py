@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.analysis.expression import Unanswerable, evaluate
+from harness.common.display.format import metric_text, rate
 from harness.common.errors import RequestError, WorkError, nearest_or_list
-from harness.common.format import metric_text, rate
 from harness.common.paths import COMMAND, CONFIGS, PROGRAM, expanded
 from harness.compare.comparison import TOO_FEW_STEPS, Comparison, compare_steps
 from harness.compare.verdict import ChangeVerdict

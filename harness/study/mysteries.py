@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, parse_fault
-from harness.common.mystery import checksum
+from harness.common.faults.fault import FAULTS, Fault, FaultKind, InMystery, Setup, parse_fault
+from harness.common.faults.mystery import checksum
 from harness.common.paths import PROGRAM
 from harness.experiment.model import Model
 from harness.experiment.training import Mystery, Training

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.common.alpha_beta import bus_factor
-from harness.common.megatron_layout import Layout
-from harness.common.model_config import ModelConfig, Sharding
+from harness.common.model.alpha_beta import bus_factor
+from harness.common.model.megatron_layout import Layout
+from harness.common.model.model_config import ModelConfig, Sharding
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all"]
 StepPart = Literal["forward", "backward", "optimizer_step"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from harness.common.model_config import ModelConfig
+from harness.common.model.model_config import ModelConfig
 
 RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per weight and token in place of 6
 

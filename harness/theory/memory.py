@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.common.megatron_layout import Layout
-from harness.common.model_config import ModelConfig, Sharding
+from harness.common.model.megatron_layout import Layout
+from harness.common.model.model_config import ModelConfig, Sharding
 
 ADAM_BYTES = 8  # of one parameter: mean and variance of its gradient, in float32
 MASTER_BYTES = 4  # the copy of a parameter that the optimizer updates, in float32

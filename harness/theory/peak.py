@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from harness.common.megatron_layout import Layout
-from harness.common.model_config import ModelConfig
+from harness.common.model.megatron_layout import Layout
+from harness.common.model.model_config import ModelConfig
 from harness.theory.memory import StateBytes
 
 Arithmetic = Literal["fp32", "bf16", "autocast"]

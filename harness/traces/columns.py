@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.common.printable import printable_name
+from harness.common.display.printable import printable_name
 from harness.traces.trace import I32, I64, Activity, Calls, Events, HostSpans, Ranges, Spans
 
 AnySpans = TypeVar("AnySpans", bound=Spans)

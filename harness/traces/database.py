@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.common.printable import printable
+from harness.common.display.printable import printable
 from harness.traces.columns import unknown
 from harness.traces.errors import TraceError
 from harness.traces.pages import OtherFormat, Pages

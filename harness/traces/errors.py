@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.common.display.printable import printable
 from harness.common.errors import WorkError
-from harness.common.printable import printable
 
 _ALWAYS_BYTES = 128 << 20
 _MOST_RATIO = 100  # real traces: 15 to 30 (benchmarks/bench_read_kineto.py), exports of nsys less

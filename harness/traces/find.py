@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import harness.traces.open as opening
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, near_path
-from harness.common.printable import printable
-from harness.common.walk import Walk
+from harness.common.system.walk import Walk
 from harness.traces.errors import TraceError
 from harness.traces.foreign.amd_files import SUFFIXES
 from harness.traces.foreign.archives import NAMES

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from harness.common.programs import usable_cores
+from harness.common.system.programs import usable_cores
 from harness.traces.errors import TraceError
 from harness.traces.open import open_trace
 from harness.traces.pool import KILLED, process_pool

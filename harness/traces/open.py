@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.common.bounded_read import BoundedReadError, open_regular
-from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
+from harness.common.display.printable import NOT_UNICODE, is_unicode, printable_name
+from harness.common.system.bounded_read import BoundedReadError, open_regular
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
 from harness.traces.foreign.amd_files import amd_sentence

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from harness.common.printable import printable, unguarded
+from harness.common.display.printable import printable, unguarded
 
 OnProgress = Callable[[int, int], None]  # (done, total), of bytes or of the unit of a Progress
 

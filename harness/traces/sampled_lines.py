@@ -13,9 +13,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from harness.common.printable import printable, printable_name
-from harness.common.run_files import LINES
-from harness.common.secrets import masked_text
+from harness.common.display.printable import printable, printable_name
+from harness.common.run_folder.run_files import LINES
+from harness.common.system.secrets import masked_text
 from harness.traces.trace import I32, I64
 
 MOST_LINES = 1 << 23  # of a file: two days of changes at 50 per second

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.common.alpha_beta import MOST_BYTES_PER_S
+from harness.common.model.alpha_beta import MOST_BYTES_PER_S
 from harness.traces.columns import AnySpans, distinct, distinct_columns, take
 from harness.traces.errors import TraceError
 from harness.traces.trace import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from harness.common.format import amount
-from harness.common.megatron_layout import Layout
-from harness.common.model_config import Sharding
+from harness.common.display.format import amount
+from harness.common.model.megatron_layout import Layout
+from harness.common.model.model_config import Sharding
 from harness.experiment.model import find_model
 from harness.theory.communication import (
     MegatronMessages,

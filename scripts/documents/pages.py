@@ -25,9 +25,9 @@ from harness.analysis.summary.base import field_texts, parts_of
 from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
 from harness.cli.parser import declared, read_launch
-from harness.common.faults import FAULTS
+from harness.common.faults.fault import FAULTS
 from harness.common.paths import CONFIGS, ROOT
-from harness.common.run_files import FILES
+from harness.common.run_folder.run_files import FILES
 from harness.experiment.parse import build_experiment
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Shell, quote_all, shown

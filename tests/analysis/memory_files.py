@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.common.memory_snapshot import CATEGORIES
-from harness.common.run_files import MEMORY_SNAPSHOTS
+from harness.common.run_folder.memory_snapshot import CATEGORIES
+from harness.common.run_folder.run_files import MEMORY_SNAPSHOTS
 
 MB = 1_000_000
 

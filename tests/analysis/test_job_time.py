@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from harness.analysis.summary import CodeLocation, JobTime
-from harness.common.job_parts import IMPORTS, MEETING, MODEL, PARTS
+from harness.common.run_folder.job_parts import IMPORTS, MEETING, MODEL, PARTS
 from harness.measure.job_time.time_lines import (
     JobRecord,
     RankRecord,

@@ -10,7 +10,7 @@ import pytest
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Memory, PredictedNumber, Summary
 from harness.analysis.summary.problem_texts import RAN_OUT
-from harness.common.memory_snapshot import CATEGORIES, VERSION
+from harness.common.run_folder.memory_snapshot import CATEGORIES, VERSION
 from harness.measure.memory import Category, read_memory
 from harness.report.page.inputs import Inputs
 from harness.report.page.sections import memory_section

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.summary import PaceChange, Summary
-from harness.common.run_files import METRICS
+from harness.common.run_folder.run_files import METRICS
 from harness.measure.jobs import summarise
 from harness.measure.run_files import read_training
 from harness.measure.step_times import RankStepTimes, pace_of

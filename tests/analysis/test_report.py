@@ -13,7 +13,7 @@ import pytest
 
 from harness.analysis.summary import Summary
 from harness.cli.main import main
-from harness.common.format import amount, duration
+from harness.common.display.format import amount, duration
 from harness.report.tables.table import WIDTH, table
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 

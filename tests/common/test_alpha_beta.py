@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.common.alpha_beta import bus_factor, fit_alpha_beta
+from harness.common.model.alpha_beta import bus_factor, fit_alpha_beta
 
 SIZES = [1024 * 4**k for k in range(11)]
 

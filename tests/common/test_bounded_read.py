@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.bounded_read import (
+from harness.common.system.bounded_read import (
     MOST_DEPTH,
     BoundedReadError,
     parse_json,

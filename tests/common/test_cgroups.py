@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common import processes
+from harness.common.system import processes
 from tests.common.cgroups import V1, V2, Cgroup, cgroup
 from tests.waiting import limit_s
 

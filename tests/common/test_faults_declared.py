@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.common.errors import RequestError
-from harness.common.faults import CPU_AND_GPU, FAULTS, Fault, FaultKey, Setup, misfits, parse_fault, wrong_device
+from harness.common.faults.fault import CPU_AND_GPU, FAULTS, Fault, FaultKey, Setup, misfits, parse_fault, wrong_device
 
 TWO_RANKS = Setup(exercise=1, world_size=2, micro_batch_size=2)
 

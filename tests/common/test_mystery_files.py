@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.common.faults import faults_file
-from harness.common.mystery import checksum, hidden_faults, hidden_file, hidden_text, is_mystery
+from harness.common.faults.fault import faults_file
+from harness.common.faults.mystery import checksum, hidden_faults, hidden_file, hidden_text, is_mystery
 
 FAULTS = ("data-stall,ms=61.7,rank=1", "crash,kind=gone,step=5")
 

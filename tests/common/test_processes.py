@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common import processes
+from harness.common.system import processes
 from tests.waiting import limit_s, wait_until
 
 Start = Callable[[str], subprocess.Popen[bytes]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.scrub_environment import NOT_PASSED, RULES, scrub_environment
+from harness.common.system.scrub_environment import NOT_PASSED, RULES, scrub_environment
 from tests.waiting import limit_s
 
 # Each variable, a value, and a command whose output or exit status that value changes.

@@ -20,7 +20,7 @@ from commtests.measure import (
     scope_groups,
 )
 
-from harness.common.alpha_beta import bus_factor, fit_alpha_beta
+from harness.common.model.alpha_beta import bus_factor, fit_alpha_beta
 from tests.exercise_0.kit import ALONE, run_script, torchrun
 
 torch = pytest.importorskip("torch")

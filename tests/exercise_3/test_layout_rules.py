@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from exercises.exercise_3_MegatronLM.options import check
 from harness.common.errors import RequestError
-from harness.common.megatron_layout import BatchSizes, Layout, model_misfits
-from harness.common.model_config import ModelConfig
+from harness.common.model.megatron_layout import BatchSizes, Layout, model_misfits
+from harness.common.model.model_config import ModelConfig
 from harness.experiment.model import find_model
 
 MISTRAL, MIXTRAL = (find_model(name)[0] for name in ("mistral-7b", "mixtral-8x7b"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.captures import (
+from harness.common.run_folder.captures import (
     CaptureRequest,
     answer_file,
     as_text,
@@ -17,7 +17,7 @@ from harness.common.captures import (
     request_file,
     stop_file,
 )
-from harness.common.profile_window import ProfileWindow
+from harness.common.run_folder.profile_window import ProfileWindow
 from tests.exercises.launching import trace_events
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")

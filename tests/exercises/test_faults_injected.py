@@ -15,7 +15,7 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 import torch
 
 from exercises.utils.faults.inject import INJECTORS, injected
-from harness.common.faults import FAULTS
+from harness.common.faults.fault import FAULTS
 from tests.exercises.small_training import arguments, loop, prepared, train
 from tests.waiting import wait_until
 

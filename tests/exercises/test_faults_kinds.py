@@ -29,7 +29,7 @@ from exercises.utils.faults.inject import injected
 from exercises.utils.faults.moments import Moments
 from exercises.utils.faults.target import FaultTarget
 from harness.common.errors import RequestError
-from harness.common.faults import Fault, parse_fault
+from harness.common.faults.fault import Fault, parse_fault
 from harness.observe.metrics import SCHEDULER, JsonLines
 from tests.exercises.launching import ROOT
 from tests.exercises.small_training import Tiny, arguments, prepared, train

@@ -21,7 +21,7 @@ import json, sys, time
 from pathlib import Path
 import torch.distributed as dist
 from harness.observe.capture import open_capture
-from harness.common.profile_window import ProfileWindow
+from harness.common.run_folder.profile_window import ProfileWindow
 
 folder, rank, last, meetings = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
@@ -62,7 +62,7 @@ import json, sys, time
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from harness.common.captures import CaptureRequest, as_text, request_file, stop_file
+from harness.common.run_folder.captures import CaptureRequest, as_text, request_file, stop_file
 from harness.observe import capture
 
 folder, rank = Path(sys.argv[1]), int(sys.argv[2])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.common.memory_snapshot import CATEGORIES
-from harness.common.run_files import MEMORY_SNAPSHOTS
+from harness.common.run_folder.memory_snapshot import CATEGORIES
+from harness.common.run_folder.run_files import MEMORY_SNAPSHOTS
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 

@@ -12,7 +12,7 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 
 from exercises.utils.faults.machine import SideProcess
 from harness.common.errors import RequestError
-from harness.common.mystery import hidden_file, hidden_folder, hidden_text
+from harness.common.faults.mystery import hidden_file, hidden_folder, hidden_text
 from tests.exercises.small_training import arguments, train
 from tests.waiting import wait_until
 

@@ -22,8 +22,8 @@ from exercises.utils.describe import describe, measured_peak_flops_per_s  # noqa
 from exercises.utils.models import build_model, load_model_config  # noqa: E402
 from exercises.utils.precision import set_precision  # noqa: E402
 from harness.common.errors import RequestError  # noqa: E402
-from harness.common.model_config import Precision  # noqa: E402
-from harness.common.run_files import METRICS  # noqa: E402
+from harness.common.model.model_config import Precision  # noqa: E402
+from harness.common.run_folder.run_files import METRICS  # noqa: E402
 from harness.observe import metrics  # noqa: E402
 from tests.waiting import limit_s  # noqa: E402
 

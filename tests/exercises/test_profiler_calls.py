@@ -23,7 +23,7 @@ from exercises.utils.profiler_calls import by_calls  # noqa: E402
 from exercises.utils.stop import StopRequest  # noqa: E402
 from exercises.utils.synchronisation import SynchronisationCheck  # noqa: E402
 from harness.common.errors import RequestError  # noqa: E402
-from harness.common.metrics_lines import START_FIELDS, StartLine  # noqa: E402
+from harness.common.run_folder.metrics_lines import START_FIELDS, StartLine  # noqa: E402
 from harness.observe import ranges  # noqa: E402
 from harness.observe.metrics import MetricsWriter  # noqa: E402
 from tests.exercises.launching import ROOT, trace_events  # noqa: E402

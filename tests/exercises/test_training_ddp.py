@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.job_parts import FROM_OBSERVER
-from harness.common.run_files import JOB_TIME
+from harness.common.run_folder.job_parts import FROM_OBSERVER
+from harness.common.run_folder.run_files import JOB_TIME
 from harness.measure.job_time.records import rank_record
 from harness.measure.request import ReportRequest, measure_request
 from tests.exercises.launching import ROOT, Run, collectives, completed, events, train

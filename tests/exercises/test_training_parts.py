@@ -32,8 +32,8 @@ from exercises.utils.data import (  # noqa: E402
 from exercises.utils.loaders import PythonTokenizer  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from harness.common.errors import RequestError, WorkError  # noqa: E402
-from harness.common.metrics_lines import StartLine  # noqa: E402
-from harness.common.profile_window import FINE_TUNING, RECORDED_VARIABLE, ProfileWindow, as_recorded  # noqa: E402
+from harness.common.run_folder.metrics_lines import StartLine  # noqa: E402
+from harness.common.run_folder.profile_window import FINE_TUNING, RECORDED_VARIABLE, ProfileWindow, as_recorded  # noqa: E402
 from harness.observe import metrics  # noqa: E402
 from harness.observe.heartbeat import PROGRESS  # noqa: E402
 

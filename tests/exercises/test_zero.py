@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from harness.common.model_config import Sharding
+from harness.common.model.model_config import Sharding
 from harness.measure.paths import measure_one
 from harness.theory.communication import traffic_per_step
 from tests.analysis.cpu_operators import misplaced

@@ -9,7 +9,7 @@ from exercises.entry import run_script
 
 from exercises.exercise_1_DDP import train
 from exercises.exercise_1_DDP.preparation import TrainingState
-from harness.common.metrics_lines import StepLine
+from harness.common.run_folder.metrics_lines import StepLine
 
 PAUSE_S = 0.2
 _step = train.train_step

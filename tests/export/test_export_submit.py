@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.watch.follow import follow
-from harness.common.users import this_user
+from harness.common.system.users import this_user
 from harness.launch.backends import local
 from harness.run import Run
 from tests.synthetic import kineto

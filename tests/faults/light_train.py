@@ -19,9 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-from harness.common.metrics_lines import EndLine, RankProcess, StartLine, StepLine
-from harness.common.profile_window import ProfileWindow
-from harness.common.run_files import METRICS
+from harness.common.run_folder.metrics_lines import EndLine, RankProcess, StartLine, StepLine
+from harness.common.run_folder.profile_window import ProfileWindow
+from harness.common.run_folder.run_files import METRICS
 
 __all__ = ["at", "hold", "main"]
 MOMENTS = ("import", "start", "window", "trace", "end")

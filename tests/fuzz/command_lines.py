@@ -18,7 +18,7 @@ from harness.cli.export import export
 from harness.cli.launch.run import rerun
 from harness.cli.parser import BEHAVIOUR, DeclaredParameter, declared, parameters_of
 from harness.cli.study import mystery, reference, scaling, series, sweep
-from harness.common.declared_faults import FAULTS
+from harness.common.faults.declared import FAULTS
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import VALUE, options_of
 from tests.fuzz.fence import Case

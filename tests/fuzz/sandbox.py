@@ -8,7 +8,7 @@ import os
 import socket
 from pathlib import Path
 
-from harness.common.run_files import METRICS
+from harness.common.run_folder.run_files import METRICS
 from harness.experiment.exercises import DDP
 from harness.experiment.model import MODELS
 from harness.launch.submit import prepare

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.common.run_files import MONITORS
+from harness.common.run_folder.run_files import MONITORS
 from tests.gpu.beside_smi import (
     PAIRS,
     THROTTLING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.common.heartbeats import Evidence
+from harness.common.run_folder.heartbeats import Evidence
 
 NOW_NS = 1_795_000_000_000_000_000
 S = 1_000_000_000

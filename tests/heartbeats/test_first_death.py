@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.common.run_files import HEARTBEATS, MEMORY_SNAPSHOTS
+from harness.common.run_folder.run_files import HEARTBEATS, MEMORY_SNAPSHOTS
 from harness.heartbeats.dead import first_death
 from tests.heartbeats.evidences import S
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.common.heartbeats import Evidence
-from harness.common.run_files import EVIDENCE, HEARTBEATS
+from harness.common.run_folder.heartbeats import Evidence
+from harness.common.run_folder.run_files import EVIDENCE, HEARTBEATS
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.node import Guard, seen
 from harness.heartbeats.stuck import judge

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.common.heartbeats import encode, live_folder
+from harness.common.run_folder.heartbeats import encode, live_folder
 from harness.heartbeats.lines import ProgramLine
 from harness.heartbeats.model import MOST, History, Live
 from harness.heartbeats.read import Reader

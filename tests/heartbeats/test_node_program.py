@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.common.run_files import EVIDENCE, HEARTBEATS
+from harness.common.run_folder.run_files import EVIDENCE, HEARTBEATS
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.dead import first_death
 from harness.heartbeats.hang import Hang, read_hang

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.common.heartbeats import encode
+from harness.common.run_folder.heartbeats import encode
 from harness.heartbeats.model import History, RankHistory, aligned
 from tests.heartbeats.written import beat
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.common.heartbeats import Evidence
+from harness.common.run_folder.heartbeats import Evidence
 from harness.heartbeats.hang import Hang
 from harness.heartbeats.silent_nodes import SilentNode
 from harness.heartbeats.stuck import ADVICE, NodeEvidence, judge

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.common.heartbeats import Beat, encode
-from harness.common.run_files import HEARTBEATS
+from harness.common.run_folder.heartbeats import Beat, encode
+from harness.common.run_folder.run_files import HEARTBEATS
 
 S = 1_000_000_000
 START_NS = 1_790_000_000 * S

@@ -17,8 +17,8 @@ import pytest
 
 from harness.cli.watch.ls import ls
 from harness.common.errors import RequestError, WorkError
-from harness.common.programs import ProgramOutput, ask
-from harness.common.submission import for_sbatch, option_of_variable
+from harness.common.run_folder.submission import for_sbatch, option_of_variable
+from harness.common.system.programs import ProgramOutput, ask
 from harness.experiment.exercises import DDP
 from harness.launch.backends import allocation, slurm
 from harness.launch.backends.allocation import allocation_of, placed

@@ -12,7 +12,14 @@ from typing import Literal
 import pytest
 
 from harness.cli.main import main
-from harness.common.captures import CaptureRequest, answer_file, folder_of, given_up_file, read_request, stop_file
+from harness.common.run_folder.captures import (
+    CaptureRequest,
+    answer_file,
+    folder_of,
+    given_up_file,
+    read_request,
+    stop_file,
+)
 from harness.launch.backends.protocol import PolledState
 from harness.run import Run
 from harness.run.record import FINAL, State, Status

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from harness.analysis.summary import Summary
 from harness.cli.main import main
-from harness.common.faults import FAULTS
+from harness.common.faults.fault import FAULTS
 from harness.compare.summaries import compare
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Recorded, as_recorded
 from harness.experiment.parse import all_options, build_experiment, command_of

@@ -24,7 +24,7 @@ from harness.analysis.summary import (
     Withheld,
 )
 from harness.cli.main import main
-from harness.common.run_files import HEARTBEATS
+from harness.common.run_folder.run_files import HEARTBEATS
 from harness.experiment.exercises import DDP, Experiment, OwnTraining
 from harness.experiment.training import Mystery
 from harness.replay.attribute.causes import CAUSES

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.summary.problem_texts import BUSY, CROWDED, UNEVEN
-from harness.common.run_files import METRICS
+from harness.common.run_folder.run_files import METRICS
 from harness.experiment.nsys_sets import capturing_on_cpu, load_options, profile_words
 from harness.launch.profilers.nsys import adapted, understood
 from harness.traces import open_trace

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.scrub_environment import scrub_environment
+from harness.common.system.scrub_environment import scrub_environment
 from harness.run import all_runs
 from tests.launch.launch_shared import Harness
 from tests.launch.own_shared import process

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.common.training_python import ask_python
+from harness.common.system.training_python import ask_python
 from tests.launch.own_shared import Typed, a_python
 
 TOLD = {"version": [3, 9, 1], "packages": {}, "modules": []}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.common.secrets import masked_words
+from harness.common.system.secrets import masked_words
 from harness.run import Run
 from tests.launch.launch_shared import site_file
 from tests.launch.own_shared import process

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.captures import CaptureRequest, answer_file, as_text, folder_of, given_up_file, request_file
+from harness.common.run_folder.captures import (
+    CaptureRequest,
+    answer_file,
+    as_text,
+    folder_of,
+    given_up_file,
+    request_file,
+)
 from harness.launch.profilers.record import Recorder, session_of
 from tests.launch.launch_shared import ROOT
 from tests.waiting import limit_s, wait_until

@@ -19,7 +19,7 @@ import yaml
 
 from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
-from harness.common.run_files import METRICS
+from harness.common.run_folder.run_files import METRICS
 from harness.experiment.exercises import OwnTraining
 from harness.launch.backends import local
 from harness.launch.backends.protocol import PolledState

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.secrets import KEEP, kept_from_nsys, secret_names
+from harness.common.system.secrets import KEEP, kept_from_nsys, secret_names
 from tests.launch.launch_shared import ROOT, Harness, site_file
 from tests.planted import leaks, planted, told
 from tests.waiting import limit_s
@@ -82,7 +82,7 @@ def test_one_that_the_training_needs_is_passed_by_name() -> None:
 
 FORGETS = """
 import os, pathlib, subprocess
-from harness.common.secrets import forget
+from harness.common.system.secrets import forget
 os.environ["LATER_TOKEN"] = "planted-later"
 forget(["HF_TOKEN", "LATER_TOKEN", "ABSENT_TOKEN"])
 print(pathlib.Path("/proc/self/environ").read_bytes(), os.environ.get("HF_TOKEN"), os.environ["HOME"])

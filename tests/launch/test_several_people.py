@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.common.users import user_name
+from harness.common.system.users import user_name
 from harness.run import Run
 from harness.run.record import Status
 from tests.launch.launch_shared import ROOT, a_run

@@ -15,8 +15,8 @@ import pytest
 
 from harness.cli.watch import follow
 from harness.cli.watch import status as cancelling
-from harness.common import processes
-from harness.common.programs import TOO_LATE, ask
+from harness.common.system import processes
+from harness.common.system.programs import TOO_LATE, ask
 from harness.launch.backends import local, slurm
 from harness.launch.backends.slurm_poll import MEANINGS, meaning_of
 from harness.launch.on_node import supervise as outcome

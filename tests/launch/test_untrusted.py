@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.common.printable import escaped
-from harness.common.users import this_user
+from harness.common.display.printable import escaped
+from harness.common.system.users import this_user
 from harness.experiment.exercises import DDP
 from harness.run import Run
 from harness.site.site import Container, load_site

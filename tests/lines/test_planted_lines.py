@@ -17,7 +17,7 @@ import pytest
 
 from harness.analysis.process.view import ProcessView, views
 from harness.common.paths import ROOT
-from harness.common.run_files import LINES
+from harness.common.run_folder.run_files import LINES
 from harness.measure.paths import lines_of, measure_one
 from tests.synthetic.simulated import MS, Costs, CpuJob
 from tests.waiting import limit_s

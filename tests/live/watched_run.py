@@ -8,7 +8,7 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from harness.common.heartbeats import Beat
+from harness.common.run_folder.heartbeats import Beat
 from harness.experiment.exercises import DDP
 from harness.run import Run, Stage
 from harness.run.record import RunRecord, Status

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.run_files import MONITORS
+from harness.common.run_folder.run_files import MONITORS
 from harness.monitor.record import SampleFile
 from harness.monitor.source import SampleSource
 from tests.waiting import limit_s, wait_until

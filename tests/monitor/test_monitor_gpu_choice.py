@@ -11,7 +11,7 @@ import pytest
 
 from harness.analysis.summary import RankTraining, RecordingVerdict
 from harness.analysis.summary.problem_texts import OTHER_GPUS
-from harness.common.processes import RunningProcess
+from harness.common.system.processes import RunningProcess
 from harness.measure.run_files import read_monitor
 from harness.monitor.gpu_choice import choose_visible
 from harness.monitor.nvml import NvmlSource, open_nvml

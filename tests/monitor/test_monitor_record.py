@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.common.processes import TICK_NS, Resident, RunningProcess, process_of, since_boot_s
+from harness.common.system.processes import TICK_NS, Resident, RunningProcess, process_of, since_boot_s
 from harness.monitor import processes
 from harness.monitor import record as recording
 from harness.monitor.amd import AmdSource

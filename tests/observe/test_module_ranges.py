@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from harness.common.errors import RequestError
-from harness.common.module_ranges import ALL, LAYERS, module_depth
+from harness.common.run_folder.module_ranges import ALL, LAYERS, module_depth
 from harness.observe import ranges
 from harness.observe.module_ranges import ModuleRanges
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.analysis.process.phases import Phase
-from harness.common.heartbeats import PHASES
+from harness.common.run_folder.heartbeats import PHASES
 from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations, StepState
 
 MS = 1_000_000

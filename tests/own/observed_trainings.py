@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from own_trainings import SCRIPTS, TRAININGS, Training
 
-from harness.common.heartbeats import MEMORY
+from harness.common.run_folder.heartbeats import MEMORY
 from tests.exercises.launching import ROOT, free_port
 from tests.waiting import limit_s
 

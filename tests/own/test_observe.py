@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from own_trainings import SCRIPTS
 
-from harness.common import job_folder
+from harness.common.run_folder import job_folder
 from tests.waiting import limit_s, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -388,7 +388,7 @@ def test_the_ranks_of_one_launcher_share_a_run_and_a_restart_stays_in_it(tmp_pat
 
 def test_many_tasks_at_once_agree_on_one_folder(tmp_path: Path) -> None:
     text = (
-        "import os, sys; from harness.common import job_folder as j; "
+        "import os, sys; from harness.common.run_folder import job_folder as j; "
         "joined = j.join(dict(os.environ), 'train.py', '.'); print(joined.path, joined.first, joined.memory)"
     )
     job = {"HARNESS_RUNS": str(tmp_path), "SLURM_JOB_ID": "9", "SLURM_STEP_ID": "0", "PYTHONPATH": str(REPOSITORY)}

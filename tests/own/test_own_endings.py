@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.declared_faults import HANGS_ALONE, HANGS_IN_COLLECTIVE
+from harness.common.faults.declared import HANGS_ALONE, HANGS_IN_COLLECTIVE
 from tests.exercises.ending_ranks import all_ended
 from tests.own.observed_trainings import TIMEOUT_S, Running, start, training_of
 from tests.waiting import limit_s, wait_until

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from harness.common.heartbeats import MEMORY, Beat
-from harness.common.run_files import HEARTBEATS
+from harness.common.run_folder.heartbeats import MEMORY, Beat
+from harness.common.run_folder.run_files import HEARTBEATS
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.read import Reader
 from tests.exercises.launching import ROOT, free_port

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.common.heartbeats import MEMORY
+from harness.common.run_folder.heartbeats import MEMORY
 from tests.exercises.launching import ROOT, free_port
 from tests.waiting import LIMIT_S, limit_s, wait_until
 

@@ -14,7 +14,7 @@ import pytest
 
 from harness.cli.commands import COMMANDS
 from harness.cli.rooms import ROOMS
-from harness.common import run_files
+from harness.common.run_folder import run_files
 from tests.run.unlisted import unlisted_files
 from tests.waiting import limit_s
 

@@ -15,7 +15,7 @@ import pytest
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Nccl, RecordingVerdict, Summary
 from harness.cli.main import main
-from harness.common.printable import printable
+from harness.common.display.printable import printable
 from harness.compare.summaries import compare
 from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
 from harness.measure.nccl_log import MOST_DIFFERENT, LoggedProcess, read_nccl_logs

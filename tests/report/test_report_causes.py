@@ -25,7 +25,7 @@ from harness.analysis.summary import (
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.analysis.summary.replay import FORMER_NAMES
 from harness.cli.main import main
-from harness.common.faults import FAULTS
+from harness.common.faults.fault import FAULTS
 from harness.explain.answer import verdict
 from harness.explain.commands import FIELDS, command_of_what_if
 from harness.replay.attribute.causes import CAUSES

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import Summary
-from harness.common.heartbeats import live_folder
-from harness.common.shell_words import option_lines
+from harness.common.run_folder.heartbeats import live_folder
+from harness.common.system.shell_words import option_lines
 from harness.compare.summaries import compare
 from harness.heartbeats.hang import Hang, write_hang
 from harness.launch.argv import continued

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Summary, Window
-from harness.common.module_ranges import module_of
+from harness.common.run_folder.module_ranges import module_of
 from harness.report.tables.ranges import MODULES, RANGES
 from tests.analysis.measuring import measure_trace
 from tests.synthetic.columns import GEMM, Made

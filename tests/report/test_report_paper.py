@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from matplotlib.image import imread
 
-from harness.common.palette import COMMUNICATION
+from harness.common.display.palette import COMMUNICATION
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from chromium import Chromium, find_chromium

@@ -17,7 +17,7 @@ from harness.analysis.summary import (
     Steps,
     Summary,
 )
-from harness.common.format import short
+from harness.common.display.format import short
 from harness.compare.summaries import compare
 from harness.report.compare.tables import collective_table
 from harness.report.elements import Page, PageTable

@@ -24,7 +24,7 @@ import pytest
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.cli.watch.follow import Tail
-from harness.common.printable import MOST_NAME, GuardedStream, printable, printable_name
+from harness.common.display.printable import MOST_NAME, GuardedStream, printable, printable_name
 from harness.compare.points import PointValues, RepeatedMean
 from harness.monitor.plot import plot as plot_monitor
 from harness.report.sweeps import shown_table

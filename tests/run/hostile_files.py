@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.analysis.summary import RankTraining, Summary
-from harness.common.mystery import HIDDEN_FILE, hidden_text
+from harness.common.faults.mystery import HIDDEN_FILE, hidden_text
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.exercises import DDP
 from harness.run import Run, Stage

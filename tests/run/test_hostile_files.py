@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.cli.main import main
-from harness.common.mystery import HIDDEN_FILE
+from harness.common.faults.mystery import HIDDEN_FILE
 from tests.run.hostile_files import KINDS, MONITOR, NOT_A_FILE, WRONG_BYTES, WRONG_JSON, whole_run
 from tests.waiting import limit_s
 

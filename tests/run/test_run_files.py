@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.common import run_files
-from harness.common.run_files import FILES, METRICS, SUMMARY
-from harness.common.run_store import RunFile, UnreadFileError
+from harness.common.run_folder import run_files
+from harness.common.run_folder.run_files import FILES, METRICS, SUMMARY
+from harness.common.run_folder.run_store import RunFile, UnreadFileError
 from harness.run import Run
 from harness.run.record import PARTIAL_RECORD_FILE, RECORD_FILE, STATUS_FILE
 from tests.launch.launch_shared import ROOT, a_run
@@ -57,7 +57,7 @@ def test_a_file_s_name_is_written_in_the_table_only() -> None:
     found = {
         (module, node.value)
         for module, text in modules()
-        if module != "harness/common/run_files.py" and any(name in text for name in names)
+        if module != "harness/common/run_folder/run_files.py" and any(name in text for name in names)
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip("/") in names
     }

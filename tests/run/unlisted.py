@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from harness.common.run_files import FILES
+from harness.common.run_folder.run_files import FILES
 
 
 def unlisted_files(root: Path) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.captures import folder_of
+from harness.common.run_folder.captures import folder_of
 from tests.real_nsys import EACH_NSYS_AT_LENGTH, FIRST_ON_THE_NODE, checked, kept, ranges
 from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps

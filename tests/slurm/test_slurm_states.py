@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.processes import signal_all
-from harness.common.scrub_environment import RULES
+from harness.common.system.processes import signal_all
+from harness.common.system.scrub_environment import RULES
 from tests.common.test_scrub_environment import SPOILS
 from tests.launch.launch_shared import exported
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.run_files import METRICS
+from harness.common.run_folder.run_files import METRICS
 from harness.launch.backends import local
 from harness.run import Run
 from harness.run.record import SeriesPart, Status

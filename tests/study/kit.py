@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from harness.cli.launch.launch import request_of
 from harness.cli.parser import declared, read_line
-from harness.common.mystery import checksum, hidden_file, hidden_text
-from harness.common.users import this_user
+from harness.common.faults.mystery import checksum, hidden_file, hidden_text
+from harness.common.system.users import this_user
 from harness.experiment.exercises import DDP, Experiment
 from harness.experiment.training import Mystery
 from harness.run import Run, Stage

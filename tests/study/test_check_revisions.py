@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness.common.programs import ask
+from harness.common.system.programs import ask
 from harness.run import Run
 from tests.study.kit import Say
 from tests.study.revisions_shared import LAUNCH, SPEED, commit, commits_of, folder_of, git, repository, stand_in_by_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness.common.run_files import HEARTBEATS
+from harness.common.run_folder.run_files import HEARTBEATS
 from harness.experiment.exercises import Experiment
 from harness.heartbeats.hang import Hang, hang_file
 from harness.run import Run

@@ -10,8 +10,8 @@ import pytest
 
 from harness.analysis.summary import JobTime, Replay, Summary, TimeLost, WhatIf
 from harness.common.errors import RequestError
-from harness.common.faults import FAULTS, Setup, misfits, parse_fault, wrong_device
-from harness.common.mystery import HIDDEN_FILE, checksum, hidden_file
+from harness.common.faults.fault import FAULTS, Setup, misfits, parse_fault, wrong_device
+from harness.common.faults.mystery import HIDDEN_FILE, checksum, hidden_file
 from harness.experiment.exercises import DDP, Megatron, as_recorded
 from harness.experiment.model import find_model
 from harness.experiment.parse import command_of

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("accelerate", reason="the training scripts need their libraries")
 
 from harness.cli.main import main
-from harness.common.faults import parse_fault
-from harness.common.mystery import HIDDEN_FILE, hidden_folder
+from harness.common.faults.fault import parse_fault
+from harness.common.faults.mystery import HIDDEN_FILE, hidden_folder
 from harness.launch.argv import read_here
 from harness.launch.backends import local
 from harness.launch.job import resolve

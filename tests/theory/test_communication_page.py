@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from method_table import RANKS, methods
 
-from harness.common.alpha_beta import bus_factor
+from harness.common.model.alpha_beta import bus_factor
 from harness.theory.ring_or_tree import hop_of_ring
 from tests.waiting import limit_s
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.alpha_beta import bus_factor
-from harness.common.model_config import Sharding
+from harness.common.model.alpha_beta import bus_factor
+from harness.common.model.model_config import Sharding
 from harness.experiment.model import find_model
 from harness.theory.communication import NominalRates, PlannedTraffic, time_by_rates_ns, traffic_per_step
 from harness.theory.devices import find_device

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from harness.common.megatron_layout import Layout
+from harness.common.model.megatron_layout import Layout
 from harness.experiment.model import find_model
 from harness.plan.speed import Cost
 from harness.theory.communication import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.megatron_layout import Layout
+from harness.common.model.megatron_layout import Layout
 from harness.experiment.model import find_model, model_names
 from harness.theory.devices import find_device
 from harness.theory.flops import flops_per_token

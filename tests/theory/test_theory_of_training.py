@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.common.alpha_beta import bus_factor
-from harness.common.model_config import Sharding
+from harness.common.model.alpha_beta import bus_factor
+from harness.common.model.model_config import Sharding
 from harness.experiment.model import find_model
 from harness.theory.communication import traffic_per_step
 from harness.theory.memory import state_bytes

@@ -12,7 +12,7 @@ import pytest
 from harness import analyse, load_run
 from harness.cli.main import main
 from harness.common.errors import RequestError
-from harness.common.walk import Walk
+from harness.common.system.walk import Walk
 from harness.measure.request import may_be_one_job
 from harness.traces import find, find_traces
 from harness.traces import open as opening
@@ -74,7 +74,7 @@ def test_a_folder_that_may_not_be_entered_makes_the_report_doubtful(
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
-    monkeypatch.setattr("harness.common.walk.os.scandir", refused)
+    monkeypatch.setattr("harness.common.system.walk.os.scandir", refused)
     assert main(["report", str(tmp_path), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)["quality"]["problems"]
     why = [(each["what"], each["evidence"]) for each in findings]
@@ -194,7 +194,7 @@ def test_the_kernels_own_folders_are_not_entered(monkeypatch: pytest.MonkeyPatch
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
-    monkeypatch.setattr("harness.common.walk.os.scandir", closed)
+    monkeypatch.setattr("harness.common.system.walk.os.scandir", closed)
     list(Walk(Path("/")).files())
     assert "/usr" in entered or "/etc" in entered
     assert not {"/proc", "/sys", "/dev"} & set(entered)

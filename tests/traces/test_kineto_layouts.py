@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.common.printable import printable
+from harness.common.display.printable import printable
 from harness.traces import open_trace
 from harness.traces.kineto import framing
 from harness.traces.trace import Activity

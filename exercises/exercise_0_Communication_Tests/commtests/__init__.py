@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.common.files import write_whole_text
+from harness.common.system.files import write_whole_text
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 SCHEMA = 2  # of every file in comm/

@@ -8,7 +8,7 @@ from statistics import median
 from textwrap import wrap
 from typing import Any
 
-from harness.common.format import aligned
+from harness.common.display.format import aligned
 
 from .places import RankPlace, nodes_of
 from .verdict import LIMIT, LinkFinding, SlowPlaces, judge_probe, number, quartiles

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness.common.alpha_beta import MIN_SIZES, AlphaBeta, bus_factor
+from harness.common.model.alpha_beta import MIN_SIZES, AlphaBeta, bus_factor
 
 from . import COLLECTIVES, write_json
 from .measure import CollectiveResult, LinkRates, Settings, bus_bound, make_scopes, measure

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from harness.common.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
+from harness.common.model.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
 from harness.observe.ranges import annotate
 
 ITEM_BYTES = 4  # float32, nccl-tests' default

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.common.alpha_beta import bus_factor
+from harness.common.model.alpha_beta import bus_factor
 
 from . import write_json
 from .answer import PARTS

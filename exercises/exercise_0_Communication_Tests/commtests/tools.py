@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness.common.programs import NOT_THERE, TOO_LATE, ask
+from harness.common.system.programs import NOT_THERE, TOO_LATE, ask
 
 from .parsers import P2PMatrix, ParseError, parse_ibstat, parse_p2p, parse_topo
 

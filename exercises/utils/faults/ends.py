@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from exercises.utils.faults.machine import SideProcess
 from exercises.utils.faults.moments import at_next_call
 from exercises.utils.faults.target import FaultTarget
-from harness.common.faults import Fault
+from harness.common.faults.fault import Fault
 
 EXIT_STATUS = 3
 HEADROOM = 2**28  # bytes: the other threads of the process allocate, too

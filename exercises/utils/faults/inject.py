@@ -16,7 +16,7 @@ from exercises.utils.arguments import TrainingArguments
 from exercises.utils.faults import ends, machine, slow, startup
 from exercises.utils.faults.moments import Moments, WatchedLoader, watch_model, watch_update
 from exercises.utils.faults.target import FaultTarget, lines_of
-from harness.common.faults import Fault, parse_fault
+from harness.common.faults.fault import Fault, parse_fault
 from harness.observe.metrics import rank_of_process
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from exercises.utils.faults.target import FaultTarget
-from harness.common.faults import Fault
+from harness.common.faults.fault import Fault
 from harness.observe.metrics import waited_ns
 
 # PR_SET_PDEATHSIG (1) with SIGKILL (9): the kernel ends this process when the thread that started it is gone, which

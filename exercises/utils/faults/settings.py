@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.common.errors import RequestError
-from harness.common.faults import Fault, Setup, layers_at_the_end, misfits, parse_fault, wrong_device
-from harness.common.mystery import hidden_faults, hidden_file, is_mystery
+from harness.common.faults.fault import Fault, Setup, layers_at_the_end, misfits, parse_fault, wrong_device
+from harness.common.faults.mystery import hidden_faults, hidden_file, is_mystery
 
 
 def fault(text: str) -> Fault:

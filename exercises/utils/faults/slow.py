@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exercises.utils.faults.moments import Moment, wrap
 from exercises.utils.faults.target import FaultTarget, PerStep
-from harness.common.faults import Fault
-from harness.common.files import write_whole
+from harness.common.faults.fault import Fault
+from harness.common.system.files import write_whole
 
 # The calls of a process group by which Python sends, and the place of the tensors that this rank gives.
 SENDING = {

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from exercises.utils.faults.moments import wrap
-from harness.common.faults import Fault, FaultLine, faults_file, parse_fault
+from harness.common.faults.fault import Fault, FaultLine, faults_file, parse_fault
 from harness.observe.metrics import JsonLines, rank_of_process
 
 BEFORE_STEPS = -1  # the step of what comes before the first one

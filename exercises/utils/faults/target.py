@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from exercises.utils.faults.moments import Moment, Moments
-from harness.common.faults import Fault, FaultLine, faults_file
+from harness.common.faults.fault import Fault, FaultLine, faults_file
 from harness.observe.metrics import JsonLines
 
 

@@ -25,7 +25,7 @@ from harness.analysis.summary import (
     Straggler,
     Withheld,
 )
-from harness.common.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
+from harness.common.model.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
 from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import POINT_TO_POINT
 

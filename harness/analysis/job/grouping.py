@@ -18,7 +18,7 @@ from harness.analysis.process.measure import unmeasured
 from harness.analysis.process.part import RankPart, collectives_of, in_order, used_a_gpu
 from harness.analysis.process.view import views
 from harness.analysis.summary import Clock, Problem, problem_texts
-from harness.common.format import duration
+from harness.common.display.format import duration
 from harness.traces.trace import I64, Trace
 
 APART_NS = 1_000_000

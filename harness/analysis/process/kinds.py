@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
-from harness.common import palette
+from harness.common.display import palette
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
 from harness.traces.columns import distinct_rows

@@ -18,7 +18,7 @@ from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of
 from harness.analysis.process.steps import are_lost, by_periodicity
 from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
-from harness.common.format import duration
+from harness.common.display.format import duration
 from harness.traces.trace import Activity
 
 AFTER_WINDOW_SHARE = 0.05

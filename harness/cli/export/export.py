@@ -15,11 +15,11 @@ from harness.cli.help import as_text, of_function
 from harness.cli.options import JsonOption
 from harness.cli.parser import run_command
 from harness.cli.read import report
+from harness.common.display.printable import printable
+from harness.common.display.text import how_many
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
-from harness.common.printable import printable
-from harness.common.run_files import METRICS
-from harness.common.text import how_many
+from harness.common.run_folder.run_files import METRICS
 from harness.export import nsys2prv
 from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, refuse_taken
 from harness.export.paraver import compress as compress_paraver

@@ -12,9 +12,9 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from harness.cli.terminal import columns
+from harness.common.display.printable import printable
 from harness.common.paths import CONFIGS
-from harness.common.printable import printable
-from harness.common.run_files import ACCELERATE_SETTINGS
+from harness.common.run_folder.run_files import ACCELERATE_SETTINGS
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.exercises import CommTests, Experiment, OwnTraining, ProfiledTraining
 from harness.experiment.nsys_sets import load_options, trace_list

@@ -9,10 +9,10 @@ from textwrap import wrap
 from typing import Any
 
 from harness.cli.terminal import columns
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.faults import FAULTS, FaultKind
+from harness.common.faults.fault import FAULTS, FaultKind
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
 
 HEAD = ("fault", "keys", "exercise", "on", "what happens")
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 from harness.cli.launch.start import announced, start
 from harness.cli.parser import BEHAVIOUR, RUN, CommandLine, declared, read_launch
 from harness.cli.rooms import SHOW_PLAN
+from harness.common.display.printable import unguarded
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
-from harness.common.printable import unguarded
-from harness.common.training_python import active_python
+from harness.common.system.training_python import active_python
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE

@@ -13,11 +13,11 @@ from typing import Literal, NoReturn
 
 from harness.cli.help import HelpPage, flag_rows
 from harness.cli.parser import DeclaredParameter, by_spelling, read_line, refuse_mistakes
-from harness.common import job_folder
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError
-from harness.common.job_folder import RunRequest
 from harness.common.paths import COMMAND, PROGRAM, ROOT
-from harness.common.printable import printable
+from harness.common.run_folder import job_folder
+from harness.common.run_folder.job_folder import RunRequest
 
 OBSERVE = job_folder.WORD
 Profiler = Literal["none", "torch", "nsys"]

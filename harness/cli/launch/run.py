@@ -12,8 +12,8 @@ from harness.cli.launch.untrusted import YesOption, may_launch, show_request, so
 from harness.cli.options import JsonOption
 from harness.cli.parser import DRY_RUN, RUN, by_spelling, parameters_of, run_command, split_launch
 from harness.common.errors import RequestError
-from harness.common.job_folder import BACKEND
 from harness.common.paths import PROGRAM
+from harness.common.run_folder.job_folder import BACKEND
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import command_of
 from harness.run import find_run

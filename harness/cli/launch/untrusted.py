@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args
 import typer
 from pydantic import BaseModel
 
+from harness.common.display.printable import escaped
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
-from harness.common.printable import escaped
-from harness.common.secrets import masked_words
-from harness.common.users import owner_of, this_user
+from harness.common.system.secrets import masked_words
+from harness.common.system.users import owner_of, this_user
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.experiment.model import model_names
 from harness.experiment.nsys_sets import is_trace_list

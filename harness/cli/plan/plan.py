@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from harness.common.format import aligned, amount, duration, duration_range, quantity, quantity_range
+from harness.common.display.format import aligned, amount, duration, duration_range, quantity, quantity_range
 from harness.common.paths import shown_file
 
 if TYPE_CHECKING:

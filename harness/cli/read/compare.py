@@ -11,9 +11,9 @@ import typer
 
 from harness.analysis.expression import Unanswerable, evaluate
 from harness.cli.options import JsonOption
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary

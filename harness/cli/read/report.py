@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from harness.cli.options import JsonOption
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import COMMAND, PROGRAM
-from harness.common.printable import printable
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary

@@ -14,8 +14,8 @@ from harness.cli.launch.untrusted import YesOption
 from harness.cli.options import JsonOption
 from harness.cli.parser import Alone
 from harness.cli.terminal import columns
+from harness.common.display.format import duration, percent
 from harness.common.errors import RequestError
-from harness.common.format import duration, percent
 from harness.run import Run
 
 if TYPE_CHECKING:

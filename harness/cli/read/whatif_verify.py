@@ -12,7 +12,7 @@ from harness.cli.launch.run import again
 from harness.cli.launch.start import start_announced
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
-from harness.common.format import duration, duration_range, takes
+from harness.common.display.format import duration, duration_range, takes
 from harness.common.paths import COMMAND
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.explain.predictions import Trial, VerifiedPrediction, verify

@@ -16,10 +16,10 @@ from harness.cli.options import JsonOption
 from harness.cli.parser import RUN, is_plain, run_command
 from harness.cli.study.check_runs import CheckRequest, check_plan, check_revisions, launches_of, make_arms, words_of
 from harness.cli.terminal import columns
+from harness.common.display.format import metric_text, percent
+from harness.common.display.text import how_many
 from harness.common.errors import RequestError, WorkError
-from harness.common.format import metric_text, percent
 from harness.common.paths import PROGRAM, expanded
-from harness.common.text import how_many
 from harness.compare.comparison import MOST_RUNS, USUAL_RUNS, Difference
 from harness.compare.verdict import SAME_SHARE, ChangeVerdict
 from harness.report.compare.verdicts import metric_words, verdict_table

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from harness.cli.launch.launch import request_of
 from harness.cli.parser import BEHAVIOUR, RUN, declared, read_launch
 from harness.cli.study.series import SeriesPlan, plan_of
+from harness.common.display.text import how_many
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM
-from harness.common.secrets import masked_words
-from harness.common.text import how_many
+from harness.common.system.secrets import masked_words
 from harness.compare.comparison import USUAL_RUNS
 from harness.launch.before.check import require_training
 from harness.launch.before.from_shell import what_the_shell_brings

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from harness.analysis.metric_values import step_durations_ns
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
+from harness.common.display.text import how_many
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
-from harness.common.text import how_many
 from harness.measure.request import load_summary
 from harness.run import when
 from harness.study import lessons

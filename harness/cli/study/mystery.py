@@ -18,7 +18,7 @@ from harness.run.mystery import MysteryAnswer, read_answer
 from harness.study import mysteries
 
 if TYPE_CHECKING:
-    from harness.common.faults import Fault
+    from harness.common.faults.fault import Fault
     from harness.experiment.base import Experiment
 
 _REVEAL = "harness.cli.study.mystery_reveal"

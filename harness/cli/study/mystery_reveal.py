@@ -13,10 +13,10 @@ import typer
 from harness.cli.options import JsonOption
 from harness.cli.study.mystery import MysteryRun, RunArgument, asked_of
 from harness.cli.watch.follow import write_report
+from harness.common.display.format import duration, duration_range
+from harness.common.display.text import ranks_named
 from harness.common.errors import RequestError
-from harness.common.format import duration, duration_range
 from harness.common.paths import COMMAND, PROGRAM
-from harness.common.text import ranks_named
 from harness.experiment.parse import command_of
 from harness.launch.poll import state_of
 from harness.run.mystery import (
@@ -33,7 +33,7 @@ from harness.study.mysteries import checked
 
 if TYPE_CHECKING:
     from harness.analysis.summary import TimeLost
-    from harness.common.faults import Fault
+    from harness.common.faults.fault import Fault
 
 
 def reveal_command(run: RunArgument, as_json: JsonOption = False) -> int:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.help import HelpPage, as_text, flag_rows, of_function
 from harness.cli.parser import DeclaredParameter, run_command
 from harness.cli.study import series
+from harness.common.display.text import how_many
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import PROGRAM
-from harness.common.text import how_many
 from harness.experiment.options import options_of
 from harness.site.detection import choose_site
 from harness.site.site import Site, override

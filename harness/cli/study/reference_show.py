@@ -11,8 +11,8 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.terminal import columns
+from harness.common.display.format import amount, duration, metric_text, percent
 from harness.common.errors import WorkError
-from harness.common.format import amount, duration, metric_text, percent
 from harness.common.paths import PROGRAM
 from harness.compare.verdict import ChangeVerdict
 from harness.report.compare.verdicts import verdict_table

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from harness.cli.launch.untrusted import confirmed
 from harness.cli.parser import BEHAVIOUR, DeclaredParameter, by_spelling, declared, read_launch, refuse_mistakes
+from harness.common.display.text import how_many
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
-from harness.common.secrets import masked_words
-from harness.common.text import how_many
+from harness.common.system.secrets import masked_words
 from harness.common.whole_number import whole_number
 from harness.launch.backends.registry import backend_of
 from harness.launch.before.check import require_training

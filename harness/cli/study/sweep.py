@@ -24,10 +24,10 @@ from harness.cli.study.series import (
     state_rows,
 )
 from harness.cli.terminal import columns
+from harness.common.display.text import first_of, how_many
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM, shown_file
-from harness.common.secrets import masked_words
-from harness.common.text import first_of, how_many
+from harness.common.system.secrets import masked_words
 from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
 from harness.site.detection import SiteChoice, choose_site

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import typer
 
 from harness.cli.watch.status import RunArgument
-from harness.common import captures
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
-from harness.common.users import owner_of
+from harness.common.run_folder import captures
+from harness.common.system.users import owner_of
 from harness.experiment.exercises import OwnTraining, ProfiledTraining, read_experiment
 from harness.launch.exercises.base import reports_of
 from harness.launch.poll import look_at

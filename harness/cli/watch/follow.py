@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from harness.cli.terminal import columns, show
 from harness.cli.watch.launcher_lines import LauncherLines
-from harness.common.bounded_read import open_regular, why_unread
+from harness.common.display.format import amount
+from harness.common.display.printable import printable_lines, unguarded
 from harness.common.errors import HarnessError, WorkError
-from harness.common.format import amount
 from harness.common.paths import COMMAND, PROGRAM
-from harness.common.printable import printable_lines, unguarded
-from harness.common.users import this_user
+from harness.common.system.bounded_read import open_regular, why_unread
+from harness.common.system.users import this_user
 from harness.launch.argv import quote_all
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.cancel import cancel

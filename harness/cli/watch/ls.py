@@ -18,11 +18,11 @@ from harness.cli.options import JsonOption
 from harness.cli.parser import Alone
 from harness.cli.terminal import columns, show
 from harness.cli.watch.results import result_of
+from harness.common.display.format import aligned, amount, cut, duration, middle, percent, span
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError
-from harness.common.format import aligned, amount, cut, duration, middle, percent, span
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
-from harness.common.users import whose
+from harness.common.system.users import whose
 from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
 from harness.run import Run, all_runs, closed, folder_bytes, no_runs, runs_root, when

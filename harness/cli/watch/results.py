@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.common.run_files import METRICS, SUMMARY
+from harness.common.run_folder.run_files import METRICS, SUMMARY
 from harness.heartbeats.dead import first_death
 from harness.launch.backends.protocol import PolledState
 from harness.run import Run

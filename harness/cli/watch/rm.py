@@ -12,11 +12,11 @@ from harness.cli.launch.untrusted import confirmed
 from harness.cli.rooms import REFERENCE_OF_RUN, of_room
 from harness.cli.watch.ls import rows_of, table
 from harness.cli.watch.status import RUN_HELP
+from harness.common.display.format import amount
+from harness.common.display.text import how_many
 from harness.common.errors import RequestError, WorkError
-from harness.common.format import amount
 from harness.common.paths import PROGRAM
-from harness.common.text import how_many
-from harness.common.users import owner_of
+from harness.common.system.users import owner_of
 from harness.launch.backends.protocol import PolledState
 from harness.launch.poll import look_at
 from harness.run import Run, delete_run, find_run

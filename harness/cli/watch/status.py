@@ -14,15 +14,15 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.watch.follow import Tail, tails, wait_for_end
+from harness.common.display.format import span
+from harness.common.display.printable import printable
 from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.common.format import span
-from harness.common.job_folder import BACKEND
-from harness.common.job_parts import STEPS
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
-from harness.common.secrets import masked_text
-from harness.common.submission import edit_of
-from harness.common.users import owner_of
+from harness.common.run_folder.job_folder import BACKEND
+from harness.common.run_folder.job_parts import STEPS
+from harness.common.run_folder.submission import edit_of
+from harness.common.system.secrets import masked_text
+from harness.common.system.users import owner_of
 from harness.heartbeats.bad_loss import first_bad_loss
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.read import Reader

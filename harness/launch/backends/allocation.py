@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.errors import RequestError, WorkError
-from harness.common.slurm_notation import fields_of, unix_ns
+from harness.common.system.slurm_notation import fields_of, unix_ns
 from harness.experiment.exercises import Experiment
 from harness.launch.backends import local, slurm, slurm_poll
 from harness.launch.backends.protocol import Listed, PolledState, Submission

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from harness.common import processes
-from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import ROOT, TEMPLATES
+from harness.common.system import processes
+from harness.common.system.bounded_read import read_bounded_text, read_end
 from harness.launch.argv import Word
 from harness.launch.backends.protocol import Listed, PolledState, Submission, Together
 from harness.run import Run, claim_local_id, disk_error, release_local_id, write_atomically

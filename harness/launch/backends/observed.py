@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.common import processes
 from harness.common.errors import RequestError, WorkError
-from harness.common.job_folder import BACKEND, HERE
 from harness.common.paths import TEMPLATES
+from harness.common.run_folder.job_folder import BACKEND, HERE
+from harness.common.system import processes
 from harness.launch.backends import slurm
 from harness.launch.backends.protocol import Listed, PolledState
 from harness.run import Run

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
-from harness.common.run_files import GROUP_SCRIPT, RECORD
-from harness.common.slurm_notation import clock_text, fields_of, words_of
+from harness.common.run_folder.run_files import GROUP_SCRIPT, RECORD
+from harness.common.system.slurm_notation import clock_text, fields_of, words_of
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
 from harness.launch.backends import slurm_poll

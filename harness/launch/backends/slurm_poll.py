@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.slurm_notation import fields_of
+from harness.common.system.slurm_notation import fields_of
 from harness.launch.backends.protocol import Listed, PolledState
 from harness.run import Run
 from harness.run.record import FINAL, ITSELF, Status

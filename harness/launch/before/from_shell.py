@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.common.submission import for_sbatch, passed_on, variables_in_words
+from harness.common.run_folder.submission import for_sbatch, passed_on, variables_in_words
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from harness.common.printable import printable
+from harness.common.display.printable import printable
 from harness.launch.argv import Word, read_here, shown
 
 Wanted = Literal["file", "folder", "image", "prefix", "weights"]

@@ -11,7 +11,7 @@ import yaml
 
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
-from harness.common.run_files import ACCELERATE_SETTINGS
+from harness.common.run_folder.run_files import ACCELERATE_SETTINGS
 from harness.experiment.base import Experiment
 from harness.experiment.yaml_file import read_yaml
 

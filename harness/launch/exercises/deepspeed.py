@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from harness.common.run_files import DS_CONFIG
+from harness.common.run_folder.run_files import DS_CONFIG
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.argv import RUN_DIR, join
 from harness.launch.exercises.base import DEFAULT, CommandPlace, ExercisePlan, FieldDefault, LaunchTarget, script_path

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Literal
 
 from harness.common.errors import RequestError
-from harness.common.faults import layers_at_the_end, parse_fault
-from harness.common.megatron_layout import model_misfits, usual_global_batch
+from harness.common.faults.fault import layers_at_the_end, parse_fault
+from harness.common.model.megatron_layout import model_misfits, usual_global_batch
 from harness.common.paths import README_OF_IMAGES
 from harness.experiment.exercises import Megatron
 from harness.experiment.model import Model

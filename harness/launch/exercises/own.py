@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from harness.common.display.printable import printable
 from harness.common.errors import nearest
-from harness.common.faults import parse_fault, wrong_device
+from harness.common.faults.fault import parse_fault, wrong_device
 from harness.common.paths import ROOT, expanded
-from harness.common.printable import printable
-from harness.common.run_files import HOSTS, OBSERVE
-from harness.common.training_python import TrainingPython, ask_python
+from harness.common.run_folder.run_files import HOSTS, OBSERVE
+from harness.common.system.training_python import TrainingPython, ask_python
 from harness.experiment.own import OwnTraining
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
 from harness.launch.exercises import accelerate_settings

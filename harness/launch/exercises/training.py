@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeVar
 import yaml
 
 from harness.common.errors import RequestError
-from harness.common.faults import parse_fault, wrong_device
-from harness.common.mystery import HIDDEN_FILE, hidden_text
+from harness.common.faults.fault import parse_fault, wrong_device
+from harness.common.faults.mystery import HIDDEN_FILE, hidden_text
 from harness.common.paths import PROGRAM, ROOT, expanded
-from harness.common.run_files import ACCELERATE_SETTINGS, MODEL
+from harness.common.run_folder.run_files import ACCELERATE_SETTINGS, MODEL
 from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
 from harness.experiment.nsys_sets import check_trace_list, is_option_set, is_trace_list, trace_list

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
-from harness.common.submission import for_sbatch
+from harness.common.run_folder.submission import for_sbatch
 from harness.experiment.exercises import Experiment, read_experiment
 from harness.experiment.options import options_of
 from harness.experiment.parse import command_of, validate

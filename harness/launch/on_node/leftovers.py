@@ -10,10 +10,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from harness.common import processes
-from harness.common.heartbeats import MEMORY
-from harness.common.run_files import EVIDENCE
-from harness.common.run_store import UnreadFileError
+from harness.common.run_folder.heartbeats import MEMORY
+from harness.common.run_folder.run_files import EVIDENCE
+from harness.common.run_folder.run_store import UnreadFileError
+from harness.common.system import processes
 
 _WRITES_S = 10.0  # a rank that is asked to stop may write its trace for so long
 

@@ -29,13 +29,13 @@ ROOT = Path(__file__).resolve().parents[3]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
-from harness.common import processes
 from harness.common.errors import HarnessError, WorkError
-from harness.common.heartbeats import MEMORY
-from harness.common.programs import shell_status
-from harness.common.run_files import HANG, MONITORS
-from harness.common.secrets import kept_from_nsys, masked_words, told_of_nsys
-from harness.common.shell_words import option_lines
+from harness.common.run_folder.heartbeats import MEMORY
+from harness.common.run_folder.run_files import HANG, MONITORS
+from harness.common.system import processes
+from harness.common.system.programs import shell_status
+from harness.common.system.secrets import kept_from_nsys, masked_words, told_of_nsys
+from harness.common.system.shell_words import option_lines
 from harness.launch.argv import OF_NODE
 from harness.launch.on_node import leftovers
 from harness.launch.on_node.node_monitor import Monitor

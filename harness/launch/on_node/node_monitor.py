@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from harness.common import processes
 from harness.common.paths import ROOT
-from harness.common.programs import shell_status
+from harness.common.system import processes
+from harness.common.system.programs import shell_status
 
 
 class MonitoredNode(Protocol):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.common.run_files import NODE_STATUS
+from harness.common.run_folder.run_files import NODE_STATUS
 from harness.run.files import write_atomically
 
 

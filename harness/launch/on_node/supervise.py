@@ -37,12 +37,12 @@ except ImportError as problem:
     sys.exit(f"{os.environ.get('HARNESS_PYTHON')} {WRONG}: name one in the site's job_python")
 assert pydantic and yaml
 
-from harness.common import processes
 from harness.common.errors import HarnessError, WorkError
 from harness.common.paths import COMMAND, ROOT
-from harness.common.programs import shell_status
-from harness.common.run_files import ERR, METRICS, MONITOR_SAMPLES, MONITORS, OUT, SCRIPT
-from harness.common.scrub_environment import of_outer_launch
+from harness.common.run_folder.run_files import ERR, METRICS, MONITOR_SAMPLES, MONITORS, OUT, SCRIPT
+from harness.common.system import processes
+from harness.common.system.programs import shell_status
+from harness.common.system.scrub_environment import of_outer_launch
 from harness.run import SUBMITTED, Run
 from harness.run.ended import (
     STOPPED,

@@ -19,7 +19,7 @@ if __name__ == "__main__":  # by its path: PYTHONPATH is the training's, and sta
 
 from harness.common.errors import HarnessError, WorkError
 from harness.common.paths import README_OF_IMAGES
-from harness.common.secrets import kept_from_nsys
+from harness.common.system.secrets import kept_from_nsys
 from harness.experiment.nsys_sets import GPU_ONLY, METRICS
 from harness.launch.profilers.record import become
 

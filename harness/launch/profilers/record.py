@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from harness.common.captures import CaptureRequest
+    from harness.common.run_folder.captures import CaptureRequest
 
-RECORDED = "HARNESS_RECORDED_NS"  # as harness.common.metrics_lines reads it
+RECORDED = "HARNESS_RECORDED_NS"  # as harness.common.run_folder.metrics_lines reads it
 OUTPUT = "--output="
 _LOOK_AGAIN_S = 0.5
 _TRY_AGAIN_S = 2.0
@@ -125,7 +125,7 @@ class Recorder:
 
     def look(self) -> None:
         """Answer the last request, if it is a new one; see whether its recording is written."""
-        from harness.common.captures import given_up_file, read_request
+        from harness.common.run_folder.captures import given_up_file, read_request
 
         request = read_request(self._run)
         if request is None:
@@ -136,7 +136,7 @@ class Recorder:
             self._finish(request, self._prepared)
 
     def _prepare(self, request: CaptureRequest) -> None:
-        from harness.common.captures import folder_of
+        from harness.common.run_folder.captures import folder_of
 
         if time.monotonic() < self._next_try_s:
             return
@@ -170,7 +170,7 @@ class Recorder:
         return any(line.split()[-1:] == [self._session] and "Launched" in line.split() for line in sessions)
 
     def _finish(self, request: CaptureRequest, prepared: Path) -> None:
-        from harness.common.captures import folder_of
+        from harness.common.run_folder.captures import folder_of
 
         for suffix in _WRITTEN:  # prepared for a request that was taken back, it was recorded for this one
             written = prepared.with_name(prepared.name + suffix)
@@ -180,7 +180,7 @@ class Recorder:
         self._say(request, "done", "")
 
     def _say(self, request: CaptureRequest, what: Literal["busy", "ready", "done"], text: str) -> None:
-        from harness.common.captures import answer_file
+        from harness.common.run_folder.captures import answer_file
 
         answer_file(self._run, request.number, self._output.name, what).write_text(text, encoding="utf-8")
 

@@ -11,11 +11,11 @@ from typing import TypeVar
 import msgspec
 
 from harness.analysis.summary import CodeLocation, JobTime, LineShare
-from harness.common.bounded_read import parse_json
-from harness.common.job_folder import BACKEND
-from harness.common.job_parts import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS
-from harness.common.printable import printable_name
-from harness.common.run_files import JOB_TIME, METRICS
+from harness.common.display.printable import printable_name
+from harness.common.run_folder.job_folder import BACKEND
+from harness.common.run_folder.job_parts import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS
+from harness.common.run_folder.run_files import JOB_TIME, METRICS
+from harness.common.system.bounded_read import parse_json
 from harness.measure.job_time.time_lines import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.run import Run
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.summary import CodeLocation, JobImport, JobTime, JobTimePart, LineShare
-from harness.common.job_parts import (
+from harness.common.run_folder.job_parts import (
     CHECKPOINTS,
     CONVERSION,
     DATA,

@@ -9,7 +9,7 @@ from typing import Literal
 from harness.analysis import device_time
 from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.summary import Summary
-from harness.common import palette
+from harness.common.display import palette
 from harness.common.paths import PROGRAM
 from harness.replay.attribute import device_causes as device
 from harness.replay.attribute import host_causes as host

@@ -16,8 +16,8 @@ from harness.analysis.process.host_calls import CAUSES as IDLE_CAUSES
 from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import INFERRED, PHASES, Phase
 from harness.analysis.summary import HostActivity
-from harness.common.format import percent
-from harness.common.metrics_lines import how_many
+from harness.common.display.format import percent
+from harness.common.run_folder.metrics_lines import how_many
 from harness.replay.attribute.suspect import Cause, Suspect
 from harness.replay.graph.graph import HOST_TIME, NEVER, WORK_TIME, ProcessGraph, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext

@@ -16,7 +16,7 @@ from harness.traces.trace import F64, I64
 
 
 class Cause(str, Enum):
-    """Why time was lost; if a fault causes it, the fault's name (harness/common/faults.py)."""
+    """Why time was lost; if a fault causes it, the fault's name (harness/common/faults/fault.py)."""
 
     DATA_STALL = "data-stall"
     HOST_STALL = "host-stall"

@@ -10,7 +10,7 @@ from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Summary
-from harness.common.alpha_beta import fit_alpha_beta
+from harness.common.model.alpha_beta import fit_alpha_beta
 from harness.replay.graph.graph import DEVICE_COMPUTES, HOST_TIME, N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import TF32_CAREFUL, EditedLengths, ideal, with_transfers

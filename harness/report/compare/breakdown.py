@@ -13,7 +13,7 @@ from harness.analysis.metric_values import step_durations_ns, tokens_per_step
 from harness.analysis.scaling import Scaling, how_it_scales
 from harness.analysis.summary import Device, Summary
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
-from harness.common.format import percent, rate
+from harness.common.display.format import percent, rate
 from harness.compare.summaries import SummaryDifferences
 from harness.report.compare.tables import ONE_RUN_EACH, doubts, letter, others
 from harness.report.compare.verdicts import verdict_table

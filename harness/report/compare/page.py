@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.analysis.summary import Summary
-from harness.common.format import middle
+from harness.common.display.format import middle
 from harness.compare.summaries import SummaryDifferences
 from harness.explain.answer import Diagnosis
 from harness.report.compare import breakdown, tables

@@ -9,7 +9,7 @@ from string import ascii_lowercase
 from harness.analysis.labels import cause_word
 from harness.analysis.metrics import IDLE_LABEL, METRICS
 from harness.analysis.summary import Summary
-from harness.common.format import duration, metric_text, per_step, percent, rate, short
+from harness.common.display.format import duration, metric_text, per_step, percent, rate, short
 from harness.common.paths import PROGRAM
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences

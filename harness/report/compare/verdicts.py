@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.common.format import metric_text
+from harness.common.display.format import metric_text
 from harness.compare.comparison import ArmValue, Comparison
 from harness.compare.verdict import ChangeVerdict
 from harness.report.elements import PageTable

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.common.alpha_beta import bus_factor
 from harness.common.errors import WorkError
-from harness.common.run_files import COLLECTIVES, VERDICT
-from harness.common.run_store import Content, RunFile, UnreadFileError
+from harness.common.model.alpha_beta import bus_factor
+from harness.common.run_folder.run_files import COLLECTIVES, VERDICT
+from harness.common.run_folder.run_store import Content, RunFile, UnreadFileError
 from harness.run import typed
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.common.format import amount, binary_size, duration
+from harness.common.display.format import amount, binary_size, duration
 from harness.report.exercise_0.results import MeasuredCollective
 from harness.theory.ring_or_tree import Hop, hop_of_ring
 

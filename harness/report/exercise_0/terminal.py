@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 
+from harness.common.display.format import binary_size, duration, percent, rate
+from harness.common.display.printable import printable
 from harness.common.errors import WorkError
-from harness.common.format import binary_size, duration, percent, rate
 from harness.common.paths import PROGRAM
-from harness.common.printable import printable
-from harness.common.run_files import VERDICT
-from harness.common.submission import edit_of
+from harness.common.run_folder.run_files import VERDICT
+from harness.common.run_folder.submission import edit_of
 from harness.report.exercise_0 import ring_or_tree
 from harness.report.exercise_0.results import LinkVerdict, MeasuredCollective, read_results, read_verdict
 from harness.report.tables.table import table as columns_of

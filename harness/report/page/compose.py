@@ -21,10 +21,10 @@ from markupsafe import Markup, escape
 from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.summary import RecordingVerdict, Summary
+from harness.common.display.format import about, amount, duration, shown_in_page, with_scripts
+from harness.common.display.printable import printable, printable_json
 from harness.common.errors import WorkError
-from harness.common.format import about, amount, duration, shown_in_page, with_scripts
 from harness.common.paths import ROOT, TEMPLATES
-from harness.common.printable import printable, printable_json
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.findings import label_of
 from harness.measure.page_data import KINDS, PageData

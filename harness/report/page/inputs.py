@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.errors import WorkError
-from harness.common.run_store import UnreadFileError
+from harness.common.run_folder.run_store import UnreadFileError
 from harness.heartbeats.bad_loss import BadLoss, first_bad_loss
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.read import stuck_to_its_end

@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from harness.analysis.labels import device_names, field_word, host_names, recording
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.format import duration
-from harness.common.palette import COMPUTE, of_series
+from harness.common.display.format import duration
+from harness.common.display.palette import COMPUTE, of_series
 from harness.common.paths import DISTRIBUTION, PROGRAM
-from harness.common.run_files import KINETO, METRICS, MONITOR_SAMPLES, NSYS_REPORTS, RECORD, SCRIPT, SUMMARY
-from harness.common.secrets import masked_text
-from harness.common.submission import edit_of, variables_in_words
+from harness.common.run_folder.run_files import KINETO, METRICS, MONITOR_SAMPLES, NSYS_REPORTS, RECORD, SCRIPT, SUMMARY
+from harness.common.run_folder.submission import edit_of, variables_in_words
+from harness.common.system.secrets import masked_text
 from harness.experiment.exercises import experiment_of
 from harness.explain.commands import asked_words
 from harness.explain.findings import why_no_answer

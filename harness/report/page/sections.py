@@ -9,11 +9,11 @@ from harness.analysis.device_time import busiest_and_idlest, unknown_ns
 from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.process.kinds import color_of_kind
 from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Summary
-from harness.common import job_parts
-from harness.common.format import amount, percent
-from harness.common.memory_snapshot import CATEGORIES
-from harness.common.palette import IDLE
+from harness.common.display.format import amount, percent
+from harness.common.display.palette import IDLE
 from harness.common.paths import PROGRAM
+from harness.common.run_folder import job_parts
+from harness.common.run_folder.memory_snapshot import CATEGORIES
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
 from harness.report.elements import Code, Figure, Section

@@ -11,8 +11,8 @@ from harness.analysis.labels import step_parts
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Collective, MessageSize, PaceChange, Summary
-from harness.common.format import amount, duration, percent, rate
-from harness.common.palette import COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
+from harness.common.display.format import amount, duration, percent, rate
+from harness.common.display.palette import COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.elements import Figure, PageTable, Section, table
 from harness.report.exercise_0 import ring_or_tree
 from harness.report.exercise_0.results import Fit, MeasuredCollective

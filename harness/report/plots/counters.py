@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from harness.analysis.network import binned, rates_over_time
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, Summary
-from harness.common.format import amount
-from harness.common.palette import COMMUNICATION, COMPUTE, MEMORY
+from harness.common.display.format import amount
+from harness.common.display.palette import COMMUNICATION, COMPUTE, MEMORY
 from harness.report.elements import Figure
 from harness.report.plots import plotly_json
 from harness.report.plots.plots import Layer, distinct, heatmaps, height_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from harness.common.palette import COMMUNICATION
+from harness.common.display.palette import COMMUNICATION
 from harness.report.window import OVERLAPPED, PARTS, part_label
 
 PlotTrace = dict[str, Any]

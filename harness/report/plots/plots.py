@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from harness.analysis.summary import PaceHeat, Pacing
-from harness.common.palette import COMPUTE
+from harness.common.display.palette import COMPUTE
 from harness.measure.page_data import PipelinePass
 from harness.report.elements import Figure
 from harness.report.plots import plotly_json

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis.summary import Summary
+from harness.common.display.format import cells
 from harness.common.errors import RequestError, WorkError
-from harness.common.format import cells
 from harness.common.paths import installing
 from harness.report.elements import PageTable
 from harness.report.tables import (

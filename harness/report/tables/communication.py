@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import amount, cut, duration, per_step, rate
+from harness.common.display.format import amount, cut, duration, per_step, rate
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
 SHOWN = 30  # of collectives, on the page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.analysis.labels import are_cpus
 from harness.analysis.summary import Summary
 from harness.analysis.summary.efficiency import POP_FACTORS, EfficiencyFactor
-from harness.common.format import amount, percent
+from harness.common.display.format import amount, percent
 from harness.report.tables.table import Column, File, TableOf, plain
 
 # The efficiency, its value, and of what it is a share, or why it is not known.

@@ -8,8 +8,8 @@ from typing import Any
 
 from harness.analysis.labels import short_place
 from harness.analysis.summary import JobImport, JobTime, JobTimePart, Summary
-from harness.common import job_parts as parts
-from harness.common.format import apart, duration, percent
+from harness.common.display.format import apart, duration, percent
+from harness.common.run_folder import job_parts as parts
 from harness.report.tables.table import Column, File, TableOf, plain
 
 SECTION = "job-time"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.analysis import summary
 from harness.analysis.labels import work_word
 from harness.analysis.summary import Summary
-from harness.common.format import duration, of, percent, rate, short
+from harness.common.display.format import duration, of, percent, rate, short
 from harness.explain.copies import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import amount, percent
+from harness.common.display.format import amount, percent
 from harness.monitor.summary import without_sms
 from harness.report.tables.table import Column, TableOf, file_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import cut
+from harness.common.display.format import cut
 from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
 from harness.report.tables.table import Column, File, TableOf, plain
 

@@ -10,7 +10,7 @@ from harness.analysis import summary
 from harness.analysis.pace import DetectedChange
 from harness.analysis.slowest_rank import Slowest
 from harness.analysis.summary import Summary
-from harness.common.format import percent
+from harness.common.display.format import percent
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import percent
+from harness.common.display.format import percent
 from harness.measure.page_data import PipelinePass
 from harness.report.tables.table import Column, File, TableOf, plain
 

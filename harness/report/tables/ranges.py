@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from harness.analysis import summary
 from harness.analysis.labels import work_word
 from harness.analysis.summary import RangeTime, Summary
-from harness.common.format import amount, apart, duration, of, per_step
-from harness.common.module_ranges import BACKWARD, RECOMPUTED, module_of
+from harness.common.display.format import amount, apart, duration, of, per_step
+from harness.common.run_folder.module_ranges import BACKWARD, RECOMPUTED, module_of
 from harness.report.tables.kernels import TOP, works
 from harness.report.tables.table import Column, TableOf, file_of
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.analysis.labels import short_place
 from harness.analysis.summary import Summary, TimeLost, WhatIf
-from harness.common.format import duration, duration_range, percent
+from harness.common.display.format import duration, duration_range, percent
 from harness.explain.commands import command_of_what_if
 from harness.explain.findings import label_of, period_words
 from harness.report.elements import CommandCell, Moment

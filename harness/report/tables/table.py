@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from harness.analysis.labels import code_place
 from harness.analysis.summary import CodeLocation, Summary, SummaryPart
-from harness.common.format import aligned, amount, apart, cut, duration, percent, rate
-from harness.common.printable import printable
+from harness.common.display.format import aligned, amount, apart, cut, duration, percent, rate
+from harness.common.display.printable import printable
 from harness.report.elements import PageTable
 
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from typing import Any
 from harness.analysis.device_time import busiest_and_idlest
 from harness.analysis.labels import device_names, field_word, host_names, recording, step_parts
 from harness.analysis.summary import Problem, RecordingVerdict, Summary
-from harness.common.format import cut, duration
+from harness.common.display.format import cut, duration
 from harness.explain.answer import answer
 from harness.explain.findings import has_marked_steps
 from harness.report.first_screen import files_of, first_screen, place_of

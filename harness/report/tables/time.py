@@ -9,7 +9,7 @@ from harness.analysis.device_time import with_known
 from harness.analysis.labels import are_cpus, cause_word, is_cpu, short_place
 from harness.analysis.summary import BeforeSteps, Device, Gap, HostActivity, IdleCause, KindTime, PhaseTime, Summary
 from harness.analysis.summary.problem_texts import WHOLE_GRAPHS
-from harness.common.format import amount, apart, duration, of, percent, short
+from harness.common.display.format import amount, apart, duration, of, percent, short
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _LEAST_BEFORE = 0.05  # of what was recorded, from which the time before the first step is a row

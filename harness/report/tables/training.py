@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.analysis import summary
 from harness.analysis.summary import Summary
-from harness.common.format import amount, quantity, quantity_range
+from harness.common.display.format import amount, quantity, quantity_range
 from harness.report.tables.kernels import _MANY_RANKS
 from harness.report.tables.table import Column, TableOf, file_of
 

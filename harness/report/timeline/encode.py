@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.labels import cause_word
 from harness.analysis.process.host_calls import HostCause
-from harness.common.format import percent
+from harness.common.display.format import percent
 from harness.measure.page_data import KINDS, ProcessTrack
 from harness.traces.trace import I64
 

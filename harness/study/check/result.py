@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 from harness.analysis.metric_values import tokens_per_step
 from harness.analysis.metrics import metrics_by_name, worse_is
 from harness.analysis.statistics import Sample
+from harness.common.display.format import metric_text
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.format import metric_text
-from harness.common.printable import printable
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import ArmValue, Comparison, ComparisonPart, Difference, compare_arms, without_verdict
 from harness.compare.summaries import settings

@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import read_end
+from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import COMMAND, expanded
-from harness.common.printable import printable
-from harness.common.programs import NOT_THERE, ProgramOutput, ask
-from harness.common.run_files import LINES
+from harness.common.run_folder.run_files import LINES
+from harness.common.system.bounded_read import read_end
+from harness.common.system.programs import NOT_THERE, ProgramOutput, ask
 from harness.experiment.exercises import OwnTraining
 from harness.run import Run, disk_error
 from harness.study.check.series import ArmLaunch

@@ -15,7 +15,7 @@ from harness.analysis.metric_values import Metrics, step_durations_ns
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import RequestError, WorkError
-from harness.common.run_files import COLLECTIVES
+from harness.common.run_folder.run_files import COLLECTIVES
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of_run
 from harness.measure.request import ReportRequest, load_summary, measure_request

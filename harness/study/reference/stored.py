@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.analysis.labels import are_cpus
 from harness.analysis.summary import Summary
-from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
-from harness.common.submission import variables_in
+from harness.common.run_folder.submission import variables_in
+from harness.common.system.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded
 from harness.experiment.exercises import (
     EXERCISES,
     AnyExperiment,

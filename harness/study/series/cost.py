@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from harness.common.format import quantity
-from harness.common.text import how_many
+from harness.common.display.format import quantity
+from harness.common.display.text import how_many
 from harness.launch.backends.registry import backend_of
 from harness.plan.numbers import Quantity
 from harness.study.series.points import HOUR_NS, SeriesTask, cost_ns, devices_of, hours

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError
-from harness.common.processes import exists
+from harness.common.system.bounded_read import read_bounded_text
+from harness.common.system.processes import exists
 from harness.run import disk_error, make_shared, runs_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

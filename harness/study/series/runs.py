@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.common.errors import HarnessError, RequestError, WorkError, nearest
-from harness.common.run_files import RECORD
+from harness.common.run_folder.run_files import RECORD
 from harness.launch.poll import state_of
 from harness.run import Run, all_runs, part_of
 from harness.run.record import FINAL, State

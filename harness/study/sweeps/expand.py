@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness.common.display.text import first_of
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
-from harness.common.text import first_of
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.experiment.options import VALUE, options_of
 from harness.experiment.parse import command_of, validate

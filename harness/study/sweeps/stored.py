@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import PROGRAM
-from harness.common.secrets import holds_secret
-from harness.common.training_python import active_python
+from harness.common.system.bounded_read import read_bounded_text
+from harness.common.system.secrets import holds_secret
+from harness.common.system.training_python import active_python
 from harness.run import SECRET_MODE, disk_error, make_shared, why_invalid, write_atomically
 from harness.site.site import Site
 from harness.study.series.folder import NAME, series_folder, series_root

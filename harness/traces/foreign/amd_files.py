@@ -7,7 +7,7 @@ import re
 import zlib
 from pathlib import Path
 
-from harness.common.bounded_read import BoundedReadError, open_regular
+from harness.common.system.bounded_read import BoundedReadError, open_regular
 
 SUFFIXES = (".json", ".json.gz", ".csv", ".csv.gz", ".pftrace", ".otf2")
 _PROBE_BYTES = 64 << 10

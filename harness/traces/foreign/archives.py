@@ -7,8 +7,8 @@ import shlex
 import zlib
 from pathlib import Path
 
-from harness.common.bounded_read import BoundedReadError, open_regular
-from harness.common.printable import printable
+from harness.common.display.printable import printable
+from harness.common.system.bounded_read import BoundedReadError, open_regular
 
 NAMES = re.compile(r"\.(?:tar(?:\.\w{1,4})?|tgz|tbz2?|txz|tzst|zip|7z|rar|xz|bz2|zst|lz4|Z)$")
 _PROBE_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 from isal import isal_zlib
 
-from harness.common.bounded_read import json_encoding
+from harness.common.system.bounded_read import json_encoding
 from harness.traces.errors import TraceError, unpacks_to_too_much
 from harness.traces.progress import OnProgress, silent
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from harness.common.metrics_lines import as_ranges
+from harness.common.run_folder.metrics_lines import as_ranges
 
 _SINGLE = 6  # ranks that are named one by one
 _BARS = "▁▂▃▄▅▆▇█"

@@ -23,10 +23,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.files import write_whole_text
-from harness.common.heartbeats import MEMORY
-from harness.common.run_files import HEARTBEATS, LINES, METRICS, OBSERVE, RECORD, STATUS
-from harness.common.secrets import holds_secret
+from harness.common.run_folder.heartbeats import MEMORY
+from harness.common.run_folder.run_files import HEARTBEATS, LINES, METRICS, OBSERVE, RECORD, STATUS
+from harness.common.system.files import write_whole_text
+from harness.common.system.secrets import holds_secret
 
 VARIABLE = "HARNESS_OBSERVE"  # the settings' file of the run that a process belongs to; or how it finds one
 WORD = "observe"  # the word before the command

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.common.display.printable import printable
 from harness.common.errors import near_path
-from harness.common.printable import printable
-from harness.common.programs import TOO_LATE, ask
+from harness.common.system.programs import TOO_LATE, ask
 
 OLDEST = (3, 8)
 PACKAGES = (

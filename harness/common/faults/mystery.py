@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from harness.common.paths import PROGRAM
-from harness.common.run_files import HIDDEN_FAULTS, SEALED_FAULTS
+from harness.common.run_folder.run_files import HIDDEN_FAULTS, SEALED_FAULTS
 
 HIDDEN_FILE = HIDDEN_FAULTS.name  # in the run
 _FIRST_LINE = f"Please do not look: the faults of a mystery follow. `{PROGRAM} lesson mystery reveal RUN` shows them.\n"

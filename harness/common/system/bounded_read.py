@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from harness.common.users import whose
+from harness.common.system.users import whose
 
 MOST_BYTES = 64 << 20  # a summary of a thousand ranks has some 20 MB
 MOST_LINE_BYTES = 1 << 20  # a step's line has some 400 bytes

@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from harness.common.printable import printable
+from harness.common.display.printable import printable
 
 _LONG_UNITS = ((86400, 3600, ("d", "h")), (3600, 60, ("h", "min")), (60, 1, ("min", "s")))
 _MOST_STEPS = 10_000  # of a window: a rarer call is shown as a rate

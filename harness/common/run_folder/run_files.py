@@ -4,7 +4,7 @@ written by a training's processes too."""
 
 from __future__ import annotations
 
-from harness.common.run_store import RunFile
+from harness.common.run_folder.run_store import RunFile
 
 Entry = RunFile[str]  # until a room gives it the type of its content
 

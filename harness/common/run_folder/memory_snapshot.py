@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.common import palette
+from harness.common.display import palette
 
 VERSION = 1
 MOST_POINTS = 600  # of the timeline: a screen does not show more

@@ -1,4 +1,4 @@
-"""How a file of a run is named, read and limited. The table of all files is in `harness.common.run_files`.
+"""How a file of a run is named, read and limited. The table of all files is in `harness.common.run_folder.run_files`.
 
 A type is given beside its class, in the room that has it: `RECORD_FILE = RECORD.holding(decode)`. What cannot be read
 gives one sentence, which names the file and says why. Standard library only, Python 3.8: a training's processes take
@@ -12,7 +12,8 @@ from copy import copy
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from harness.common.bounded_read import (
+from harness.common.errors import WorkError
+from harness.common.system.bounded_read import (
     MOST_BYTES,
     MOST_LINE_BYTES,
     BoundedReadError,
@@ -22,7 +23,6 @@ from harness.common.bounded_read import (
     read_lines,
     why_unread,
 )
-from harness.common.errors import WorkError
 
 Content = TypeVar("Content")
 Other = TypeVar("Other")

@@ -29,7 +29,7 @@ import string
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.run_files import HANG
+from harness.common.run_folder.run_files import HANG
 
 MEMORY = "HARNESS_HEARTBEATS"  # names the folder in the node's shared memory: one file per rank, gone with the job
 PERIOD_S = 2.0  # between two lines of a node

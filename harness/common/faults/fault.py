@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.common.declared_faults import FAULTS, PHASES
 from harness.common.errors import RequestError, nearest, nearest_or_list
-from harness.common.fault_kinds import CPU_AND_GPU, Exercise, Fault, FaultKey, FaultKind, InMystery, Setup
-from harness.common.mystery import hidden_folder, is_mystery
+from harness.common.faults.declared import FAULTS, PHASES
+from harness.common.faults.kinds import CPU_AND_GPU, Exercise, Fault, FaultKey, FaultKind, InMystery, Setup
+from harness.common.faults.mystery import hidden_folder, is_mystery
 from harness.common.paths import PROGRAM
-from harness.common.run_files import INJECTED
+from harness.common.run_folder.run_files import INJECTED
 
 __all__ = [
     "CPU_AND_GPU",

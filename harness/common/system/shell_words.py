@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.common.printable import printable
+from harness.common.display.printable import printable
 
 _WINDOW = ("--wait", "--warmup", "--active")  # of --skip: the steps around the profiled ones are one line
 _FILE = re.compile(r".*\.(py|sif|sqsh)")  # a script or an image: no value of the option before it

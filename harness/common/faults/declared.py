@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.common.fault_kinds import ALSO_OWN, LARGEST_RANK, ONCE, FaultCondition, FaultKey, FaultKind, InMystery
+from harness.common.faults.kinds import ALSO_OWN, LARGEST_RANK, ONCE, FaultCondition, FaultKey, FaultKind, InMystery
 
 ONE_OF_THEM = FaultKey("rank", "the rank that has the fault", "0", most=LARGEST_RANK)
 EVERY = FaultKey("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from harness.common.profile_window import ProfileWindow
+from harness.common.run_folder.profile_window import ProfileWindow
 
 _COUNTS = ("int", "int | None")
 

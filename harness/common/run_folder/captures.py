@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.common.run_files import CAPTURES
+from harness.common.run_folder.run_files import CAPTURES
 
 FOLDER = CAPTURES.name.partition("/")[0]
 STEPS = 5

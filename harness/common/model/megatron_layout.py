@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.common.errors import divisors
-from harness.common.model_config import ModelConfig
+from harness.common.model.model_config import ModelConfig
 
 GLOBAL_BATCH_SIZE = 128  # samples per iteration on GPUs, as in the workshop
 CPU_MICRO_BATCHES = 8  # per replica and iteration

@@ -8,10 +8,10 @@ from collections.abc import Container, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from harness.common.format import cut
+from harness.common.display.format import cut
+from harness.common.display.printable import printable
 from harness.common.paths import COMMAND
-from harness.common.printable import printable
-from harness.common.secrets import MASK, holds_secret, masked_text, secret_names
+from harness.common.system.secrets import MASK, holds_secret, masked_text, secret_names
 
 _CHANGES = re.compile(
     r"(NCCL|RCCL|CUDA|HIP|PYTORCH|TORCH[A-Z]*|OMP|DEEPSPEED|DS|UCX|FI|MPI|OMPI|I_MPI|MPICH|PET|ACCELERATE|FSDP"

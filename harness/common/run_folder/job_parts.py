@@ -6,7 +6,7 @@ Python 3.8 and its standard library: the observer reads this file too.
 
 from __future__ import annotations
 
-from harness.common import palette
+from harness.common.display import palette
 
 PROLOG = "prolog"  # from the moment at which Slurm gave the job its nodes to the job's script
 START = "job start"  # from the job's begin to the program of its first node: the batch system, modules, srun

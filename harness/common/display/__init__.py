@@ -1,0 +1,1 @@
+"""How numbers, words and colours are shown."""

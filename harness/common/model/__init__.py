@@ -1,0 +1,1 @@
+"""A model and its layout over ranks, as formulas need them."""

@@ -1,0 +1,1 @@
+"""The machine below: processes, programs, files and users."""
