@@ -1,9 +1,9 @@
 """A summary as metrics by name: for compare, check, `--fail-if`, sweeps, lessons and docs/metrics.md.
 
-A metric is one entry of METRICS; its unit is the end of its name (common/display/format.py). It is there only when the summary
-has its numbers. Shares are of the window, averaged over devices
-by time; times are nanoseconds per step; calls, bytes and times of collectives are per rank and step: their mean over
-the ranks that were read (in exercises 1 and 2 a step is a micro-batch)."""
+A metric is one entry of METRICS; its unit is the end of its name (common/display/format.py). It is there only when the
+summary has its numbers. Shares are of the window, averaged over devices by time; times are nanoseconds per step; calls,
+bytes and times of collectives are per rank and step: their mean over the ranks that were read (in exercises 1 and 2 a
+step is a micro-batch)."""
 
 from __future__ import annotations
 
