@@ -86,15 +86,15 @@ def _train(case: Case, folder: Path, options: list[str]) -> tuple[int, str]:
     if case.exercise == 3:
         batch = () if "--global-batch-size" in options else ("--global-batch-size", "16")
         run = megatron_runs.train(folder, *options, "--pp", "2", *batch, processes=case.ranks)
-        return run.exit_code, run.output
+        return run.exit_code, run.log
     if case.exercise == 1:
-        done = train("exercise_1_DDP/train.py", folder, *options, model="tiny-llama", processes=case.ranks)
-        return done.code, done.stderr
+        run = train("exercise_1_DDP/train.py", folder, *options, model="tiny-llama", processes=case.ranks)
+        return run.exit_code, run.log
     config = folder.parent / "ds_config.json"
     config.write_text(as_json(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True)))
     words = [*options, "--deepspeed-config", str(config)]
-    done = train("exercise_2_DeepSpeed/train.py", folder, *words, config="deepspeed", processes=case.ranks)
-    return done.code, done.stderr
+    run = train("exercise_2_DeepSpeed/train.py", folder, *words, config="deepspeed", processes=case.ranks)
+    return run.exit_code, run.log
 
 
 def measure(place: Path) -> Found:

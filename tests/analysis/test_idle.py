@@ -41,7 +41,7 @@ def short() -> Made:
 def stall(end: int = 9 * MS, length: int = 10 * MS, **last: int) -> Made:
     """A step in which the device has no work from 1 ms on, until a kernel that is launched 5 µs before it begins."""
     made = Made().step(0, length, 0).event(0, MS, launch_ns=0)
-    return made.event(end, length, launch_ns=end - 5_000, **last)
+    return made.event(end, length, GEMM, launch_ns=end - 5_000, **last)
 
 
 def looping(gap: int, count: int = 4) -> Made:

@@ -101,6 +101,7 @@ def peaks(*phases: str) -> Lines:
 
 STEP = {"event": "step", "step": 0, "unix_ns": 1, "step_ns": 5, "tokens": 7}
 UNREADABLE = ("training metrics have unreadable lines", "rank0.jsonl: 1")
+NO_TOKENS: list[Any] = ["x", [], float("nan"), 10**400]
 READ: list[tuple[Lines, dict[str, Any], list[tuple[str, str]]]] = [
     ([*steps("skip", "active", "active", "after"), END], {"phase_counted": "active", "steps_counted": 2}, []),
     ([*steps("skip", "after"), END], {"phase_counted": "after", "steps_counted": 1}, []),
@@ -113,8 +114,7 @@ READ: list[tuple[Lines, dict[str, Any], list[tuple[str, str]]]] = [
      {"peak_memory_bytes": 5, "profiler_memory_bytes": None}, []),
     ([{"event": "step", "step_ns": 5, "loss": 2.5}], {"status": None, "steps_total": 1, "last_loss": 2.5},
      [("training metrics lack their last line", "rank0.jsonl: the training was killed, ")]),
-    *(([STEP, STEP | {"tokens": tokens}, END], {"steps_total": 1, "tokens": 7}, [UNREADABLE])
-      for tokens in ("x", [], float("nan"), 10**400)),
+    *(([STEP, STEP | {"tokens": tokens}, END], {"steps_total": 1, "tokens": 7}, [UNREADABLE]) for tokens in NO_TOKENS),
 ]  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def test_a_submission_is_a_run_with_its_script_and_record(
     said = json.loads(done.stdout)
     run = Run(Path(said["path"]))
     assert said["job_id"] == "4711" and run.name.startswith("tiny-llama-4711-n1-g1-")
-    assert run.record.experiment.exercise == 1 and run.record.git["commit"]  # type: ignore[union-attr]  # not an own one
+    assert run.record.experiment.exercise == 1 and run.record.git["commit"]
     assert run.script.read_text() == harness("-e", "1", "--site", cluster, "--dry-run").stdout
     assert (tmp_path / "runs" / "exercise_1_DDP" / "logs" / "4711").is_dir()
     programs.say(sbatch="echo 4712")
@@ -285,7 +285,7 @@ def test_many_runs_are_one_submission_whose_script_is_as_clean_as_a_runs(
     (argv,) = programs.calls("sbatch")
     assert [word for word in argv if word.startswith(("--time=", "--array="))] == words
     assert argv[-2].endswith(log) and argv[-1].endswith(f"/{way}.sbatch") and argv.count("--parsable") == 1
-    check = ["shellcheck", "--shell=bash", "--exclude=SC2016", runs[0].path / f"{way}.sbatch"]
+    check = ["shellcheck", "--shell=bash", "--exclude=SC2016", str(runs[0].path / f"{way}.sbatch")]
     assert subprocess.run(check, capture_output=True, text=True, check=False, timeout=limit_s()).stdout == ""
 
 

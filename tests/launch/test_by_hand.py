@@ -30,7 +30,7 @@ def by_bash(folder: Path, text: str, **more: str) -> subprocess.CompletedProcess
     """A script as a person starts it in another folder."""
     (folder / "try.sbatch").write_text(text)
     env = {**os.environ, "HARNESS_SITE": "local", **more}
-    argv = ["bash", folder / "try.sbatch"]
+    argv = ["bash", str(folder / "try.sbatch")]
     return subprocess.run(argv, env=env, cwd="/", capture_output=True, text=True, check=False, timeout=limit_s())
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -187,7 +188,7 @@ def test_what_is_learned_is_written_down_and_of_a_final_state_nobody_is_asked_ag
     ],
 )
 def test_a_jobs_own_end_and_its_reason_stay_when_slurm_is_asked(
-    tmp_path: Path, own: dict[str, object], told_by: str | None, why: str
+    tmp_path: Path, own: dict[str, Any], told_by: str | None, why: str
 ) -> None:
     run = of_slurm(tmp_path, started_ns=1, **own)
     run.write_down("failed", told_by="FAILED")

@@ -73,7 +73,7 @@ def test_it_is_a_notebook_as_nbformat_4_has_it_nobody_ran_it_and_it_uses_public_
     assert set(NOTEBOOK) == {"nbformat", "nbformat_minor", "metadata", "cells"}
     assert {"name", "display_name"} <= set(NOTEBOOK["metadata"]["kernelspec"])
     for cell in NOTEBOOK["cells"]:
-        of_code = {"execution_count": None, "outputs": []} if cell["cell_type"] == "code" else {}
+        of_code: dict[str, object] = {"execution_count": None, "outputs": []} if cell["cell_type"] == "code" else {}
         assert set(cell) == {"id", "cell_type", "metadata", "source", *of_code}
         assert re.fullmatch(r"[a-zA-Z0-9-_]{1,64}", cell["id"]) and "".join(cell["source"]).strip()
         assert {name: cell[name] for name in of_code} == of_code

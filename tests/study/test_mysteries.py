@@ -77,12 +77,11 @@ def test_a_step_of_a_gpu_is_longer_for_more_work() -> None:
 
 def test_a_period_can_be_seen_unless_the_steps_were_asked_for() -> None:
     secret, two = ("pause,ms=5,every=3",), Megatron(gpus_per_node=2)
-    for level, asked, steps in (
-        (2, Megatron(), 18),
-        (2, Megatron(active_steps=9), 9),
-        (1, Megatron(), Megatron().active_steps),
-    ):
-        assert with_mystery(asked, level, secret, two).active_steps == steps
+    sizes: list[tuple[Level, Megatron, int]] = [
+        (2, Megatron(), 18), (2, Megatron(active_steps=9), 9), (1, Megatron(), Megatron().active_steps),
+    ]  # fmt: skip
+    for level, plain, steps in sizes:
+        assert with_mystery(plain, level, secret, two).active_steps == steps
     with pytest.raises(RequestError, match="the nearest is --active-steps 9"):
         with_mystery(Megatron(active_steps=8), 2, secret, two)
     asked = with_mystery(Megatron(), 2, secret, two)

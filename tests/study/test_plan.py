@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli.launch.plan import short_form
 
 from harness.cli.main import main
+from harness.cli.plan.plan import short_form
 from harness.experiment.exercises import Experiment
 from harness.launch.submit import PreparedLaunch, prepare
 from harness.plan.numbers import plan_document

@@ -52,7 +52,7 @@ NODES = {"gpus_per_node": 2, "global_batch_size": 16}
     ],
 )  # fmt: skip
 def test_which_fields_keep_the_work(
-    asked: tuple[Any, ...], given: dict[str, int], zipped: dict[str, list[int]], samples: list[int]
+    asked: tuple[Any, ...], given: dict[str, Any], zipped: dict[str, list[int]], samples: list[int]
 ) -> None:
     sweep = sweep_of(*asked, **given)
     _, *varying = sweep.zip

@@ -170,7 +170,8 @@ def test_it_stops_before_the_cap_counting_what_runs_and_goes_on_with_a_larger_on
 
 
 def test_a_full_queue_is_asked_again_when_a_run_has_ended_and_gets_no_more_at_once_than_asked(runs: Path) -> None:
-    cluster = Cluster(runs, ["completed", WorkError("QOSMaxSubmitJobPerUserLimit"), *["completed"] * 6], most=3)
+    done: list[State | HarnessError] = ["completed"] * 7
+    cluster = Cluster(runs, [done[0], WorkError("QOSMaxSubmitJobPerUserLimit"), *done[1:]], most=3)
     assert told(runs, tasks(7), cluster, Limits())[1].complete
     assert cluster.most_seen == 3
 

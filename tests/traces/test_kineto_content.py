@@ -149,7 +149,9 @@ NAMES = {
     "ncclDevKernel_ReduceScatter_Sum_f16_RING_LL()": ("reduce_scatter", "float16"),
 }
 FLOATS = {"Input Dims": [[394241]], "Input type": ["float"]}
-PEERS = (["", "", "1", "0"], 1), (["", "", "?", "0"], -1), ([], -1), ("none", -1), ([""] * 3, -1)
+PEERS: list[tuple[object, int]] = [
+    (["", "", "1", "0"], 1), (["", "", "?", "0"], -1), ([], -1), ("none", -1), ([""] * 3, -1),
+]  # fmt: skip
 LISTED = {"Input Dims": [[[8]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}
 NORM = {"Input Dims": [[[]], [], []], "Input type": ["TensorList", "", "Scalar"]}
 GROUPS = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}, {"pg_name": "tp", "ranks": [0, 1]}]
