@@ -244,8 +244,8 @@ def batch_factors(w: Workload) -> str:
     if w.sharding is None:
         size = w.layout
         shared = f"{how_many(w.ranks, 'rank')} / (TP {size.tp} · PP {size.pp} · CP {size.cp})"
-        each = f"{w.micro_batches:,} × micro-batch {w.micro_batch}"
-        return f"{how_many(size.dp, 'replica')} ({shared}) × {each}"
+        several = "micro-batch" if w.micro_batches == 1 else "micro-batches"
+        return f"{how_many(size.dp, 'replica')} ({shared}) × {w.micro_batches:,} {several} of {w.micro_batch}"
     steps = how_many(w.micro_batches, "accumulation step")
     return f"{how_many(w.layout.dp, 'rank')} × {steps} × micro-batch {w.micro_batch}"
 

@@ -159,7 +159,7 @@ def test_a_wrong_file_that_a_flag_names_is_refused_with_its_name(
     checkpoint.mkdir()
     for name, flag in (("site.yaml", "--site"), ("model.yaml", "--model"), ("config.json", "--model")):
         file = (checkpoint if name == "config.json" else tmp_path) / name
-        file.write_text(json.dumps({"name": "x", "description": "y", "cpus_per_node": 4}, indent=1))
+        file.write_text(json.dumps({"name": "x", "description": "y", "cpus_per_node": 4, "env": {"A": "b"}}, indent=1))
         KINDS[kind](file)
         given = checkpoint if name == "config.json" else file
         with _bounded():
