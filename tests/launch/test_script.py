@@ -46,10 +46,13 @@ def on_laptop(asked: Experiment, site: Site) -> Experiment:
     return asked.model_copy(update={"gpus_per_node": 4}) if backend_of(site).RUNS_HERE else asked
 
 
+# Its Python is nowhere: a launcher is named as beside a Python of a cluster, whatever this checkout has installed.
+SUBMITS = Machine(0, 2, True, "/checkout/.venv/harness-python", f"{ROOT}/exercises")
+
+
 def signed(site: str, exercise: str) -> str:
-    machine = Machine(0, 2, True, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
     loaded = load_site(site)
-    return anywhere(script(on_laptop(ASKED[exercise], loaded), loaded, machine))
+    return anywhere(script(on_laptop(ASKED[exercise], loaded), loaded, SUBMITS))
 
 
 @pytest.mark.parametrize("site", [site for site in SITES if (ROOT / f"tests/golden/{site}.txt").is_file()])
@@ -93,8 +96,7 @@ ON_GH200: dict[str, Experiment] = {
 
 def what_a_node_runs(asked: Experiment, site: str = "leonardo") -> str:
     """Of the script at a site, the variables and the arrays and what starts them."""
-    machine = Machine(0, 2, True, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
-    text = anywhere(script(asked, load_site(site), machine))
+    text = anywhere(script(asked, load_site(site), SUBMITS))
     return text[text.index("set -u #") : text.index(REQUEST)]
 
 
