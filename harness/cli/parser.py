@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RUN = "run"
 # The commands whose words are one launch.
-TAKE_A_LAUNCH = frozenset({RUN, "doctor", "sweep"})
+TAKE_A_LAUNCH = frozenset({RUN, "sweep"})
 DRY_RUN = "print the script and its warnings, start nothing"
 _EXERCISE = re.compile(r"-e(=?[0-9].*)?|--exercise(=.*)?")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)

@@ -15,7 +15,6 @@ from harness.launch.argv import Word, from_site, read_here
 from harness.launch.before.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.before.lookup import Wanted, why_missing
 from harness.launch.container import of_registry
-from harness.launch.job import Job
 from harness.site.site import Site
 
 
@@ -100,7 +99,6 @@ def variables(around: Surroundings) -> Iterator[CheckResult]:
         why = "packages there hide those of the container or of the harness"
         look = f"{COMMAND} sites {around.site.name}   # check that it is intended: it is in env:"
         found.append(warning(f"PYTHONPATH={path}", why, look))
-    found += _threads(around.job, around.environ)
     yield from found or [
         ok("environment", f"no variable that disturbs measurements is set ({len(DISTURBING_VARIABLES)} checked)")
     ]
@@ -117,13 +115,3 @@ def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> It
             elif place == "node":
                 remedy += "   # in your shell, or in a line or module of the site file"
             yield (problem if variable.breaks else warning)(f"{name}={value}", variable.why, remedy)
-
-
-def _threads(job: Job, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """A warning if the threads of a node's ranks have not a CPU each."""
-    threads = read_here(job.env["OMP_NUM_THREADS"], environ).text
-    ranks, cpus = job.experiment.gpus_per_node or 1, job.cpus_per_task
-    if cpus and threads.isdigit() and int(threads) * ranks > max(cpus, ranks):
-        why = f"{ranks} ranks × {int(threads)} threads share {cpus} CPUs: they wait for each other"
-        unset = "unset OMP_NUM_THREADS   # or take it out of env: of the site file"
-        yield warning(f"OMP_NUM_THREADS={int(threads)}", why, unset)

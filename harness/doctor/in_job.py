@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, TEMPLATES
-from harness.common.system.bounded_read import read_bounded_text, read_end
+from harness.common.system.bounded_read import read_bounded_text
 from harness.doctor.checks import examine
 from harness.doctor.surroundings import (
     CheckLine,
@@ -41,7 +41,6 @@ TIME = "00:02:00"
 NEEDED_FIRST = frozenset({"launch", "partition", "submission"})
 USUAL_NODES = 2
 FOLDER = ".doctor"  # in the runs' folder
-_LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
 GRACE_S = 20.0  # a shared file system may show an answer this much later than the queue forgets the job
 SILENT_S = 600.0  # beyond the patience: a job of two minutes that began is over, whatever squeue says
 SAY_EVERY_S = 30.0
@@ -189,7 +188,7 @@ def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[CheckL
     if len(reports) == nodes:
         _remove(folder)
         return [CheckLine("job", ok(f"job {job.number}", f"all {nodes} nodes answered")), *lines]
-    why = f"{len(reports)} of {nodes} nodes answered: {stopped}{_last_words(folder)}"
+    why = f"{len(reports)} of {nodes} nodes answered: {stopped}"
     again = f"cat {folder}/logs/slurm-{job.number}.out"
     if "still queued" in stopped:
         _remove(folder)
@@ -202,16 +201,6 @@ def _reports(folder: Path, nodes: int) -> Iterator[Report]:
     for node in range(nodes):
         with suppress(OSError, ValueError):
             yield Report.model_validate_json(read_bounded_text(report_file(folder, node)))
-
-
-def _last_words(folder: Path) -> str:
-    lines: list[str] = []
-    for path in (folder / "logs").glob("slurm-*.out"):
-        with suppress(OSError, ValueError):
-            text = read_end(path, _LAST_WORDS_BYTES).decode("utf-8", "replace")
-            lines += [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if not line.startswith(("srun:", "slurmstepd:"))]  # those only repeat the status
-    return f"; its log says: {(own or lines)[-1]}" if lines else ""
 
 
 def merged(reports: Iterable[Report]) -> list[CheckLine]:

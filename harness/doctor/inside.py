@@ -56,25 +56,11 @@ def cuda() -> dict[str, Any]:
     return found
 
 
-def shared_memory() -> dict[str, int]:
-    """Bytes of /dev/shm: in all, and free."""
-    try:
-        disk = os.statvfs("/dev/shm")
-    except OSError:
-        return {}
-    return {"total_bytes": disk.f_blocks * disk.f_frsize, "free_bytes": disk.f_bavail * disk.f_frsize}
-
-
 def main() -> int:
     """`import`, or `installed` to import nothing: print what there is."""
     imports = sys.argv[1] == "import"
     modules = {name: (imported if imports else installed)(name) for name in MODULES}
-    found = {
-        "modules": modules,
-        "python": sys.version.split()[0],
-        "cuda": cuda() if imports and "version" in modules["torch"] else None,
-        "shared_memory": shared_memory(),
-    }
+    found = {"modules": modules, "cuda": cuda() if imports and "version" in modules["torch"] else None}
     print("\n" + json.dumps(found), flush=True)
     return 0
 

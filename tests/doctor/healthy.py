@@ -21,9 +21,7 @@ INSIDE: dict[str, Any] = {
     "modules": {
         name: {"version": "1.0"} for name in ("torch", "accelerate", "transformers", "deepspeed", "megatron.core")
     },
-    "python": "3.12.3",
     "cuda": {"platform": "CUDA", "built": "12.6", "count": 4, "error": ""},
-    "shared_memory": {"total_bytes": 64 << 30, "free_bytes": 63 << 30},
 }
 
 
@@ -43,7 +41,6 @@ PROGRAMS: dict[str, str | None] = {
 }  # fmt: skip
 FILES = {
     "system/proc/driver/nvidia/params": "Mobile: 4294967295\nRmProfilingAdminOnly: 0",
-    "system/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 2024",
     "data/alpaca.json": "[]",
     "training.sif": "hsqs",
 }
