@@ -37,7 +37,6 @@ from harness.launch.exercises.base import (
     launch_of,
     reports_of,
 )
-from harness.launch.exercises.training import device_doubts
 from harness.launch.profilers.choice import Profiler, choose_profiler, nsys_doubts, nsys_set, nsys_words
 from harness.launch.sources import sources_of_words
 from harness.site.site import Site
@@ -364,7 +363,6 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
         *backend_of(job.site).warnings(experiment, job.site, environ),
     ]
     sentences += nsys_doubts(experiment, job.site, job.device, job.profiler)
-    sentences += device_doubts(experiment, job.site, job.device)
     for name, disturbs in ((each.name, each.disturbs) for each in DISTURBING_VARIABLES if each.slows):
         if disturbs(value := str(job.env.get(name, environ.get(name, "")))):
             sentences.append(f"{name}={value} slows the training down: its throughput is not representative")

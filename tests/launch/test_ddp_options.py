@@ -48,11 +48,3 @@ def test_the_command_of_a_precision_asks_for_it_again() -> None:
 def test_to_send_less_gradients_are_accumulated_four_times_as_long() -> None:
     advice = DDP(gradient_accumulation_steps=2).send_less(AdviceNumbers(False, 1, lambda _: False))
     assert [each.fields for each in advice.changes] == [{"gradient_accumulation_steps": 8}]
-
-
-def test_gpus_that_nobody_named_are_a_warning(harness: Harness) -> None:
-    done = harness("-e", "1", "--site", "slurm", "--dry-run", "--mixed-precision", "fp8", "--unified-memory")
-    assert done.returncode == 0, done.stderr
-    warned = [line for line in done.stderr.splitlines() if "the GPUs of site slurm are not known" in line]
-    assert [line.split()[1] for line in warned] == ["--mixed-precision", "--unified-memory"]
-    assert "not known" not in harness("-e", "1", "--site", "jupiter", "--dry-run", "--mixed-precision", "fp8").stderr

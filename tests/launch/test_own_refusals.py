@@ -24,7 +24,6 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
     (tmp_path / "folder.py").mkdir()
     pythons: dict[str, dict[str, Any]] = {
         "bare": {}, "old": {"version": [3, 7, 9]}, "two": {"version": [2, 7, 18]}, "torch": {"modules": ["torch"]},
-        "python3": {}, "python3.11": {"modules": ["torch"]},
     }  # fmt: skip
     for name, told in pythons.items():
         a_python(tmp_path / "bin" / name, json.dumps(TOLD | told))
@@ -72,19 +71,6 @@ def test_one_sentence_and_nothing_is_written(typed: Typed, words: list[str], sai
     assert (done.returncode, len(refusal), done.stdout) == (2, 1, "")
     assert said.format(here=typed.folder) in refusal[0]
     assert typed.files() == before
-
-
-@pytest.mark.parametrize(
-    ("words", "is_warned"),
-    [
-        (["--python", BARE, "--dry-run", "--", "train.py"], True),
-        (["--dry-run", "--", "{here}/bin/python3", "train.py"], True),
-        (["--dry-run", "--", "{here}/bin/python3.11", "train.py"], False),
-    ],
-)
-def test_a_plain_script_without_pytorch_is_only_warned_of(typed: Typed, words: list[str], is_warned: bool) -> None:
-    done = typed("run", *(word.format(here=typed.folder) for word in words))
-    assert (done.returncode, " has no PyTorch: the script is started" in done.stderr) == (0, is_warned), done.stderr
 
 
 def test_a_module_of_the_site_may_bring_what_the_python_lacks(typed: Typed, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -150,20 +149,6 @@ class OwnLaunch(Launch[OwnTraining]):
             if word in experiment.command:
                 yield f"{word} cannot be a word of your program: in the job's script it separates parts of a command"
         yield from wrong_device(map(parse_fault, experiment.faults), target.device)
-
-    def warnings(self, experiment: OwnTraining, site: Site) -> Iterator[str]:
-        python = experiment.python if experiment.launcher == "python" else None
-        if experiment.form == "command":
-            python = shutil.which(experiment.program) if re.fullmatch(r"python[\d.]*", experiment.label) else None
-            python = None if site.container else python
-        if python is None or _may_bring_programs(site):
-            return
-        found = ask_python(python)
-        if not isinstance(found, str) and "torch" not in found.modules:
-            yield (
-                f"{python} has no PyTorch: the script is started, and no step of it can be observed; install it there, "
-                "or activate the environment that has it"
-            )
 
     def notes(self, experiment: OwnTraining) -> Iterator[str]:
         if experiment.accelerate_config is not None:

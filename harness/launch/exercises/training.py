@@ -26,7 +26,6 @@ from harness.launch.before.lookup import holds, why_missing
 from harness.launch.exercises.accelerate_settings import accelerate_files
 from harness.launch.exercises.base import (
     CommandPlace,
-    DeviceKind,
     ExercisePlan,
     FieldDefault,
     Launch,
@@ -65,16 +64,6 @@ def device_misfits(experiment: Training, target: LaunchTarget) -> Iterator[str]:
             yield (
                 f"{need.flag} needs {need.who}, and site {site.name} has {site.gpus.name}: {need.instead(found)}, or "
                 "use another --site"
-            )
-
-
-def device_doubts(experiment: Experiment, site: Site, device_kind: DeviceKind) -> Iterator[str]:
-    """The same where the table does not have the site's GPUs, so that nobody can say it before the training starts."""
-    if device_kind == "cuda" and isinstance(experiment, Training) and find_device(site.gpus.name) is None:
-        for need in _needs(experiment):
-            yield (
-                f"{need.flag} needs {need.who}, but the GPUs of site {site.name} are not known (gpus.name): the "
-                "training checks them when it starts"
             )
 
 
