@@ -69,13 +69,13 @@ def test_without_a_log_nothing_is_said(tmp_path: Path) -> None:
 def test_files_that_no_runtime_can_start_are_told_from_those_that_it_can(tmp_path: Path) -> None:
     image = tmp_path / "x.sif"
     image.write_bytes(b"hsqs")
-    assert why_no_image(image, starts_here=True) == ""
+    assert why_no_image(image) == ""
     image.write_bytes(bytes(1080) + b"\x53\xef")
-    assert why_no_image(image, starts_here=True) == ""
+    assert why_no_image(image) == ""
     image.write_bytes(b"")
-    assert why_no_image(image, starts_here=True).startswith("is an empty file")
+    assert why_no_image(image).startswith("is an empty file")
     image.write_bytes(bytes(32) + b"SIF_MAGIC\0")
-    assert why_no_image(image, starts_here=True).startswith("is no image"), "its header is incomplete"
-    assert why_no_image(tmp_path, starts_here=True).startswith("is a folder without bin and usr")
+    assert why_no_image(image).startswith("is no image"), "its header is incomplete"
+    assert why_no_image(tmp_path).startswith("is a folder without bin and usr")
     (tmp_path / "usr").mkdir()
-    assert why_no_image(tmp_path, starts_here=True) == ""
+    assert why_no_image(tmp_path) == ""
