@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from harness.common.system.slurm_notation import fields_of, unix_ns
 from harness.experiment.exercises import Experiment
 from harness.launch.backends import local, slurm, slurm_poll
 from harness.launch.backends.protocol import Listed, PolledState, Submission
-from harness.run import Run, disk_error, release_local_id, write_atomically
+from harness.run import Run
 from harness.run.find import claim_folder
 from harness.site.site import Site
 from harness.site.slurm_commands import LEAKING, JobId, scontrol
@@ -111,24 +111,12 @@ def placed(experiment: Experiment, site: Site, environ: Mapping[str, str]) -> tu
 def submit(submission: Submission) -> Run:
     """Number the staged run and start it inside the allocation; returns it. Raises WorkError: the allocation has ended,
     or the run could not be written or started; nothing is left behind."""
-    stage = submission.stage
     number = os.environ.get("SLURM_JOB_ID", "")
     found = allocation_of(number)
     if found is None:
         raise WorkError(f"allocation {number} has ended: salloc makes another one, or submit with --allocation submit")
-    job_id, folder = claim_folder(stage.output_dir.parent, number)
-    run = None
-    try:
-        write_atomically(folder / local.SUBMITTER, str(os.getpid()))
-        Run(stage.path).write_record(submission.record.model_copy(update={"job_id": job_id}))
-        run = stage.publish(submission.name_for(job_id), job_id)
-        start(run.script, job_id, folder, submission.record.site, found)
-    except (OSError, WorkError) as error:
-        if run is not None:
-            stage.withdraw(run)
-        release_local_id(folder)
-        raise error if isinstance(error, WorkError) else disk_error(stage.output_dir, error) from None
-    return run
+    start_inside = partial(start, site=submission.record.site, allocation=found)
+    return local.start_staged(submission, *claim_folder(submission.stage.output_dir.parent, number), start_inside)
 
 
 def start(script: Path, job_id: str, folder: Path, site: Site, allocation: Allocation) -> None:

@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -176,16 +177,23 @@ directives = warnings = refusals = logs = _nothing
 
 
 def submit(submission: Submission) -> Run:
-    """Number the staged run and start it; returns it. Raises WorkError: it could not be written or started; nothing is
-    left behind."""
-    stage, site = submission.stage, submission.record.site
-    job_id, folder = claim_local_id(stage.output_dir.parent)
-    run = None
+    """Number the staged run and start it; returns it. Raises as `start_staged`."""
+    site = submission.record.site
+    start = partial(start_controller, time_s=site.time_s, warning_s=site.warning_s, gpus=submission.gpus)
+    return start_staged(submission, *claim_local_id(submission.stage.output_dir.parent), start)
+
+
+def start_staged(submission: Submission, job_id: str, folder: Path, start: Callable[[Path, str, Path], None]) -> Run:
+    """Give the staged run its id and start it; returns it. folder: claimed with the id, for what keeps the run. start:
+    takes the script, the id and this folder. Raises WorkError: it could not be written or started; nothing is left
+    behind."""
+    stage = submission.stage
+    run: Run | None = None
     try:
         write_atomically(folder / SUBMITTER, str(os.getpid()))
         Run(stage.path).write_record(submission.record.model_copy(update={"job_id": job_id}))
         run = stage.publish(submission.name_for(job_id), job_id)
-        start_controller(run.script, job_id, folder, time_s=site.time_s, warning_s=site.warning_s, gpus=submission.gpus)
+        start(run.script, job_id, folder)
     except (OSError, WorkError) as error:
         if run is not None:
             stage.withdraw(run)
