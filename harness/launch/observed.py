@@ -20,15 +20,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
-from harness.common.errors import HarnessError, WorkError
+from harness.common.errors import HarnessError
 from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.run_folder import job_folder
 from harness.common.run_folder.heartbeats import MEMORY, live_folder
 from harness.common.run_folder.job_folder import JoinedProcess, RunRequest
-from harness.common.run_folder.run_files import HANG, MONITORS, NODE_STATUS, NSYS_REPORTS
+from harness.common.run_folder.run_files import HANG, MONITORS, NODE_STATUS
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system import processes
-from harness.common.system.secrets import kept_from_nsys, masked_words, told_of_nsys
+from harness.common.system.secrets import masked_words
 from harness.launch.on_node.node_status import NodeStatusFile
 
 OBSERVER = ROOT / "harness/observe/site"
@@ -57,11 +57,6 @@ def run(request: RunRequest, *, reports: bool) -> NoReturn:
     try:
         joined = job_folder.join(environ, _label(command), request.start_in)
         settings = job_folder.write_settings(joined, request, environ)
-        if request.profiler == "nsys":
-            command = [*_nsys(joined, environ), *command]
-            if secrets := kept_from_nsys(environ):
-                say(environ, f"nsys: {told_of_nsys(secrets)}")
-                environ = {name: text for name, text in environ.items() if name not in secrets}
         inside = environ | job_folder.beside(environ, joined, settings, OBSERVER) | _binds(command, environ, joined)
         if joined.first:
             job_folder.write_run(joined, request, environ, {})
@@ -114,26 +109,6 @@ def _binds(command: Sequence[str], environ: Mapping[str, str], joined: JoinedPro
     names = [f"{runtime.upper()}_{name}" for runtime in _RUNTIMES for name in ("BIND", "BINDPATH")]
     given = [name for name in names if environ.get(name)] or ["APPTAINER_BIND", "SINGULARITY_BIND"]
     return {name: ",".join([*filter(None, [environ.get(name)]), *paths]) for name in given}
-
-
-def _nsys(joined: JoinedProcess, environ: Mapping[str, str]) -> list[str]:
-    """`nsys profile …` before the command: one for each process that starts a command. Raises WorkError."""
-    from harness.experiment.nsys_sets import load_options, profile_words
-    from harness.launch.profilers.nsys import prepare
-    from harness.site.detection import visible_gpus
-
-    has_gpu = bool(visible_gpus())
-    number = next((environ[n] for n in ("RANK", "SLURM_PROCID") if environ.get(n, "").isdecimal()), "0")
-    folder = NSYS_REPORTS.folder(joined.path)
-    folder.mkdir(exist_ok=True)
-    words = profile_words(load_options("default" if has_gpu else "cpu"), [], has_gpu=has_gpu)
-    try:
-        _, (words, said) = prepare([*words, f"--output={folder}/profile_process{number}"])
-    except WorkError as error:
-        raise WorkError(f"{error}; --profiler torch records without it") from None
-    for sentence in said:
-        say(environ, f"nsys: {sentence}")
-    return words
 
 
 class ObservedCommand:

@@ -312,10 +312,10 @@ def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--profiler", "nsight", "--", "true"), "--profiler: got 'nsight', takes one of none, torch, nsys"),
+        (("--profiler", "nsight", "--", "true"), "--profiler: got 'nsight', takes one of none, torch"),
         (("--profile", "torch", "--", "true"), "unknown flag --profile: did you mean --profiler?"),
         (("--steps", "0", "--profiler", "torch", "--", "true"), "--steps takes a whole number from 1 to 10000, not 0"),
-        (("--steps", "3", "--", "true"), "--steps is for --profiler torch or nsys"),
+        (("--steps", "3", "--", "true"), "--steps is for --profiler torch"),
         (("train.py",), "a command stands after --"),
         (("--",), "name a command after --"),
         ((), "name a command after --"),

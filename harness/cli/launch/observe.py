@@ -20,14 +20,14 @@ from harness.common.run_folder import job_folder
 from harness.common.run_folder.job_folder import RunRequest
 
 OBSERVE = job_folder.WORD
-Profiler = Literal["none", "torch", "nsys"]
+Profiler = Literal["none", "torch"]
 OnHang = Literal["report", "stop"]
 Shell = Literal["sh", "lua", "tcl"]
 MOST_STEPS = 10_000
 _OF_DEEPSPEED = re.compile(r"--local[_-]rank=\d+")  # its launcher puts this word before the script's own
 FLAGS = (
     DeclaredParameter(
-        ("--profiler",), "none|torch|nsys", "also record some steps, with torch.profiler or nsys [none]", kind=Profiler
+        ("--profiler",), "none|torch", "also record some steps, with torch.profiler [none]", kind=Profiler
     ),
     DeclaredParameter(("--steps",), "N", f"the recorded steps, after the first 7 [{job_folder.WINDOW['active']}]"),
     DeclaredParameter(
@@ -87,7 +87,7 @@ def become_command(argv: Sequence[str]) -> NoReturn:
     if steps and not (steps.isascii() and steps.isdecimal() and 1 <= int(steps) <= MOST_STEPS):
         raise RequestError(f"observe: --steps takes a whole number from 1 to {MOST_STEPS}, not {printable(steps)}")
     if steps and given.get("--profiler", "none") == "none":
-        raise RequestError("observe: --steps is for --profiler torch or nsys: add one, or leave it out")
+        raise RequestError("observe: --steps is for --profiler torch: add it, or leave it out")
     from harness.launch.observed import run
 
     request = RunRequest(

@@ -282,7 +282,7 @@ def _linked(path: Path, content: dict[str, Any]) -> str:
 
 
 class RunRequest(NamedTuple):
-    """What was asked for. command: the user's, as typed; typed: the whole line. profiler: torch, nsys or none."""
+    """What was asked for. command: the user's, as typed; typed: the whole line. profiler: torch or none."""
 
     command: Sequence[str]
     typed: Sequence[str]
