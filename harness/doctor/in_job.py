@@ -93,8 +93,6 @@ def look_after(
     patience_s: how long the job may wait in the queue. Ctrl-C cancels it."""
     if around.node_kind == "here":
         yield CheckLine("job", ok("--in-job", "this machine is the compute node, and the checks above looked at it"))
-    elif not around.uses_slurm:
-        yield CheckLine("job", unseen("--in-job", f"the doctor submits to Slurm only, not to {around.site.scheduler}"))
     elif worst([line for line in check_lines if line.check in NEEDED_FIRST]) is Level.PROBLEM:
         yield CheckLine("job", unseen("--in-job", "nothing was submitted: first fix the problems above"))
     else:
@@ -158,7 +156,7 @@ def _wait(job: JobId, folder: Path, nodes: int, patience_s: float, say: Say) -> 
             return _given_up(job, state, patience_s)
         if state is None and not in_queue(job):
             gone_s = gone_s or now_s
-            if now_s - gone_s > GRACE_S or _ended(folder):
+            if now_s - gone_s > GRACE_S:
                 return "it left the queue"
         if state is not None and (state != shown or now_s - said_s > SAY_EVERY_S):
             say(f"job {job.number}: {state.lower()}, {now_s - began_s:.0f} s")
@@ -174,11 +172,6 @@ def _given_up(job: JobId, state: str | None, patience_s: float) -> str:
     if state != "PENDING":
         return "squeue does not list it any more, so it was cancelled"
     return f"it was still queued after {patience_s / 60:g} min (Slurm says {reason}) and was cancelled"
-
-
-def _ended(folder: Path) -> bool:
-    """Whether the log says that the job failed: then no answer is on its way."""
-    return any(path.stat().st_size for path in (folder / "logs").glob("slurm-*.out"))
 
 
 def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[CheckLine]:

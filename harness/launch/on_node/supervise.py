@@ -37,7 +37,7 @@ except ImportError as problem:
     sys.exit(f"{os.environ.get('HARNESS_PYTHON')} {WRONG}: name one in the site's job_python")
 assert pydantic and yaml
 
-from harness.common.errors import HarnessError, WorkError
+from harness.common.errors import HarnessError
 from harness.common.paths import COMMAND, ROOT
 from harness.common.run_folder.run_files import ERR, METRICS, MONITOR_SAMPLES, MONITORS, OUT, SCRIPT
 from harness.common.system import processes
@@ -283,18 +283,6 @@ def started_by_hand(script: Path) -> None:
     os.execv(sys.executable, [sys.executable, __file__, str(run.script), SUBMITTED])
 
 
-def _wait_for(run: Run) -> None:
-    """The submitter moves the run's directory into place as soon as it knows the job's id. Raises WorkError: it did
-    not."""
-    end_s = time.monotonic() + APPEARS_S
-    while not run.is_run:
-        if time.monotonic() > end_s:
-            raise WorkError(
-                f"{run.record_file} did not appear within a minute: the submission was interrupted; submit again"
-            )
-        time.sleep(0.2)
-
-
 class SupervisedSeries:
     """Runs in one allocation, one after the other. A run is warned of its own time limit as a job of its own would be,
     and what is left of it is ended then."""
@@ -327,13 +315,13 @@ class SupervisedSeries:
         return child.wait()
 
 
-def appears(script: Path) -> bool:
-    """The submitter moves the runs' directories into place as soon as it knows the job's id."""
+def appears(file: Path) -> bool:
+    """Whether a file of a run comes: its submitter moves the runs into place when it knows the job's id."""
     end_s = time.monotonic() + APPEARS_S
-    while not script.exists():
+    while not file.exists():
         if time.monotonic() > end_s:
             why = "did not appear within a minute: the submission was interrupted; submit again"
-            print(f"{script} {why}", file=sys.stderr)
+            print(f"{file} {why}", file=sys.stderr)
             return False
         time.sleep(0.2)
     return True
@@ -377,7 +365,8 @@ def main(argv: Sequence[str]) -> int:
         output = run.path.parents[1]
         into_log(output / "logs" / job_id)
         os.chdir(output)
-        _wait_for(run)
+        if not appears(run.record_file):
+            return 1
         code = Supervisor(run, job_id).go(script)
         own_log = output / "logs" / f"slurm-{job_id}.out"
         if own_log.exists() and not own_log.stat().st_size:
