@@ -13,6 +13,7 @@ from harness.cli.main import main
 from harness.experiment.exercises import OwnTraining
 from harness.launch.job import Job, Machine, resolve
 from harness.site.site import Site
+from tests.launch.stand_ins import executable
 from tests.waiting import limit_s
 
 LAPTOP = Machine(0, 2, False, "/harness/python", "/harness/runs", "/home/u/runs")
@@ -54,10 +55,7 @@ class Typed:
 
 def a_python(path: Path, text: str) -> str:
     """A program that answers what a Python is asked with `text`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\necho '{text}'\n", encoding="utf-8")
-    path.chmod(0o755)
-    return str(path)
+    return str(executable(path, f"#!/bin/sh\necho '{text}'\n"))
 
 
 def process(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,14 @@ NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
 NO_DATABASE = "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1"
 
 
+def executable(path: Path, text: str) -> Path:
+    """A program that is this text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
 class Programs:
     """Slurm's programs on PATH, each a line of shell. sbatch gives job 4711, and the controller has forgotten it."""
 
@@ -29,8 +37,7 @@ class Programs:
     def say(self, **bodies: str) -> None:
         for name, body in bodies.items():
             log = f'{{ printf "%s\\n" "$@"; echo --; }} >>"{self.folder}/{name}.log"'
-            (self.folder / name).write_text(f"#!/bin/sh\n{log}\n{body}\n")
-            (self.folder / name).chmod(0o755)
+            executable(self.folder / name, f"#!/bin/sh\n{log}\n{body}\n")
 
     def calls(self, name: str) -> list[list[str]]:
         """The words of each call."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from harness.experiment.exercises import DDP
-from harness.experiment.nsys_sets import load_options, profile_words
 from harness.launch.before.check import missing
 from harness.launch.job import Job, Machine, resolve, warnings_of
 from harness.launch.render import render
 from harness.site.site import load_site
 from tests.launch.launch_shared import ROOT, site_file
-from tests.waiting import limit_s
 
 IMAGE = {"image": "/images/training.sqsh"}
 
@@ -87,39 +82,3 @@ def test_under_pyxis_nsys_is_asked_for_as_it_cannot_be_seen(tmp_path: Path) -> N
     asked = render(job_with(tmp_path, {"runtime": "pyxis", **IMAGE}, profiler="nsys"))
     assert '\n  "${CONTAINER[@]}" :: "${NSYS[@]}" :: "${TRAINING[@]}"\n' in asked
     assert f"\nNSYS=(python3 {ROOT}/harness/launch/profilers/nsys.py nsys profile # " in asked
-
-
-NSYS = """#!/bin/sh
-case "$*" in
-*--version*) echo 'NVIDIA Nsight Systems version 2024.6.2';;
-*--help*) printf '    --trace=\\n       cuda, nvtx\\n    --sample=\\n    -o, --output=\\n';;
-*--gpu-metrics*) echo '0: a GPU';;
-*) printf '<%s>' "$@";;
-esac
-"""
-
-
-def inside(folder: Path, *program: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """nsys's module as a container starts it: with a Python that has none of the harness's packages."""
-    words = [*profile_words(load_options("default"), [], has_gpu=True), "--output=out"]
-    argv = [sys.executable, "-S", str(ROOT / "harness/launch/profilers/nsys.py"), *words, *program]
-    env = {"PATH": f"{folder}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(ROOT), **environ}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, cwd=folder, timeout=limit_s())
-
-
-def test_in_the_container_it_becomes_nsys_with_the_program(tmp_path: Path) -> None:
-    nsys = tmp_path / "nsys"
-    nsys.write_text(NSYS)
-    nsys.chmod(0o755)
-    done = inside(tmp_path, "python", "a word", HF_TOKEN="secret")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("<profile><--trace=cuda,nvtx>")
-    assert done.stdout.endswith("<--output=out><python><a word>")
-    assert "HF_TOKEN" not in done.stdout
-
-
-def test_a_container_without_nsys_is_one_sentence(tmp_path: Path) -> None:
-    done = inside(tmp_path, "python")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "nsys is not on the container's PATH: build it into the image (containers/README.md)" in done.stderr

@@ -15,6 +15,7 @@ import pytest
 
 from harness.launch.on_node.node import CommandParts, commands_of
 from tests.launch.launch_shared import ROOT
+from tests.launch.stand_ins import executable
 from tests.waiting import limit_s, wait_until
 
 # Fails the first times as nsys 2022.4 does, then starts the program; where it is told so, its report then fails.
@@ -40,11 +41,9 @@ exit 3
 
 @pytest.fixture
 def nsys(tmp_path: Path) -> Path:
-    path = tmp_path / "nsys"
     # This interpreter, not the python3 of PATH: that of a version manager is a script which starts others in its place,
     # and while it does, the agent's process has no words by which anybody could find it.
-    path.write_text(NSYS.replace("PYTHON", shlex.quote(sys.executable)))
-    path.chmod(0o755)
+    path = executable(tmp_path / "nsys", NSYS.replace("PYTHON", shlex.quote(sys.executable)))
     (tmp_path / "nsys.failures").write_text("0")
     (tmp_path / "nsys.status").write_text("1")
     return path
@@ -52,7 +51,7 @@ def nsys(tmp_path: Path) -> Path:
 
 def node(folder: Path, *words: str, options: tuple[str, ...] = (), **more: Any) -> subprocess.Popen[str]:
     """The program of a node, with a monitor that is a stand-in only in that nothing is below it that trains."""
-    argv = [sys.executable, str(ROOT / "harness/launch/on_node/node.py"), *options, *words]
+    argv = [sys.executable, "-E", str(ROOT / "harness/launch/on_node/node.py"), *options, *words]
     env = {**os.environ, "RUN_DIR": str(folder / "run"), "SLURM_NODEID": "1", "PYTHONPATH": "/somebody/elses"}
     env |= {"PATH": f"{folder}:{os.environ['PATH']}", **more.pop("env", {})}
     pipe = subprocess.PIPE
@@ -135,10 +134,8 @@ def test_what_a_fake_nsys_could_not_import_in_a_container_becomes_a_report_outsi
     programs = {"nsys": NSYS, "box": BOX, "../host-linux-x64/QdstrmImporter": IMPORTER}
     folder = tmp_path / "target-linux-x64"
     (tmp_path / "host-linux-x64").mkdir()
-    folder.mkdir()
     for name, text in programs.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
+        executable(folder / name, text)
     (folder / "nsys.failures").write_text("0")
     made = folder / "run/nsys"
     output = f"--output={made}/profile_node%q{{SLURM_NODEID}}{rank.replace('0', '%q{RANK}')}"
@@ -186,42 +183,6 @@ def test_a_node_writes_the_words_that_it_started_and_what_was_left_out(nsys: Pat
     assert found["left_out"][0] in done.stderr
 
 
-def test_the_training_has_neither_the_scripts_variables_nor_a_modules_pythonhome(tmp_path: Path) -> None:
-    box = tmp_path / "box"
-    box.write_text('#!/bin/sh\nexec "$@"\n')
-    box.chmod(0o755)
-    env = {"HARNESS_JOB_ID": "7", "HARNESS_SUPERVISED": "7", "PYTHONHOME": "/module"}
-    # An own PYTHONHOME would stop this Python too: it is set behind it.
-    inner = [sys.executable, str(ROOT / "harness/launch/on_node/node.py"), "box", "::", "env"]
-    process = subprocess.run(
-        inner, env={**os.environ, "RUN_DIR": str(tmp_path / "run"), "PATH": f"{tmp_path}:{os.environ['PATH']}",
-                    **{name: text for name, text in env.items() if name != "PYTHONHOME"}},
-        capture_output=True, text=True, check=True, timeout=limit_s(),
-    )  # fmt: skip
-    names = {line.partition("=")[0] for line in process.stdout.splitlines()}
-    assert not names & {"HARNESS_JOB_ID", "HARNESS_SUPERVISED", "PYTHONHOME"}
-    assert {"HARNESS_HEARTBEATS", "RUN_DIR"} <= names
-
-
-@pytest.mark.parametrize(
-    ("words", "options", "there", "code", "said"),
-    [
-        (["no-such-launcher"], (), "", 127, "no-such-launcher: cannot be started on"),
-        (["true"], ("--folder", "/nowhere"), "", 1, "does not see the folder /nowhere, where the training starts"),
-        (["singularity", "exec", "::", "true"], (), "apptainer", 0, "so apptainer starts the container"),
-        (["singularity", "exec", "::", "true"], (), "", 127, "neither singularity nor apptainer is on the PATH of"),
-    ],
-)
-def test_what_is_not_there_is_one_sentence(
-    tmp_path: Path, *, words: list[str], options: tuple[str, ...], there: str, code: int, said: str
-) -> None:
-    if there:
-        (tmp_path / there).write_text('#!/bin/sh\nshift; exec "$@"\n')
-        (tmp_path / there).chmod(0o755)
-    done = ended(node(tmp_path, *words, options=options, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}))
-    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
-
-
 def test_every_node_of_this_machine_runs_and_one_that_fails_ends_the_others(tmp_path: Path) -> None:
     up = shlex.quote(str(tmp_path / "up"))
     fails = f"until [ -e {up} ]; do sleep 0.1; done; exit 7"
@@ -234,8 +195,29 @@ def test_every_node_of_this_machine_runs_and_one_that_fails_ends_the_others(tmp_
     assert ends == {"0.json": 143, "1.json": 7}
 
 
-def test_the_nodes_of_this_machine_share_the_gpus_it_may_use(tmp_path: Path) -> None:
-    env = {"CUDA_VISIBLE_DEVICES": "4,GPU-a1,6,7"}
-    words = ["sh", "-c", "echo %q{SLURM_NODEID} $CUDA_VISIBLE_DEVICES"]
-    done = ended(node(tmp_path, *words, options=("--nodes", "2"), env=env))
-    assert sorted(done.stdout.splitlines()) == ["0 4,GPU-a1", "1 6,7"]
+TELLS = "echo ${HARNESS_JOB_ID-} ${HARNESS_SUPERVISED-} ${PYTHONHOME-} ${HARNESS_HEARTBEATS:+heartbeats} $RUN_DIR"
+OF_THE_SCRIPT = {"HARNESS_JOB_ID": "7", "HARNESS_SUPERVISED": "7", "PYTHONHOME": "/module"}
+SHARE = ["sh", "-c", "echo %q{SLURM_NODEID} $CUDA_VISIBLE_DEVICES"]
+OF_A_SITE = ["singularity", "exec", "::", "true"]
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "there", "env", "code", "out", "said"),
+    [
+        (["no-such-launcher"], (), "", {}, 127, [], "no-such-launcher: cannot be started on"),
+        (["true"], ("--folder", "/nowhere"), "", {}, 1, [], "does not see the folder /nowhere, where the training"),
+        (OF_A_SITE, (), "apptainer", {}, 0, [], "so apptainer starts the container"),
+        (OF_A_SITE, (), "", {}, 127, [], "neither singularity nor apptainer is on the PATH of"),
+        (SHARE, ("--nodes", "2"), "", {"CUDA_VISIBLE_DEVICES": "4,GPU-a1,6,7"}, 0, ["0 4,GPU-a1", "1 6,7"], ""),
+        (["box", "image", "::", "sh", "-c", TELLS], (), "box", OF_THE_SCRIPT, 0, ["heartbeats {run}"], ""),
+    ],
+)
+def test_what_a_node_starts_has_its_share_and_what_is_not_there_is_one_sentence(
+    tmp_path: Path, *, words: list[str], options: tuple[str, ...], there: str, env: dict[str, str], code: int,
+    out: list[str], said: str,
+) -> None:  # fmt: skip
+    if there:
+        executable(tmp_path / there, '#!/bin/sh\nshift; exec "$@"\n')
+    done = ended(node(tmp_path, *words, options=options, env={"PATH": f"{tmp_path}:/usr/bin:/bin", **env}))
+    assert sorted(done.stdout.splitlines()) == [line.format(run=tmp_path / "run") for line in out]
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from harness.launch.profilers.nsys import (
     without_whole_node,
 )
 from tests.launch.launch_shared import ROOT
+from tests.launch.stand_ins import executable
 from tests.waiting import limit_s
 
 COMMON = """
@@ -69,25 +71,6 @@ def profile_argv(nsys: Nsys, options: Options, has_gpu: bool, *changes: str) -> 
     return adapted(profile_words(options, changes, has_gpu=has_gpu), nsys)
 
 
-@pytest.mark.parametrize(
-    ("nsys", "name", "has_gpu", "there", "absent", "warnings"),
-    [
-        (NEW, "default", True, ["--trace=cuda,nvtx,osrt,cudnn,cublas", "--gpu-metrics-devices=all",
-                                "--capture-range=cudaProfilerApi"], "--gpu-metrics-device=", []),
-        (OLD, "default", True, ["--gpu-metrics-device=all"], "--gpu-metrics-devices", []),
-        (OLD, "megatron", True, ["--trace=cuda,nvtx,osrt,cudnn,cublas"], "--gpu-metrics-devices",
-         ["this nsys (2022.4.2) cannot trace ucx: left out"]),
-        (NEW, "default", False, [], "--gpu", []),  # no GPU's option stops the application
-    ],
-)  # fmt: skip
-def test_an_option_set_is_written_in_the_words_of_this_version(
-    nsys: Nsys, *, name: str, has_gpu: bool, there: list[str], absent: str, warnings: list[str]
-) -> None:
-    argv, said = profile_argv(nsys, load_options(name), has_gpu)
-    assert (argv[:2], set(there) - set(argv), said) == (["nsys", "profile"], set(), warnings)
-    assert not any(word.startswith(absent) for word in argv)
-
-
 BY_TIME = ["--no-capture-range", "--no-capture-range-end", "--no-nvtx-capture"]
 LATER = """
     -d, --duration=
@@ -103,22 +86,65 @@ V2024 = understood("2024.6.2", TRACE.format(more="") + NIC.format("'true' or 'fa
 V2026 = understood("2026.2.1", TRACE.format(more="") + NIC.format("'lf', 'hf' or 'none'") + LATER + COMMON)
 
 
-def with_changes(*words: str, nsys: object = V2024, has_gpu: bool = True) -> tuple[list[str], list[str]]:
-    assert isinstance(nsys, type(V2024))
-    return profile_argv(nsys, load_options("default"), has_gpu, *words)
+NO_METRICS = "this nsys (2024.6.2) has no --gpu-metrics-devices: left out"
+NO_NEW_METRICS = NO_METRICS.replace("2024.6.2", "2026.2.1")
 
 
-def test_a_runs_own_words_change_the_option_set() -> None:
-    argv, warnings = with_changes("--trace=nvtx", "--no-stats", "--delay=5", "--sample=a=b")
-    assert warnings == ["this nsys (2024.6.2) has no --gpu-metrics-devices: left out"]
-    assert {"--trace=nvtx", "--delay=5", "--sample=a=b", "--cudabacktrace=kernel"} <= set(argv)
-    assert not any(word.startswith("--stats") for word in argv)
+@pytest.mark.parametrize(
+    ("nsys", "name", "has_gpu", "changes", "there", "absent", "warnings"),
+    [
+        (NEW, "default", True, [], ["--trace=cuda,nvtx,osrt,cudnn,cublas", "--gpu-metrics-devices=all",
+                                    "--capture-range=cudaProfilerApi"], "--gpu-metrics-device=", []),
+        (OLD, "default", True, [], ["--gpu-metrics-device=all"], "--gpu-metrics-devices", []),
+        (OLD, "megatron", True, [], ["--trace=cuda,nvtx,osrt,cudnn,cublas"], "--gpu-metrics-devices",
+         ["this nsys (2022.4.2) cannot trace ucx: left out"]),
+        (NEW, "default", False, [], [], "--gpu", []),  # no GPU's option stops the application
+        # what a run asks for changes the set
+        (V2024, "default", True, ["--trace=nvtx", "--no-stats", "--delay=5", "--sample=a=b"],
+         ["--trace=nvtx", "--delay=5", "--sample=a=b", "--cudabacktrace=kernel"], "--stats", [NO_METRICS]),
+        (V2024, "default", True, ["--nic-metrics=true"], ["--nic-metrics=true"], "--gpu-metrics-d", [NO_METRICS]),
+        (V2026, "default", True, ["--nic-metrics=true"], ["--nic-metrics=lf"], "--gpu-metrics-d", [NO_NEW_METRICS]),
+        (V2026, "default", False, ["--nic-metrics=true"], ["--nic-metrics=lf"], "--gpu", []),
+    ],
+)  # fmt: skip
+def test_an_option_set_is_written_in_the_words_of_this_version(
+    nsys: Nsys, *, name: str, has_gpu: bool, changes: list[str], there: list[str], absent: str, warnings: list[str]
+) -> None:
+    argv, said = profile_argv(nsys, load_options(name), has_gpu, *changes)
+    assert (argv[:2], set(there) - set(argv), said) == (["nsys", "profile"], set(), warnings)
+    assert not any(word.startswith(absent) for word in argv)
 
 
-@pytest.mark.parametrize(("nsys", "word"), [(V2024, "--nic-metrics=true"), (V2026, "--nic-metrics=lf")])
-def test_network_adapters_are_asked_for_in_the_words_of_this_version(nsys: object, word: str) -> None:
-    for has_gpu in (True, False):
-        assert word in with_changes("--nic-metrics=true", nsys=nsys, has_gpu=has_gpu)[0]
+WRONG_FILES = [
+    (check_trace_list, "{", "is not JSON"),
+    (check_trace_list, "{}", "must be a JSON list"),
+    (check_trace_list, "[]", "must be a JSON list"),
+    (check_trace_list, '["torch"]', '"module"'),
+    (check_trace_list, '[{"module": "torch"}]', "functions"),
+    (load_options, "[1]", "one JSON object"),
+    (load_options, "{", "is not JSON"),
+]
+
+
+@pytest.mark.parametrize(("read", "text", "sentence"), WRONG_FILES)
+def test_a_wrong_list_or_set_is_one_sentence(
+    tmp_path: Path, read: Callable[..., object], text: str, sentence: str
+) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    with pytest.raises(RequestError, match=sentence):
+        read(str(path) if read is load_options else path)
+
+
+def test_our_list_of_python_functions_is_known_by_its_name_and_null_leaves_an_option_out(tmp_path: Path) -> None:
+    check_trace_list(trace_list("pytorch"))
+    assert not is_trace_list("a" * 300)
+    for name, hint in (("pytroch", "did you mean pytorch"), ("x", "there are pytorch, or give a path")):
+        with pytest.raises(RequestError, match=rf"cannot be read .*; {hint}"):
+            check_trace_list(trace_list(name))
+    path = tmp_path / "mine.json"
+    path.write_text('{"stats": null, "sample": "none"}')
+    assert profile_argv(NEW, load_options(str(path)), True)[0] == ["nsys", "profile", "--sample=none"]
 
 
 START = """
@@ -174,35 +200,6 @@ def test_nsys_is_found_behind_a_link_or_beside_a_script(tmp_path: Path, link: st
     assert program_of(Path("/usr/bin/env")) == Path("/usr/bin/env")
 
 
-def test_our_list_of_python_functions_is_one_and_a_wrong_file_is_one_sentence(tmp_path: Path) -> None:
-    check_trace_list(trace_list("pytorch"))
-    assert not is_trace_list("a" * 300)
-    for name, hint in (("pytroch", "did you mean pytorch"), ("x", "there are pytorch, or give a path")):
-        with pytest.raises(RequestError, match=rf"cannot be read .*; {hint}"):
-            check_trace_list(trace_list(name))
-    path = tmp_path / "mine.json"
-    for text, sentence in (
-        ("{", "is not JSON"),
-        ("{}", "must be a JSON list"),
-        ("[]", "must be a JSON list"),
-        ('["torch"]', '"module"'),
-        ('[{"module": "torch"}]', "functions"),
-    ):
-        path.write_text(text)
-        with pytest.raises(RequestError, match=sentence):
-            check_trace_list(path)
-
-
-def test_null_leaves_an_option_out_and_a_wrong_file_is_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "mine.json"
-    path.write_text('{"stats": null, "sample": "none"}')
-    assert profile_argv(NEW, load_options(str(path)), True)[0] == ["nsys", "profile", "--sample=none"]
-    for text, sentence in (("[1]", "one JSON object"), ("{", "is not JSON")):
-        path.write_text(text)
-        with pytest.raises(RequestError, match=sentence):
-            load_options(str(path))
-
-
 LISTED = "Possible --gpu-metrics-devices values are:\n    0: NVIDIA A100 PCI[0]\n    all: Select all supported GPUs\n"
 NONE_LISTED = "Some GPUs are not supported:\n    0: Volta GV100 | Quadro GV100 PCI[0000:17:00.0]\n"
 # The output of nsys 2022.4.2 on a machine without a GPU.
@@ -232,9 +229,7 @@ def test_with_a_fake_nsys_metrics_that_may_not_be_read_do_not_stop_the_training(
 ) -> None:
     help_text = (TRACE.format(more="") + "    --gpu-metrics-devices=\n" + COMMON).replace("'", "")
     body = f"*gpu-metrics-devices=help) echo '{said}';; *version*) echo version 2024.6.2;; *) echo '{help_text}';;"
-    nsys = tmp_path / "nsys"
-    nsys.write_text(f'#!/bin/sh\necho "$*" >>"$0.said"\ncase "$*" in {body} esac\n')
-    nsys.chmod(0o755)
+    executable(tmp_path / "nsys", f'#!/bin/sh\necho "$* $HF_TOKEN" >>"$0.said"\ncase "$*" in {body} esac\n')
     done = in_container(f"{tmp_path}:/bin:/usr/bin", *profile_words(load_options("default"), [], has_gpu=True))
     assert done.returncode == 0, done.stderr
     words = (tmp_path / "nsys.said").read_text().splitlines()[-1].split()
@@ -245,10 +240,16 @@ def test_with_a_fake_nsys_metrics_that_may_not_be_read_do_not_stop_the_training(
 
 
 def in_container(path: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """nsys.py, as a container that srun makes starts it, by its path and with another PYTHONPATH."""
-    argv = [sys.executable, str(ROOT / "harness/launch/profilers/nsys.py"), *words, "train.py", "7"]
-    env = {"PATH": path, "PYTHONPATH": "/somebody/elses"}
+    """nsys.py, as a container that srun makes starts it: by its path, by a Python without packages, with a secret."""
+    argv = [sys.executable, "-S", str(ROOT / "harness/launch/profilers/nsys.py"), *words, "train.py", "7"]
+    env = {"PATH": path, "PYTHONPATH": "/somebody/elses", "HF_TOKEN": "a secret"}
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=limit_s())
+
+
+def test_a_container_without_nsys_is_one_sentence() -> None:
+    done = in_container("/nowhere", "nsys", "profile", "--output=x")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "nsys is not on the container's PATH: build it into the image (containers/README.md)" in done.stderr
 
 
 FAKE = """#!/bin/bash
@@ -262,9 +263,8 @@ echo "recorded: $HARNESS_RECORDED_NS" >>"$0.said"
 
 def test_a_rank_becomes_the_nsys_of_its_place_and_is_stopped_by_the_clock(tmp_path: Path) -> None:
     """The nsys is a program that starts what it shall record and notes how it was called, also by `nsys stop`."""
-    nsys, file, script = tmp_path / "nsys", tmp_path / "node.json", tmp_path / "it's.py"
-    nsys.write_text(FAKE)
-    nsys.chmod(0o755)
+    nsys = executable(tmp_path / "nsys", FAKE)
+    file, script = tmp_path / "node.json", tmp_path / "it's.py"
     script.write_text("import sys, time; time.sleep(float(sys.argv[1])); sys.exit(7)")
     others = [str(nsys), "profile", "--output=/o ut_rank%q{RANK}"]
     file.write_text(json.dumps({"first": [*others, "--delay=1", "--duration=1"], "others": others}))

@@ -3,10 +3,7 @@ state is in a file."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,8 +17,7 @@ from harness.common.run_folder.captures import (
     request_file,
 )
 from harness.launch.profilers.record import Recorder, session_of
-from tests.launch.launch_shared import ROOT
-from tests.waiting import limit_s, wait_until
+from tests.launch.stand_ins import executable
 
 # As nsys 2022.4 answers. A report is written by who begins and ends the recording, which is the test.
 NSYS = """#!/bin/bash
@@ -45,10 +41,7 @@ OUTPUT = "profile_node0"
 
 @pytest.fixture
 def nsys(tmp_path: Path) -> Path:
-    path = tmp_path / "nsys's folder" / "nsys"
-    path.parent.mkdir()
-    path.write_text(NSYS)
-    path.chmod(0o755)
+    path = executable(tmp_path / "nsys's folder" / "nsys", NSYS)
     (path.parent / "state").write_text("StartRange")
     return path
 
@@ -142,40 +135,6 @@ def test_what_was_prepared_for_a_request_that_was_taken_back_serves_the_next(
     assert sorted(p.name for p in folder_of(run, 2).iterdir()) == [f"{OUTPUT}.nsys-rep", f"{OUTPUT}.sqlite"]
 
 
-BECOME = """
-import sys
-from harness.launch.profilers.record import become
-sys.exit(become(sys.argv[1:-1], sys.argv[-1:], ["--stats=true"]))
-"""
-
-
-@pytest.fixture
-def beside(nsys: Path, run: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program that has become nsys: PATH has the stand-in."""
-    (nsys.parent / "lasts").write_text("2")
-    (nsys.parent / "state").write_text("Launched")
-    (run / "nsys" / f"{OUTPUT}.nsys-rep").touch()
-    argv = [sys.executable, "-c", BECOME, "nsys", "profile", "--trace=nvtx", f"--output={run}/nsys/{OUTPUT}", "x"]
-    env = {**os.environ, "PATH": f"{nsys.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(argv, env=env, text=True) as process:
-        yield process
-
-
-def test_it_becomes_nsys_in_a_session_of_its_own_and_answers_beside_it(
-    beside: subprocess.Popen[str], nsys: Path, run: Path
-) -> None:
-    ask(run, 1)
-    assert beside.wait(timeout=limit_s(30)) == 7, "the training's own exit status"
-    assert answer(run, 1) == "ready"
-    session = f"harness-{beside.pid}"
-    # In either order: nothing but the state of a real nsys keeps an answer from coming before its session.
-    profile, start = sorted((nsys.parent / "said").read_text().splitlines())
-    assert profile == f"profile --session-new={session} --trace=nvtx --output={run}/nsys/{OUTPUT} x"
-    assert start == f"start --session={session} --output={folder_of(run, 1)}/{OUTPUT} --stats=true"
-    mine = f"--output={run}"
-    wait_until(lambda: not any(mine in line for line in _commands()), "its end: it ends with nsys")
-
-
 def test_by_the_clock_a_stop_ends_the_recording_and_nsys_stays_with_the_training() -> None:
     words = ["nsys", "profile", "--delay=200", "--duration=30", "--output=x"]
     found = session_of(words, "mine", ["--stats=true"])
@@ -187,11 +146,3 @@ def test_by_the_clock_a_stop_ends_the_recording_and_nsys_stays_with_the_training
     assert to_the_end.variables["HARNESS_RECORDED_NS"].endswith(" 0")
     by_range = ["nsys", "profile", "--capture-range=nvtx", "--delay=200", "--duration=30", "--output=x"]
     assert session_of(by_range, "mine") == (by_range, {}, None), "whatever its delay says"
-
-
-def _commands() -> Iterator[str]:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            yield path.read_text(errors="replace").replace("\0", " ")
-        except OSError:  # it has ended
-            continue

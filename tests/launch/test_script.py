@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from harness.experiment.exercises import DDP, CommTests, DeepSpeed, Experiment, Megatron, OwnTraining
-from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
+from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import REQUEST, Machine, resolve
 from harness.launch.render import render
@@ -25,6 +25,7 @@ from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site
 from tests.launch.golden_scripts import merged, script_of
 from tests.launch.launch_shared import ROOT, SITES, Harness, anywhere, site_file
+from tests.launch.stand_ins import executable
 from tests.waiting import limit_s, wait_until
 
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'
@@ -121,18 +122,14 @@ def unwrapped(text: str) -> str:
 @pytest.mark.parametrize("site", SITES)
 def test_scripts_pass_shellcheck(site: str, machine: Machine, tmp_path: Path) -> None:
     loaded = load_site(site)
-    files = []
-    own = {f"own {number}": asked for number, asked in enumerate(OWN.values())}
-    for name, asked in {**ASKED, **(own if loaded.gpus.vendor == "nvidia" else {})}.items():
-        files.append(tmp_path / f"{name}.sh")
-        files[-1].write_text(script(on_laptop(asked, loaded), loaded, machine), encoding="utf-8")
+    own = list(OWN.values()) if loaded.gpus.vendor == "nvidia" else []
+    pairs = [(on_laptop(each, loaded), loaded) for each in (*ASKED.values(), *own)]
     if site == "leonardo":
-        for number, asked in enumerate(FOR_NSYS.values()):
-            files.append(tmp_path / f"nsys{number}.sh")
-            files[-1].write_text(script(asked, loaded, machine), encoding="utf-8")
-        files.append(tmp_path / "in an allocation.sh")
-        inside = loaded.model_copy(update={"scheduler": "allocation"})
-        files[-1].write_text(script(ASKED["2"], inside, machine), encoding="utf-8")
+        pairs += [(each, loaded) for each in FOR_NSYS.values()]
+        pairs.append((ASKED["2"], loaded.model_copy(update={"scheduler": "allocation"})))
+    files = [tmp_path / f"{number}.sh" for number in range(len(pairs))]
+    for file, (each, place) in zip(files, pairs, strict=True):
+        file.write_text(script(each, place, machine), encoding="utf-8")
     done = subprocess.run(
         ["shellcheck", *map(str, files)], capture_output=True, text=True, check=False, timeout=limit_s()
     )
@@ -157,23 +154,14 @@ def test_a_site_path_expands_variables_and_nothing_else() -> None:
     assert from_site("/plain/path") == "/plain/path"
     assert from_site("$WORK/m;x/${USER}") == Shell((Var("WORK"), "/m;x/", Var("USER")))
     assert quote(from_site("$WORK/$(touch evil)")) == '"${WORK}"' + "'/$(touch evil)'"
-
-
-def test_a_site_path_has_a_parent_and_names_the_variable_that_is_not_set() -> None:
     paths = ["/a/b", "$WORK/d/text", "$WORK/text", "$PREFIX"]
     assert [parent(from_site(path)) for path in paths] == ["/a", from_site("$WORK/d"), from_site("$WORK"), None]
-    word = from_site("$A/${B}/c")
-    assert read_here(word, {"A": "/x", "B": "y"}) == ("/x/y/c", [])
-    assert read_here(word, {"A": "/x"}).unset == ["B"]
 
 
 def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
     """The script runs in a folder named NASTY, with stand-ins for all programs."""
     place = tmp_path / NASTY
-    place.mkdir()
-    python = place / "python"
-    python.write_text('#!/bin/bash\nprintf "%s\\0" "$@" >>"$RECORD"\n')
-    python.chmod(0o755)
+    python = executable(place / "python", '#!/bin/bash\nprintf "%s\\0" "$@" >>"$RECORD"\n')
     data = place / "data.json"
     data.write_text("[]")
     machine = Machine(0, 2, False, str(python), str(place / "runs"))
@@ -208,10 +196,7 @@ def test_a_run_sees_only_gpus_its_shell_sees(named: str, seen: list[str]) -> Non
 
 def start_node(text: str, tmp_path: Path, program: str = 'echo "ran $*"', **more: Any) -> subprocess.Popen[str]:
     """What a script starts on a node, with a stand-in for the launcher."""
-    launcher = tmp_path / "bin" / "accelerate"
-    launcher.parent.mkdir(exist_ok=True)
-    launcher.write_text(f"#!/bin/bash\n{program}\n")
-    launcher.chmod(0o755)
+    executable(tmp_path / "bin" / "accelerate", f"#!/bin/bash\n{program}\n")
     start = text.index("TRAINING=(")
     env = {"RUN_DIR": str(tmp_path), "HARNESS_PYTHON": sys.executable}
     env |= {"PATH": os.environ["PATH"], "SLURM_NODEID": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
@@ -273,14 +258,6 @@ def test_a_line_that_bash_cannot_read_is_named_before_anybody_waits_for_it(
     assert harness("-e", "1", "--dry-run", "--site", site_file(tmp_path, setup=together)).returncode == 0
 
 
-def test_a_sites_setup_may_name_a_variable_that_is_not_set(tmp_path: Path) -> None:
-    text = with_lines(tmp_path, setup=['echo "<$NOT_SET_ANYWHERE>"'])
-    start, end = text.index("# Modules and variables"), text.index("export PYTHONPATH")
-    said = by_bash(f"set -eo pipefail\n{text[start:end]}\necho $-").split()
-    assert said[0] == "<>"
-    assert "u" in said[1], "the harness's own lines go on being strict"
-
-
 def test_a_node_that_is_stopped_while_it_sets_itself_up_trains_nothing(tmp_path: Path) -> None:
     go = tmp_path / "go"
     waits = f"until [ -e {shlex.quote(str(go))} ]; do sleep 0.1; done"
@@ -337,17 +314,6 @@ def test_a_sites_python_of_the_job_stands_wherever_the_submitting_one_stood(
     assert unwrapped(there) == unwrapped(here.replace(machine.python, '"$WORK/arm64/harness-python"'))
 
 
-def test_a_job_whose_python_does_not_run_there_says_so_before_anything_else(tmp_path: Path) -> None:
-    site = load_site("slurm").model_copy(update={"job_python": "/no/such/python"})
-    (tmp_path / "job.sbatch").write_text(script(ASKED["1"], site, Machine(0, 2, True, "-", str(tmp_path))))
-    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7"}
-    done = subprocess.run(
-        ["bash", tmp_path / "job.sbatch"], env=env, capture_output=True, check=False, timeout=limit_s(60)
-    )
-    assert done.returncode == 127
-    assert b"/no/such/python: No such file or directory" in done.stderr
-
-
 def test_a_job_whose_python_lacks_the_packages_says_so_before_anything_else(tmp_path: Path) -> None:
     argv = [sys.executable, "-S", str(ROOT / "harness/launch/on_node/supervise.py"), "job.sbatch"]
     env = {"HARNESS_PYTHON": "/bare/python"}
@@ -355,13 +321,3 @@ def test_a_job_whose_python_lacks_the_packages_says_so_before_anything_else(tmp_
     assert done.returncode == 1
     assert done.stderr.startswith("/bare/python is no Python >= 3.10 with the harness's packages on ")
     assert done.stderr.endswith("name one in the site's job_python\n")
-
-
-def test_the_modules_of_the_shell_that_submits_are_unloaded_first(machine: Machine) -> None:
-    text = script(ASKED["1"], load_site("leonardo"), machine)
-    lines = re.search(r"# Modules.*?set -u", text, re.DOTALL)
-    assert lines is not None
-    assert by_bash(f'module() {{ echo "$*"; }}\n{lines[0]}').splitlines() == ["purge", "load cuda/12.6"]
-    alone = load_site("slurm").model_copy(update={"purge_modules": True})
-    assert "module purge" in script(ASKED["1"], alone, machine)
-    assert "module load" not in script(ASKED["1"], alone, machine)
