@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from harness.launch.job import Machine
 from harness.site.slurm_commands import forget_silence
 from tests.launch.launch_shared import ROOT, Harness, site_file
 from tests.launch.stand_ins import Programs
-from tests.waiting import limit_s
 
 
 @pytest.fixture(autouse=True)
@@ -48,28 +45,11 @@ def harness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Harness:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(ROOT)
             patch.setattr("sys.argv", ["harness", *words])
-            for name, value in _environment(tmp_path, environment).items():
+            usual = {"HARNESS_RUNS": str(tmp_path / "runs"), "HARNESS_SITE": "local"}
+            for name, value in (usual | environment).items():
                 patch.setenv(name, value)
             capsys.readouterr()
             code = main(list(words))
         return subprocess.CompletedProcess(words, code, *capsys.readouterr())
 
     return run
-
-
-@pytest.fixture
-def harness_process(tmp_path: Path) -> Harness:
-    """As `harness`, in a process of its own."""
-
-    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "harness", *words],
-            cwd=ROOT, env=os.environ | _environment(tmp_path, environment),
-            capture_output=True, text=True, check=False, timeout=limit_s(120),
-        )  # fmt: skip
-
-    return run
-
-
-def _environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
-    return {"HARNESS_RUNS": str(folder / "runs"), "HARNESS_SITE": "local", **more}

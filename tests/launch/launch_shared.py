@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.experiment.exercises import DDP, Experiment
+from harness.experiment.exercises import DDP, AnyExperiment, Experiment
 from harness.launch.exercises.base import launch_of
 from harness.run import Run, Stage
 from harness.run.record import RunRecord
@@ -46,14 +46,22 @@ def with_whole_paths(asked: Experiment) -> Experiment:
     return launch_of(asked).with_whole_paths(asked)
 
 
-def a_run(root: Path, job_id: str, expects: list[str] | None = None, nodes: int = 1) -> Run:
-    """A run that was published and never started."""
-    asked = DDP(nodes=nodes, gpus_per_node=1)
+def a_run(
+    root: Path, job_id: str, expects: list[str] | None = None, nodes: int = 1, asked: AnyExperiment | None = None
+) -> Run:
+    """A run that was published and never started, of exercise 1 if nothing else was asked for."""
+    asked = asked or DDP(nodes=nodes, gpus_per_node=1)
     record = RunRecord(
         job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
         job={"experiment": asked.model_dump(), "expects": expects or []}, command=["slurm.sh"],
         git={}, versions={}, user="someone", submit_host=socket.gethostname(), created_ns=time.time_ns(),
     )  # fmt: skip
-    with Stage(root / "exercise_1_DDP") as stage:
+    with Stage(root / asked.folder) as stage:
         Run(stage.path).write_record(record)
         return stage.publish(f"tiny-llama-{job_id}-n1", job_id)
+
+
+def kept_by(run: Run, pid: int) -> None:
+    """The files that submitit writes when it starts the controller `pid`."""
+    run.controller_dir.mkdir(parents=True)
+    (run.controller_dir / f"{pid}_submitted.pkl").touch()

@@ -12,7 +12,6 @@ import pytest
 
 from harness.common.system.secrets import masked_words
 from harness.run import Run
-from tests.launch.launch_shared import site_file
 from tests.launch.own_shared import process
 from tests.waiting import limit_s
 
@@ -116,16 +115,6 @@ def test_a_secret_is_kept_for_a_rerun_and_shown_to_nobody(tmp_path: Path) -> Non
 def test_how_it_ended_is_said_truly(tmp_path: Path, words: list[str], state: str, said: str) -> None:
     found = ended(tmp_path, "--", *words)
     assert (found[0], found[1][: len(said)]) == (state, said)
-
-
-def test_a_node_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    hidden = {"device": "cpu", "scheduler": "local", "node_setup": [f"mv {folder} {folder}.away"]}
-    site = site_file(tmp_path, **hidden)
-    done = process(folder, "run", "--site", site, "--", "true", HARNESS_RUNS=str(tmp_path / "runs"))
-    assert done.returncode == 1
-    assert f"does not see the folder {folder}, where the training starts: put it on a file system" in done.stderr
 
 
 @pytest.mark.train

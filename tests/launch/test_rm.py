@@ -13,7 +13,7 @@ from harness.cli.main import main
 from harness.run import Run, all_runs, claim_local_id
 from harness.run.record import Status
 from harness.study.reference.variants import traces_root
-from tests.launch.launch_shared import a_run
+from tests.launch.launch_shared import a_run, kept_by
 from tests.study.recorded_reference import recorded
 from tests.study.reference_runs import alone
 
@@ -29,8 +29,7 @@ def ended(root: Path, job_id: str, state: str = "completed") -> Run:
     run.write_status(Status.model_validate({"state": state, "told_by": socket.gethostname()}))
     run.out.write_text("it trained")
     run.scheduler_log.touch()
-    run.controller_dir.mkdir(parents=True)
-    (run.controller_dir / "7_submitted.pkl").touch()
+    kept_by(run, 7)
     return run
 
 

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import site
 import subprocess
 import sys
-import venv
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
 from harness.common.run_folder.run_files import METRICS
 from harness.experiment.exercises import OwnTraining
 from harness.launch.backends import local
-from harness.launch.backends.protocol import PolledState
 from harness.launch.on_node import supervise as outcome
-from harness.launch.poll import look_at
 from harness.run import Run, Stage, all_runs, claim_local_id, find_run, release_local_id, write_atomically
-from harness.run.ended import not_injected, what_is_open, what_it_means, why_it_wrote_no_more
+from harness.run.ended import not_injected, what_is_open, what_it_means
 from harness.run.find import claim_folder
 from harness.run.record import NodeStatus, State, Status
-from tests.launch.launch_shared import ROOT, Harness, a_run
+from tests.launch.launch_shared import Harness, a_run, kept_by
 from tests.waiting import limit_s, wait_until
 
 
 def test_a_run_is_found_by_id_name_path_and_last(tmp_path: Path) -> None:
     first, second = a_run(tmp_path, "local-1"), a_run(tmp_path, "local-2")
-    for token in ("local-1", first.name, str(first.path), str(first.path / "run.json")):
-        assert find_run(token, tmp_path).path == first.path
-    assert find_run("last", tmp_path).path == second.path
+    tokens = ("local-1", first.name, str(first.path), str(first.path / "run.json"), "last")
+    assert [find_run(token, tmp_path).path for token in tokens] == [first.path] * 4 + [second.path]
     with pytest.raises(RequestError, match=r"did you mean local-[12]\?"):
         find_run("local-3", tmp_path)
     for typo in ("lsat", "LAST", "lats"):
@@ -45,20 +36,15 @@ def test_a_run_is_found_by_id_name_path_and_last(tmp_path: Path) -> None:
             find_run(typo, tmp_path)
 
 
-def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "7")
-    before = (run.path / "run.json").read_text()
-    with pytest.raises(WorkError, match="nothing was overwritten"):
-        a_run(tmp_path, "7")
-    assert (run.path / "run.json").read_text() == before
-    assert len(all_runs(tmp_path)) == 1
-
-
-def test_what_is_not_published_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_run_is_never_overwritten_and_what_is_not_published_leaves_no_trace(tmp_path: Path) -> None:
     with pytest.raises(KeyError), Stage(tmp_path / "runs" / "exercise_1_DDP") as stage:
         (stage.path / "job.sbatch").write_text("half")
         raise KeyError
     assert list(tmp_path.iterdir()) == []
+    before = a_run(tmp_path, "7").record_file.read_text()
+    with pytest.raises(WorkError, match="nothing was overwritten"):
+        a_run(tmp_path, "7")
+    assert [run.record_file.read_text() for run in all_runs(tmp_path)] == [before]
 
 
 def test_a_name_of_several_runs_is_refused_with_all_their_paths(tmp_path: Path) -> None:
@@ -100,46 +86,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
 
 
-@contextmanager
-def disk_of(kilobytes: int, folder: Path) -> Iterator[Path]:
-    """A file system of a size in kilobytes."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False, timeout=limit_s()).returncode:
-        pytest.skip("a small file system can only be mounted by root")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=limit_s())
-
-
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, harness: Harness) -> None:
-    with disk_of(16, tmp_path / "disk") as disk:
-        done = harness("-e", "1", HARNESS_RUNS=str(disk))
-        assert done.returncode == 1
-        assert "no space left on this disk" in done.stderr
-        assert "Traceback" not in done.stderr
-        assert list(disk.iterdir()) == []
-
-
-def test_the_jobs_python_is_the_one_of_the_environment_we_run_in(tmp_path: Path) -> None:
-    """The folder depends on HARNESS_VENV."""
-    venv.create(tmp_path / "el se", symlinks=True, with_pip=False)
-    wrapper = tmp_path / "el se" / "harness-python"
-    wrapper.touch()
-    code = "from harness.launch.submit import this_machine; print(this_machine().python)"
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *site.getsitepackages()])}
-    argv = [str(tmp_path / "el se" / "bin" / "python"), "-c", code]
-    said = subprocess.run(argv, env=env, capture_output=True, text=True, check=True, timeout=limit_s()).stdout
-    assert said.strip() == str(wrapper)
-
-
-def kept_by(run: Run, pid: int) -> None:
-    """The files that submitit writes when it starts the controller `pid`."""
-    run.controller_dir.mkdir(parents=True)
-    (run.controller_dir / f"{pid}_submitted.pkl").touch()
-
-
 def test_a_run_without_a_status_is_queued_while_its_process_lives(tmp_path: Path) -> None:
     run = a_run(tmp_path, "local-1")
     assert local.poll(run).state == "queued", "its controller is being started"
@@ -164,17 +110,6 @@ def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_status(tmp
     assert local.poll(run).state == "queued"
     local.cancel(run)
     assert keeper.wait(timeout=limit_s(30)) == -signal.SIGTERM
-
-
-def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(harness_process: Harness, tmp_path: Path) -> None:
-    described = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
-    path = tmp_path / "unwarned.yaml"
-    path.write_text(yaml.safe_dump(described | {"signal_seconds": 0}), encoding="utf-8")
-    minutes, seconds = divmod(round(limit_s(6)), 60)  # submitit must have started, which takes it a second
-    limit = f"0:{minutes:02}:{seconds:02}"
-    done = harness_process("run", "-g", "1", "--site", str(path), "--time", limit, "--", "sleep", "600")
-    assert done.returncode == 1
-    assert "timeout: " in done.stderr, done.stderr
 
 
 def test_what_is_asked_before_the_supervisor_runs_waits_for_it(tmp_path: Path) -> None:
@@ -241,12 +176,13 @@ def test_how_a_run_ended(
     status = run.status()
     assert status is not None and (status.state, status.exit_code) == (state, exit_code)
     assert [n.exit for n in run.record.nodes] == [code for code in codes if code is not None]
+    (run.path / "status.json").write_text('{"state"')
+    assert (kept := Run(run.path).status()) is not None and kept.state == state, "the record has the end too"
 
 
 def test_what_a_completed_run_left_open_is_said(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "1")
     asked = OwnTraining(command=("short.py",), start_in="/", faults=("data-stall,ms=5", "slow-checkpoint,ms=5"))
-    run.write_record(run.record.model_copy(update={"experiment": asked}))
+    run = a_run(tmp_path, "1", asked=asked)
     (run.path / "metrics").mkdir()
     METRICS.path(run.path, 0).write_text('{"event": "step"}\n' * 4)
     assert not_injected(Run(run.path)) == (
@@ -288,17 +224,6 @@ def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is
     assert reason in harness("status").stdout
 
 
-def test_ls_and_status_show_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:
-    run = a_run(tmp_path / "runs", "local-1")
-    outcome.record_start(run)
-    status = run.status()
-    assert status is not None
-    run.write_status(status.model_copy(update={"pid": os.getpid()}))  # a live process, not the script of this run
-    assert "unknown" in harness("ls").stdout
-    assert json.loads(harness("status", "--json").stdout)["state"] == "unknown"
-    assert harness("cancel").returncode == 1
-
-
 @pytest.mark.parametrize(
     ("code", "meaning"),
     [
@@ -313,42 +238,6 @@ def test_ls_and_status_show_a_run_whose_process_is_gone(tmp_path: Path, harness:
 def test_a_status_that_a_shell_gave_a_meaning_to_is_told(code: int | None, meaning: str) -> None:
     said = what_it_means(code)
     assert said.startswith(f"exit {code}{meaning}") if meaning else said == ""
-
-
-def test_a_run_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = a_run(tmp_path, "local-1")
-    run.write_status(Status(state="running", pid=1))
-    assert why_it_wrote_no_more(run) == ""
-    no_blocks = os.statvfs_result((4096, 4096, 100, 0, 0, 9, 0, 0, 0, 255))
-    monkeypatch.setattr(os, "statvfs", lambda _path: no_blocks)
-    monkeypatch.setattr(local, "poll", lambda _run: PolledState("failed"))
-    assert "is full; free some space" in look_at(run).why
-    run.write_status(Status(state="failed", exit_code=7))
-    assert look_at(run).why == "", "it could write how it ended"
-
-
-@pytest.mark.parametrize("damage", ["cut", "deleted", "folder"])
-def test_a_damaged_status_does_not_make_a_completed_run_a_failed_one(
-    tmp_path: Path, harness: Harness, damage: str
-) -> None:
-    run = with_nodes(a_run(tmp_path / "runs", "local-1"), 0)
-    outcome.record_end(run, 0, "")
-    path = run.path / "status.json"
-    half = path.read_text()[:9]
-    path.unlink()
-    if damage == "cut":
-        path.write_text(half)
-    elif damage == "folder":
-        path.mkdir()
-    assert harness("status").stdout.startswith("local-1  completed, exit 0")
-
-
-def test_a_run_whose_record_is_lost_is_said_to_be_one(tmp_path: Path, harness: Harness) -> None:
-    run = with_end_line(a_run(tmp_path / "runs", "local-1"), "")
-    run.record_file.unlink()
-    for command in ("status", "logs", "cancel", "run"):
-        done = harness(command, str(run.path))
-        assert (done.returncode, done.stdout, "its run.json is lost" in done.stderr) == (1, "", True)
 
 
 @pytest.mark.parametrize(

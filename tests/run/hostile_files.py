@@ -6,20 +6,18 @@ import json
 import os
 import re
 import shutil
-import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.analysis.summary import RankTraining, Summary
 from harness.common.faults.mystery import HIDDEN_FILE, hidden_text
 from harness.experiment.comm_tests import CommTests
-from harness.experiment.exercises import DDP
-from harness.run import Run, Stage
+from harness.experiment.exercises import DDP, AnyExperiment
+from harness.run import Run
 from harness.run.mystery import MysteryAnswer, MysterySolution
-from harness.run.record import NodeStatus, RunRecord, Status
-from harness.site.site import load_site
+from harness.run.record import NodeStatus, Status
 from tests.analysis.memory_files import memory_snapshot
+from tests.launch.launch_shared import a_run
 from tests.study.check_shared import write_metrics
 from tests.synthetic.one_gpu import training
 
@@ -123,16 +121,8 @@ _OF_TRAINING = {
 
 def whole_run(root: Path, job_id: str, *, tests: bool = False) -> Run:
     """A completed training of two ranks with every file that one leaves, or `tests`: a run of exercise 0."""
-    asked = CommTests(nodes=1, gpus_per_node=2) if tests else DDP(nodes=1, gpus_per_node=2)
-    record = RunRecord(
-        job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
-        job={"experiment": asked.model_dump(), "expects": []}, command=["slurm.sh", "-e", "1"],
-        git={"commit": "0" * 40}, versions={"python": "3.11.7"}, user="someone", submit_host=socket.gethostname(),
-        created_ns=time.time_ns(),
-    )  # fmt: skip
-    with Stage(root / asked.folder) as stage:
-        Run(stage.path).write_record(record)
-        run = stage.publish(f"tiny-llama-{job_id}-n1", job_id)
+    asked: AnyExperiment = CommTests(nodes=1, gpus_per_node=2) if tests else DDP(nodes=1, gpus_per_node=2)
+    run = a_run(root, job_id, asked=asked)
     run.write_status(Status(state="completed", exit_code=0, started_ns=10**18, ended_ns=10**18 + 10**10))
     ended = NodeStatus(node=0, host="node0", exit=0, started_ns=10**18, ended_ns=10**18 + 10**10)
     for log in (run.out, run.err):

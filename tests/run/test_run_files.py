@@ -17,7 +17,6 @@ from harness.common.run_folder.run_store import RunFile, UnreadFileError
 from harness.run import Run
 from harness.run.record import PARTIAL_RECORD_FILE, RECORD_FILE, STATUS_FILE
 from tests.launch.launch_shared import ROOT, a_run
-from tests.run.unlisted import unlisted_files
 
 OF_OTHERS = {
     ("harness/doctor/in_job.py", "job.sbatch"),  # the doctor's own job
@@ -62,15 +61,6 @@ def test_a_file_s_name_is_written_in_the_table_only() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip("/") in names
     }
     assert found == OF_OTHERS
-
-
-def test_what_is_in_no_entry_is_found(tmp_path: Path) -> None:
-    run = a_run(tmp_path, "7")
-    (run.path / "metrics").mkdir()
-    METRICS.path(run.path, 3).touch()
-    assert unlisted_files(tmp_path) == []
-    (run.path / "metrics" / "notes.txt").touch()
-    assert unlisted_files(tmp_path) == ["metrics/notes.txt"]
 
 
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
