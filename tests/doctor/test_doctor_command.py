@@ -61,23 +61,6 @@ def test_a_problem_is_exit_status_1_and_json_has_it_whole(cluster: Cluster, caps
     assert found["remedy"].startswith("apptainer build")
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--students", "0"], "--students: got '0', takes a whole number ≥ 1"),
-        (["--nodes", "2"], "only with --in-job"),
-        (["--site", "leonado"], "did you mean leonardo?"),
-        (["--site", "slurm", "-p", "a b"], "-p/--partition"),
-        (["--sites"], "--sites"),
-    ],
-)
-def test_a_wrong_request_is_one_sentence_and_exit_status_2(words: list[str], sentence: str, capsys: Printed) -> None:
-    assert main(["doctor", *words]) == 2
-    complaint = capsys.readouterr().err
-    assert sentence in complaint
-    assert "Traceback" not in complaint
-
-
 def test_what_only_nodes_see_is_one_line_and_json_has_each(cluster: Cluster, capsys: Printed) -> None:
     site = str(cluster.file("site.yaml", yaml.safe_dump(cluster.site)))
     main(["doctor", "--json", "--site", site])

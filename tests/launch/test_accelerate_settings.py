@@ -29,12 +29,6 @@ def written(folder: Path, settings: object) -> Path:
     return path
 
 
-def settings_of(path: Path, **fields: object) -> dict[str, object]:
-    asked = own("train.py", launcher="accelerate", accelerate_config=str(path), **fields)
-    found: dict[str, object] = yaml.safe_load(job_of(asked).files["accelerate.yaml"])
-    return found
-
-
 def test_the_file_is_the_one_that_accelerate_reads(tmp_path: Path) -> None:
     assert users_file({"HF_HOME": str(tmp_path)}) is None
     path = written(tmp_path / "huggingface", PLAIN)
@@ -45,24 +39,29 @@ def test_the_file_is_the_one_that_accelerate_reads(tmp_path: Path) -> None:
     assert config_args.default_config_file.endswith("/accelerate/default_config.yaml")
 
 
-def test_the_users_settings_hold_under_the_runs_processes_and_addresses(tmp_path: Path) -> None:
-    made = settings_of(written(tmp_path, SHARDED), nodes=1, gpus_per_node=2)
-    assert {name: made[name] for name in ("distributed_type", "fsdp_config", "dynamo_config", "debug")} == {
-        name: SHARDED[name] for name in ("distributed_type", "fsdp_config", "dynamo_config", "debug")
-    }
-    ours = {"num_processes": 2, "num_machines": 1, "rdzv_backend": "static", "same_network": True, "gpu_ids": "all"}
-    assert made | ours == made
-    assert "mixed_precision" not in made, "accelerate's own default"
-    plain = settings_of(written(tmp_path, PLAIN), gpus_per_node=2)
-    assert (plain["distributed_type"], plain["use_cpu"], plain["mixed_precision"]) == ("MULTI_GPU", False, "bf16")
-    without = yaml.safe_load(job_of(own("train.py", launcher="accelerate")).files["accelerate.yaml"])
-    assert without["mixed_precision"] == "no"
+OURS = {"num_processes": 2, "num_machines": 1, "rdzv_backend": "static", "same_network": True, "gpu_ids": "all"}
+OWN_DEEPSPEED = {"zero_stage": 2, "deepspeed_hostfile": "/job/hostfile", "deepspeed_multinode_launcher": "pdsh"}
+OF_SHARDED = {name: SHARDED[name] for name in ("distributed_type", "fsdp_config", "dynamo_config", "debug")}
+NOWHERE = {"zero_stage": 2, "deepspeed_multinode_launcher": "standard"}  # it logs in to no other node
 
 
-def test_deepspeed_logs_in_nowhere(tmp_path: Path) -> None:
-    own_deepspeed = {"zero_stage": 2, "deepspeed_hostfile": "/job/hostfile", "deepspeed_multinode_launcher": "pdsh"}
-    made = settings_of(written(tmp_path, {"distributed_type": "DEEPSPEED", "deepspeed_config": own_deepspeed}))
-    assert made["deepspeed_config"] == {"zero_stage": 2, "deepspeed_multinode_launcher": "standard"}
+@pytest.mark.parametrize(
+    ("users", "made"),
+    [
+        (SHARDED, OURS | OF_SHARDED),
+        (PLAIN, OURS | {"distributed_type": "MULTI_GPU", "use_cpu": False, "mixed_precision": "bf16"}),
+        ({"distributed_type": "DEEPSPEED", "deepspeed_config": OWN_DEEPSPEED}, {"deepspeed_config": NOWHERE}),
+        (None, OURS | {"distributed_type": "MULTI_GPU", "mixed_precision": "no"}),
+    ],
+)
+def test_the_users_settings_hold_under_the_runs_processes_and_addresses(
+    tmp_path: Path, users: dict[str, object] | None, made: dict[str, object]
+) -> None:
+    named = None if users is None else str(written(tmp_path, users))
+    asked = own("train.py", launcher="accelerate", accelerate_config=named, nodes=1, gpus_per_node=2)
+    found = yaml.safe_load(job_of(asked).files["accelerate.yaml"])
+    assert found | made == found
+    assert ("mixed_precision" in found) == ("mixed_precision" in made), "else accelerate's own default"
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from harness.launch.backends.protocol import PolledState
 from harness.run import Run
 from harness.run.record import FINAL, State, Status
 from tests.launch.launch_shared import ROOT, a_run
-from tests.waiting import limit_s, wait_until
+from tests.launch.own_shared import process
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -91,46 +92,42 @@ def of_nsys(run: Run, **asked: object) -> Run:
     return Run(run.path)
 
 
-def nsys_says(run: Run, number: int, node: int, what: Literal["busy", "ready", "done"], text: str = "") -> None:
-    answer_file(run.path, number, f"profile_node{node}", what).write_text(text)
+Answers = dict[tuple[int, Literal["busy", "ready", "done"]], str]
 
 
 @pytest.mark.usefixtures("running_by_a_stand_in")
-def test_what_keeps_nsys_from_recording_is_said(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run = of_nsys(run)
-
-    def said(*words: str) -> str:
-        assert capture(run, *words, "--wait-s", "0") == 1
-        return capsys.readouterr().err
-
-    assert "0 of 2 nodes have written theirs after 0 s: the nsys of profile_node0 does not answer" in said("start")
-    assert read_request(run.path) == CaptureRequest(1, 5, reports=2)
-    nsys_says(run, 1, 0, "busy", "the run's own recording has not ended")
-    assert "profile_node0: the run's own recording has not ended" in said("stop")
-    nsys_says(run, 1, 0, "ready")
-    nsys_says(run, 1, 1, "busy", "nsys start: no space")
-    assert "profile_node1: nsys start: no space" in said("stop")
-    given_up_file(run.path, 1).touch()
-    assert capture(run, "stop") == 2, "it was taken back"
-    assert "no recording of local-1 is in progress" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("running_by_a_stand_in")
-def test_a_report_is_there_when_nsys_is_no_longer_at_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("answers", "sentence"),
+    [
+        ({}, "0 of 2 nodes have written theirs after 0 s: the nsys of profile_node0 does not answer"),
+        ({(0, "busy"): "its own has not ended"}, "profile_node0: its own has not ended"),
+        ({(0, "ready"): "", (1, "busy"): "nsys start: no space"}, "profile_node1: nsys start: no space"),
+        ({(0, "ready"): "", (1, "ready"): "", (0, "done"): ""}, "1 of 2 nodes have written theirs after 0 s: later"),
+    ],
+)
+def test_what_keeps_nsys_from_recording_is_said(
+    run: Run, answers: Answers, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = of_nsys(run)
     assert capture(run, "start", "--wait-s", "0") == 1
-    folder = folder_of(run.path, 1)
-    folder.mkdir()
-    for node in (0, 1):
-        nsys_says(run, 1, node, "ready")
-        (folder / f"profile_node{node}.nsys-rep").touch()
-    nsys_says(run, 1, 0, "done")
+    assert read_request(run.path) == CaptureRequest(1, 5, reports=2)
+    for (node, what), text in answers.items():
+        answer_file(run.path, 1, f"profile_node{node}", what).write_text(text)
     capsys.readouterr()
     assert capture(run, "stop", "--wait-s", "0") == 1
-    assert "1 of 2 nodes have written theirs after 0 s: later, see" in capsys.readouterr().err
-    nsys_says(run, 1, 1, "done")
-    assert capture(run, "start", "--wait-s", "0") == 1
-    assert read_request(run.path) == CaptureRequest(2, 5, reports=2)
+    assert sentence in capsys.readouterr().err
+    given_up_file(run.path, 1).touch()
+    assert capture(run, "stop") == 2, "it was taken back"
+
+
+@pytest.mark.usefixtures("running_by_a_stand_in")
+def test_the_next_recording_is_asked_for_when_every_nsys_has_written_its_report(run: Run) -> None:
+    run = of_nsys(run)
+    for number in (1, 2):
+        assert capture(run, "start", "--wait-s", "0") == 1
+        assert read_request(run.path) == CaptureRequest(number, 5, reports=2)
+        for node in (0, 1):
+            answer_file(run.path, number, f"profile_node{node}", "done").touch()
 
 
 @pytest.mark.usefixtures("running_by_a_stand_in")
@@ -151,51 +148,19 @@ def test_an_nsys_that_records_only_once_is_refused(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["start", "--steps", "0"], ["begin"], []])
-def test_a_wrong_request_is_one_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["capture", *words]) == 2
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
-
-
-class Training:
-    """A training of two ranks on this machine that runs until it is cancelled."""
-
-    def __init__(self, runs: Path, *words: str) -> None:
-        self._environment = {**os.environ, "HARNESS_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
-        argv = ["-e", "1", "-g", "2", "--site", "local", "--steps", "5000", *words]
-        self.launch = subprocess.Popen(  # waits for the run's end
-            [sys.executable, "-m", "harness", *argv], cwd=ROOT, env=self._environment, stdout=subprocess.DEVNULL
-        )
-        self._runs = runs
-
-    def __enter__(self) -> Training:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.slurm("cancel", "last")
-        self.launch.wait(timeout=limit_s(60))
-
-    def slurm(self, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "harness", *words]
-        return subprocess.run(
-            argv, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False, timeout=limit_s(300)
-        )
-
-    def trains(self) -> Path:
-        """The run's folder, once it trains."""
-        metrics = "*/profiler/*/metrics/rank0.jsonl"
-        wait_until(lambda: list(self._runs.glob(metrics)) or self.launch.poll() is not None, "the first metrics")
-        return next(self._runs.glob(metrics)).parents[1]
-
-
 @pytest.mark.train
 @pytest.mark.long
 def test_a_training_of_two_ranks_is_recorded_while_it_runs(tmp_path: Path) -> None:
-    with Training(tmp_path / "runs", "--no-profile") as training:
-        run = training.trains()
-        done = training.slurm("capture", "start", "last", "--steps", "3")
-        assert done.returncode == 0, done.stderr
-        report = training.slurm("report", str(folder_of(run, 1)), "--json")
-        assert report.returncode == 0, report.stderr
-        assert '"ranks": 2' in " ".join(report.stdout.split())
+    here = {"HARNESS_RUNS": str(tmp_path / "runs"), "CUDA_VISIBLE_DEVICES": ""}
+    words = ["-e", "1", "-g", "2", "--site", "local", "--steps", "5000", "--no-profile"]  # follows the run to its end
+    argv = [sys.executable, "-m", "harness", *words]
+    with subprocess.Popen(argv, cwd=ROOT, env=os.environ | here, stdout=subprocess.DEVNULL) as launch:
+        try:
+            metrics = "runs/*/profiler/*/metrics/rank0.jsonl"
+            wait_until(lambda: [*tmp_path.glob(metrics)] or launch.poll() is not None, "the first metrics")
+            done = process(ROOT, "capture", "start", "last", "--steps", "3", **here)
+            assert done.returncode == 0, done.stderr
+            report = process(ROOT, "report", done.stdout.split()[1], "--json", **here)
+            assert '"ranks": 2' in " ".join(report.stdout.split()), report.stderr
+        finally:
+            process(ROOT, "cancel", "last", **here)

@@ -6,33 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli.launch.launch import request_of
 from harness.cli.parser import declared, read_line
-from harness.common.errors import RequestError
 
 FLAGS = declared()
 VALUED = sorted(name for name, flag in FLAGS.items() if flag.takes)
 SWITCHES = sorted(set(FLAGS) - set(VALUED))
 
 values = st.text(st.characters(exclude_characters="\0"), max_size=8) | st.integers(-9, 99).map(str)
-joined = st.builds("{}={}".format, st.sampled_from(sorted(FLAGS)), values)
-stuck = st.builds("{}{}".format, st.sampled_from([name for name in VALUED if len(name) == 2]), values)
-words = st.sampled_from([*FLAGS, "--", "-", "1", "2", "local", "--mixed-precison"]) | values | joined | stuck
-
-
-@pytest.fixture(scope="module", autouse=True)
-def local_site() -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HARNESS_SITE", "local")
-        yield
-
-
-@given(st.lists(words, max_size=8).map(lambda more: ["-e", "1", *more]) | st.lists(words, max_size=8))
-def test_any_line_is_a_request_or_sentences(argv: list[str]) -> None:
-    try:
-        request_of(read_line(argv, FLAGS))
-    except RequestError as error:
-        assert str(error).strip()
 
 
 @given(st.sampled_from(VALUED), values.filter(lambda value: not value.startswith("-")))

@@ -7,14 +7,11 @@ import json
 import pytest
 from pydantic import TypeAdapter
 
-from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.faults.fault import FAULTS
-from harness.compare.summaries import compare
-from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Recorded, as_recorded
+from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, Machine, resolve
-from harness.report.compare.tables import configuration_table
 from harness.site.site import load_site
 
 ASKED = ("data-stall,ms=20,rank=1", "pause,ms=5")
@@ -54,13 +51,6 @@ def test_the_record_and_the_command_bring_them_back() -> None:
     pairs = [("-e", "1"), ("-g", "2"), ("--fault", ASKED), ("--fault", "pause,ms=6")]
     again = build_experiment(pairs, [], all_options())
     assert again == DDP(faults=(*ASKED, "pause,ms=6"), gpus_per_node=2)
-
-
-def test_a_comparison_shows_which_faults_each_run_had() -> None:
-    faulty, plain = (Summary(experiment=as_recorded(asked)) for asked in (DDP(faults=ASKED), DDP()))
-    compared = compare(faulty, plain, ("a", "b"))
-    shown = configuration_table([compared])
-    assert shown.rows == [("faults", "data-stall,ms=20,rank=1 pause,ms=5", "–")]
 
 
 def test_the_list_has_every_fault_with_its_keys(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ any other. All else streams as it comes. Most texts are of real runs of torch 2.
 from __future__ import annotations
 
 import io
-import random
 from pathlib import Path
 
 import pytest
@@ -99,18 +98,6 @@ def test_all_other_lines_pass(text: str) -> None:
     assert shown(text.removesuffix("\n"))[0] == text.removesuffix("\n")
     for other in OF_LAUNCHER.values():
         assert shown(f"{other}before\n{text}{other}{text}")[0] == f"before\n{text}{text}"
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_it_does_not_matter_where_a_look_cuts_the_text(seed: int) -> None:
-    chance = random.Random(seed)
-    parts = [chance.choice([*OF_LAUNCHER.values(), *OWN, BAR, f"{BAR}\n", "x"]) for _ in range(30)]
-    text = "".join(parts).encode()
-    whole, lines = shown(text)
-    cuts = sorted(chance.sample(range(len(text)), 60))
-    cut, same = shown(*(text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)))
-    assert cut == whole
-    assert (same.count, same.last) == (lines.count, lines.last)
 
 
 def test_a_line_is_shown_when_it_is_whole_and_a_bar_of_progress_at_once() -> None:

@@ -112,17 +112,6 @@ def test_paths_are_where_they_were_typed(tmp_path: Path, monkeypatch: pytest.Mon
     assert (named.model, named.data) == ("tiny-llama", f"{tmp_path}/x.json")
 
 
-def test_a_megatron_prefix_takes_the_place_of_other_data(machine: Machine, tmp_path: Path) -> None:
-    job = at(machine, tmp_path, Megatron(tp=4), data="/elsewhere/alpaca.json", megatron_data="/w/text")
-    words = job.commands[0].argv
-    assert "--data" not in words
-    assert words[words.index("--data-path") + 1] == "/w/text"
-    asked = Megatron(tp=4, data="/my/alpaca.json")
-    own = at(machine, tmp_path, asked, megatron_data="/w/text").commands[0].argv
-    assert "--data-path" not in own
-    assert own[own.index("--data") + 1] == "/my/alpaca.json"
-
-
 @pytest.mark.parametrize("name", ["a,b.json", "a:b.json"])
 def test_a_name_that_cannot_be_a_bind_is_refused(machine: Machine, tmp_path: Path, name: str) -> None:
     with pytest.raises(RequestError, match="cannot bind a path with a comma or a colon"):

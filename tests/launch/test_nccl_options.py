@@ -7,7 +7,6 @@ import json
 import pytest
 from pydantic import TypeAdapter
 
-from harness.cli.main import main
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, Machine, resolve
@@ -83,10 +82,3 @@ def given(*pairs: tuple[str, object]) -> Experiment:
 def test_nccls_prefix_may_be_written_or_left_out() -> None:
     assert given(("--nccl", "NCCL_ALGO=Ring")) == given(("--nccl", "ALGO=Ring"), ("--nccl", "NCCL_ALGO=Ring"))
     assert given(("--no-ib", True), ("--nccl", "IB_DISABLE=1")).no_ib
-
-
-def test_on_cpus_each_of_them_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "-e 0 --site local --dry-run --no-ib --nccl-debug --nccl-p2p-level SYS --nccl ALGO=Ring"
-    assert main(words.split()) == 2
-    told = [line for line in capsys.readouterr().err.splitlines() if "on GPUs only" in line]
-    assert [line.split()[1] for line in told] == ["--no-ib", "--nccl-p2p-level", "--nccl", "--nccl-debug"]

@@ -1,7 +1,5 @@
-"""A new exercise is its two modules and its line in two lists; a new flag of an exercise is one field of its class.
-
-Each is added to a copy of harness/, as a developer adds it, and then used on the command line.
-"""
+"""A new exercise is its two modules and its line in two lists, and is then known everywhere. It is added to a copy of
+harness/, as a developer adds it; tests/repo adds an option."""
 
 from __future__ import annotations
 
@@ -9,9 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -47,22 +43,16 @@ class SequenceLaunch(TrainingLaunch[Sequence]):
 
 LAUNCH = SequenceLaunch()
 """
-FLAG = """
-    flat_buckets: bool = switch("--flat-buckets", tag="flat", tag_if_on=True, train="--flat-buckets").option(
-        False, "gradients lie in one flat buffer"
-    )
-"""
 # A lesson on the new field, the runs that can answer it, and a comparison of two runs.
 ASKED_IN_PYTHON = """
-import sys
 from harness.compare.summaries import settings
 from harness.analysis.summary import Summary
 from harness.experiment.exercises import EXERCISES
 from harness.study.lessons import ExperimentPair, at_site
 
-cls, field = EXERCISES[int(sys.argv[1])], sys.argv[2]
-pair = at_site(ExperimentPair(a=cls(), b=cls(**{field: True})), {"steps": 70, field: True})
-print("lesson", [getattr(arm, field) for arm in (pair.a, pair.b)], [arm.steps for arm in (pair.a, pair.b)])
+cls = EXERCISES[4]
+pair = at_site(ExperimentPair(a=cls(), b=cls(ring=True)), {"steps": 70, "ring": True})
+print("lesson", [arm.ring for arm in (pair.a, pair.b)], [arm.steps for arm in (pair.a, pair.b)])
 a, b = (settings(Summary(experiment=arm.model_dump())) for arm in (pair.a, pair.b))
 print("differs", [name for name in a if a[name] != b[name]])
 """
@@ -101,40 +91,12 @@ def with_a_fifth_exercise(tree: Path) -> None:
     launches.write_text(text.replace(last, f'    "Sequence": "harness.launch.exercises.sequence:LAUNCH",\n{last}'))
 
 
-def with_a_flag_of_ddp(tree: Path) -> None:
-    module = tree / "harness/experiment/ddp.py"
-    text = module.read_text()
-    before = "    slow_dataloading: bool = switch("
-    assert text.count(before) == 1
-    module.write_text(text.replace(before, f"{FLAG.lstrip(chr(10))}{before}"))
-
-
-class Added(NamedTuple):
-    """A change of the harness, and its effects."""
-
-    change: Callable[[Path], None]
-    exercise: str
-    flag: str
-    field: str
-    tag: str
-    meaning: str
-
-
-ADDED = [
-    Added(with_a_fifth_exercise, "4", "--ring", "ring", "ring", "blocks travel around a ring"),
-    Added(with_a_flag_of_ddp, "1", "--flat-buckets", "flat_buckets", "flat", "gradients lie in one flat buffer"),
-]
-
-
-@pytest.mark.parametrize("added", ADDED, ids=["exercise", "flag"])
-def test_what_is_added_once_is_known_everywhere(tree: Path, added: Added) -> None:
-    added.change(tree)
-    exercise, flag, meaning = added.exercise, added.flag, added.meaning
-    script = python(tree, "-m", "harness", "-e", exercise, "--dry-run", "--", flag)
-    assert f" {flag} " in script.replace("\n", " ")
-    assert f"actckpt0-{added.tag}1" in script
+def test_an_exercise_that_is_added_once_is_known_everywhere(tree: Path) -> None:
+    with_a_fifth_exercise(tree)
+    script = python(tree, "-m", "harness", "-e", "4", "--dry-run", "--", "--ring")
+    assert " --ring " in script.replace("\n", " ") and "actckpt0-ring1" in script
     page = python(tree, "-m", "harness", "--help")
-    assert f"{flag} " in page and meaning in " ".join(page.split())
-    said = python(tree, "-c", ASKED_IN_PYTHON, exercise, added.field)
-    assert said.splitlines() == ["lesson [False, True] [70, 70]", f"differs ['{added.field}']"]
-    assert exercise != "4" or "Exercise 4: sequence parallelism:" in page
+    assert "--ring " in page and "blocks travel around a ring" in " ".join(page.split())
+    assert "Exercise 4: sequence parallelism:" in page
+    said = python(tree, "-c", ASKED_IN_PYTHON).splitlines()
+    assert said == ["lesson [False, True] [70, 70]", "differs ['ring']"]

@@ -78,11 +78,6 @@ def test_a_launcher_has_a_flag_for_a_module(launcher: str) -> None:
     assert words[-4:] == ["--module", "pkg.train", "--lr", "1"]
 
 
-def test_a_command_is_started_as_it_is_once_on_each_node() -> None:
-    words = argv_of(own("mpirun", "-n", "4", "x", nodes=2, gpus_per_node=4))
-    assert words == ["env", "NNODES=2", "NODE_RANK=%q{SLURM_NODEID}", "mpirun", "-n", "4", "x"]
-
-
 def test_only_the_observer_is_on_the_path_and_what_the_user_has_stays() -> None:
     env = job_of(own("train.py")).env
     assert shown(env["PYTHONPATH"]) == f"{OBSERVER}$PYTHONPATH"

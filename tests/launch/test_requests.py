@@ -130,8 +130,17 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     # values
     (["report", "last", "--window", "x"], "report: --window: got 'x', takes one of steps, gpu"),
     (["doctor", "--students", "x"], "doctor: --students: got 'x', takes a whole number ≥ 1 and ≤ 1000000"),
+    ("doctor --students 0", "doctor: --students: got '0', takes a whole number ≥ 1"),
+    ("doctor --nodes 2", "-n/--nodes: allowed only with --in-job"),
+    ("doctor --site leonado", "did you mean leonardo?"),
+    (["doctor", "--site", "slurm", "-p", "a b"], "-p/--partition: got 'a b'"),
+    ("doctor --sites", "unknown flag --sites"),
     (["ls", "-n", "x"], "ls: -n/--limit: got 'x', takes a whole number ≥ 1"),
     (["ls", "-n", "0"], "ls: -n/--limit: got '0', takes a whole number ≥ 1"),
+    ("capture start --steps 0", "capture: --steps: got '0', takes a whole number ≥ 1 and ≤ 1000"),
+    ("capture begin", "got 'begin', takes one of start, stop"),
+    (["capture"], "is missing (slurm.sh help capture)"),
+    ("whatif last --yes", "--yes answers what --verify may ask: add --verify, or drop it"),
     # exercise 0
     (
         ["-e", "0", "--health", "--max-bytes", "4"],
@@ -235,6 +244,10 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     ),
     (["-e", "1", "--nccl-debug", "--nccl", "DEBUG=WARN"], "--nccl-debug to INFO: drop one"),
     (["-e", "1", "--nccl-p2p-level", "PIZ"], "takes one of LOC, NVL, PIX, PXB, PHB, SYS: did you mean PIX?"),
+    (
+        "-e 0 --site local --no-ib --nccl-debug --nccl-p2p-level SYS --nccl ALGO=Ring",
+        ["--no-ib has an effect on GPUs only", "--nccl-debug has", "--nccl-p2p-level has", "--nccl has"],
+    ),
     # faults
     (["-e", "1", "--fault", "pauze,ms=5"], "--fault: there is no fault 'pauze': did you mean pause?"),
     (["-e", "1", "--fault", "pause,ms=5", "--fault", "pause"], "--fault: pause: ms is missing"),

