@@ -60,15 +60,6 @@ def test_it_becomes_the_container_with_the_binds_before_the_image(tmp_path: Path
     assert ran == ["printf", "%s\n", *done.stdout.splitlines()], "what it became, for the node's status"
 
 
-def test_without_a_container_it_becomes_the_training(tmp_path: Path) -> None:
-    argv = [sys.executable, "-I", str(ROOT / "harness/launch/profilers/below_nsys.py"), str(tmp_path / "x"), "0"]
-    env = {"PATH": os.environ["PATH"], "CUDA_INJECTION64_PATH": LIBRARY}
-    assert (
-        subprocess.run([*argv, "echo", "a b"], env=env, capture_output=True, check=True, timeout=limit_s()).stdout
-        == b"a b\n"
-    )
-
-
 @pytest.mark.parametrize("name", ["a:b", "a,b"])
 def test_a_folder_that_cannot_be_bound_is_one_sentence(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name

@@ -42,19 +42,6 @@ def test_none_is_as_without_a_container(tmp_path: Path, rest: dict[str, object])
     assert render(job_with(tmp_path, {"runtime": "none", **rest})) == render(job_with(tmp_path, None))
 
 
-def test_pyxis_runs_a_program_in_a_step_of_this_node(tmp_path: Path) -> None:
-    binds = ["$WORK:/work", "/data"]
-    job = job_with(tmp_path, {"runtime": "pyxis", "binds": binds, **IMAGE}, cpus_per_node=8, env={"A": "b"})
-    text = render(job)
-    for word in ("--overlap", "--mem=0", "--nodes=1", "--ntasks=1", "--cpus-per-task=8", "--cpu-bind=none"):
-        assert f"\n  {word}\n" in text
-    assert "--nodelist='%q{SLURMD_NODENAME}'" in text
-    assert f'{tmp_path}/runs,${{WORK}}:/work,/data"' in text.replace("$WORK:", "${WORK}:"), "one word, with commas"
-    names = next(str(word) for word in job.container if str(word).startswith("--container-env="))
-    assert {"PYTHONPATH", "A", "RUN_DIR", "MASTER_ADDR"} <= set(names.partition("=")[2].split(","))
-    assert job.container[-1] == "--container-image=/images/training.sqsh"
-
-
 def test_a_bind_inside_another_is_left_out_and_one_by_another_name_is_not(tmp_path: Path) -> None:
     binds = ["/data", "/data/x", "/data/y:/opt/y", "/data/../z", "/dataset"]
     words = list(map(str, container_of(tmp_path, runtime="apptainer", binds=binds, **IMAGE)))
