@@ -161,15 +161,12 @@ def _nsys_inside(around: Surroundings, job: Job) -> CheckResult:
 
 
 def _without_nsys(around: Surroundings, records: bool) -> CheckResult:
-    if not records and not around.uses_gpus:
-        return ok("nsys", "is not here, and runs on a CPU are recorded with torch.profiler")
+    if not records:
+        return ok("nsys", "is not here: runs are recorded with torch.profiler")
     if around.prepares:
         return unseen("nsys", f"not on PATH before the job loads the site's modules: {IN_JOB}")
-    if records:
-        load = "module avail nsight cuda   # then modules: in the site file, or profiler: torch"
-        return problem("nsys", "is not on PATH, but the site's runs are recorded with it", load)
-    load = "module avail nsight cuda   # then modules: in the site file"
-    return warning("nsys", "is not on PATH: torch.profiler records, without the GPU's counters", load)
+    load = "module avail nsight cuda   # then modules: in the site file, or profiler: torch"
+    return problem("nsys", "is not on PATH, but the site's runs are recorded with it", load)
 
 
 def gpu_metrics(around: Surroundings) -> CheckResult | None:

@@ -17,8 +17,7 @@ MEETING_S = 25.0  # the nodes' Pythons start seconds apart on a cold file system
 
 
 def interface(around: Surroundings) -> CheckResult | None:
-    """Whether the network interface that the site names is there and up. NCCL takes the name as a beginning, gloo as a
-    whole."""
+    """Whether the network interface that the site names is there and up."""
     name = around.site.network.interface
     if name is None:
         return None
@@ -26,9 +25,7 @@ def interface(around: Surroundings) -> CheckResult | None:
     what = f"network.interface {name}"
     remedy = f"ip -brief address   # on the node; then network.interface in the site file: {', '.join(there)}"
     if name not in there:
-        begun = [each for each in there if each.startswith(name)]
-        why = f"no such interface; NCCL takes {begun[0]}, gloo finds none" if begun else "there is no such interface"
-        return problem(what, why, remedy)
+        return problem(what, "there is no such interface", remedy)
     if state == "down":
         return problem(what, "is down", remedy)
     return ok(what, f"is {state or 'there'}")

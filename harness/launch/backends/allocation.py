@@ -78,11 +78,8 @@ def misfit(experiment: Experiment, site: Site, allocation: Allocation) -> str:
         return f"it has {allocation.nodes} node{'s' * (allocation.nodes != 1)}, and -n asks for {experiment.nodes}"
     if site.device != "cuda" or site.gpus.request == "none":
         return ""
-    if not allocation.gpus:
-        return "Slurm lists no GPU of it"
-    if (experiment.gpus_per_node or 1) > allocation.gpus:
-        return f"it has {allocation.gpus} GPUs per node, and -g asks for {experiment.gpus_per_node}"
-    return ""
+    has, asked = allocation.gpus or 0, experiment.gpus_per_node or 1
+    return f"it has {has} GPUs per node, and the run asks for {asked}" if asked > has else ""
 
 
 def placed(experiment: Experiment, site: Site, environ: Mapping[str, str]) -> tuple[Site, str]:

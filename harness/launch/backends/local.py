@@ -81,12 +81,10 @@ def _state_before_it_began(run: Run) -> State:
 
 
 def _why_unknown(run: Run, status: Status | None) -> str:
-    if not _is_elsewhere(run) and is_kept(run):
+    if is_kept(run):
         return "its script was killed; the processes that it started are being ended"
     last = "it has written nothing yet" if status is None else f"the last state that it wrote: {status.state}"
-    if _is_elsewhere(run):
-        return f"it was started on {run.record.submit_host}, whose processes cannot be seen from here; {last}"
-    return f"its processes cannot be found; {last}"
+    return f"it was started on {run.record.submit_host}, and its processes cannot be seen from here; {last}"
 
 
 def _submitter_lives(run: Run) -> bool:
