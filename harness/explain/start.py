@@ -84,7 +84,9 @@ def how_to_record_steps(s: Summary) -> str:
 def before_sentences(s: Summary) -> list[str]:
     """The time before the first step and what shortens it, where it is a large part of what was recorded."""
     row = _longest(s)
-    if row is None or row.ended_by == "end" or kinds_without_causes(s) or row.duration_ns < LARGE * row.recorded_ns:
+    if row is None or not row.recorded_ns or row.ended_by == "end" or kinds_without_causes(s):
+        return []
+    if row.duration_ns < LARGE * row.recorded_ns:
         return []
     until = _UNTIL.get(row.ended_by, row.ended_by)
     of = f" (rank {row.rank}, the longest)" if len(s.before_steps) > 1 and row.rank is not None else ""

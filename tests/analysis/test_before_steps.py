@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from harness.explain.answer import answer
-from harness.explain.start import shows_pytorch
+from harness.explain.start import before_sentences, shows_pytorch
 from harness.traces.trace import CopyKind, HostKind, HostMemory
-from tests.analysis.measuring import part_of
+from tests.analysis.measuring import part_of, summary_of
 from tests.analysis.test_first_use import MS, US, replayed
 from tests.synthetic.columns import GEMM, Made
 
@@ -80,6 +80,12 @@ def test_a_large_start_is_told_and_is_no_loss_of_the_steps() -> None:
     assert "730 ms of the 900 ms recorded, 81.1 %, lie before the model's first work (no step is marked): " in text
     assert "200 ms first use of libraries and memory (mostly cudaFree)" in text
     assert "120 ms copies to the device (360 MB at 3.0 GB/s from pageable memory)" in text
+
+
+def test_a_recording_of_a_single_moment_has_no_start_to_tell_of() -> None:
+    summary = summary_of(Made().event(5, 5))
+    assert summary.before_steps[0].recorded_ns == 0
+    assert before_sentences(summary) == []
 
 
 def test_the_cure_is_that_of_the_largest_part() -> None:
