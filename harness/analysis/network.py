@@ -1,18 +1,14 @@
-"""A node's network traffic in numbers, from rates over time: of the monitor's counters, or of nsys' samples."""
+"""A node's network traffic in numbers, from rates: of the monitor's counters, or of nsys' samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from harness.analysis.summary import NetworkOverTime, NodeNetwork
-from harness.analysis.summary.monitor import MOST_COLUMNS, PortOverTime
-from harness.analysis.summary.training import LAST_UNIX_NS, LONGEST_NS
+from harness.analysis.summary import NodeNetwork
 from harness.traces.trace import F64, I64, NicSamples
-
-MOST_NODES_WITH_PORTS = 32
 
 
 class MeasuredRates(NamedTuple):
@@ -39,24 +35,19 @@ class MeasuredRates(NamedTuple):
 
 
 class NodeTraffic(NamedTuple):
-    """Both directions of a node, and of each of its ports; the sum of its links' speeds in Gb/s where all are known."""
+    """Both directions of a node, all its ports together; the sum of its links' speeds in Gb/s where all are known."""
 
-    ports: dict[str, tuple[MeasuredRates, MeasuredRates]]
+    ports: Sequence[str]
     sent: MeasuredRates
     received: MeasuredRates
     loopback: bool = False
     gbps: float | None = None
 
 
-def traffic_of_samples(nics: Sequence[NicSamples], epoch_ns: int) -> NodeTraffic:
-    """What nsys sampled, moved to unix time."""
-
-    def of(some: Sequence[NicSamples]) -> tuple[MeasuredRates, MeasuredRates]:
-        sent, received = ([n for n in some if n.sent is way] for way in (True, False))
-        return _together(sent, epoch_ns), _together(received, epoch_ns)
-
-    ports = {port: of([nic for nic in nics if nic.port == port]) for port in dict.fromkeys(nic.port for nic in nics)}
-    return NodeTraffic(ports, *of(nics))
+def traffic_of_samples(nics: Sequence[NicSamples]) -> NodeTraffic:
+    """What nsys sampled."""
+    sent, received = (_together([nic for nic in nics if nic.sent is way]) for way in (True, False))
+    return NodeTraffic(list(dict.fromkeys(nic.port for nic in nics)), sent, received)
 
 
 def node_network(node: str, by: str, traffic: NodeTraffic) -> NodeNetwork | None:
@@ -64,7 +55,6 @@ def node_network(node: str, by: str, traffic: NodeTraffic) -> NodeNetwork | None
     sent, received, link = traffic.sent, traffic.received, traffic.gbps
     if not len(sent.start_ns) or not len(received.start_ns):
         return None
-    over = _over_time(sent, received)
     peak = float(max(sent.bytes_per_s.max(), received.bytes_per_s.max())) / 1e9
     found = NodeNetwork(
         node=node,
@@ -77,8 +67,6 @@ def node_network(node: str, by: str, traffic: NodeTraffic) -> NodeNetwork | None
         mean_sent_gb_per_s=sent.mean_gb_per_s,
         mean_received_gb_per_s=received.mean_gb_per_s,
         peak_gb_per_s=peak,
-        over_time=over,
-        ports_over_time=_ports_over_time(over, traffic.ports) if over else [],
     )
     return found if link is None else _linked(found, link / 8, "kernel")
 
@@ -107,7 +95,7 @@ def rates_of(samples: Iterable[tuple[int, int, float]]) -> MeasuredRates:
     return MeasuredRates(times[:, 0], times[:, 1], np.array([row[2] for row in table], np.float64))
 
 
-def _together(nics: Sequence[NicSamples], epoch_ns: int) -> MeasuredRates:
+def _together(nics: Sequence[NicSamples]) -> MeasuredRates:
     """The sum of all ports: at each moment of those that have a sample there."""
     if not nics:
         return rates_of([])
@@ -118,65 +106,4 @@ def _together(nics: Sequence[NicSamples], epoch_ns: int) -> MeasuredRates:
     ports = np.cumsum(np.bincount(place, np.repeat([1.0, -1.0], len(rates)), len(times)))
     rate = np.maximum(np.cumsum(change), 0.0)  # what sums of binary fractions leave may be below it
     there = ports[:-1] > 0.5
-    unix = times + epoch_ns
-    return MeasuredRates(unix[:-1][there], unix[1:][there], rate[:-1][there])
-
-
-def _over_time(sent: MeasuredRates, received: MeasuredRates) -> NetworkOverTime | None:
-    """None where the times cannot be true, or are of more than a year."""
-    begin = min(int(sent.start_ns[0]), int(received.start_ns[0]))
-    end = max(int(sent.end_ns[-1]), int(received.end_ns[-1]))
-    if begin < 0 or end > LAST_UNIX_NS or end - begin > LONGEST_NS:
-        return None
-    columns = min(MOST_COLUMNS, max(len(sent.start_ns), len(received.start_ns)))
-    width_ns = -(-(end - begin) // columns)
-    layers = [_listed(binned(rates, begin, width_ns, columns)) for rates in (sent, received)]
-    return NetworkOverTime(start_ns=begin, column_ns=width_ns, sent_gb_per_s=layers[0], received_gb_per_s=layers[1])
-
-
-def _ports_over_time(
-    over: NetworkOverTime, ports: Mapping[str, tuple[MeasuredRates, MeasuredRates]]
-) -> list[PortOverTime]:
-    columns = over.start_ns, over.column_ns, len(over.sent_gb_per_s)
-    return [
-        PortOverTime(
-            port=port,
-            sent_gb_per_s=_listed(binned(sent, *columns)),
-            received_gb_per_s=_listed(binned(received, *columns)),
-        )
-        for port, (sent, received) in ports.items()
-    ]
-
-
-def few_with_ports(nodes: Sequence[NodeNetwork]) -> list[NodeNetwork]:
-    """The nodes; of many only their sums, since the ports of a thousand nodes would fill the summary."""
-    if len({node.node for node in nodes}) <= MOST_NODES_WITH_PORTS:
-        return list(nodes)
-    return [node.model_copy(update={"ports_over_time": []}) for node in nodes]
-
-
-def _listed(gb_per_s: F64) -> list[float | None]:
-    return [None if np.isnan(x) else float(f"{x:.4g}") for x in gb_per_s.tolist()]
-
-
-def rates_over_time(network_over_time: NetworkOverTime, gb_per_s: Sequence[float | None]) -> MeasuredRates:
-    """The stretches that have a rate, of one direction."""
-    known = [(i, x) for i, x in enumerate(gb_per_s) if x is not None]
-    begins = (network_over_time.start_ns + i * network_over_time.column_ns for i, _ in known)
-    return rates_of((t, t + network_over_time.column_ns, x * 1e9) for t, (_, x) in zip(begins, known, strict=True))
-
-
-def binned(rates: MeasuredRates, begin_ns: int, width_ns: int, columns: int) -> F64:
-    """(columns,): the mean rate in each column, 10⁹ bytes per second; NaN where there is no rate.
-
-    A difference of integrals: bytes, and the time with a rate, up to each column's edge.
-    """
-    if not len(rates.start_ns):
-        return np.full(columns, np.nan)
-    at = np.stack([rates.start_ns - begin_ns, rates.end_ns - begin_ns], 1).ravel().astype(np.float64)
-    length = np.repeat(rates.end_ns - rates.start_ns, 2).astype(np.float64)
-    length[::2] = 0.0
-    edges = np.arange(columns + 1, dtype=np.float64) * width_ns
-    moved = np.diff(np.interp(edges, at, np.cumsum(length * np.repeat(rates.bytes_per_s, 2))))
-    covered = np.diff(np.interp(edges, at, np.cumsum(length)))
-    return np.where(covered > 0, moved / np.where(covered > 0, covered, 1), np.nan) / 1e9
+    return MeasuredRates(times[:-1][there], times[1:][there], rate[:-1][there])

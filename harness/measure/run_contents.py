@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.metrics import metrics_by_name
-from harness.analysis.network import few_with_ports, placed
+from harness.analysis.network import placed
 from harness.analysis.summary import (
     Efficiency,
     JobTime,
@@ -213,12 +213,10 @@ def read_contents(path: Path) -> RunContents:
 def _network(sampled: Sequence[NodeNetwork], contents: RunContents) -> list[NodeNetwork]:
     """The nodes by the monitor and by nsys, `sampled`, with their switches and links."""
     switches, by_monitor = contents.switches, {node.node: node for node in contents.network}
-    return few_with_ports(
-        [
-            placed(node, switches.get(node.node), by_monitor.get(node.node), contents.node_gbps)
-            for node in (*contents.network, *sampled)
-        ]
-    )
+    return [
+        placed(node, switches.get(node.node), by_monitor.get(node.node), contents.node_gbps)
+        for node in (*contents.network, *sampled)
+    ]
 
 
 def _node_gbps(record: dict[str, Any]) -> float | None:

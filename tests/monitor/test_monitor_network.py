@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from msgspec import ValidationError
 
 from harness.analysis.network import node_network, placed
-from harness.analysis.summary import NetworkOverTime, Summary
-from harness.analysis.summary.monitor import MOST_COLUMNS, NodeNetwork
+from harness.analysis.summary import NodeNetwork, Summary
 from harness.measure.machine import traffic_of_monitor
 from harness.measure.run_files import read_traffic
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, NodePorts, read_network
@@ -131,18 +129,18 @@ LATER = START_UNIX_NS + 3 * 10**9
 
 
 @pytest.mark.parametrize(
-    ("rows", "drawn"),
+    "rows",
     [
-        ([(LATER, 1e307), (LATER + 10**9, 1e308)], True),
-        ([(LATER, 1e300), (LATER + 1, 1e308)], True),
-        ([(LATER, 0), (LATER + 1, 1e12)], True),
-        ([(END - 1, 100), (END, 200)], False),
-        ([(-END, 100), (-END + 1, 100)], False),
-        ([(0, 0), (END, 200)], True),
+        [(LATER, 1e307), (LATER + 10**9, 1e308)],
+        [(LATER, 1e300), (LATER + 1, 1e308)],
+        [(LATER, 0), (LATER + 1, 1e12)],
+        [(END - 1, 100), (END, 200)],
+        [(-END, 100), (-END + 1, 100)],
+        [(0, 0), (END, 200)],
     ],
 )
 def test_counters_and_times_that_cannot_be_true_are_left_out(
-    tmp_path: Path, rows: list[tuple[int, float]], drawn: bool
+    tmp_path: Path, rows: list[tuple[int, float]]
 ) -> None:
     folder = recorded(tmp_path, [(0, 0), (500, 500)])
     with (folder / NETWORK_FILE).open("a") as file:
@@ -150,17 +148,5 @@ def test_counters_and_times_that_cannot_be_true_are_left_out(
     (node,), findings = read_traffic([folder])
     assert findings == []
     assert node.peak_gb_per_s < 8e3
-    assert (node.over_time is not None) == drawn
     summary = Summary(network=[node, node.model_copy(update={"node": "node2"})])
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
-
-
-@pytest.mark.parametrize("change", [
-    {"start_ns": -1}, {"start_ns": 1 << 63}, {"column_ns": 0}, {"column_ns": 1 << 60}, {"sent_gb_per_s": []},
-    {"sent_gb_per_s": [1.0] * (MOST_COLUMNS + 1)}, {"received_gb_per_s": [-1.0]}, {"received_gb_per_s": ["NaN"]},
-])  # fmt: skip
-def test_a_summary_with_impossible_rates_is_none_of_ours(change: dict[str, object]) -> None:
-    whole = {"start_ns": START_UNIX_NS, "column_ns": 10**9, "sent_gb_per_s": [1.0], "received_gb_per_s": [None]}
-    NetworkOverTime.model_validate(whole)
-    with pytest.raises(ValidationError):
-        NetworkOverTime.model_validate(whole | change)

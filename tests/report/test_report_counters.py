@@ -1,4 +1,4 @@
-"""Heatmaps of nsys' counters and of network ports, from constructed exports, against counting the rows of the file.
+"""Heatmaps of nsys' counters, from constructed exports, against counting the rows of the file.
 
 No recording of a real GPU's counters was at hand: the names are those that nsys has for A100 and H100.
 """
@@ -8,24 +8,16 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.analysis.network import MOST_NODES_WITH_PORTS, few_with_ports, node_network
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
 from harness.analysis.summary import Summary
-from harness.measure.machine import traffic_of_monitor
 from harness.measure.paths import measure_one
-from harness.monitor.network import Nic, NicSeries
-from harness.monitor.samples import DeviceSeries
-from harness.report.plots.counters import counter_figures, port_figure
+from harness.report.plots.counters import counter_figures
 from harness.report.tables.catalogue import files
 from harness.report.tables.kernels import COUNTERS
 from tests.synthetic.nsys import Nsys
-
-if TYPE_CHECKING:
-    pass
 
 MS = 1_000_000
 STEPS, STEP_MS, GPUS = 6, 50, 4
@@ -41,7 +33,6 @@ NAMES = (
 )
 SHOWN = ["SMs Active", "SM Issue", "Tensor Active", "DRAM Read Bandwidth", "NVLink TX Requests User Data"]
 SHOWN += ["PCIe RX Throughput"]
-EPOCH_NS = 1_700_000_000_000_000_000
 
 
 def busy(gpu: int, at_ms: float) -> float:
@@ -50,8 +41,8 @@ def busy(gpu: int, at_ms: float) -> float:
     return 0.0 if inside < 8 else (0.45 if gpu == 3 else 0.92) if inside < 38 else 0.12
 
 
-def sampled(ports: int = 4) -> Nsys:
-    """Four ranks of one node with a GPU and a port each: counters every 0.5 ms, the ports every 5 ms."""
+def sampled() -> Nsys:
+    """Four ranks of one node with a GPU each: counters every 0.5 ms."""
     made = Nsys()
     for gpu in range(GPUS):
         kind = (5 << 56 | gpu) - (1 << 60)
@@ -71,12 +62,6 @@ def sampled(ports: int = 4) -> Nsys:
             number = 1000 * gpu + step
             made.call("cudaLaunchKernel_v7000", begin + 1000, 500, correlation=number, pid=pid, tid=pid)
             made.kernel("void gemm()", begin + 8 * MS, 30 * MS, correlation=number, pid=pid, device=gpu)
-    for number in range(ports):
-        made.adapter(number, f"mlx5_{number}")
-        for sample in range(STEPS * STEP_MS // 5):
-            rate = 40e6 * (number + 1) / ports if sample * 5 % STEP_MS >= 38 else 1e5
-            for way, value in ((0, rate), (1, rate / 2)):
-                made.traffic(number, way, (10 + 5 * sample) * MS, 5 * MS, value=value)
     return made
 
 
@@ -128,37 +113,3 @@ def test_rows_are_devices_and_lines_are_steps(summary: Summary) -> None:
     rows = list(file.records(summary))
     assert len(rows) == sum(len(counter.mean) for device in summary.devices for counter in device.counters)
     assert (rows[0]["metric"], rows[0]["mean"]) == (NAMES[1], summary.devices[0].counters[0].mean[0])
-
-
-def test_ports_have_a_row_each_name_their_source_and_add_up_to_their_node(summary: Summary) -> None:
-    begins = [EPOCH_NS + (10 + STEP_MS * step) * MS for step in range(STEPS)]
-    figure = port_figure(summary, begins)
-    assert figure is not None
-    sent, received = figure.data
-    assert sent["y"] == [f"lrdn0042 · mlx5_{number}:1" for number in range(4)]
-    assert max(sent["z"][3]) == pytest.approx(40.0) and max(received["z"][3]) == pytest.approx(20.0)
-    assert max(sent["z"][0]) == pytest.approx(10.0)
-    assert [shape["x0"] for shape in figure.layout["shapes"]] == pytest.approx([0.05 * step for step in range(STEPS)])
-    assert "sampled by nsys" in figure.caption and "40.0 GB/s" in figure.caption
-    (node,) = summary.network
-    assert node.over_time is not None
-    for i, whole in enumerate(node.over_time.sent_gb_per_s):
-        assert whole == pytest.approx(sum(port.sent_gb_per_s[i] or 0.0 for port in node.ports_over_time), rel=1e-3)
-    few = [node.model_copy(update={"node": f"n{i}"}) for i in range(MOST_NODES_WITH_PORTS)]
-    assert few_with_ports(few) == few
-    assert {len(each.ports_over_time) for each in few_with_ports([*few, node])} == {0}, "of many nodes only sums"
-
-
-def test_without_nsys_the_monitors_counters_of_each_port_are_drawn() -> None:
-    at = [EPOCH_NS + i * 1000 * MS for i in range(5)]
-    counters = {"sent_bytes": [0.0, 2e9, 4e9, 4e9, 10e9], "received_bytes": [0.0, 1e9, 2e9, 3e9, 4e9]}
-    nics = [
-        NicSeries(Nic(f"mlx5_{i}:1", "infiniband", 200.0), DeviceSeries(i, "", None, at, counters)) for i in range(2)
-    ]
-    node = node_network("n1", "monitor", traffic_of_monitor(nics))
-    assert node is not None
-    figure = port_figure(Summary(network=[node]))
-    assert figure is not None
-    assert figure.data[0]["z"] == [[2.0, 2.0, 0.0, 6.0]] * 2
-    assert figure.data[1]["z"] == [[1.0] * 4] * 2
-    assert "sampled by the monitor, 1 s a column" in figure.caption

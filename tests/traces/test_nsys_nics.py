@@ -54,10 +54,6 @@ def test_a_node_is_the_sum_of_its_ports(tmp_path: Path) -> None:
     assert (node.duration_ns, node.sent_bytes, node.received_bytes) == (10 * MS, 25 * 10**6, 20 * 10**6)
     assert (node.mean_sent_gb_per_s, node.mean_received_gb_per_s) == (2.5, 2.0)
     assert (node.peak_gb_per_s, node.link_gb_per_s) == (4.0, None)
-    assert node.over_time is not None
-    assert node.over_time.start_ns == 1_700_000_000_000_000_000
-    assert node.over_time.sent_gb_per_s == [1.0] * 5 + [4.0] * 5
-    assert node.over_time.received_gb_per_s == [2.0] * 10
 
 
 def test_ports_that_are_sampled_at_other_moments_add_up_where_both_have_a_sample(tmp_path: Path) -> None:

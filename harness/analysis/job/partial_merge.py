@@ -100,9 +100,7 @@ def _without_details(part: RankPart) -> RankPart:
     rows = part.rows.model_copy(update={"host_activities": [], "long_messages": [], "launches": launches})
     devices = [device.model_copy(update={name: [] for name in _OF_DEVICE}) for device in part.devices]
     source = part.source.model_copy(update={"device_names": {}})
-    network = part.network.model_copy(update={"ports_over_time": []}) if part.network else None
-    kept = {"source": source, "devices": devices, "rows": rows, "network": network}
-    return part.model_copy(update=kept)
+    return part.model_copy(update={"source": source, "devices": devices, "rows": rows})
 
 
 def _has_details(part: RankPart) -> bool:

@@ -16,7 +16,6 @@ from harness.analysis.job.pacing import from_zero, pacing
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, merge_parts, undetailed
 from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
-from harness.analysis.network import few_with_ports
 from harness.analysis.process.copies import with_links
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
@@ -68,7 +67,7 @@ def _network(parts: Sequence[RankPart]) -> list[NodeNetwork]:
         known = longest.get(found.node)
         if known is None or found.duration_ns > known.duration_ns:
             longest[found.node] = found
-    return few_with_ports([longest[node] for node in sorted(longest)])
+    return [longest[node] for node in sorted(longest)]
 
 
 def summarise_merge(

@@ -35,11 +35,10 @@ def measured_processes(
 
 
 def _network(trace: Trace) -> NodeNetwork | None:
-    """The node's network, where the file has samples of it and says when they were taken."""
-    host, epoch_ns = trace.identity.host, trace.identity.epoch_ns
-    if not trace.nics or epoch_ns is None:
+    """The node's network, where the file has samples of it."""
+    if not trace.nics:
         return None
-    return node_network(host or "unknown host", "nsys", traffic_of_samples(trace.nics, epoch_ns))
+    return node_network(trace.identity.host or "unknown host", "nsys", traffic_of_samples(trace.nics))
 
 
 def unmeasured(view: ProcessView, rules: Rules) -> RankPart:

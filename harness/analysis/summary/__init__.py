@@ -44,9 +44,7 @@ from harness.analysis.summary.memory import MemoryMoment as MemoryMoment
 from harness.analysis.summary.memory import MemoryRank as MemoryRank
 from harness.analysis.summary.memory import MemoryTimeline as MemoryTimeline
 from harness.analysis.summary.monitor import MonitorDevice as MonitorDevice
-from harness.analysis.summary.monitor import NetworkOverTime as NetworkOverTime
 from harness.analysis.summary.monitor import NodeNetwork as NodeNetwork
-from harness.analysis.summary.monitor import PortOverTime as PortOverTime
 from harness.analysis.summary.nccl import Nccl as Nccl
 from harness.analysis.summary.nccl import NcclChoice as NcclChoice
 from harness.analysis.summary.nccl import NcclConnection as NcclConnection

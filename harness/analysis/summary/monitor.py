@@ -2,40 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
-
 from harness.analysis.summary.base import SummaryPart
-from harness.analysis.summary.training import LAST_UNIX_NS, LONGEST_NS
-
-MOST_COLUMNS = 100  # of a node's rates over time
-_Rate = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
-_Column = Annotated[list[_Rate | None], msgspec.Meta(min_length=1, max_length=MOST_COLUMNS)]
-
-
-class NetworkOverTime(SummaryPart, kw_only=True):
-    """Mean rates in columns of equal length."""
-
-    start_ns: Annotated[int, msgspec.Meta(ge=0, le=LAST_UNIX_NS)]
-    """Unix time of the first sample."""
-    column_ns: Annotated[int, msgspec.Meta(gt=0, le=LONGEST_NS)]
-    """Length of a column. There are at most 100."""
-    sent_gb_per_s: _Column
-    """Mean rate of each column, 10⁹ bytes per second. Null if it has no sample."""
-    received_gb_per_s: _Column
-    """The same."""
-
-
-class PortOverTime(SummaryPart, kw_only=True):
-    """One port of a node in the columns of `over_time`."""
-
-    port: str
-    """Its name."""
-    sent_gb_per_s: list[_Rate | None]
-    """As in `over_time`."""
-    received_gb_per_s: list[_Rate | None]
-    """The same."""
 
 
 class NodeNetwork(SummaryPart, kw_only=True):
@@ -90,10 +57,6 @@ class NodeNetwork(SummaryPart, kw_only=True):
     neither is known."""
     peak_share: float | None = None
     """Peak over link."""
-    over_time: NetworkOverTime | None = None
-    """[The rates over time](#networkovertime), which the picture draws."""
-    ports_over_time: list[PortOverTime] = []
-    """[Those of each port](#portovertime). Of jobs with at most 32 nodes."""
 
 
 class MonitorDevice(SummaryPart, kw_only=True):

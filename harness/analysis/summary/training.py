@@ -123,9 +123,6 @@ class RankTraining(SummaryPart, kw_only=True):
     step a profiler writes its trace. Null if Linux does not say."""
 
 
-LAST_UNIX_NS, LONGEST_NS = (1 << 62, 1 << 55)  # in the year 2116, and over a year: all sums of them have 64 bits
-
-
 class JobTimePart(SummaryPart, kw_only=True):
     """One part of the job's time. The `duration_ns` of all parts add up to the job's elapsed time."""
 

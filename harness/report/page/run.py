@@ -25,7 +25,6 @@ from harness.monitor.source import pieces
 from harness.report.elements import Figure, Link, Listing, PageTable, Section, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.plots import plotly_json
-from harness.report.plots.counters import port_figure
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.monitor import monitor_sentences
 from harness.run import when
@@ -204,11 +203,7 @@ def _sources(s: Summary) -> list[PageTable]:
 
 def machine_section(s: Summary, inputs: Inputs) -> Section:
     """Utilisation, memory and power over time, one plot per node and quantity. Empty without any."""
-    first_rank = next(iter(inputs.steps.values()), ())
-    begins = [step.unix_ns for step in first_rank if step.phase == "active"]
-    of_nodes = (figure for recording in inputs.monitors[:_MOST_NODES] for figure in _node(recording, inputs))
-    ports = port_figure(s, begins)
-    figures = [*([ports] if ports else []), *of_nodes]
+    figures = [figure for recording in inputs.monitors[:_MOST_NODES] for figure in _node(recording, inputs)]
     lead = "Samples of every node during the training. Shaded: the counted steps."
     if len(inputs.monitors) > _MOST_NODES:
         lead += f" {_MOST_NODES} of {len(inputs.monitors)} nodes have plots; the table has all nodes."

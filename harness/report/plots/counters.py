@@ -1,4 +1,4 @@
-"""Heatmaps of sampled counters over time: a GPU's counters by nsys, and each port of the network."""
+"""Heatmaps of a GPU's counters over time, as nsys samples them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from harness.analysis.network import binned, rates_over_time
 from harness.analysis.process.counters import MOST_COLUMNS, counter_of
-from harness.analysis.summary import CounterOverTime, Device, NodeNetwork, Summary
-from harness.common.display.format import amount
+from harness.analysis.summary import CounterOverTime, Device, Summary
 from harness.common.display.palette import COMMUNICATION, COMPUTE, MEMORY
 from harness.report.elements import Figure
 from harness.report.plots import plotly_json
@@ -22,7 +17,6 @@ from harness.report.tables.time import device_labels
 
 _COLORS = {"compute": COMPUTE, "memory": MEMORY, "link": COMMUNICATION}
 _MOST_ROWS = 64
-_SAMPLED_BY = {"monitor": "the monitor", "nsys": "nsys"}
 _MOST_MARKS = 40  # lines between steps
 _WHOLE = 100.0
 
@@ -74,48 +68,3 @@ def _steps(d: Device) -> list[float]:
 
 def _lines(marks: Sequence[float]) -> list[dict[str, Any]]:
     return [plotly_json.upright(at, "#888888", "dot", 1) for at in marks] if len(marks) <= _MOST_MARKS else []
-
-
-def port_figure(s: Summary, step_begins_ns: Sequence[int] = ()) -> Figure | None:
-    """GB/s of each port that leads out of a node, over time. step_begins_ns: unix time of the profiled steps."""
-    known = [n for n in s.network if n.over_time and n.ports_over_time and not n.loopback]
-    by = "nsys" if any(n.sampled_by == "nsys" for n in known) else "monitor"
-    nodes = [n for n in known if n.sampled_by == by]
-    over = [n.over_time for n in nodes if n.over_time]
-    if not over:
-        return None
-    begin = min(o.start_ns for o in over)
-    columns = max(len(o.sent_gb_per_s) for o in over)
-    width_ns = -(-max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) - begin for o in over) // columns)
-    every = ((n, o, port) for n, o in zip(nodes, over, strict=True) for port in n.ports_over_time)
-    whole = (p for p in every if len(p[2].sent_gb_per_s) == len(p[2].received_gb_per_s) == len(p[1].sent_gb_per_s))
-    ports = list(whole)[:_MOST_ROWS]
-    ways = {"sent": [p.sent_gb_per_s for _, _, p in ports], "received": [p.received_gb_per_s for _, _, p in ports]}
-    cells = {
-        way: [
-            _rounded(binned(rates_over_time(o, values), begin, width_ns, columns))
-            for (_, o, _), values in zip(ports, each, strict=True)
-        ]
-        for way, each in ways.items()
-    }
-    top = max((x or 0.0 for rows in cells.values() for row in rows for x in row), default=0.0) or 1e-9
-    layers = [Layer(way, rows, "GB/s", COMMUNICATION, top) for way, rows in cells.items()]
-    x = [round((i + 0.5) * width_ns / 1e9, 4) for i in range(columns)]
-    rows = distinct([f"{n.node} · {port.port}" for n, _, port in ports])
-    data = heatmaps(layers, x, rows, "%{{y}}, %{{x}} s: %{{z}} {unit} {name}<extra></extra>")
-    marks = [(at - begin) / 1e9 for at in step_begins_ns if begin <= at < begin + width_ns * columns]
-    axes = plotly_json.layout("time since the first sample (s)", dict(plotly_json.NAMES), shapes=_lines(marks))
-    return Figure("ports", _port_words(nodes, top, width_ns, bool(marks)), data, axes, height_of(len(rows)), wide=True)
-
-
-def _rounded(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(x) else float(f"{x:.4g}") for x in values.tolist()]
-
-
-def _port_words(nodes: Sequence[NodeNetwork], top: float, width_ns: int, marked: bool) -> str:
-    count = sum(len(n.ports_over_time) for n in nodes)
-    steps = " Dotted: the start of each profiled step." if marked else ""
-    return (
-        f"Network ports ({count}), sampled by {_SAMPLED_BY[nodes[0].sampled_by]}, {width_ns / 1e9:.3g} s a column: all "
-        f"traffic of the port, not only the job's. Highest: {amount(top * 1e9, 'B/s')} in one direction.{steps}"
-    )
