@@ -67,8 +67,8 @@ class PageTable:
 class Figure:
     """One plot as Plotly's JSON, with a sentence about it and its numbers as a table.
 
-    `data` and `layout` use only bar, scatter and heatmap. Colours are those of the palette. A colour
-    scale is named by its colour, or by two colours with a comma between: the one below zero, then the one above.
+    `data` and `layout` use only bar, scatter and heatmap. Colours are those of the palette. A colour scale is named by
+    its colour.
     """
 
     id: str
@@ -81,7 +81,7 @@ class Figure:
 
     @property
     def drawn(self) -> list[dict[str, Any]]:
-        """The plot's data without bars and layers that are zero everywhere, which would have a legend for nothing."""
+        """The plot's data without bars that are zero everywhere, which would have a legend for nothing."""
         return [trace for i, trace in enumerate(self.data) if i == 0 or _has_value(trace)]
 
     @property
@@ -91,15 +91,13 @@ class Figure:
 
 
 def _has_value(trace: dict[str, Any]) -> bool:
-    if trace["type"] == "heatmap":
-        return any(map(any, trace["z"]))
     return trace["type"] != "bar" or any(trace["x" if trace.get("orientation") == "h" else "y"])
 
 
 def _marks(trace: dict[str, Any]) -> int:
     """How many bars, points or columns a reader sees."""
     if trace["type"] == "heatmap":
-        return len(trace["x"]) if trace.get("visible", True) is True else 0
+        return len(trace["x"])
     if trace["type"] == "bar":
         return sum(1 for length in trace["x" if trace.get("orientation") == "h" else "y"] if length)
     return sum(1 for value in trace["y"] if value is not None)

@@ -23,7 +23,7 @@ const Plots = {
   },
 
   isNamed(figure) {
-    return figure.layout.showlegend !== false && figure.data.length > 1 && figure.data[0].type !== "heatmap";
+    return figure.layout.showlegend !== false && figure.data.length > 1;
   },
 
   themed(element, figure) {
@@ -96,11 +96,8 @@ const Plots = {
   scaled(data) {
     const far = Theme.current === "dark" ? "#ffffff" : "#000000";
     const deep = (color) => Plots.mix(color, far, 0.4);
-    const scale = (above, below) => below // zero in the middle
-      ? [[0, deep(below)], [0.17, below], [0.5, Theme.color("mark")], [0.83, above], [1, deep(above)]]
-      : [[0, Theme.color("mark")], [0.65, above], [1, deep(above)]];
-    return data.map((trace) => typeof trace.colorscale === "string"
-      ? { ...trace, colorscale: scale(...trace.colorscale.split(",").reverse()) } : trace);
+    const scale = (color) => [[0, Theme.color("mark")], [0.65, color], [1, deep(color)]];
+    return data.map((trace) => typeof trace.colorscale === "string" ? { ...trace, colorscale: scale(trace.colorscale) } : trace);
   },
 
   // Plotly takes some tags in names for styles and links: names of runs and groups are text.
@@ -115,26 +112,6 @@ const Plots = {
   mix(a, b, share) {
     const part = (at) => Math.round((1 - share) * parseInt(a.slice(at, at + 2), 16) + share * parseInt(b.slice(at, at + 2), 16));
     return "#" + [1, 3, 5].map((at) => part(at).toString(16).padStart(2, "0")).join("");
-  },
-
-  // Layers of one heatmap are seen one at a time: a button for each.
-  buttons(element, figure) {
-    if (figure.data.length < 2 || figure.data[0].type !== "heatmap" || element.dataset.layered) return;
-    element.dataset.layered = "yes";
-    const box = Object.assign(document.createElement("div"), { className: "bar" });
-    box.setAttribute("role", "group");
-    box.setAttribute("aria-label", "What the colours show");
-    figure.data.forEach((layer, index) => {
-      const button = Object.assign(document.createElement("button"), { type: "button", textContent: layer.name });
-      button.setAttribute("aria-pressed", String(index === 0));
-      button.addEventListener("click", () => {
-        figure.data.forEach((other, i) => { other.visible = i === index; });
-        [...box.children].forEach((other, i) => other.setAttribute("aria-pressed", String(i === index)));
-        Plots.draw(element);
-      });
-      box.append(button);
-    });
-    element.before(box);
   },
 
   // The names of a plot's colours, below it.
@@ -170,7 +147,7 @@ const Plots = {
     element.parentElement.addEventListener("keydown", (event) => Plots.onKey(element, event));
   },
 
-  tools(element) { return [...element.parentElement.querySelectorAll(":scope > .bar button, .modebar-btn")]; },
+  tools(element) { return [...element.parentElement.querySelectorAll(".modebar-btn")]; },
 
   onKey(element, event) {
     const tools = Plots.tools(element), at = tools.indexOf(document.activeElement);
@@ -188,7 +165,6 @@ const Plots = {
     if (!figure) return;
     if (Plots.isFolded(element)) return void Plots.drawn.delete(element);
     Plots.drawn.add(element);
-    Plots.buttons(element, figure);
     Plots.legend(element, figure);
     const focused = Plots.tools(element).indexOf(document.activeElement);
     Plotly.react(element, Plots.scaled(Plots.inert(figure.data)), Plots.themed(element, figure), {

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.analysis.job.pacing import pacing
 from harness.analysis.process.part import RankPart, StepsPart
-from harness.analysis.summary import Clock, Pacing, TraceSource, Window
+from harness.analysis.summary import Pacing, TraceSource, Window
 from harness.traces.trace import F64
 
 STEP_NS = 100_000_000
@@ -16,7 +16,6 @@ def part(rank: int, took_ns: F64, per_node: int = 4, **steps: list[int]) -> Rank
     durations = took_ns.round().astype(np.int64)
     found = {
         "numbers": list(range(len(durations))),
-        "begins_ns": (np.cumsum(durations) - durations).tolist(),
         "own_ns": durations.tolist(),
     }
     return RankPart(
@@ -53,7 +52,6 @@ def job(
 
 
 def paced(parts: list[RankPart], switches: dict[str, str] | None = None) -> Pacing:
-    clocks = {p.clock: Clock(host=p.clock, offset_ns=0, residual_ns=0, collectives=1) for p in parts}
-    found = pacing(parts, clocks, switches)
+    found = pacing(parts, switches)
     assert found is not None
     return found

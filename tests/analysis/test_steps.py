@@ -286,8 +286,6 @@ def test_ranks_of_one_job_have_the_same_steps_whether_they_are_on_the_device_or_
     summary = summarise_job(parts)
     assert [each.median_ns for each in summary.steps.per_rank] == [150, 150]
     assert problem_texts.UNEVEN not in [problem.what for problem in summary.quality.problems]
-    assert summary.pacing is not None
-    assert [place.first_lag_ns for place in summary.pacing.places] == [0, 0]
 
 
 def test_launches_before_the_recording_are_not_missing_in_the_steps_of_the_device() -> None:

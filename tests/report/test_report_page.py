@@ -189,12 +189,10 @@ def test_a_plot_of_one_bar_or_one_point_is_bare(trace: dict[str, Any], bare: boo
     assert Figure("one", "", [trace], {}).is_bare is bare
 
 
-def test_bars_and_layers_that_are_zero_everywhere_are_not_drawn() -> None:
+def test_bars_that_are_zero_everywhere_are_not_drawn() -> None:
     names = ["compute", "exposed communication", "idle"]
     stack = [bars(name, [5.0 * (i != 1), 0.0], ["rank 0", "rank 1"], "") for i, name in enumerate(names)]
-    layers = [{"type": "heatmap", "x": [1, 2], "z": [[value, None]]} for value in (0.5, 0.0, 0.2)]
     assert [trace["name"] for trace in Figure("stack", "", stack, {}).drawn] == ["compute", "idle"]
-    assert Figure("heat", "", layers, {}).drawn == [layers[0], layers[2]]
 
 
 def test_a_plot_of_several_message_sizes_is_drawn_beside_its_table(made: Made) -> None:

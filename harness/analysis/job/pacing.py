@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.onsets import spread
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Clock, PaceHeat, PaceOutlier, PacePlace, PaceRow, Pacing
+from harness.analysis.summary import PaceOutlier, PacePlace, Pacing
 from harness.traces.trace import F64, I64
 
 LEAST = 0.05
@@ -49,20 +49,18 @@ def outlying(behind: F64) -> I64:
 
 @dataclass(frozen=True)
 class PaceTable:
-    """r ranks by s steps. Unknown is NaN. begin_ns, end_ns: since the earliest start of any rank; rank (r,): -1 where
-    not known; stage (r,): ranks with the same number do the same work."""
+    """r ranks by s steps. Unknown is NaN. rank (r,): -1 where not known; stage (r,): ranks with the same number do the
+    same work."""
 
     steps: I64
     step_ns: F64
     own_ns: F64
-    begin_ns: F64
-    end_ns: F64
     rank: I64
     stage: I64
     node: list[str | None]
 
 
-def pace_table(parts: Sequence[RankPart], clocks: Mapping[str, Clock]) -> PaceTable | None:
+def pace_table(parts: Sequence[RankPart]) -> PaceTable | None:
     """None: fewer than two ranks have steps of one kind, or they have none in common."""
     sources = {part.steps.source for part in parts if part.steps.durations_ns}
     known = [part for part in parts if _is_whole(part)]
@@ -71,15 +69,11 @@ def pace_table(parts: Sequence[RankPart], clocks: Mapping[str, Clock]) -> PaceTa
     steps = _common([part.steps.numbers for part in known])
     if not len(steps):
         return None
-    begins = _aligned_begins(known, clocks)
-    lines = [_line(part, begin, steps) for part, begin in zip(known, begins, strict=True)]
-    step, own, begin = np.moveaxis(np.stack(lines), 1, 0)
+    step, own = np.moveaxis(np.stack([_line(part, steps) for part in known]), 1, 0)
     return PaceTable(
         steps=steps,
         step_ns=step,
         own_ns=own,
-        begin_ns=begin,
-        end_ns=begin + step,
         rank=np.array([-1 if part.source.rank is None else part.source.rank for part in known], np.int64),
         stage=_stages(known),
         node=[part.source.host for part in known],
@@ -87,9 +81,8 @@ def pace_table(parts: Sequence[RankPart], clocks: Mapping[str, Clock]) -> PaceTa
 
 
 def _is_whole(part: RankPart) -> bool:
-    """Whether every step has its number and its begin, as a file that was changed may not."""
-    steps = part.steps
-    return 0 < len(steps.durations_ns) == len(steps.numbers) == len(steps.begins_ns)
+    """Whether every step has its number, as in a file that was changed it may not."""
+    return 0 < len(part.steps.durations_ns) == len(part.steps.numbers)
 
 
 def from_zero(numbers: Sequence[int]) -> list[int]:
@@ -106,10 +99,10 @@ def _common(numbers: Sequence[Sequence[int]]) -> I64:
     return steps
 
 
-def _line(part: RankPart, begin_ns: float, steps: I64) -> F64:
-    """(3, s): durations, own work, begins of one rank."""
+def _line(part: RankPart, steps: I64) -> F64:
+    """(2, s): durations and own work of one rank."""
     own = part.steps
-    line = np.full((3, len(steps)), np.nan)
+    line = np.full((2, len(steps)), np.nan)
     numbers = np.array(own.numbers, np.int64)
     order = np.argsort(numbers, kind="stable")
     place = np.searchsorted(numbers[order], steps).clip(max=len(numbers) - 1)
@@ -118,19 +111,7 @@ def _line(part: RankPart, begin_ns: float, steps: I64) -> F64:
     line[0, seen] = np.array(own.durations_ns, np.float64)[row[seen]]
     if len(own.own_ns) == len(numbers):
         line[1, seen] = np.array(own.own_ns, np.float64)[row[seen]]
-    line[2, seen] = begin_ns + np.array(own.begins_ns, np.float64)[row[seen]]
     return line
-
-
-def _aligned_begins(parts: Sequence[RankPart], clocks: Mapping[str, Clock]) -> list[float]:
-    """When each rank's window begins on the first rank's clock, since the earliest; NaN where its clock is not known.
-    Differences of integers: unix nanoseconds do not fit into a float."""
-    begins = [
-        part.window_start_ns + (part.epoch_ns or 0) - clocks[part.clock].offset_ns if part.clock in clocks else None
-        for part in parts
-    ]
-    first = min((begin for begin in begins if begin is not None), default=0)
-    return [np.nan if begin is None else float(begin - first) for begin in begins]
 
 
 def _stages(parts: Sequence[RankPart]) -> I64:
@@ -166,9 +147,6 @@ def largest(values: F64, of: NDArray[np.int64], count: int) -> F64:
     return np.where(np.isinf(found), np.nan, found)
 
 
-MOST_ROWS, MOST_COLUMNS = (256, 100)  # of the picture: a summary has at most 25,600 cells of each of its three layers
-
-
 @dataclass(frozen=True)
 class _RankGroup:
     """Ranks by place. of: (r,), each rank's place. nodes, switches: of each place."""
@@ -181,12 +159,10 @@ class _RankGroup:
         return len(self.nodes)
 
 
-def pacing(
-    parts: Sequence[RankPart], clocks: Mapping[str, Clock], switches: Mapping[str, str] | None = None
-) -> Pacing | None:
+def pacing(parts: Sequence[RankPart], switches: Mapping[str, str] | None = None) -> Pacing | None:
     """The pacing of a job; None where fewer than two ranks have a step in common. switches: of each host, as far as
     Slurm told."""
-    table = pace_table(parts, clocks)
+    table = pace_table(parts)
     if table is None:
         return None
     known = switches or {}  # by a node's name, or by its first word where one of the two has the whole domain
@@ -198,8 +174,6 @@ def pacing(
     outliers = _outliers(table, nodes, ranks, shares)
     return Pacing(
         ranks=len(table.rank),
-        nodes_count=len(set(table.node) - {None}),
-        switches_count=len(set(switch) - {None}),
         steps=len(table.steps),
         place="node" if many else "rank",
         step_ns=round(float(np.nanmedian(table.step_ns))),
@@ -207,7 +181,6 @@ def pacing(
         places=_places(table, nodes if many else ranks, shares),
         outlier_count=len(outliers),
         outliers=outliers[:MOST_OUTLIERS],
-        heat=_heat(table, nodes, ranks, shares),
     )
 
 
@@ -273,24 +246,18 @@ def _slowest(table: PaceTable, share: F64, rows: NDArray[np.bool_]) -> int | Non
 
 def _places(table: PaceTable, rank_group: _RankGroup, shares: tuple[F64, F64]) -> list[PacePlace]:
     judged = [_recentred(largest(share, rank_group.of, len(rank_group))) for share in shares]
-    lag = _lags(table)
-    variation = _variation(table.step_ns)
     decisive = 1 if not np.isnan(judged[1]).all() else 0
     usual = [[_median(line) for line in share] for share in judged]
     chosen = [i for i in range(len(rank_group)) if usual[0][i] is not None]
     if len(chosen) > MOST_PLACES:
         far = sorted(chosen, key=lambda i: -max(abs(each[i] or 0.0) for each in usual))
         chosen = sorted(far[:MOST_PLACES])
-    rows = {i: np.flatnonzero(rank_group.of == i) for i in chosen}
     return [
         PacePlace(
             node=rank_group.nodes[i],
             switch=rank_group.switches[i],
             rank=_slowest(table, shares[decisive], rank_group.of == i),
-            ranks=len(rows[i]),
-            first_lag_ns=_largest(lag[0][rows[i]]),
-            lag_ns=_largest(lag[1][rows[i]]),
-            variation_fraction=_rounded(float(np.max(variation[rows[i]]))),
+            ranks=int(np.count_nonzero(rank_group.of == i)),
             step_share=round(usual[0][i] or 0.0, 4),
             own_share=_rounded(usual[1][i]),
         )
@@ -298,82 +265,9 @@ def _places(table: PaceTable, rank_group: _RankGroup, shares: tuple[F64, F64]) -
     ]
 
 
-def _lags(table: PaceTable) -> tuple[F64, F64]:
-    """Of each rank (r,): behind the first at the start of the first common step, and at the end of the last."""
-    whole = np.flatnonzero(~np.isnan(table.end_ns).any(axis=0))
-    if not len(whole):
-        unknown = np.full(len(table.rank), np.nan)
-        return unknown, unknown
-    begin, end = table.begin_ns[:, whole[0]], table.end_ns[:, whole[-1]]
-    return begin - begin.min(), end - end.min()
-
-
-def _variation(step_ns: F64) -> F64:
-    """(r,): the coefficient of variation of each rank's steps, by the sample's standard deviation; NaN of one step."""
-    count = (~np.isnan(step_ns)).sum(axis=1)
-    mean = np.nansum(step_ns, axis=1) / np.maximum(count, 1)
-    squares = np.nansum((step_ns - mean[:, None]) ** 2, axis=1)
-    return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)) / np.maximum(mean, 1), np.nan)
-
-
-def _heat(table: PaceTable, by_node: _RankGroup, by_rank: _RankGroup, shares: tuple[F64, F64]) -> PaceHeat:
-    rows, what, labels = _rows(table, by_node, by_rank)
-    each = -(-len(table.steps) // MOST_COLUMNS)
-    count = len(rows)
-    whole = ~np.isnan(table.end_ns).any(axis=0)
-    lag = np.where(whole, table.end_ns - np.min(table.end_ns, axis=0), np.nan)
-    shown = [largest(layer, rows.of, count) for layer in (*shares, lag / 1e3)]  # the last in microseconds
-    layers = [_columns(layer, each) for layer in (*map(_recentred, shown[:2]), shown[2])]
-    usual = [_median(layers[0][i]) or 0.0 for i in range(count)]
-    farthest = sorted(range(count), key=usual.__getitem__, reverse=True)[:MOST_ROWS]
-    return PaceHeat(
-        row=what,
-        steps=from_zero(table.steps.tolist())[::each],
-        steps_per_column=each,
-        rows=[
-            PaceRow(
-                name=labels[i],
-                node=rows.nodes[i],
-                switch=rows.switches[i],
-                step_share=_cells(layers[0], i, 4),
-                own_share=_cells(layers[1], i, 4),
-                lag_us=[None if x is None else round(x) for x in _cells(layers[2], i, 0)],
-            )
-            for i in sorted(farthest)
-        ],
-    )
-
-
-def _cells(layer: F64, row: int, digits: int) -> list[float | None]:
-    """One row; empty where nothing of the layer is known."""
-    if np.isnan(layer).all():
-        return []
-    return [None if np.isnan(x) else round(x, digits) for x in layer[row].tolist()]
-
-
-def _rows(table: PaceTable, by_node: _RankGroup, by_rank: _RankGroup) -> tuple[_RankGroup, str, list[str]]:
-    """Ranks, or nodes where there are too many ranks; what a row is; labels."""
-    if len(by_rank) > MOST_ROWS and len(by_node) > 1:
-        return by_node, "node", [node or "node not known" for node in by_node.nodes]
-    place = np.argsort(by_rank.of, kind="stable")
-    return by_rank, "rank", [f"rank {table.rank[i]}" if table.rank[i] >= 0 else f"process {i}" for i in place]
-
-
-def _columns(layer: F64, each: int) -> F64:
-    """(n, columns): the mean of every `each` steps; NaN where none is known."""
-    filled = np.pad(layer, ((0, 0), (0, -layer.shape[1] % each)), constant_values=np.nan)
-    cells = filled.reshape(len(layer), -1, each)
-    count = (~np.isnan(cells)).sum(axis=2)
-    return np.where(count > 0, np.nansum(cells, axis=2) / np.maximum(count, 1), np.nan)
-
-
 def _median(row: F64) -> float | None:
     known = row[~np.isnan(row)]
     return float(np.median(known)) if len(known) else None
-
-
-def _largest(values: F64) -> int | None:
-    return None if np.isnan(values).any() else round(float(np.max(values)))
 
 
 def _rounded(value: float | None) -> float | None:

@@ -107,7 +107,7 @@ def summarise_merge(
         hosts=sorted({part.source.host for part in parts if part.source.host is not None}),
         backend=next((part.backend for part in parts if part.backend), None),
         steps=_steps(parts),
-        pacing=pacing(parts, clocks, switches),
+        pacing=pacing(parts, switches),
         network=_network(parts),
         devices=devices,
         pop=pop,

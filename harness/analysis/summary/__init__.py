@@ -52,10 +52,8 @@ from harness.analysis.summary.nccl import NcclNetwork as NcclNetwork
 from harness.analysis.summary.nccl import NcclVariable as NcclVariable
 from harness.analysis.summary.nccl import NcclWarning as NcclWarning
 from harness.analysis.summary.pace import PaceChange as PaceChange
-from harness.analysis.summary.pace import PaceHeat as PaceHeat
 from harness.analysis.summary.pace import PaceOutlier as PaceOutlier
 from harness.analysis.summary.pace import PacePlace as PacePlace
-from harness.analysis.summary.pace import PaceRow as PaceRow
 from harness.analysis.summary.pace import Pacing as Pacing
 from harness.analysis.summary.pace import SlowestRank as SlowestRank
 from harness.analysis.summary.pipeline import Pipeline as Pipeline

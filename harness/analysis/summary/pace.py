@@ -79,12 +79,6 @@ class PacePlace(SummaryPart, kw_only=True):
     """The rank; of a node the rank that is farthest behind."""
     ranks: int = 1
     """Its number of ranks."""
-    first_lag_ns: int | None = None
-    """Behind the first rank at the start of the first common step; of the last of its ranks."""
-    lag_ns: int | None = None
-    """The same at the end of the last common step: its progress."""
-    variation_fraction: float | None = None
-    """Variation of its step times, the largest of its ranks: its consistency. Null with one step."""
     step_share: float
     """Its step time over the median place's, minus one: median over the steps."""
     own_share: float | None = None
@@ -112,40 +106,8 @@ class PaceOutlier(SummaryPart, kw_only=True):
     """Steps that were compared."""
 
 
-class PaceRow(SummaryPart, kw_only=True):
-    """A cell is null if no rank of the row has the step. A layer is empty if no cell of it is known."""
-
-    name: str
-    """The rank or the node."""
-    node: str | None = None
-    """Its node."""
-    switch: str | None = None
-    """The switch above it."""
-    step_share: list[float | None] = []
-    """Step time over the median row's, minus one."""
-    own_share: list[float | None] = []
-    """The same of own work."""
-    lag_us: list[int | None] = []
-    """Behind the first rank at the step's end, µs. Empty if clocks cannot be aligned."""
-
-
-class PaceHeat(SummaryPart, kw_only=True):
-    """The picture: at most 256 rows of at most 100 columns, so 25,600 cells in each of three layers. A row is a
-    rank. Of more than 256 ranks a row is a node, with its slowest rank in each step; of more than 256 nodes those
-    that are farthest behind are shown."""
-
-    row: str
-    """What a row is: `rank` or `node`."""
-    steps: list[int]
-    """The number of each column's first step."""
-    steps_per_column: int = 1
-    """How many steps a column is the mean of."""
-    rows: list[PaceRow]
-    """By switch, node and rank."""
-
-
 class Pacing(SummaryPart, kw_only=True):
-    """Progress and consistency of the steps over ranks. Two ranks' steps are the same step if their marks have the
+    """The steps over ranks, and who is behind. Two ranks' steps are the same step if their marks have the
     same number (`ProfilerStep#7`, `iteration_7`). If marks do not count up, or steps are a kernel's periodicity,
     steps are matched from the last one backwards. Window: the counted steps that at least half of the ranks have;
     of more than 400 these many, evenly spaced. Ranks whose steps were found in another way than others' are not
@@ -158,9 +120,6 @@ class Pacing(SummaryPart, kw_only=True):
       meet in every step wait for each other, so that all their steps are as long as the slowest rank's. Own work shows
       the rank that makes them wait. Not known if communication is not.
     - **A node** has in each step the largest of its ranks' values, compared with the median node's.
-    - **Lag** of a rank: the end of the last step that all have, minus the earliest end of any rank, on clocks
-      aligned by the ends of shared collectives (`clocks`). Null if a clock cannot be aligned.
-    - **Variation**: the standard deviation of a rank's step times over their mean (n − 1 in the variance).
 
     **Who is behind.** Nodes are tested if there are at least two, and of fewer than 8 nodes also the ranks, for
     either measure. A place is reported if in at least 90 % of the steps it is 5 % and three spreads behind the median
@@ -172,15 +131,10 @@ class Pacing(SummaryPart, kw_only=True):
     less than 5 %.
 
     **Switches** are Slurm's: each node's task writes `SLURM_TOPOLOGY_ADDR` into the run (`node-status/`), which names
-    them if the cluster has `topology/tree`. Else, and for traces outside of a run, rows are grouped by node only, and
-    the page says so."""
+    them if the cluster has `topology/tree`."""
 
     ranks: int
     """Ranks with steps."""
-    nodes_count: int
-    """Their nodes, as far as known."""
-    switches_count: int
-    """The switches above them; 0: not known."""
     steps: int
     """Compared steps."""
     place: str
@@ -195,5 +149,3 @@ class Pacing(SummaryPart, kw_only=True):
     """Places that are behind."""
     outliers: list[PaceOutlier] = []
     """The first 64 of them, the farthest first."""
-    heat: PaceHeat | None = None
-    """The picture."""

@@ -34,7 +34,7 @@ from harness.report.first_screen import bar_of_answer
 from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.run import hang_section, host_section, machine_section, quality_section, run_section, title
-from harness.report.plots.plots import gantt_figure
+from harness.report.plots.pipeline import gantt_figure
 from harness.report.tables.catalogue import figure_table
 from harness.report.tables.replay import first_moment
 from harness.report.timeline.encode import pack_to_fit

@@ -18,7 +18,6 @@ from harness.report.exercise_0 import ring_or_tree
 from harness.report.exercise_0.results import Fit, MeasuredCollective
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.plots import plotly_json
-from harness.report.plots.plots import pace_figure
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.communication import SHOWN, inverse
 from harness.report.tables.pace import pace_change_sentences, pace_sentences
@@ -60,8 +59,6 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
         lead += " They are those of the device, since the host is ahead of it." if s.steps.on_device else ""
         if parts := step_parts(s.steps):
             lead += f" The mean step has {parts}."
-    pace = pace_figure(s.pacing) if s.pacing else None
-    figures += [pace] if pace else []
     lead = " ".join([lead, *pace_change_sentences(s), *pace_sentences(s)])
     return Section("steps", "Step time", lead if figures else "", figures, page_tables(s, "steps"))
 

@@ -12,7 +12,6 @@ from harness.analysis.summary import CounterOverTime, Device, Summary
 from harness.common.display.palette import COMMUNICATION, COMPUTE, MEMORY
 from harness.report.elements import Figure
 from harness.report.plots import plotly_json
-from harness.report.plots.plots import Layer, distinct, heatmaps, height_of
 from harness.report.tables.time import device_labels
 
 _COLORS = {"compute": COMPUTE, "memory": MEMORY, "link": COMMUNICATION}
@@ -40,17 +39,36 @@ def _counter(s: Summary, name: str, devices: Sequence[Device]) -> Figure:
     is_part = shown is None or shown.part == "compute"
     end = _WHOLE if is_part else max(values, default=0.0) or _WHOLE  # little traffic is seen too
     label = re.sub(r" *\[.*\]", "", name)
-    layer = Layer(label, cells, "%", _COLORS[shown.part if shown else "compute"], end, scale="%")
-    x = [round(middle / 1e6, 4) for middle in middles_ns]
-    rows = distinct(device_labels([d for d, _ in known], s.devices))
-    data = heatmaps([layer], x, rows, "%{{y}}, %{{x}} ms: %{{z}} {unit} {name}<extra></extra>")
+    rows = _distinct(device_labels([d for d, _ in known], s.devices))
+    heat = {
+        "type": "heatmap",
+        "name": label,
+        "z": cells,
+        "x": [round(middle / 1e6, 4) for middle in middles_ns],
+        "y": rows,
+        "colorscale": _COLORS[shown.part if shown else "compute"],
+        "zmin": 0,
+        "zmax": end,
+        "hovertemplate": f"%{{y}}, %{{x}} ms: %{{z}} % {label}<extra></extra>",
+        "colorbar": {"title": {"text": "%", "side": "right"}, "thickness": 12},
+    }
     marks = _steps(known[0][0])
     axes = plotly_json.layout("time in the window (ms)", dict(plotly_json.NAMES), shapes=_lines(marks))
     mean = f"{sum(values) / len(values):.3g} % " if values else ""
     words = f"{label}: {mean}{shown.of if shown else ''} on average, by nsys, {width_ns / 1e6:.3g} ms a column."
     words += " Dotted: the start of each step." if marks else ""
     identity = re.sub(r"\W+", "-", label.lower()).strip("-")
-    return Figure(f"counter-{identity}", words, data, axes, height_of(len(rows)))
+    return Figure(f"counter-{identity}", words, [heat], axes, _height_of(len(rows)))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Plotly draws two rows with one name as one row."""
+    return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
+
+
+def _height_of(rows: int) -> int:
+    """Pixels that suit two rows as well as the most."""
+    return 150 + min(max(rows * (26 if rows <= 24 else 14 if rows <= 40 else 5), 60), 900)
 
 
 def _is_whole(counter: CounterOverTime) -> bool:

@@ -109,16 +109,8 @@ def who(x: summary.PaceOutlier) -> str:
     return f"{name} ({inside})" if inside else name
 
 
-def how_grouped(pace: summary.Pacing) -> str:
-    """What the rows of the picture stand below, in words."""
-    if pace.switches_count:
-        return f"by the switch that Slurm's topology names ({pace.switches_count}), and by node"
-    nodes = "by node" if pace.nodes_count else "in the order of ranks: no trace names its node"
-    return f"{nodes}; Slurm named no switches" if pace.nodes_count > 1 else nodes
-
-
 PACING = TableOf[summary.PacePlace](
-    caption="Pacing: lag behind the first rank, and time above the median step",
+    caption="Pacing: time above the median step",
     # the farthest behind first
     rows=lambda s: sorted(s.pacing.places if s.pacing else (), key=lambda x: -max(x.step_share, x.own_share or 0.0)),
     columns=(
@@ -127,15 +119,11 @@ PACING = TableOf[summary.PacePlace](
         Column("rank", "rank"),
         Column("step", lambda x: signed(x.step_share)),
         Column("own work", lambda x: signed(x.own_share)),
-        Column("lag at the first step", "first_lag_ns"),
-        Column("lag at the last step", "lag_ns"),
-        Column("variation", "variation_fraction"),
     ),
     left=2,
     section="steps",
     page_order=2,
     in_terminal=lambda s: s.pacing is not None and len(s.pacing.places) > 1,
-    spare=("lag at the first step", "variation"),
     most=_PLACES,
     rest="places",
     advice=pace_sentences,
