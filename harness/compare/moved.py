@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from statistics import median
 from typing import Literal
 
@@ -12,6 +12,7 @@ from harness.analysis.summary import TOP_KERNELS, Summary
 
 MOST = 30  # of each kind
 LEAST = 0.005  # of a's step: what moved less is left out
+ABOVE_THE_CUT = 2  # times the last row's share: a kernel near it may be in one table only by chance
 
 What = Literal["node", "range", "kernel"]
 Statistics = Mapping[str, tuple[float, float]]  # by name: nanoseconds and calls, of one rank in one step
@@ -41,18 +42,29 @@ def moved(a: Summary, b: Summary) -> list[MovedStatistic]:
     if not a.steps.counted or not b.steps.counted or a.steps.duration is None:
         return []
     least = LEAST * a.steps.duration.median_ns
-    whole = all(len(s.kernels) < TOP_KERNELS for s in (a, b))
+    nodes, ranges = (_nodes(a), _nodes(b)), (_ranges(a), _ranges(b))
+    every_range: set[str] = {*ranges[0], *ranges[1]} if all(ranges) else set()
     return [
-        *_pairs("node", _nodes(a), _nodes(b), 0.0, whole=False),
-        *_pairs("range", _ranges(a), _ranges(b), least, whole=bool(a.ranges and b.ranges)),
-        *_pairs("kernel", _kernels(a), _kernels(b), least, whole=whole and bool(a.kernels and b.kernels)),
+        *_pairs("node", *nodes, 0.0, {*nodes[0]} & {*nodes[1]}),
+        *_pairs("range", *ranges, least, every_range),
+        *_pairs("kernel", _kernels(a), _kernels(b), least, {*_comparable(a, b), *_comparable(b, a)}),
     ]
 
 
-def _pairs(what: What, a: Statistics, b: Statistics, least_ns: float, *, whole: bool) -> list[MovedStatistic]:
-    """whole: what one run does not have took no time in it; else it is not known, and left out."""
-    names = dict.fromkeys([*a, *b]) if whole else [name for name in a if name in b]
-    both = ((name, *a.get(name, (0.0, 0.0)), *b.get(name, (0.0, 0.0))) for name in names)
+def _comparable(mine: Summary, other: Summary) -> Iterable[str]:
+    """The kernels of one run of which it is known what they took in the other: those that it launched too, and those
+    that it did not. Where its table was cut, only kernels with a share that would be high in it count as those: the
+    others may lie below the cut. A run that was not traced did not lose its kernels."""
+    listed = {k.name for k in other.kernels}
+    is_cut = len(other.kernels) >= TOP_KERNELS
+    least = ABOVE_THE_CUT * min(k.share for k in other.kernels) if is_cut else 0.0
+    return (k.name for k in mine.kernels if k.name in listed or (listed and k.share >= least))
+
+
+def _pairs(what: What, a: Statistics, b: Statistics, least_ns: float, names: Collection[str]) -> list[MovedStatistic]:
+    """names: of what is known in both runs; what is missing in one of them took no time in it."""
+    chosen = [name for name in dict.fromkeys([*a, *b]) if name in names]
+    both = ((name, *a.get(name, (0.0, 0.0)), *b.get(name, (0.0, 0.0))) for name in chosen)
     found = [
         MovedStatistic(what=what, name=name, a_ns=a_ns, b_ns=b_ns, a_calls=a_calls, b_calls=b_calls)
         for name, a_ns, a_calls, b_ns, b_calls in both

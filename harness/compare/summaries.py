@@ -18,7 +18,7 @@ from harness.analysis.metric_values import step_durations_ns, tokens_per_step
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
-from harness.analysis.summary import TOP_KERNELS, KernelTime, Problem, Summary
+from harness.analysis.summary import TOP_KERNELS, Problem, Summary
 from harness.analysis.summary.problem_texts import KINDS
 from harness.common.errors import RequestError
 from harness.common.run_folder.submission import AS_REQUESTED, edit_in, variables_in
@@ -30,7 +30,6 @@ from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, exp
 from harness.experiment.options import options_of
 
 SAME_TOKENS = 1e-9
-ABOVE_THE_CUT = 2  # times the last row's share: a kernel near it may be in one table only by chance
 SAME_PRECISION = 0.02  # of a kind's time: a kernel at the window's edge may lie inside it in one run only
 
 # Configuration in which the runs must agree: else a comparison has no meaning.
@@ -46,16 +45,6 @@ class MetricChange(ComparisonPart):
     a: float | None
     b: float | None
     ratio: float | None
-
-
-class KernelChange(ComparisonPart):
-    """A kernel that only one of the runs launched."""
-
-    name: str
-    kind: str
-    precision: str | None
-    only_in: Literal["a", "b"]
-    share: float
 
 
 class PrecisionChange(ComparisonPart):
@@ -78,7 +67,6 @@ class SummaryDifferences(ComparisonPart):
     configuration: list[Difference]
     step_time: Comparison | None
     changes: list[MetricChange]
-    kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
     moved: list[MovedStatistic] = Field(default_factory=list)
     doubts: list[str] = Field(default_factory=list)  # kinds of recordings; what else used the machine meanwhile
@@ -118,7 +106,6 @@ def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool 
         configuration=configuration,
         step_time=_step_time(a, b, names_of_runs, scale),
         changes=_changes(metrics_by_name(a), metrics_by_name(b)),
-        kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
         moved=moved(a, b),
         doubts=_doubts(a, b),
@@ -221,30 +208,6 @@ def _changes(a: dict[str, float], b: dict[str, float]) -> list[MetricChange]:
     ]
 
 
-def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
-    if not a.kernels or not b.kernels:
-        return []  # a run that was not traced did not lose its kernels
-    arms: tuple[tuple[Literal["a", "b"], list[KernelTime]], ...] = (("a", _unlisted(a, b)), ("b", _unlisted(b, a)))
-    found = [
-        KernelChange(name=k.name, kind=k.kind, precision=k.precision, only_in=arm, share=k.share)
-        for arm, kernels in arms
-        for k in kernels
-    ]
-    return sorted(found, key=lambda k: -k.share)
-
-
-def _unlisted(mine: Summary, summary: Summary) -> list[KernelTime]:
-    """Kernels of one run that the other did not launch. Where the other's table was cut, only kernels with a share that
-    would be high in it: the others may lie below the cut."""
-    listed = {k.name for k in summary.kernels}
-    least = ABOVE_THE_CUT * min(k.share for k in summary.kernels) if _is_cut(summary) else 0.0
-    return [k for k in mine.kernels if k.name not in listed and k.share >= least]
-
-
-def _is_cut(summary: Summary) -> bool:
-    return len(summary.kernels) >= TOP_KERNELS
-
-
 def _precision_changes(a: Summary, b: Summary) -> Iterator[PrecisionChange]:
     shares = _precision_shares(a), _precision_shares(b)
     kinds = {kind for kind, _ in shares[0]} & {kind for kind, _ in shares[1]}
@@ -291,7 +254,7 @@ def _notes(a: Summary, b: Summary) -> list[str]:
         f"{arm}: only the {TOP_KERNELS} kernels with most time are known: a shorter kernel may have appeared "
         "or vanished, and one that is named may only have become much shorter"
         for arm, summary in arms
-        if _is_cut(summary)
+        if len(summary.kernels) >= TOP_KERNELS
     ]
     if any(d.device_kind == "cpu" for s in (a, b) for d in s.devices):
         notes.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.analysis.summary import TOP_KERNELS, KernelTime, RangeTime, RankSteps, Spread, Steps, Summary, TraceSource
 from harness.compare.moved import moved
 from harness.compare.summaries import compare
@@ -26,10 +28,13 @@ def run(step_ms: dict[str, int], ranges: dict[str, int], kernels: dict[str, int]
         ),
         ranges=[RangeTime(name=n, instances=8, host_ns=v * MS, kernels=0, kernel_ns=0) for n, v in ranges.items()],
         kernels=[
-            KernelTime(name=n, kind="gemm", count=16, duration_ns=v * MS, mean_ns=1, min_ns=1, max_ns=1, share=0.1)
+            KernelTime(
+                name=n, kind="gemm", count=16, duration_ns=v * MS, mean_ns=1, min_ns=1, max_ns=1,
+                share=v / sum(kernels.values()),
+            )
             for n, v in kernels.items()
         ],
-    )
+    )  # fmt: skip
 
 
 A = run({"node1": 100, "node2": 100}, {"forward": 80, "data": 8, "gone": 16}, {"gemm": 80, "softmax": 40})
@@ -46,10 +51,23 @@ def test_what_moved_most_in_milliseconds_per_rank_and_step_is_first() -> None:
     assert [(x.name, x.a_calls) for x in found if x.what == "kernel"] == [("softmax", 2.0)]
 
 
-def test_a_kernel_that_a_cut_table_lacks_is_not_called_gone() -> None:
-    many = {f"k{i}": 80 for i in range(TOP_KERNELS)}
-    cut = run({"node1": 100}, {}, many)
-    assert [x.name for x in moved(cut, run({"node1": 100}, {}, {"k0": 8, "other": 80}))] == ["node1", "k0"]
+MANY = {f"k{i}": 30 for i in range(TOP_KERNELS - 2)}
+CUT = run({"node1": 100}, {}, {"large": 3000, **MANY, "longer in a": 11})
+LATER = run({"node1": 100}, {}, {**MANY, "longer in b": 11, "another in b": 10})
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "moved_kernels"),
+    [
+        (A, run({"node1": 100}, {}, {"gemm": 40, "new": 40}), {"softmax", "new"}),
+        (A, run({"node1": 100}, {}, {}), set()),  # a run that was not traced
+        (CUT, LATER, {"large"}),  # a kernel below the cut of a long table is not called gone
+    ],
+)
+def test_kernels_that_appeared_or_vanished_moved(a: Summary, b: Summary, moved_kernels: set[str]) -> None:
+    found = [x for x in moved(a, b) if x.what == "kernel"]
+    assert {x.name for x in found} == moved_kernels
+    assert all(0.0 in (x.a_calls, x.b_calls) for x in found)
 
 
 def test_equal_runs_moved_nothing_but_their_nodes_are_shown() -> None:

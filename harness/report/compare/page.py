@@ -57,7 +57,6 @@ def compose_comparison(compared: ComparedRuns) -> Page:
         tables.collectives_section(pairs),
         tables.kinds_section(labels, summaries, pairs),
         tables.moved_section(pairs),
-        tables.kernels_section(pairs),
     ]
     sentences = [
         _sentence(x, pair, breakdown.explained(found, i, per_token))

@@ -13,13 +13,12 @@ from harness.common.display.format import duration, metric_text, per_step, perce
 from harness.common.paths import PROGRAM
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences
-from harness.report.elements import PageTable, Section, table
+from harness.report.elements import PageTable, Section
 from harness.report.tables.table import setting
 from harness.report.tables.time import kind_label
 
 Pairs = Sequence[SummaryDifferences]
 
-SHOWN_KERNELS = 12
 _BARE = frozenset({"tokens_per_s", "energy_joules"})  # their labels hold the unit
 ONE_RUN_EACH = (
     "The interval is of one run each. It shows whether the steps of these runs differ, not whether the commands do: "
@@ -33,8 +32,6 @@ _KINDS: tuple[tuple[What, str, str], ...] = (
     ("kernel", "Kernels: time on the device, per rank and step", "calls"),
 )
 _SMALL = 0.003  # share of all work: kinds below it in every run are left out
-_KERNELS = 20  # per run, on the page
-_KERNEL_WIDTH = 100
 
 
 def letter(index: int) -> str:
@@ -103,15 +100,6 @@ def _sizes(pairs: Pairs, kind: str) -> list[str]:
 
 def collective_kinds(pairs: Pairs) -> list[str]:
     return [n.removesuffix("_count") for n in _names(pairs) if n.endswith("_count")]
-
-
-def kernel_rows(comparison: SummaryDifferences, other: str, most: int, width: int) -> list[tuple[str, ...]]:
-    """Kernels that only one of the two runs launched, the longest first."""
-    shown = comparison.kernels[:most]
-    return [
-        (f"only in {'a' if k.only_in == 'a' else other}", percent(k.share), k.precision or k.kind, name)
-        for k, name in zip(shown, short([k.name for k in shown], width), strict=True)
-    ]
 
 
 def precision_table(comparison: SummaryDifferences, other: str) -> PageTable:
@@ -227,12 +215,3 @@ def collectives_section(pairs: Pairs) -> Section:
     """Per kind of collective and run: count, bytes and time of a step."""
     numbers = collective_table(pairs)
     return Section("collectives", "Collectives", tables=[numbers] if numbers.rows else [])
-
-
-def kernels_section(pairs: Sequence[SummaryDifferences]) -> Section:
-    rows = [row for other, pair in others(pairs) for row in kernel_rows(pair, other, _KERNELS, _KERNEL_WIDTH)]
-    more = sum(len(pair.kernels) for pair in pairs) - len(rows)
-    caption = "The share is of the time of all kernels in the run that launched it"
-    tables = table(caption, ("", "share", "kind", "kernel"), rows, left=4)
-    note = f"{more} shorter kernels are left out; `{PROGRAM} compare --json` has all." if more else ""
-    return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)

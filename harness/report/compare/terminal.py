@@ -15,7 +15,6 @@ from harness.report.compare.verdicts import interval_text, verdict_table
 from harness.report.elements import PageTable
 from harness.report.tables.table import WHOLE, WIDTH, TableScreen, fitted, table
 
-_KERNEL_WIDTH = 70
 _SAME_SETTINGS = "Configuration: all recorded settings are the same"
 _MOVED = "Ranges and kernels with the largest change from a to {}, per rank and step"
 
@@ -34,7 +33,6 @@ def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = (), w
         _titled("Collectives, per rank and step", tables.collective_table(pairs), screen),
         *(_titled(_MOVED.format(other), tables.moved_in_short(pair, other), screen) for other, pair in known),
         *(_precisions(pair, other, screen) for other, pair in known),
-        *(_kernels(pair, other, screen) for other, pair in known),
         "\n".join(line for note in tables.remarks(pairs) for line in screen.wrapped(f"note: {note}", "  ")),
     ]
     return "\n\n".join(b for b in blocks if b) + "\n"
@@ -109,13 +107,6 @@ def _efficiency(pairs: tables.Pairs, summaries: Sequence[Summary], screen: Table
     runs = tables.letters(pairs), summaries, breakdown.rows_of(pairs)
     notes = "".join(_indented(note, screen) for note in breakdown.series_notes(*runs))
     return _titled(breakdown.CAPTION, breakdown.series_table(*runs), screen) + notes
-
-
-def _kernels(comparison: SummaryDifferences, other: str, screen: TableScreen) -> str:
-    rows = tables.kernel_rows(comparison, other, tables.SHOWN_KERNELS, _KERNEL_WIDTH)
-    more = len(comparison.kernels) - len(rows)
-    title = f"Kernels that appeared or vanished, {other} against a"
-    return _titled(title, PageTable("", ("",) * 4, rows), screen) + (f"\n  and {more} more" if more else "")
 
 
 def _titled(title: str, shown: PageTable, screen: TableScreen) -> str:
