@@ -23,7 +23,6 @@ from harness.analysis.summary import (
     WhatIf,
 )
 from harness.analysis.summary.problem_texts import CROWDED
-from harness.analysis.summary.replay import FORMER_NAMES
 from harness.cli.main import main
 from harness.common.faults.fault import FAULTS
 from harness.explain.answer import verdict
@@ -316,10 +315,6 @@ def test_a_cause_on_the_page_leads_to_its_step(made: Made) -> None:
     assert compose(made.summary, Inputs()).moment is None, "no timeline to show it in"
 
 
-def test_a_change_that_takes_a_cause_out_has_its_name_and_older_names_are_read() -> None:
+def test_a_change_that_takes_a_cause_out_has_its_name() -> None:
     changes = [one.name for one in WHAT_IFS if one.name.startswith("no-")]
     assert [name for name in changes if not any(f"{name}-".startswith(f"no-{cause}-") for cause in CAUSES)] == []
-    assert {*FORMER_NAMES.values()} <= {*changes}
-    stored = job(replayed=replay(20, 4, 0.0, *map(what_if, FORMER_NAMES))).model_dump_json()
-    read = Summary.model_validate_json(stored).replay
-    assert read is not None and [change.name for change in read.what_ifs] == [*FORMER_NAMES.values()]

@@ -126,18 +126,3 @@ def test_what_is_no_summary_of_this_version_is_not_compared(tmp_path: Path, cont
     said = str(refused.value)
     assert said.startswith(f"{file}: is not a summary of this program ({why}")
     assert said.endswith("`slurm.sh report RUN` writes it anew from the traces")
-
-
-def test_a_summary_of_an_older_version_still_reads(tmp_path: Path, made: Made) -> None:
-    """It called problems findings, had fields that are gone, and the slowdown by stragglers as an object."""
-    doubt = Problem.doubt("events were lost", "3 of 10")
-    quality = made.summary.quality.model_copy(update={"problems": [doubt]})
-    content = made.summary.model_copy(update={"quality": quality}).model_dump()
-    content["quality"]["findings"] = content["quality"].pop("problems")
-    content |= {"hta": [{"source": "rank0.json", "total_us": 5.0}], "reference": {"name": "spring", "step_ns": 5}}
-    content["stragglers"] = {"slowdown": 1.2, "by_stage": {"0": 1.1}}
-    file = tmp_path / "summary.json"
-    file.write_text(json.dumps(content))
-    found = load_summary(str(file))[1]
-    assert (found.quality.problems, found.ranks, found.stragglers) == ([doubt], [0, 1], [])
-    assert '"schema_version":1' in Summary().model_dump_json()

@@ -7,7 +7,7 @@ docs/metrics.md is written from the texts of these classes and fields: `python s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -59,7 +59,6 @@ from harness.analysis.summary.pace import SlowestRank as SlowestRank
 from harness.analysis.summary.pipeline import Pipeline as Pipeline
 from harness.analysis.summary.pipeline import PipelineStage as PipelineStage
 from harness.analysis.summary.ranges import RangeTime as RangeTime
-from harness.analysis.summary.replay import FORMER_NAMES
 from harness.analysis.summary.replay import LineShare as LineShare
 from harness.analysis.summary.replay import Remainder as Remainder
 from harness.analysis.summary.replay import Replay as Replay
@@ -84,7 +83,6 @@ from harness.analysis.summary.training import PredictedNumber as PredictedNumber
 from harness.analysis.summary.training import RankTraining as RankTraining
 
 SCHEMA_VERSION: Literal[1] = 1
-_Summary = TypeVar("_Summary", bound="Summary")
 TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cut
 
 
@@ -193,24 +191,6 @@ class Summary(SummaryPart, kw_only=True):
     """The job's events replayed, and predicted steps with one thing changed. Null if the traces have no work."""
     predictions: list[PredictedNumber] = []
     """What the run's plan predicted, beside what was measured. Empty without a plan that can be read."""
-
-    @classmethod
-    def model_validate(cls: type[_Summary], data: Any) -> _Summary:
-        """As of every part. Older summaries have `findings` of the recording's quality, which are its problems, other
-        names of changes, and what is not read: `hta`, `reference`, and as `stragglers` an object of a timeline of
-        operations."""
-        if isinstance(data, dict):
-            of_timeline = isinstance(data.get("stragglers"), dict)
-            not_read = {"hta", "reference", *(["stragglers"] if of_timeline else [])}
-            data = {name: value for name, value in data.items() if name not in not_read}
-        quality = data.get("quality") if isinstance(data, dict) else None
-        if isinstance(quality, dict) and "findings" in quality:
-            problems = {"problems": quality["findings"]}
-            data = {**data, "quality": {**{k: v for k, v in quality.items() if k != "findings"}, **problems}}
-        found = super().model_validate(data)
-        for change in found.replay.what_ifs if found.replay else []:
-            change.name = FORMER_NAMES.get(change.name, change.name)
-        return found
 
     def with_problems(self, problems: Sequence[Problem]) -> Summary:
         """With more problems. One of many files that cannot be read makes the rest doubtful, not unusable."""

@@ -202,9 +202,8 @@ class Quality(SummaryPart, kw_only=True):
 
     verdict: RecordingVerdict = RecordingVerdict.GOOD
     """The worst severity of any problem. An unreadable file among good ones makes the job `doubtful`."""
-    # Summaries that were written before the rename have `findings`, which are causes of lost time only.
     problems: list[Problem] = []
-    """Defects of the recording, worst first. Older summaries, which are still read, have `findings`."""
+    """Defects of the recording, worst first."""
     withheld: list[Withheld] = []
     """The numbers that are not given."""
 

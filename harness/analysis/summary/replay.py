@@ -6,15 +6,6 @@ from typing import Literal
 
 from harness.analysis.summary.base import CodeLocation, SummaryPart
 
-FORMER_NAMES = {
-    **{f"no-stall-{phase}": f"no-host-stall-{phase}" for phase in ("forward", "backward", "optimizer")},
-    "no-stall-between": "no-checkpoint",
-    "own-cores": "no-noisy-neighbour",
-    "no-late-messages": "no-slow-link",
-    "no-host-gaps": "no-tiny-kernels",
-    "free-communication": "no-communication",
-}
-"""Of changes in older summaries -> today's."""
 NO_REPLAY = "the time of the same steps with an ideal network was not replayed"
 
 
