@@ -60,15 +60,6 @@ def test_help_prints_every_field_of_a_table_and_the_page_those_that_need_a_defin
     assert "there is no table 'devise': did you mean Device?" in capsys.readouterr().err
 
 
-def test_the_schema_describes_every_field_in_the_same_words() -> None:
-    schema = summary.Summary.model_json_schema()
-    described = schema["$defs"]["Device"]["properties"]
-    assert described["idle_ns"]["description"] == "window − U(compute ∪ communication ∪ memory)."  # of its base
-    parts = [schema, *schema["$defs"].values()]
-    fields = [field for part in parts if part.get("title") in PARTS for field in part["properties"].values()]
-    assert len(fields) > 300 and all(field["description"] for field in fields)
-
-
 def sources() -> Iterator[ast.AST]:
     """Every node of the modules that report problems."""
     analysis = Path(inspect.getfile(summary)).parents[1]

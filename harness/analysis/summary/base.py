@@ -1,6 +1,4 @@
-"""What every part of the Summary is: a struct whose fields have their text below them, as JSON, schema and documents
-say it.
-"""
+"""What every part of the Summary is: a struct whose fields have their text below them, as documents say it."""
 
 from __future__ import annotations
 
@@ -54,8 +52,8 @@ _Part = TypeVar("_Part", bound="SummaryPart")
 
 class SummaryPart(msgspec.Struct, forbid_unknown_fields=True):
     """A piece of the summary. A reader refuses unknown fields instead of ignoring them. The text below a field is its
-    line in `help numbers` and its description in the JSON schema; the text of a class is its section's. The
-    methods are named as those of pydantic's models, which people's own files are read with.
+    line in `help numbers`; the text of a class is its section's. The methods are named as those of pydantic's models,
+    which people's own files are read with.
 
     NaN, such as a loss that diverged, is written as text: JSON has no number for it, and null would not be read back.
     """
@@ -69,15 +67,6 @@ class SummaryPart(msgspec.Struct, forbid_unknown_fields=True):
     def model_validate_json(cls: type[_Part], text: str | bytes) -> _Part:
         """From JSON. Raises msgspec.DecodeError: it is none, or not such a part."""
         return cls.model_validate(msgspec.json.decode(text))
-
-    @classmethod
-    def model_json_schema(cls) -> dict[str, Any]:
-        """The JSON schema of the part, with the texts of classes and fields."""
-        (schema,), parts = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
-        for part in parts_of(cls):
-            for name, field in parts.get(part.__name__, {}).get("properties", {}).items():  # a base is no part itself
-                field["description"] = part_texts(part)[name]
-        return {**schema, "$defs": parts}
 
     def model_copy(self: _Part, *, update: Mapping[str, Any]) -> _Part:
         """The same with other fields."""
