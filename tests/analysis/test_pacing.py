@@ -57,15 +57,6 @@ def test_healthy_jobs_name_somebody_in_at_most_one_of_twenty(name: str, places: 
     assert false <= 0.05 * len(seeds)
 
 
-def test_healthy_jobs_of_few_nodes_where_ranks_are_judged_too_name_somebody_in_at_most_one_of_twenty() -> None:
-    false = 0
-    for seed in range(60):
-        random = np.random.default_rng(seed)
-        parts = [part(rank, STEP_NS * (1 + 0.1 * random.standard_normal(12))) for rank in range(16)]
-        false += bool(paced(parts).outlier_count)
-    assert false <= 3
-
-
 def of_one_node(parts: list[RankPart]) -> list[RankPart]:
     return [p.model_copy(update={"source": p.source.model_copy(update={"host": "node0"})}) for p in parts]
 
@@ -100,7 +91,8 @@ def test_who_is_behind_is_named(parts: list[RankPart], named: list[tuple[str, st
 def test_of_very_many_nodes_and_steps_the_farthest_behind_and_some_are_kept() -> None:
     found = paced(job(1100, 2, {1000: 0.5}, per_node=1))
     assert len(found.places) == MOST_PLACES and "node1000" in [place.node for place in found.places]
-    assert paced(job(2, MOST_STEPS + 9)).steps == MOST_STEPS
+    table = pace_table(job(2, MOST_STEPS + 9))
+    assert table is not None and len(table.steps) == MOST_STEPS
 
 
 def test_steps_are_matched_by_their_numbers() -> None:

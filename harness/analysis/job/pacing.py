@@ -173,11 +173,6 @@ def pacing(parts: Sequence[RankPart], switches: Mapping[str, str] | None = None)
     shares = behind(table.step_ns, table.stage), behind(table.own_ns, table.stage)
     outliers = _outliers(table, nodes, ranks, shares)
     return Pacing(
-        ranks=len(table.rank),
-        steps=len(table.steps),
-        place="node" if many else "rank",
-        step_ns=round(float(np.nanmedian(table.step_ns))),
-        own_ns=None if np.isnan(table.own_ns).all() else round(float(np.nanmedian(table.own_ns))),
         places=_places(table, nodes if many else ranks, shares),
         outlier_count=len(outliers),
         outliers=outliers[:MOST_OUTLIERS],
@@ -257,7 +252,6 @@ def _places(table: PaceTable, rank_group: _RankGroup, shares: tuple[F64, F64]) -
             node=rank_group.nodes[i],
             switch=rank_group.switches[i],
             rank=_slowest(table, shares[decisive], rank_group.of == i),
-            ranks=int(np.count_nonzero(rank_group.of == i)),
             step_share=round(usual[0][i] or 0.0, 4),
             own_share=_rounded(usual[1][i]),
         )

@@ -77,8 +77,6 @@ class PacePlace(SummaryPart, kw_only=True):
     """The switch above it."""
     rank: int | None = None
     """The rank; of a node the rank that is farthest behind."""
-    ranks: int = 1
-    """Its number of ranks."""
     step_share: float
     """Its step time over the median place's, minus one: median over the steps."""
     own_share: float | None = None
@@ -133,18 +131,9 @@ class Pacing(SummaryPart, kw_only=True):
     **Switches** are Slurm's: each node's task writes `SLURM_TOPOLOGY_ADDR` into the run (`node-status/`), which names
     them if the cluster has `topology/tree`."""
 
-    ranks: int
-    """Ranks with steps."""
-    steps: int
-    """Compared steps."""
-    place: str
-    """What `places` are: `node` if there are at least 8 nodes, else `rank`."""
-    step_ns: int
-    """Median over ranks and steps."""
-    own_ns: int | None = None
-    """The same of own work. Null if not known."""
     places: list[PacePlace] = []
-    """One entry per place; of more than 1024 those farthest from the median."""
+    """One entry per node if there are at least 8 nodes, else one per rank; of more than 1024 those farthest from the
+    median."""
     outlier_count: int = 0
     """Places that are behind."""
     outliers: list[PaceOutlier] = []
