@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from msgspec.structs import fields
 from harness.analysis.job import partial_merge
 from harness.analysis.job.partial_merge import JobMerge, join_merges, merge_parts
 from harness.analysis.job.summarise import summarise_job, summarise_merge
-from harness.analysis.process.part import RankPart, deserialize, serialize
+from harness.analysis.process.part import RankPart, compressed, deserialize, in_order, serialize
 from harness.analysis.summary import Device, Summary, Window
 from harness.common.errors import RequestError, WorkError
 from harness.measure import partial_merge as merges
@@ -29,12 +30,24 @@ from harness.measure.partial_merge import (
     write_merge,
 )
 from harness.measure.paths import measure_files
+from tests.analysis.measuring import a_rank
 from tests.analysis.measuring import parts_of as parts_of_traces
-from tests.analysis.test_merge import rank
 from tests.analysis.test_pipeline import cpu_rank, with_messages
 from tests.real_traces import real_trace
+from tests.synthetic.columns import Made
 
 KINDS = ("synthetic", "uneven", "pipeline", "real")
+
+
+def rank(number: int, world: int = 6) -> Made:
+    made = a_rank(number, world, f"node{number // 2}")
+    for i in range(3):
+        at = i * 1000 + 7 * number
+        made.step(at, at + 1000, i)
+        made.event(at, at + 300, launch_ns=at).event(at + 300, at + 400, f"kernel_{i}", launch_ns=at + 5)
+        made.copy(at + 410, at + 430, 4096 * (number + 1), host_memory=1)
+        made.collective(at + 500 + 11 * number, at + 800, size=1 << 16, members=world)
+    return made
 
 
 @cache
@@ -85,6 +98,24 @@ def test_any_tree_gives_the_summary_of_the_flat_merge(kind: str, most: int, data
     chunks = [parts[a:b] for a, b in zip([0, *cuts], [*cuts, len(parts)], strict=True)]
     whole = grown([merge_parts(chunk) for chunk in chunks], data)
     assert summarise_merge(whole).model_dump_json() == flat(kind, most)
+
+
+def test_parts_are_the_same_in_any_order_in_another_process_and_in_little_memory() -> None:
+    parts = list(parts_of("synthetic"))
+    assert in_order([*reversed(parts), *parts[:2]]) == parts, "each of them once"
+    assert pickle.loads(pickle.dumps(parts)) == parts == [compressed(part) for part in parts]
+    again = deserialize(serialize(parts), list[RankPart])
+    texts = {summarise_job(each).model_dump_json() for each in (again, [compressed(part) for part in parts])}
+    assert texts == {flat("synthetic", 1024)}
+
+
+def test_sums_over_ranks_are_sums_over_ranks() -> None:
+    found = summarise_job(list(parts_of("synthetic")))
+    alone = [summarise_job([part]) for part in parts_of("synthetic")]
+    assert sum(k.duration_ns for k in found.kinds) == sum(k.duration_ns for s in alone for k in s.kinds)
+    assert sum(k.count for k in found.kernels) == sum(k.count for s in alone for k in s.kernels)
+    assert sum(c.bytes for c in found.copies) == sum(c.bytes for s in alone for c in s.copies)
+    assert found.steps.counted == 3 * 6
 
 
 OF_ONE_RANK = {"host_activities", "long_messages", "devices", "sources", "launches", "quality"}
