@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,45 +15,33 @@ from tests.synthetic.columns import MAIN, Made
 MB, MS = 1 << 20, 1_000_000
 GRADIENTS = (("all_reduce", 25 * MB), ("all_reduce", 3 * MB))
 Messages = Sequence[tuple[str, int]]  # kind, bytes; -1: not recorded
+Passes = Sequence[tuple[str, Messages]]  # the name of each, and what is sent after its work
+FORWARD, BACKWARD, REDUCED = ("forward", ()), ("backward", ()), ("backward", GRADIENTS)
+PLAIN: Passes = [FORWARD, REDUCED, ("Optimizer.step#AdamW.step", ())]
 
 
-class Step:
-    """Writes a rank's step: passes with work and messages, of 2 ms each, all of them exposed."""
-
-    def __init__(self, made: Made, begin: int) -> None:
-        self.made, self.now = made, begin
-
-    def part(self, name: str, messages: Messages = (), group: str = "0") -> Step:
-        begin = self.now
-        self.made.event(self.now, self.now + 10 * MS, launch_ns=self.now)
-        self.now += 10 * MS
-        for kind, size in messages:
-            self.made.collective(self.now, self.now + 2 * MS, kind, size=size, group=group, members=2)
-            self.now += 2 * MS
-        if name:
-            self.made.range(begin, self.now, name)
-        return self
-
-
-def job(write: Callable[[Step], object], ranks: int = 2) -> Summary:
-    """The first of two ranks, or both, with five steps."""
+def job(passes: Passes, ranks: int = 2, group: str = "0") -> Summary:
+    """The first of two ranks, or both, with five steps of these passes: work of 10 ms, then messages of 2 ms each,
+    which are all exposed."""
     every = [a_rank(rank, backend="nccl") for rank in range(ranks)]
     for made in every:
         now = 0
         for number in range(5):
-            step = Step(made, now)
-            write(step)
-            made.step(now, step.now, number)
-            now = step.now
+            start = now
+            for name, messages in passes:
+                begin, now = now, now + 10 * MS
+                made.event(begin, now, launch_ns=begin)
+                for kind, size in messages:
+                    made.collective(now, now + 2 * MS, kind, size=size, group=group, members=2)
+                    now += 2 * MS
+                if name:
+                    made.range(begin, now, name)
+            made.step(start, now, number)
     return summary_of(*every)
 
 
-def plain(step: Step) -> Step:
-    return step.part("forward").part("backward", GRADIENTS).part("Optimizer.step#AdamW.step")
-
-
 def test_a_rows_bytes_passes_and_exposed_time_are_those_of_a_step() -> None:
-    found = job(lambda step: plain(step).part("", [("all_reduce", 16 * MB)]))
+    found = job(beside(("all_reduce", 16 * MB)))
     rows = {(row.rank, row.phase, row.bytes): row for row in found.traffic}
     assert len(rows) == 6
     row = rows[1, "backward", 25 * MB]
@@ -63,51 +51,13 @@ def test_a_rows_bytes_passes_and_exposed_time_are_those_of_a_step() -> None:
     assert rows[0, "other", 16 * MB].used_pass_count_per_step == 0
 
 
-def accumulated(step: Step) -> None:
-    """Four micro-batches, of which the last one's gradients are reduced."""
-    for number in range(4):
-        step.part("forward").part("backward", GRADIENTS if number == 3 else ())
+EACH_TIME: Passes = [FORWARD, REDUCED] * 4
+BUFFERS: Messages = [("broadcast", 16 * MB)]  # of the model, by DDP
 
 
-def reduced_each_time(step: Step) -> None:
-    for _ in range(4):
-        step.part("forward").part("backward", GRADIENTS)
-
-
-def sharded(step: Step) -> None:
-    """Layers with a range each."""
-    for name, kind in (("pre_forward (layer)", "all_gather"), ("layer.backward", "reduce_scatter")):
-        for _ in range(4):
-            step.part(name, [(kind, 5 * MB)])
-
-
-def tensor_parallel(step: Step) -> None:
-    """Activations are reduced in every micro-batch because they must be."""
-    for _ in range(4):
-        step.part("forward", [("all_reduce", 2 * MB)], "tp").part("backward", [("all_reduce", 2 * MB)], "tp")
-
-
-def beside(*messages: tuple[str, int]) -> Callable[[Step], object]:
+def beside(*messages: tuple[str, int]) -> Passes:
     """A plain step with further messages outside of its passes."""
-
-    def write(step: Step) -> object:
-        return plain(step).part("", messages)
-
-    return write
-
-
-def in_backward(step: Step) -> None:
-    step.part("forward").part("backward", (*GRADIENTS, ("all_reduce", 16 * MB)))
-
-
-def buffers(phase: str) -> Callable[[Step], object]:
-    """DDP broadcasts the model's buffers."""
-
-    def write(step: Step) -> None:
-        step.part("forward", [("broadcast", 16 * MB)])
-        step.part("backward", (*GRADIENTS, ("broadcast", 16 * MB)) if phase == "backward" else GRADIENTS)
-
-    return write
+    return [*PLAIN, ("", messages)]
 
 
 FURTHER = (
@@ -115,39 +65,43 @@ FURTHER = (
     "8.39 GB/s)."
 )
 SMALL = "40 all-reduces {} are sent in each step, exposed for 80.0 ms (2 ranks, {})."
-EXCESS: list[tuple[Callable[[Step], object], str | None, float | None]] = [
-    (plain, None, None),  # one reduction of the gradients per step is what a model needs
-    (accumulated, None, None),
-    (sharded, None, None),
-    (tensor_parallel, None, None),
-    (in_backward, None, None),  # a bucket like the others, as far as is known
-    (reduced_each_time,
+EXCESS: list[tuple[Passes, str, str | None, float | None]] = [
+    (PLAIN, "0", None, None),  # one reduction of the gradients per step is what a model needs
+    ([FORWARD, BACKWARD] * 3 + [FORWARD, REDUCED], "0", None, None),  # of four micro-batches the last one's are reduced
+    # layers with a range each
+    ([("pre_forward (layer)", [("all_gather", 5 * MB)])] * 4 + [("layer.backward", [("reduce_scatter", 5 * MB)])] * 4,
+     "0", None, None),
+    # tensor parallelism reduces activations in every micro-batch because it must
+    ([("forward", [("all_reduce", 2 * MB)]), ("backward", [("all_reduce", 2 * MB)])] * 4, "tp", None, None),
+    # a bucket like the others, as far as is known
+    ([FORWARD, ("backward", (*GRADIENTS, ("all_reduce", 16 * MB)))], "0", None, None),
+    (EACH_TIME, "0",
      "Gradients are reduced in every micro-batch: 4 times per step, 29.4 MB each time (all-reduce, 2 ranks, "
      "7.34 GB/s).", 3 * 2 * 2 * MS),
-    (beside(("all_reduce", 16 * MB)), FURTHER, None),
-    (beside(("all_reduce", -1)), "its size was not recorded: record_shapes=True", None),
-    (beside(*[("all_reduce", 4)] * 40), SMALL.format("of 4 B", "2.00 ms each"), 39 * 2 * MS),
-    (beside(*[("all_reduce", -1)] * 40), SMALL.format("(their size was not recorded)", "rate not known"),
+    (beside(("all_reduce", 16 * MB)), "0", FURTHER, None),
+    (beside(("all_reduce", -1)), "0", "its size was not recorded: record_shapes=True", None),
+    (beside(*[("all_reduce", 4)] * 40), "0", SMALL.format("of 4 B", "2.00 ms each"), 39 * 2 * MS),
+    (beside(*[("all_reduce", -1)] * 40), "0", SMALL.format("(their size was not recorded)", "rate not known"),
      39 * 2 * MS),
-    (buffers("forward"), "DDP broadcasts the model's buffers in each forward pass, ", None),
-    (buffers("backward"),
+    ([("forward", BUFFERS), REDUCED], "0", "DDP broadcasts the model's buffers in each forward pass, ", None),
+    ([("forward", BUFFERS), ("backward", (*GRADIENTS, *BUFFERS))], "0",
      "DDP broadcasts the model's buffers in each forward pass, also when it is recomputed, ", None),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("write", "said", "avoidable_ns"), EXCESS)
+@pytest.mark.parametrize(("passes", "group", "said", "avoidable_ns"), EXCESS)
 def test_what_is_sent_beyond_what_a_model_needs_is_told_with_its_cost(
-    write: Callable[[Step], object], said: str | None, avoidable_ns: float | None
+    passes: Passes, group: str, said: str | None, avoidable_ns: float | None
 ) -> None:
-    found = excess(job(write))
+    found = excess(job(passes, group=group))
     assert (found is None) is (said is None)
     assert found is None or said is None or said in found.what
     assert avoidable_ns is None or (found is not None and found.avoidable_ns == pytest.approx(avoidable_ns))
-    assert write is not reduced_each_time or (found is not None and "no_sync" in found.advice)
+    assert passes is not EACH_TIME or (found is not None and "no_sync" in found.advice)
 
 
 def test_waiting_for_a_late_rank_is_no_excess_of_the_collective_in_which_it_is_waited_for() -> None:
-    found = job(lambda step: plain(step).part("", [("all_reduce", 2 * MB)]))
+    found = job(beside(("all_reduce", 2 * MB)))
     late = [
         row.model_copy(update={"step_exposed_ns": 1000 if row.rank else row.step_exposed_ns}) for row in found.traffic
     ]
@@ -156,9 +110,9 @@ def test_waiting_for_a_late_rank_is_no_excess_of_the_collective_in_which_it_is_w
 
 
 def test_of_one_rank_alone_it_is_said_what_would_split_waiting_from_transfer() -> None:
-    assert why_not_split(job(plain)) is None
-    assert why_not_split(job(lambda step: step.part("forward"), ranks=1)) is None
-    assert why_not_split(job(plain, ranks=1)) == (
+    assert why_not_split(job(PLAIN)) is None
+    assert why_not_split(job([FORWARD], ranks=1)) is None
+    assert why_not_split(job(PLAIN, ranks=1)) == (
         "Only rank 0 of 2 was read, so its communication cannot be split into waiting for other ranks and transfer: "
         "the trace of any other rank of the group shows it."
     )
@@ -226,13 +180,13 @@ def test_of_messages_without_a_size_the_long_one_is_apart_and_what_records_it_is
 
 
 def test_many_messages_of_one_kind_are_no_single_one() -> None:
-    s = job(lambda step: step.part("forward", [("all_gather", 4 * MB)] * 12))
+    s = job([("forward", [("all_gather", 4 * MB)] * 12)])
     assert named(s) == (
         "Most of the exposed communication is 12 all-gathers of 4.19 MB among 2 ranks in forward per step, exposed for "
         "24.0 ms at 2.1 GB/s (bus bandwidth 1.05 GB/s)."
     )
     assert advice_of(s).startswith("send fewer bytes, or give them more work to hide behind")
-    assert advice_of(job(lambda step: step.part("forward", [("all_gather", MB // 2)] * 12))) == ""
+    assert advice_of(job([("forward", [("all_gather", MB // 2)] * 12)])) == ""
 
 
 @pytest.mark.parametrize(
