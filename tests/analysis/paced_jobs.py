@@ -14,10 +14,7 @@ STEP_NS = 100_000_000
 
 def part(rank: int, took_ns: F64, per_node: int = 4, **steps: list[int]) -> RankPart:
     durations = took_ns.round().astype(np.int64)
-    found = {
-        "numbers": list(range(len(durations))),
-        "own_ns": durations.tolist(),
-    }
+    found = {"numbers": list(range(len(durations))), "own_ns": durations.tolist()}
     return RankPart(
         source=TraceSource(path=f"rank{rank}.json", tool="kineto", rank=rank, host=f"node{rank // per_node}"),
         window=Window.STEPS,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.analysis.job.collective_table import chance_of
 from harness.analysis.job.matching import _agreement
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import CollectivePhase, RankSteps, RankTraining, Steps, Summary, Window
@@ -295,12 +294,6 @@ def test_a_send_is_counted_but_never_compared_with_a_receive() -> None:
     found = {c.kind: c for c in job(zero, one).collectives}
     assert (found["send"].waiting_ns, found["recv"].waiting_ns) == (None, None)
     assert found["send"].bus_bandwidth_gb_per_s == pytest.approx(MB / 10)
-
-
-def test_chance_is_the_binomial_tail() -> None:
-    assert chance_of(5, 8, 1 / 8) == pytest.approx(0.00123, rel=1e-2)
-    assert chance_of(1, 8, 1 / 8) == 1.0
-    assert chance_of(400, 4000, 1 / 16) < 1e-10
 
 
 SEVERAL = ["ranks of one host seem to have several clocks: lateness is doubtful"]

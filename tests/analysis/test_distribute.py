@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,13 @@ import submitit
 
 from harness.analysis.summary import Window
 from harness.cli.main import main
-from harness.common.errors import RequestError, WorkError
+from harness.common.errors import RequestError
 from harness.measure import request, slurm_array
 from harness.measure.jobs import summarise
 from harness.measure.partial_merge import PartialMerge, summarise_partial_merge
 from harness.measure.paths import measure_files
 from harness.measure.request import ReportRequest, measure_request
 from harness.measure.slurm_array import TaskArray, chunk, measure_distributed, read_plan
-from harness.traces.progress import ProgressLine
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 from tests.analysis.test_tree import dumped
 
@@ -56,19 +54,16 @@ class Task:
 CANCELLED = Task(error=submitit.core.utils.UncompletedJobError("Job 7_0 has no output\nand was cancelled"))
 FORGOTTEN = Task(ended=False)  # it left the queue of a cluster without accounting: submitit never sees its end
 INTERRUPTED = Task(error=KeyboardInterrupt())  # at whose wait Ctrl-C is pressed
-REFUSED = submitit.core.utils.FailedJobError("sbatch: error: Invalid account\nBatch job submission failed")
 
 
 class Tasks:
-    """An executor that runs each task at once, and counts. lost: what stands in the place of the first one, or of all;
-    refused: Slurm takes none."""
+    """An executor that runs each task at once, and counts. lost: what stands in the place of the first one, or of
+    all."""
 
-    def __init__(self, lost: Task | None = None, *, all_lost: bool = False, refused: Exception | None = None) -> None:
-        self.count, self.lost, self.all_lost, self.refused = 0, lost, all_lost, refused
+    def __init__(self, lost: Task | None = None, *, all_lost: bool = False) -> None:
+        self.count, self.lost, self.all_lost = 0, lost, all_lost
 
     def map_array(self, fn: Any, *iterables: Any) -> list[Any]:
-        if self.refused:
-            raise self.refused
         tasks = list(zip(*iterables, strict=True))
         lost = (len(tasks) if self.all_lost else 1) if self.lost else 0
         for task in tasks[lost:]:
@@ -105,14 +100,6 @@ def is_as_here(merge: PartialMerge, ranks: list[Path], *, joined: bool = False) 
     if joined:
         return dumped(summarise_partial_merge(merge)) == dumped(here)
     return [s.model_dump_json() for s in summarise(merge.loose)] == [s.model_dump_json() for s in here]
-
-
-def test_an_array_of_tasks_gives_the_summary_of_one_process(ranks: list[Path], tmp_path: Path) -> None:
-    executor = submitit.LocalExecutor(folder=tmp_path / "jobs")
-    executor.update_parameters(timeout_min=2)
-    merge, broken = measure_distributed(ranks, Window.STEPS, TaskArray(executor, 2, tmp_path / "partial"))
-    assert broken == [] and is_as_here(merge, ranks)
-    assert len(list((tmp_path / "partial").glob("merge-0-*.part"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -189,19 +176,6 @@ def test_ctrl_c_leaves_the_array_and_says_how_to_go_on_shown_by_a_stand_in_for_s
     assert capsys.readouterr().out == resumed
 
 
-def test_ctrl_c_before_anything_was_submitted_leaves_nothing_shown_by_a_stand_in_for_slurm(
-    ranks: list[Path], on_slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(request, "_executor", lambda _folder, _parameters: Tasks())
-    monkeypatch.setattr(slurm_array, "planned", interrupted)
-    assert main(["report", str(ranks[0]), "--executor", "slurm"]) == 130
-    assert "--resume" not in capsys.readouterr().err
-    assert not list(on_slurm.glob("report-*"))
-
-
 def test_without_srun_it_is_refused(ranks: list[Path], on_slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (on_slurm / "srun").unlink()
     assert main(["report", str(ranks[0]), "--executor", "slurm"]) == 2
@@ -216,25 +190,10 @@ def test_a_folder_that_is_no_arrays_is_one_sentence(tmp_path: Path, text: str | 
         read_plan(tmp_path)
 
 
-def test_waiting_for_the_array_says_how_many_tasks_are_done() -> None:
-    stream = io.StringIO()
-    progress = ProgressLine("measuring on Slurm", stream, unit="tasks done")
-    progress._next = 0
-    progress(3, 16)
-    assert stream.getvalue() == "measuring on Slurm: 3 of 16 tasks done\n"
-
-
-def test_an_array_that_slurm_refuses_is_one_sentence(ranks: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(WorkError, match="not submitted: Batch job submission failed"):
-        measure_distributed(ranks, Window.STEPS, TaskArray(Tasks(refused=REFUSED), 2, tmp_path / "partial"))
-
-
 def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path: Path) -> None:
-    files = []
-    for i in range(10):
-        path = tmp_path / f"f{i}"
-        path.write_bytes(b"x" * (i + 1) * 100)
-        files.append(path)
+    files = [tmp_path / f"f{i}" for i in range(10)]
+    for i, path in enumerate(files, 1):
+        path.write_bytes(b"x" * i * 100)
     chunks = chunk(files, 3)
     assert sorted(f for c in chunks for f in c) == sorted(files)
     weights = [sum(f.stat().st_size for f in c) for c in chunks]

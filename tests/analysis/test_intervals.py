@@ -6,16 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.process.idle import (
-    COMMUNICATION,
-    COMPUTE,
-    MEMORY,
-    NOT_WORK,
-    Busy,
-    busy,
-    split_window,
-    split_windows,
-)
+from harness.analysis.process.idle import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK, Busy, busy, split_windows
 from harness.analysis.process.intervals import (
     Intervals,
     clip,
@@ -110,17 +101,10 @@ def sets_of(events: list[tuple[int, int, int]]) -> Busy:
     return busy(start, end, np.array([k for _, _, k in events], np.uint8))
 
 
-@given(classed, windows)
-def test_the_split_equals_counting_nanoseconds_one_by_one(
-    events: list[tuple[int, int, int]], window: tuple[int, int]
-) -> None:
-    assert split_window(sets_of(events), *window).model_dump() == brute(events, window)
-
-
 @given(classed, st.lists(windows, min_size=1, max_size=5))
-def test_splitting_many_windows_at_once_is_splitting_each(
+def test_the_split_of_each_window_equals_counting_nanoseconds_one_by_one(
     events: list[tuple[int, int, int]], several: list[tuple[int, int]]
 ) -> None:
-    sets = sets_of(events)
     starts, ends = (np.array([w[i] for w in several]) for i in (0, 1))
-    assert split_windows(sets, starts, ends) == [split_window(sets, *w) for w in several]
+    found = split_windows(sets_of(events), starts, ends)
+    assert [split.model_dump() for split in found] == [brute(events, window) for window in several]

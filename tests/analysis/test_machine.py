@@ -13,7 +13,7 @@ import pytest
 from harness.analysis.summary import RankTraining, RecordingVerdict
 from harness.analysis.summary.problem_texts import BUSY, CROWDED, MONITOR_GAP, NO_MONITOR
 from harness.measure.run_contents import read_contents
-from harness.measure.run_files import read_monitor, read_training
+from harness.measure.run_files import read_monitor
 from harness.run.record import NodeStatus
 
 START_NS = 1_700_000_000_000_000_000
@@ -111,18 +111,6 @@ def test_nodes_that_one_machine_plays_share_its_cores(
     found = read_monitor(folders, [*ranks(each, (1, 4), node=0), *ranks(each, (1, 4), node=1)])[1]
     assert [problem.what for problem in found] == what
     assert what != [CROWDED] or "n0-0, n0-1: 4 ranks on 2 cores" in found[0].evidence
-
-
-def test_the_profiled_steps_are_those_that_the_training_calls_active(tmp_path: Path) -> None:
-    lines: list[dict[str, object]] = [{"event": "start", "rank": 0, "device": "cpu"}]
-    lines += [
-        {"event": "step", "phase": phase, "unix_ns": START_NS + i * S, "step_ns": S // 2}
-        for i, phase in enumerate(["warmup", "active", "active", "after"])
-    ]
-    path = tmp_path / "rank0.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    ((found,), _) = read_training([path])
-    assert found.profiled_unix_ns == (START_NS + S, START_NS + 2 * S + S // 2)
 
 
 def sampled(folder: Path, seconds: list[int], **meta: Any) -> Path:

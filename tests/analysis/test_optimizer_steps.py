@@ -74,13 +74,6 @@ def looped(lengths: int = 8) -> tuple[Made, list[int]]:
     return loop([100 * MS] * lengths, ONE)
 
 
-def test_without_a_mark_a_step_lasts_from_one_optimizer_to_the_next() -> None:
-    made, ends = looped()
-    found = steps_of(made)
-    assert (found.source, found.start_ns.tolist()) == (f"range {ADAM}", ends[:-1])
-    assert found.counted.all() and set(found.durations_ns.tolist()) == {100 * MS}
-
-
 @pytest.mark.parametrize(
     "parts",
     [
@@ -132,6 +125,7 @@ def numbered(count: int) -> Made:
 
 ENDS = looped()[1]
 SOURCES: list[tuple[Made, str | None, Any]] = [
+    (looped()[0], f"range {ADAM}", [100 * MS] * 7),  # from one optimizer to the next
     # two marks count, whatever the optimizer does
     (looped()[0].step(10 * MS, ENDS[3], 0).step(ENDS[3], ENDS[7], 1), "ProfilerStep", [400 * MS] * 2),
     (numbered(8), "range step", [100 * MS] * 8),

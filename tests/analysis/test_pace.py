@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,7 @@ def test_without_own_times_the_step_is_found_and_no_rank() -> None:
 
 def test_slower_and_faster_again_are_two_changes() -> None:
     slower, faster = _found(simulated(2, 400, QUIET, Planted(150, 0.3, "data", 0, until=190), _dice()))
+    assert returns(slower, faster) and " until step 189: " in change_sentence(slower, None)
     assert slower.ratio > 1 > faster.ratio
     assert slower.lasts == faster.step - 1
     assert abs(faster.step - 190) <= 2
@@ -139,29 +141,33 @@ def test_the_own_time_leaves_out_what_waits() -> None:
     assert own_times(step, phases, on_host=False).item() == 3
 
 
-@pytest.mark.parametrize(
-    ("slow", "kind", "rank"),
-    [(slice(None), "always", 1), (slice(0, 260), "often", 1), (slice(0, None, 10), "rarely", 1)],
-)
-def test_the_slowest_rank_is_named_with_how_often(slow: slice, kind: str, rank: int) -> None:
+def _slower(slow: Any) -> F64:
+    """The own times of four ranks, of which the second, or each in turn, is slower in some steps."""
     own = _flat(400, 4)
-    own[1, slow] *= 1.5
+    own[(1, slow) if isinstance(slow, slice) else slow] *= 1.5
+    return own
+
+
+IN_TURN = (_dice(1).integers(0, 4, 400), np.arange(400))
+
+
+@pytest.mark.parametrize(
+    ("own", "kind", "rank", "share"),
+    [
+        (_slower(slice(None)), "always", 1, 1.0),
+        (_slower(slice(0, 260)), "often", 1, 0.65),
+        (_slower(slice(0, None, 10)), "rarely", 1, 0.1),
+        (_slower(IN_TURN), "in turns", None, None),
+        # ranks that are alike cost nothing
+        (_flat(400, 4, 0.005), "never", None, None),
+        (_flat(400, 1), "never", None, None),
+        (np.full((2, 400), np.nan), "never", None, None),
+    ],
+)
+def test_the_slowest_rank_is_named_with_how_often(own: F64, kind: str, rank: int | None, share: float | None) -> None:
     found = slowest(own, STEP_NS)
     assert (found.kind, found.rank) == (kind, rank)
-    assert found.costs == pytest.approx(0.5 * STEP_NS * own[0, slow].size / 400, rel=0.15)
-
-
-def test_ranks_that_are_the_slowest_in_turns_are_not_named() -> None:
-    own = _flat(400, 4)
-    own[_dice(1).integers(0, 4, 400), np.arange(400)] *= 1.5
-    found = slowest(own, STEP_NS)
-    assert (found.kind, found.rank) == ("in turns", None)
-
-
-def test_ranks_that_are_alike_cost_nothing() -> None:
-    assert slowest(_flat(400, 4, 0.005), STEP_NS).kind == "never"
-    assert slowest(_flat(400, 1), STEP_NS).kind == "never"
-    assert slowest(np.full((2, 400), np.nan), STEP_NS).kind == "never"
+    assert share is None or found.costs == pytest.approx(0.5 * STEP_NS * share, rel=0.15)
 
 
 def test_a_note_says_when_who_and_where() -> None:
@@ -174,44 +180,33 @@ def test_a_note_says_when_who_and_where() -> None:
     assert sentence.endswith("; on rank 2, in data loading.")
     assert shows.startswith("time without waiting for other ranks, of rank 2: ")
     assert "; of the others " in shows
-
-
-def test_a_note_about_a_return_is_that_of_the_change() -> None:
-    series = simulated(2, 400, QUIET, Planted(150, 0.3, "data", 0, until=190), _dice())
-    first, *others = _found(series)
-    assert all(returns(first, each) for each in others)
-    assert " until step 189: " in change_sentence(first, None)
-
-
-def test_a_note_tells_that_threads_waited_for_cores() -> None:
-    steps = _flat(300)
-    steps[:, 200:] *= 1.4
-    waited = np.where(np.arange(300) < 200, 0.0, 0.4 * STEP_NS) * np.ones((2, 1))
-    (change,) = changes(steps)
-    assert (
-        evidence(change, None, {CORE_WAIT: waited})
-        == "threads waited 20.0 ms longer per step for a core, which other programs used"
-    )
-
-
-@pytest.mark.parametrize(("early", "late", "told"), [(10, 3040, True), (3040, 10, False), (3000, 3300, False)])
-def test_a_note_tells_that_slower_steps_have_more_page_faults(early: int, late: int, told: bool) -> None:
-    steps = _flat(300)
-    steps[:, 200:] *= 1.4
-    faults = np.where(np.arange(300) < 200, float(early), float(late)) * np.ones((2, 1))
-    (change,) = changes(steps)
-    shows = evidence(change, None, {PAGE_FAULTS: faults})
-    assert shows.startswith("page faults per step: 10 before, 3040 after, as the C library") is told
-    assert bool(shows) is told
-
-
-def test_the_slowest_rank_in_a_sentence() -> None:
-    found = Slowest("always", 3, 0.97, 6e6)
-    assert worth_telling(found, [])
-    assert slowest_sentence(found, 50e6) == (
+    always = Slowest("always", 3, 0.97, 6e6)
+    assert worth_telling(always, [])
+    assert slowest_sentence(always, 50e6) == (
         "Rank 3 is always the slowest: clearly in 97.0 % of the steps. "
         "If it was as fast as the next one, a step would be up to 6.00 ms (12.0 %) shorter."
     )
+
+
+WAITED = "threads waited 20.0 ms longer per step for a core, which other programs used"
+FAULTS = "page faults per step: 10 before, 3040 after, as the C library"
+
+
+@pytest.mark.parametrize(
+    ("phase", "early", "late", "told"),
+    [
+        (CORE_WAIT, 0, 0.4 * STEP_NS, WAITED),
+        (PAGE_FAULTS, 10, 3040, FAULTS),
+        (PAGE_FAULTS, 3040, 10, ""),
+        (PAGE_FAULTS, 3000, 3300, ""),
+    ],
+)
+def test_a_note_tells_of_waits_for_cores_and_of_page_faults(phase: str, early: float, late: float, told: str) -> None:
+    steps = _flat(300)
+    steps[:, 200:] *= 1.4
+    (change,) = changes(steps)
+    shows = evidence(change, None, {phase: np.repeat([[early, late]] * 2, [200, 100], axis=1)})
+    assert shows.startswith(told) and bool(shows) is bool(told)
 
 
 def test_own_time_that_nobody_waits_for_is_no_change() -> None:

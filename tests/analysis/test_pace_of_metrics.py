@@ -96,13 +96,6 @@ def test_profiled_steps_are_left_out_and_phases_with_collectives_name_nobody(tmp
     assert not change.named and change.ranks == [0, 1, 2, 3]
 
 
-def test_the_slowest_rank_of_the_whole_training(tmp_path: Path) -> None:
-    series = simulated(4, STEPS, QUIET, Planted(0, 0.2, "forward", 1), np.random.default_rng(0))
-    changes, slowest = pace_of(_times(_written(tmp_path, series)))
-    assert changes == [] and slowest is not None
-    assert (slowest.kind, slowest.rank) == ("always", 1)
-
-
 def test_without_metrics_there_is_neither(tmp_path: Path) -> None:
     assert pace_of(_times(tmp_path)) == ([], None)
 
@@ -128,14 +121,6 @@ def test_terminal_and_page_tell_the_change(tmp_path: Path) -> None:
     lines = [shape for shape in figure.layout["shapes"] if shape["type"] == "line"]
     assert [line["x0"] for line in lines] == [change.step - 0.5 for change in summary.pace_changes]
     assert "a new pace begins" in [trace["name"] for trace in figure.data]
-
-
-def test_a_steady_training_has_no_sentence(tmp_path: Path) -> None:
-    run = _written(tmp_path, _steady())
-    (summary,) = summarise([], run_folders=[run])
-    assert "Whole training" not in render(summary, 100)
-    section = steps_section(summary, gather(Run(run)))
-    assert "a new pace begins" not in [trace["name"] for figure in section.figures for trace in figure.data]
 
 
 def test_many_changes_have_a_table() -> None:

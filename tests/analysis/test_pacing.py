@@ -12,7 +12,7 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.process.pipeline import StagePart
 from harness.run.record import NodeStatus
 from harness.traces.trace import F64
-from tests.analysis.paced_jobs import STEP_NS, job, paced, part
+from tests.analysis.paced_jobs import job, paced, part
 
 Noise = Callable[[np.random.Generator, tuple[int, int]], F64]
 NOISES: dict[str, Noise] = {

@@ -250,8 +250,3 @@ def test_a_device_behind_its_host_leaves_the_bubble_as_it_is(lag: int) -> None:
     found = summary_of(*(gpu_rank(s, 2, 4, lag) for s in range(2))).pipeline
     assert found is not None and found.mean_bubble_fraction == pytest.approx(0.2)
     assert [s.schedule_busy_ns for s in found.per_stage] == [3 * 4 * 3 * UNIT] * 2
-
-
-def test_interleaving_divides_the_bubble_by_its_virtual_stages() -> None:
-    assert expected_bubble(4, 8, 2) == pytest.approx(3 / 19)
-    assert expected_bubble(1, 8) == 0

@@ -2,62 +2,17 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import isclose
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from harness.analysis.job.pop import Times, device_times, from_times, pop_efficiency, with_ideal_network
+from harness.analysis.job.pop import device_times, pop_efficiency, with_ideal_network
 from harness.analysis.summary import Device, PopEfficiency, StepSplit, Summary, Window
 from harness.analysis.summary.replay import NO_REPLAY
 from tests.analysis.measuring import a_rank, summary_of
 from tests.synthetic.columns import Made
 
-LONG = 10**15  # ns: 11 days
 Span = tuple[int, int]
-
-
-@st.composite
-def times(draw: st.DrawFn) -> list[Times]:
-    """Devices of which at least one computes."""
-    found = []
-    for i in range(draw(st.integers(1, 9))):
-        elapsed = draw(st.integers(1, LONG))
-        active = draw(st.integers(1, elapsed))
-        found.append(Times(draw(st.integers(0 if i else 1, active)), active, elapsed))
-    return found
-
-
-def exact(p: PopEfficiency) -> dict[str, Fraction]:
-    """The definitions, from the whole numbers beside them."""
-    shares = {
-        "parallel": Fraction(p.useful_ns, p.elapsed_ns * p.devices),
-        "load_balance": Fraction(p.useful_ns, p.max_useful_ns * p.devices),
-        "communication": Fraction(p.max_useful_ns, p.max_active_ns),
-        "orchestration": Fraction(p.max_active_ns, p.elapsed_ns),
-    }
-    if p.transfer is not None and p.ideal_elapsed_ns is not None:
-        shares["transfer"] = Fraction(p.ideal_elapsed_ns, p.elapsed_ns)
-        shares["serialisation"] = shares["communication"] / shares["transfer"]
-    return shares
-
-
-@given(times(), st.data())
-def test_the_factors_multiply_to_the_whole_and_none_exceeds_one(found: list[Times], data: st.DataObject) -> None:
-    p = from_times(found, 1)
-    p = with_ideal_network(p, data.draw(st.integers(0, 2 * p.elapsed_ns)))
-    shares = exact(p)
-    assert shares["parallel"] == shares["load_balance"] * shares["communication"] * shares["orchestration"]
-    for name, share in shares.items():
-        assert 0 <= share <= 1
-        assert getattr(p, name) == float(share), "the number shown is the definition, correctly rounded"
-    assert isclose(p.parallel, p.load_balance * p.communication * p.orchestration, rel_tol=1e-15)
-    if p.serialisation is not None and p.transfer is not None:
-        assert isclose(p.communication, p.serialisation * p.transfer, rel_tol=1e-15)
-    assert (p.transfer is None) == (p.serialisation is None) == (p.split_unknown is not None)
 
 
 def rank(number: int, compute: Span, reduce: Span, world: int | None = 2, steps: range = range(4)) -> Made:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from harness.analysis.summary import Summary
 from harness.cli.main import main
-from harness.common.display.format import amount, duration
-from harness.report.tables.table import WIDTH, table
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 
 
@@ -63,15 +62,6 @@ def test_the_json_of_one_job_is_a_summary_and_of_several_a_list(
     assert [len(summary["devices"]) for summary in several] == [1, 1]
 
 
-def test_the_table_shows_quality_first_and_fits_the_terminal(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(capsys, "report", "--full", str(trace)).splitlines()
-    assert max(map(len, lines)) <= WIDTH
-    heads = ("Recording", "Steps", "Where")
-    order = [next(i for i, line in enumerate(lines) if line.startswith(head)) for head in heads]
-    assert order == sorted(order)
-    assert any("60.0 %" in line and "35.0 %" in line for line in lines)
-
-
 DEVICE = {"window_ns": 2000, "compute_ns": 1200, "idle_ns": 700}
 
 
@@ -86,49 +76,14 @@ def test_exported_tables_hold_the_same_numbers(
     assert {name: int(row[name]) for name in DEVICE} == DEVICE
     with (folder / "kernels.csv").open() as file:
         assert {r["kind"]: int(r["duration_ns"]) for r in csv.DictReader(file)} == {"gemm": 1200, "communication": 100}
+    printed(capsys, "export", "parquet", str(trace), "-o", str(folder))
+    (device,) = parquet.read_table(folder / "devices.parquet").to_pylist()
+    assert {name: device[name] for name in DEVICE} == DEVICE
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     before = sorted(tmp_path.rglob("*"))
     assert main(["export", "parquet", str(trace), "-o", str(tmp_path / "more")]) == 2
     assert sorted(tmp_path.rglob("*")) == before
     assert "export parquet needs pyarrow: run `bash slurm.sh --install tables`" in capsys.readouterr().err
-
-
-def test_parquet_tables_hold_the_same_numbers(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    printed(capsys, "export", "parquet", str(trace), "-o", str(tmp_path / "tables"))
-    (row,) = parquet.read_table(tmp_path / "tables" / "devices.parquet").to_pylist()
-    assert {name: row[name] for name in DEVICE} == DEVICE
-
-
-BROKEN: dict[str, bytes | None] = {
-    "rank0.json.gz": gzip.compress(b'{"traceEvents": [' + b" " * 10_000)[:40],
-    "notes.json": b"this is no trace",
-    "a.json": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
-    "b.sqlite": b"SQLite format 3\0" + b"\0" * 100,
-    "empty": None,
-    "nowhere": None,
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_what_is_no_trace_is_one_sentence_and_exit_1_or_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    path, content = tmp_path / name, BROKEN[name]
-    if content is not None:
-        path.write_bytes(content)
-    elif name == "empty":
-        path.mkdir()
-    assert main(["report", str(path)]) in ((1, 2) if content else (2,))
-    captured = capsys.readouterr()
-    assert captured.out == "" and path.name in captured.err and "Traceback" not in captured.err
-
-
-def test_a_broken_file_among_good_ones_costs_only_itself(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (trace.parent / "b.sqlite").write_bytes(BROKEN["b.sqlite"] or b"")
-    summary = Summary.model_validate_json(printed(capsys, "report", "--json", str(trace.parent)))
-    assert summary.devices[0].compute_ns == 1200
-    assert any("b.sqlite" in f.evidence for f in summary.quality.problems)
 
 
 START = {"event": "start", "rank": 0, "world_size": 1, "model": "tiny", "flops_per_token": 2.0}
@@ -158,9 +113,3 @@ def test_a_run_gets_its_summary_json_with_training_beside_the_trace_or_alone(
     assert summary.efficiency.model_flops_per_s_per_device == pytest.approx(2e7)
     assert summary.devices[0].compute_ns == 600
     assert any("unreadable lines" in f.what for f in summary.quality.problems)
-
-
-def test_numbers_are_printed_with_units_and_columns_line_up() -> None:
-    assert (duration(999_949), duration(12_345_678), duration(1.5e9)) == ("1,000 µs", "12.3 ms", "1.50 s")
-    assert (amount(1536), amount(0), amount(2.5e9, "B/s")) == ("1.54 kB", "0 B", "2.50 GB/s")
-    assert table(("name", "n"), [["a", "10"], ["bcd", "5"]]) == ["  name   n", "  a     10", "  bcd    5"]

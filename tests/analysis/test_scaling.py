@@ -28,32 +28,25 @@ def names(*runs: Summary) -> list[str]:
     return [f"run {i}" for i in range(len(runs))]
 
 
-def test_strong_scaling_counts_all_compute_of_the_same_work_against_the_smallest_run() -> None:
-    """4 devices compute 250 each in place of 900 in one: 1,000 in all."""
-    runs = run(4, 250, 64), run(1, 900, 64), run(2, 450, 64)
-    four, one, two = rows = scaling(names(*runs), runs)
-    assert [row.devices for row in rows] == [4, 1, 2]
-    assert four.computation_scalability == pytest.approx(0.9)
-    assert four.global_efficiency == pytest.approx(0.9 * 0.25)
-    assert (one.computation_scalability, two.computation_scalability) == (1.0, 1.0)
-    assert one.global_efficiency == pytest.approx(0.9)
-    assert how_it_scales(rows).startswith("strong")
-
-
-@pytest.mark.parametrize("of", ["tokens", "samples"])
-def test_weak_scaling_counts_compute_per_unit_of_work(of: str) -> None:
-    runs = run(1, 400, 10, of), run(8, 500, 80, of)
+@pytest.mark.parametrize(
+    ("runs", "scalability", "kind"),
+    [
+        # 4 devices compute 250 each in place of 900 in one: 1,000 in all
+        ((run(4, 250, 64), run(1, 900, 64), run(2, 450, 64)), [0.9, 1.0, 1.0], "strong"),
+        *(((run(1, 400, 10, of), run(8, 500, 80, of)), [1.0, 0.8], "weak") for of in ("tokens", "samples")),
+        ((run(1, 400, 10), run(2, 400, 30)), [1.0, 1.5], "neither strong nor weak scaling: compute is counted per tok"),
+    ],
+)
+def test_compute_is_counted_per_unit_of_work_against_the_smallest_run(
+    runs: tuple[Summary, ...], scalability: list[float], kind: str
+) -> None:
     rows = scaling(names(*runs), runs)
-    assert [row.unit for row in rows] == [of, of]
-    assert rows[1].computation_scalability == pytest.approx(0.8)
-    assert how_it_scales(rows).startswith("weak")
-
-
-def test_a_series_that_is_neither_is_counted_per_token() -> None:
-    runs = run(1, 400, 10), run(2, 400, 30)
-    rows = scaling(names(*runs), runs)
-    assert rows[1].computation_scalability == pytest.approx(400 / 10 / (2 * 400 / 30))
-    assert how_it_scales(rows) == "neither strong nor weak scaling: compute is counted per token"
+    parallel = [row.pop.parallel for row in runs if row.pop is not None]
+    assert [row.computation_scalability for row in rows] == pytest.approx(scalability)
+    assert [row.global_efficiency for row in rows] == pytest.approx(
+        [a * b for a, b in zip(scalability, parallel, strict=True)]
+    )
+    assert how_it_scales(rows).startswith(kind)
 
 
 @pytest.mark.parametrize(

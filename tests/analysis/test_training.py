@@ -112,6 +112,9 @@ READ: list[tuple[Lines, dict[str, Any], list[tuple[str, str]]]] = [
      {"peak_memory_bytes": 5, "profiler_memory_bytes": None}, []),
     ([*peaks("warmup", "active", "active", "after", "after"), END],
      {"peak_memory_bytes": 5, "profiler_memory_bytes": None}, []),
+    ([{"event": "step", "phase": phase, "unix_ns": i * 1000, "step_ns": 500}
+      for i, phase in enumerate(["warmup", "active", "active", "after"])] + [END],
+     {"profiled_unix_ns": (1000, 2500)}, []),
     ([{"event": "step", "step_ns": 5, "loss": 2.5}], {"status": None, "steps_total": 1, "last_loss": 2.5},
      [("training metrics lack their last line", "rank0.jsonl: the training was killed, ")]),
     *[([STEP, STEP | {"tokens": tokens}, END], {"steps_total": 1, "tokens": 7}, [UNREADABLE]) for tokens in NO_TOKENS],

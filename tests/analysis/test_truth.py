@@ -71,15 +71,6 @@ def test_less_than_three_percent_of_kernel_time_is_of_unknown_kind(path: str) ->
     assert sum(k.duration_ns for k in summary.kinds if k.kind == "other") < 0.03 * total
 
 
-def test_slow_data_loading_is_seen_as_the_cause_of_idleness_only_where_there_are_no_workers() -> None:
-    def share(name: str) -> float:
-        causes = measure([FOLDER / "kineto_resnet50_workers" / name]).idle_causes
-        return sum(c.share for c in causes if c.cause == "data loading")
-
-    assert share("num_workers_0.json.gz") > 0.7
-    assert share("num_workers_4.json.gz") < 0.1
-
-
 @pytest.mark.parametrize(
     ("name", "send_recv", "attention"),
     [("before", (66, 25_401_752), (68, 272_317_378)), ("after", (62, 33_742_101), (60, 240_755_667))],

@@ -139,9 +139,7 @@ LATER = START_UNIX_NS + 3 * 10**9
         [(0, 0), (END, 200)],
     ],
 )
-def test_counters_and_times_that_cannot_be_true_are_left_out(
-    tmp_path: Path, rows: list[tuple[int, float]]
-) -> None:
+def test_counters_and_times_that_cannot_be_true_are_left_out(tmp_path: Path, rows: list[tuple[int, float]]) -> None:
     folder = recorded(tmp_path, [(0, 0), (500, 500)])
     with (folder / NETWORK_FILE).open("a") as file:
         file.writelines(f"{moment},0,{count},{count}\n" for moment, count in rows)
