@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_steps_are_matched_by_their_numbers() -> None:
 
 def test_one_rank_has_no_pacing_and_neither_have_steps_of_other_kinds() -> None:
     first, second = job(1, 5, per_node=2)
-    unlike = ({"source": "range iteration"}, {"numbers": [1]})
+    unlike: tuple[dict[str, Any], ...] = ({"source": "range iteration"}, {"numbers": [1]})
     others = [second.model_copy(update={"steps": second.steps.model_copy(update=more)}) for more in unlike]
     assert [pacing(parts) for parts in ([first], *([first, other] for other in others))] == [None] * 3
 

@@ -15,8 +15,11 @@ from tests.synthetic.columns import MAIN, Made
 MB, MS = 1 << 20, 1_000_000
 GRADIENTS = (("all_reduce", 25 * MB), ("all_reduce", 3 * MB))
 Messages = Sequence[tuple[str, int]]  # kind, bytes; -1: not recorded
-Passes = Sequence[tuple[str, Messages]]  # the name of each, and what is sent after its work
-FORWARD, BACKWARD, REDUCED = ("forward", ()), ("backward", ()), ("backward", GRADIENTS)
+Pass = tuple[str, Messages]  # its name, and what is sent after its work
+Passes = Sequence[Pass]
+FORWARD: Pass = ("forward", ())
+BACKWARD: Pass = ("backward", ())
+REDUCED: Pass = ("backward", GRADIENTS)
 PLAIN: Passes = [FORWARD, REDUCED, ("Optimizer.step#AdamW.step", ())]
 
 

@@ -99,7 +99,7 @@ def peaks(*phases: str) -> Lines:
     return [step | {"peak_memory_bytes": n} for n, step in enumerate(steps(*phases), 1)]
 
 
-STEP = {"event": "step", "step": 0, "unix_ns": 1, "step_ns": 5, "tokens": 7}
+STEP: dict[str, Any] = {"event": "step", "step": 0, "unix_ns": 1, "step_ns": 5, "tokens": 7}
 UNREADABLE = ("training metrics have unreadable lines", "rank0.jsonl: 1")
 NO_TOKENS: list[Any] = ["x", [], float("nan"), 10**400]
 READ: list[tuple[Lines, dict[str, Any], list[tuple[str, str]]]] = [
