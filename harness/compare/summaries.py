@@ -19,7 +19,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, Problem, Summary
-from harness.analysis.summary.problem_texts import KINDS
+from harness.analysis.summary.problem_texts import KINDS, UNMARKED_STEPS
 from harness.common.errors import RequestError
 from harness.common.run_folder.submission import AS_REQUESTED, edit_in, variables_in
 from harness.compare.arms import Arm
@@ -72,7 +72,6 @@ class SummaryDifferences(ComparisonPart):
     doubts: list[str] = Field(default_factory=list)  # kinds of recordings; what else used the machine meanwhile
     notes: list[str]
     on_cpu: bool = False  # all devices of both
-    periods: bool = False  # no program of one of the two marks its steps: periods of a kernel are compared
     scaling: list[Scaling] = Field(default_factory=list)  # a's and b's, where a series' runs differ in devices
 
 
@@ -111,7 +110,6 @@ def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool 
         doubts=_doubts(a, b),
         notes=_notes(a, b),
         on_cpu=all(d.device_kind == "cpu" for s in (a, b) for d in s.devices),
-        periods=_has_periods(a, b),
     )
 
 
@@ -186,19 +184,14 @@ def _step_time(a: Summary, b: Summary, names: tuple[str, str], scale: tuple[floa
     found = compare_arms(metric, arm_a, arm_b)
     if kinds_without_causes(a) or kinds_without_causes(b):
         return without_verdict(found, ChangeVerdict.UNKNOWN, "no verdict on this kind of recording")
-    if _has_periods(a, b):
-        return without_verdict(found, ChangeVerdict.UNKNOWN, "the steps are periods of a kernel")
+    if any(by_periodicity(s.steps.source) for s in (a, b)):
+        return without_verdict(found, ChangeVerdict.UNKNOWN, UNMARKED_STEPS)
     return found
 
 
 def kinds_without_causes(s: Summary) -> set[str]:
     """The kinds of its recording that carry no cause of idle time, and so no verdict on the program."""
     return {one.reason for one in s.quality.withheld if one.field == "idle_causes"} & {*KINDS}
-
-
-def _has_periods(*runs: Summary) -> bool:
-    """Whether steps are periods of a kernel, because nothing in one of the programs marks a step."""
-    return any(by_periodicity(s.steps.source) for s in runs)
 
 
 def _changes(a: dict[str, float], b: dict[str, float]) -> list[MetricChange]:

@@ -220,12 +220,8 @@ def steps_section(pairs: Sequence[SummaryDifferences]) -> Section:
         for other, pair in others(pairs)
         if pair.step_time is not None
     ]
-    periods = any(pair.periods for pair in pairs)
-    title = "Periods of a kernel" if periods else "Step time"
     if not rows:
-        return Section("steps", title)
-    what = "period" if periods else "step time"
-    caption = f"Median {what}, and its difference to a's with half of the bootstrap interval"
-    one_each = [] if periods else [ONE_RUN_EACH]
-    lead = " ".join([*one_each, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))])
-    return Section("steps", title, lead, tables=[verdict_table(rows, ("a", "this run"), caption, "run")])
+        return Section("steps", "Step time")
+    caption = "Median step time, and its difference to a's with half of the bootstrap interval"
+    lead = " ".join([ONE_RUN_EACH, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))])
+    return Section("steps", "Step time", lead, tables=[verdict_table(rows, ("a", "this run"), caption, "run")])

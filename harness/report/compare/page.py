@@ -76,10 +76,8 @@ def _sentence(letter: str, pair: SummaryDifferences, why: str) -> str:
     step = pair.step_time
     if step is None:
         return f"{letter}: the step time of a or of {letter} was not recorded."
-    ratio = f"{letter} / a is {interval_text(step, 'periods' if pair.periods else 'steps')}"
-    if pair.periods:
-        return f"{letter}: {ratio}. Nothing marks the steps of these traces, so there is no verdict on steps."
-    text = f"{letter}: {verdict_text(step, doubtful=bool(pair.doubts))}; {ratio}."
+    ratio = interval_text(step)
+    text = f"{letter}: {verdict_text(step, doubtful=bool(pair.doubts))}; {letter} / a is {ratio}."
     return f"{text} {why}".rstrip() if step.excludes_no_change else text
 
 

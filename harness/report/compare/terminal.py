@@ -62,24 +62,21 @@ def _step_times(known: Sequence[tuple[str, SummaryDifferences]], whys: Sequence[
 
 
 def _step_title(pair: SummaryDifferences, other: str) -> str:
-    name = "Period of a kernel" if pair.periods else "Step time"
     if pair.step_time is None:
-        return f"{name}: not recorded in both a and {other}"
-    if pair.periods:
-        return f"{name}, mean over ranks: the steps are not marked, and a period may be a layer"
-    return f"{name}, mean over ranks, {pair.normalisation} ({pair.why_normalised})"
+        return f"Step time: not recorded in both a and {other}"
+    return f"Step time, mean over ranks, {pair.normalisation} ({pair.why_normalised})"
 
 
 def _interval(pair: SummaryDifferences, comparison: Comparison, other: str, screen: TableScreen) -> str:
     """The ratio and its interval; why there is no verdict, and whether the recordings put it in doubt."""
     why = f": {comparison.verdict.value}: {comparison.why}" if comparison.verdict is ChangeVerdict.UNKNOWN else ""
-    text = f"{other} / a {interval_text(comparison, 'periods' if pair.periods else 'steps')}{why}"
+    text = f"{other} / a {interval_text(comparison)}{why}"
     return _indented(f"{text}{', doubtful' * bool(pair.doubts)}", screen)
 
 
 def _how_sure(pairs: tables.Pairs, screen: TableScreen) -> str:
     """The limits of the intervals, once, and the reasons to doubt a run's times."""
-    texts = [tables.ONE_RUN_EACH] if any(pair.step_time and not pair.periods for pair in pairs) else []
+    texts = [tables.ONE_RUN_EACH] if any(pair.step_time for pair in pairs) else []
     return "".join(_indented(x, screen) for x in [*texts, *(f"doubtful: {doubt}" for doubt in tables.doubts(pairs))])
 
 

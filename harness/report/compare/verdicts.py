@@ -37,7 +37,7 @@ def verdict_text(comparison: Comparison, *, doubtful: bool = False) -> str:
     return f"{verdict_words(comparison)}{why}, {comparison.change}{', doubtful' * doubtful}"
 
 
-def interval_text(comparison: Comparison, counted: str = "steps") -> str:
+def interval_text(comparison: Comparison) -> str:
     """`1.030, 95 % interval 1.020 to 1.040 (20 and 20 steps)`: b over a."""
     if comparison.ratio is None:
         return "–"
@@ -47,7 +47,7 @@ def interval_text(comparison: Comparison, counted: str = "steps") -> str:
         else ""
     )
     n = (comparison.a.steps, comparison.b.steps) if comparison.noise == "steps" else (comparison.a.n, comparison.b.n)
-    return f"{comparison.ratio:.3f}{ends} ({n[0]} and {n[1]} {counted})"
+    return f"{comparison.ratio:.3f}{ends} ({n[0]} and {n[1]} steps)"
 
 
 def verdict_table(rows: Sequence[Row], names: tuple[str, str], caption: str = "", label: str = "") -> PageTable:
