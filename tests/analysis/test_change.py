@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.metrics import METRICS, worse_is
 from harness.analysis.statistics import MeasuredEffect, Sample, effect, t_quantile
 from harness.analysis.summary import RankTraining, Summary, TraceSource
 from harness.compare.arms import Arm, differences, key_of, unrecorded
@@ -168,13 +167,6 @@ def test_the_runs_that_are_named_as_needed_would_tell() -> None:
     times = judged.needed_runs // 4 + 1
     more = [[s._replace(block=s.block + 2 * i) for i in range(times) for s in arm] for arm in (a, b)]
     assert judge(more[0], more[1], 0.05).verdict is not ChangeVerdict.UNKNOWN
-
-
-def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:
-    neutral = {metric.name for metric in METRICS if metric.label and worse_is(metric.name) is None}
-    assert {name for name in neutral if not name.startswith(("expected_", "gemm_", "nccl_"))} == {"compute_share"}
-    assert {worse_is(name) for name in ("step_ns", "exposed_communication_share", "all_gather_bytes")} == {"more"}
-    assert worse_is("tokens_per_s") == worse_is("mfu") == "less"
 
 
 def test_a_mean_has_the_interval_of_students_t_and_one_run_none() -> None:
