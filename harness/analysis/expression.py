@@ -54,11 +54,7 @@ def evaluate(text: str, variables: Variables) -> Scalar:
         return _value(tree.body, variables, text)
     except ZeroDivisionError:
         raise Unanswerable("it divides by zero") from None
-    except (RecursionError, MemoryError):
-        raise RequestError(f"{_begin(text)} is nested too deeply for an expression") from None
-    except OverflowError:
-        raise RequestError(f"{_begin(text)} has a number that is too large") from None
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
         raise RequestError(f"{_begin(text)} is not an expression such as 'step_time > 1.05'") from None
 
 

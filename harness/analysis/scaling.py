@@ -47,7 +47,7 @@ def scaling(names: Sequence[str], summaries: Sequence[Summary]) -> list[Scaling]
         Scaling(run=name, devices=pop.devices if pop else None, unit=unit, work_per_step=work)
         for name, pop, work in zip(names, pops, works, strict=True)
     ]
-    if reason := _obstacle(names, summaries, unit):
+    if reason := _obstacle(summaries, unit):
         return [row.model_copy(update={"unknown": reason}) for row in rows]
     # Compute time of all devices per unit of work; None if the window is not one of steps.
     costs = [
@@ -85,18 +85,12 @@ def _works(summaries: Sequence[Summary]) -> tuple[Unit | None, list[float | None
     return next(((unit, works) for unit, works in of_unit if all(works)), (None, nothing))
 
 
-def _obstacle(names: Sequence[str], summaries: Sequence[Summary], unit: Unit | None) -> str:
+def _obstacle(summaries: Sequence[Summary], unit: Unit | None) -> str:
     """Why the compute of these runs cannot be compared; empty: it can."""
     models = sorted({t.model for s in summaries for t in s.training[:1] if t.model})
     if len(models) > 1:
         return f"the runs train several models: {', '.join(models)}"
-    if unit is None:
-        recorded = [bool(tokens_per_step(s) or samples_per_step(s)) for s in summaries]
-        if all(recorded):
-            return "some runs record tokens, the others samples"
-        without = ", ".join(name for name, known in zip(names, recorded, strict=True) if not known)
-        return f"the tokens or samples of a step are not recorded for {without}"
-    return ""
+    return "" if unit else "neither the tokens nor the samples of a step are recorded in every run"
 
 
 def _scaled(scaling: Scaling, pop: PopEfficiency | None, reference: float | None, cost: float | None) -> Scaling:

@@ -52,8 +52,10 @@ def test_compute_is_counted_per_unit_of_work_against_the_smallest_run(
 @pytest.mark.parametrize(
     ("runs", "unknown"),
     [
-        ((run(1, 400, 10), run(2, 400, None)), "the tokens or samples of a step are not recorded for run 1"),
-        ((run(1, 400, 10), run(2, 400, 10, "samples")), "some runs record tokens, the others samples"),
+        *(
+            ((run(1, 400, 10), other), "neither the tokens nor the samples of a step are recorded in every run")
+            for other in (run(2, 400, None), run(2, 400, 10, "samples"))
+        ),
         ((run(1, 4, 1, model="a"), run(2, 4, 1, model="b")), "the runs train several models: a, b"),
     ],
 )
