@@ -14,7 +14,7 @@ from harness.explain.answer import answer
 from harness.measure.jobs import summarise
 from harness.replay.graph.process import process_graph
 from harness.traces.trace import HostKind, RangeKind
-from tests.analysis.measuring import RULES, idle_of, part_of
+from tests.analysis.measuring import RULES, idle_of
 from tests.synthetic.columns import Made
 
 MS = 1_000_000
@@ -142,8 +142,3 @@ def test_a_kernel_that_ends_before_its_long_launch_returns_does_not_hold_the_lau
     said = answer(summary)
     assert "80.0 of the 82." in said.sentences[0] and "from the device's first to last work" in said.sentences[0]
     assert said.further[0].endswith("The largest part is cudaLaunchKernel (80.0 ms).")
-
-
-def test_the_activity_of_a_first_use_names_its_call() -> None:
-    rows = part_of(passes(3, calls("cudaFree", 40 * MS), marked=False)).rows.host_activities
-    assert [(row.what, row.kind) for row in rows if row.cause == "first use"] == [("cudaFree", "call")]

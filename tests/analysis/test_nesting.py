@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.process.intervals import nest, owners_of_events
 from harness.analysis.process.part import tables_of
-from harness.analysis.process.ranges import range_label, range_table
+from harness.analysis.process.ranges import range_table
 from harness.analysis.summary import RangeTime, Window
 from harness.traces.trace import RangeKind
 from tests.analysis.measuring import part_of
@@ -118,10 +118,3 @@ def test_ranges_of_autograds_thread_lie_in_the_main_threads_backward() -> None:
     rows = ranges_of(made)
     assert (rows["backward"].kernels, rows["backward"].kernel_ns) == (2, 40)
     assert (rows["batch_#"].kernels, rows["batch_#"].kernel_ns) == (3, 47)
-
-
-def test_names_lose_their_arguments_and_counters() -> None:
-    assert range_label("aten::mul, seq = 12, op_id = 9") == "aten::mul"
-    assert range_label("ProfilerStep#7") == "ProfilerStep#"
-    assert range_label("forward mb3 stage1") == "forward mb# stage1"
-    assert range_label("epoch_0-rank_12") == "epoch_#-rank_#"

@@ -6,7 +6,6 @@ import pytest
 
 from harness.analysis.process import kernels
 from harness.analysis.summary import Summary
-from harness.report.tables.kernels import KERNELS
 from tests.analysis.measuring import summary_of
 from tests.synthetic.columns import GEMM, NCCL, Made
 
@@ -32,19 +31,6 @@ def test_one_stream_of_communication_adds_up_to_the_devices_exposed_time(
     by_name = {k.name: (k.overlapped_ns, k.exposed_ns) for k in s.kernels}
     assert by_name == {GEMM: (40, None), NCCL: (40, 40), OTHER_NCCL: (10, 10), SOFTMAX: (10, None)}
     assert sum(exposed or 0 for _, exposed in by_name.values()) == s.devices[0].exposed_communication_ns
-
-
-def test_the_table_and_its_file_have_the_columns_where_there_is_communication() -> None:
-    s = measured((0, 100, GEMM), (60, 80, NCCL))
-    shown = KERNELS.on_page(s)
-    rows = {row[shown.head.index("kind")]: row for row in shown.rows}
-    exposed, overlapped = shown.head.index("exposed"), shown.head.index("overlapped")
-    assert (rows["communication"][exposed], rows["communication"][overlapped]) == ("40 ns", "50.0 %")
-    assert [row[overlapped] for row in shown.rows if row[exposed] == "–"] == ["40.0 %"]
-    assert KERNELS.file is not None
-    assert {row["name"]: row["exposed_ns"] for row in KERNELS.file.records(s)} == {GEMM: None, NCCL: 40}
-    alone = KERNELS.on_page(measured((0, 100, GEMM)))
-    assert not {"exposed", "overlapped"} & {*alone.head}
 
 
 def test_whole_cuda_graphs_leave_it_unknown() -> None:

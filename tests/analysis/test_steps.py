@@ -20,7 +20,6 @@ from tests.analysis.measuring import RULES, part_of, steps_of, summary_of
 from tests.report.given_summary import text
 from tests.synthetic import kineto
 from tests.synthetic.columns import GEMM, Made
-from tests.synthetic.nsys import Nsys
 
 HOW = (Window.STEPS, RULES)
 
@@ -183,16 +182,6 @@ def test_a_first_step_that_is_warm_up_on_one_rank_counts_on_none(tmp_path: Path)
 def test_work_after_the_window_is_what_is_known_to_have_been_launched_inside(launch_ns: int, after_ns: int) -> None:
     made = steps(*[100] * 4).event(450, 490, launch_ns=launch_ns)
     assert part_of(made).devices[0].work_after_window_ns == after_ns
-
-
-def test_a_batch_that_nsys_never_saw_end_does_not_count(tmp_path: Path) -> None:
-    made = Nsys()
-    for i in range(5):
-        made.range(f"batch_{i}", i * 1000, 1000 if i < 4 else None)
-        made.kernel("gemm", i * 1000 + 100, 500)
-    found = prepare_process(views(open_trace(made.saved(tmp_path / "t.sqlite")))[0], *HOW).steps
-    assert (found.cut_off, found.counted.tolist()) == (1, [True] * 4 + [False])
-    assert found.window == (0, 4000)
 
 
 def half_written(tmp_path: Path, records: list[kineto.Record], share: float, **header: object) -> Path:
