@@ -77,12 +77,8 @@ def step_ns_per_token(facts: Facts) -> float | None:
     return step / of_step if step and of_step else None
 
 
-def speed(facts: Facts) -> float | None:
-    return facts.summary.efficiency.tokens_per_s if facts.summary.efficiency else None
-
-
 def speed_of_a_rank(facts: Facts) -> float | None:
-    of_all, ranks = speed(facts), facts.summary.world_size
+    of_all, ranks = of_part("efficiency", "tokens_per_s")(facts), facts.summary.world_size
     return of_all / ranks if of_all and ranks else None
 
 
@@ -125,16 +121,9 @@ def of_plan(name: str) -> Callable[[Facts], float | None]:
     return lambda facts: facts.memory_of_plan.get(name)
 
 
-def of_pipeline(field: str) -> Callable[[Facts], float | None]:
-    return lambda facts: getattr(facts.summary.pipeline, field) if facts.summary.pipeline is not None else None
-
-
-def of_pop(field: str) -> Callable[[Facts], float | None]:
-    return lambda facts: getattr(facts.summary.pop, field) if facts.summary.pop is not None else None
-
-
-def of_job_time(field: str) -> Callable[[Facts], float | None]:
-    return lambda facts: getattr(facts.summary.job_time, field) if facts.summary.job_time is not None else None
+def of_part(part: str, field: str) -> Callable[[Facts], float | None]:
+    """A field of a part of the summary, which may be missing."""
+    return lambda facts: getattr(getattr(facts.summary, part), field, None)
 
 
 def part_of_job_time(part: str) -> Callable[[Facts], float | None]:
@@ -193,10 +182,6 @@ def tensor_peak_bytes(facts: Facts) -> float | None:
 def energy_joules(facts: Facts) -> float | None:
     energies = [m.energy_joules for m in facts.summary.monitor]
     return _total(energies) if energies and None not in energies else None
-
-
-def mfu(facts: Facts) -> float | None:
-    return facts.summary.efficiency.mfu if facts.summary.efficiency is not None else None
 
 
 def sum_bytes(collective_phases: Sequence[CollectivePhase], steps: int) -> float | None:

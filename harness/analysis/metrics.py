@@ -99,7 +99,9 @@ KEPT: tuple[Metric, ...] = (
     ),
     Metric("tokens_per_step", values.tokens, "Tokens of all ranks in a step."),
     Metric("step_ns_per_token", values.step_ns_per_token, "`step_ns` / `tokens_per_step`.", worse="more"),
-    Metric("tokens_per_s", values.speed, "`efficiency.tokens_per_s`.", "tokens/s", "less"),
+    Metric(
+        "tokens_per_s", values.of_part("efficiency", "tokens_per_s"), "`efficiency.tokens_per_s`.", "tokens/s", "less"
+    ),
     Metric(
         "tokens_per_s_per_rank", values.speed_of_a_rank, "Tokens per second of the job over its ranks.", worse="less"
     ),
@@ -179,18 +181,18 @@ KEPT: tuple[Metric, ...] = (
     ),
     Metric(
         "bubble",
-        values.of_pipeline("mean_bubble_fraction"),
+        values.of_part("pipeline", "mean_bubble_fraction"),
         "`pipeline.mean_bubble_fraction`.",
         "pipeline bubble",
         "more",
     ),
     Metric(
         "expected_bubble",
-        values.of_pipeline("expected_bubble_fraction"),
+        values.of_part("pipeline", "expected_bubble_fraction"),
         "`pipeline.expected_bubble_fraction`.",
         "pipeline bubble, by theory",
     ),
-    Metric("microbatches", values.of_pipeline("microbatches"), "`pipeline.microbatches`."),
+    Metric("microbatches", values.of_part("pipeline", "microbatches"), "`pipeline.microbatches`."),
     Metric(
         "message_bytes",
         values.message_bytes,
@@ -258,14 +260,22 @@ KEPT: tuple[Metric, ...] = (
         "energy, J",
         "more",
     ),
-    Metric("mfu", values.mfu, "`efficiency.mfu`.", "MFU", "less"),
+    Metric("mfu", values.of_part("efficiency", "mfu"), "`efficiency.mfu`.", "MFU", "less"),
 )
 _OF_JOB_TIME = (
     Metric(
-        "job_elapsed_ns", values.of_job_time("elapsed_ns"), "`job_time.elapsed_ns`.", "the job's elapsed time", "more"
+        "job_elapsed_ns",
+        values.of_part("job_time", "elapsed_ns"),
+        "`job_time.elapsed_ns`.",
+        "the job's elapsed time",
+        "more",
     ),
     Metric(
-        "useful_share", values.of_job_time("useful_share"), "`job_time.useful_share`.", "  steps, share of it", "less"
+        "useful_share",
+        values.of_part("job_time", "useful_share"),
+        "`job_time.useful_share`.",
+        "  steps, share of it",
+        "less",
     ),
     *(
         Metric(
@@ -279,7 +289,7 @@ _OF_JOB_TIME = (
     ),
 )
 _OF_POP = tuple(
-    Metric(factor.metric, values.of_pop(factor.field), f"`pop.{factor.field}`.", factor.indented("  "), "less")
+    Metric(factor.metric, values.of_part("pop", factor.field), f"`pop.{factor.field}`.", factor.indented("  "), "less")
     for factor in POP_FACTORS
 )
 _OF_NCCL = (
