@@ -361,19 +361,13 @@ def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> Itera
     """Recording windows that start more than half a step apart are not about the same steps."""
     steps = [median(part.steps.durations_ns) for part in parts if part.steps.durations_ns]
     starts = [
-        _first_mark_ns(part) + (part.epoch_ns or 0) - clocks[part.clock].offset_ns
+        part.window_start_ns + part.steps.first_mark_ns + (part.epoch_ns or 0) - clocks[part.clock].offset_ns
         for part in parts
         if part.clock in clocks and part.steps.durations_ns
     ]
     if len(starts) > 1 and (apart_ns := max(starts) - min(starts)) > median(steps) / 2:
         evidence = f"windows start {apart_ns / 1e6:.2f} ms apart, a step is {median(steps) / 1e6:.2f} ms"
         yield Problem.doubt(problem_texts.UNEVEN, evidence)
-
-
-def _first_mark_ns(part: RankPart) -> int:
-    """Where the steps are on the device, the window begins as much later than its mark as the device is behind."""
-    behind = part.steps.begins_ns[0] if part.steps.on_device and part.steps.begins_ns else 0
-    return part.window_start_ns + behind
 
 
 def _several_clocks(collectives: JobCollectives) -> Iterator[Problem]:

@@ -98,6 +98,7 @@ def _source(view: ProcessView) -> TraceSource:
 
 
 def _steps_part(steps: ProcessSteps, window_start_ns: int, devices: Sequence[Device]) -> StepsPart:
+    marked = steps.marked_window if steps.on_device else None
     return StepsPart(
         source=steps.source,
         found=len(steps.names),
@@ -109,7 +110,7 @@ def _steps_part(steps: ProcessSteps, window_start_ns: int, devices: Sequence[Dev
         durations_ns=steps.durations_ns.tolist(),
         between_ns=steps.between_ns.tolist(),
         numbers=step_numbers(steps),
-        begins_ns=(steps.mark_start_ns[steps.counted] - window_start_ns).tolist(),
+        first_mark_ns=marked[0] - window_start_ns if marked else 0,
         own_ns=_own_work(devices),
     )
 

@@ -105,8 +105,9 @@ class StepsPart(SummaryPart, kw_only=True):
     """The steps of one process.
 
     Of each counted step: its number, by its mark where the marks count up, else counted from the last one backwards
-    (-1, -2 …); how much of it comes after its mark; when its mark begins, since the window's begin; and its own work,
-    what of it is not communication alone, as the device with most of it has (empty where that is not known).
+    (-1, -2 …); how much of it comes after its mark; and its own work, what of it is not communication alone, as the
+    device with most of it has (empty where that is not known). first_mark_ns: when the first one's mark begins, since
+    the window's begin, where the steps are on the device; else 0.
     """
 
     source: str
@@ -119,7 +120,7 @@ class StepsPart(SummaryPart, kw_only=True):
     between_ns: list[int] = []
     on_device: bool = False
     numbers: list[int] = []
-    begins_ns: list[int] = []
+    first_mark_ns: int = 0
     own_ns: list[int] = []
 
 
