@@ -81,7 +81,6 @@ def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> tupl
             found = search([path], say)
             files += found.files
             left_out += [Problem.doubt(problem_texts.FOLDER_CLOSED, why) for why in found.left_out]
-            left_out += [Problem.doubt(problem_texts.ARCHIVE, why) for why in found.archives]
     return list(dict.fromkeys(files)), left_out
 
 

@@ -8,30 +8,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import harness.traces.open as opening
-from harness.common.display.printable import printable
 from harness.common.errors import RequestError, near_path
 from harness.common.system.walk import Walk
 from harness.traces.errors import TraceError
-from harness.traces.foreign.amd_files import SUFFIXES
-from harness.traces.foreign.archives import NAMES
 
 MOST_LOOKED_AT = 500_000  # files and folders
 MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
-_MOST_ARCHIVES = 50  # looked into
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 
 Say = Callable[[str], None]
 
 
 class FoundTraces(NamedTuple):
-    """left_out: a sentence for each folder that could not be searched; archives: for each packed trace, and in a folder
-    without any trace for each archive and for other measurements that are not read."""
+    """left_out: a sentence for each folder that could not be searched."""
 
     files: list[Path]
     left_out: list[str]
-    archives: list[str]
 
 
 def find_traces(paths: Iterable[Path | str]) -> list[Path]:
@@ -41,8 +35,7 @@ def find_traces(paths: Iterable[Path | str]) -> list[Path]:
 
     Raises:
         TraceError: a path does not exist, or is neither a file nor a folder.
-        RequestError: a file is an archive, or measurements that are not read; a folder holds so many other files that
-            it cannot be the one that was meant.
+        RequestError: a folder holds so many other files that it cannot be the one that was meant.
     """
     return search(paths).files
 
@@ -51,13 +44,10 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
     """As `find_traces`, with what was left out. say: called now and then with what is searched, and how far it is."""
     found: dict[Path, None] = {}
     left_out: list[str] = []
-    archives: list[str] = []
     for path in map(Path, paths):
         if not path.exists():
             raise TraceError(path, "does not exist" + near_path(path))
         if path.is_file():
-            if why := opening.foreign_sentence(path):
-                raise RequestError(f"{printable(str(path))}: {why}")
             found[path] = None
         elif path.is_dir():
             inside = _Folder(path, say)
@@ -66,10 +56,9 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
                 raise TraceError(path, "is a folder without a trace, not a trace file")
             found.update(dict.fromkeys(traces))
             left_out += inside.walk.left_out
-            archives += inside.archives()
         else:
             raise TraceError(path, "is a pipe or a device, neither a trace file nor a folder")
-    return FoundTraces(list(found), left_out, archives)
+    return FoundTraces(list(found), left_out)
 
 
 class _Folder:
@@ -79,33 +68,16 @@ class _Folder:
         self.walk = Walk(folder, self._count)
         self._say = say
         self._traces: list[Path] = []
-        self._packed: list[Path] = []
-        self._others: list[Path] = []
         self._opened = 0  # since the last trace
 
     def traces(self) -> list[Path]:
         for file in self.walk.files():
-            if NAMES.search(file.name):
-                self._packed += [file] * (len(self._packed) < _MOST_ARCHIVES)
-            elif self._looks_like_trace(file):
+            if self._looks_like_trace(file):
                 self._traces.append(file)
                 self._opened = 0
-            elif file.name.endswith(SUFFIXES):
-                self._others += [file] * (len(self._others) < _MOST_ARCHIVES)
         there = set(self._traces)
         superseded = {other for file in there for other in _superseded(file, there)}
         return sorted(there - superseded, key=_natural)
-
-    def archives(self) -> list[str]:
-        """A sentence for each: of a folder with traces only for a trace that is packed and does not also lie there."""
-        there, suffixes = {file.name for file in self._traces}, tuple(s for f in opening.FORMATS for s in f.suffixes)
-        missing = [
-            file
-            for file in self._packed
-            if file.stem.endswith(suffixes) and _TRACE_NAME.search(file.name) and file.stem not in there
-        ]
-        files = missing if self._traces else [*self._others, *self._packed]
-        return [f"{printable(str(file))}: {why}" for file in files if (why := opening.foreign_sentence(file))]
 
     def _count(self, walk: Walk) -> None:
         if walk.looked_at % _SAY_EVERY == 0:

@@ -15,8 +15,6 @@ from harness.common.display.printable import NOT_UNICODE, is_unicode, printable_
 from harness.common.system.bounded_read import BoundedReadError, open_regular
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
-from harness.traces.foreign.amd_files import amd_sentence
-from harness.traces.foreign.archives import archive_sentence
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
@@ -99,11 +97,6 @@ FORMATS = [
 ]
 
 
-def foreign_sentence(path: Path) -> str | None:
-    """What a file is that another program must unpack or record first, and what to type; None for any other file."""
-    return archive_sentence(path) or amd_sentence(path)
-
-
 def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
     """Read a trace of any format in `FORMATS`. Raises TraceError: it cannot be read, in one sentence.
 
@@ -113,8 +106,6 @@ def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
     if not is_unicode(str(path)):
         raise TraceError(path, f"has a {NOT_UNICODE}")
     start = checked_beginning(path, "trace")
-    if why := foreign_sentence(path):
-        raise TraceError(path, why)
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
     trace = next(known, FORMATS[-1]).read(path, progress)
     return _printable(moved_to_zero(sanitize(trace)))

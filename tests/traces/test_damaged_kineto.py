@@ -234,6 +234,7 @@ CONTENTS: dict[str, tuple[bytes, str, range | None]] = {
     "a broken header": (TEXT.replace(b"node7", b"node\xff"), "", range(WHOLE, WHOLE + 1)),
     "empty": (b"", "is empty", None), "a pointer": (LFS, "git lfs pull", None),
     "text": (b"hello", "does not start as JSON", None), "other JSON": (b'{"a": 1}', "no traceEvents", None),
+    "an archive": (b"PK\x03\x04" + b"x" * 99, "an archive must be unpacked first", None),
     "half a header": (b'{"schemaVersion": 1, "deviceProp', "no traceEvents", None),
     "half a packed header": (b"\x1f\x8b", "ends in the middle", None),
     "brackets": (DEEP.encode(), "nested too deeply", None),

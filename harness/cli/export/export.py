@@ -103,9 +103,9 @@ def sources(tokens: list[str]) -> ExportSources:
             kept = run.traces()
             places += [path for path in kept if path.suffix == ".gz"] or sorted({path.parent for path in kept})
     with ProgressLine("looking for traces") as progress:
-        traces, left_out, archives = search(places, progress.say)
-    for note in (*(f"this folder was not searched for traces: {each}" for each in left_out), *archives):
-        print(f"{PROGRAM}: {note}", file=sys.stderr)
+        traces, left_out = search(places, progress.say)
+    for each in left_out:
+        print(f"{PROGRAM}: this folder was not searched for traces: {each}", file=sys.stderr)
     if not traces:
         raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it")
     reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]

@@ -10,7 +10,7 @@ import msgspec
 
 from harness.common.ranks import rank_in_file
 from harness.traces.errors import TraceError
-from harness.traces.foreign.chrome_events import ReadingPlan
+from harness.traces.kineto.chrome_events import ReadingPlan
 from harness.traces.kineto.framing import Blocks, NotJson, Records, decoded
 from harness.traces.kineto.gather import KeptRecords, Unbelievable
 from harness.traces.kineto.pick import RecordBatch, batch_of, picked

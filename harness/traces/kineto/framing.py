@@ -401,5 +401,5 @@ def _why_no_trace(text: bytes) -> str:
     if not text:
         return "is empty"
     if text.lstrip()[:1] != b"{":
-        return "is not a profiler trace: it does not start as JSON"
+        return "is not a profiler trace: it does not start as JSON (an archive must be unpacked first)"
     return "is JSON, but not a profiler trace: it has no traceEvents"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.common.paths import PROGRAM
 from harness.traces.columns import constant, distinct, distinct_count, sorted_calls, sorted_spans, sorting_order, take
 from harness.traces.errors import TraceError
-from harness.traces.foreign.chrome_events import DEVICES_APART, ReadingPlan, census_of, plan_of, what_is_there
+from harness.traces.kineto.chrome_events import DEVICES_APART, ReadingPlan, census_of, plan_of, what_is_there
 from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_events, kernel_messages, span_messages
 from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu, salvaged
 from harness.traces.kineto.framing import Records
