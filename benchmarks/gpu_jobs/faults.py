@@ -418,8 +418,6 @@ CHANGES: dict[str, tuple[Callable[[Training], Training], int]] = {
     "micro-batches-x2": (lambda t: replace(t, micro_batches=2 * t.micro_batches), 2),
     "one-bucket": (lambda t: replace(t, tiny_buckets=0), 1),
     "no-communication": (_free, 1),
-    "bandwidth-x2": (lambda t: replace(t, gb_per_s=2 * t.gb_per_s), 1),
-    "latency-half": (lambda t: replace(t, message_ns=t.message_ns // 2), 1),
     "products-x2": (lambda t: replace(t, precision="bf16"), 1),
     "no-noisy-neighbour": (lambda t: replace(t, contended=()), 1),
 }

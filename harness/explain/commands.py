@@ -305,7 +305,7 @@ FIELDS: dict[str, FieldsOf] = {
     "micro-batches-x2": more_micro_batches,
     "one-bucket": _without(Cause.SMALL_BUCKETS),
     "products-x2": _bf16,
-    **dict.fromkeys(("no-tiny-kernels", "no-communication", "bandwidth-x2", "latency-half"), lambda s: None),
+    **dict.fromkeys(("no-tiny-kernels", "no-communication"), lambda s: None),
 }
 
 

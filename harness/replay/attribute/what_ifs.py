@@ -114,8 +114,6 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind(
         "no-communication", "messages that take no time; ranks still wait for each other", changes.free, bound=True
     ),
-    WhatIfKind("bandwidth-x2", "twice the bandwidth, by the job's own α and β", changes.changed(1, 0.5)),
-    WhatIfKind("latency-half", "half the latency, by the job's own α and β", changes.changed(0.5, 1)),
     WhatIfKind(
         "products-x2", "matrix products twice as fast, as bf16 may make them", changes.in_16_bits, same_work=False
     ),

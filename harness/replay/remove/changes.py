@@ -10,10 +10,9 @@ from harness.analysis.process.copies import TO_DEVICE
 from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.analysis.summary import Summary
-from harness.common.model.alpha_beta import fit_alpha_beta
 from harness.replay.graph.graph import DEVICE_COMPUTES, HOST_TIME, N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
-from harness.replay.remove.edits import TF32_CAREFUL, EditedLengths, ideal, with_transfers
+from harness.replay.remove.edits import TF32_CAREFUL, EditedLengths, ideal
 from harness.theory.devices import rates_in_16_bits
 
 _DEVICE = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY)
@@ -142,20 +141,3 @@ def more_in_pipeline(context: ReplayContext) -> EditedLengths | None:
 
 def free(context: ReplayContext) -> EditedLengths | None:
     return EditedLengths(ideal(context.job)) if len(context.job.messages.arc) else None
-
-
-def changed(latency: float, inverse_bandwidth: float) -> Edit:
-    """Messages by the job's own α and β, with each multiplied."""
-
-    def edit(context: ReplayContext) -> EditedLengths | None:
-        messages = context.job.messages
-        sizes = np.unique(messages.bytes[messages.bytes > 0])
-        times = [float(np.median(messages.ns[messages.bytes == size])) for size in sizes]
-        line = fit_alpha_beta(sizes.tolist(), times)
-        if line is None:
-            return None
-        alpha, beta = line.alpha_ns, line.beta_ns_per_byte * messages.bytes
-        ratio = (latency * alpha + inverse_bandwidth * beta) / np.maximum(alpha + beta, 1)
-        return EditedLengths(with_transfers(context.job, np.where(messages.bytes > 0, ratio, 1)))
-
-    return edit

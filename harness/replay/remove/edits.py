@@ -92,14 +92,9 @@ def larger_buckets(job_graph: JobGraph) -> EditedLengths | None:
     messages = job_graph.messages
     now = np.count_nonzero(reduces) / job_graph.measured.size
     then = max(-(-int(messages.bytes[reduces].sum() / job_graph.measured.size) // BUCKET), 1)
-    return EditedLengths(with_transfers(job_graph, np.where(reduces, then / now, 1.0)))
-
-
-def with_transfers(job_graph: JobGraph, ratio: NDArray[np.float64]) -> I64:
-    messages = job_graph.messages
     lengths: I64 = job_graph.lengths.copy()
-    lengths[messages.arc] = np.rint(messages.ns * ratio).astype(np.int64)
-    return lengths
+    lengths[messages.arc] = np.rint(messages.ns * np.where(reduces, then / now, 1.0)).astype(np.int64)
+    return EditedLengths(lengths)
 
 
 def rows_of(job_graph: JobGraph, causes: tuple[str, ...], phases: tuple[Phase, ...]) -> list[tuple[int, int]]:
