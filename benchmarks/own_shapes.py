@@ -53,7 +53,6 @@ SHAPES_OF_CODE = (
     Shape("parameter_server", PYTHON, (0,)),
     Shape("compiled", PYTHON, (1,)),
     Shape("slow_collate", ("data-stall",), (0, 1)),
-    Shape("growing_history", ("growing-work",), (0, 1)),
 )
 NAMES = {shape.name: shape for shape in SHAPES_OF_CODE}
 

@@ -217,30 +217,6 @@ def test_stalls_of_the_same_code_in_two_phases_are_one_finding(phases: dict[str,
         assert found[0].lost_ns == pytest.approx(2 * 12 * MS, rel=0.1) and found[0].phase is None
 
 
-def more_in_forward(counts: Sequence[int]) -> list[TimeLost]:
-    """The findings, where both ranks have so many more operators in each step, in line STALL."""
-    job = CpuJob(replace(COSTS, steps=len(counts), more={(r, i): n for r in range(2) for i, n in enumerate(counts)}))
-    spans = [
-        [(end - n * ONE_NS, end, STALL) for end, n in zip(ends_of_forward(trace), counts, strict=True)]
-        for trace in job.traces()
-    ]
-    return [found for found in found_in(job, *spans) if found.cause == "growing-work"]
-
-
-def test_code_that_takes_longer_from_step_to_step_is_told_with_its_line() -> None:
-    (found,) = more_in_forward([2 * step for step in range(16)])
-    assert (found.ranks, found.every, found.phase) == ([0, 1], None, "forward")
-    mean = sum(max(2 * step - 3, 0) for step in range(1, 16)) / 15  # more than in the first quarter
-    assert found.lost_ns == pytest.approx(mean * ONE_NS, rel=0.15)
-    assert first(found.lines)[0] == STALL and first(found.lines)[1] > 0.8
-    assert found.evidence.endswith("ms in the last")
-
-
-@pytest.mark.parametrize("counts", [[20] * 16, [0, 40] * 8, [0] * 8 + [40] * 8, [30, 0, 10, 25] * 4])
-def test_code_that_takes_as_long_or_longer_at_once_does_not_grow(counts: list[int]) -> None:
-    assert more_in_forward(counts) == []
-
-
 def test_where_each_look_is_known_short_pieces_are_at_the_lines_seen_in_them() -> None:
     """Operators of 300 µs, between them 300 µs of Python in another line, looked at every 5.1 ms."""
     job = CpuJob(Costs(steps=8, operators=60, operator_ns=300 * US, gap_ns=300 * US, transfer_ns=MS))

@@ -108,14 +108,6 @@ _ENTRIES = (
         of_host=True,
     ),
     CauseOfLoss(
-        Cause.GROWING,
-        rank.growing,
-        "growing work",
-        "#6b4c7d",
-        "code that takes longer from step to step",
-        "look there for what is kept from step to step, such as a list or a loss with its graph, and bound it",
-    ),
-    CauseOfLoss(
         Cause.PAUSE,
         host.stopped,
         "stopped process",

@@ -68,8 +68,7 @@ def line_shares(context: ReplayContext, suspect: Suspect) -> list[LineShare]:
 
 
 def joined_stalls(context: ReplayContext, suspects: Sequence[Suspect]) -> list[Suspect]:
-    """The suspects; stalls of the same processes in the same lines are one, in whatever phases these lines run, and
-    what takes longer from step to step there is their evidence."""
+    """The suspects; stalls of the same processes in the same lines are one, in whatever phases these lines run."""
     found: list[Suspect] = []
     for own in suspects:
         at = next((at for at, one in enumerate(found) if _is_same_code(context, one, own)), None)
@@ -77,20 +76,15 @@ def joined_stalls(context: ReplayContext, suspects: Sequence[Suspect]) -> list[S
             found.append(own)
             continue
         other = found[at]
-        if Cause.GROWING in (own.cause, other.cause):
-            stall, grows = (other, own) if own.cause is Cause.GROWING else (own, other)
-            found[at] = replace(stall, cause=Cause.GROWING, evidence=grows.evidence)
-        else:
-            both = counterfactual(context, own.cause, None, own.processes, sorted({*other.slots, *own.slots}))
-            found[at] = replace(both, what=other.what, where=other.where)
+        both = counterfactual(context, own.cause, None, own.processes, sorted({*other.slots, *own.slots}))
+        found[at] = replace(both, what=other.what, where=other.where)
     return found
 
 
 def _is_same_code(context: ReplayContext, a: Suspect, b: Suspect) -> bool:
-    causes = {a.cause, b.cause}
-    if not causes <= {Cause.HOST_STALL, Cause.GROWING} or a.processes != b.processes:
+    if {a.cause, b.cause} != {Cause.HOST_STALL} or a.processes != b.processes:
         return False
-    if Cause.GROWING not in causes and (a.alone or b.alone or not (a.slots and b.slots)):
+    if a.alone or b.alone or not (a.slots and b.slots):
         return False
     by_line = [line_shares(context, own) for own in (a, b)]
     shares = [{(x.where.file, x.where.line): x.share for x in lines} for lines in by_line]
@@ -220,10 +214,6 @@ class _Table:
         rows = [tuple(row for p, row in suspect.activities if p == each) for each in range(len(self._processes))]
         times = np.stack([self._times(own, chosen, of) for own, of in zip(self._processes, rows, strict=True)])
         mine, hits = list(suspect.processes), suspect.steps
-        if suspect.cause is Cause.GROWING:
-            first, *_, last = np.array_split(times[mine].mean(axis=0), 4)
-            more: F64 = np.maximum(last.mean(axis=0) - first.mean(axis=0), 0)
-            return more
         lost: F64 = times[mine][:, hits].mean(axis=(0, 1)) if hits.any() else times[mine].mean(axis=(0, 1))
         if is_more:
             return lost

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis import trend
 from harness.analysis.process.phases import Phase
 from harness.replay.attribute.suspect import Cause, Suspect
-from harness.replay.graph.graph import HOST_TIME, N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
-from harness.replay.measure.context import OwnCode, ReplayContext, code_by_line
+from harness.replay.graph.graph import N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
+from harness.replay.measure.context import OwnCode, ReplayContext
 from harness.replay.measure.hits import LEAST, hit, in_steps, runs_in
 from harness.replay.remove.edits import ideal, with_less
 from harness.traces.trace import F64, I64
@@ -33,8 +32,6 @@ _A_PART = 0.02  # of a process's kernels, from which a kernel is looked at
 _SEVERAL = 2  # kernels
 _ALL_ALIKE = 0.5  # of the largest excess of a kernel, which each one has on a slower device
 _SOME = 0.05  # of the time in such code, from which a slot of it is looked at
-_FEWEST_GROWING, _IN_ORDER = 10, 0.6  # steps; Kendall's tau, of which 13 steps have as much in 1 of 400 by chance
-_MORE_THAN_REST = 1.3  # times: other programs make all of a program slower
 _MOSTLY_WORK = 0.5  # of the time in such code: from there on it computes, else it is Python
 # What operators are called that others do not have: those of data loading are waited for like any batch.
 _IN_PHASE: dict[int | None, Cause] = {Phase.DATA: Cause.DATA_STALL, Phase.EVALUATION: Cause.EVALUATION}
@@ -127,65 +124,6 @@ def only_here(context: ReplayContext) -> Iterator[Suspect]:
         groups.setdefault(own.where, []).append(own)
     for members in groups.values():
         yield _of_own(context, members)
-
-
-def growing(context: ReplayContext) -> Iterator[Suspect]:
-    """Lines of the user's code that take longer from step to step, more so than the rest of the program, by what they
-    take more than in the first quarter of the steps. On CPUs only: a host with a device may have time for it."""
-    if not context.on_cpu or context.step_count < _FEWEST_GROWING:
-        return
-    chosen = np.array(slots((*HOST_TIME, *WORK_TIME)))
-    lines: dict[object, list[OwnCode]] = {}
-    for process, own in enumerate(context.job.processes):
-        for code in code_by_line(process, own.code_lines, own.line_times, chosen, context.step_count):
-            lines.setdefault(code.where, []).append(code)
-    whole = context.time_ns[:, :, chosen].sum(axis=2)
-    functions: dict[object, list[OwnCode]] = {}
-    for members in lines.values():
-        by_step = np.stack([own.ns.sum(axis=1) for own in members])
-        rest, least = whole[[own.process for own in members]] - by_step, LEAST * context.step_ns
-        # of all ranks, since each alone varies more; the least of them is the one that others disturbed least
-        if any(rises(of(by_step, axis=0), least, of(rest, axis=0)) for of in (np.mean, np.min)):
-            first, *_, last = (np.median(part, axis=1) for part in np.array_split(by_step, 4, axis=1))
-            if (grown := hit(np.maximum(last - first, 0))).any():
-                kept = (own for own, of in zip(members, grown.tolist(), strict=True) if of)
-                functions.setdefault(members[0].function, []).extend(kept)
-    for members in functions.values():
-        yield _of_growing(context, members)
-
-
-def rises(by_step: F64, least: float, rest: F64) -> bool:
-    """Whether a time becomes longer over the steps, by at least so much and by more than the rest does, as a line and
-    in an order that is not chance.
-
-    >>> growing, alike = np.arange(12.0), np.ones(12)
-    >>> rises(growing, 3, alike), rises(np.repeat([0.0, 9.0], 6), 3, alike), rises(growing, 3, rest=growing)
-    (True, False, False)
-    """
-    (first, *_, last), (rest_first, *_, rest_last) = trend.quarters(by_step), trend.quarters(rest)
-    if last - first < least or last * rest_first < _MORE_THAN_REST * first * rest_last:
-        return False
-    return trend.order(by_step) >= _IN_ORDER and trend.is_line(by_step)
-
-
-def _of_growing(context: ReplayContext, members: list[OwnCode]) -> Suspect:
-    """The lines of one function, on the processes on which they take longer and longer."""
-    processes = tuple(dict.fromkeys(own.process for own in members))
-    ns = np.stack([np.sum([own.ns for own in members if own.process == process], axis=0) for process in processes])
-    by_step = ns.sum(axis=2)
-    first, *_, last = (ns / 1e6 for ns in trend.quarters(by_step.mean(axis=0)))
-    usual = np.median(np.array_split(by_step, 4, axis=1)[0], axis=1)
-    more = ns * (np.maximum(by_step - usual[:, None], 0) / np.maximum(by_step, 1))[:, :, None]
-    by_slot = more.sum(axis=(0, 1))
-    return Suspect(
-        Cause.GROWING,
-        processes,
-        context.every_step,
-        np.minimum.reduce([_without_own(context, *each) for each in zip(processes, more, strict=True)]),
-        f"{first:.1f} ms in the first quarter of the recorded steps, {last:.1f} ms in the last",
-        int(by_slot.reshape(-1, N_PHASES).sum(axis=0).argmax()),
-        slots=tuple(np.flatnonzero(by_slot >= _SOME * by_slot.sum()).tolist()),
-    )
 
 
 def _without_own(context: ReplayContext, process: int, less_ns: F64) -> I64:

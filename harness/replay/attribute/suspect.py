@@ -24,7 +24,6 @@ class Cause(str, Enum):
     INTERRUPTED = "interrupted"
     CHECKPOINT = "checkpoint"
     EXTRA_COMPUTE = "extra-compute"
-    GROWING = "growing-work"
     LONG_SEQUENCES = "long-sequences"
     NOISY_NEIGHBOUR = "noisy-neighbour"
     GARBAGE = "gc"
@@ -82,7 +81,7 @@ class Suspect:
     @property
     def every(self) -> int | None:
         """k, where it recurs in every k-th step; None: it has no period, or is never the same."""
-        return None if self.cause in (Cause.INTERRUPTED, Cause.GROWING) else period(self.steps)
+        return None if self.cause is Cause.INTERRUPTED else period(self.steps)
 
     @property
     def is_regular(self) -> bool:

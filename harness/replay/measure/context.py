@@ -264,13 +264,3 @@ def _by_slot(times: LineTimes, places: Sequence[int], steps: int) -> F64:
     at = times.step[rows] * SLOTS + times.slot[rows]
     found: F64 = np.bincount(at, times.ns[rows], steps * SLOTS).reshape(steps, SLOTS).astype(np.float64)
     return found
-
-
-def code_by_line(
-    process: int, lines: Sequence[CodeLine], times: LineTimes, chosen: NDArray[np.int64], steps: int
-) -> list[OwnCode]:
-    """The code of a process in some slots, by the innermost line of the user's."""
-    kept, places = _kept(times, chosen, steps), dict[Frame, list[int]]()
-    for place, line in enumerate(lines):
-        places.setdefault(frames_of(line)[0], []).append(place)
-    return [OwnCode(process, where, _by_slot(kept, mine, steps)) for where, mine in places.items()]
