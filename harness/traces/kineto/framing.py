@@ -242,12 +242,14 @@ class Records:
         text, searched = bytearray(), 0
         for block in self._stream:
             text += block
+            if bytes(text[:64]).lstrip()[:1] not in (b"{", b"[", b""):
+                break  # such as an archive, in which events may be found too
             found = _EVENTS.search(text, max(0, searched - _KEY_BYTES))
             if found:
                 self.header = bytes(text[: found.start()])
                 return bytes(text[found.end() :]) + next(self._stream, b"")
             searched = len(text)
-            if bytes(text[:64]).lstrip()[:1] not in (b"{", b"[", b"") or searched > _MOST_HEADER_BYTES:
+            if searched > _MOST_HEADER_BYTES:
                 break
         raise TraceError(self.path, self._blocks.broken or _why_no_trace(bytes(text[:64])))
 
@@ -401,5 +403,5 @@ def _why_no_trace(text: bytes) -> str:
     if not text:
         return "is empty"
     if text.lstrip()[:1] != b"{":
-        return "is not a profiler trace: it does not start as JSON (an archive must be unpacked first)"
+        return "is not a profiler trace: it does not start as JSON; an archive must be unpacked first"
     return "is JSON, but not a profiler trace: it has no traceEvents"
