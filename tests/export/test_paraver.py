@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.process.idle import MEMORY
-from harness.analysis.process.intervals import lanes
 from harness.analysis.process.kinds import classify, load_rules
 from harness.common.errors import WorkError
 from harness.export.paraver import write_paraver
-from harness.export.prv_blocks import RecordBlock, digits
+from harness.export.prv_blocks import RecordBlock
 from harness.export.prv_blocks import lines as lines_of
 from harness.export.prv_labels import EventType, ThreadState, clean
 from harness.traces import find_traces, open_trace
@@ -204,11 +203,6 @@ def test_nothing_to_write_is_an_error_and_leaves_no_file(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(WorkError, match="cannot be written: No such file or directory"):
-        write_paraver([trace([event("gemm", 0, 5)])], tmp_path / "no" / "trace")
-
-
 INTERVALS = st.lists(
     st.tuples(
         st.integers(0, 60), st.integers(0, 20), st.integers(7, 8), st.sampled_from(["gemm", "ncclKernel_AllReduce"])
@@ -229,36 +223,14 @@ def test_whatever_overlaps_on_a_stream_no_time_is_lost(
     assert spent == time_by_kernel([made])
 
 
-@settings(deadline=None)
-@given(INTERVALS)
-def test_in_a_lane_nothing_overlaps_and_no_lane_is_needless(intervals: list[tuple[int, int, int, str]]) -> None:
-    start = np.array([s for s, *_ in intervals], np.int64)
-    end = start + np.array([length for _, length, *_ in intervals], np.int64)
-    group = np.array([stream for *_, stream, _ in intervals], np.int64)
-    lane = lanes(start, end, group)
-    for key in {*zip(group.tolist(), lane.tolist(), strict=True)}:
-        here = np.flatnonzero((group == key[0]) & (lane == key[1]))
-        here = here[np.lexsort((end[here], start[here]))]
-        assert np.all(start[here][1:] >= end[here][:-1])
-    for stream in set(group.tolist()):
-        of = group == stream
-        at_once = max(int(np.sum((start[of] <= t) & (t < end[of]))) for t in range(0, 81))
-        assert lane[of].max() + 1 <= max(at_once, 1) + int(np.any(start[of] == end[of]))
-
-
 NUMBERS = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 2**60)), min_size=1, max_size=30)
 
 
 @settings(deadline=None)  # no timed tests: this machine may be busy
-@given(NUMBERS)
-def test_digits_are_those_of_str(values: list[int]) -> None:
-    cells, used = digits(np.array(values, np.int64))
-    assert [bytes(c[u]).decode() for c, u in zip(cells, used, strict=True)] == [str(value) for value in values]
-
-
-@settings(deadline=None)  # no timed tests: this machine may be busy
 @given(NUMBERS, NUMBERS, st.integers(1, 7))
-def test_blocks_of_different_shapes_are_merged_in_time_order(left: list[int], right: list[int], chunk: int) -> None:
+def test_blocks_of_any_shape_are_merged_in_time_order_with_the_digits_of_str(
+    left: list[int], right: list[int], chunk: int
+) -> None:
     left, right = [value >> 5 for value in left], [value >> 5 for value in right]
     a, b = np.array(left, np.int64), np.array(right, np.int64)
     blocks = [
@@ -271,8 +243,3 @@ def test_blocks_of_different_shapes_are_merged_in_time_order(left: list[int], ri
     )
     got = b"".join(lines_of(blocks, chunk)).decode()
     assert got == "".join(line for *_, line in wanted)
-
-
-@pytest.mark.parametrize("blocks", [[], [RecordBlock(np.array([], np.int64), np.array([], np.int64), [b"x"])]])
-def test_nothing_gives_no_text(blocks: list[RecordBlock]) -> None:
-    assert b"".join(lines_of(blocks)) == b""
