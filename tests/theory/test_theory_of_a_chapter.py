@@ -12,7 +12,7 @@ from harness.common.model.alpha_beta import bus_factor
 from harness.common.model.model_config import Sharding
 from harness.experiment.model import find_model
 from harness.theory.communication import NominalRates, PlannedTraffic, time_by_rates_ns, traffic_per_step
-from harness.theory.devices import find_device
+from harness.theory.devices import peak_flops_per_s
 from harness.theory.flops import flops_per_token
 from harness.theory.memory import state_bytes
 from harness.theory.peak import Arithmetic, of_transformers
@@ -24,42 +24,63 @@ LLAMA_2_7B = replace(find_model("mistral-7b")[0], name="llama-2-7b", intermediat
 TOKENS, SEQUENCE = 4 * 2048, 2048
 NVLINK_GBPS = 8 * 450.0  # of an H100, one direction
 MLP_BYTES = 20 * (4096 * 4096 + 4096) * 4
+HIDDEN, LAYERS, VOCABULARY = 4096, 32, 32000
+FLOPS = flops_per_token(LLAMA_2_7B, SEQUENCE).total * TOKENS
+PEAK = 1e12 * round((peak_flops_per_s("NVIDIA H100 80GB HBM3", "bf16") or (0.0, ""))[0] / 1e12)
+# Its count_flops_per_token.
+BY_CHAPTER = 6 * TOKENS * (LAYERS * (21 * HIDDEN * HIDDEN + 4 * SEQUENCE * HIDDEN) + 2 * VOCABULARY * HIDDEN)
+ALGORITHM = NVLINK_GBPS / bus_factor("all_reduce", 8)
+OVERLAPPED = 15 + 20 - 24
+BUCKETS = PlannedTraffic("all_reduce", "backward", 8, MLP_BYTES)
+LEAST_NS = time_by_rates_ns(BUCKETS, False, 8, NominalRates(intra_gbps=NVLINK_GBPS)) or 0.0
+SEVEN_BILLION = state_bytes(7_000_000_000, 1)
 
 
-def says(*texts: str) -> None:
-    for text in texts:
-        assert text in SECTION, text
+def kept_gb(arithmetic: Arithmetic) -> float:
+    """Of all layers."""
+    made = of_transformers(LLAMA_2_7B, TOKENS, arithmetic=arithmetic)
+    return made.layers * made.layer / 1e9
 
 
-def test_the_mfu_of_the_chapters_own_numbers() -> None:
-    h100 = find_device("NVIDIA H100 80GB HBM3")
-    assert h100 is not None and round(h100.tflops["bf16"]) == 989
-    flops = flops_per_token(LLAMA_2_7B, SEQUENCE).total * TOKENS
-    says(f"450 / 989 = **{100 * 450 / 989:.1f} %**", f"{flops / 1e12:.0f} TFLOP")
-    says(*(f"{1e3 * flops / rate:.0f} ms" for rate in (450e12, 0.23 * 989e12, 989e12)))
-    h, layers, vocabulary = 4096, 32, 32000
-    by_chapter = layers * (21 * h * h + 4 * SEQUENCE * h) + 2 * vocabulary * h  # its count_flops_per_token
-    says(f"{100 * 6 * by_chapter * TOKENS / 0.18 / 989e12:.0f} %")
+def sent(sharding: Sharding) -> float:
+    """What each link carries, as a multiple of DDP's."""
+    found = [traffic_per_step(1000, 8, sharding=one) for one in (sharding, "none")]
+    mine, ddp = (sum(t.message_bytes * bus_factor(t.kind, t.group_size) for t in each) for each in found)
+    return mine / ddp
 
 
-def test_what_nvlink_allows_an_all_reduce_of_eight() -> None:
-    algorithm = NVLINK_GBPS / bus_factor("all_reduce", 8)
-    says(f"{algorithm / 8:.0f} GB/s of algorithm", f"**{algorithm:.0f} Gbit/s**")
+SAYS = {
+    "the MFU of its own numbers": [
+        f"450 / {PEAK / 1e12:.0f} = **{100 * 450e12 / PEAK:.1f} %**", f"{FLOPS / 1e12:.0f} TFLOP",
+        *(f"{1e3 * FLOPS / rate:.0f} ms" for rate in (450e12, 0.23 * PEAK, PEAK)),
+        f"{100 * BY_CHAPTER / 0.18 / PEAK:.0f} %",
+    ],
+    "what NVLink allows an all-reduce of eight": [
+        f"{ALGORITHM / 8:.0f} GB/s of algorithm", f"**{ALGORITHM:.0f} Gbit/s**"
+    ],
+    "overlap and a straggler": [
+        f"**{100 * OVERLAPPED / 15:.0f} %**", f"{OVERLAPPED} / 20 = {100 * OVERLAPPED / 20:.0f} %",
+        f"1 − 15 / 65 = **{100 * (1 - 15 / 65):.0f} %**", f"50 / (33.1 + 50) = {100 * 50 / 83.1:.0f} %",
+        f"33.1 ms became 81.8 ms, −{100 * (1 - 33.1 / 81.8):.0f} %",
+    ],
+    "the buckets of its model": [
+        f"{MLP_BYTES / 1e9:.2f} GB of gradients take at least {LEAST_NS / 1e6:.1f} ms"
+    ],
+    "the memory of seven billion parameters": [
+        f"28 + 28 + 56 = {SEVEN_BILLION.total / 1e9:.0f} GB",
+        f"{state_bytes(LLAMA_2_7B.parameters(), 1).total / 1e9:.1f}",
+        f"**{kept_gb('fp32'):.1f} GB** in fp32, {kept_gb('autocast'):.1f} with autocast, {kept_gb('bf16'):.1f} in bf16",
+        f"gives {32 * 34 * TOKENS * 4096 / 1e9:.1f} GB",
+    ],
+    "what the stages send compared with DDP": [
+        f"**{sent('zero1'):g}, {sent('zero2'):g} and {sent('zero3'):g}** times"
+    ],
+}  # fmt: skip
 
 
-def test_overlap_and_a_straggler() -> None:
-    hidden = 15 + 20 - 24
-    says(f"**{100 * hidden / min(15, 20):.0f} %**", f"{hidden} / 20 = {100 * hidden / 20:.0f} %")
-    says(f"1 − 15 / 65 = **{100 * (1 - 15 / 65):.0f} %**", f"50 / (33.1 + 50) = {100 * 50 / 83.1:.0f} %")
-    says(f"33.1 ms became 81.8 ms, −{100 * (1 - 33.1 / 81.8):.0f} %")
-
-
-def test_the_buckets_of_the_chapters_model() -> None:
-    traffic = PlannedTraffic("all_reduce", "backward", 8, MLP_BYTES)
-    least = time_by_rates_ns(traffic, False, 8, NominalRates(intra_gbps=NVLINK_GBPS))
-    assert least is not None
-    says(f"{MLP_BYTES / 1e9:.2f} GB of gradients take at least {least / 1e6:.1f} ms")
-    assert 4096 * 4096 * 4 == 64 * 2**20
+@pytest.mark.parametrize("what", SAYS)
+def test_the_page_says(what: str) -> None:
+    assert [text for text in SAYS[what] if text not in SECTION] == []
 
 
 @pytest.mark.train
@@ -72,25 +93,4 @@ def test_the_buckets_are_pytorchs_own() -> None:
     for cap in (1, 5, 10, 25, 50, 100, 250):
         counts[cap] = len(assign(shapes[::-1], [2**20, cap * 2**20])[0])
     assert counts == {1: 20, 5: 20, 10: 20, 25: 20, 50: 20, 100: 11, 250: 6}
-    says("**20 buckets at 1, 5, 10, 25 and 50 MB**, 11 at 100, 6 at 250")
-
-
-def test_the_memory_of_seven_billion_parameters() -> None:
-    state = state_bytes(7_000_000_000, 1)
-    assert [part / 1e9 for part in (state.parameters, state.gradients, state.optimizer)] == [28, 28, 56]
-    says(f"28 + 28 + 56 = {state.total / 1e9:.0f} GB", f"{state_bytes(LLAMA_2_7B.parameters(), 1).total / 1e9:.1f}")
-    kinds: list[Arithmetic] = ["fp32", "autocast", "bf16"]
-    made = (of_transformers(LLAMA_2_7B, TOKENS, arithmetic=kind) for kind in kinds)
-    fp32, autocast, bf16 = (activations.layers * activations.layer / 1e9 for activations in made)
-    says(f"**{fp32:.1f} GB** in fp32, {autocast:.1f} with autocast, {bf16:.1f} in bf16")
-    says(f"gives {32 * 34 * TOKENS * 4096 / 1e9:.1f} GB")
-
-
-def test_what_the_stages_send_compared_with_ddp() -> None:
-    def sent(sharding: Sharding) -> float:
-        each = traffic_per_step(1000, 8, sharding=sharding)
-        return sum(t.message_bytes * bus_factor(t.kind, t.group_size) for t in each)
-
-    stages: list[Sharding] = ["zero1", "zero2", "zero3"]
-    one, two, three = (sent(stage) / sent("none") for stage in stages)
-    says(f"**{one:g}, {two:g} and {three:g}** times")
+    assert "**20 buckets at 1, 5, 10, 25 and 50 MB**, 11 at 100, 6 at 250" in SECTION
