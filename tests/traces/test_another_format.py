@@ -26,25 +26,15 @@ def read_lines(path: Path, _progress: OnProgress) -> Trace:
     return made.trace()
 
 
-@pytest.fixture
-def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_a_file_of_a_new_format_is_found_reported_and_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(opening, "FORMATS", [TraceFormat((".lines",), read_lines), *opening.FORMATS])
-    path = tmp_path / "rank0.lines"
-    path.write_text(LINES)
-    return path
-
-
-def test_a_file_of_a_new_format_is_found_among_others(trace: Path) -> None:
-    (trace.parent / "notes.txt").write_text("no trace")
-    assert find_traces([trace.parent]) == [trace]
-
-
-def test_a_report_works_on_a_new_format(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(trace), "--json", "--window", "gpu"]) == 0
+    (path := tmp_path / "rank0.lines").write_text(LINES)
+    (tmp_path / "notes.txt").write_text("no trace")
+    assert find_traces([tmp_path]) == [path]
+    assert main(["report", str(path), "--json", "--window", "gpu"]) == 0
     (device,) = json.loads(capsys.readouterr().out)["devices"]
     assert (device["window_ns"], device["compute_ns"], device["idle_ns"]) == (250, 200, 50)
-
-
-def test_a_new_format_is_exported(trace: Path, tmp_path: Path) -> None:
-    assert main(["export", "perfetto", str(trace), "--out", str(tmp_path / "out.gz")]) == 0
+    assert main(["export", "perfetto", str(path), "--out", str(tmp_path / "out.gz")]) == 0
     assert (tmp_path / "out.gz").stat().st_size > 0

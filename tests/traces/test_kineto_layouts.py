@@ -22,21 +22,14 @@ from tests.traces.told import told
 
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
-def test_every_layout_reads_the_same(tmp_path: Path, layout: str) -> None:
-    reference = told(open_trace(kineto.kineto(tmp_path / "reference.json", kineto.gpu_step())))
-    assert reference["events"][0] == "void gemm<float, 2>(float*)"
-    assert told(open_trace(kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout))) == reference
-
-
-@pytest.mark.parametrize("layout", kineto.LAYOUTS)
-@pytest.mark.parametrize("block_bytes", [1, 7, 64, 1000])
-def test_records_may_lie_across_blocks(
+@pytest.mark.parametrize("block_bytes", [framing.BLOCK_BYTES, 1, 7, 64, 1000])
+def test_every_layout_reads_the_same_and_records_may_lie_across_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, block_bytes: int
 ) -> None:
-    path = kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout)
-    whole = told(open_trace(path))
+    reference = told(open_trace(kineto.kineto(tmp_path / "reference.json", kineto.gpu_step())))
+    assert reference["events"][0] == "void gemm<float, 2>(float*)"
     monkeypatch.setattr(framing, "BLOCK_BYTES", block_bytes)
-    assert told(open_trace(path)) == whole
+    assert told(open_trace(kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout))) == reference
 
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
@@ -60,7 +53,8 @@ def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
     monkeypatch.setattr(framing, "more", counted)
     monkeypatch.setattr(framing, "_LONG_BYTES", long_bytes)
     monkeypatch.setattr(framing, "BLOCK_BYTES", 50)
-    assert told(open_trace(path)) == whole
+    without_notes = {"notes": None}  # a record that holds so many others may be left out, and no event is
+    assert told(open_trace(path)) | without_notes == whole | without_notes
     assert path.stat().st_size / 50 > 2_000 > 10 * looks
 
 

@@ -79,10 +79,3 @@ def test_a_column_added_later_is_null_in_older_rows(tmp_path: Path) -> None:
     connection.close()
     with opened(path) as database:
         assert database.integers("t", "d", "e")["e"].tolist() == [-1, -1, -1, -1, 4]
-
-
-def test_both_ways_agree_on_a_table_without_rows(tmp_path: Path) -> None:
-    path = written(tmp_path / "t.sqlite", [])
-    with opened(path) as database:
-        assert database.integers("t", "a", "missing")["a"].tolist() == []
-        assert database.integers("nowhere", "a")["a"].tolist() == []

@@ -9,13 +9,11 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from harness.traces import Trace, TraceError, find_traces, many, map_traces, open_trace
+from harness.traces import Trace, TraceError, find_traces, map_traces, open_trace
 from harness.traces.many import memory_bytes, worker_count
-from harness.traces.pool import process_pool
 from harness.traces.progress import ProgressLine
 from tests.synthetic import kineto, nsys
 
@@ -103,35 +101,18 @@ def kill_the_worker(trace: Trace) -> int:
     os._exit(9)
 
 
-def test_a_worker_that_is_killed_is_an_error_that_says_so(tmp_path: Path) -> None:
-    results = map_traces(ranks(tmp_path, 3), kill_the_worker, workers=2)
-    assert all(isinstance(r, TraceError) and "worker process was killed" in str(r) for r in results)
+def broken(*_: object) -> None:
+    raise BrokenProcessPool
 
 
-def test_a_worker_that_dies_while_files_are_handed_out_is_an_error_that_says_so(
+def test_a_worker_that_is_killed_is_an_error_of_each_file_that_was_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = process_pool
-
-    def dying(workers: int) -> ProcessPoolExecutor:
-        pool = made(workers)
-        hand_out = pool.submit
-        handed_out: list[Any] = []
-
-        def submit(*job: Any) -> Any:
-            if handed_out:
-                raise BrokenProcessPool
-            handed_out.append(job)
-            return hand_out(*job)
-
-        monkeypatch.setattr(pool, "submit", submit)
-        return pool
-
-    monkeypatch.setattr(many, "process_pool", dying)
-    read, *lost = map_traces(ranks(tmp_path, 3), kernels_and_process, workers=2)
-    results = sorted([read, *lost], key=lambda result: isinstance(result, TraceError))
-    assert [isinstance(result, TraceError) for result in results] == [False, True, True]
-    assert all("worker process was killed" in str(result) for result in results[1:])
+    lost: list[object] = [*map_traces(ranks(tmp_path, 3), kill_the_worker, workers=2)]
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", broken)  # it died before the files were handed out
+    lost += map_traces(ranks(tmp_path, 3), kernels_and_process, workers=2)
+    assert len(lost) == 6
+    assert all(isinstance(each, TraceError) and "worker process was killed" in str(each) for each in lost)
 
 
 def test_no_more_workers_than_the_memory_holds(tmp_path: Path) -> None:
