@@ -50,7 +50,6 @@ _ON_DEVICE = (2, 5)  # ENUM_CUDA_MEM_KIND: device, device static
 _MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 _FIRST_CALLS = ("cuInit", "cuDevicePrimaryCtxRetain", *(f"cuCtxCreate{v}" for v in ("", "_v2", "_v3", "_v4")))
 _KEYS = ("globalId", "portId", "metricsListId", "metricsIdx")  # of one metric of one port
-MOST_PORTS = 256  # of one node
 _BYTES = re.compile(r"(IB|Eth): Bytes (sent|received)")  # IP over InfiniBand is in the InfiniBand bytes already
 _UNIT = re.compile(r"(?:bytes|B)\s*/\s*(s|ms|us|ns)", re.IGNORECASE)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -224,8 +223,6 @@ def nic_samples(database: Database) -> tuple[list[NicSamples], str | None]:
         name = names.get(device, f"adapter {device}") + (f":{port}" if port > 0 else "")
         start, end, rate = raw["start"][rows], raw["end"][rows], value[rows] * metric.scale
         found[device, port][metric.family].append(NicSamples(name, metric.sent, start, end, rate))
-    if len(found) > MOST_PORTS:
-        return [], f"its samples of network ports are left out: they are of more than {MOST_PORTS} ports"
     return [one for families in found.values() for one in max(families.values(), key=_moved)], None
 
 
