@@ -47,7 +47,7 @@ FIRST: tuple[tuple[str, ...], ...] = (
     ("tests/exercises", "tests/exercise_3"),  # the trainings of the exercises
     ("tests/container", "tests/faults", "tests/gpu"),
     ("tests/own", "tests/observe"),
-    ("tests/study", "tests/lines"),
+    ("tests/study",),
     ("tests/bootstrap", "tests/wheel", "tests/exercise_0"),
     ("tests/common", "tests/doctor", "tests/heartbeats", "tests/live", "tests/monitor"),
     ("tests/report", "tests/export"),  # one browser

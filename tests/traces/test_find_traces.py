@@ -152,17 +152,6 @@ def test_folders_of_one_job_are_told_from_the_names_alone(
     assert may_be_one_job(found) == is_one
 
 
-def test_two_runs_in_a_folder_are_two_jobs_and_each_named_alone_is_read(tmp_path: Path, capsys: Output) -> None:
-    runs = [tmp_path / "profiler" / name for name in ("one", "two")]
-    for run in runs:
-        trace(run / "torch" / "rank0.json")
-        (run / "metrics").mkdir()
-    assert main(["report", str(tmp_path), "--json"]) == 2
-    assert f"  bash slurm.sh report {runs[0]} " in capsys.readouterr().err
-    assert main(["report", *map(str, runs), "--json", "--no-html"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2
-
-
 def test_load_run_of_a_folder_with_traces_names_the_function_that_reads_them(tmp_path: Path) -> None:
     trace(tmp_path / "rank0.json")
     named = f"{tmp_path}: holds 1 trace, and is not a run: analyse\\('{tmp_path}'\\) returns the numbers"

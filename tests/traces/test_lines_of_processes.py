@@ -1,13 +1,8 @@
-"""Real trainings with a stall at a known line: it is among the lines that were seen. That the finding's first line is
-that one is shown by benchmarks/bench_own.py and own_shapes.py."""
+"""Which process of a trace has which file of sampled lines: by its run, its rank or its pid."""
 
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,62 +11,8 @@ from typing import Any
 import pytest
 
 from harness.analysis.process.view import ProcessView, views
-from harness.common.paths import ROOT
-from harness.common.run_folder.run_files import LINES
-from harness.measure.paths import lines_of, measure_one
+from harness.measure.paths import lines_of
 from tests.synthetic.simulated import MS, Costs, CpuJob
-from tests.waiting import limit_s
-
-pytest.importorskip("torch")
-
-
-PROGRAM = Path(__file__).parent / "program.py.txt"
-STALL = "while time.perf_counter() < begun + 0.06: torch.tanh(extra)"  # on rank 0, in every third step
-WORLD = 2
-
-
-def recorded(folder: Path) -> int:
-    """Trains and records into `folder`, a run's directory. Returns the planted line of its `train.py`."""
-    lines = PROGRAM.read_text(encoding="utf-8").splitlines()
-    planted = next(number for number, line in enumerate(lines) if line.endswith("# PLANT loop"))
-    indent = lines[planted].partition("# PLANT")[0]
-    lines[planted - 1] = f"{indent}begun = time.perf_counter() if rank == 0 and now.step % 3 == 0 else 0"
-    lines[planted] = f"{indent}{STALL}"
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text("{}")
-    script = folder / "train.py"
-    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    given = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "WORLD_SIZE": str(WORLD),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
-    ranks = [
-        subprocess.Popen([sys.executable, str(script), str(folder)], env=os.environ | given | {"RANK": str(rank)})
-        for rank in range(WORLD)
-    ]
-    assert [rank.wait(limit_s()) for rank in ranks] == [0] * WORLD
-    return planted + 1
-
-
-@pytest.mark.train
-def test_the_planted_line_is_seen_on_its_rank_in_the_recorded_steps(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    line = recorded(run)
-    source = (run / "train.py").read_text().splitlines()[line - 1]
-    events = [json.loads(text) for text in LINES.path(run, 0).read_text().splitlines()]
-    places = {event["id"]: event for event in events if event["event"] == "place" and event["line"] == line}
-    assert {place["file"] for place in places.values()} == {str(run / "train.py")}
-    assert {place["source"][1] for place in places.values()} == {source}
-    assert any(event["event"] == "at" and event["id"] in places for event in events)
-    steps = measure_one([run]).steps
-    assert steps.counted + steps.excluded_warmup == WORLD * 12
 
 
 @pytest.fixture
