@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.analysis.summary import RecordingVerdict
 from harness.common.errors import HarnessError
 from harness.measure.paths import measure_jobs
 from harness.report.tables.terminal import render
@@ -19,3 +20,12 @@ def outcome(path: Path) -> str:
         return text.removeprefix(f"{path}: ")
     assert render(summary)
     return "; ".join(finding.evidence for finding in summary.quality.problems)
+
+
+def verdict(path: Path) -> RecordingVerdict | None:
+    """What a report calls a file; None: that it cannot be read."""
+    try:
+        (summary,) = measure_jobs([path])
+    except HarnessError:
+        return None
+    return summary.quality.verdict

@@ -7,6 +7,7 @@ import gzip
 import shutil
 import sqlite3
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -238,8 +239,8 @@ def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path, file: str, c
 def test_damaged_pages_never_become_numbers(tmp_path: Path) -> None:
     path = of_nsys(tmp_path / "t.sqlite")
     whole, starts = path.read_bytes(), set(told(open_trace(path))["start"])
-    for page in range(1, len(whole) // 4096):
-        path.write_bytes(whole[: 4096 * page] + b"\xaa" * 4096 + whole[4096 * (page + 1) :])
+    for page, hole in product(range(1, len(whole) // 4096), (b"\xaa", b"\0")):
+        path.write_bytes(whole[: 4096 * page] + hole * 4096 + whole[4096 * (page + 1) :])
         try:
             assert set(told(open_trace(path))["start"]) <= starts
         except TraceError:

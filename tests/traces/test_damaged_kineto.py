@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from isal import isal_zlib
 
+from harness.analysis.summary import RecordingVerdict
 from harness.replay.graph.device import _reach
 from harness.traces import TraceError, errors, open_trace
 from harness.traces.kineto import framing, gather
 from harness.traces.kineto.fill import About, read_about
-from tests.synthetic import kineto
+from tests.synthetic import kineto, one_gpu
 from tests.synthetic.kineto import HEADER, Number, Record, gpu_step, kernel, operator, said
-from tests.traces.crafted import outcome
+from tests.traces.crafted import outcome, verdict
 from tests.traces.told import told
 from tests.waiting import limit_s
 
@@ -275,6 +276,19 @@ def test_a_file_cut_anywhere_gives_a_prefix_with_a_note_or_one_sentence(
     path.write_bytes(text)
     whole = open_trace(path).events.start_ns.tolist()
     assert trace.events.start_ns.tolist() == whole[: len(trace.events)]
+
+
+def test_a_good_recording_is_good_only_with_its_end(tmp_path: Path) -> None:
+    whole = one_gpu.written(tmp_path / "whole.json.gz", one_gpu.training())
+    assert verdict(whole) is RecordingVerdict.GOOD
+    packed = whole.read_bytes()
+    files = {"t.json.gz": packed, "t.json": gzip.decompress(packed)}
+    cuts = [
+        (name, int(share * len(data))) for share in (0.02, 0.2, 0.5, 0.8, 0.95, 0.999) for name, data in files.items()
+    ]
+    for name, cut in [*cuts, ("t.json.gz", len(packed) - 8)]:
+        (tmp_path / name).write_bytes(files[name][:cut])
+        assert verdict(tmp_path / name) is not RecordingVerdict.GOOD, f"{name} cut at {cut}"
 
 
 def test_damaged_compression_gives_what_is_before_it(tmp_path: Path) -> None:
