@@ -19,6 +19,7 @@ from tests.synthetic.columns import MAIN, Made
 from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob, PipelineJob
 
 FP32 = "ampere_sgemm_128x64_nn"
+TF32 = "sm86_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckcrs_nhwc_tilesize128x128x16_stage4_cudnn"
 COSTS = Costs()
 EVERY = range(COSTS.steps)
 LATE = {(1, step): 20 * MS for step in EVERY}
@@ -280,15 +281,23 @@ def test_16_bits_promise_a_range_from_twice_as_fast_to_the_ratio_of_the_device_s
     assert f"fp32 2 to {at_best:.3g} times as fast" in found.meaning
 
 
-def test_a_job_whose_products_have_16_bits_gets_no_promise_of_16_bits() -> None:
-    job = GpuJob(kernel_ns=MS)
+@pytest.mark.parametrize(("name", "left"), [(FP32, 1 / 2), (TF32, 2 / 3)])
+def test_products_in_32_bits_cost_what_16_bits_save_at_least(name: str, left: float) -> None:
+    job = GpuJob(kernel_ns=MS, ranks=1, transfer_ns=0)
     for made in job.made:
-        made.names = [n.replace("ampere_sgemm", "ampere_bf16_s16816gemm_bf16") for n in made.names]
-    assert "products-x2" not in [what.name for what in replayed(job.traces())[0].what_ifs]
+        made.names = [name if known == FP32 else known for known in made.names]
+    _, lost = replayed(job.traces())
+    in_16_bits = GpuJob(kernel_ns=round(left * MS), ranks=1, transfer_ns=0).mean_step_ns()
+    (found,) = (each for each in lost if each.cause == "fp32")
+    assert found.lost_ns == pytest.approx(job.mean_step_ns() - in_16_bits, rel=0.02)
 
 
 def test_16_bits_are_promised_on_no_cpu_and_to_no_job_that_computes_in_them() -> None:
-    assert "products-x2" not in [what.name for what in replayed(CpuJob(COSTS).traces())[0].what_ifs]
+    job = GpuJob(kernel_ns=MS)
+    for made in job.made:
+        made.names = [n.replace("ampere_sgemm", "ampere_bf16_s16816gemm_bf16") for n in made.names]
+    for traces in (job.traces(), CpuJob(COSTS).traces()):
+        assert "products-x2" not in [what.name for what in replayed(traces)[0].what_ifs]
     mixed = [
         KindTime(kind="gemm", precision=p, count=1, duration_ns=ns, share=0.5) for p, ns in (("bf16", 6), ("fp32", 5))
     ]
