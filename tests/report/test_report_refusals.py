@@ -27,7 +27,6 @@ REFUSED = (
     ("ls --html {nowhere}", 1, "--html {nowhere}"),
     ("report {one} --html {nowhere}", 1, "--html {nowhere}"),
     ("compare {one} {two} --html {nowhere}", 1, "--html {nowhere}"),
-    ("export json {one} --out {nowhere}", 1, "--out {nowhere}"),
     ("export csv {one} --out {nowhere}", 1, "--out {nowhere}"),
     ("export parquet {one} --out {nowhere}", 1, "--out {nowhere}"),
     ("export paraver {one} --out {nowhere}", 1, "{nowhere}"),
