@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.export import strict_prv
+
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 UNITS_NS = {"Nanoseconds": 1, "Microseconds": 1000, "Milliseconds": 1_000_000}
@@ -64,23 +66,10 @@ def read_prv(prv: Path) -> Prv:
     end = re.findall(r"\):(\d+)_ns:", header)[0]
     tasks = [task for task, size in enumerate(sizes) for _ in range(size)]
     ordered = [each[np.argsort(each[:, 0], kind="stable")] for each in events]
-    names = prv.with_suffix(".row").read_text(encoding="utf-8").partition("LEVEL THREAD")[2].splitlines()[1:]
-    return Prv(int(end), tasks, ordered, lines, *_labels(prv.with_suffix(".pcf")), names[: first[-1]])
-
-
-def _labels(pcf: Path) -> tuple[dict[str, int], dict[tuple[int, int], str]]:
-    types: dict[str, int] = {}
-    values: dict[tuple[int, int], str] = {}
-    section, kinds = "", list[int]()
-    for line in pcf.read_text(encoding="utf-8").splitlines():
-        if re.fullmatch(r"[A-Z_]+", line.strip()):
-            section, kinds = line.strip(), kinds if line.strip() == "VALUES" else []
-        elif section == "EVENT_TYPE" and (match := re.match(r"\d+\s+(\d+)\s+(.+)", line)):
-            kinds.append(int(match[1]))
-            types[match[2]] = int(match[1])
-        elif section == "VALUES" and (match := re.match(r"(\d+)\s+(.+)", line)):
-            values |= {(kind, int(match[1])): match[2] for kind in kinds}
-    return types, values
+    types, values, _ = strict_prv.pcf(prv.with_suffix(".pcf"))
+    kinds = {label: kind for kind, label in types.items()}
+    labels = {(kind, value): label for kind, of in values.items() for value, label in of.items()}
+    return Prv(int(end), tasks, ordered, lines, kinds, labels, strict_prv.row(prv.with_suffix(".row"))["THREAD"])
 
 
 @dataclass(frozen=True)

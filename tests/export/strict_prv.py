@@ -44,8 +44,8 @@ def read(prv: Path) -> Prv:
     assert text.endswith("\n")
     header, *body = text.splitlines()
     trace = _header(header)
-    trace.type_labels, trace.value_labels, trace.state_labels = _pcf(prv.with_suffix(".pcf"))
-    trace.names = _row(prv.with_suffix(".row"))
+    trace.type_labels, trace.value_labels, trace.state_labels = pcf(prv.with_suffix(".pcf"))
+    trace.names = row(prv.with_suffix(".row"))
     assert len(trace.names["THREAD"]) == sum(trace.threads_of_task)
     assert len(trace.names["NODE"]) == len(trace.cpus_per_node)
     assert len(trace.names["CPU"]) == sum(trace.cpus_per_node)
@@ -65,7 +65,8 @@ def _header(line: str) -> Prv:
     return Prv(int(end), per_node, [t for t, _ in pairs], [n for _, n in pairs], {}, {}, {}, {})
 
 
-def _pcf(path: Path) -> tuple[dict[int, str], dict[int, dict[int, str]], dict[int, str]]:
+def pcf(path: Path) -> tuple[dict[int, str], dict[int, dict[int, str]], dict[int, str]]:
+    """Labels of the event types, of each type's values, and of the states."""
     types: dict[int, str] = {}
     values: dict[int, dict[int, str]] = {}
     states: dict[int, str] = {}
@@ -95,7 +96,8 @@ def _pcf(path: Path) -> tuple[dict[int, str], dict[int, dict[int, str]], dict[in
     return types, values, states
 
 
-def _row(path: Path) -> dict[str, list[str]]:
+def row(path: Path) -> dict[str, list[str]]:
+    """The names of each level."""
     names: dict[str, list[str]] = {}
     lines = iter(path.read_text(encoding="utf-8").splitlines())
     for line in lines:
