@@ -134,6 +134,6 @@ COMMANDS = {
     "check": CommandEntry(
         "harness.cli.study.check:check", "whether B is slower than A, from several runs of each", reads_arguments=True
     ),
-    "sweep": OfWords("harness.cli.study.sweep:sweep", "all combinations of some settings; scaling: of devices"),
+    "sweep": OfWords("harness.cli.study.sweep:sweep", "all combinations of some settings; nodes: scaling"),
     "reference": OfWords("harness.cli.study.reference:reference", "the stored runs of a workshop: record, check, show"),
 }

@@ -1,5 +1,5 @@
-"""Comparisons of several arms: the points of a sweep and the sizes of a scaling study, each with the means of its runs
-and its comparison with the first."""
+"""Comparisons of several arms: the points of a sweep, also of one over devices, each with the means of its runs and its
+comparison with the first."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from harness.cli.commands import COMMANDS
 from harness.cli.export import export
 from harness.cli.launch.run import rerun
 from harness.cli.parser import BEHAVIOUR, DeclaredParameter, declared, parameters_of
-from harness.cli.study import mystery, reference, scaling, series, sweep
+from harness.cli.study import mystery, reference, series, sweep
 from harness.common.faults.declared import FAULTS
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import VALUE, options_of
@@ -58,7 +58,7 @@ _VALUES = {
     "--fault": tuple(FAULTS), "--time": ("00:10:00", "1-00:00:00", "00:00:01"), "--data": ("traces/data.json",),
     "--script": ("train.py", "traces/data.json"), "--list": ("workshop", "miniatures", "traces/sweep.yaml"),
     "--fail-above": ("5%", "0%", "100%"), "--fail-if": ("step_time > 5%", "mfu < 0.3", "idle >= 1e9 and mfu < 1"),
-    "--ranks": ("0", "0,1"), "--nodes": ("1", "2", "1,2,4"), "--gpus": ("1,2,4",), "--level": ("1", "2"),
+    "--ranks": ("0", "0,1"), "--nodes": ("1", "2"), "--level": ("1", "2"),
     "--python-trace": ("pytorch", "traces/trace-list.json", "traces/data.json"), "--capture-delay": ("1", "200"),
     "--capture-duration": ("1", "30"),
     "--slurm": ("partition=debug",), "--cause": ("data", "straggler"), "--out": ("traces/out",),
@@ -72,7 +72,7 @@ _VALUES = {
 def tables() -> tuple[Table, ...]:
     """Every command and part of a command, with all of its options."""
     launch = tuple(_of_declared(each) for each in _once(declared().values()))
-    of_series = {"sweep": sweep.FURTHER, "sweep scaling": scaling.FURTHER, "reference record": reference.FURTHER}
+    of_series = {"sweep": sweep.FURTHER, "reference record": reference.FURTHER}
     found = [Table((), launch, launches=True), Table(("-e", "1", "--plan"), launch, launches=True)]
     found.append(_of_function(("run",), rerun))
     found.append(Table(("lesson", "mystery"), (*launch, *map(_of_declared, mystery.OWN)), launches=True))

@@ -17,7 +17,6 @@ from tests.launch.launch_shared import ROOT, Harness
 PARTS = [
     "lesson mystery",
     *(f"lesson mystery {part}" for part in mystery.PARTS),
-    "sweep scaling",
     "export paraver",
     *(f"reference {part}" for part in reference.PARTS),
 ]

@@ -146,7 +146,6 @@ def test_the_bootstrap_needs_nothing_but_python() -> None:
         ["lesson"],
         ["help", "lesson"],
         ["sweep", "hpz", "--site", "leonardo", "--dry-run"],
-        ["sweep", "scaling", "-e", "1", "--nodes", "1,2", "--dry-run"],
     ],
     ids=" ".join,
 )

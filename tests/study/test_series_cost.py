@@ -60,10 +60,8 @@ def test_every_number_of_the_document_has_its_unit() -> None:
 # ---- The commands
 
 
-def test_a_recording_and_a_study_say_what_they_cost_at_most(runs: Path, say: Say) -> None:
+def test_a_recording_says_what_it_costs_at_most(runs: Path, say: Say) -> None:
     recording = ("reference", "record", "--site", "local", "--list", two(runs), "--dry-run")
     assert "to make: 2 runs, at most 4 h (the time limit: 02:00:00 each)" in say(*recording).err
     cost = say(*recording, "--json").json["cost"]
     assert (cost["runs"], cost["most_device_hours"]["value"]) == ({"to_make": 2}, 8)
-    study = ("sweep", "scaling", "-e", "1", "--nodes", "1,2", "--repeats", "1", "--site", "leonardo", "--dry-run")
-    assert "to make: 2 runs, at most 6.00 GPU hours" in say(*study).err

@@ -119,24 +119,6 @@ SWEEP: list[tuple[list[str], str]] = [
     (["gas", "--", "--tp", "2"], "--tp belongs to exercise 3"),
     (["gas", "--gradient-accumulation-steps", "2"], "gradient_accumulation_steps varies in this sweep"),
     (["gas", "-e", "2"], "-e: this sweep is of exercise 1: drop it"),
-    (["scaling", "-e", "0", "--nodes", "1,2"], "-e 0: it has no training: use -e 1, -e 2 or -e 3"),
-    (["scaling", "-e", "1"], "the sizes are missing: --nodes 1,2,4,8, or --gpus 1,2,4 on one node"),
-    (["scaling", "-e", "1", "--nodes", "1,2,2"], "--nodes: got '1,2,2', takes at least two different numbers"),
-    (["scaling", "-e", "1", "--nodes", "1"], "--nodes: got '1', takes at least two different numbers"),
-    (["scaling", "-e", "1", "--gpus", "1,x"], "--gpus: got '1,x', takes at least two different numbers"),
-    (["scaling", "-e", "1", "--gpus", "0,1"], "--gpus: got '0,1', takes at least two different numbers"),
-    (["scaling", "--nodes", "1,2"], "-e/--exercise: got '', there are"),
-    (["scaling", "-e", "1", "--nodes", "1,2", "--strong", "--weak"], "--strong and --weak exclude each other"),
-    (["scaling", "-e", "1", "--nodes", "1,2", "--gpus", "1,2"], "a study has one of them"),
-    (["scaling", "-e", "1", "--gpus", "1,2", "-g", "2"], "drop -g"),
-    (["scaling", "-e", "1", "--nodes", "1,2", "--tp", "2"], "--tp belongs to exercise 3"),
-    (["scaling", "nothing"], "unexpected word 'nothing'"),
-    (["scaling", "-e", "1", "--nodes", "1,2", "--stong"], "unknown flag --stong: did you mean --strong?"),
-    (
-        ["scaling", "-e", "1", "--gpus", "1,2,3,4", "--strong", "--micro-batch-size", "2"],
-        "--strong: 2 samples a step (micro-batch 2 × accumulation 1 × 1 ranks) cannot be split over 3, 4 ranks: "
-        "start with --micro-batch-size 12",
-    ),
 ]
 RECORD: list[tuple[list[str], str]] = [
     (["--list", "workshop", "--site", "local"], "its runs are for GPUs, and this site has CPUs: use --list mini"),

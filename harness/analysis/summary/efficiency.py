@@ -1,5 +1,5 @@
 """How well the devices were used, as POP defines it, by FLOPs, and what the profiler cost: the fields, and of each of
-POP's efficiencies its words for tables, comparisons and scaling studies."""
+POP's efficiencies its words for tables, comparisons and sweeps."""
 
 from __future__ import annotations
 

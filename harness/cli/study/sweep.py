@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.help import HelpPage, as_text, flag_rows
@@ -32,24 +31,21 @@ from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
 from harness.site.detection import SiteChoice, choose_site
 from harness.site.site import Site
-from harness.study.scaling import threads_of
 from harness.study.series.cost import cost_document
 from harness.study.series.folder import refuse_name
 from harness.study.sweeps import stored
 from harness.study.sweeps.axes import Sweep, exercise_of, read_sweep, shipped_sweep, sweep_names
-from harness.study.sweeps.expand import SweepPoints, expand
+from harness.study.sweeps.expand import SweepPoints, expand, threads_of
 
 if TYPE_CHECKING:
     from harness.compare.points import PointValues, Size
     from harness.experiment.exercises import Experiment
     from harness.study.series.runner import SeriesOutcome
-_SCALING = "harness.cli.study.scaling"
 _NAMED = 3  # points that a line names
 FURTHER = (DeclaredParameter(("--repeats",), "N", "runs per point; default: the file's"),)
 PAGE = HelpPage(
     usage=[
         "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
-        f"sweep scaling …: one training on more and more devices ({PROGRAM} help sweep scaling)",
         "sweep: the sweeps of the harness, and the series that you started",
     ],
     about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
@@ -62,15 +58,13 @@ PAGE = HelpPage(
 
 def sweep(arguments: list[str]) -> int:
     """Run a sweep, continue it, or show it; returns the exit code."""
-    if arguments[:1] == ["scaling"]:
-        return int(resolve_name(f"{_SCALING}:scaling")(arguments[1:]))
     if not arguments or arguments[0].startswith("-"):
         return _list(read_arguments(arguments, "sweep", FURTHER).wanted.json)
     return _sweep(arguments[0], read_arguments(arguments[1:], "sweep", FURTHER))
 
 
-def page(words: list[str]) -> str:
-    return as_text(resolve_name(f"{_SCALING}:PAGE") if words[1:2] == ["scaling"] else PAGE)
+def page(_: list[str]) -> str:
+    return as_text(PAGE)
 
 
 def _list(as_json: bool) -> int:

@@ -5,6 +5,7 @@ Starts nothing and knows no run.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from harness.common.paths import PROGRAM
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.experiment.options import VALUE, options_of
 from harness.experiment.parse import command_of, validate
+from harness.launch.argv import read_here
+from harness.launch.backends.registry import backend_of
 from harness.launch.submit import PreparedLaunch, prepare
 from harness.site.detection import runs_on_cpu
 from harness.site.site import Site, override
@@ -153,6 +156,20 @@ def _task(common: _Common, ready: PreparedLaunch, key: str, repeat: int) -> Seri
     where = arguments.index("--") if "--" in arguments else len(arguments)
     command = [PROGRAM, *arguments[:where], *common.keys, *arguments[where:]]
     return SeriesTask(SeriesPoint(key, ready.experiment, common.site, repeat, command), ready)
+
+
+def threads_of(sweep_points: SweepPoints) -> dict[str, str]:
+    """Of a sweep over devices, on CPUs of this machine: as many threads for each process at every size as at the
+    largest; else empty.
+
+    Without it one process alone would compute on all cores, and be no smaller than two.
+    """
+    site = sweep_points.site
+    if not sweep_points.sweep.scales or not backend_of(site).RUNS_HERE or "OMP_NUM_THREADS" in site.env:
+        return {}
+    largest = max((task.prepared.job for task in sweep_points.tasks), key=lambda job: job.experiment.world_size or 1)
+    threads = read_here(largest.env["OMP_NUM_THREADS"], os.environ).text
+    return {"OMP_NUM_THREADS": threads} if largest.device == "cpu" else {}
 
 
 def _place(site_word: str | None, site: Site, here: Site) -> list[str]:
