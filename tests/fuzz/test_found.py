@@ -38,7 +38,6 @@ REFUSED = {
     "a line break before a path": (["status", "\x01\n5/traces"], "slurm.sh:  5/traces: there is no such file"),
     "--strict of a sweep": (["sweep", "hpz", "--strict"], "unknown flag --strict"),
     "--repeats with 5,000 digits": (["sweep", "hpz", f"--repeats={LONG}"], "takes a whole number from 1 to"),
-    "--max-parallel above every float": (["sweep", "hpz", f"--max-parallel={HUGE}"], "takes a whole number above 0"),
     "a mystery's --seed with 5,000 digits": (
         ["lesson", "mystery", "-e", "1", f"--seed={LONG}"],
         "--seed takes a whole number of at most 1000 digits, not of 5000",

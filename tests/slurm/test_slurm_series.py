@@ -42,7 +42,7 @@ def test_a_sweep_is_one_array_and_a_killed_driver_loses_and_repeats_nothing(slur
     words = ("bash", str(REPOSITORY / "slurm.sh"), "sweep", str(file), "--site", str(site), "--yes")
     with (slurm_sh.runs.parent / "driver").open("w") as output:
         driver = subprocess.Popen(
-            [*words, "--max-parallel", "2"], env={**slurm_sh.slurm.env, **slurm_sh.env}, start_new_session=True,
+            words, env={**slurm_sh.slurm.env, **slurm_sh.env}, start_new_session=True,
             stdout=output, stderr=output,
         )  # fmt: skip
     said = slurm_sh.runs.parent / "driver"

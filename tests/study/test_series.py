@@ -1,8 +1,7 @@
-"""Where the points of a series stand, what it may cost, and how it continues: from runs on disk alone."""
+"""Where the points of a series stand and how it continues: from runs on disk alone."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from harness.run import Run
 from harness.run.record import State, Status
 from harness.study.series import runner
 from harness.study.series.folder import refuse_name
-from harness.study.series.points import SeriesTask, cost_ns, prepared, task_statuses
-from harness.study.series.runner import Limits, SeriesProgress, Submitter, carry_out, survey
-from harness.study.series.runs import ObservedRun, observed, runs_of, slot_of
+from harness.study.series.points import SeriesTask, prepared, task_statuses
+from harness.study.series.runner import SeriesProgress, Submitter, carry_out, survey
+from harness.study.series.runs import observed, runs_of, slot_of
 from tests.study.series_shared import SECOND_NS, a_run, point, tasks
 
 
@@ -77,21 +76,6 @@ def test_a_series_name_is_a_folders_name(name: str) -> None:
         refuse_name(name, "--name")
 
 
-# ---- The budget
-
-
-def test_a_run_costs_its_devices_times_its_time(runs: Path) -> None:
-    (task,) = tasks(1, "00:10:00", ranks=2)
-    assert task.worst_ns == 2 * 600 * SECOND_NS
-    ends: list[tuple[State | None, int]] = [("completed", 90), ("failed", 5), (None, 0)]
-    made = [a_run(runs, task, end, number=i, took_s=took) for i, (end, took) in enumerate(ends)]
-    assert [cost_ns(observed(run)) for run in made] == [2 * took * SECOND_NS for _, took in ends]
-    lost = a_run(runs, task, None, number=4)
-    lost.write_status(Status(state="node_fail", started_ns=1))
-    assert cost_ns(ObservedRun(lost, "node_fail", began=True)) == task.worst_ns, "nobody knows when it ended"
-    assert cost_ns(ObservedRun(lost, "queued", began=False)) == task.worst_ns, "all of it may still come"
-
-
 # ---- The runner, with a submitter that plays a cluster
 
 
@@ -140,45 +124,34 @@ class Cluster(Submitter):
 
 
 def told(
-    root: Path, wanted: Sequence[SeriesTask], cluster: Cluster, limits: Limits
+    root: Path, wanted: Sequence[SeriesTask], cluster: Cluster, *, retry_failed: bool = False
 ) -> tuple[list[SeriesProgress], runner.SeriesOutcome]:
     said = list[SeriesProgress]()
-    return said, carry_out("s", wanted, limits, said.append, cluster)
+    return said, carry_out("s", wanted, said.append, cluster, retry_failed=retry_failed)
 
 
 def test_a_point_that_fails_is_kept_and_made_again_only_on_request_and_only_once(runs: Path) -> None:
-    said, outcome = told(runs, tasks(3), Cluster(runs, ["completed", "failed", "completed"]), Limits())
+    said, outcome = told(runs, tasks(3), Cluster(runs, ["completed", "failed", "completed"]))
     assert [place.task.point.key for place in outcome.failed] == ["micro_batch_size=2"]
     assert said[-1].counts == {"done": 2, "running": 0, "to do": 0, "failed": 1}
     calls: list[tuple[list[State], bool, bool]] = [
         ([], False, False), (["failed"], True, False), (["completed"], True, True),
     ]  # fmt: skip
     for ends, retry, complete in calls:
-        assert told(runs, tasks(3), Cluster(runs, ends), Limits(retry_failed=retry))[1].complete is complete
+        assert told(runs, tasks(3), Cluster(runs, ends), retry_failed=retry)[1].complete is complete
     assert [slot_of(run).key for run in runs_of("s")].count("micro_batch_size=2") == 3
-
-
-def test_it_stops_before_the_cap_counting_what_runs_and_goes_on_with_a_larger_one(runs: Path) -> None:
-    # Each run's limit is 600 s and it takes 30 s, so after n runs 30 n + 600 must fit.
-    cap = (600 + 2 * 30) / 3600
-    cluster = Cluster(runs, ["completed"] * 5, most=2)
-    _, outcome = told(runs, tasks(5), cluster, Limits(max_device_hours=cap))
-    stopped = r"cap: 0\.025 device hours are spent, the next run \(micro_batch_size=4\) may take 1 × 00:10:00 = 0\.17"
-    assert re.search(stopped, outcome.stopped), outcome.stopped
-    assert (len(cluster.started), cluster.most_seen) == (3, 1), "two limits at once would not fit"
-    assert told(runs, tasks(5), cluster, Limits(max_device_hours=2 * cap))[1].complete
 
 
 def test_a_full_queue_is_asked_again_when_a_run_has_ended_and_gets_no_more_at_once_than_asked(runs: Path) -> None:
     done: list[State | HarnessError] = ["completed"] * 7
     cluster = Cluster(runs, [done[0], WorkError("QOSMaxSubmitJobPerUserLimit"), *done[1:]], most=3)
-    assert told(runs, tasks(7), cluster, Limits())[1].complete
+    assert told(runs, tasks(7), cluster)[1].complete
     assert cluster.most_seen == 3
 
 
 def test_three_refusals_in_a_row_end_the_drive_with_the_schedulers_sentence(runs: Path) -> None:
     cluster = Cluster(runs, [WorkError("Invalid account")] * 9)
-    said, outcome = told(runs, tasks(9), cluster, Limits())
+    said, outcome = told(runs, tasks(9), cluster)
     assert outcome.stopped.endswith("Invalid account")
     assert [change.what for change in said] == ["refused"] * 3
     assert len(cluster.ends) == 6
@@ -189,5 +162,5 @@ def test_a_run_that_nobody_knows_any_more_fails_its_point_after_a_while(
 ) -> None:
     monkeypatch.setattr(runner, "UNKNOWN_S", 0.0)
     cluster = Cluster(runs, ["unknown", "completed"])
-    _, outcome = told(runs, tasks(1), cluster, Limits())
+    _, outcome = told(runs, tasks(1), cluster)
     assert [place.state for place in outcome.failed] == ["unknown"]

@@ -110,9 +110,6 @@ LESSON: list[tuple[list[str], str]] = [
 SWEEP: list[tuple[list[str], str]] = [
     (["gass"], "there is no sweep 'gass': did you mean gas? (slurm.sh sweep lists all"),
     (["/no/such.yaml"], "sweep file /no/such.yaml: cannot be read"),
-    (["gas", "--max-gpu-hours", "-1"], "--max-gpu-hours: got '-1', takes a number above 0"),
-    (["gas", "--max-parallel", "2.5"], "--max-parallel: got '2.5', takes a whole number above 0"),
-    (["gas", "--max-parallel", "2"], "runs at the same time on this machine slow each other down"),
     (["gas", "--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 1000"),
     (["gas", "--name", "../x"], "--name: got '../x'"),
     (["gas", "--follow"], "unknown flag --follow"),
@@ -122,7 +119,6 @@ SWEEP: list[tuple[list[str], str]] = [
 ]
 RECORD: list[tuple[list[str], str]] = [
     (["--list", "workshop", "--site", "local"], "its runs are for GPUs, and this site has CPUs: use --list mini"),
-    (["--site", "local", "--max-parallel", "2"], "runs at the same time on this machine slow each other down"),
     (["--name", "a b", "--site", "local"], "--name a b"),
     (["--list", "two.yaml", "--name", "ref"], "there is a reference of this name in {}/runs/references/ref, which is "),
     (["--list", "workshp"], "there is no list 'workshp'; there are miniatures, workshop, or give a file: did you mean"),

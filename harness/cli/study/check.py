@@ -153,11 +153,11 @@ def _of_revisions(rev: tuple[str, str], words: list[str], request: CheckRequest)
     checked, name, launches = check_revisions(rev, words, request)
     if checked.needed_runs is None:
         return checked
-    cost = check_plan(name, series.tasks_of(launches, checked.needed_runs)).cost
+    to_make = check_plan(name, series.tasks_of(launches, checked.needed_runs)).to_make
     names = [str(arm.commit)[:12] for arm in (checked.a, checked.b)]
     following = ["--rev", *names, words_of(launches["a"]), "--runs", str(checked.needed_runs), *request.options]
     command = shlex.join([PROGRAM, "check", *following, "--resume", name])
-    return checked.model_copy(update={"next": command, "next_cost": making(cost) if cost.to_make else None})
+    return checked.model_copy(update={"next": command, "next_cost": making(to_make) if to_make else None})
 
 
 def _of_two(a: str | None, b: str | None, request: CheckRequest) -> Checked:
@@ -177,8 +177,8 @@ def _of_two(a: str | None, b: str | None, request: CheckRequest) -> Checked:
         options = [*options, "--resume", name]
         checked = check_arms(*arms, request.question)
         if checked.needed_runs is not None:
-            cost = check_plan(name, series.tasks_of(asked_for, checked.needed_runs)).cost
-            checked = checked.model_copy(update={"next_cost": making(cost) if cost.to_make else None})
+            to_make = check_plan(name, series.tasks_of(asked_for, checked.needed_runs)).to_make
+            checked = checked.model_copy(update={"next_cost": making(to_make) if to_make else None})
     else:
         arms = series.arms_of_runs((a, b))
         checked = check_arms(*arms, request.question)

@@ -36,9 +36,9 @@ from harness.study.check.revisions import (
     uncommitted,
     worktrees,
 )
-from harness.study.series.cost import cost_lines
+from harness.study.series.cost import making
 from harness.study.series.points import SeriesTask
-from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress
+from harness.study.series.runner import SeriesOutcome, SeriesProgress
 from harness.study.series.runs import known_series
 
 _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
@@ -111,14 +111,15 @@ def checked_tasks(launches: series.Launches, each: int) -> list[SeriesTask]:
 def announce(name: str, tasks: Sequence[SeriesTask], each: int) -> None:
     """How many runs there are, what they cost at most, and what the shell brings."""
     order = " ".join(slot.key.upper() for slot in series.slots(each))
-    lines = [f"{name}: {len(tasks)} runs, alternating {order}", *cost_lines(check_plan(name, tasks).cost)]
+    to_make = check_plan(name, tasks).to_make
+    lines = [f"{name}: {len(tasks)} runs, alternating {order}", *([f"to make: {making(to_make)}"] if to_make else [])]
     lines += what_the_shell_brings(os.environ, *(task.prepared.job for task in tasks[: len(series.ARMS)]))
     print("\n  ".join(lines), file=sys.stderr)
 
 
 def check_plan(name: str, tasks: Sequence[SeriesTask]) -> SeriesPlan:
     """What is still to make of the runs, and its cost. Raises RequestError: they were made of other launches."""
-    return plan_of(name, tasks, Limits(retry_failed=True), series.OTHER_LAUNCHES)
+    return plan_of(name, tasks, retry_failed=True, advice=series.OTHER_LAUNCHES)
 
 
 def made(name: str, tasks: list[SeriesTask], again: str) -> SeriesOutcome:

@@ -99,8 +99,7 @@ def record(arguments: list[str]) -> int:
     asked = series.read_arguments(arguments, "reference record", FURTHER)
     wanted = asked.wanted
     recording = _recording(asked)
-    limits = series.limits_of(wanted, recording.tasks)
-    plan = series.plan_of(recording.series, recording.tasks, limits)
+    plan = series.plan_of(recording.series, recording.tasks, retry_failed=wanted.retry_failed)
     if not wanted.json:
         what = f"reference {recording.name}, list {recording.variants.name}, at site {recording.site.name}"
         print("\n".join([what, *series.plan_lines(plan)]), file=sys.stderr)
@@ -137,7 +136,7 @@ def _site(training_arguments: series.Arguments) -> Site:
 def _show(recording: ReferencePlan, plan: series.SeriesPlan, wanted: series.SeriesOptions) -> int:
     if wanted.json:
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
-        told = {"runs": series.state_rows(plan.places), "cost": cost_document(plan.cost)}
+        told = {"runs": series.state_rows(plan.places), "cost": cost_document(plan.to_make)}
         print(json.dumps(head | told, indent=1))
     else:
         rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}

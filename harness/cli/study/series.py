@@ -14,22 +14,18 @@ from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.system.secrets import masked_words
 from harness.common.whole_number import whole_number
-from harness.launch.backends.registry import backend_of
 from harness.launch.before.check import require_training
 from harness.launch.before.from_shell import what_the_shell_brings
-from harness.study.series.cost import SeriesCost, cost_lines, series_cost
-from harness.study.series.points import SeriesTask, TaskStatus, counts, hours
-from harness.study.series.runner import ANOTHER_NAME, Limits, SeriesOutcome, SeriesProgress, carry_out, survey, to_make
+from harness.study.series.cost import making
+from harness.study.series.points import SeriesTask, TaskStatus, counts
+from harness.study.series.runner import ANOTHER_NAME, SeriesOutcome, SeriesProgress, carry_out, survey, to_make
 
 OWN = (
     DeclaredParameter(("--name",), "NAME", "name of the series (default: from the request)"),
     DeclaredParameter(("--yes",), "", "start without asking"),
-    DeclaredParameter(("--max-gpu-hours",), "H", "start no run that could exceed this; without GPUs: process hours"),
-    DeclaredParameter(("--max-parallel",), "N", "runs at once, of those in a queue [4]"),
     DeclaredParameter(("--retry-failed",), "", "make the failed runs again; they are kept"),
 )
 _UNUSED = ("--plan", "--explain", "--wait", "--follow", "--strict")
-IN_QUEUE = 4
 MOST_REPEATS = 1000
 
 
@@ -39,8 +35,6 @@ class SeriesOptions(NamedTuple):
     json: bool = False
     name: str | None = None
     yes: bool = False
-    max_gpu_hours: str | None = None
-    max_parallel: str | None = None
     retry_failed: bool = False
 
 
@@ -75,43 +69,18 @@ def flags_of(further: Sequence[DeclaredParameter] = ()) -> list[DeclaredParamete
     return [*OWN, *further, *(each._replace(help=dry_run) if "--dry-run" in each.names else each for each in shared)]
 
 
-def limits_of(wanted: SeriesOptions, tasks: Sequence[SeriesTask]) -> Limits:
-    """The limits that the flags ask for.
-    Raises RequestError: one is no number above zero, or several runs would share this machine."""
-    at_once = _positive("--max-parallel", wanted.max_parallel, whole=True)
-    hours = _positive("--max-gpu-hours", wanted.max_gpu_hours, whole=False)
-    here = any(backend_of(task.prepared.job.site).HELD for task in tasks)
-    if here and at_once and at_once > 1:
-        raise RequestError("--max-parallel: runs at the same time on this machine slow each other down: drop it")
-    return Limits(int(at_once or (1 if here else IN_QUEUE)), hours, wanted.retry_failed)
-
-
-def _positive(flag: str, word: str | None, whole: bool) -> float | None:
-    if word is None:
-        return None
-    try:
-        value = float(int(word) if whole else float(word))
-    except (ValueError, OverflowError):  # a whole number may be larger than any float
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise RequestError(f"{flag}: got {word!r}, takes a {'whole ' * whole}number above 0")
-    return value
-
-
 class SeriesPlan(NamedTuple):
     series: str
     tasks: Sequence[SeriesTask]
     places: Sequence[TaskStatus]
-    limits: Limits
+    retry_failed: bool
     to_make: list[SeriesTask]
-    cost: SeriesCost
 
 
-def plan_of(series: str, tasks: Sequence[SeriesTask], limits: Limits, advice: str = ANOTHER_NAME) -> SeriesPlan:
+def plan_of(series: str, tasks: Sequence[SeriesTask], *, retry_failed: bool, advice: str = ANOTHER_NAME) -> SeriesPlan:
     """The present state of the series. Raises RequestError: it was made with other settings; with the advice."""
-    places, runs = survey(series, tasks, advice)
-    missing = to_make(places, limits.retry_failed)
-    return SeriesPlan(series, tasks, places, limits, missing, series_cost(tasks, missing, runs))
+    places, _ = survey(series, tasks, advice)
+    return SeriesPlan(series, tasks, places, retry_failed, to_make(places, retry_failed))
 
 
 def count_text(counts: dict[str, int]) -> str:
@@ -122,12 +91,8 @@ def count_text(counts: dict[str, int]) -> str:
 def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     """The runs that exist, the runs to make, their cost, and what the shell brings to them."""
     yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
-    yield from (f"  {line}" for line in cost_lines(plan.cost))
-    cap = plan.limits.cap_ns
-    if plan.to_make and cap is not None:
-        most = f"all runs together take at most {hours(plan.cost.most_ns)}"
-        above = "" if plan.cost.most_ns <= cap else ", so it stops before a run that could exceed the cap"
-        yield f"  cap: {hours(cap)} {plan.cost.unit}; {most}{above}"
+    if plan.to_make:
+        yield f"  to make: {making(plan.to_make)}"
     jobs = (task.prepared.job for task in plan.to_make)
     yield from (f"  {line}" for line in what_the_shell_brings(os.environ, *jobs))
 
@@ -150,7 +115,7 @@ def carried_out(
         require_training(to_make[0].prepared.job, os.environ)
     begin()
     try:
-        return carry_out(plan.series, plan.tasks, plan.limits, _tell)
+        return carry_out(plan.series, plan.tasks, _tell, retry_failed=plan.retry_failed)
     except KeyboardInterrupt:
         print(f"\ninterrupted: completed runs are kept; continue with: {again}", file=sys.stderr)
         raise

@@ -15,7 +15,6 @@ from harness.cli.study.series import (
     carried_out,
     close,
     flags_of,
-    limits_of,
     plan_lines,
     plan_of,
     read_arguments,
@@ -48,7 +47,7 @@ PAGE = HelpPage(
         "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
         "sweep: the sweeps of the harness, and the series that you started",
     ],
-    about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
+    about="All combinations of a file's settings as runs, and the numbers of each. The same "
     "command again continues: a run that is done is not repeated.",
     flags=flag_rows(flags_of(FURTHER)),
     examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
@@ -175,7 +174,7 @@ def run_sweep(name: str, sweep: Sweep, arguments: Arguments) -> int:
     """Run the sweep as the series of this name, continue it, or show it, as the flags say; returns the exit code.
     Raises RequestError: a point is invalid, or the series began with other settings."""
     series = _checked_series(name, sweep, arguments)
-    plan = plan_of(series.name, series.points.tasks, limits_of(arguments.wanted, series.points.tasks))
+    plan = plan_of(series.name, series.points.tasks, retry_failed=arguments.wanted.retry_failed)
     if not arguments.wanted.json:
         _print_plan(series, plan)
     if arguments.wanted.dry_run:
@@ -236,7 +235,7 @@ def _show_plan(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> i
     if arguments.wanted.json:
         data = {"series": plan.series, "site": found.site.name, "points": state_rows(plan.places)}
         left_out = [left._asdict() for left in found.left_out]
-        print(json.dumps({**data, "left_out": left_out, "cost": cost_document(plan.cost)}, indent=1))
+        print(json.dumps({**data, "left_out": left_out, "cost": cost_document(plan.to_make)}, indent=1))
     else:
         if (request := _request(series, arguments)) is not None:
             show_request(*request)

@@ -24,7 +24,7 @@ from harness.measure.request import load_summary, resolve_path
 from harness.run import Run
 from harness.site.site import Site
 from harness.study.series.points import SeriesPoint, SeriesTask, prepared
-from harness.study.series.runner import Limits, SeriesOutcome, SeriesProgress, Submitter, carry_out, submitter_for
+from harness.study.series.runner import SeriesOutcome, SeriesProgress, Submitter, carry_out, submitter_for
 from harness.study.series.runs import OPEN, Slot, named_runs, observed, runs_of
 from harness.study.series.runs import measured as measured_runs
 
@@ -205,7 +205,7 @@ def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgre
             sentence = f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}"
             raise ArmFailed(sentence)
 
-    return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_of(tasks))
+    return carry_out(series, tasks, watch, submitter_of(tasks), retry_failed=True)
 
 
 def arms_made(arguments: Sequence[str], outcome: SeriesOutcome) -> tuple[CheckArm, CheckArm]:

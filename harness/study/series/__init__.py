@@ -1,1 +1,1 @@
-"""Many runs that were asked for together, made within a budget; what is done is read from the runs on disk alone."""
+"""Many runs that were asked for together, what is done is read from the runs on disk alone."""

@@ -1,4 +1,4 @@
-"""The points of a series: each prepared for its site, the state of its task, and what it has cost or may cost."""
+"""The points of a series: each prepared for its site, and the state of its task."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from harness.run import Run
 from harness.run.record import SeriesPart, State
 from harness.site.site import Site
 from harness.study.series.runs import OPEN, ObservedRun, Slot, slot_of
-
-HOUR_NS = 3_600_000_000_000
 
 
 class SeriesPoint(NamedTuple):
@@ -45,11 +43,6 @@ class SeriesTask(NamedTuple):
     def devices(self) -> int:
         """GPUs; on a machine without them, processes."""
         return self.prepared.job.experiment.world_size or 1
-
-    @property
-    def worst_ns(self) -> int:
-        """Devices × time limit, in nanoseconds: more it cannot take."""
-        return self.devices * self.point.site.time_s * 1_000_000_000
 
 
 def prepared(points: Sequence[SeriesPoint]) -> list[SeriesTask]:
@@ -130,47 +123,3 @@ def _changed_settings(run: Run, task: SeriesTask) -> str:
     changed = [f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value]
     site = run.record.site.name
     return ", ".join(changed) or f"site {site}, now {task.point.site.name}"
-
-
-def devices_of(run: Run) -> int:
-    """GPUs or processes of a run, as it was resolved."""
-    asked = run.record.job["experiment"]
-    return int(asked["nodes"]) * int(asked.get("gpus_per_node") or 1)
-
-
-def cost_ns(observed_run: ObservedRun) -> int:
-    """Devices × time of a run: elapsed if it is known, 0 if it never began, else its time limit."""
-    limit_ns = observed_run.run.record.site.time_s * 1_000_000_000
-    if observed_run.state in OPEN:
-        return devices_of(observed_run.run) * limit_ns
-    if not observed_run.began:
-        return 0
-    own = observed_run.run.status()
-    known = own.elapsed_ns if own else None
-    return devices_of(observed_run.run) * (limit_ns if known is None else known)
-
-
-def hours(device_ns: float) -> str:
-    """Device hours for people: `1.25`, `0.004`."""
-    value = device_ns / HOUR_NS
-    return f"{value:.2f}" if value >= 1 else f"{value:.2g}" if value else "0"
-
-
-def affordable(tasks: Sequence[SeriesTask], committed_ns: int, cap_ns: int | None, most: int) -> list[SeriesTask]:
-    """The first tasks, at most `most`, that cannot pass the cap together with what is committed."""
-    found: list[SeriesTask] = []
-    for task in tasks[: max(0, most)]:
-        committed_ns += task.worst_ns
-        if cap_ns is not None and committed_ns > cap_ns:
-            break
-        found.append(task)
-    return found
-
-
-def why_too_much(task: SeriesTask, spent_ns: int, cap_ns: int) -> str:
-    """The sentence of a series that stops before its cap."""
-    each = f"{task.devices} × {task.point.site.time} = {hours(task.worst_ns)}"
-    return (
-        f"stopped before the cap: {hours(spent_ns)} device hours are spent, the next run ({task.point.slot}) may take "
-        f"{each}, and --max-gpu-hours is {hours(cap_ns)}: raise it, or shorten the worst case with --time"
-    )

@@ -1,4 +1,4 @@
-"""The runner: submit the runs of a series that are not done, within its limits, and wait for those that run.
+"""The runner: submit the runs of a series that are not done, some at once, and wait for those that run.
 
 Killed at any moment and started again, it loses nothing and repeats nothing: it begins with what is on disk, under the
 series' lock, and holds nothing that is not there.
@@ -23,34 +23,13 @@ from harness.plan.start import start_run, start_together
 from harness.run import Run
 from harness.run.record import FINAL, State
 from harness.study.series.folder import driving
-from harness.study.series.points import (
-    HOUR_NS,
-    SeriesTask,
-    TaskStatus,
-    affordable,
-    cost_ns,
-    counts,
-    refuse_other_settings,
-    task_statuses,
-    why_too_much,
-)
+from harness.study.series.points import SeriesTask, TaskStatus, counts, refuse_other_settings, task_statuses
 from harness.study.series.runs import OPEN, ObservedRun, Slot, began, observed, runs_of, slot_of
 
 ANOTHER_NAME = "give the new one another name with --name"
 UNKNOWN_S = 300.0  # so long a scheduler may not answer: a standby controller takes over after two minutes
 MOST_REFUSALS = 3  # in a row: then it is not the point
-
-
-class Limits(NamedTuple):
-    """What a call may do. max_device_hours: of all runs of the series, also earlier ones."""
-
-    most_at_once: int = 1
-    max_device_hours: float | None = None
-    retry_failed: bool = False
-
-    @property
-    def cap_ns(self) -> int | None:
-        return None if self.max_device_hours is None else round(self.max_device_hours * HOUR_NS)
+IN_QUEUE = 4  # runs at once, of those in a queue; on this machine they would slow each other down
 
 
 class SeriesProgress(NamedTuple):
@@ -106,11 +85,13 @@ def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[SeriesTask
 def carry_out(
     series: str,
     tasks: Sequence[SeriesTask],
-    limits: Limits,
     tell: Callable[[SeriesProgress], None],
     submitter: Submitter | None = None,
+    *,
+    retry_failed: bool = False,
 ) -> SeriesOutcome:
-    """Make all runs of the series that are not done; returns the state of each task.
+    """Make all runs of the series that are not done; returns the state of each task. retry_failed: also those that
+    failed before.
 
     Ctrl-C stops the runs that share this machine, and leaves those in a queue; then it is raised again.
 
@@ -119,7 +100,9 @@ def carry_out(
         WorkError: another process drives it, or its folder cannot be written.
     """
     with driving(series):
-        runner = _Runner(series, tasks, limits, tell, submitter or submitter_for(tasks, limits.most_at_once))
+        here = any(backend_of(task.prepared.job.site).HELD for task in tasks)
+        chosen = submitter or submitter_for(tasks, 1 if here else IN_QUEUE)
+        runner = _Runner(series, tasks, tell, chosen, retry_failed)
         try:
             stopped = runner.go()
         except KeyboardInterrupt:
@@ -195,17 +178,16 @@ class _Runner:
         self,
         series: str,
         tasks: Sequence[SeriesTask],
-        limits: Limits,
         tell: Callable[[SeriesProgress], None],
         submitter: Submitter,
+        retry_failed: bool,
     ) -> None:
         self.series = series
-        self.limits, self.tell, self.submitter = limits, tell, submitter
+        self.tell, self.submitter, self.retry_failed = tell, submitter, retry_failed
         places, runs = survey(self.series, tasks)
         self.places = {place.task.point.slot: place for place in places}
-        self.spent_ns = sum(cost_ns(each) for each in runs if each.state not in OPEN)
-        self.todo = deque(to_make(places, limits.retry_failed))
-        # Also runs of points that are asked for no more: their device hours are this series'.
+        self.todo = deque(to_make(places, retry_failed))
+        # Also runs of points that are asked for no more: they take a place in the queue.
         self.active = {each.run.name: each.run for each in runs if each.state in OPEN}
         self.adopted = set(self.active)
         self.unknown_since: dict[str, float] = {}
@@ -260,14 +242,13 @@ class _Runner:
         del self.active[run.name]
         self.full = False
         ended = ObservedRun(run, state, began(run))
-        self.spent_ns += cost_ns(ended)
         slot = slot_of(run)
         place = self.places.get(slot)
         if place is None:
             return
         status = "done" if state == "completed" else "failed"
         self.places[slot] = place._replace(status=status, run=run, state=state)  # type: ignore[arg-type]  # literals
-        again = run.name in self.adopted and (not ended.began or self.limits.retry_failed)
+        again = run.name in self.adopted and (not ended.began or self.retry_failed)
         if status == "failed" and again:
             self.todo.append(place.task)
             self.places[slot] = place._replace(status="to do", run=None, state=None, kept=(*place.kept, ended))
@@ -277,15 +258,8 @@ class _Runner:
 
     def _start(self) -> str:
         """Start what may start now; returns why nothing more will, as a sentence."""
-        cap_ns = self.limits.cap_ns
-        while self.todo and not self.full:
-            running_ns = sum(cost_ns(ObservedRun(run, "running", began=True)) for run in self.active.values())
-            room = self.submitter.room(len(self.active))
-            ready = affordable(list(self.todo), self.spent_ns + running_ns, cap_ns, room)
-            if not ready:
-                if cap_ns is None or self.active:
-                    return ""
-                return why_too_much(self.todo[0], self.spent_ns, cap_ns)
+        while self.todo and not self.full and (room := self.submitter.room(len(self.active))) > 0:
+            ready = list(self.todo)[:room]
             if stopped := self._submit(ready):
                 return stopped
         return ""
