@@ -112,7 +112,7 @@ def faults_of(mystery: Mystery) -> tuple[Fault, ...]:
     """The faults that a mystery hides. Raises RequestError: they are not known here, or were changed after the run."""
     cannot = "the mystery cannot be opened"
     if not mystery.faults:
-        raise RequestError(f"{cannot}: an earlier version sealed its faults: use that one (commit in run.json)")
+        raise RequestError(f"{cannot}: its hidden file with the faults is not in the run")
     if checksum(mystery.faults) != mystery.commitment:
         raise RequestError(f"{cannot}: its faults were changed after the run")
     faults = tuple(map(parse_fault, mystery.faults))

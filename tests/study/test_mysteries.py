@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from harness.experiment.parse import command_of
 from harness.experiment.training import Mystery
 from harness.explain.answer import answer as said_of
 from harness.measure.jobs import without_diagnosis
-from harness.run import Run
 from harness.run.mystery import MysteryAnswer, MysterySolution, revealed_file, write_revealed
 from harness.study.lessons import find_pair, load_lesson
 from harness.study.mysteries import Level, MysteryPlace, draw, faults_of, is_right, place_of, with_mystery
@@ -137,7 +135,7 @@ HANG = ("hang,kind=lock,step=7,rank=1",)
     ("drawn", "faults", "sentence"),
     [
         (("pause,ms=5",), ("pause,ms=6",), "its faults were changed after the run"),
-        (("pause,ms=5",), (), r"an earlier version sealed its faults: use that one \(commit in run.json\)"),
+        (("pause,ms=5",), (), "its hidden file with the faults is not in the run"),
         (HANG, HANG, "hang is drawn for none"),
     ],
 )
@@ -146,21 +144,6 @@ def test_a_mystery_whose_faults_are_others_or_unknown_is_not_opened(
 ) -> None:
     with pytest.raises(RequestError, match=sentence):
         faults_of(hidden(drawn).model_copy(update={"faults": faults}))
-
-
-def test_a_mystery_of_an_earlier_version_is_still_one_and_is_not_opened(runs: Path, say: Say) -> None:
-    run = completed(runs, "7", DDP(gpus_per_node=2))
-    record = json.loads(run.record_file.read_text())
-    record["experiment"]["mystery"] = {"level": 1, "commitment": "0" * 64, "sealed": "x"}
-    run.record_file.write_text(json.dumps(record))
-    (run.path / "mystery.sealed").write_text("x")
-    old = Run(run.path)
-    of_old = told().model_copy(update={"experiment": as_recorded(old.record.experiment)})
-    assert without_diagnosis(of_old, old.path).findings == []
-    said = say("lesson", "mystery", "reveal", str(old.path))
-    assert said.code == 2 and "an earlier version sealed its faults" in said.err
-    revealed_file(old.path).write_text('{"faults": ["pause,ms=5"], "salt": "00", "without": null}')
-    assert without_diagnosis(told(), old.path) == told()
 
 
 @pytest.mark.parametrize("path", ["run", "run.json"])

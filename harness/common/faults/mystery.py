@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from harness.common.paths import PROGRAM
-from harness.common.run_folder.run_files import HIDDEN_FAULTS, SEALED_FAULTS
+from harness.common.run_folder.run_files import HIDDEN_FAULTS
 
 HIDDEN_FILE = HIDDEN_FAULTS.name  # in the run
 _FIRST_LINE = f"Please do not look: the faults of a mystery follow. `{PROGRAM} lesson mystery reveal RUN` shows them.\n"
@@ -28,7 +28,7 @@ def hidden_file(run: Path) -> Path:
 
 def is_mystery(run: Path) -> bool:
     """Whether the run's folder is that of a mystery, hidden still or not."""
-    return hidden_file(run).is_file() or SEALED_FAULTS.path(run).is_file()
+    return hidden_file(run).is_file()
 
 
 def hidden_text(faults: Sequence[str]) -> str:

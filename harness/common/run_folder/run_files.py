@@ -220,9 +220,6 @@ HIDDEN_FAULTS = Entry(
     "`lesson mystery`",
     "the training, `lesson mystery`",
 )
-SEALED_FAULTS = Entry(
-    "mystery.sealed", "text", "the faults of a mystery of an earlier version, encrypted", "no more", "every command"
-)
 
 FILES: tuple[Entry, ...] = (
     *(RECORD, SCRIPT, GROUP_SCRIPT, PLAN, ACCELERATE_SETTINGS, DS_CONFIG, MODEL, OBSERVE, HOSTS, NSYS_COMMANDS),
@@ -230,6 +227,6 @@ FILES: tuple[Entry, ...] = (
     *(METRICS, LINES, JOB_TIME, INJECTED, MEMORY_SNAPSHOTS, KINETO, NSYS_REPORTS, NSYS_EXPORTS, CAPTURES, NCCL_LOGS),
     *(MONITORS, MONITOR_META, MONITOR_SAMPLES, MONITOR_NETWORK, MONITOR_SUMMARY, MONITOR_PLOTS),
     *(CHECKPOINTS, WEIGHTS, TOKENS),
-    *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, EXPORTS, ANSWER, REVEALED, HIDDEN_FAULTS, SEALED_FAULTS),
+    *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, EXPORTS, ANSWER, REVEALED, HIDDEN_FAULTS),
 )
 """All of them, in the order in which people look for them."""
