@@ -189,22 +189,19 @@ def course_experiments() -> list[Experiment]:
     return asked
 
 
-def find_pair(
-    pair: ExperimentPair, runs: list[Run], plain: ExperimentPair | None = None, site: str | None = None
-) -> LessonRuns:
+def find_pair(pair: ExperimentPair, runs: list[Run], plain: ExperimentPair | None = None) -> LessonRuns:
     """The newest two runs of the pair that agree in everything the lesson leaves open, else the run of one arm.
 
-    site: only runs of this one count; None: of any. A single run counts only if the other arm can be made to agree with
-    it there. A run exactly as the lesson asks there (`plain`, from `at_site`) is preferred, then the newest. `runs`
-    ended as the lesson's do, oldest first.
+    runs: of one site, which ended as the lesson's do, oldest first. A single run counts only if the other arm can be
+    made to agree with it. A run exactly as the lesson asks there (`plain`, from `at_site`) is preferred, then the
+    newest.
     """
     fixed = fixed_fields(pair)
-    runs = [run for run in runs if site is None or run.record.site.name == site]
     of_a = [run for run in reversed(runs) if _has_run(run, pair.a, fixed)]
     of_b = [run for run in reversed(runs) if _has_run(run, pair.b, fixed)]
     for b in of_b:
         for a in of_a:
-            if a.record.site.name == b.record.site.name and _open_fields(a, fixed) == _open_fields(b, fixed):
+            if _open_fields(a, fixed) == _open_fields(b, fixed):
                 return LessonRuns(a, b)
     arms = [LessonRuns(a, None) for a in of_a] + [LessonRuns(None, b) for b in of_b]
     usable = [one for one in arms if _can_be_completed(pair, one)]

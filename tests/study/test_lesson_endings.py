@@ -61,18 +61,6 @@ def test_both_lessons_answer_from_such_runs(runs: Path, say: Say) -> None:
     assert say("lesson").out.count("ready") == 2
 
 
-def test_an_answer_from_another_sites_runs_says_so_first(runs: Path, say: Say) -> None:
-    lesson = load_lesson("4a")
-    stuck(runs, "1", lesson.a, COLLECTIVES)
-    stuck(runs, "2", lesson.b, LOCK)
-    assert say("lesson", "4a", "--site", "leonardo", "--answer").out.startswith(
-        "These are runs of site local: there is no pair of site leonardo yet "
-        "(bash slurm.sh lesson 4a --site leonardo --run).\n\n4a: "
-    )
-    assert say("lesson", "4a", "--site", "leonardo", "--no-run").out.count("not run yet") == 2
-    assert say("lesson", "4a", "--answer").out.startswith("4a: ")
-
-
 def test_runs_that_ended_otherwise_are_to_be_repeated(runs: Path, say: Say) -> None:
     lesson = load_lesson("4a")
     for number, asked in enumerate((lesson.a, lesson.b)):

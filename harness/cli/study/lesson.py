@@ -162,18 +162,8 @@ def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lesson
     if not cpu and lesson.gpus_per_node not in (None, here.gpus.per_node):
         usual["gpus_per_node"] = lesson.gpus_per_node
     plain = lessons.at_site(lesson.commands(cpu), usual)
-    found = lessons.find_pair(pair, runs, plain, here.name)
+    found = lessons.find_pair(pair, [run for run in runs if run.record.site.name == here.name], plain)
     return lessons.pair_with(pair, found, plain), found
-
-
-def _elsewhere(lesson: lessons.Lesson, runs: list[Run], here: Site) -> lessons.LessonRuns:
-    """Two runs of another site, of which an answer is better than none."""
-    others = [run for run in runs if run.record.site.name != here.name]
-    for cpu in (runs_on_cpu(here), not runs_on_cpu(here)):
-        found = lessons.find_pair(lesson.pair(cpu), others)
-        if found.a is not None and found.b is not None:
-            return found
-    return lessons.LessonRuns(None, None)
 
 
 def wants_runs(answer: bool | None, only_reading: bool, site: Site) -> bool:
@@ -283,12 +273,6 @@ def _answer(question: LessonAtSite, lesson_runs: lessons.LessonRuns, as_json: bo
 
     if lesson_runs.a is None or lesson_runs.b is None:
         own = f"{lessons.lesson_command(question.lesson.name, question.site_given)} --run"
-        there = _elsewhere(question.lesson, ended_runs()[question.lesson.ends], question.site)
-        if there.a is not None and there.b is not None:
-            of = f"These are runs of site {there.a.record.site.name}: there is no pair of site {question.site.name} yet"
-            pair = (there.a, there.b)
-            give_answer(question.lesson, [pair], question.site_given, as_json=as_json, whose=f"{of} ({own}).")
-            return 0
         needed = " and of: ".join(
             question.command(experiment) for experiment, run in question.arms(lesson_runs) if run is None
         )

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from harness.run import Run
 
 
-def give_answer(
-    lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | None, *, as_json: bool, whose: str = ""
-) -> None:
-    """Print for every relation whether it holds, and why. pairs: the newest last. whose: whose runs, if another's."""
+def give_answer(lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | None, *, as_json: bool) -> None:
+    """Print for every relation whether it holds, and why. pairs: the newest last."""
     measured = [
         (arm_of(a, lesson), arm_of(b, lesson)) for a, b in (pairs if lesson.ends == "completed" else pairs[-1:])
     ]
@@ -39,8 +37,6 @@ def give_answer(
         of = {"site": a.record.site.name}
         print(json.dumps(as_document(lesson, arms, decided) | of, indent=1))
         return
-    if whose:
-        print(f"{whose}\n")
     print(f"{lesson.name}: {lesson.title} (a: {arms[0].name}, b: {arms[1].name})\n")
     for letter, arm in zip("ab", arms, strict=True):
         if arm.ending:
