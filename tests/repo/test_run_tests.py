@@ -47,55 +47,54 @@ def ran(folder: Path, **files: str) -> Ran:
     return Ran(done.stdout, done.stdout.splitlines()[-1] if done.stdout else done.stderr, done.returncode)
 
 
-def test_a_failure_is_shown_with_the_command_that_repeats_it(tmp_path: Path) -> None:
-    fails = "def test_one(): pass\ndef test_two(): print('it said'); assert 1 == 2\n"
-    output, last, code = ran(tmp_path, test_fails=fails)
-    assert (last, code) == ("1 passed, 1 failed, 0 skipped", 1)
-    assert "assert 1 == 2" in output and "it said" in output
-    assert "again: bash scripts/test '" in output and "test_fails.py::test_two'" in output
+HANGS = (
+    "import subprocess, threading\n"
+    "def test_hangs(): subprocess.run(['sleep', '1234'])\n"  # the test that hangs
+    "def test_waits(): threading.Event().wait()\n"
+    "def test_after(): pass\n"
+)
+DIES = "import os\ndef test_first(): pass\ndef test_dies(): {}\ndef test_never(): pass\n"
+OTHER = "def test_other(): pass\n"
+LEFT = "import subprocess\ndef test_leaves(): subprocess.Popen(['sleep', '4321'], start_new_session=True)\n"
+LOST = ("FAILED", "test_a.py::test_dies", "2 tests did not run")
+# What a file of tests does, what the last line says, and what stands above it.
+RUNS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
+    "a failure has the command that repeats it": (
+        ("def test_one(): pass\ndef test_two(): print('it said'); assert 1 == 2\n",), "1 passed, 1 failed, 0 skipped",
+        ("assert 1 == 2", "it said", "again: bash scripts/test '", "test_a.py::test_two'"),
+    ),
+    "a skip has its reason": (
+        ("import pytest\ndef test_one(): pytest.skip('no such machine')\n",), "0 passed, 0 failed, 1 skipped",
+        ("1  no such machine",),
+    ),
+    "a test over its limit fails alone": ((HANGS,), "1 passed, 2 failed, 0 skipped", ("Timeout (>2.0s)",)),
+    "what a lost process did not run is no pass, 0": (
+        (DIES.format("os._exit(0)"), OTHER), "2 passed, 2 failed, 0 skipped", LOST
+    ),
+    "what a lost process did not run is no pass, 1": (
+        (DIES.format("os._exit(1)"), OTHER), "2 passed, 2 failed, 0 skipped", LOST
+    ),
+    "what a killed process did not run is no pass": (
+        (DIES.format("os.kill(os.getpid(), 9)"), OTHER), "2 passed, 2 failed, 0 skipped", LOST
+    ),
+    "a file that cannot be read fails": (
+        ("import no_such_module\n",), "0 passed, 1 failed, 0 skipped", ("No module named 'no_such_module'",)
+    ),
+    "what a test leaves running is ended and named": (
+        (LEFT,), "1 passed, 1 failed, 0 skipped", ("test_a.py::test_leaves (call): process", "sleep 4321")
+    ),
+}  # fmt: skip
 
 
-def test_a_skip_is_counted_with_its_reason(tmp_path: Path) -> None:
-    skips = "import pytest\ndef test_one(): pytest.skip('no such machine')\n"
-    output, last, code = ran(tmp_path, test_skips=skips)
-    assert (last, code) == ("0 passed, 0 failed, 1 skipped", 0)
-    assert "1  no such machine" in output
-
-
-def test_a_test_over_its_limit_fails_alone_and_its_children_end(tmp_path: Path) -> None:
-    hangs = (
-        "import subprocess, threading\n"
-        "def test_hangs(): subprocess.run(['sleep', '1234'])\n"  # the test that hangs
-        "def test_waits(): threading.Event().wait()\n"
-        "def test_after(): pass\n"
-    )
-    output, last, code = ran(tmp_path, test_hangs=hangs)
-    assert (last, code) == ("1 passed, 2 failed, 0 skipped", 1)
-    assert "Timeout (>2.0s)" in output and "left running" not in output
-
-
-@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os._exit(1)"])
-def test_a_lost_process_is_named_and_what_it_did_not_run_is_no_pass(end: str, tmp_path: Path) -> None:
-    dies = f"import os\ndef test_first(): pass\ndef test_dies(): {end}\ndef test_never(): pass\n"
-    output, last, code = ran(tmp_path, test_dies=dies, test_other="def test_other(): pass\n")
-    assert (last, code) == ("2 passed, 2 failed, 0 skipped", 1)
-    assert "FAILED" in output and "test_dies.py::test_dies" in output and "2 tests did not run" in output
-
-
-def test_a_file_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
-    output, last, code = ran(tmp_path, test_broken="import no_such_module\n")
-    assert (last, code) == ("0 passed, 1 failed, 0 skipped", 1)
-    assert "No module named 'no_such_module'" in output
-
-
-def test_what_a_test_leaves_running_is_ended_named_and_a_failure(tmp_path: Path) -> None:
-    leaves = (
-        "import subprocess\ndef test_leaves(): subprocess.Popen(['sleep', '4321'], start_new_session=True)\n"  # left
-    )
-    output, last, code = ran(tmp_path, test_leaves=leaves)
-    assert (last, code) == ("1 passed, 1 failed, 0 skipped", 1)
-    assert "test_leaves.py::test_leaves (call): process" in output and "sleep 4321" in output
-    assert subprocess.run(["pgrep", "-f", "sleep 4321"], check=False, timeout=limit_s()).returncode == 1
+@pytest.mark.parametrize("what", RUNS)
+def test_nothing_that_did_not_run_or_pass_is_counted_as_passed(what: str, tmp_path: Path) -> None:
+    texts, expected, said = RUNS[what]
+    output, last, code = ran(tmp_path, **dict(zip(("test_a", "test_b"), texts, strict=False)))
+    assert (last, code) == (expected, int(" 0 failed" not in expected))
+    assert [text for text in said if text not in output] == []
+    assert texts != (HANGS,) or "left running" not in output, "its children have ended"
+    if texts == (LEFT,):
+        assert subprocess.run(["pgrep", "-f", "sleep 4321"], check=False, timeout=limit_s()).returncode == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

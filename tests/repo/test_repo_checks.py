@@ -1,0 +1,284 @@
+"""What scripts/check refuses: words of the glossary, order in a module, tests that wait, size, and gone parameters."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import language, module_order
+from scripts.rules_of_tests import problems
+from tests.waiting import limit_s
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+CEILINGS, DOCSTRINGS = importlib.import_module("ceilings"), importlib.import_module("docstring_names")
+
+
+def checked(script: str, file: Path) -> tuple[int, list[str]]:
+    """The exit code of a check of scripts/ and what it prints."""
+    argv = [sys.executable, ROOT / "scripts" / script, file]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=limit_s())
+    return done.returncode, done.stdout.splitlines()
+
+
+# ---- The language of the glossary
+
+
+RIDDLES = [
+    "Differs nothing that was asked for, look at the log.",
+    "Is that slow too, the machine changed.",
+    "It is a machine. Is that share high and\nthe overlap low, the messages start too late.",
+    "Should it end early, start it again.",
+    "Had it been started, it would run.",
+    "its host stands still, waiting for data",
+    "what it brings is run without asking",
+    "hold A against B",
+    "numbers held\nagainst the theory",
+    "nothing speaks against the numbers",
+    "a mystery that nobody is to give it",
+    "for how long is yours to say",
+    "where it shall be another than the sweep's own",
+    "how manieth",
+    "--nodes stands there twice",
+    "behind the first rank at the begin of the step",
+    "last to arrive half as often again as by chance",
+    "one that nobody knows",
+    "as where other programs use their cores",
+    "did the loss notice",
+]
+PLAIN = """# The step is slow
+
+If that run is slow too, the machine has changed. Is it faster than the reference? Does it fit, and what does it cost?
+The default is the sweep's name. Is the GPU waiting for data? The steps begin with data loading. It is told to wait.
+"""
+
+
+@pytest.mark.parametrize("text", RIDDLES)
+def test_a_riddle_is_found_wherever_a_user_reads_it(text: str) -> None:
+    line = 3 if "share" in text else 2
+    for name, written in (
+        ("docs/page.md", f"\n{text}\n"),
+        ("configs/x.yaml", f"\n{text}\n"),
+        ("harness/x.py", f"x = 1\ny = {text!r}\n"),
+        ("harness/x.py", f'def f(a):\n    """{text}"""\n'),
+    ):
+        refused = list(language.refused_in(name, written))
+        assert refused, name
+        assert refused[0].place.startswith(f"{name}:") and int(refused[0].place.rpartition(":")[2]) <= line
+
+
+def test_a_text_with_values_filled_in_is_read_as_one() -> None:
+    (refused,) = language.refused_in("harness/x.py", 'def f(a):\n    return f"hold {a!r} against it"\n')
+    assert refused.place == "harness/x.py:2"
+
+
+REFUSED = [
+    ("docs/page.md", "text\n\n## Is it worse?\n", [("docs/page.md:3", "## Is it worse?", "a statement")]),
+    ("harness/x.py", 'Section(\n    title="Is it bad?")\n', [("harness/x.py:2", "Is it bad?", "a statement")]),
+    ("harness/x.py", "\n\ndef f(mb: int) -> None: ...\n",
+     [("harness/x.py:3", "mb", "micro-batch (docs/development/words.md)")]),
+    ("docs/page.md", PLAIN, []), ("harness/x.py", f"TEXT = {PLAIN!r}\n", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "told"), REFUSED)
+def test_what_is_refused_has_its_place_and_the_replacement(name: str, text: str, told: list[tuple[str, ...]]) -> None:
+    assert list(language.refused_in(name, text)) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "refused"),
+    [
+        ("harness/traces/campaign.py", "", ["campaign"]),
+        ("harness/x.py", "class Campaign:\n    pass\n", ["Campaign"]),
+        ("exercises/x.py", "def f(*, cfg: Config, _idx: int) -> None:\n    idx = 1\n", ["cfg", "_idx"]),
+        ("harness/x.py", "class Loop:\n    win: int\n    dev = 1\n", ["win", "dev"]),
+        (
+            "harness/x.py",
+            "class A:\n    def f(self, *opts: int) -> None:\n        self.idx = lambda val: val\n",
+            ["opts", "val"],
+        ),
+        ("harness/x.py", "class CampaignPoint:\n    windows: int\n", []),
+        ("tests/x.py", "class Campaign:\n    pass\n", []),
+        ("harness/x.py", "tmp = val = 'a defect of the campaign'\n", []),
+    ],
+)
+def test_a_name_that_the_glossary_refuses_is_found_where_it_is_declared(
+    name: str, text: str, refused: list[str]
+) -> None:
+    assert [each.text for each in language.refused_in(name, text)] == refused
+
+
+def test_one_entry_of_the_glossary_refuses_a_word_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / language.GLOSSARY).read_text(encoding="utf-8")
+    longer = language.read_glossary(page.replace("| `laggard` |", "| `laggard`, `late_one` |"))
+    monkeypatch.setattr(language, "glossary", lambda: longer)
+    text = "class LateOne:\n    late_one: int\n\n\ndef f(late_one: int) -> None: ...\n"
+    assert [each.text for each in language.refused_in("harness/late_one.py", text)] == [
+        "late_one",
+        "LateOne",
+        *2 * ["late_one"],
+    ]
+
+
+def test_a_glossary_with_a_fault_is_refused() -> None:
+    page = (ROOT / language.GLOSSARY).read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="`idx` is refused for straggler and for index"):
+        language.read_glossary(page.replace("| `laggard` |", "| `idx` |"))
+    with pytest.raises(ValueError, match="no table below '## Phrases'"):
+        language.read_glossary(page.partition("## Phrases")[0])
+
+
+def test_every_name_in_the_code_of_the_glossary_is_in_the_code() -> None:
+    texts = [path.read_text(encoding="utf-8") for folder in language.PRODUCT for path in (ROOT / folder).rglob("*.py")]
+    classes = set(re.findall(r"^(?:class )?(\w+)(?:\(|:| = )", "\n".join(texts), re.MULTILINE))
+    names = [name for names in language.glossary().nouns.values() for name in names]
+    assert len(names) > 40
+    assert [name for name in names if name not in classes and not (ROOT / name).is_file()] == []
+
+
+def test_the_command_names_the_place_and_the_replacement(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Fine.\n\nIts host stands still.\n")
+    assert checked("language.py", page) == (1, [f"{page}:3: stands still → waits; does not run"])
+    page.write_text("Its host waits.\n")
+    assert checked("language.py", page) == (0, [])
+
+
+# ---- The order of a module
+
+
+FUNCTION = "def f() -> int:\n    return 1\n\n\n"
+MAIN = 'if __name__ == "__main__":\n    f()\n'
+
+
+def constants(text: str) -> list[str]:
+    return [ast.unparse(statement) for statement in module_order.misplaced(ast.parse(text)).constants]
+
+
+BELONGS = [
+    "LIMIT = 5",
+    "_LIMIT: int = 5",
+    "LIMIT = TOP + 1",
+    "NAMES = {name: len(name) for name in ('a', 'b')}",
+    "LIMIT = 5\nMORE = LIMIT + 1",
+]
+STAYS = [
+    "LIMIT = f()",
+    "LIMITS = {'a': lambda: f()}",
+    "LIMIT: Limit = 5\n\n\nclass Limit: ...",
+    "LIMIT = f()\nMORE = LIMIT + 1",
+    "LIMIT = 1\nLIMIT = LIMIT + 1",
+    "limit = 1\nLIMIT = limit",
+    "LIMITS = []\nfor each in range(3):\n    LIMITS.append(each)",
+    "from harness import limits\nLIMIT = limits.LIMIT",
+    "Limit = int\nLIMIT: Limit = 5",
+    "limit = 5",
+]
+
+
+@pytest.mark.parametrize("below", BELONGS + STAYS)
+def test_a_constant_that_needs_nothing_of_its_module_belongs_to_the_top(below: str) -> None:
+    assert constants(f"TOP = 1\n\n\n{FUNCTION}{below}\n") == (below.split("\n") if below in BELONGS else [])
+    assert constants(f"TOP = 1\n{below}\n\n\n{FUNCTION}") == []
+
+
+def test_main_stands_at_the_end_or_prepares_the_imports() -> None:
+    def mains(text: str) -> list[int]:
+        return [statement.lineno for statement in module_order.misplaced(ast.parse(text)).mains]
+
+    assert mains(FUNCTION + MAIN) == []
+    assert mains(f"{FUNCTION}{MAIN}\n\ndef g() -> None: ...\n") == [5]
+    assert mains(f"import sys\n\nif __name__ == '__main__':\n    sys.path.append('.')\n\n{FUNCTION}{MAIN}") == []
+
+
+def test_the_command_names_the_place_of_what_is_out_of_order(tmp_path: Path) -> None:
+    module = tmp_path / "x.py"
+    module.write_text(f"{FUNCTION}LIMIT = 5\n{MAIN}LATE = 6\n")
+    assert checked("module_order.py", module) == (
+        1,
+        [
+            f"{module}:5: LIMIT belongs above the first function or class",
+            f"{module}:8: LATE belongs above the first function or class",
+            f"{module}:6: `__main__` belongs to the end",
+        ],
+    )
+    module.write_text(f"LIMIT = 5\n\n\n{FUNCTION}{MAIN}")
+    assert checked("module_order.py", module) == (0, [])
+
+
+# ---- Tests
+
+
+@pytest.mark.parametrize(
+    ("refused", "what"),
+    [
+        ("time.sleep(1)", "sleep without a reason"),
+        ("process.wait()", ".wait() without a limit"),
+        ("thread.join()", ".join() without a limit"),
+        ("process.communicate()", ".communicate() without a limit"),
+        ("subprocess.run(['true'], check=True)", "subprocess.run without a limit"),
+        ("while not ready():\n    time.sleep(1)  # it is not ready", "a loop that polls"),
+        ("def test():\n    a = time.monotonic()\n    assert time.monotonic() - a < 5", "an assertion about a duration"),
+        ("def test():\n    a = time.time()\n    b = 2 * a\n    assert b < 5", "an assertion about a duration"),
+    ],
+)
+def test_what_makes_a_test_wait_or_unsteady_is_refused(refused: str, what: str) -> None:
+    assert [said.partition(" →")[0] for _, said in problems(refused)] == [what]
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        "time.sleep(1)  # it takes long, which is what is tested",
+        "# it takes long, which is what is tested\ntime.sleep(1)",
+        "process.wait(timeout=limit_s())",
+        "', '.join(words)",
+        "event.wait(5)",
+        "subprocess.run(['true'], timeout=limit_s())",
+        "job.run('true')",
+        "wait_until(file.exists, 'the file')",
+        "def test():\n    now = time.time()\n    assert age_of(now) == 5",
+        "def test():\n    a = time.time_ns()\n    assert recorded.ns <= time.time_ns() - a",
+        "PROGRAM = 'import time\\ntime.sleep(9)'",
+    ],
+)
+def test_what_waits_with_a_reason_or_a_limit_passes(passes: str) -> None:
+    assert list(problems(passes)) == []
+
+
+# ---- Size and docstrings
+
+
+MODULE = '"""What it is for."""\n\nX = 1\n\n\ndef f() -> int:\n    """One."""\n    return 1\n'
+
+
+def test_a_room_over_its_ceiling_is_named_with_both_numbers(tmp_path: Path) -> None:
+    for name, text in {"harness/launch/job.py": MODULE, "tests/test_job.py": MODULE, "docs/page.md": "a\nb\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True, timeout=limit_s())
+    now = CEILINGS.sizes(tmp_path)
+    assert now == {"docs": 2, "harness/launch": 3, "product": 3, "tests": 3}
+    assert CEILINGS.faults(now, {"docs": 2, "harness/launch": 2, "harness/live": 9, "product": 3}) == [
+        "harness/launch has 3, 1 over its ceiling of 2", "tests has 3 and no ceiling",
+        "harness/live has a ceiling and is gone",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('def f(size_ns: int) -> None:\n    """Do. size_ns: of a step. size: of it."""', ["size"]),
+        ('class A:\n    """a, b: of it; empty: none."""\n\n    a: int', ["b"]),
+        ('def f(a: int) -> None:\n    """Say: it is so. Note: a."""', []),
+    ],
+)
+def test_a_name_that_a_docstring_explains_and_that_is_not_there_is_found(text: str, names: list[str]) -> None:
+    assert [name for _, name in DOCSTRINGS.gone(ast.parse(text))] == names
