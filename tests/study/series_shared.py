@@ -61,10 +61,8 @@ def tasks(count: int, time_limit: str = "00:10:00", ranks: int = 1) -> list[Seri
     return prepared([point(size, time_limit=time_limit, ranks=ranks) for size in range(1, count + 1)])
 
 
-def a_run(
-    root: Path, task: SeriesTask, state: State | None, *, number: int, took_s: float = 60.0, series: str = "s"
-) -> Run:
-    """A run of the point as it lies on disk after this end; None: it never began."""
+def a_run(root: Path, task: SeriesTask, state: State | None, *, number: int, series: str = "s") -> Run:
+    """A run of the point as it lies on disk after this end, a minute after its start; None: it never began."""
     now = time.time_ns() - 3600 * SECOND_NS
     experiment: Any = task.prepared.experiment
     record = RunRecord(
@@ -76,7 +74,7 @@ def a_run(
         Run(stage.path).write_record(record)
         run = stage.publish(task.prepared.job.name_for(record.job_id), record.job_id)
     if state is not None:
-        end = Status(state=state, started_ns=now, ended_ns=now + round(took_s * SECOND_NS))
+        end = Status(state=state, started_ns=now, ended_ns=now + 60 * SECOND_NS)
         run.write_status(end)
         run.write_record(record.model_copy(update={"status": end, "nodes": list[NodeStatus]()}))
     return run

@@ -51,18 +51,23 @@ def test_each_arm_runs_in_a_worktree_of_its_commit_and_the_verdict_names_both(
     untouched(project, tmp_path / "runs")
 
 
-def test_uncommitted_changes_are_not_measured_and_stay(
-    project: Path, monkeypatch: pytest.MonkeyPatch, say: Say
+def test_uncommitted_changes_a_detached_head_and_a_git_dir_of_the_shell_change_nothing(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
 ) -> None:
     stand_in_by_file(monkeypatch)
+    git(project, "checkout", "--quiet", "--detach", "main~1")
     (project / SPEED).write_text("500\n")
     (project / "new.txt").write_text("mine\n")
     git(project, "add", "new.txt")
-    before = git(project, "status", "--porcelain")
-    said = say("check", "--rev", "HEAD~2", "HEAD~1", LAUNCH, "--json")
+    before = git(project, "status", "--porcelain"), git(project, "rev-parse", "HEAD")
+    with monkeypatch.context() as patch:
+        patch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+        patch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+        said = say("check", "--rev", "HEAD~1", "HEAD", LAUNCH, "--json")
     assert f"not measured: changes of 2 files since the last commit in {project}" in said.err
     assert said.code == 0 and 99e6 < said.json["b"]["value"] < 101e6
-    assert git(project, "status", "--porcelain") == before and (project / SPEED).read_text() == "500\n"
+    assert (git(project, "status", "--porcelain"), git(project, "rev-parse", "HEAD")) == before
+    assert (project / SPEED).read_text() == "500\n"
 
 
 def test_the_training_starts_in_the_folder_where_the_command_was_typed(
@@ -150,21 +155,6 @@ def test_markdown_and_junit_have_the_verdict_and_a_subject_of_a_commit_can_do_no
     assert f"| B | {git(project, 'rev-parse', '--short', 'main')} (" in text.replace("\\", "")
     assert [each.tag for each in root[0]] == ["failure"] * is_worse + ["system-out"]
     assert (root.get("failures"), root[0].get("classname")) == (str(int(is_worse)), "check.step_ns")
-
-
-def test_a_detached_head_and_a_git_dir_of_the_shell_change_nothing(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
-) -> None:
-    made = stand_in_by_file(monkeypatch)
-    git(project, "checkout", "--quiet", "--detach", "main~1")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
-    assert say("check", "--rev", "HEAD~1", "HEAD", LAUNCH).code == 0
-    monkeypatch.delenv("GIT_DIR")
-    monkeypatch.delenv("GIT_INDEX_FILE")
-    assert len(made) == 8
-    assert git(project, "rev-parse", "HEAD") == git(project, "rev-parse", "main~1")
-    untouched(project, tmp_path / "runs")
 
 
 def test_runs_that_executed_code_of_the_working_tree_give_no_verdict(

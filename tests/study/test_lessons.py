@@ -167,15 +167,6 @@ def test_where_a_node_has_other_gpus_the_lesson_asks_for_those_it_was_made_for()
     assert asked == [of_slide, of_slide.model_copy(update={"gpus_per_node": 4})]
 
 
-@pytest.mark.parametrize("name", ["1c", "2a"])
-@pytest.mark.parametrize("cpu", [True, False])
-def test_where_a_step_is_a_micro_batch_the_lesson_says_micro_batch(name: str, cpu: bool) -> None:
-    lesson = load_lesson(name).here(cpu)
-    texts = [lesson.question, lesson.because, *lesson.hints, *(r.says for r in lesson.relations)]
-    assert all("step" not in re.sub("optimizer step|accumulation step", "", text) for text in texts)
-    assert "a step is a micro-batch" in lesson.look_at["report"]
-
-
 def test_without_a_gpu_no_lesson_promises_what_only_a_gpu_shows() -> None:
     relations = [relation for name in ALL for relation in load_lesson(name).here(cpu=True).relations]
     assert not any("memory" in relation.holds for relation in relations if relation.needs != "gpu")

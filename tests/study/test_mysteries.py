@@ -9,8 +9,8 @@ import pytest
 
 from harness.analysis.summary import JobTime, Replay, Summary, TimeLost, WhatIf
 from harness.common.errors import RequestError
-from harness.common.faults.fault import FAULTS, Setup, misfits, parse_fault, wrong_device
-from harness.common.faults.mystery import HIDDEN_FILE, checksum, hidden_file
+from harness.common.faults.fault import FAULTS, Setup, faults_file, misfits, parse_fault, wrong_device
+from harness.common.faults.mystery import HIDDEN_FILE, checksum, hidden_faults, hidden_file, hidden_text, is_mystery
 from harness.experiment.exercises import DDP, Megatron, as_recorded
 from harness.experiment.model import find_model
 from harness.experiment.parse import command_of
@@ -155,6 +155,31 @@ def test_a_mystery_is_launched_again_only_where_its_faults_are(runs: Path, path:
     hidden_file(run.path).unlink()
     said = say(*words)
     assert said.code == 2 and "its faults are not in its run.json: slurm.sh lesson mystery -e 1 starts" in said.err
+
+
+SECRET = ("data-stall,ms=61.7,rank=1", "crash,kind=gone,step=5")
+
+
+def test_the_file_of_the_faults_is_hidden_and_says_what_it_is_before_it_says_the_faults(tmp_path: Path) -> None:
+    assert any(part.startswith(".") for part in hidden_file(tmp_path).relative_to(tmp_path).parts)
+    assert "do-not-look" in hidden_file(tmp_path).name
+    first, *_ = hidden_text(SECRET).splitlines()
+    assert first.startswith("Please do not look") and "lesson mystery reveal" in first
+    assert not [fault for fault in SECRET if fault in first]
+
+
+def test_what_is_hidden_is_read_back(tmp_path: Path) -> None:
+    assert (is_mystery(tmp_path), hidden_faults(tmp_path)) == (False, ())
+    assert faults_file(tmp_path, 1) == tmp_path / "faults" / "rank1.jsonl"
+    hidden_file(tmp_path).parent.mkdir()
+    hidden_file(tmp_path).write_text(hidden_text(SECRET))
+    assert (is_mystery(tmp_path), hidden_faults(tmp_path)) == (True, SECRET)
+    assert faults_file(tmp_path, 1).parent == hidden_file(tmp_path).parent, "what was injected is hidden too"
+
+
+def test_the_checksum_is_that_of_all_faults_in_their_order() -> None:
+    assert checksum(SECRET) == checksum(list(SECRET))
+    assert len({checksum(faults) for faults in (SECRET, SECRET[::-1], SECRET[:1], ())}) == 4
 
 
 # ---- answered

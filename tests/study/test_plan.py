@@ -1,4 +1,5 @@
-"""`slurm.sh … --plan`: the verdict, the nearest setting that fits, where each number is from, and what is not known."""
+"""`slurm.sh … --plan`: the verdict, the nearest setting that fits, where each number is from, and what is not known;
+and the plan that a run keeps, beside what was measured."""
 
 from __future__ import annotations
 
@@ -9,18 +10,22 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.cli.main import main
 from harness.cli.plan.plan import short_form
-from harness.experiment.exercises import Experiment
+from harness.experiment.exercises import DDP, CommTests, Experiment
 from harness.launch.submit import PreparedLaunch, prepare
-from harness.plan.numbers import plan_document
-from harness.plan.plan import LaunchPlan, plan_of
+from harness.measure.run_contents import predicted_and_measured, read_plan
+from harness.plan.numbers import plan_document, plan_text
+from harness.plan.plan import LaunchPlan, MemoryPlan, StepPlan, plan_of
+from harness.report.tables.catalogue import page_tables
 from harness.run import Run
 from harness.run.record import Status
-from harness.site.site import Site, load_site
-from tests.study.kit import completed
+from harness.site.site import load_site
+from tests.study.kit import asked_at, completed
 
 LEONARDO = ("--site", "leonardo")
+ON_LEONARDO = "bash slurm.sh -e 1 --site leonardo"
 LARGE = ("-e", "1", *LEONARDO, "--", "--model", "mistral-7b")
 
 
@@ -32,11 +37,7 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prepared(*words: str) -> PreparedLaunch:
-    from harness.cli.launch.launch import request_of
-    from harness.cli.parser import declared, read_line
-
-    experiment, choice = request_of(read_line([*words], declared()))
-    return prepare(experiment, choice.site)
+    return prepare(*asked_at(*words))
 
 
 def planned(*words: str) -> LaunchPlan:
@@ -48,10 +49,23 @@ def numbers(*words: str) -> dict[str, Any]:
     return found
 
 
-def test_every_number_has_a_unit_and_is_finite() -> None:
-    for words in (("-e", "1"), ("-e", "2", "-n", "2"), ("-e", "3", "-n", "2", "--", "--pp", "2"), ("-e", "0")):
-        found = numbers(*words[:2], *LEONARDO, *words[2:])
-        assert all(row["unit"] and row["value"] >= 0 for row in found.values()), found
+def memory_of(*words: str) -> MemoryPlan:
+    found = planned(*words).memory
+    assert found is not None
+    return found
+
+
+def step_of(*words: str) -> StepPlan:
+    found = planned(*words).step
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "words", [("-e", "1"), ("-e", "2", "-n", "2"), ("-e", "3", "-n", "2", "--pp", "2"), ("-e", "0")]
+)
+def test_every_number_has_a_unit_and_is_finite(words: tuple[str, ...]) -> None:
+    assert all(row["unit"] and row["value"] >= 0 for row in numbers(*LEONARDO, *words).values())
 
 
 def test_the_parts_of_the_memory_add_up_to_it() -> None:
@@ -61,21 +75,22 @@ def test_the_parts_of_the_memory_add_up_to_it() -> None:
     assert all(found[f"{part}_bytes"]["source"] for part in parts)
 
 
-def test_what_does_not_fit_comes_with_a_launch_that_does() -> None:
-    found = planned(*LARGE)
-    assert found.memory is not None and found.memory.nearest is not None
-    assert found.memory.verdict == "does not fit"
-    words = shlex.split(found.memory.nearest.command)
-    better = planned(*words[2:])
-    assert better.memory is not None and better.memory.verdict == found.memory.nearest.verdict == "fits"
-    assert found.memory.nearest.command in found.warnings[0]
-
-
-def test_the_least_intrusive_change_comes_first() -> None:
-    memory = planned("-e", "1", *LEONARDO, "--", "--micro-batch-size", "64").memory
-    assert memory is not None and memory.verdict == "does not fit"
-    assert memory.nearest is not None
-    assert memory.nearest.command == "bash slurm.sh -e 1 --site leonardo -- --micro-batch-size 16"
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (LARGE, "bash slurm.sh -e "),
+        (
+            ("-e", "1", *LEONARDO, "--micro-batch-size", "64"),
+            "bash slurm.sh -e 1 --site leonardo -- --micro-batch-size 16",
+        ),
+    ],
+)
+def test_what_does_not_fit_comes_with_the_least_change_that_does(words: tuple[str, ...], nearest: str) -> None:
+    found, memory = planned(*words), memory_of(*words)
+    assert memory.verdict == "does not fit" and memory.nearest is not None
+    assert memory.nearest.command.startswith(nearest) and memory.nearest.command in found.warnings[0]
+    better = memory_of(*shlex.split(memory.nearest.command)[2:])
+    assert better.verdict == memory.nearest.verdict == "fits"
 
 
 @pytest.mark.parametrize(
@@ -101,24 +116,27 @@ def test_a_micro_batch_smaller_than_on_the_slides_says_what_that_would_need(
     assert (found.memory.usual in short_form(found)[1]) if said else len(short_form(found)) <= 4
 
 
-def test_a_site_without_gpu_names_gets_numbers_and_no_verdict() -> None:
-    found = planned("-e", "1", "--site", "slurm")
-    assert found.memory is not None and found.step is not None
-    assert found.memory.verdict == "not known"
-    assert isinstance(found.step.speed, str)
-    assert "gpus.name" in found.step.speed
-    assert found.warnings == []
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("-e", "1", "--site", "slurm"), "does not say what GPUs it has (gpus.name)"),
+        (("-e", "1", "--site", "jupiter", "--model", "mistral-7b", "--unified-memory"), "in the host's memory"),
+    ],
+)
+def test_without_a_known_memory_there_are_numbers_and_no_verdict(words: tuple[str, ...], why: str) -> None:
+    memory = memory_of(*words)
+    assert memory.verdict == "not known" and why in memory.capacity.source and planned(*words).warnings == []
+
+
+def test_without_a_known_gpu_the_speed_is_not_known() -> None:
+    assert "gpus.name" in str(step_of("-e", "1", "--site", "slurm").speed)
 
 
 def test_faster_links_shorten_the_messages_and_never_lengthen_a_step() -> None:
     slow = load_site("leonardo")
     fast = slow.model_copy(update={"network": slow.network.model_copy(update={"link_inter_gbps": 800.0})})
     experiment = prepared("-e", "2", "-n", "2", *LEONARDO).experiment
-
-    def of(site: Site, asked: Experiment = experiment) -> LaunchPlan:
-        return plan_of(prepare(asked, site))
-
-    one, other = of(slow).step, of(fast).step
+    one, other = (plan_of(prepare(experiment, site)).step for site in (slow, fast))
     assert one is not None and other is not None and one.exposed and other.exposed and one.step_ns and other.step_ns
     assert other.exposed.total_ns < one.exposed.total_ns
     assert other.exposed.least_ns <= one.exposed.least_ns <= one.exposed.total_ns
@@ -126,21 +144,16 @@ def test_faster_links_shorten_the_messages_and_never_lengthen_a_step() -> None:
 
 
 def test_nothing_hides_without_overlap() -> None:
-    plain, none = (planned("-e", "2", "-n", "2", *LEONARDO, "--", *more).step for more in ((), ("--ds-no-overlap",)))
-    assert plain is not None and none is not None and plain.exposed is not None and none.exposed is not None
-    assert plain.exposed.least_ns < plain.exposed.total_ns
-    assert none.exposed.least_ns == none.exposed.total_ns
+    plain, none = (step_of("-e", "2", "-n", "2", *LEONARDO, *more).exposed for more in ((), ("--ds-no-overlap",)))
+    assert plain is not None and plain.least_ns < plain.total_ns
+    assert none is not None and none.least_ns == none.total_ns
 
 
-def test_the_worst_case_is_the_time_limit_and_the_expected_one_never_more() -> None:
+def test_the_worst_case_is_the_time_limit_and_a_run_that_cannot_end_in_it_is_warned_of() -> None:
     cost = planned("-e", "1", *LEONARDO, "--time", "00:01:00").cost
     assert cost.most_gpu_hours == pytest.approx(4 / 60)
     assert cost.gpu_hours() == (cost.most_gpu_hours, cost.most_gpu_hours)
-
-
-def test_a_run_that_cannot_end_in_time_is_warned_of() -> None:
-    found = planned("-e", "1", *LEONARDO, "--", "--steps", "100000")
-    assert any("time limit" in warning for warning in found.warnings)
+    assert any("time limit" in warning for warning in planned("-e", "1", *LEONARDO, "--steps", "100000").warnings)
 
 
 def stored(root: Path, asked: Experiment, /, **summary: Any) -> Run:
@@ -165,49 +178,40 @@ def speed_of(mfu: float, **more: Any) -> dict[str, Any]:
 
 
 def test_the_sites_own_runs_say_how_fast_the_next_one_is(no_runs: Path) -> None:
-    asked = prepared("-e", "1", *LEONARDO).experiment
-    run = stored(no_runs, asked, **speed_of(0.25))
-    found = planned("-e", "1", *LEONARDO)
-    assert found.step is not None and not isinstance(found.step.speed, str)
-    assert found.step.speed.earlier
-    assert found.step.speed.low < 0.25 * 21.5e12 < found.step.speed.high
-    assert "4711" in found.step.speed.source
+    run = stored(no_runs, prepared("-e", "1", *LEONARDO).experiment, **speed_of(0.25))
+    found, speed = planned("-e", "1", *LEONARDO), step_of("-e", "1", *LEONARDO).speed
+    assert not isinstance(speed, str) and speed.earlier and "4711" in speed.source
+    assert speed.low < 0.25 * 21.5e12 < speed.high
     rows = plan_document(found)["numbers"]
     assert rows["mfu"]["low"] < 0.25 < rows["mfu"]["high"]
     assert rows["job_s"]["source"].endswith("earlier runs")
     assert found.cost.start_known and found.cost.start_s == (91.0, 91.0), "101 s without ten steps of a second"
     run.summary.write_text("{", encoding="utf-8")
-    assert planned("-e", "1", *LEONARDO).step.speed.earlier is False  # type: ignore[union-attr]
-
-
-def test_a_model_whose_name_begins_alike_says_nothing(no_runs: Path) -> None:
-    asked = prepared("-e", "1", *LEONARDO).experiment
-    run = stored(no_runs, asked, **speed_of(0.25))
-    run.path.rename(run.path.with_name(run.path.name.replace("Llama-3.2-1B-", "Llama-3.2-1B-deep-")))
-    assert planned("-e", "1", *LEONARDO).step.speed.earlier is False  # type: ignore[union-attr]
+    assert step_of("-e", "1", *LEONARDO).speed.earlier is False  # type: ignore[union-attr]  # it is known
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "name"),
     [
-        {"run": {"job_id": "1", "site": {"name": "juwels-booster"}}},
-        {"experiment": {"exercise": 1, "faults": ["host-stall,ms=9"]}},
-        {"training": [{"dtype": "bfloat16"}]},
-        {"training": []},
-        {"efficiency": None},
-        {"efficiency": {"mfu": "0.3", "model_flops_per_s_per_device": "fast"}},
+        ({"run": {"job_id": "1", "site": {"name": "juwels-booster"}}}, ""),
+        ({"experiment": {"exercise": 1, "faults": ["host-stall,ms=9"]}}, ""),
+        ({"training": [{"dtype": "bfloat16"}]}, ""),
+        ({"training": []}, ""),
+        ({"efficiency": None}, ""),
+        ({"efficiency": {"mfu": "0.3", "model_flops_per_s_per_device": "fast"}}, ""),
+        ({}, "deep-"),
     ],
     ids=str,
 )
-def test_runs_elsewhere_of_other_precision_or_with_faults_say_nothing(no_runs: Path, other: dict[str, Any]) -> None:
-    stored(no_runs, prepared("-e", "1", *LEONARDO).experiment, **speed_of(0.25, **other))
-    step = planned("-e", "1", *LEONARDO).step
-    assert step is not None and not isinstance(step.speed, str) and not step.speed.earlier
+def test_runs_elsewhere_of_other_precision_with_faults_or_of_a_model_whose_name_begins_alike_say_nothing(
+    no_runs: Path, other: dict[str, Any], name: str
+) -> None:
+    run = stored(no_runs, prepared("-e", "1", *LEONARDO).experiment, **speed_of(0.25, **other))
+    run.path.rename(run.path.with_name(run.path.name.replace("Llama-3.2-1B-", f"Llama-3.2-1B-{name}")))
+    assert step_of("-e", "1", *LEONARDO).speed.earlier is False  # type: ignore[union-attr]  # it is known
 
 
 def test_exercise_0s_lines_replace_the_nominal_rates(no_runs: Path) -> None:
-    from harness.experiment.comm_tests import CommTests
-
     run = completed(no_runs, "local-2", CommTests())
     run.write_record(run.record.model_copy(update={"site": load_site("leonardo")}))
     run = Run(run.path.rename(run.path.with_name("comm-tests-local-2-n1-g4")))
@@ -215,9 +219,7 @@ def test_exercise_0s_lines_replace_the_nominal_rates(no_runs: Path) -> None:
     fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.01}
     result = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "fit": fit}
     run.collectives.write_text(json.dumps({"hosts": ["a"], "results": [result, {"fit": None}]}), encoding="utf-8")
-    step = planned("-e", "1", *LEONARDO).step
-    assert step is not None
-    (sent,) = step.sent
+    (sent,) = step_of("-e", "1", *LEONARDO).sent
     assert sent.time_ns == pytest.approx(20_000 * (sent.traffic.messages or 0) + 0.01 * sent.traffic.message_bytes)
     assert "local-2" in sent.source
 
@@ -231,26 +233,29 @@ def test_strict_makes_a_warning_an_error_and_writes_nothing(no_runs: Path, capsy
     assert list(no_runs.iterdir()) == []
 
 
-def test_the_page_says_each_formula_and_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-e", "2", "-n", "2", *LEONARDO, "--plan", "--", "--mixed-precision"]) == 0
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        (
+            ("-e", "2", "-n", "2", "--mixed-precision"),
+            ("14 + 14 + 84 = 112 GB", "2·N/8", "PaLM, 2022", "Rajbhandari", "between nodes", "GPU hours "),
+        ),
+        (("-e", "1"), ("global batch", "16 samples", "4 ranks × 1 accumulation step × micro-batch 4")),
+    ],
+)
+def test_the_page_says_each_formula_and_source(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], texts: tuple[str, ...]
+) -> None:
+    assert main([*words, *LEONARDO, "--plan"]) == 0
     page = capsys.readouterr().out
-    for text in ("14 + 14 + 84 = 112 GB", "2·N/8", "PaLM, 2022", "Rajbhandari", "PaLM", "between nodes", "GPU hours "):
-        assert text in page
+    assert [text for text in texts if text not in page] == []
 
 
 def test_json_has_every_number_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*LARGE, "--plan", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["verdict"] == "does not fit"
-    assert found["fits_with"].startswith("bash slurm.sh -e")
+    assert found["verdict"] == "does not fit" and found["fits_with"].startswith("bash slurm.sh -e")
     assert found["numbers"]["peak_memory_bytes"]["unit"] == "bytes"
-
-
-def test_a_wrong_launch_is_a_wrong_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-e", "2", "--plan", "--nodse", "2"]) == 2
-    assert "--nodes" in capsys.readouterr().err
-    assert main(["-e", "2", "--plan", "--dry-run"]) == 2
-    assert "--plan and --dry-run exclude each other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("exercise", [0, 1, 2, 3])
@@ -296,12 +301,6 @@ def test_megatrons_ranks_share_the_samples_of_a_replica(words: tuple[str, ...], 
     assert rows["global_batch_tokens"]["value"] == rows["tokens_per_step"]["value"] == 64 * 4096
 
 
-def test_the_page_names_the_global_batch_also_without_accumulation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-e", "1", *LEONARDO, "--plan"]) == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if "global batch" in line)
-    assert "16 samples" in line and "4 ranks × 1 accumulation step × micro-batch 4" in line
-
-
 def test_a_plan_takes_the_peak_and_the_memory_of_its_precision() -> None:
     at = ("-e", "1", "--site", "marenostrum5", "--", "--mixed-precision")
     plans = {name: numbers(*at, name) for name in ("fp32", "tf32", "bf16", "fp8")}
@@ -314,7 +313,70 @@ def test_a_plan_takes_the_peak_and_the_memory_of_its_precision() -> None:
     assert memory["fp8"] < memory["bf16"] and memory["tf32"] == memory["fp32"]
 
 
-def test_what_memory_of_the_host_adds_is_not_judged() -> None:
-    found = planned("-e", "1", "--site", "jupiter", "--", "--model", "mistral-7b", "--unified-memory")
-    assert found.memory is not None and found.memory.verdict == "not known"
-    assert "in the host's memory" in found.memory.capacity.source
+# ---- The plan that a run keeps
+
+
+@pytest.fixture
+def run(no_runs: Path) -> Run:
+    """The folder of a run that keeps its plan."""
+    made = Run(no_runs)
+    made.plan.write_text(plan_text(plan_of(prepare(DDP(gpus_per_node=2), load_site("local")))), encoding="utf-8")
+    return made
+
+
+def measured() -> Summary:
+    training = [
+        RankTraining(rank=rank, tokens=768, samples=4, steps_counted=2, peak_memory_bytes=700_000_000, parameters=1000)
+        for rank in range(2)
+    ]
+    return Summary(world_size=2, training=training, efficiency=Efficiency(tokens_per_s=20_000))
+
+
+def rows(run: Run, summary: Summary | None = None) -> dict[str, Any]:
+    found = predicted_and_measured(summary or measured(), read_plan(run))
+    return {row.name: row for row in found}
+
+
+def test_each_prediction_stands_beside_the_metric_of_its_name(run: Run) -> None:
+    found = rows(run)
+    assert found["tokens_per_step"].predicted == found["tokens_per_step"].measured == 2 * 2 * 192
+    assert found["tokens_per_step"].ratio == 1
+    assert found["peak_memory_bytes"].measured == 700_000_000
+    assert found["peak_memory_bytes"].formula
+
+
+def test_what_was_not_measured_is_not_in_the_table(run: Run) -> None:
+    assert "all_reduce_bytes" not in rows(run), "there is no trace"
+    assert "job_s" not in rows(run)
+    assert rows(run, Summary()) == {}
+
+
+def test_the_jobs_own_time_is_measured_from_its_start_to_its_end(run: Run) -> None:
+    document = json.loads(run.plan.read_text(encoding="utf-8"))
+    document["numbers"]["job_s"] = {"label": "the whole job", "value": 20, "unit": "s", "low": 10, "high": 40}
+    run.plan.write_text(json.dumps(document), encoding="utf-8")
+    run.write_status(Status(state="completed", started_ns=1_000_000_000, ended_ns=31_000_000_000))
+    assert rows(run)["job_s"].measured == 30
+    assert rows(run)["job_s"].ratio == 1.5
+
+
+@pytest.mark.parametrize(
+    "damaged", ["", "{", "[]", '{"numbers": 3}', '{"numbers": {"step_ns": {"value": "fast"}}}', "\x00"]
+)
+def test_a_damaged_plan_is_left_out_of_the_report(run: Run, damaged: str) -> None:
+    run.plan.write_text(damaged, encoding="utf-8")
+    assert rows(run) == {}
+    run.plan.unlink()
+    assert rows(run) == {}
+
+
+def test_the_page_has_the_table_with_range_and_ratio(run: Run) -> None:
+    document = json.loads(run.plan.read_text(encoding="utf-8"))
+    speed = {"label": "tokens per second", "value": 20_000, "unit": "tokens/s", "low": 10_000, "high": 40_000}
+    document["numbers"]["tokens_per_s"] = speed
+    run.plan.write_text(json.dumps(document), encoding="utf-8")
+    summary = measured()
+    summary.predictions = predicted_and_measured(summary, read_plan(run))
+    (table,) = [t for t in page_tables(summary, "steps") if t.caption.startswith("Numbers of the plan")]
+    shown = [row for row in table.rows if row[0] == "tokens per second"]
+    assert shown == [["tokens per second", "10.0 to 40.0 ktokens/s", "20.0 ktokens/s", "1.00"]]

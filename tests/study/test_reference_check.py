@@ -1,5 +1,5 @@
 """Runs held against a stored reference: each planted damage is caught, the same is the same, and what cannot be told is
-said to be that."""
+said to be that; a lesson's answer from one, and a recording by its command."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import pytest
 from harness.analysis.summary.problem_texts import UNEVEN
 from harness.common.errors import RequestError
 from harness.compare.arms import Arm
-from harness.compare.comparison import compare_arms, samples
+from harness.compare.comparison import Comparison, compare_arms, samples
 from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import DDP
 from harness.study.reference.check import VariantOutcome
+from harness.study.reference.record import keep
 from harness.study.reference.request import checked_reference, checked_runs, likely_reasons
 from harness.study.reference.stored import read_reference, variant_file
+from harness.study.reference.variants import series_of
 from tests.study.kit import Say
-from tests.study.recorded_reference import recorded
+from tests.study.recorded_reference import plan, recorded, run_all, two
 from tests.study.reference_runs import VERSIONS, made_run
 
 ASKED = DDP(gpus_per_node=2)
@@ -142,3 +144,82 @@ def test_the_reference_that_is_named_is_the_one_else_the_newest(runs: Path) -> N
     run = made_run(runs, ASKED, 100.0).job_id
     assert [checked_runs([run], named).reference for named in ("a", None)] == ["a", "b"]
     assert read_reference(runs / "references" / "b").created_ns > read_reference(runs / "references" / "a").created_ns
+
+
+# ---- What is made of a reference
+
+
+def test_a_lesson_is_answered_from_a_reference_without_its_runs(runs: Path, say: Say) -> None:
+    recorded(runs)
+    (runs / "exercise_1_DDP").rename(runs / "away")
+    said = say("lesson", "1a", "--reference", "ref").out
+    assert "These are the numbers of the reference ref, not of your runs:\nrecorded on local (AMD EPYC)" in said
+    assert said.count("✓") == 2 and "run a: 100 ms a step, run b: 180 ms a step" in said
+
+
+def test_a_stored_run_in_doubt_counts_only_where_all_are(runs: Path) -> None:
+    recording = plan(runs, "ref")
+    for task in recording.tasks:
+        point = task.point
+        doubts = ("others used the cores",) * (point.repeat == 0)
+        made_run(runs, point.experiment, 300.0 if doubts else 100.0, point.part(series_of("ref")), doubts=doubts)
+    keep(recording)
+    time = checked_runs([made_run(runs, DDP(gpus_per_node=2), 130.0).job_id], "ref").variants[0].time
+    assert time is not None and time.a.value == pytest.approx(100e6, rel=1e-3)
+
+
+@pytest.fixture
+def record(runs: Path) -> list[str]:
+    """The words of a recording of two variants, twice each."""
+    words = ["--list", two(runs), "--name", "x", "--repeats", "2", "--site", "local"]
+    return ["reference", "record", *words]
+
+
+def test_a_recording_says_what_it_would_run_and_writes_nothing(runs: Path, record: list[str], say: Say) -> None:
+    before = sorted(runs.rglob("*"))
+    told = say(*record, "--dry-run")
+    assert "reference x, list two, at site local\n  4 runs: 0 done · 4 to do\n" in told.err
+    assert told.out == "plain  bash slurm.sh -e 1 -g 2\nslow   bash slurm.sh -e 1 -g 2 -- --slow-dataloading\n"
+    assert sorted(runs.rglob("*")) == before
+
+
+def test_a_recording_whose_runs_are_done_is_only_kept_and_never_overwritten(
+    runs: Path, record: list[str], say: Say
+) -> None:
+    run_all(runs, plan(runs, "x", repeats=2))
+    assert "x: kept 4 runs of 2 variants in" in say(*record).out
+    kept = (runs / "references" / "x" / "reference.json").read_bytes()
+    again = say(*record)
+    assert again.code == 2 and "which is not overwritten: give another name" in again.err
+    assert (runs / "references" / "x" / "reference.json").read_bytes() == kept
+
+
+# ---- One comparison
+
+
+STEPS_MS = ((100.0, 100.4, 99.7, 100.1), (120.0, 120.5, 119.8, 120.2))
+
+
+@pytest.fixture
+def arms(runs: Path) -> tuple[list[str], list[str]]:
+    """Four runs of a command and four that are slower by a fifth."""
+    a, b = ([made_run(runs, DDP(gpus_per_node=2), ms).job_id for ms in arm] for arm in STEPS_MS)
+    return a, b
+
+
+def test_every_command_that_compares_runs_gives_the_same_keys_and_words(
+    runs: Path, arms: tuple[list[str], list[str]], say: Say
+) -> None:
+    recorded(runs, "then")
+    a, b = arms
+    found = {
+        "compare": say("compare", a[0], b[0], "--json").json["step_time"],
+        "check": say("check", ",".join(a), ",".join(b), "--json").json,
+        "reference": say("reference", "check", *b, "--against", "then", "--json").json["variants"][0]["time"],
+        "lesson": say("lesson", "1a", "--reference", "then", "--json").json["step_time"],
+    }
+    for command, each in found.items():
+        assert each.keys() >= Comparison.model_fields.keys() and each["verdict"] == "worse", command
+        assert each["ratio"] == pytest.approx(1.8 if command == "lesson" else 1.2, abs=0.01), command
+        assert each["low"] < each["ratio"] < each["high"] or each["noise"] == "steps", command
+        assert {"name", "value", "n"} <= each["a"].keys() & each["b"].keys(), command

@@ -1,4 +1,4 @@
-"""Where the points of a series stand and how it continues: from runs on disk alone."""
+"""Where the points of a series stand, what it costs at most, and how it continues: from runs on disk alone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.experiment.exercises import DDP
 from harness.run import Run
 from harness.run.record import State, Status
+from harness.site.site import load_site
 from harness.study.series import runner
+from harness.study.series.cost import cost_document, making
 from harness.study.series.folder import refuse_name
-from harness.study.series.points import SeriesTask, prepared, task_statuses
+from harness.study.series.points import SeriesPoint, SeriesTask, prepared, task_statuses
 from harness.study.series.runner import SeriesProgress, Submitter, carry_out, survey
 from harness.study.series.runs import observed, runs_of, slot_of
+from tests.study.kit import Say
+from tests.study.recorded_reference import two
 from tests.study.series_shared import SECOND_NS, a_run, point, tasks
 
 
@@ -74,6 +79,35 @@ def test_points_that_cannot_run_are_all_named_before_anything_starts() -> None:
 def test_a_series_name_is_a_folders_name(name: str) -> None:
     with pytest.raises(RequestError, match=r"^--name: got "):
         refuse_name(name, "--name")
+
+
+# ---- What it costs at most
+
+
+@pytest.mark.usefixtures("runs")
+def test_its_cost_is_the_devices_of_each_run_times_its_limit_and_here_their_time_one_after_the_other() -> None:
+    place = load_site("leonardo")
+    wanted = prepared([SeriesPoint(str(nodes), DDP(nodes=nodes), place, 0, []) for nodes in (1, 2)])
+    assert making(wanted) == "2 runs, at most 6 GPU hours (the time limit: 4 × 00:30:00, 8 × 00:30:00 each)"
+    assert making(tasks(2)) == "2 runs, at most 20 min (the time limit: 00:10:00 each)"
+
+
+@pytest.mark.usefixtures("runs")
+def test_every_number_of_the_cost_has_its_unit() -> None:
+    assert cost_document(tasks(1, ranks=2)) == {
+        "runs": {"to_make": 1},
+        "most_device_hours": {
+            "name": "most_device_hours", "value": pytest.approx(1 / 3), "unit": "process h", "source": "the time limit"
+        },
+        "most_elapsed_s": {"name": "most_elapsed_s", "value": 600, "unit": "s", "source": "the time limit"},
+    }  # fmt: skip
+
+
+def test_a_recording_says_what_it_costs_at_most(runs: Path, say: Say) -> None:
+    recording = ("reference", "record", "--site", "local", "--list", two(runs), "--dry-run")
+    assert "to make: 2 runs, at most 4 h (the time limit: 02:00:00 each)" in say(*recording).err
+    cost = say(*recording, "--json").json["cost"]
+    assert (cost["runs"], cost["most_device_hours"]["value"]) == ({"to_make": 2}, 8)
 
 
 # ---- The runner, with a submitter that plays a cluster
