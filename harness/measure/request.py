@@ -22,6 +22,7 @@ from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window
 from harness.analysis.summary.base import why_invalid
 from harness.common.display.printable import printable, printable_json
+from harness.common.display.text import how_many
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, PROGRAM, ROOT, expanded
 from harness.common.run_folder.run_files import SUMMARY
@@ -31,7 +32,6 @@ from harness.measure.jobs import summarise
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.paths import is_run, look_for_traces, measure_files, run_directories, run_of
 from harness.run import Run, find_run, write_atomically
-from harness.traces.open import FORMATS
 from harness.traces.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from harness.measure.slurm_array import ArrayJob, Executor
 
 MOST_LISTED = 20
-COMMENT_AT = 60  # characters before the comment of a command, if it is not longer
 MOST_NAMELESS = 16  # folders without ranks in their names: their traces, read at once, say whether they are one job
 _RANK = re.compile(r"(?:rank|worker|process|proc)[-_.]?(\d+)", re.IGNORECASE)
 
@@ -61,11 +60,9 @@ def refuse_several_jobs(path: Path, files: Sequence[Path]) -> None:
     if may_be_one_job(folders):
         return
     holds = f"{len(files)} traces of several jobs, in {len(folders)} folders"
-    two = [printable(str(folder)) for folder in folders] if len(folders) == 2 else ["A", "B"]
     raise RequestError(
         f"{printable(str(path))}: holds {holds}: choose one of them\n"
         + "\n".join(_commands(folders))
-        + f"\nto see how two of them differ: {_command(two, 'compare')}"
         + f"\nif all of them are of one job, name each folder: {_command(['A', 'B'])} …"
     )
 
@@ -91,21 +88,16 @@ def _rank(file: Path) -> int | None:
 
 
 def _commands(folders: Folders) -> Iterator[str]:
-    """A command for each folder, those with most traces first, and what it would read."""
+    """A command for each folder, those with most traces first, and how many it would read."""
     most_first = sorted(folders.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     for folder, files in most_first[:MOST_LISTED]:
-        yield f"  {_command([printable(str(folder))]):<{COMMENT_AT}}  # {_content(files)}"
+        yield f"  {_command([printable(str(folder))])}  # {how_many(len(files), 'trace')}"
     if len(folders) > MOST_LISTED:
         yield f"and {len(folders) - MOST_LISTED} more folders"
 
 
-def _command(paths: Sequence[str], word: str = "report") -> str:
-    return " ".join([COMMAND, word, *map(shlex.quote, paths)])
-
-
-def _content(files: Sequence[Path]) -> str:
-    formats = Counter(next((f.name for f in FORMATS if file.name.endswith(f.suffixes)), "") for file in files)
-    return ", ".join(f"{count} {name} {'traces' if count > 1 else 'trace'}" for name, count in formats.items())
+def _command(paths: Sequence[str]) -> str:
+    return " ".join([COMMAND, "report", *map(shlex.quote, paths)])
 
 
 @dataclass(frozen=True)
