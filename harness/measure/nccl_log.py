@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from harness.analysis.summary import (
     Nccl,
-    NcclChoice,
     NcclConnection,
     NcclNetwork,
     NcclVariable,
@@ -31,10 +30,6 @@ from harness.common.run_folder.run_store import UnreadFileError
 MOST_DIFFERENT = 1_000  # kept of anything that a log may have many of: that of a real process has some dozens
 _MOST_READ = 8_192  # characters of a line: NCCL itself writes at most 1,024
 _LONGEST = 300  # characters of a text that is kept
-
-# NCCL's numbers of its algorithms and protocols, which some releases print instead of the names (src/include/device.h).
-ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
-PROTOCOLS = ("LL", "LL128", "Simple")
 
 # NCCL_DEBUG_TIMESTAMP_LEVELS puts a time before it; a warning has one always, from 2.26 on.
 _HEAD = re.compile(r"(?:\[[^\]]{1,40}\] )?([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,4}\] ")
@@ -58,8 +53,6 @@ _SHAPES = [
             r"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8}) nranks (\d{1,8}) cudaDev \d{1,4} "
             r"(?:nvmlDev \d{1,4} )?busId [0-9a-f]{1,16}(.{0,200}?) ?- Init (START|COMPLETE)",
         ),
-        ("choice", r"(\w{1,40}): (\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
-        ("choice", r"()(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20})"),
         ("network", r"Using network (\S.{0,80})"),
         ("devices", r"NET/(\w{1,40}) : Using (\[.{1,4000})"),
         ("no device", r"NET/(\w{1,40}) : No device found"),
@@ -67,7 +60,7 @@ _SHAPES = [
     )
 ]
 MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000
-_MOST_SHOWN = 100  # of warnings, variables and message sizes, those with most lines
+_MOST_SHOWN = 100  # of warnings and variables, those with most lines
 _LONGEST_LINE = 16 << 10  # bytes
 
 
@@ -98,7 +91,6 @@ class LoggedProcess:
     networks: dict[str, None] = field(default_factory=dict)
     devices: dict[str, list[str]] = field(default_factory=dict)  # of each network
     variables: dict[str, str] = field(default_factory=dict)
-    choices: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     is_understood: bool = False  # at least one line of it
 
@@ -133,9 +125,6 @@ class LoggedProcess:
                 _connected(self, match, thread)
             case "initialisation":
                 _initialised(self, match, thread)
-            case "choice":
-                algorithm, protocol = _named(match[3], ALGORITHMS), _named(match[4], PROTOCOLS)
-                _count(self.choices, (match[1] or "", int(match[2]), algorithm, protocol))
             case "network":
                 _put(self.networks, _kept(match[1]), None)
             case "devices":
@@ -219,13 +208,6 @@ def _device_names(listed: str) -> list[str]:
     return [f"{name} ({kind})" if kind else name for name, kind in names]
 
 
-def _named(word: str, names: tuple[str, ...]) -> str:
-    """The name as NCCL's guide writes it, of a number or of a name in capitals."""
-    if word.isdigit():
-        return names[int(word)] if int(word) < len(names) else word
-    return next((name for name in names if name.upper() == word.replace("_", "").upper()), word)
-
-
 def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
     """What the logs say together, and a finding for each that cannot be read; None without any log."""
     processes: list[LoggedProcess] = []
@@ -254,7 +236,6 @@ def _together(processes: Sequence[LoggedProcess]) -> Nccl:
         connections=_connections(processes),
         networks=_networks(processes),
         variables=_variables(processes),
-        choices=_choices(processes),
         warnings=_warnings(processes),
         processes=len(processes),
     )
@@ -307,15 +288,6 @@ def _variables(processes: Sequence[LoggedProcess]) -> list[NcclVariable]:
             found[name].add(text)
     rows = [NcclVariable(name=name, values=sorted(found[name])[:_MOST_SHOWN]) for name in sorted(found)]
     return rows[:_MOST_SHOWN]
-
-
-def _choices(processes: Sequence[LoggedProcess]) -> list[NcclChoice]:
-    total = sum((each.choices for each in processes), Counter[tuple[str, int, str, str]]())
-    rows = [
-        NcclChoice(collective=collective, bytes=size, algorithm=algorithm, protocol=protocol, count=count)
-        for (collective, size, algorithm, protocol), count in total.most_common(_MOST_SHOWN)
-    ]
-    return sorted(rows, key=lambda row: (row.collective, row.bytes, row.algorithm, row.protocol))
 
 
 def _warnings(processes: Sequence[LoggedProcess]) -> list[NcclWarning]:

@@ -59,12 +59,6 @@ LOGS: dict[str, dict[str, object]] = {
     },
     "plugin": {
         "between": "RoCE (NET/IBext_v8) without GPUDirect RDMA, although NCCL_IB_DISABLE is set",
-        "choices": [
-            ("", 805306368, "Ring", "Simple", 1),
-            ("AllReduce", 4, "Tree", "LL", 1),
-            ("AllReduce", 1048576, "Ring", "Simple", 3),
-            ("AllReduce", 2097152, "NVLSTree", "Simple", 1),
-        ],
     },
 }  # fmt: skip
 
@@ -82,7 +76,6 @@ def test_a_log_tells_the_transport_of_each_group_and_why(name: str) -> None:
         "networks": [(network.name, network.processes, network.network_devices) for network in n.networks],
         "variables": {v.name: v.values for v in n.variables},
         "warnings": [(w.text, w.host, w.count) for w in n.warnings],
-        "choices": [(c.collective, c.bytes, c.algorithm, c.protocol, c.count) for c in n.choices],
         "metrics": {x.removesuffix("_connection_count"): found[x] for x in found if x.endswith("_connection_count")},
     }
     assert {what: shown[what] for what in LOGS[name]} == LOGS[name]
@@ -177,7 +170,7 @@ def test_a_time_before_a_line_and_a_later_connection_are_understood() -> None:
 )
 def test_other_lines_and_odd_ones_are_skipped(line: str) -> None:
     process = read(line)
-    assert not process.communicators and not process.links and not process.choices
+    assert not process.communicators and not process.links
 
 
 def test_a_log_without_end_and_a_hostile_one_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

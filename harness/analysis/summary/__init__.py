@@ -46,7 +46,6 @@ from harness.analysis.summary.memory import MemoryTimeline as MemoryTimeline
 from harness.analysis.summary.monitor import MonitorDevice as MonitorDevice
 from harness.analysis.summary.monitor import NodeNetwork as NodeNetwork
 from harness.analysis.summary.nccl import Nccl as Nccl
-from harness.analysis.summary.nccl import NcclChoice as NcclChoice
 from harness.analysis.summary.nccl import NcclConnection as NcclConnection
 from harness.analysis.summary.nccl import NcclNetwork as NcclNetwork
 from harness.analysis.summary.nccl import NcclVariable as NcclVariable

@@ -1,4 +1,4 @@
-"""What NCCL's log says of its connections and choices. Fields only."""
+"""What NCCL's log says of its connections. Fields only."""
 
 from __future__ import annotations
 
@@ -42,22 +42,6 @@ class NcclVariable(SummaryPart, kw_only=True):
     """More than one if processes differ."""
 
 
-class NcclChoice(SummaryPart, kw_only=True):
-    """The algorithm and protocol for messages of one size. With TUNING only (exercise 0), from the releases that print
-    it; rank 0 of each communicator prints it for every message. The 100 choices made most often."""
-
-    collective: str
-    """As NCCL names it. Empty if the release does not say."""
-    bytes: int
-    """Of the message."""
-    algorithm: str
-    """Ring, Tree, NVLS …"""
-    protocol: str
-    """LL, LL128, Simple."""
-    count: int
-    """Messages."""
-
-
 class NcclWarning(SummaryPart, kw_only=True):
     """A warning of NCCL."""
 
@@ -72,8 +56,8 @@ class NcclWarning(SummaryPart, kw_only=True):
 class Nccl(SummaryPart, kw_only=True):
     """From `nccl/<host>.<pid>.log`, which NCCL writes with `--nccl-debug` (`NCCL_DEBUG=INFO`, subsystems INIT, GRAPH,
     NET and ENV; in exercise 0 also TUNING), one file per process and at most the first 200,000 lines of each. The
-    formats are those of NCCL 2.18 to 2.28, as its source prints them (`src/init.cc`, `src/transport/`,
-    `src/enqueue.cc`); NCCL promises no format, so a line that is not known is skipped. The tests read text
+    formats are those of NCCL 2.18 to 2.28, as its source prints them (`src/init.cc`, `src/transport/`);
+    NCCL promises no format, so a line that is not known is skipped. The tests read text
     of our own in NCCL's words. Lines of logs that others published (2.13 to 2.30) were read once, each as meant. A run
     of ours on GPUs has not been read yet. RCCL's log (2.18 to 2.27, as published logs have it) is read too. Without a
     log nothing is guessed: the report says whether gloo carried the messages, the log was not asked for, or NCCL wrote
@@ -94,8 +78,6 @@ class Nccl(SummaryPart, kw_only=True):
     """One entry per network."""
     variables: list[NcclVariable] = []
     """One entry per variable."""
-    choices: list[NcclChoice] = []
-    """One entry per message size."""
     warnings: list[NcclWarning] = []
     """One entry per text."""
     processes: int = 0

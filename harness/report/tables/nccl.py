@@ -55,20 +55,6 @@ CONNECTIONS = TableOf[summary.NcclConnection](
     rest="kinds of connection",
     file=_file("connections"),
 )
-CHOICES = TableOf[summary.NcclChoice](
-    caption="NCCL's choice for each message size",
-    rows=lambda s: s.nccl.choices if s.nccl else [],
-    columns=(
-        Column("collective", "collective"),
-        Column("bytes", "bytes"),
-        Column("algorithm", "algorithm"),
-        Column("protocol", "protocol"),
-        Column("calls", "count"),
-    ),
-    **_OF_LOG,
-    rest="choices",
-    file=_file("choices"),
-)
 WARNINGS = TableOf[summary.NcclWarning](
     caption="NCCL's warnings",
     rows=lambda s: s.nccl.warnings if s.nccl else [],
@@ -80,4 +66,4 @@ WARNINGS = TableOf[summary.NcclWarning](
 )
 
 
-TABLES: tuple[TableOf[Any], ...] = (NCCL, CONNECTIONS, CHOICES, WARNINGS)
+TABLES: tuple[TableOf[Any], ...] = (NCCL, CONNECTIONS, WARNINGS)
