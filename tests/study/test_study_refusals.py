@@ -83,7 +83,7 @@ MYSTERY: list[tuple[list[str], str]] = [
     (["anwser", "last"], "there is no part 'anwser': did you mean answer?"),
     (["last"], "there is no part 'last' (slurm.sh help lesson mystery lists all); to start a mystery, begin with"),
     (["-e", "1", "--level", "3"], "--level takes 1 or 2, not '3'"),
-    (["-e", "1", "--seed", "x"], "--seed takes a whole number ≥ 0, not 'x'"),
+    (["-e", "1", "--seed", "x"], "--seed takes a whole number ≥ 0 of at most 18 digits, not 'x'"),
     (["-e", "1", "--fault", "pause,ms=5"], "--fault: a mystery draws its own faults: drop it"),
     (["-e", "1", "--no-profile"], "--no-profile: the cause is found in a trace"),
     (["-e", "1", "--profiler", "none"], "--no-profile: the cause is found in a trace"),

@@ -10,8 +10,10 @@ import typer
 
 from harness.cli.help import HelpPage, as_text, flag_rows, of_function
 from harness.cli.parser import BEHAVIOUR, CommandLine, DeclaredParameter, by_spelling, declared, read_line, run_command
+from harness.common.display.format import cut
 from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.paths import PROGRAM
+from harness.common.whole_number import MOST_DIGITS, whole_number
 from harness.experiment.exercises import Megatron, Training
 from harness.run import Run, find_run
 from harness.run.mystery import MysteryAnswer, read_answer
@@ -30,7 +32,6 @@ _DOCS = "docs/faults.md"
 LEVEL = "1: the cause is on all ranks; 2: on one rank or in every k-th step [1]"
 SEED = "the same number draws the same mystery; default: random"
 OWN = (DeclaredParameter(("--level",), "1|2", LEVEL), DeclaredParameter(("--seed",), "N", SEED))
-MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
 REFUSED = {
     "--fault": "a mystery draws its own faults",
     "--script": "a mystery runs the exercise's own script",
@@ -100,11 +101,11 @@ def _own(line: CommandLine) -> tuple[mysteries.Level, int]:
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     if level not in ("1", "2"):
         raise RequestError(f"--level takes 1 or 2, not {level!r} ({LEVEL})")
-    if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()):
-        raise RequestError(f"--seed takes a whole number ≥ 0, not {seed!r}")
-    if seed is not None and len(seed) > MOST_DIGITS:
-        raise RequestError(f"--seed takes a whole number of at most {MOST_DIGITS} digits, not of {len(seed)}")
-    drawn_by = secrets.randbits(64) if seed is None else int(seed)
+    drawn_by = secrets.randbits(59) if seed is None else whole_number(str(seed))
+    if drawn_by is None:
+        raise RequestError(
+            f"--seed takes a whole number ≥ 0 of at most {MOST_DIGITS} digits, not {cut(str(seed), 40)!r}"
+        )
     return (1 if level == "1" else 2), drawn_by
 
 
