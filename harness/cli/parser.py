@@ -146,7 +146,6 @@ BEHAVIOUR = [
     ),
     DeclaredParameter(("--wait",), "", "wait for the end, then report"),
     DeclaredParameter(("--follow",), "", "as --wait, and show the output meanwhile"),
-    DeclaredParameter(("--strict",), "", "a warning is an error: nothing starts"),
     DeclaredParameter(("--json",), "", "print machine-readable JSON"),
     DeclaredParameter(("-h", "--help"), "", "show this page; --help --all: with the flags of single experiments"),
 ]

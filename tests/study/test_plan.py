@@ -224,15 +224,6 @@ def test_exercise_0s_lines_replace_the_nominal_rates(no_runs: Path) -> None:
     assert "local-2" in sent.source
 
 
-def test_strict_makes_a_warning_an_error_and_writes_nothing(no_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*LARGE, "--plan", "--strict"]) == 2
-    assert "--strict: an estimated" in capsys.readouterr().err
-    assert main([*LARGE, "--plan"]) == 0
-    assert "warning: an estimated" in capsys.readouterr().err
-    assert main(["-e", "3", "-n", "4", *LEONARDO, "--dry-run", "--strict"]) == 2
-    assert list(no_runs.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("words", "texts"),
     [

@@ -37,7 +37,6 @@ class Behaviour(NamedTuple):
     explain: bool = False
     wait: bool = False
     follow: bool = False
-    strict: bool = False
     json: bool = False
 
 
@@ -152,12 +151,12 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
     if behaviour.plan:
         warnings = resolve_name(SHOW_PLAN)(prepared, behaviour.json)
-        warn([] if behaviour.json and not behaviour.strict else warnings, behaviour)
+        warn([] if behaviour.json else warnings)
         return 0
     if behaviour.dry_run:
         for line in what_the_shell_brings(os.environ, job):
             print(line, file=sys.stderr)
-        warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
+        warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)])
         text = script_of(job)
         if behaviour.explain:
             from harness.cli.launch.explain import as_text, explained
@@ -172,13 +171,11 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
     plan = announced(prepared, quiet=behaviour.json)
-    warn([*warnings_of(job, os.environ), *plan.warnings], behaviour)
+    warn([*warnings_of(job, os.environ), *plan.warnings])
     return after_submission(start(prepared, command, plan.files), behaviour)
 
 
-def warn(warnings: list[str], behaviour: Behaviour) -> None:
-    if behaviour.strict and warnings:
-        raise RequestError("\n".join(f"--strict: {warning}" for warning in warnings))
+def warn(warnings: list[str]) -> None:
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
 

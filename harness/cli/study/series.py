@@ -25,7 +25,7 @@ OWN = (
     DeclaredParameter(("--yes",), "", "start without asking"),
     DeclaredParameter(("--retry-failed",), "", "make the failed runs again; they are kept"),
 )
-_UNUSED = ("--plan", "--explain", "--wait", "--follow", "--strict")
+_UNUSED = ("--plan", "--explain", "--wait", "--follow")
 MOST_REPEATS = 1000
 
 
