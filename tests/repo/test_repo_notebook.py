@@ -1,8 +1,12 @@
-"""In a notebook: a Summary shows itself, and its tables and events go to pandas and polars."""
+"""The Python API in a notebook: a Summary shows itself, its tables and events go to pandas and polars, its page runs."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +22,11 @@ from msgspec.structs import fields
 import harness
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary, SummaryPart
 from harness.common.errors import RequestError, WorkError
+from harness.experiment.exercises import DDP
+from tests.study.kit import completed
 from tests.synthetic import kineto, nsys
 from tests.synthetic.job import GEMM, HOSTILE, NCCL, STEPS, write_traces
+from tests.waiting import limit_s
 
 RANKS = 2
 FRAMES: list[Callable[[Any], Any]] = [pandas.DataFrame, lambda rows: polars.DataFrame(rows, infer_schema_length=None)]
@@ -186,3 +193,42 @@ def test_traces_of_two_jobs_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(WorkError, match="no trace was found"):
         harness.events(tmp_path / "none")
+
+
+# ---- The page of the API, executed as it stands there
+
+
+ROOT = Path(__file__).parents[2]
+API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", API, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def _last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    for trace in write_traces(completed(tmp_path, "1", DDP()).path / "torch"):
+        trace.with_suffix(".json.gz").write_bytes(gzip.compress(trace.read_bytes()))
+
+
+@pytest.mark.usefixtures("_last_run")
+def test_the_page_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in BLOCKS:
+        exec(compile(block, "docs/api.md", "exec"), names)
+    said = capsys.readouterr().out
+    assert "1.0 ms per step" in said
+    assert "same 1.0 (1.0, 1.0)" in said
+    assert len(BLOCKS[0].splitlines()) <= 10
+    table = names["table"]
+    assert isinstance(table, pandas.DataFrame)
+    assert {"communication", "gemm"} <= {*table["kind"]}
+    documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", API, re.MULTILINE))))
+    assert documented == set(table.columns)
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    code = "import harness, sys; print(sorted({'numpy', 'pydantic', 'typer'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=limit_s()
+    )
+    assert done.stdout.strip() == "[]"

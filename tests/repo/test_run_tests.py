@@ -1,5 +1,5 @@
-"""The test command's runner (scripts/run_tests.py): nothing makes it wait for ever, and nothing that did not run is
-counted as passed."""
+"""The test command's runner (scripts/run_tests.py) and what tests share: nothing makes it wait for ever, nothing that did
+not run is counted as passed, nothing stays behind, and a recording that nsys loses is made again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.leftovers import OF_PART, SESSION
+from tests.real_nsys import LostRecordingError, checked, kept, recorded
 from tests.waiting import limit_s, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -116,3 +118,78 @@ def test_an_interrupted_run_ends_its_tests_and_says_what_did_not_run(number: sig
         output, _ = run.communicate(timeout=limit_s())
     assert run.returncode == 130
     assert "interrupted" in output and output.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
+
+
+# ---- What a session of the tests has started is gone after it, also when it was killed
+
+
+# As pytest: it begins a session, leaves a program that has a folder of its own, and a fork that has its pipes.
+LEAVES = """
+import multiprocessing, subprocess, sys, time
+from pathlib import Path
+from tests import leftovers
+leftovers.begin(grace_s=0)
+folder = Path(sys.argv[1])
+folder.mkdir()
+leftovers.remove_at_the_end(folder)
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=False, stderr=subprocess.DEVNULL)
+fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+fork.start()
+left = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+print(left.pid, fork.pid, flush=True)
+left.wait()
+"""
+
+
+def test_a_killed_session_leaves_no_process_no_mount_and_no_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    env = {name: value for name, value in os.environ.items() if name not in (SESSION, OF_PART)}
+    session = subprocess.Popen(
+        [sys.executable, "-c", LEAVES, str(folder)], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True
+    )
+    assert session.stdout is not None
+    left, fork = (Path("/proc", pid) for pid in session.stdout.readline().split())
+    assert left.is_dir() and fork.is_dir() and folder.is_dir()
+    session.kill()
+    session.wait(timeout=limit_s())
+    wait_until(
+        lambda: not (left / "exe").exists(), "the end of the program"
+    )  # where process 1 reaps late it is a zombie
+    wait_until(lambda: not folder.exists(), "the end of the folder")
+    os.kill(int(fork.name), signal.SIGKILL)  # /proc shows the environment that its parent began with, so it has no mark
+
+
+# ---- A recording that nsys loses is made again, whatever way it is lost; any other failure is one at once
+
+
+AGENT_LOST = "Connection to the Agent lost."
+NSYS = """#!/bin/sh
+echo x >> "$(dirname "$0")/starts"
+case $(wc -l < "$(dirname "$0")/starts") in
+1) echo 'Failed to connect to Agent'; exit 1;;
+2) echo 'Connection to the Agent lost.';;
+3) : > {report};;
+*) echo ranges > {report};;
+esac
+"""
+
+
+def test_a_recording_without_a_report_or_without_its_ranges_is_made_again(tmp_path: Path) -> None:
+    report = tmp_path / "report.nsys-rep"
+    nsys = tmp_path / "nsys"
+    nsys.write_text(NSYS.format(report=report))
+    nsys.chmod(0o755)
+    with pytest.warns(UserWarning, match="nsys lost recording") as warned:
+        done = recorded([nsys, "profile"], report, Path.read_text)
+    assert (done.returncode, report.read_text(), len(warned)) == (0, "ranges\n", 3)
+
+
+def test_a_launch_that_failed_for_the_agent_is_made_again_and_no_other() -> None:
+    said = iter([AGENT_LOST, AGENT_LOST, ""])
+    with pytest.warns(UserWarning, match="nsys lost recording") as warned:
+        kept(lambda: checked(len(text := next(said)), text), lambda _: True)
+    assert len(warned) == 2
+    with pytest.raises(AssertionError, match="no space left"):
+        kept(lambda: checked(1, "no space left"), bool)
+    with pytest.raises(LostRecordingError), pytest.warns(UserWarning, match="nsys lost recording"):
+        kept(lambda: checked(1, AGENT_LOST), bool)
