@@ -14,8 +14,7 @@ from harness.run import Run, all_runs, claim_local_id
 from harness.run.record import Status
 from harness.study.reference.variants import traces_root
 from tests.launch.launch_shared import a_run, kept_by
-from tests.study.recorded_reference import recorded
-from tests.study.reference_runs import alone
+from tests.study.reference_runs import alone, recorded
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What scripts/check and the hook refuse: words, order, tests that wait, size, gone parameters, messages, long pages."""
+"""What scripts/check and the hook refuse: words, order, tests that wait, size, gone parameters, messages, pages."""
 
 from __future__ import annotations
 

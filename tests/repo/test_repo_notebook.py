@@ -1,4 +1,4 @@
-"""The Python API in a notebook: a Summary shows itself, its tables and events go to pandas and polars, its page runs."""
+"""The Python API in a notebook: a Summary shows itself, its tables and events become frames, its page runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who may import whom, where import contracts cannot say it, what starting the command line may load, and that each room
-around the core can be taken away."""
+"""Who may import whom, where import contracts cannot say it, what starting the command line may load, and that
+each room around the core can be taken away."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The test command's runner (scripts/run_tests.py) and what tests share: nothing makes it wait for ever, nothing that did
-not run is counted as passed, nothing stays behind, and a recording that nsys loses is made again."""
+"""The test command's runner (scripts/run_tests.py) and what tests share: nothing makes it wait for ever, nothing that
+did not run is counted as passed, nothing stays behind, and a recording that nsys loses is made again."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh
-from tests.study.revisions_shared import git, repository
+from tests.study.check_shared import git, repository
 from tests.waiting import limit_s, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]

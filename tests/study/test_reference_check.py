@@ -21,8 +21,7 @@ from harness.study.reference.request import checked_reference, checked_runs, lik
 from harness.study.reference.stored import read_reference, variant_file
 from harness.study.reference.variants import series_of
 from tests.study.kit import Say
-from tests.study.recorded_reference import plan, recorded, run_all, two
-from tests.study.reference_runs import VERSIONS, made_run
+from tests.study.reference_runs import VERSIONS, made_run, plan, recorded, run_all, two
 
 ASKED = DDP(gpus_per_node=2)
 MS = 1_000_000

@@ -30,8 +30,7 @@ from harness.study.reference.stored import (
 from harness.study.reference.variants import at_site, list_names, load_list, traces_root
 from harness.study.series.runner import survey, to_make
 from tests.study.kit import Say, asked_at
-from tests.study.recorded_reference import plan, recorded, run_all
-from tests.study.reference_runs import made_run, summary_of
+from tests.study.reference_runs import made_run, plan, recorded, run_all, summary_of
 
 pytestmark = pytest.mark.usefixtures("runs")
 

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.exercises import DDP
-from tests.study.check_shared import write_metrics
+from tests.study.check_shared import LAUNCH, git, repository, write_metrics
 from tests.study.kit import Say, a_mystery, completed
-from tests.study.recorded_reference import recorded, two
-from tests.study.reference_runs import alone
-from tests.study.revisions_shared import LAUNCH, git, repository
+from tests.study.reference_runs import alone, recorded, two
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +151,7 @@ def table() -> Iterator[tuple[list[str], str]]:
     yield from OTHERS
 
 
-@pytest.mark.parametrize(("words", "sentence"), table())
+@pytest.mark.parametrize(("words", "sentence"), list(table()))
 def test_a_wrong_request_is_a_sentence_and_writes_nothing(
     scene: Path, say: Say, words: list[str], sentence: str
 ) -> None:
