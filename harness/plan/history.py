@@ -33,7 +33,6 @@ class EarlierRun(NamedTuple):
     """What one earlier run of the same exercise and model reached."""
 
     job_id: str
-    mfu: float | None
     flops_per_s_per_device: float
     start_s: float | None = None  # of the job, without its steps
 
@@ -98,9 +97,7 @@ def _speed(summary: dict[str, Any], precision: Precision) -> EarlierRun | None:
     flops = _at(summary, "efficiency", "model_flops_per_s_per_device")
     if dtype != DTYPES[precision] or not isinstance(flops, int | float) or flops <= 0:
         return None
-    mfu = _at(summary, "efficiency", "mfu")
-    job_id = str(_at(summary, "run", "job_id") or "?")
-    return EarlierRun(job_id, float(mfu) if isinstance(mfu, int | float) and 0 < mfu <= 1 else None, float(flops))
+    return EarlierRun(str(_at(summary, "run", "job_id") or "?"), float(flops))
 
 
 def _start_s(run: Run, summary: dict[str, Any]) -> float | None:
