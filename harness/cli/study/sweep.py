@@ -208,8 +208,7 @@ def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:
     title = f": {found.sweep.title}" if found.sweep.title else ""
     repeats = found.sweep.repeats
     points = how_many(len(found.settings), "point") + (f" × {repeats} runs" if repeats > 1 else "")
-    sizes = {name: len({str(each[name]) for each in found.settings.values()}) for name in found.sweep.axes}
-    axes = " × ".join(f"{name} ({n})" for name, n in sizes.items())
+    axes = ", ".join(found.sweep.axes)
     lines = [
         f"sweep {plan.series}{title}, at site {found.site.name}",
         f"  {points}" + (f" over {axes}" if axes else ""),

@@ -61,11 +61,11 @@ def how_many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def first_of(names: Sequence[str], most: int, rest: str = "more", separator: str = ", ") -> str:
+def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """The first of the names, and how many there are besides.
 
-    >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 2), first_of(["a", "b", "c"], 1, "others", "; ")
-    ('a, b', 'a, b and 1 more', 'a and 2 others')
+    >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 2), first_of(["a", "b", "c", "d"], 2, "; ")
+    ('a, b', 'a, b and 1 more', 'a; b and 2 more')
     """
     left = len(names) - most
-    return separator.join(names[:most]) + (f" and {left:,} {rest}" if left > 0 else "")
+    return separator.join(names[:most]) + (f" and {left:,} more" if left > 0 else "")
