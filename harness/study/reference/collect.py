@@ -38,7 +38,6 @@ from harness.study.reference.stored import (
 
 LARGEST = "largest_messages_ns"
 _CPU_BACKEND = "gloo"
-MOST_STEPS = 100  # more are kept as their percentiles
 DRIVER = "nvidia driver"  # as the training names it, which does not say it on every system
 _DIGITS = 7  # of a metric: more would be noise in a file that people compare
 _MACHINE_DIGITS = 12
@@ -103,7 +102,7 @@ def collect(run: Run, container: str | None = None) -> CollectedRun:
         created_ns=run.record.created_ns,
         nodes=() if on_this_machine else tuple(summary.hosts),
         metrics=metrics,
-        steps_ns=_steps(step_durations_ns(summary)),
+        steps_ns=tuple(map(round, step_durations_ns(summary))),
         doubts=_doubts(summary),
     )
     return CollectedRun(
@@ -165,14 +164,6 @@ def _monitored(run: Run, name: str) -> object:
 def _short(value: float) -> float:
     """The value to seven digits; whole numbers, as counts and bytes are, stay exact."""
     return int(value) if value == int(value) else float(f"{value:.{_DIGITS}g}")
-
-
-def _steps(durations_ns: Sequence[float]) -> tuple[int, ...]:
-    if len(durations_ns) <= MOST_STEPS:
-        return tuple(map(round, durations_ns))
-    ordered = sorted(durations_ns)
-    last = len(ordered) - 1
-    return tuple(round(ordered[round(last * percentile / MOST_STEPS)]) for percentile in range(MOST_STEPS + 1))
 
 
 def _doubts(summary: Summary) -> tuple[str, ...]:

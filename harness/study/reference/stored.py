@@ -72,8 +72,8 @@ class Environment(FilePart):
 
 class StoredRun(FilePart):
     """One run. path: from the folder of runs; created_ns: of its record, which tells it from another run of this path.
-    environment: its place among those of the reference. steps_ns: each counted step, mean over ranks; of many steps
-    their percentiles, the least first. doubts: why not to trust its times.
+    environment: its place among those of the reference. steps_ns: each counted step, mean over ranks. doubts: why not
+    to trust its times.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)  # earlier versions: `traces`
