@@ -1,6 +1,6 @@
 """What a shell keeps secret is in no file of a run: not in its script and record, and not in what nsys writes.
 
-A real training's files are searched in tests/study/test_reference_trained.py, a real nsys report in test_nsys_real.py.
+A real training's files are searched in tests/study/test_study_trained.py, a real nsys report in test_nsys_real.py.
 """
 
 from __future__ import annotations

@@ -231,34 +231,32 @@ def test_a_run_that_fails_is_named_and_an_arm_that_only_fails_is_not_tried_for_e
         assert said.out == "" and len(made) <= 4
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"), [(6, ["abbaba"]), (4, ["abbaba", "abba"]), (1, ["abbaba", "abba", "alone"])]
+)
 def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_does_else_each_has_its_own(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Path, monkeypatch: pytest.MonkeyPatch, most: int, expected: list[str]
 ) -> None:
     asked: list[str] = []
 
-    def refuse_above(most: int) -> None:
-        def start(starts: Sequence[Start], way: str, _at_once: int) -> list[Run]:
-            asked.append("".join(start.part.point for start in starts if start.part))
-            if len(starts) > most:
-                raise WorkError("sbatch: time limit exceeds the partition's")
-            return [Run(runs)] * len(starts)
-
-        asked.clear()
-        monkeypatch.setattr("harness.study.series.runner.start_together", start)
+    def start(starts: Sequence[Start], _way: str, _at_once: int) -> list[Run]:
+        asked.append("".join(start.part.point for start in starts if start.part))
+        if len(starts) > most:
+            raise WorkError("sbatch: time limit exceeds the partition's")
+        return [Run(runs)] * len(starts)
 
     def alone(*_: object) -> Run:
         asked.append("alone")
         return Run(runs)
 
+    monkeypatch.setattr("harness.study.series.runner.start_together", start)
     monkeypatch.setattr("harness.study.series.runner.start_run", alone)
     launch = ArmLaunch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))
     tasks = tasks_of({"a": launch, "b": launch}, 3)
-    for most, expected in ((6, ["abbaba"]), (4, ["abbaba", "abba"]), (1, ["abbaba", "abba", "alone"])):
-        submitter = submitter_of(tasks)
-        refuse_above(most)
-        assert submitter.together(tasks) == 6 and submitter.room(1) == 0
-        submitter.start("s", tasks)
-        assert asked == expected
+    submitter = submitter_of(tasks)
+    assert submitter.together(tasks) == 6 and submitter.room(1) == 0
+    submitter.start("s", tasks)
+    assert asked == expected
 
 
 # ---- Two revisions of the user's repository, each in a worktree of its own

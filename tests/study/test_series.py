@@ -130,7 +130,6 @@ class Cluster(Submitter):
     def __init__(self, root: Path, ends: Sequence[State | HarnessError], most: int = 1) -> None:
         self.root, self.ends, self.most = root, list(ends), most
         self.ending: dict[str, State] = {}
-        self.started = list[str]()
         self.running = set[str]()
         self.most_seen = 0
 
@@ -146,7 +145,6 @@ class Cluster(Submitter):
             raise end
         number = 100 + len(runs_of(series))
         run = a_run(self.root, ready[0], None, number=number, series=series)
-        self.started.append(str(ready[0].point.slot))
         self.running.add(run.name)
         self.most_seen = max(self.most_seen, len(self.running))
         self.ending[run.name] = end

@@ -1,4 +1,5 @@
-"""Every lesson that a CPU can show, as a student does it: run the pair here, then ask for the answer."""
+"""Real trainings on this machine: every lesson that a CPU can show, as a student does it, and a reference that is
+recorded, held against what it was, and damaged."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ import yaml
 
 from harness.experiment.exercises import DDP
 from harness.study.lessons import RelationOutcome, lesson_names, load_lesson
+from harness.study.reference.stored import read_reference, read_runs
+from tests.planted import leaks, planted
 from tests.study.kit import completed
 from tests.waiting import limit_s
 
@@ -27,6 +30,16 @@ OUTCOMES: dict[str, list[RelationOutcome]] = {
     **{name: [YES, CANNOT] for name in ("1b", "1h", "2b")},
     **{name: [YES, YES, YES] for name in ("1o", "2a")},
 }
+
+PLANTED = planted("for-a-reference")
+LIST = """
+name: short
+title: One short run
+device: cpu
+variants:
+  - name: ddp
+    asks: {exercise: 1, gpus_per_node: 2, skip_steps: 1, wait_steps: 0, warmup_steps: 1, active_steps: 3}
+"""
 
 pytestmark = pytest.mark.train
 
@@ -47,10 +60,11 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "HARNESS_RUNS": str(runs), "HARNESS_SITE": site, "CUDA_VISIBLE_DEVICES": ""}
-    argv = [sys.executable, "-m", "harness", "lesson", *words]
-    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=limit_s(250))
+def harness(runs: Path, *words: str, site: str = "local") -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **PLANTED, "HARNESS_RUNS": str(runs), "HARNESS_SITE": site, "CUDA_VISIBLE_DEVICES": ""}
+    env.pop("HARNESS_REFERENCES", None)
+    argv = [sys.executable, "-m", "harness", *words]
+    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=limit_s(600))
 
 
 # Long, all but one: they train with other settings, and answer from those runs in the same way.
@@ -59,9 +73,9 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
 )
 def test_the_answer_comes_from_the_students_own_runs(runs: Path, short: str, name: str) -> None:
     site = short if name in SHORT else "local"
-    begun = lesson(runs, name, site=site)
+    begun = harness(runs, "lesson", name, site=site)
     assert begun.returncode == 0, begun.stderr[-3000:]
-    done = lesson(runs, name, "--answer", "--json", site=site)
+    done = harness(runs, "lesson", name, "--answer", "--json", site=site)
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads(done.stdout)["answers"]
     asked = load_lesson(name)
@@ -75,7 +89,7 @@ def test_the_answer_comes_from_the_students_own_runs(runs: Path, short: str, nam
 
 
 def test_the_list_shows_what_is_done_at_this_site(runs: Path, short: str) -> None:
-    rows = json.loads(lesson(runs, "--json", site=short).stdout)
+    rows = json.loads(harness(runs, "lesson", "--json", site=short).stdout)
     assert [r["name"] for r in rows] == lesson_names()
     assert {r["name"] for r in rows if r["a"] and r["b"]} >= {"1d"}
     refused = {r["name"]: r["refused"] for r in rows if r["refused"]}
@@ -84,7 +98,7 @@ def test_the_list_shows_what_is_done_at_this_site(runs: Path, short: str) -> Non
 
 
 def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:
-    done = lesson(tmp_path, "1a", "--site", "leonardo")
+    done = harness(tmp_path, "lesson", "1a", "--site", "leonardo")
     assert "next: bash slurm.sh lesson 1a --site leonardo --run" in done.stdout and not list(tmp_path.iterdir())
 
 
@@ -95,7 +109,35 @@ def test_again_starts_the_pair_anew_although_there_is_one(tmp_path: Path) -> Non
     path.write_text(yaml.safe_dump(site | {"setup": ["exit 3"]}), encoding="utf-8")
     completed(runs, "1", DDP())
     completed(runs, "2", DDP(slow_dataloading=True))
-    assert "ready: 1 and 2" in lesson(runs).stdout
-    done = lesson(runs, "1a", "--again", "--site", str(path))
+    assert "ready: 1 and 2" in harness(runs, "lesson").stdout
+    done = harness(runs, "lesson", "1a", "--again", "--site", str(path))
     assert done.returncode == 1
     assert f"running: bash slurm.sh -e 1 --site {path}" in done.stderr
+
+
+@pytest.mark.long  # two trainings; test_reference_store.py has the same of runs that are made
+def test_a_reference_is_recorded_checked_and_damaged(tmp_path: Path) -> None:
+    runs, names = tmp_path / "runs", tmp_path / "short.yaml"
+    names.write_text(LIST, encoding="utf-8")
+    record = ("record", "--list", str(names), "--name", "real", "--yes", "--repeats", "2")
+
+    whole = harness(runs, "reference", *record)
+    assert whole.returncode == 0, whole.stderr
+    assert "real: kept 2 runs of 1 variant in" in whole.stdout
+
+    folder = runs / "references" / "real"
+    kept = read_reference(folder)
+    first_run, second_run = read_runs(folder, kept.variants[0]).runs
+    assert first_run.metrics["all_reduce_bytes"] == second_run.metrics["all_reduce_bytes"] == 1247488
+    assert (kept.environments[0].software["torch"], len(kept.environments)) == ("2.13.0+cpu", 1)
+
+    again = harness(runs, "reference", "check", str(runs / second_run.path), "--against", "real")
+    assert "counts and bytes are the same" in " ".join(again.stdout.split()), again.stdout + again.stderr
+
+    assert leaks(tmp_path, PLANTED) == []  # runs, logs, the controller's own files and the reference
+
+    trace = next((runs / second_run.path / "torch").glob("rank1*"))
+    trace.write_bytes(trace.read_bytes()[:-1000])
+    cut = harness(runs, "reference", "check", str(runs / second_run.path), "--against", "real")
+    assert cut.returncode == 1
+    assert "trace damaged" in " ".join(cut.stdout.split()), cut.stdout
