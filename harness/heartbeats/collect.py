@@ -105,7 +105,7 @@ def _answer(memory: Path, rank: int, question: str) -> dict[str, Any] | None:
 
 
 def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns: int) -> Evidence:
-    threads, by = (answer["threads"], "the rank") if answer else _from_outside(observed_rank.pid)
+    threads = answer["threads"] if answer else _from_outside(observed_rank.pid)
     answer = answer or {}
     main = observed_rank.facts.get("tid")
     tid = main if isinstance(main, int) and processes.stat_of(observed_rank.pid, main) else observed_rank.pid
@@ -113,7 +113,6 @@ def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns
     return Evidence(
         rank=observed_rank.rank,
         pid=observed_rank.pid,
-        started=state.started if (state := processes.stat_of(observed_rank.pid)) else 0,
         since_ns=time.time_ns() - (now_ns - observed_rank.progress_ns),
         quiet_ns=now_ns - observed_rank.life_ns,
         step=int(observed_rank.facts.get("step") or 0),
@@ -123,10 +122,7 @@ def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns
         longest_ns=1000 * observed_rank.longest_us,
         state=thread.state if thread else "X",
         waits_in=processes.waits_in(observed_rank.pid, tid),
-        frozen=processes.is_frozen(observed_rank.pid),
         computes=observed_rank.computes,
-        answered=bool(answer),
-        by=by,
         threads=threads,
         collectives=answer.get("collectives") or [],
         groups=answer.get("groups") or {},
@@ -137,20 +133,16 @@ def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns
     )
 
 
-def _from_outside(pid: int) -> tuple[dict[str, list[list[Any]]], str]:
-    """The stacks of a process that cannot run Python: by py-spy, which only reads its memory, else by the kernel."""
+def _from_outside(pid: int) -> dict[str, list[list[Any]]]:
+    """The stacks of a process that cannot run Python, by py-spy, which only reads its memory; empty: it cannot."""
     program = Path(sysconfig.get_path("scripts")) / "py-spy"
     found = str(program) if program.is_file() else shutil.which("py-spy")
     if found:
         with suppress(OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
             command = [found, "dump", "--json", "--nonblocking", "--pid", str(pid)]
             done = subprocess.run(command, capture_output=True, timeout=PY_SPY_S, check=False)
-            return dict(map(_named_frames, json.loads(done.stdout))), "py-spy"
-    with suppress(OSError):
-        lines = (processes.PROC / str(pid) / "stack").read_text().splitlines()
-        frames = [["kernel", 0, line.partition("] ")[2].partition("+")[0], False] for line in lines]
-        return {"kernel": frames}, "the kernel"
-    return {}, ""
+            return dict(map(_named_frames, json.loads(done.stdout)))
+    return {}
 
 
 def read_crash(path: Path) -> dict[str, Any] | None:
@@ -197,10 +189,8 @@ def _children(pid: int) -> list[dict[str, Any]]:
         found.append(
             {
                 "pid": child,
-                "started": first.started,
                 "program": first.name,
                 "state": now.state if now else "X",
-                "frozen": processes.is_frozen(child),
                 "computes": spent_ns > processes.TICK_NS,
                 "waits_in": processes.waits_in(child) if now else "",
             }

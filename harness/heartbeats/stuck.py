@@ -34,7 +34,6 @@ ADVICE = {
     "socket": "the other end of the connection sends nothing: give the call a timeout",
     "child": "the program that it has started does not end: look at its output, and give the call a timeout",
     "stopped": "somebody stopped the process (SIGSTOP, a debugger): kill -CONT continues it",
-    "frozen": "the process's cgroup is frozen: the batch system or an operator did that, and can thaw it",
     "disk": "the file system does not answer: tell the operators the node and the path",
     "worker": "a worker of its data loader hangs: run with --dataloader-workers 0, and the line shows itself",
     "worker died": "a worker of its data loader has died, often for lack of memory in /dev/shm: use fewer workers",
@@ -145,17 +144,13 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
     if not usual_s:
         return UNKNOWN_S
     least_s = max(LEAST_S, TIMES_USUAL * usual_s, min(1.5 * rank.longest_ns / 1e9, LONGEST_S))
-    if rank.frozen:  # it may be in state D, or in a call that is known to be slow: nothing of that goes on
-        return least_s
     if rank.quiet_ns / 1e9 < least_s:  # it computes, reads or writes
         receives = rank.waits_in.startswith(_CALLS["socket"]) and not rank.computes
         return max(RECEIVING_S if receives else COMPUTING_S, SLOW * least_s)
     files = [frame[0] for frame in rank.threads.get("main", [])]
     if any(part in file for file in files for part in (*SAVES, *COMPILES)) or rank.state == "D":
         return SLOW * least_s
-    if any(LOADS in file for file in files) and not any(
-        child["frozen"] or child["state"] in "XZTt" for child in rank.children
-    ):
+    if any(LOADS in file for file in files) and not any(child["state"] in "XZTt" for child in rank.children):
         return SLOW * least_s
     return least_s
 
@@ -198,8 +193,6 @@ def _in_own_code(others: list[Evidence], scene: _Scene) -> Hang:
 
 def cause_of(rank: Evidence) -> str:
     """Why a rank that waits for no other rank makes no progress: a key of ADVICE."""
-    if rank.frozen:
-        return "frozen"
     if rank.state in "Tt":
         return "stopped"
     frames = rank.threads.get("main", [])
@@ -229,7 +222,6 @@ def state_of(rank: Evidence, kind: str) -> str:
     at = where(place_of(rank))
     doing = {
         "stopped": "stopped (SIGSTOP)",
-        "frozen": "frozen (cgroup)",
         "computes": "computing",
         "sleeps": "sleeping",
         "lock": "waiting for a lock",
@@ -254,8 +246,6 @@ def _child(rank: Evidence) -> str:
 
 def _of_worker(rank: Evidence) -> str:
     for child in rank.children:
-        if child["frozen"]:
-            return f" (pid {child['pid']}), which is frozen (cgroup)"
         if child["state"] in "Tt":
             return f" (pid {child['pid']}), which is stopped"
         if child["waits_in"] and not child["waits_in"].startswith((FOR_LOCK, "polling")):

@@ -1,4 +1,4 @@
-"""Cgroups of the tests' own, in the hierarchies that this machine has: made, frozen, limited, and always removed.
+"""Cgroups of the tests' own, in the hierarchies that this machine has: made, limited, and always removed.
 
 Knows the kernel's files and nothing of the harness, so that it can check what the harness says about a process.
 """
@@ -34,24 +34,6 @@ class Cgroup:
         """Move a process into it."""
         (self.path / "cgroup.procs").write_text(str(pid))
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """What is in it does not run until the end of the block."""
-        try:
-            self._freeze(True)
-            yield
-        finally:
-            self._freeze(False)
-
-    def _freeze(self, frozen: bool) -> None:
-        if self.version == V1:
-            (self.path / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
-            _wait_for(self.path / "freezer.state", "FROZEN" if frozen else "THAWED")
-        else:
-            (self.path / "cgroup.freeze").write_text(str(int(frozen)))
-            for events in self.path.rglob("cgroup.events"):  # of those below it, too: they follow a moment later
-                _wait_for(events, f"frozen {int(frozen)}")
-
     def limit(self, size: int) -> None:
         """The most bytes of memory that what is in it may have together."""
         name = "memory.limit_in_bytes" if self.version == V1 else "memory.max"
@@ -84,14 +66,10 @@ def _is_removed(folder: Path) -> bool:
     return True
 
 
-def _wait_for(file: Path, word: str) -> None:
-    wait_until(lambda: word in file.read_text(), f"{word} in {file}", file.read_text)
-
-
 @contextmanager
-def cgroup(controller: str, version: str) -> Iterator[Cgroup]:
-    """A new cgroup that can be frozen ("freezer") or limited ("memory"); skips where this machine allows none."""
-    made = Cgroup(_root(controller, version) / f"harness-test-{os.getpid()}-{time.monotonic_ns()}", version)
+def cgroup(version: str) -> Iterator[Cgroup]:
+    """A new cgroup whose memory can be limited; skips where this machine allows none."""
+    made = Cgroup(_root(version) / f"harness-test-{os.getpid()}-{time.monotonic_ns()}", version)
     try:
         made.path.mkdir()
     except OSError as error:
@@ -102,16 +80,16 @@ def cgroup(controller: str, version: str) -> Iterator[Cgroup]:
         made.remove()
 
 
-def _root(controller: str, version: str) -> Path:
+def _root(version: str) -> Path:
     """The hierarchy's folder; skips where there is none."""
     if version == V1:
-        if not (ROOT / controller / "cgroup.procs").is_file():
-            pytest.skip(f"this machine has no cgroups of version 1 with the controller {controller}")
-        return ROOT / controller
+        if not (ROOT / "memory" / "cgroup.procs").is_file():
+            pytest.skip("this machine has no cgroups of version 1 with the controller memory")
+        return ROOT / "memory"
     found = next((root for root in (ROOT, ROOT / "unified") if (root / "cgroup.controllers").is_file()), None)
     if found is None:
         pytest.skip("this machine has no cgroups of version 2")
     given = (found / "cgroup.subtree_control").read_text().split()
-    if controller != "freezer" and controller not in given:  # the freezer is in every cgroup
-        pytest.skip(f"cgroups of version 2 in {found} do not get the controller {controller}")
+    if "memory" not in given:
+        pytest.skip(f"cgroups of version 2 in {found} do not get the controller memory")
     return found

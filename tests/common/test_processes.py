@@ -1,4 +1,4 @@
-"""What /proc and cgroups tell of real processes: whether they compute, what they wait in, who is frozen or killed."""
+"""What /proc and cgroups tell of real processes: whether they compute, what they wait in, who was killed for memory."""
 
 from __future__ import annotations
 
@@ -78,7 +78,6 @@ def test_who_computes_who_is_stopped_and_who_is_below_whom(start: Start) -> None
     waits = start(f"import subprocess; subprocess.run([{sys.executable!r}, '-S', '-c', 'while True: pass'])")
     wait_until(lambda: processes.usage(waits.pid).below_runs, "a child that computes")
     assert processes.lives(busy.pid)
-    assert not processes.is_frozen(busy.pid)
 
 
 def test_a_process_that_has_ended_is_told_as_such() -> None:
@@ -147,7 +146,7 @@ def test_a_signal_is_handled_while_a_child_is_waited_for() -> None:
     assert processes.wait(subprocess.Popen(["sh", "-c", "exit 3"])) == 3
 
 
-# ---- In real cgroups: who is frozen, and whom the kernel killed because its cgroup allows no more memory
+# ---- In real cgroups: whom the kernel killed because its cgroup allows no more memory
 
 
 SLEEPS = "import time; time.sleep(99)"
@@ -157,14 +156,8 @@ LIMIT = 48 << 20
 
 
 @pytest.fixture(params=[V1, V2])
-def freezer(request: pytest.FixtureRequest) -> Iterator[Cgroup]:
-    with cgroup("freezer", request.param) as made:
-        yield made
-
-
-@pytest.fixture(params=[V1, V2])
 def memory(request: pytest.FixtureRequest) -> Iterator[Cgroup]:
-    with cgroup("memory", request.param) as made:
+    with cgroup(request.param) as made:
         yield made
 
 
@@ -180,18 +173,6 @@ def begin(program: subprocess.Popen[bytes]) -> None:
     assert program.stdin is not None
     program.stdin.write(b"x")
     program.stdin.close()
-
-
-def test_a_process_is_frozen_with_its_cgroup_or_with_one_above(freezer: Cgroup) -> None:
-    programs = [started_in(each, SLEEPS) for each in (freezer, freezer.below("inner"))]
-    assert not any(processes.is_frozen(each.pid) for each in programs)
-    with freezer.frozen():
-        assert all(processes.is_frozen(each.pid) for each in programs)
-        assert all(processes.lives(each.pid) for each in programs)
-    assert not any(processes.is_frozen(each.pid) for each in programs)
-    for program in programs:
-        program.kill()
-        program.wait(limit_s())
 
 
 @pytest.mark.parametrize("where", ["its own", "one above"])
@@ -238,14 +219,9 @@ def test_in_the_new_hierarchy_the_nearest_cgroup_that_is_accounted_for_has_the_c
 
 
 def test_both_hierarchies_beside_each_other_are_looked_at(pretended: Path) -> None:
-    write(pretended / "proc" / "7" / "cgroup", "6:freezer:/a\n4:cpu,memory:/b\n1:name=systemd:/\n0::/c\n")
+    write(pretended / "proc" / "7" / "cgroup", "4:cpu,memory:/b\n1:name=systemd:/\n0::/c\n")
     count = write(pretended / "cgroup" / "memory" / "b" / "memory.oom_control", "under_oom 0\noom_kill 5\n")
-    state = write(pretended / "cgroup" / "freezer" / "a" / "freezer.state", "THAWED\n")
-    events = write(pretended / "cgroup" / "unified" / "c" / "cgroup.events", "populated 1\nfrozen 0\n")
     assert processes.killed_for_memory(7) == (count, (5, 0))
-    assert not processes.is_frozen(7)
-    state.write_text("FREEZING\n")
-    assert processes.is_frozen(7), "some of it is frozen already"
-    state.write_text("THAWED\n")
-    events.write_text("populated 1\nfrozen 1\n")
-    assert processes.is_frozen(7)
+    count.unlink()
+    beside = write(pretended / "cgroup" / "unified" / "c" / "memory.events", "oom 1\noom_kill 1\n")
+    assert processes.killed_for_memory(7) == (beside, (1, 0))

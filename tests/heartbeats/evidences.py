@@ -20,7 +20,6 @@ def rank(number: int, **known: Any) -> Evidence:
     usual: dict[str, Any] = {
         "rank": number,
         "pid": 1000 + number,
-        "started": 7,
         "since_ns": NOW_NS - 12 * S,
         "quiet_ns": 12 * S,
         "step": 37,
@@ -30,10 +29,7 @@ def rank(number: int, **known: Any) -> Evidence:
         "longest_ns": S // 5,
         "state": "S",
         "waits_in": "",
-        "frozen": False,
         "computes": False,
-        "answered": True,
-        "by": "the rank",
         "threads": {"main": [DATA, TRAIN]},
         "collectives": [],
         "groups": {},

@@ -161,21 +161,6 @@ def test_who_hangs_is_named_and_who_goes_on_is_stuck_no_more(place: Path, begin:
         told(place, "lock")
 
 
-@pytest.mark.usefixtures("stuck_soon")
-@pytest.mark.parametrize("version", [pytest.param(V1, marks=pytest.mark.long), V2])
-def test_a_rank_that_is_frozen_is_named_as_frozen(place: Path, begin: Callable[..., Any], version: str) -> None:
-    fifo = place / "fifo"
-    os.mkfifo(fifo)
-    with cgroup("freezer", version) as group, collector(place), Guard(place / "run", stop=False):
-        group.add(begin(str(fifo))[1].pid)
-        told(place, "file")
-        with group.frozen():
-            wanted = "rank 0 waits in all_reduce (train.py:88); rank 1 is frozen (cgroup) in data.py:41"
-            found = told(place, "frozen", f"in step 60: {wanted}")
-            assert (found.ranks, found.waiting) == ((1,), (0,))
-        told(place, "file")
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("version", [V1, V2])
 def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
@@ -183,7 +168,7 @@ def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
 ) -> None:
     fifo = place / "fifo"
     os.mkfifo(fifo)
-    with cgroup("memory", version) as group:
+    with cgroup(version) as group:
         group.limit(48 << 20)
         rank = begin(str(fifo))[1]
         group.add(rank.pid)

@@ -57,7 +57,6 @@ IN_OWN_CODE: dict[str, tuple[dict[str, Any], str]] = {
         "rank 1 is in data.py:41, waiting for its child tar (pid 7)",
     ),
     "stopped": ({"state": "T"}, "rank 1 is stopped (SIGSTOP) in data.py:41"),
-    "frozen": ({"frozen": True, "state": "D"}, "rank 1 is frozen (cgroup) in data.py:41"),
     "own code": ({}, "rank 1 is in data.py:41"),
 }
 
@@ -88,7 +87,7 @@ class Case(NamedTuple):
     known: dict[str, Any] | None = None
 
 
-WORKER = {"pid": 77, "program": "python", "state": "S", "frozen": False, "computes": False, "waits_in": "sleeping"}
+WORKER = {"pid": 77, "program": "python", "state": "S", "computes": False, "waits_in": "sleeping"}
 LOADS: dict[str, Any] = {"threads": {"main": [LOADER, TRAIN]}, "children": [WORKER]}
 ODD: dict[str, Any] = {"line": ["/home/ann/eval.py", 7, "check"], "op": "broadcast"}
 BUSY: dict[str, Any] = {"computes": True, "quiet_ns": 0}
@@ -113,8 +112,6 @@ CASES = [
     Case("a slow worker", aged(31, waiting(0), rank(1, **LOADS)), "worker", (1,), "(pid 77), which is sleeping"),
     Case("a stopped worker", with_rank_1(**{**LOADS, "children": [{**WORKER, "state": "T"}]}), "worker", (1,),
          "(pid 77), which is stopped"),
-    Case("a frozen worker", with_rank_1(**{**LOADS, "children": [{**WORKER, "frozen": True}]}), "worker", (1,),
-         "a worker of its data loader (pid 77), which is frozen (cgroup)"),
     Case("a dead worker", with_rank_1(**{**LOADS, "children": [{**WORKER, "state": "Z"}]}), "worker died", (1,)),
     *(Case(f"long: {name}", aged(31, waiting(0), slow), "disk" if name == "disk" else "own code", (1,))
       for name, slow in SLOW.items()),

@@ -96,18 +96,17 @@ class Evidence(NamedTuple):
 
     since_ns: unix time of its last progress. quiet_ns: since its last sign of life of any kind. usual_ns: its median
     step; 0: it has ended none. longest_ns: its longest step. state: of its main thread in /proc, as
-    "S". waits_in: the system call and what it is about, as "reading the FIFO /tmp/x"; empty: not known. frozen: by its
-    cgroup. answered: whether its own Python could write the stacks; if not, `by` says who did ("py-spy", "kernel").
-    threads: name -> frames, the innermost first, each [file, line, function, is the user's]; the main thread is "main".
+    "S". waits_in: the system call and what it is about, as "reading the FIFO /tmp/x"; empty: not known. threads: name
+    -> frames, the innermost first, each [file, line, function, is the user's]; the main thread is "main"; written by
+    the rank itself, or by py-spy if its Python cannot run.
     collectives: those that have begun and not ended: {op, group, seq, sizes, ranks, line, p2p}. groups: by name: {last:
     the number of the last collective that it began, done: of the last one that ended, ranks}. call: the function of
     torch.distributed that the main thread is in: {op, p2p, peer, sizes}. children: the processes below it: {pid,
-    started, program, state, frozen, computes, waits_in}.
+    program, state, computes, waits_in}.
     """
 
     rank: int
     pid: int
-    started: int  # as /proc has it: another process may have the number later
     since_ns: int
     quiet_ns: int
     step: int
@@ -117,10 +116,7 @@ class Evidence(NamedTuple):
     longest_ns: int
     state: str
     waits_in: str
-    frozen: bool
     computes: bool
-    answered: bool
-    by: str
     threads: dict[str, list[list[Any]]]
     collectives: list[dict[str, Any]]
     groups: dict[str, dict[str, Any]]

@@ -358,17 +358,6 @@ def _kind_of(path: Path) -> str:
     return "the file"
 
 
-def is_frozen(pid: int) -> bool:
-    """Whether its cgroup is frozen, or one above it, in either of the two hierarchies that a machine may have."""
-    for controllers, path in _cgroups(pid):
-        if "freezer" in controllers:
-            if _text(CGROUPS / "freezer" / path / "freezer.state").strip() not in ("", "THAWED"):
-                return True
-        elif not controllers and any("frozen 1" in _text(root / path / "cgroup.events") for root in _unified()):
-            return True
-    return False
-
-
 class OomKills(NamedTuple):
     """How many processes the kernel has killed because memory ran out: in a cgroup, and on the whole machine."""
 
@@ -389,7 +378,7 @@ def _counting_files(pid: int) -> Iterator[Path]:
         if "memory" in controllers:
             yield CGROUPS / "memory" / path / "memory.oom_control"
         elif not controllers:
-            for root in _unified():
+            for root in (CGROUPS, CGROUPS / "unified"):  # alone, or beside the old ones
                 for folder in (path, *path.parents):
                     yield root / folder / "memory.events"
 
@@ -410,11 +399,6 @@ def _cgroups(pid: int) -> Iterator[tuple[list[str], PurePath]]:
     for line in _text(PROC / str(pid) / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         yield list(filter(None, controllers.split(","))), PurePath(path.lstrip("/"))
-
-
-def _unified() -> tuple[Path, Path]:
-    """Where the new hierarchy may be: alone, or beside the old ones."""
-    return CGROUPS, CGROUPS / "unified"
 
 
 def _text(file: Path) -> str:
