@@ -37,7 +37,6 @@ MOST_CHILDREN = 16
 MOST_ANSWER_BYTES = 4 << 20
 MOST_CRASH_BYTES = 1 << 16
 _INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f"{os.sep}lib64{os.sep}python3")
-_HERE = ("localhost", "127.0.0.1", "::1", "[::1]")
 _FATAL = "Fatal Python error: "
 _CRASHED_AT = re.compile(r'  File "(.+)", line (\d+) in (.+)')
 LOOK_S = 1.0  # between two looks
@@ -75,25 +74,7 @@ def gather(ranks: list[ObservedRank], memory: Path, now_ns: int) -> list[Evidenc
             if rank.rank not in answers and (answer := _answer(memory, rank.rank, asked)):
                 answers[rank.rank] = answer
         time.sleep(0.1)
-    for answer in answers.values():
-        if meets := (answer.get("call") or {}).get("meets"):
-            meets["listener"] = _listener(str(meets.get("at")), [rank.pid for rank in ranks])
     return [_evidence(rank, answers.get(rank.rank), now_ns) for rank in ranks]
-
-
-def _listener(address: str, ranks: list[int]) -> str | None:
-    """Who has the port at which ranks meet, if that is a port of this node and not the job's own; None: it is the job's
-    own, or not known."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or host not in (*_HERE, os.uname().nodename):
-        return None
-    pid = processes.listener(int(port))
-    if pid is None:
-        return "nobody listens on this port"
-    if pid in ranks or any(pid in processes.ancestors(rank) for rank in ranks):
-        return None
-    named = processes.stat_of(pid) if pid else None
-    return f"another program has this port, {named.name} (pid {pid})" if named else "another program has this port"
 
 
 def _answer(memory: Path, rank: int, question: str) -> dict[str, Any] | None:

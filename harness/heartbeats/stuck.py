@@ -46,8 +46,7 @@ ADVICE = {
     "order": "two groups are used in opposite order: use them in the same order on all ranks",
     "group": "every rank calls new_group for every group, in the same order, also for those that it is not in",
     "no partner": "every send needs its receive: compare the order of both ranks' messages",
-    "meeting": "take a free port: let torchrun choose it, or set another MASTER_PORT, the same for all ranks; ss -ltnp "
-    "shows who has which",
+    "meeting": "set MASTER_ADDR and MASTER_PORT to the same values for all ranks: the host of rank 0, and a free port",
     "network": "all ranks are in the same collective: look at the network between their nodes with "
     f"{PROGRAM} -e 0 --health",
     "own code": "look at that line",
@@ -271,9 +270,12 @@ def _among_collectives(scene: _Scene) -> Hang:
     if apart := _apart_in_order(scene):
         return apart
     shown = _shown(next(iter(waits.values())))
-    if meetings := [rank.call["meets"] for rank in scene.ranks if rank.call and rank.call.get("meets")]:
-        return _of_meeting(meetings, shown, scene)
-    return scene.stuck("network", [], f"all ranks are in {shown}, and it does not end", waiting=[])
+    addresses = sorted({str(rank.call["meets"]["at"]) for rank in scene.ranks if rank.call and "meets" in rank.call})
+    if len(addresses) > 1:
+        said = f"the ranks are in {shown} at different addresses, {' and '.join(addresses)}"
+        return scene.stuck("meeting", [], said, waiting=[])
+    at = f" at {addresses[0]}" if addresses else ""
+    return scene.stuck("network", [], f"all ranks are in {shown}{at}, and it does not end", waiting=[])
 
 
 def _apart_in_order(scene: _Scene) -> Hang | None:
@@ -298,18 +300,6 @@ def _alone_in_new_group(scene: _Scene) -> Hang | None:
     who = f"{ranks_named(made)} alone is" if len(made) == 1 else f"{ranks_named(made)} are"
     said = f"{who} in {_shown(waits[made[0]])}, which all ranks of the job must call"
     return scene.stuck("group", made, said, waits[made[0]].code_line)
-
-
-def _of_meeting(meetings: list[dict[str, Any]], shown: str, scene: _Scene) -> Hang:
-    """All ranks wait to meet, each at the address that it was given. The listener of a meeting is who has the port
-    there; it is not known of another node."""
-    addresses = sorted({str(each["at"]) for each in meetings})
-    if len(addresses) > 1:
-        said = f"the ranks are in {shown} at different addresses, {' and '.join(addresses)}"
-        return scene.stuck("meeting", [], said, waiting=[])
-    who = next((str(each["listener"]) for each in meetings if each.get("listener")), "")
-    said = f"all ranks are in {shown} at {addresses[0]}, and it does not end"
-    return scene.stuck("meeting" if who else "network", [], f"{said}: {who}" if who else said, waiting=[])
 
 
 def _of_messages(left_ns: dict[int, Wait], scene: _Scene) -> Hang:

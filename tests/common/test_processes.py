@@ -90,19 +90,6 @@ def test_a_process_that_has_ended_is_told_as_such() -> None:
     assert processes.below(program.pid) == []
 
 
-def test_who_listens_on_a_port_and_who_is_above_whom(start: Start) -> None:
-    text = "import socket, sys, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
-    with subprocess.Popen(
-        [sys.executable, "-S", "-c", f"{text}; time.sleep(99)"], stdout=subprocess.PIPE, text=True
-    ) as program:
-        assert program.stdout is not None
-        port = int(program.stdout.readline())
-        assert processes.listener(port) == program.pid
-        assert os.getpid() in processes.ancestors(program.pid)
-        program.kill()
-    assert processes.listener(port) is None
-
-
 def test_a_thread_goes_on_as_often_as_bytes_arrive(start: Start) -> None:
     arriving = start(
         "import socket, threading, time\na, b = socket.socketpair()\n"

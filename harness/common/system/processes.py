@@ -46,7 +46,6 @@ _CALLS = {
 }
 _LONGEST_PATH = 4096
 _COUNTED = 8  # columns of ticks in /proc/stat: what comes after them is in these too
-_LISTENS = "0A"  # a state of TCP in /proc/net/tcp
 
 
 class Usage(NamedTuple):
@@ -275,30 +274,6 @@ def switches(pid: int, tid: int | None = None) -> int:
     """How often a thread has waited for something and went on; 0: not known."""
     lines = _text(PROC / str(pid) / "task" / str(pid if tid is None else tid) / "status").splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:")), 0)
-
-
-def listener(port: int) -> int | None:
-    """A process of this machine that listens on a port of TCP, 0 if it is another user's; None: nobody does."""
-    sockets = set()
-    for table in ("tcp", "tcp6"):
-        rows = (line.split() for line in _text(PROC / "net" / table).splitlines()[1:])
-        sockets |= {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTENS and row[1].endswith(f":{port:04X}")}
-    if not sockets:
-        return None
-    for pid in pids():
-        with suppress(OSError):
-            for number in (PROC / str(pid) / "fd").iterdir():
-                if str(number.readlink()) in sockets:
-                    return pid
-    return 0
-
-
-def ancestors(pid: int) -> list[int]:
-    """The processes above one, its parent first."""
-    found: list[int] = []
-    while (now := stat_of(found[-1] if found else pid)) is not None and now.parent > 0:
-        found.append(now.parent)
-    return found
 
 
 def waits_in(pid: int, tid: int | None = None) -> str:
