@@ -17,7 +17,6 @@ from typing import Protocol
 DATA, FORWARD, BACKWARD, OPTIMIZER, CLOCK = "data", "forward", "backward", "optimizer", "clock"
 EVALUATION = "evaluation"  # the trained model, called in its eval mode and without gradients
 PATIENCE_S, STEP_S = 60.0, 1.0  # before the clock is used; a step of it
-EARLY = 8  # steps, within which a new optimizer may show that those so far were parts of one
 GONE = 200  # calls of other optimizers, after which one that used to end the steps is used no more
 
 
@@ -76,8 +75,6 @@ class StepState:
     _last: int | None = None  # the optimizer that ends the steps
     _known: set[int] = field(default_factory=set)
     _others: int = 0
-    _firsts: list[StepDurations] = field(default_factory=list)
-    _first_ended: bool = False  # an optimizer ended a step for the first time, and not again since
     _pending: _Snapshot | None = None
     _in_backward: bool = False
     loaded_ns: int = 0  # by the last phases, as far as these loaded data
@@ -157,12 +154,7 @@ class StepState:
             self._pending = _Snapshot(self.clock(), dict(self._parts))
             return
         if self._last is None or key not in self._known or self._others >= GONE:
-            self._first_ended = key not in self._known and self._last is not None and 0 < self.number < EARLY
             self._last = key  # a new one is called less often than those before
-        elif key == self._last and self._first_ended:
-            self._first_ended = False
-            if self._others == len(self._firsts) - 1:
-                self._were_parts()
         self._known.add(key)
         if key == self._last:
             self._others = 0
@@ -213,18 +205,6 @@ class StepState:
         self._by_clock = self._open = False
         self._begin_ns = -1
 
-    def _were_parts(self) -> None:
-        """The steps before this one were parts of one, as a GAN's critic is updated several times before its generator:
-        as often as in this one."""
-        parts: dict[str, int] = {}
-        for step in self._firsts:
-            parts = {name: parts.get(name, 0) + step.parts.get(name, 0) for name in (*parts, *step.parts)}
-        self.listener.restarts()
-        self.listener.step_begins(0)
-        self.listener.step_ends(StepDurations(0, self._firsts[0].unix_ns, sum(step.ns for step in self._firsts), parts))
-        self.number = 1
-        self.listener.step_begins(1)
-
     def _finish(self, by: str, snapshot: _Snapshot | None = None) -> None:
         """The step ends now, or where it ended as it turns out now."""
         end_ns = self.clock() if snapshot is None else snapshot.at_ns
@@ -232,8 +212,6 @@ class StepState:
         rest = {} if snapshot is None else {k: ns - parts.get(k, 0) for k, ns in self._parts.items()}
         ago_ns = self.clock() - self._begin_ns
         step = StepDurations(self.number, time.time_ns() - ago_ns, end_ns - self._begin_ns, parts)
-        if self.number < EARLY:
-            self._firsts = [*self._firsts[: self.number], step]
         self.ended_by, self._pending, self._cycle = by, None, []
         self._open, self.loaded_ns = False, 0
         self.number += 1
