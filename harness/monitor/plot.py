@@ -53,20 +53,6 @@ class Panel:
         self.axes.set_xlabel(f"time since the monitor's start ({self._unit}){self._thinning(peaks)}")
         return bool(self.axes.lines)
 
-    def draw_again(self, column: str, label: str) -> None:
-        """A thin dashed line per device that has `column`, in the device's colour; one grey entry of the legend."""
-        for device in self.recording.devices:
-            color = _COLORS[device.index % len(_COLORS)]
-            self._line(thinned(device, column, fmean), 1, label="_", color=color, linestyle="--", linewidth=1.0)
-        if any(device.points(column) for device in self.recording.devices):
-            self.axes.plot([], [], color=_GREY, linestyle="--", linewidth=1.0, label=label)
-
-    def draw_machine(self, column: str, scale: float = 1, peaks: bool = False) -> None:
-        """A dashed line for the whole machine, if the source has its numbers."""
-        for device in self.recording.devices:
-            points = thinned(device, column, max if peaks else fmean)
-            self._line(points, scale, label="whole machine", color=_GREY, linestyle="--", zorder=1)
-
     def _thinning(self, peaks: bool) -> str:
         size = bucket_size(self.summary.samples)
         together = "maximum" if peaks else "mean"
@@ -152,7 +138,6 @@ def _memory(panel: Panel) -> str:
 
     if not panel.draw_devices("memory_used_bytes", label, _GIB, peaks=True):
         return panel.say_unknown("memory use")
-    panel.draw_machine("machine_memory_used_bytes", _GIB, peaks=True)
     sizes = {device.memory_total_bytes for device in panel.recording.devices}
     if len(sizes) == 1 and (size := sizes.pop()):
         panel.axes.axhline(size / _GIB, color=_GREY, ls=":", label=f"capacity {size / _GIB:.0f} GiB")
@@ -169,8 +154,6 @@ def _utilization(panel: Panel) -> str:
 
     if not panel.draw_devices("utilization_percent", label):
         return panel.say_unknown("utilisation")
-    panel.draw_again("sm_active_percent", "dashed: SM Active, the time in which an SM had work")
-    panel.draw_machine("machine_utilization_percent")
     panel.axes.set_ylim(0, 105)
     title = "GPU utilisation" if panel.is_gpu else "CPU utilisation"
     panel.axes.set_ylabel(f"{title} (%)")

@@ -43,24 +43,19 @@ def test_an_unmeasured_quantity_is_named_instead_of_drawn(write_samples: Write, 
     assert not panel.axes.lines
 
 
-def test_without_a_gpu_the_job_stands_beside_the_machine(write_samples: Write) -> None:
-    columns = [*GPU_COLUMNS, "machine_memory_used_bytes", "machine_utilization_percent"]
-    panel = panel_of(write_samples(columns, [[2**30, 50, None, 2**32, 80]] * 3, source="processes"))
-    assert plots._utilization(panel) == "CPU utilisation"
-    assert [line.get_label() for line in panel.axes.lines] == ["NVIDIA H200, mean 50 %", "whole machine"]
+UTILIZATION: dict[str, tuple[str, list[float | None], str, str]] = {
+    "nvml": ("sm_active_percent", [98, 50], "GPU utilisation", "GPU 0: NVIDIA H200, mean 98 %, SM Active 50 %"),
+    "processes": ("machine_utilization_percent", [50, 80], "CPU utilisation", "NVIDIA H200, mean 50 %"),
+}
 
 
-def test_what_the_sms_did_is_a_dashed_line_in_the_devices_colour_with_one_entry_for_all(write_samples: Write) -> None:
-    columns = ["utilization_percent", "sm_active_percent"]
-    rows: list[list[float | None]] = [[98, None], [98, 40], [98, 60]]
-    panel = panel_of(write_samples(columns, rows, rows))
-    plots._utilization(panel)
-    labels = [f"GPU {i}: NVIDIA H200, mean 98 %, SM Active 50 %" for i in range(2)]
-    dashed = "dashed: SM Active, the time in which an SM had work"
-    assert panel.axes.get_legend_handles_labels()[1] == [*labels, dashed]
-    first, _, of_first, *_ = panel.axes.lines
-    assert (first.get_color(), first.get_linestyle()) == (of_first.get_color(), "-")
-    assert (of_first.get_linestyle(), len(of_first.get_xdata())) == ("--", 2)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("source", "drawn"), UTILIZATION.items(), ids=UTILIZATION)
+def test_utilisation_is_a_line_with_its_mean_and_what_the_sms_did(
+    write_samples: Write, source: str, drawn: tuple[str, list[float | None], str, str]
+) -> None:
+    column, row, title, label = drawn
+    panel = panel_of(write_samples(["utilization_percent", column], [row] * 3, source=source))
+    assert (plots._utilization(panel), [line.get_label() for line in panel.axes.lines]) == (title, [label])
 
 
 def test_long_recordings_are_thinned_and_say_so_and_memory_keeps_its_peak(write_samples: Write) -> None:
