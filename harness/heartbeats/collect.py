@@ -322,7 +322,7 @@ class Collector:
         samples, tokens = (sum(rank.counted(name) for rank in ranks) for name in ("samples", "tokens"))
         new = {"samples": max(0, samples - self._samples), "tokens": max(0, tokens - self._tokens)}
         self._samples, self._tokens = samples, tokens
-        self._write("beat", unix_ns=time.time_ns(), ranks=[beat.as_list() for beat in beats], **new)
+        self._write("beat", unix_ns=time.time_ns(), ranks=beats, **new)
 
     def _place(self, place: list[Any] | None) -> int:
         if not place:

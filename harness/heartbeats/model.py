@@ -133,9 +133,9 @@ class NodeMonitor:
 @dataclass
 class RankHistory:
     """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. phases: of its last beats,
-    the newest last, as letters of PHASES. recent_us, recent_own_us, recent_data_us: medians of its last RECENT steps,
-    in microseconds: in all, without waiting for other ranks, waiting for the next batch; None: not known. If the steps
-    that were told lag behind the one that it is in, recent_us is the time between beats over the steps between them.
+    the newest last, as letters of PHASES. recent_us, recent_own_us: medians of its last RECENT steps, in microseconds:
+    in all, without waiting for other ranks; None: not known. If the steps that were told lag behind the one that it is
+    in, recent_us is the time between beats over the steps between them.
     counted: the times and steps of its last beats."""
 
     rank: int
@@ -151,7 +151,6 @@ class RankHistory:
     history: History = field(default_factory=History)
     recent_us: float | None = None
     recent_own_us: float | None = None
-    recent_data_us: float | None = None
     counted: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=round(RATE_S / PERIOD_S)))
 
     @property
@@ -189,8 +188,6 @@ class RankHistory:
         self.beat, self.beat_ns = beat, unix_ns
         self.phases = (self.phases + beat.phase)[-BEATS:]
         self.counted.append((unix_ns, beat.step))
-        if beat.data:
-            self.recent_data_us = float(decode(beat.data)[0])
 
     def learn(self, beats: Sequence[Beat]) -> None:
         """Take the steps that ended before these beats; without any, the pace by their number."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.common.run_folder.heartbeats import DATA_EVERY, PHASES, RECENT, Beat, encode
+from harness.common.run_folder.heartbeats import PHASES, Beat, encode
 from harness.common.system import processes
 
 MOST_BYTES = 1 << 20  # of a rank's file
@@ -37,9 +37,6 @@ class ObservedRank:
         self._usage = processes.usage(self.pid)
         self._looked_ns = now_ns
         self._usual: deque[int] = deque(maxlen=STORED_STEPS)
-        self._data_us: deque[int] = deque(maxlen=RECENT)
-        self._loads = False  # whether a step has loaded data
-        self._until_data = 0  # beats before the next one that has its wait for data
         self._fresh: list[list[Any]] = []  # steps that ended and are in no beat yet
         self._seen = -1  # the last of them
         self.told_steps: object = None  # how many are planned, as it was written
@@ -91,8 +88,6 @@ class ObservedRank:
                 self._seen = step[0]
                 self._fresh.append(step)
                 self._usual.append(step[1])
-                self._data_us.append(step[3])
-                self._loads = self._loads or step[3] > 0
                 self.longest_us = max(self.longest_us, step[1] if len(self._usual) > 1 else 0)
 
     def moved(self, ns: int) -> None:
@@ -131,16 +126,7 @@ class ObservedRank:
             per=per,
             steps=encode([sum(step[1] for step in group) / per for group in groups]),
             own_phase=encode([_mean([step[2] for step in group]) for group in groups]),
-            data=self._data(),
         )
-
-    def _data(self) -> str:
-        """What a beat says of its wait for data: in most beats nothing, as a rank has few bytes."""
-        self._until_data -= 1
-        if self._until_data > 0 or not self._loads:
-            return ""
-        self._until_data = DATA_EVERY
-        return encode([median(self._data_us)])
 
 
 def _mean(own_us: list[int | None]) -> float:

@@ -198,6 +198,5 @@ def _is_possible(beat: Beat) -> bool:
         and all(0 <= each < _MOST for each in (beat.idle_ms, beat.quiet_ms, beat.memory_mib, beat.use_percent or 0))
         and beat.phase in PHASES
         and len(beat.steps) == len(beat.own_phase)
-        and len(beat.data) in (0, 2)
-        and _ENCODED.fullmatch(beat.steps + beat.own_phase + beat.data) is not None
+        and _ENCODED.fullmatch(beat.steps + beat.own_phase) is not None
     )

@@ -65,7 +65,6 @@ COLUMNS = [
     ScreenColumn("step", lambda rank, _: "–" if rank.step is None else f"{rank.step:,}"),
     ScreenColumn("own time", lambda rank, _: _us(rank.recent_own_us)),
     ScreenColumn("step time", lambda rank, _: _us(rank.recent_us), 70),
-    ScreenColumn("data wait", lambda rank, _: _us(rank.recent_data_us), 110),
     ScreenColumn("phase", _phase, right=False),
     ScreenColumn("memory", lambda rank, _: amount(rank.beat.memory_mib << 20) if rank.beat else "–", 90),
     ScreenColumn("use", lambda rank, _: _percent(rank), 90),
@@ -339,7 +338,6 @@ def _rank(rank: RankHistory) -> dict[str, Any]:
         **{name: getattr(beat, name) if beat else None for name in ("memory_mib", "use_percent", "loss")},
         "own_ns": _ns(rank.recent_own_us),
         "step_ns": _ns(rank.recent_us),
-        "data_ns": _ns(rank.recent_data_us),
         "gone": rank.gone._asdict() if rank.gone else None,
     }
 

@@ -45,7 +45,6 @@ class EndedStep(NamedTuple):
     number: int
     unix_ns: int
     step_ns: int
-    data_ns: int
     optimizer_ns: int
     samples: int
     tokens: int
@@ -158,7 +157,7 @@ class Heartbeat:
         }
 
     def _done(self) -> list[list[Any]]:
-        """The steps that ended lately: number, microseconds, own microseconds, in data.
+        """The steps that ended lately: number, microseconds, own microseconds.
 
         A step is shown once its collectives were looked at, and after OWN_S all the same: its own time is then null.
         """
@@ -167,7 +166,7 @@ class Heartbeat:
         self._look_at_launches(lately)
         own_us = {begin: own // 1000 for begin, own in self._own_ns.items()}
         return [
-            [step.number, step.step_ns // 1000, own_us.get(step.unix_ns), step.data_ns // 1000]
+            [step.number, step.step_ns // 1000, own_us.get(step.unix_ns)]
             for step in lately
             if step.unix_ns in own_us or now_ns - step.unix_ns - step.step_ns > OWN_S * 1e9
         ]
@@ -252,7 +251,7 @@ def own_ns(step: EndedStep, begun: collectives.CollectiveStarts | None) -> int |
     The wait lies between the start of the last collective and the end of backward, or of the step if the last one is
     in the optimizer's part. Without collectives all time is its own.
 
-    >>> step = EndedStep(3, unix_ns=1000, step_ns=100, data_ns=0, optimizer_ns=10, samples=0, tokens=0)
+    >>> step = EndedStep(3, unix_ns=1000, step_ns=100, optimizer_ns=10, samples=0, tokens=0)
     >>> own_ns(step, collectives.CollectiveStarts([1030, 1050], since_ns=0))
     60
     """

@@ -227,8 +227,8 @@ class MetricsWriter:
 
     def step(self, step_line: StepLine) -> None:
         """Write one step of an exercise."""
-        parts = (step_line.data_ns, step_line.optimizer_ns, step_line.samples or 0, step_line.tokens or 0)
-        PROGRESS.ends(EndedStep(step_line.step, step_line.unix_ns, step_line.step_ns, *parts), step_line.loss)
+        counted = (step_line.optimizer_ns, step_line.samples or 0, step_line.tokens or 0)
+        PROGRESS.ends(EndedStep(step_line.step, step_line.unix_ns, step_line.step_ns, *counted), step_line.loss)
         self.defer(lambda: step_line)
         self.write_pending()
 

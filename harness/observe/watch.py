@@ -128,12 +128,9 @@ class Watch:
             values["peak_memory_bytes"] = peak_memory_bytes()
             self._writer.defer(partial(_step_line, self._window, step_durations, values))
         if self.steps_ended_by != CLOCK:
-            parts = (step_durations.parts.get(DATA, 0), step_durations.parts.get(OPTIMIZER, 0))
-            sizes = (self.samples or 0, self.tokens or 0)
-            PROGRESS.ends(
-                heartbeat.EndedStep(step_durations.number, step_durations.unix_ns, step_durations.ns, *parts, *sizes),
-                self.loss,
-            )
+            number, unix_ns, ns = step_durations.number, step_durations.unix_ns, step_durations.ns
+            counted = (step_durations.parts.get(OPTIMIZER, 0), self.samples or 0, self.tokens or 0)
+            PROGRESS.ends(heartbeat.EndedStep(number, unix_ns, ns, *counted), self.loss)
         self.loss = self.samples = self.tokens = None
         if not self.own_profiler:
             self._capture.step_ends(step_durations.number)

@@ -183,21 +183,6 @@ def test_the_first_loss_that_is_not_finite_is_told_again_and_damaged_ones_are_le
     assert {rank: line.step for rank, line in reader.read().losses.items()} == {0: 1}
 
 
-def test_the_wait_for_data_is_known_until_another_is_told(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(2))
-    node.run(2)
-    assert reader.read().ranks[0].recent_data_us is None
-    node.beats(beat(0, 9, [500], data_ms=12), beat(1, 9, [500], data_ms=250))
-    node.run(3, first=9)
-    ranks = reader.read().ranks
-    assert [ranks[n].recent_data_us for n in (0, 1)] == pytest.approx([12_000, 250_000], rel=0.003)
-    for damaged in ("0", "?é", "00" * 1000):
-        node.beats(beat(0, 22)._replace(data=damaged))
-    assert reader.read().ranks[0].recent_data_us == pytest.approx(12_000, rel=0.003)
-    node.line(event="beat", unix_ns=node.now_ns + S, ranks=[list(beat(0, 23))[:13]])
-    assert reader.read().ranks[0].step == 23, "an older monitor says nothing about data"
-
-
 def test_where_told_steps_lag_the_pace_is_that_of_the_counter(node: NodeWriter, reader: Reader) -> None:
     step = node.run(3)
     assert reader.read().progress().step_ns == pytest.approx(500e6, rel=0.003)

@@ -53,8 +53,7 @@ def beat():
 threading.Thread(target=beat, daemon=True).start()
 for step in range(int(sys.argv[4])):
     time.sleep(0.02)
-    data = rank * (9_000 if step % 10 else 90_000)
-    facts["done"] = [*facts["done"], [step, 20_000 + 1000 * rank, 15_000, data]][-300:]
+    facts["done"] = [*facts["done"], [step, 20_000 + 1000 * rank, 15_000]][-300:]
     facts["step"] = step + 1
 if rank == 1 and fifo:
     exec(open(fifo).read())
@@ -121,9 +120,6 @@ def test_steps_are_written_once_and_an_end_is_no_failure(place: Path, begin: Cal
         assert all(abs(us - 20_000 - 1000 * rank) < 200 for us in durations)
         assert [beat[9] for beat in own] == sorted({beat[9] for beat in own})
         assert all(len(json.dumps(beat, separators=(",", ":"))) <= 96 for beat in own)
-        waits = [us for beat in beats if beat[0] == rank for text in beat[13:] for us in decode(text)]
-        assert all(abs(us - 9_000) < 30 for us in waits)
-        assert bool(waits) == bool(rank), "rank 0 is never seen to load data"
     assert not EVIDENCE.path(place / "run", "n1").exists()
 
 

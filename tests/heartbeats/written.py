@@ -14,10 +14,9 @@ START_NS = 1_790_000_000 * S
 
 
 def beat(rank: int, step: int, took_ms: list[float] | None = None, **fields: Any) -> Beat:
-    """A rank in a step, the steps before which took so long. own_ms: without waiting, if other than that. data_ms: the
-    wait for the next batch, if it is told."""
+    """A rank in a step, the steps before which took so long. own_ms: without waiting, if other than that."""
     took = took_ms or []
-    own, data_ms = fields.pop("own_ms", took), fields.pop("data_ms", None)
+    own = fields.pop("own_ms", took)
     given: dict[str, Any] = {
         "phase": "f",
         "idle_ms": 0,
@@ -35,7 +34,6 @@ def beat(rank: int, step: int, took_ms: list[float] | None = None, **fields: Any
         per=1,
         steps=encode([ms * 1e3 for ms in took]),
         own_phase=encode([ms * 1e3 for ms in own]),
-        data="" if data_ms is None else encode([data_ms * 1e3]),
         **given,
     )
 
@@ -68,8 +66,7 @@ class NodeWriter:
     def beats(self, *beats: Beat, samples: int | None = 64, tokens: int | None = 8192) -> None:
         """Append a beat of these ranks, two seconds after the last."""
         self.now_ns += 2 * S
-        ranks = [each.as_list() for each in beats]
-        self.line(event="beat", unix_ns=self.now_ns, ranks=ranks, samples=samples, tokens=tokens)
+        self.line(event="beat", unix_ns=self.now_ns, ranks=beats, samples=samples, tokens=tokens)
 
     def run(self, lines: int, per_line: int = 4, ms: float = 500, first: int = 0, **fields: Any) -> int:
         """So many lines of all ranks at the same pace; returns the step that they are in."""

@@ -73,22 +73,6 @@ def test_header_progress_findings_and_ranks(trained: WatchedRun) -> None:
         assert fact in text, fact
 
 
-def test_the_wait_for_data_is_a_column_where_there_is_room(trained: WatchedRun) -> None:
-    assert not any("data wait" in line for line in lines(trained.look(RUNNING), 100))
-    found = lines(trained.look(RUNNING), 110)
-    assert any(line.split()[:1] == ["rank"] and "step time  data wait  phase" in line for line in found)
-    slow, other = (next(line for line in found if line.split()[:1] == [rank]) for rank in ("5", "0"))
-    assert "281 ms" in slow
-    assert "6.0" in other
-
-
-def test_a_wait_for_data_that_is_not_known(tmp_path: Path) -> None:
-    run = slurm_run(tmp_path)
-    node_of(run, range(1)).run(3)
-    (row,) = [line for line in lines(watched(run).look(RUNNING), 120) if line.split()[:1] == ["0"]]
-    assert row.split()[2:9] == ["12", "499", "ms", "499", "ms", "–", "forward"]
-
-
 def test_more_ranks_than_lines(tmp_path: Path) -> None:
     run = slurm_run(tmp_path)
     for number in range(5):

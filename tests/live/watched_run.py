@@ -87,5 +87,5 @@ class Growing:
         return beat(
             rank, self.step, took, own_ms=[t - (10 if slow else 90) for t in took],
             phase=self._random.choice("ddfbo" if slow else "fbbo"), slot=2 if slow else 1, memory_mib=38_000 + rank,
-            use_percent=71 if slow else 97, data_ms=281 if slow else 6,
+            use_percent=71 if slow else 97,
         )  # fmt: skip

@@ -47,7 +47,6 @@ CALLS = (  # functions of torch.distributed that wait for other ranks
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
     *("init_process_group", "new_group", "destroy_process_group"),
 )
-DATA_EVERY = 4  # beats of a rank, one of which has its wait for data
 DIGITS = string.digits + string.ascii_letters + "-_"
 STEPS_PER_E = 64 * 64 / math.log(1e10)  # 1 µs to 10,000 s in 4,096 steps of 0.56 %
 
@@ -66,9 +65,8 @@ class Beat(NamedTuple):
     below it.
     loss: None: not known; a number as text, so that "nan" and "inf" are possible. The steps that ended since the beat
     before: they begin with step `first` (-1: none ended), `per` of them share an entry (their mean), `steps` has the
-    entries' durations and `own` their time without waiting for other ranks (0: not known), both as `encode` writes
-    them. data: the median wait for the next batch in the last RECENT steps, as `encode` writes it; in one of DATA_EVERY
-    beats, else "". It is never there if no step has loaded data in a way that the rank sees.
+    entries' durations and `own_phase` their time without waiting for other ranks (0: not known), both as `encode`
+    writes them.
     """
 
     rank: int
@@ -84,11 +82,6 @@ class Beat(NamedTuple):
     per: int
     steps: str
     own_phase: str
-    data: str = ""
-
-    def as_list(self) -> list[Any]:
-        """As it is written: without `data` where that says nothing."""
-        return list(self if self.data else self[:-1])
 
 
 class Evidence(NamedTuple):
