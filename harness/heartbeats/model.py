@@ -15,16 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harness.common.run_folder.heartbeats import (
-    DIGITS,
-    LEAST_S,
-    PERIOD_S,
-    PHASES,
-    RECENT,
-    STEPS_PER_E,
-    TIMES_USUAL,
-    Beat,
-)
+from harness.common.run_folder.heartbeats import DIGITS, LEAST_S, PHASES, RECENT, STEPS_PER_E, TIMES_USUAL, Beat
 from harness.heartbeats.lines import LossLine, ProgramLine
 from harness.heartbeats.silent_nodes import SILENT_S
 
@@ -134,9 +125,7 @@ class NodeMonitor:
 class RankHistory:
     """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. phases: of its last beats,
     the newest last, as letters of PHASES. recent_us, recent_own_us: medians of its last RECENT steps, in microseconds:
-    in all, without waiting for other ranks; None: not known. If the steps that were told lag behind the one that it is
-    in, recent_us is the time between beats over the steps between them.
-    counted: the times and steps of its last beats."""
+    in all, without waiting for other ranks; None: not known."""
 
     rank: int
     node: str
@@ -151,7 +140,6 @@ class RankHistory:
     history: History = field(default_factory=History)
     recent_us: float | None = None
     recent_own_us: float | None = None
-    counted: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=round(RATE_S / PERIOD_S)))
 
     @property
     def phase(self) -> str | None:
@@ -187,20 +175,14 @@ class RankHistory:
         """Take what a beat says of now."""
         self.beat, self.beat_ns = beat, unix_ns
         self.phases = (self.phases + beat.phase)[-BEATS:]
-        self.counted.append((unix_ns, beat.step))
 
     def learn(self, beats: Sequence[Beat]) -> None:
-        """Take the steps that ended before these beats; without any, the pace by their number."""
-        if beats:
-            self.history.take(beats)
-            self.recent_us = float(np.median(self.history.us[-RECENT:]))
-            own_us = self.history.own_us
-            if (known := own_us[~np.isnan(own_us)]).size:
-                self.recent_own_us = float(np.median(known[-RECENT:]))
-        last = int(self.history.steps[-1]) if len(self.history) else -1
-        (first_ns, first), (now_ns, now) = self.counted[0], self.counted[-1]
-        if now - last > RECENT + max((beat.per for beat in beats), default=1) and now > first:
-            self.recent_us = (now_ns - first_ns) / 1e3 / (now - first)
+        """Take the steps that ended before these beats."""
+        self.history.take(beats)
+        self.recent_us = float(np.median(self.history.us[-RECENT:]))
+        own_us = self.history.own_us
+        if (known := own_us[~np.isnan(own_us)]).size:
+            self.recent_own_us = float(np.median(known[-RECENT:]))
 
 
 class RunProgress(NamedTuple):

@@ -140,7 +140,8 @@ class _NodeFile:
             rank.node, rank.host = self._name, self._node.host
             rank.code_line = self._places.get(beat.slot)
             rank.takes(beat, line.unix_ns)
-            self._new.setdefault(beat.rank, []).extend([beat] if beat.steps else [])
+            if beat.steps:
+                self._new.setdefault(beat.rank, []).append(beat)
 
     def _take_line(self, line: Line) -> None:
         match line:

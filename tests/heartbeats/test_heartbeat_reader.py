@@ -183,17 +183,6 @@ def test_the_first_loss_that_is_not_finite_is_told_again_and_damaged_ones_are_le
     assert {rank: line.step for rank, line in reader.read().losses.items()} == {0: 1}
 
 
-def test_where_told_steps_lag_the_pace_is_that_of_the_counter(node: NodeWriter, reader: Reader) -> None:
-    step = node.run(3)
-    assert reader.read().progress().step_ns == pytest.approx(500e6, rel=0.003)
-    for _ in range(16):
-        step += 25
-        node.beats(beat(0, step))
-    progress = reader.read().progress()
-    assert progress.step_ns == pytest.approx(80e6, rel=0.003)
-    assert progress.remaining_s == pytest.approx((1000 - step) * 0.08, rel=0.003)
-
-
 def test_steps_whose_own_time_is_not_known(node: NodeWriter, reader: Reader) -> None:
     node.run(1, own_ms=[0.0, 300.0, 0.0, 300.0])
     rank = reader.read().ranks[0]
