@@ -43,11 +43,6 @@ _READINGS: tuple[tuple[tuple[str, ...], NvmlQuery], ...] = (
 )
 
 
-def _text(value: str | bytes) -> str:
-    """Old bindings return bytes."""
-    return value.decode() if isinstance(value, bytes) else value
-
-
 @dataclass(frozen=True)
 class _Board:
     """A GPU of the node. why: NVML's words if it does not answer, and then it has no handle. refused: for want of
@@ -63,7 +58,7 @@ class _Board:
 def _board(nvml: Any, index: int) -> _Board:
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        return _Board(index, handle, _text(nvml.nvmlDeviceGetUUID(handle)))
+        return _Board(index, handle, nvml.nvmlDeviceGetUUID(handle))
     except nvml.NVMLError as error:
         return _Board(index, why=str(error), refused=error.value == nvml.NVML_ERROR_NO_PERMISSION)
 
@@ -122,12 +117,10 @@ class NvmlSource:
             )
 
     def _uuid_of_slice(self, name: str) -> str:
-        """Of its GPU. Drivers before 470 have it in the slice's name: MIG-GPU-UUID/instance/instance."""
-        if name.startswith("MIG-GPU-"):
-            return name.removeprefix("MIG-").split("/")[0]
+        """Of its GPU."""
         try:
             board = self._nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self._nvml.nvmlDeviceGetHandleByUUID(name))
-            return _text(self._nvml.nvmlDeviceGetUUID(board))
+            return str(self._nvml.nvmlDeviceGetUUID(board))
         except (AttributeError, self._nvml.NVMLError) as error:
             raise NoGpu(str(error)) from error
 
@@ -136,7 +129,7 @@ class NvmlSource:
         return modes is not None and bool(modes[0])
 
     def describe(self) -> Mapping[str, Any]:
-        """Driver, the job's devices, and which of the node do not answer; what is not known is null."""
+        """Driver and the job's devices; what is not known is null."""
         devices = [
             {
                 "index": board.index,
@@ -146,12 +139,9 @@ class NvmlSource:
             }
             for board in self._boards
         ]
-        silent = [{"index": board.index, "why": board.why} for board in self._node if board.why]
-        driver = self._known(self._nvml.nvmlSystemGetDriverVersion)
         return {
-            "driver": None if driver is None else _text(driver),
+            "driver": self._known(self._nvml.nvmlSystemGetDriverVersion),
             "devices": devices,
-            "not_answering": silent,
             "power": "NVML, the whole board",
         }
 
@@ -183,7 +173,7 @@ class NvmlSource:
 
     def _name(self, board: _Board) -> str:
         name = None if board.handle is None else self._known(self._nvml.nvmlDeviceGetName, board.handle)
-        return "unknown" if name is None else _text(name)
+        return "unknown" if name is None else str(name)
 
     def _memory_total(self, board: _Board) -> int | None:
         memory = None if board.handle is None else self._known(_memory, self._nvml, board.handle)

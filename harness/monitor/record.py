@@ -92,7 +92,7 @@ def _together(path: Path, before: list[dict[str, Any]], now: list[dict[str, Any]
         elif device.get("uuid") is not None and known["uuid"] != device["uuid"]:
             raise MonitorError(
                 f"{path.parent} has samples of another device {device['index']} ({known.get('uuid')}, not "
-                f"{device.get('uuid')}): choose another --out"
+                f"{device.get('uuid')})"
             )
     return [devices[index] for index in sorted(devices)]
 
@@ -124,7 +124,7 @@ class SampleFile:
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise MonitorError(f"another monitor is writing to {path}: give each its own --out") from error
+            raise MonitorError(f"another monitor is writing to {path}") from error
         except OSError:
             pass  # a file system without locks: the caller must start only one monitor per folder
         header = ",".join((*LEADING_COLUMNS, *columns)) + "\n"
@@ -133,7 +133,7 @@ class SampleFile:
             return
         with path.open("rb") as before:
             if before.readline().decode(errors="replace") != header:
-                raise MonitorError(f"{path} has samples of another kind of device: choose another --out")
+                raise MonitorError(f"{path} has samples of another kind of device")
             before.seek(-1, os.SEEK_END)
             if before.read() != b"\n":  # the last monitor was killed within a line
                 self._file.write(b"\n")

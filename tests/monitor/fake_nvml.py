@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 
 class NVMLError(Exception):
@@ -20,25 +22,57 @@ class NVMLError(Exception):
 
 @dataclass
 class FakeDevice:
-    """One board that draws `watts` and gains `joules_per_read` between two readings of its counter."""
+    """One board that gains `joules_per_read` between two readings of its counter."""
 
     name: str = "NVIDIA H200"
     uuid: str = "GPU-0000"
-    memory_used: int = 8 * 2**30
-    memory_total: int = 141 * 2**30
     utilization: int = 87
-    watts: float = 450.0
+    power: int = 450_000  # mW
     joules: float = 1_000_000.0
     joules_per_read: float = 450.0
+    temperature: int = 61
+    clock: int = 1980
+    clock_limits: int = 0x4
     not_supported: set[str] = field(default_factory=set)
     lost: bool = False
     forbidden: bool = False  # by the cgroup of the job
-    mig: bool = False
+    mig: tuple[int, int] = (0, 0)  # whether it is split, now and after a reset
     slices: tuple[str, ...] = ()  # UUIDs
     gpm: tuple[float, ...] | None = None  # per cent since the last sample, SM, tensor, DRAM; None: not supported
     gpm_taken: int = 0
-    clock_limits: int = 0x4
     asked: list[str] = field(default_factory=list)
+    memory = SimpleNamespace(used=8 * 2**30, total=141 * 2**30)
+
+    @property
+    def rates(self) -> SimpleNamespace:
+        return SimpleNamespace(gpu=self.utilization, memory=40)
+
+    @property
+    def energy(self) -> int:
+        self.joules += self.joules_per_read
+        return round(self.joules * 1000)
+
+    def ask(self, what: str) -> None:
+        """It is asked for this. Raises NVMLError: it does not answer."""
+        self.asked.append(what)
+        if self.lost:
+            raise NVMLError(FakeNvml.NVML_ERROR_GPU_IS_LOST)
+        if what in self.not_supported:
+            raise NVMLError(FakeNvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+ANSWERS = {  # by function, what it tells of a device
+    "nvmlDeviceGetUUID": "uuid",
+    "nvmlDeviceGetName": "name",
+    "nvmlDeviceGetMigMode": "mig",
+    "nvmlDeviceGetMemoryInfo": "memory",
+    "nvmlDeviceGetUtilizationRates": "rates",
+    "nvmlDeviceGetPowerUsage": "power",
+    "nvmlDeviceGetTotalEnergyConsumption": "energy",
+    "nvmlDeviceGetTemperature": "temperature",
+    "nvmlDeviceGetClockInfo": "clock",
+    "nvmlDeviceGetCurrentClocksThrottleReasons": "clock_limits",
+}
 
 
 class FakeNvml:
@@ -61,16 +95,12 @@ class FakeNvml:
         self.devices = devices
         self.init_error = init_error
 
-    def _ask(self, device: FakeDevice, what: str) -> None:
-        device.asked.append(what)
-        if device.lost:
-            raise NVMLError(self.NVML_ERROR_GPU_IS_LOST)
-        if what in device.not_supported:
-            raise NVMLError(self.NVML_ERROR_NOT_SUPPORTED)
-
     def nvmlInit(self) -> None:
         if self.init_error is not None:
             raise NVMLError(self.init_error)
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "570.86.15"
 
     def nvmlDeviceGetCount(self) -> int:
         return len(self.devices)
@@ -78,11 +108,8 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeDevice:
         if self.devices[index].forbidden:
             raise NVMLError(self.NVML_ERROR_NO_PERMISSION)
-        self._ask(self.devices[index], "handle")
+        self.devices[index].ask("handle")
         return self.devices[index]
-
-    def nvmlDeviceGetUUID(self, device: FakeDevice) -> str:
-        return device.uuid
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> tuple[FakeDevice, str]:
         for device in self.devices:
@@ -93,44 +120,17 @@ class FakeNvml:
     def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, device: tuple[FakeDevice, str]) -> FakeDevice:
         return device[0]
 
-    def nvmlDeviceGetMigMode(self, device: FakeDevice) -> list[int]:
-        return [int(device.mig)] * 2
+    def __getattr__(self, function: str) -> Callable[..., Any]:
+        if function not in ANSWERS:
+            raise AttributeError(function)
+        what = ANSWERS[function]
 
-    def nvmlDeviceGetName(self, device: FakeDevice) -> bytes:
-        return device.name.encode()
+        def answer(device: FakeDevice, *_about: int, version: int | None = None) -> Any:
+            assert what != "memory" or version == self.nvmlMemory_v2, "as the first version counts the driver's reserve"
+            device.ask(what)
+            return getattr(device, what)
 
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "570.86.15"
-
-    def nvmlDeviceGetMemoryInfo(self, device: FakeDevice, version: int | None = None) -> SimpleNamespace:
-        assert version == self.nvmlMemory_v2, "as the first version counts the driver's reserve"
-        self._ask(device, "memory")
-        return SimpleNamespace(used=device.memory_used, total=device.memory_total)
-
-    def nvmlDeviceGetUtilizationRates(self, device: FakeDevice) -> SimpleNamespace:
-        self._ask(device, "utilization")
-        return SimpleNamespace(gpu=device.utilization, memory=40)
-
-    def nvmlDeviceGetPowerUsage(self, device: FakeDevice) -> int:
-        self._ask(device, "power")
-        return round(device.watts * 1000)
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, device: FakeDevice) -> int:
-        self._ask(device, "energy")
-        device.joules += device.joules_per_read
-        return round(device.joules * 1000)
-
-    def nvmlDeviceGetTemperature(self, device: FakeDevice, _sensor: int) -> int:
-        self._ask(device, "temperature")
-        return 61
-
-    def nvmlDeviceGetClockInfo(self, device: FakeDevice, _clock: int) -> int:
-        self._ask(device, "clock")
-        return 1980
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: FakeDevice) -> int:
-        self._ask(device, "limits")
-        return device.clock_limits
+        return answer
 
 
 @dataclass
@@ -173,7 +173,7 @@ class GpmNvml(FakeNvml):
         gpmSample.free = True
 
     def nvmlGpmSampleGet(self, device: FakeDevice, gpmSample: FakeGpmSample) -> FakeGpmSample:
-        self._ask(device, "gpm")
+        device.ask("gpm")
         assert device.gpm is not None
         device.gpm_taken += 1
         pairs = zip(self._sums[id(device)], device.gpm, strict=True)

@@ -57,7 +57,7 @@ def test_simulated_each_sample_has_the_means_since_the_one_before(work: str) -> 
 LACKING: dict[str, tuple[type[FakeNvml], list[dict[str, Any]], list[tuple[object, ...]], int]] = {
     "a device without them": (GpmNvml, [{}, {"gpm": COUNTED}], [NOTHING, COUNTED], 2),
     "bindings and drivers without the functions": (FakeNvml, [{"gpm": COUNTED}], [NOTHING], 0),
-    "a split GPU": (GpmNvml, [{"mig": True, "gpm": COUNTED}], [NOTHING], 0),
+    "a split GPU": (GpmNvml, [{"mig": (1, 1), "gpm": COUNTED}], [NOTHING], 0),
     "a metric that is no number": (GpmNvml, [{"gpm": (1.0, 2.0, math.nan)}], [(1.0, 2.0, None)], 2),
     "a device that refuses": (GpmNvml, [{"gpm": COUNTED, "not_supported": {"gpm"}}], [NOTHING], 1),
 }

@@ -106,7 +106,7 @@ def test_a_device_that_fell_off_the_bus_keeps_its_samples_and_another_one_is_ref
     meta, _ = begin_or_go_on(described(tmp_path), {"devices": GPU[:1]})
     assert meta["devices"] == GPU
     moved = [{"index": 0, "uuid": "GPU-b"}]
-    with pytest.raises(MonitorError, match=r"samples of another device 0 \(GPU-a, not GPU-b\): choose another --out"):
+    with pytest.raises(MonitorError, match=r"samples of another device 0 \(GPU-a, not GPU-b\)"):
         begin_or_go_on(described(tmp_path), {"devices": moved})
 
 
