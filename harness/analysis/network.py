@@ -40,7 +40,6 @@ class NodeTraffic(NamedTuple):
     ports: Sequence[str]
     sent: MeasuredRates
     received: MeasuredRates
-    loopback: bool = False
     gbps: float | None = None
 
 
@@ -60,7 +59,6 @@ def node_network(node: str, by: str, traffic: NodeTraffic) -> NodeNetwork | None
         node=node,
         sampled_by=by,
         ports=list(traffic.ports),
-        loopback=traffic.loopback,
         duration_ns=sent.covered_ns,
         sent_bytes=round(sent.total_bytes),
         received_bytes=round(received.total_bytes),

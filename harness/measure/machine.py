@@ -230,5 +230,4 @@ def traffic_of_monitor(nics: Sequence[NicSeries]) -> NodeTraffic:
     known = [gbps for gbps in speeds if gbps is not None]
     sent, received = (rates_of(summed(nics, column)) for column in ("sent_bytes", "received_bytes"))
     gbps = sum(known) if len(known) == len(speeds) else None
-    loopback = any(nic.nic.kind == "loopback" for nic in nics)
-    return NodeTraffic([nic.nic.name for nic in nics], sent, received, loopback, gbps)
+    return NodeTraffic([nic.nic.name for nic in nics], sent, received, gbps)

@@ -32,7 +32,7 @@ class Nic:
     """One port. name: as the kernel has it. gbps: its link's speed, Gb/s; None if the kernel does not know it."""
 
     name: str
-    kind: str  # infiniband | ethernet | loopback
+    kind: str  # infiniband | ethernet
     gbps: float | None
 
 
@@ -53,8 +53,6 @@ class NodePorts:
         real = [n for n in names if n != "lo" and (self._net / n / "device").exists()]
         chosen = real or [n for n in names if not _VIRTUAL.match(n)]
         chosen = [n for n in chosen if not (self._ports and types[n] == _IP_OVER_INFINIBAND)]
-        if not chosen and not self._ports and "lo" in names:
-            return [Nic("lo", "loopback", None)]
         return [Nic(name, "ethernet", _speed(self._net / name / "speed")) for name in chosen]
 
     def describe(self) -> list[dict[str, Any]]:

@@ -44,11 +44,11 @@ def machine(root: Path, interfaces: dict[str, tuple[int, int]], real: tuple[str,
     [
         (("lo", "eth0", "docker0", "veth1"), ("eth0",), ["eth0"]),
         (("lo", "eth0", "docker0", "veth1"), (), ["eth0"]),
-        (("lo",), (), ["lo"]),
+        (("lo",), (), []),
         (("lo", "eno1", "eno2", "bond0"), ("eno1", "eno2"), ["eno1", "eno2"]),
     ],
 )
-def test_ports_with_a_device_count_and_loopback_only_where_it_is_alone(
+def test_ports_with_a_device_count_and_the_loopback_does_not(
     tmp_path: Path, interfaces: tuple[str, ...], real: tuple[str, ...], names: list[str]
 ) -> None:
     network = NodePorts(machine(tmp_path, dict.fromkeys(interfaces, (7, 9)), real))

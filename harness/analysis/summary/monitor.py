@@ -12,12 +12,12 @@ class NodeNetwork(SummaryPart, kw_only=True):
     By the monitor: from `gpus-monitor/<node>/network.csv`, which has at each sample what every port has received
     and sent so far: InfiniBand and RoCE ports by their own counters
     (`/sys/class/infiniband/*/ports/*/counters/port_rcv_data` and `port_xmit_data`, in units of 4 bytes), other
-    interfaces by `/proc/net/dev`: those with a device behind them, else those that are no bridge and no tunnel, and
-    the loopback only if there is nothing else. IP over InfiniBand is in its port's counters already and does not
-    count twice. All ports of a node are one sum. Traffic between GPUs of one node (NVLink, PCIe) is not in it. It
-    was not tried on InfiniBand or RoCE: whether a RoCE port's own counters include what its interface counts is
-    uncertain. Window: the whole recording. A rate is a difference of a counter over the time between two samples.
-    There is no rate over a gap, or if a counter began again at zero.
+    interfaces by `/proc/net/dev`: those with a device behind them, else those that are no loopback, no bridge and
+    no tunnel. IP over InfiniBand is in its port's counters already and does not count twice. All ports of a node are
+    one sum. Traffic between GPUs of one node (NVLink, PCIe) is not in it. It was not tried on InfiniBand or RoCE:
+    whether a RoCE port's own counters include what its interface counts is uncertain. Window: the whole recording. A
+    rate is a difference of a counter over the time between two samples. There is no rate over a gap, or if a counter
+    began again at zero.
 
     By nsys (`--nic-metrics`, also in reports that others recorded): from `NET_NIC_METRIC`, metrics `IB: Bytes
     sent`, `IB: Bytes received`, `Eth: Bytes sent` and `Eth: Bytes received`, each a rate in the unit that the
@@ -35,8 +35,6 @@ class NodeNetwork(SummaryPart, kw_only=True):
     """The switch above it, from Slurm."""
     ports: list[str] = []
     """`mlx5_0:1`, `eth0` …"""
-    loopback: bool = False
-    """There is no port but the loopback: the traffic stays inside the node."""
     duration_ns: int
     """Time with rates."""
     sent_bytes: int

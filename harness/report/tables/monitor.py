@@ -55,8 +55,7 @@ MONITOR = TableOf[summary.MonitorDevice](
 
 
 def _ports(n: summary.NodeNetwork) -> str:
-    shown = ", ".join(n.ports[:4]) + (f" and {len(n.ports) - 4} more" if len(n.ports) > 4 else "")
-    return f"{shown} (inside the node)" if n.loopback else shown
+    return ", ".join(n.ports[:4]) + (f" and {len(n.ports) - 4} more" if len(n.ports) > 4 else "")
 
 
 def _traffic(gb_per_s: float | None) -> str:
