@@ -97,7 +97,7 @@ class AmdSource:
         self._smi = smi
         environ = environ or {}
         handles = smi.amdsmi_get_processor_handles()
-        uuids, silent = self._all_uuids(handles)
+        uuids = list(map(self._uuid, handles))
         of_rocm = choose_visible(uuids, environ.get(_OF_ROCM), _OF_ROCM)
         # HIP counts in what ROCm left, and takes an empty list for none.
         name = next((name for name in _OF_HIP if environ.get(name)), _OF_HIP[0])
@@ -105,25 +105,15 @@ class AmdSource:
         self._indices = [of_rocm.places[i] for i in of_hip.places]
         self._uuids = [uuids[i] for i in self._indices]
         self._handles = [handles[i] for i in self._indices]
-        lost = (
-            f"GPU {index} does not give its UUID ({silent[index]}): its numbers may be missing"
-            for index in self._indices
-            if index in silent
-        )
-        self.notes = (*of_rocm.notes, *of_hip.notes, *lost)
+        self.notes = (*of_rocm.notes, *of_hip.notes)
         self._unsupported: set[tuple[int, tuple[str, ...]]] = set()
 
-    def _all_uuids(self, handles: Sequence[Any]) -> tuple[list[str | None], dict[int, str]]:
-        """Of all devices of the machine; and of those that do not say it, why."""
-        uuids: list[str | None] = []
-        silent: dict[int, str] = {}
-        for index, handle in enumerate(handles):
-            try:
-                uuids.append(str(self._smi.amdsmi_get_gpu_device_uuid(handle)))
-            except self._smi.AmdSmiException as error:
-                uuids.append(None)
-                silent[index] = str(error)
-        return uuids, silent
+    def _uuid(self, handle: Any) -> str | None:
+        """None: it does not say it."""
+        try:
+            return str(self._smi.amdsmi_get_gpu_device_uuid(handle))
+        except self._smi.AmdSmiException:
+            return None
 
     def __len__(self) -> int:
         return len(self._handles)
