@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,15 +79,6 @@ class Death(NamedTuple):
         """For a list of runs: the rank, the kind of its error, and the line."""
         kind = self.error.partition(":")[0] or self.how
         return self.lost or " ".join(filter(None, (f"rank {self.rank}: {kind}", where(self.place))))
-
-    @property
-    def seen_at(self) -> str:
-        """When, and how it is known."""
-        at = datetime.fromtimestamp(self.unix_ns / 1e9).strftime("%H:%M:%S")
-        if self.lost:
-            return f"the last line of its monitor, at {at}"
-        by = "its own word" if self.error else "the monitor of its node"
-        return f"process {self.pid}, at {at}, by {by}"
 
     @property
     def how(self) -> str:

@@ -16,7 +16,6 @@ from harness.common.system.bounded_read import BoundedReadError
 from harness.heartbeats.lines import GoneLine, Line, MonitorEnd, NodeLine, RankHeader, both_ends, node_files
 
 SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
-_MOST_NAMES = 3
 
 
 class SilentNode(NamedTuple):
@@ -33,16 +32,14 @@ def who_is_silent(silent_nodes: Sequence[SilentNode]) -> str:
     >>> who_is_silent([SilentNode("gpu-07", (4, 5), 0)]).rpartition(" ")[0]
     'node gpu-07 with ranks 4 and 5 has not reported since'
     >>> who_is_silent([SilentNode("a", (), 0), SilentNode("b", (2,), 0)]).rpartition(" ")[0]
-    'nodes a and b with rank 2 have not reported since'
+    '2 nodes (a, b) with rank 2 have not reported since'
     """
     names = [node.host for node in silent_nodes]
     ranks = sorted(rank for node in silent_nodes for rank in node.ranks)
     if len(names) == 1:
         named, has = f"node {names[0]}", "has"
-    elif len(names) <= _MOST_NAMES:
-        named, has = f"nodes {', '.join(names[:-1])} and {names[-1]}", "have"
     else:
-        named, has = f"{len(names)} nodes, as {names[0]},", "have"
+        named, has = f"{len(names)} nodes ({', '.join(names[:3])}{', …' * (len(names) > 3)})", "have"
     with_ranks = f" with {ranks_named(ranks)}" if ranks else ""
     since = datetime.fromtimestamp(min(node.since_ns for node in silent_nodes) / 1e9)
     return f"{named}{with_ranks} {has} not reported since {since:%H:%M:%S}"

@@ -12,7 +12,7 @@ from harness.analysis.pace import changes
 from harness.analysis.pace_evidence import evidence
 from harness.analysis.slowest_rank import slowest
 from harness.common.display.format import percent, span
-from harness.common.display.text import ranks_named
+from harness.common.display.text import clock, ranks_named
 from harness.common.paths import PROGRAM
 from harness.common.run_folder.heartbeats import PERIOD_S
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
@@ -46,9 +46,8 @@ def failed(live: Live) -> Iterator[Note]:
     has_failed = any(rank.gone is not None and not rank.gone.ended for rank in live.ranks.values())
     if has_failed and (death := first_death(live.path)) is not None:
         said = death.sentence
-        yield Note(
-            "failed", (death.rank,), f"{said[0].upper()}{said[1:]}.", death.seen_at, f"{PROGRAM} logs {live.job_id}"
-        )
+        shows = "" if death.lost else f"process {death.pid}, at {clock(death.unix_ns, live.now_ns)}"
+        yield Note("failed", (death.rank,), f"{said[0].upper()}{said[1:]}.", shows, f"{PROGRAM} logs {live.job_id}")
 
 
 def nonfinite_loss(live: Live) -> Iterator[Note]:
@@ -56,9 +55,7 @@ def nonfinite_loss(live: Live) -> Iterator[Note]:
     bad = earliest(live.losses.values())
     if bad is not None:
         said = f"{bad.sentence[0].upper()}{bad.sentence[1:]}."
-        now = {rank.rank: rank.beat.loss for rank in live.training if rank.beat and rank.rank in bad.ranks}
-        shows = "; ".join(f"the loss of rank {rank} is now {loss}" for rank, loss in list(now.items())[:MOST_LINES])
-        yield Note("loss", bad.ranks, said, shows, f"{PROGRAM} cancel {live.job_id}")
+        yield Note("loss", bad.ranks, said, "", f"{PROGRAM} cancel {live.job_id}")
 
 
 def silent_nodes(live: Live) -> Iterator[Note]:
