@@ -30,7 +30,7 @@ RIGHT: dict[str, Callable[[CaseVerdict], bool]] = {
     "right ranks": lambda verdict: verdict.ranks,
     "lost time within 20 %": lambda verdict: verdict.lost_is_close,
 }
-CHOSEN = ("plain_ddp", "accelerate_loop", "transformers_trainer", "lightning_ddp", "two_optimizers")
+CHOSEN = ("plain_ddp", "accelerate_loop", "transformers_trainer", "lightning_ddp")
 
 
 class Done(NamedTuple):

@@ -117,18 +117,6 @@ _ALL = (
         launcher="python",
         ranks=1,
     ),
-    Training(
-        "two_optimizers",
-        ("-m", "two_optimizers.train"),
-        (
-            Place("two_optimizers/train.py", f"train/{LOOP}"),
-            Place("two_optimizers/train.py", "update_discriminator"),
-            Place("two_optimizers/train.py", "update_generator"),
-            Place("two_optimizers/train.py", "cleaned"),
-            Place("two_optimizers/models.py", "Generator.forward", 2),
-            Place("two_optimizers/models.py", "Discriminator.forward", 2),
-        ),
-    ),
 )
 TRAININGS = {training.name: training for training in _ALL}
 

@@ -73,10 +73,31 @@ def test_how_a_script_ended(tmp_path: Path, ending: str, code: int, status: str,
     assert (run.run / "torch" / "rank0.json.gz").is_file()
 
 
-def test_a_script_that_leaves_at_once_keeps_its_steps(tmp_path: Path) -> None:
-    run = start(tmp_path, MODEL + "for i in range(5): step(i)\nos._exit(7)")
-    assert (run.code, len(run.steps())) == (7, 5)
-    assert run.events()[-1]["event"] == "step"
+KINDS = {  # of scripts, with their exit status
+    "it leaves at once": (MODEL + "for i in range(4): step(i)\nos._exit(7)", 7),
+    "a closure": (
+        MODEL + "closing = torch.optim.LBFGS(model.parameters(), max_iter=2)\ndef closure():\n closing.zero_grad()\n"
+        " loss = (model(torch.ones(16, 64)) ** 2).mean(); loss.backward(); return loss\n"
+        "for _ in range(4): closing.step(closure)",
+        0,
+    ),
+    "two optimizers": (
+        MODEL + "other = torch.nn.Linear(64, 8); second = torch.optim.SGD(other.parameters(), 0.1)\n"
+        "for i in range(4):\n step(i); (other(torch.randn(16, 64)) ** 2).mean().backward(); second.step()",
+        0,
+    ),
+    "no optimizer": (
+        MODEL.replace("optimizer = torch.optim.AdamW(model.parameters())", "")
+        + "with torch.no_grad():\n for batch in torch.utils.data.DataLoader(torch.randn(64, 64), 16): model(batch)",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "code"), KINDS.values(), ids=KINDS)
+def test_four_steps_of_any_kind_are_four(tmp_path: Path, text: str, code: int) -> None:
+    run = start(tmp_path, text, profiler="none")
+    assert (run.code, len(run.steps()), run.said) == (code, 4, []), run.err
 
 
 @pytest.mark.long  # PyTorch's own ways to look at a model, which change with its version only

@@ -77,7 +77,7 @@ srun {{observe}}bash start.sh""",
 deepspeed --num_accelerators 2 --master_port 29613 {{observe}}deepspeed_engine.py {MORE}""",
         word=INSIDE,
     ),
-    UsersJob("a module", f"{{observe}}torchrun --standalone --nproc-per-node 2 -m two_optimizers.train {MORE}"),
+    UsersJob("a module", f"{{observe}}torchrun --standalone --nproc-per-node 2 -m plain_ddp {MORE}"),
     UsersJob("one process", f"{{observe}}python one_process.py {MORE}", ranks=(1,)),
     UsersJob("an array", f"#SBATCH --array=0-1\n{{observe}}python one_process.py {MORE}", ranks=(1,), array=True),
     UsersJob(

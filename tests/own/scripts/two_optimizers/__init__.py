@@ -1,1 +1,0 @@
-"""A generative adversarial network: discriminator and generator, each with its own optimizer."""
