@@ -145,23 +145,18 @@ def test_a_training_that_is_stuck_is_ended_if_that_was_asked(tmp_path: Path) -> 
     assert json.loads((run / "status.json").read_text())["state"] == "stuck"
 
 
-@pytest.mark.parametrize("code", [0, 1, 77, 255])
-def test_the_exit_status_is_the_commands(tmp_path: Path, code: int) -> None:
-    assert observed(tmp_path, "sh", "-c", f"exit {code}").returncode == code
+ENDINGS: dict[tuple[str, ...], int] = {
+    **{("sh", "-c", f"exit {code}"): code for code in (0, 1, 77, 255)},
+    **{("sh", "-c", f"kill -{number} $$"): -number for number in (9, 10, 11, 13, 15)},
+    ("there-is-no-such-program",): 127,
+    ("./plain.txt",): 126,
+}
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGSEGV", "SIGPIPE", "SIGUSR1"])
-def test_a_signal_that_ends_the_command_ends_the_word(tmp_path: Path, name: str) -> None:
-    number = signal.Signals[name]
-    assert observed(tmp_path, "sh", "-c", f"kill -{int(number)} $$").returncode == -number
-
-
-def test_a_program_that_is_not_there_ends_as_in_a_shell(tmp_path: Path) -> None:
-    done = observed(tmp_path, "there-is-no-such-program")
-    assert done.returncode == 127
-    assert "there-is-no-such-program: No such file or directory" in done.stderr
+@pytest.mark.parametrize(("command", "code"), ENDINGS.items(), ids=map(" ".join, ENDINGS))
+def test_the_word_ends_as_the_command_does(tmp_path: Path, command: tuple[str, ...], code: int) -> None:
     (tmp_path / "plain.txt").touch()
-    assert observed(tmp_path, "./plain.txt").returncode == 126
+    assert observed(tmp_path, *command).returncode == code
 
 
 COUNTS = """
@@ -218,17 +213,14 @@ def _no_file_grows() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def test_a_full_disk_is_said_once_and_the_command_runs(tmp_path: Path) -> None:
-    """As a limit of 0 bytes for each file; then no write of ours succeeds."""
-    done = observed(tmp_path, "sh", "-c", "echo works; exit 5", before=_no_file_grows)
+@pytest.mark.parametrize(("file", "before"), [("other", _no_file_grows), ("runs", None)])
+def test_where_nothing_can_be_recorded_that_is_said_once_and_the_command_runs(
+    tmp_path: Path, file: str, before: Callable[[], object] | None
+) -> None:
+    """On a full disk (a limit of 0 bytes for each file), and where a file has the name of the runs' folder."""
+    (tmp_path / file).touch()
+    done = observed(tmp_path, "sh", "-c", "echo works; exit 5", env=environ(SCRATCH="/proc/nowhere"), before=before)
     assert (done.returncode, done.stdout) == (5, "works\n")
-    assert done.stderr.count("observe: nothing is recorded, because") == 1
-
-
-def test_no_place_for_runs_is_said_once_and_the_command_runs(tmp_path: Path) -> None:
-    (tmp_path / "runs").touch()  # a file, so no folder of that name can be made
-    done = observed(tmp_path, "sh", "-c", "exit 5", env=environ(SCRATCH="/proc/nowhere"))
-    assert done.returncode == 5
     assert done.stderr.count("observe: nothing is recorded, because") == 1
 
 
