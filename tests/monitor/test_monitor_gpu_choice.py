@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,107 +14,100 @@ from harness.analysis.summary import RankTraining, RecordingVerdict
 from harness.analysis.summary.problem_texts import OTHER_GPUS
 from harness.common.system.processes import RunningProcess
 from harness.measure.run_files import read_monitor
-from harness.monitor.gpu_choice import choose_visible
 from harness.monitor.nvml import NvmlSource, open_nvml
 from harness.monitor.processes import ProcessTree
 from harness.monitor.record import _open_source, begin_or_go_on
 from harness.monitor.samples import read, replace_json
-from tests.monitor.conftest import Write
+from tests.monitor.conftest import Write, rows_of
 from tests.monitor.fake_nvml import FakeDevice, FakeNvml
 
 UUIDS = ["GPU-aa00", "GPU-bb00", "GPU-cc00"]
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def devices(count: int = 3) -> list[FakeDevice]:
     return [FakeDevice(uuid=uuid) for uuid in UUIDS[:count]]
 
 
-def indices(source: NvmlSource) -> list[int]:
-    return [device["index"] for device in source.describe()["devices"]]
+def source_of(changes: dict[int, dict[str, Any]], environ: dict[str, str]) -> NvmlSource:
+    """Three GPUs, some of them changed."""
+    return NvmlSource(FakeNvml(*(replace(each, **changes.get(i, {})) for i, each in enumerate(devices()))), environ)
 
 
-@pytest.mark.parametrize(
-    ("visible", "expected", "end"),
-    [
-        (None, [0, 1, 2], None),
-        ("2,0", [0, 2], None),
-        ("GPU-bb", [1], None),
-        ("GPU-cc00,0", [0, 2], None),
-        ("", [], "an empty entry names no GPU, so no GPU is sampled"),
-        ("-1", [], "its entry '-1' names no GPU of this node, so no GPU is sampled"),
-        ("NoDevFiles", [], "its entry 'NoDevFiles' names no GPU of this node, so no GPU is sampled"),
-        ("0,-1,1", [0], "its entry '-1' names no GPU of this node, so only the GPUs before it are sampled"),
-        ("7", [], "its entry '7' names no GPU of this node, so no GPU is sampled"),
-        ("GPU-", [], "its entry 'GPU-' names several GPUs, so no GPU is sampled"),
-    ],
-)
-def test_cuda_visible_devices_chooses_the_jobs_gpus_up_to_the_first_entry_that_is_none(
-    visible: str | None, expected: Sequence[int], end: str | None
-) -> None:
-    choice = choose_visible(UUIDS, visible)
-    assert list(choice.places) == expected
-    assert choice.notes == (() if end is None else (f"CUDA_VISIBLE_DEVICES is {visible!r}: {end}",))
+class Scene(NamedTuple):
+    """GPUs with a change, variables, and which are sampled with what is said of them."""
+
+    changes: dict[int, dict[str, Any]]
+    environ: dict[str, str]
+    gpus: list[int]
+    said: tuple[str, ...] = ()
 
 
-def test_with_a_fake_pynvml_one_lost_gpu_has_no_values_and_the_others_are_sampled() -> None:
-    three = devices()
-    three[1].lost = True
-    assert indices(NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": "GPU-bb00,GPU-cc00"})) == [1, 2]
-    source = NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": "1,2"})
-    rows = source.sample()
-    assert indices(source) == [1, 2]
-    assert set(rows[0]) == {None}
-    assert dict(zip(source.columns, rows[1], strict=True))["power_watts"] == 450.0
-    assert source.notes == ("GPU 1 does not answer (GPU is lost): its numbers are not known",)
-    assert source.describe()["devices"][0] == {
-        "index": 1, "name": "unknown", "uuid": None, "memory_total_bytes": None
-    }  # fmt: skip
-
-
-def test_with_a_fake_pynvml_gpus_that_the_job_may_not_ask_are_neither_sampled_nor_counted() -> None:
-    """CUDA numbers the GPUs that it may open."""
-    three = devices()
-    three[0].forbidden = True
-    for environ in ({}, {"CUDA_VISIBLE_DEVICES": "0,1"}):
-        source = NvmlSource(FakeNvml(*three), environ)
-        assert (indices(source), source.notes) == ([1, 2], ())
-    for device in three:
-        device.forbidden = True
-    assert NvmlSource(FakeNvml(*three)).notes == (
-        "3 of the node's 3 GPUs may not be asked (Insufficient Permissions)",
-    )  # fmt: skip
-
-
-SLICES: dict[str, tuple[list[int], str]] = {
-    "1": ([1], "GPU 1: it is split (MIG); its numbers are the whole board's"),
-    "MIG-5e0c": ([1], "GPU 1: the job has the slice MIG-5e0c of it; its numbers are the whole board's"),
-    "MIG-ffff": (
-        [],
-        "CUDA_VISIBLE_DEVICES is 'MIG-ffff': the GPU of MIG-ffff is not known (Not Found), so no GPU is sampled",
-    ),
+CHOICES = {
+    "2,0": ([0, 2], None),
+    "GPU-bb": ([1], None),
+    "GPU-cc00,0": ([0, 2], None),
+    "": ([], "an empty entry names no GPU, so no GPU is sampled"),
+    "-1": ([], "its entry '-1' names no GPU of this node, so no GPU is sampled"),
+    "NoDevFiles": ([], "its entry 'NoDevFiles' names no GPU of this node, so no GPU is sampled"),
+    "0,-1,1": ([0], "its entry '-1' names no GPU of this node, so only the GPUs before it are sampled"),
+    "7": ([], "its entry '7' names no GPU of this node, so no GPU is sampled"),
+    "GPU-": ([], "its entry 'GPU-' names several GPUs, so no GPU is sampled"),
+    "MIG-ffff": ([], "the GPU of MIG-ffff is not known (Not Found), so no GPU is sampled"),
 }
+LOST: dict[int, dict[str, Any]] = {1: {"lost": True}}
+SILENT = "GPU 1 does not answer (GPU is lost): its numbers are not known"
+FORBIDDEN: dict[str, Any] = {"forbidden": True}
+UNLIKE: dict[int, dict[str, Any]] = {0: {"name": "NVIDIA L4"}}
+SPLIT: dict[int, dict[str, Any]] = {1: {"mig": (1, 1), "slices": ("MIG-5e0c",)}}
+SCENES = {
+    "all": Scene({}, {}, [0, 1, 2]),
+    **{
+        visible: Scene({}, {VISIBLE: visible}, gpus, () if end is None else (f"{VISIBLE} is {visible!r}: {end}",))
+        for visible, (gpus, end) in CHOICES.items()
+    },
+    "a lost one": Scene(LOST, {VISIBLE: "1,2"}, [1, 2], (SILENT,)),
+    "a UUID that may be the lost one's": Scene(LOST, {VISIBLE: "GPU-bb00,GPU-cc00"}, [1, 2], (SILENT,)),
+    "one that the job may not ask": Scene({0: FORBIDDEN}, {}, [1, 2]),
+    "CUDA numbers those that it may open": Scene({0: FORBIDDEN}, {VISIBLE: "0,1"}, [1, 2]),
+    "none may be asked": Scene(
+        dict.fromkeys(range(3), FORBIDDEN), {}, [],
+        ("3 of the node's 3 GPUs may not be asked (Insufficient Permissions)",),
+    ),
+    "a split one": Scene(
+        SPLIT, {VISIBLE: "1"}, [1], ("GPU 1: it is split (MIG); its numbers are the whole board's",)
+    ),
+    "a slice": Scene(
+        SPLIT, {VISIBLE: "MIG-5e0c"}, [1],
+        ("GPU 1: the job has the slice MIG-5e0c of it; its numbers are the whole board's",),
+    ),
+    "numbers among unlike models": Scene(
+        UNLIKE, {VISIBLE: "0"}, [0],
+        (
+            f"{VISIBLE} is '0', and the node's GPUs are of several models, which CUDA numbers by their speed and NVML "
+            "by their place: the sampled GPUs may be others than the job's, unless CUDA_DEVICE_ORDER is PCI_BUS_ID",
+        ),
+    ),
+    "in the order of places": Scene(UNLIKE, {VISIBLE: "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, [0]),
+    "a UUID among unlike models": Scene(UNLIKE, {VISIBLE: "GPU-aa"}, [0]),
+    "all unlike models": Scene(UNLIKE, {VISIBLE: "0,1,2"}, [0, 1, 2]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "gpus", "said"), [(name, *about) for name, about in SLICES.items()])
-def test_with_a_fake_pynvml_of_a_mig_slice_only_its_gpu_is_sampled_and_marked(
-    name: str, gpus: list[int], said: str
-) -> None:
-    three = devices()
-    three[1].mig, three[1].slices = (1, 1), ("MIG-5e0c",)
-    source = NvmlSource(FakeNvml(*three), {"CUDA_VISIBLE_DEVICES": name})
-    assert (indices(source), source.notes) == (gpus, (said,))
-    names = [device["name"] for device in source.describe()["devices"]]
-    assert names == ["NVIDIA H200 (whole board)"] * len(gpus)
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+def test_with_a_fake_pynvml_the_jobs_gpus_are_sampled_and_what_is_not_as_it_sees_them_is_said(scene: Scene) -> None:
+    source = source_of(scene.changes, scene.environ)
+    assert [device["index"] for device in source.describe()["devices"]] == scene.gpus
+    assert source.notes == scene.said
 
 
-def test_with_a_fake_pynvml_numbers_among_unlike_models_are_doubted_where_cuda_may_count_otherwise() -> None:
-    unlike = FakeNvml(FakeDevice(uuid="GPU-aa00", name="NVIDIA L4"), FakeDevice(uuid="GPU-bb00"))
-    (note,) = NvmlSource(unlike, {"CUDA_VISIBLE_DEVICES": "0"}).notes
-    assert "of several models" in note and "CUDA_DEVICE_ORDER" in note
-    certain = ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES": "GPU-aa"})
-    for environ in (*certain, {"CUDA_VISIBLE_DEVICES": "0,1"}, {}):
-        assert NvmlSource(unlike, environ).notes == ()
-    assert NvmlSource(FakeNvml(*devices()), {"CUDA_VISIBLE_DEVICES": "0"}).notes == ()
+def test_with_a_fake_pynvml_a_lost_gpu_has_no_values_and_a_split_one_is_marked() -> None:
+    source = source_of(LOST | {2: SPLIT[1]}, {})
+    _, lost, split = rows_of(source)
+    assert (set(lost.values()), split["power_watts"]) == ({None}, 450.0)
+    about = source.describe()["devices"]
+    assert about[1] == {"index": 1, "name": "unknown", "uuid": None, "memory_total_bytes": None}
+    assert about[2]["name"] == "NVIDIA H200 (whole board)"
 
 
 @pytest.mark.parametrize(("module", "visible", "notes"), [
