@@ -9,25 +9,23 @@ import pytest
 
 from harness.heartbeats.collect import gpu_use
 
-
-def written(folder: Path, source: str, rows: str) -> Path:
-    (folder / "meta.json").write_text(json.dumps({"schema": 1, "source": source}))
-    (folder / "samples.csv").write_text(f"unix_ns,device,memory_used_bytes,utilization_percent\n{rows}")
-    return folder
-
-
-def test_the_last_whole_sample_of_each_gpu_counts(tmp_path: Path) -> None:
-    rows = "1,0,5,10.000\n1,1,5,20.000\n2,0,5,97.400\n2,1,5,\n3,0,5"
-    assert gpu_use(written(tmp_path, "nvml", rows)) == {0: 97, 1: 20}
-
-
-@pytest.mark.parametrize("source", ["processes", "nonsense"])
-def test_without_gpus_there_is_none(tmp_path: Path, source: str) -> None:
-    assert gpu_use(written(tmp_path, source, "1,0,5,10.0\n")) == {}
+HEAD = b"unix_ns,device,memory_used_bytes,utilization_percent\n"
+SAMPLES = {
+    "the last whole sample of each GPU": (
+        "nvml",
+        HEAD + b"1,0,5,10.000\n1,1,5,20.000\n2,0,5,97.400\n2,1,5,\n3,0,5",
+        {0: 97, 1: 20},
+    ),
+    "no GPUs": ("processes", HEAD + b"1,0,5,10.0\n", {}),
+    "an unknown source": ("nonsense", HEAD + b"1,0,5,10.0\n", {}),
+    "no sample yet": ("nvml", HEAD, {}),
+    "a damaged file": ("nvml", b"\xff\xfe", {}),
+}
 
 
-def test_files_that_are_missing_or_damaged_are_none(tmp_path: Path) -> None:
-    assert gpu_use(tmp_path) == {}
-    assert gpu_use(written(tmp_path, "nvml", "")) == {}
-    (tmp_path / "samples.csv").write_bytes(b"\xff\xfe")
-    assert gpu_use(tmp_path) == {}
+@pytest.mark.parametrize(("source", "samples", "use"), SAMPLES.values(), ids=SAMPLES)
+def test_the_use_is_that_of_the_last_samples(tmp_path: Path, source: str, samples: bytes, use: dict[int, int]) -> None:
+    assert gpu_use(tmp_path) == {}, "no file"
+    (tmp_path / "meta.json").write_text(json.dumps({"schema": 1, "source": source}))
+    (tmp_path / "samples.csv").write_bytes(samples)
+    assert gpu_use(tmp_path) == use

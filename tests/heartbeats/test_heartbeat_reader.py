@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,34 +115,39 @@ def test_of_a_long_file_the_beginning_and_the_end_are_read(tmp_path: Path, reade
     assert reader.read().ranks[2].history.steps.tolist() == list(range(step - len(steps), step + 4))
 
 
-def test_a_rank_that_is_gone_and_one_that_begins_in_its_place(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(2))
+PLACE = ProgramLine("/home/ada/train.py", 42, "forward")
+GONE: dict[str, Any] = {"event": "gone", "rank": 0, "step": 9, "unix_ns": START_NS, "ended": False, "oom": "cgroup"}
+BEGUN: dict[str, Any] = {"event": "rank", "rank": 0, "world": 2, "local": 0, "unix_ns": START_NS + 9 * S}
+EVENTS: dict[str, tuple[list[dict[str, Any]], tuple[Any, ...]]] = {  # and the rank's pid, step, steps, place, history
+    "none": ([], (1000, 8, 1000, PLACE, 8, None)),
+    "it is gone": ([GONE], (1000, 9, 1000, PLACE, 8, (START_NS, False, "cgroup", 9))),
+    "another begins in its place": ([GONE, {**BEGUN, "pid": 7, "steps": None}], (7, None, None, None, 0, None)),
+    "it has learnt how many steps there will be": (
+        [{**BEGUN, "pid": 1000, "steps": 90}],
+        (1000, 8, 90, PLACE, 8, None),
+    ),
+    "the node's next monitor has its own numbers of places": (
+        [
+            {"event": "node", "node": 0, "host": "host-n0", "unix_ns": START_NS + 9 * S},
+            {"event": "beat", "unix_ns": START_NS + 9 * S, "ranks": [beat(0, 9)]},
+        ],
+        (1000, 9, 1000, None, 8, None),
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "known"), EVENTS.values(), ids=EVENTS)
+def test_what_a_rank_is_told_to_be(
+    node: NodeWriter, reader: Reader, events: list[dict[str, Any]], known: tuple[Any, ...]
+) -> None:
     node.run(2)
-    node.line(event="gone", rank=1, pid=1001, step=9, unix_ns=node.now_ns, ended=False, oom="cgroup")
+    reader.read()
+    for event in events:
+        node.line(**event)
     live = reader.read()
-    assert live.ranks[1].gone == (node.now_ns, False, "cgroup", 9)
-    assert live.ranks[1].step == 9
-    assert [rank.rank for rank in live.training] == [0]
-    node.line(event="rank", rank=1, world=2, local=1, pid=7, steps=None, unix_ns=node.now_ns)
-    live = reader.read()
-    assert (live.ranks[1].pid, live.ranks[1].gone, len(live.ranks[1].history)) == (7, None, 0)
-
-
-def test_a_nodes_next_monitor_has_its_own_numbers_of_places(node: NodeWriter, reader: Reader) -> None:
-    node.run(2)
-    assert reader.read().ranks[0].code_line == ProgramLine("/home/ada/train.py", 42, "forward")
-    node.line(event="node", node=0, host="host-n0", name="n0", unix_ns=node.now_ns)
-    node.run(1, first=8)
-    assert reader.read().ranks[0].code_line is None, "its place 1 has not been told"
-
-
-def test_a_rank_that_has_learnt_how_many_steps_there_will_be_is_the_same_one(tmp_path: Path, reader: Reader) -> None:
-    node = NodeWriter(tmp_path, "n0", range(1), steps=None)
-    node.run(2)
-    assert reader.read().progress().steps is None
-    node.line(event="rank", rank=0, world=1, local=0, pid=1000, steps=90, unix_ns=node.now_ns)
-    live = reader.read()
-    assert (live.ranks[0].steps, len(live.ranks[0].history)) == (90, 8)
+    rank = live.ranks[0]
+    assert (rank.pid, rank.step, rank.steps, rank.code_line, len(rank.history), rank.gone) == known
+    assert live.training == [rank] * (rank.gone is None)
 
 
 def test_a_node_that_does_not_report_any_more(tmp_path: Path, reader: Reader, clock: SimpleNamespace) -> None:

@@ -3,42 +3,46 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from harness.common.run_folder.heartbeats import encode
-from harness.heartbeats.model import History, RankHistory, aligned
+from harness.heartbeats.model import PACE_STEPS, History, RankHistory, aligned
 from tests.heartbeats.written import beat
 
+Entries = tuple[tuple[int, int, list[float]], ...]
 
-def rank(number: int, *entries: tuple[int, int, list[float]]) -> RankHistory:
+
+def rank(number: int, entries: Entries) -> RankHistory:
     """A rank with entries: the first step, how many steps are one entry, and milliseconds."""
     history = History()
     for first, per, ms in entries:
-        text = encode([each * 1e3 for each in ms])
-        own = encode([each * 500 for each in ms])
+        text, own = (encode([each * us for each in ms]) for us in (1e3, 500))
         history.take([beat(number, 0)._replace(first=first, per=per, steps=text, own_phase=own)])
     return RankHistory(number, "n0", history=history)
 
 
-def ms(matrix: np.ndarray) -> list[list[float | None]]:
-    return [[None if np.isnan(us) else round(us / 1e3) for us in row] for row in matrix]
+MATRICES: dict[str, tuple[dict[int, Entries], int, int, list[list[float | None]]]] = {
+    "a mean stands for each of its steps": (
+        {0: ((0, 1, [10, 11, 12, 13, 14, 15]),), 3: ((2, 2, [20, 30]),), 4: ()}, PACE_STEPS, 0,
+        [[10, 11, 12, 13, 14, 15], [None, None, 20, 20, 30, 30]],
+    ),
+    "only the last steps": (
+        {0: ((0, 3, [1, 2, 3, 4]),), 1: ((5, 1, [5, 6, 7]),)}, 4, 6, [[3, 3, 3, 4], [6, 7, None, None]],
+    ),
+    "steps that were not recorded, and steps that are counted anew": (
+        {0: ((0, 1, [1, 2]), (5, 1, [3, 4])), 1: ((90, 1, [9, 9]), (2, 1, [5, 6, 7]))}, PACE_STEPS, 0,
+        [[1, 2, None, None, None, 3, 4], [None, None, 5, 6, 7, None, None]],
+    ),
+}  # fmt: skip
 
 
-def test_columns_are_steps_and_a_mean_stands_for_each_of_its_steps() -> None:
-    found = aligned([rank(0, (0, 1, [10, 11, 12, 13, 14, 15])), rank(3, (2, 2, [20, 30])), RankHistory(4, "n0")])
-    assert (found.ranks, found.first) == ((0, 3), 0)
-    assert ms(found.us) == [[10, 11, 12, 13, 14, 15], [None, None, 20, 20, 30, 30]]
-    assert ms(found.own_us)[1] == [None, None, 10, 10, 15, 15]
-
-
-def test_only_the_last_steps() -> None:
-    found = aligned([rank(0, (0, 3, [1, 2, 3, 4])), rank(1, (5, 1, [5, 6, 7]))], most=4)
-    assert found.first == 6
-    assert ms(found.us) == [[3, 3, 3, 4], [6, 7, None, None]]
-
-
-def test_steps_that_were_not_recorded_and_steps_that_are_counted_anew() -> None:
-    found = aligned([rank(0, (0, 1, [1, 2]), (5, 1, [3, 4])), rank(1, (90, 1, [9, 9]), (2, 1, [5, 6, 7]))])
-    assert ms(found.us) == [[1, 2, None, None, None, 3, 4], [None, None, 5, 6, 7, None, None]]
+@pytest.mark.parametrize(("ranks", "most", "first", "ms"), MATRICES.values(), ids=MATRICES)
+def test_columns_are_steps(ranks: dict[int, Entries], most: int, first: int, ms: list[list[float | None]]) -> None:
+    found = aligned([rank(number, entries) for number, entries in ranks.items()], most=most)
+    assert found is not None
+    assert (found.ranks, found.first) == (tuple(number for number in ranks if ranks[number]), first)
+    for matrix, unit in ((found.us, 1e3), (found.own_us, 500)):
+        assert [[None if np.isnan(us) else round(us / unit) for us in row] for row in matrix] == ms
 
 
 def test_no_step_is_known() -> None:
