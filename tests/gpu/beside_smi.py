@@ -56,7 +56,8 @@ def their_samples(path: Path, fields: list[str], begin_s: float, end_s: float) -
 
 def means(samples: Samples, pair: Pair) -> tuple[float | None, float | None]:
     """Ours, and nvidia-smi's in our unit; None without a value."""
-    numbers = [number * pair.factor for text in samples.theirs.get(pair.theirs, []) for number in _numbers(text)]
+    texts = (text for text in samples.theirs.get(pair.theirs, []) if text.replace(".", "").isdigit())
+    numbers = [float(text) * pair.factor for text in texts]
     ours = samples.ours.get(pair.ours)
     return fmean(ours) if ours else None, fmean(numbers) if numbers else None
 
@@ -76,18 +77,3 @@ def clock_limits(samples: Samples) -> tuple[set[int], set[int]]:
         {int(value) for value in samples.ours.get("clock_limits", [])},
         {int(text, 16) for text in texts if text.startswith("0x")},
     )
-
-
-def joules(ours: dict[str, list[float]]) -> tuple[float, float]:
-    """What the energy counter counted, and power × time, over the same samples. Raises ValueError: no value."""
-    counter, watts, stamps = (ours.get(name, []) for name in ("energy_joules", "power_watts", "unix_ns"))
-    if len(counter) < 2 or not watts:
-        raise ValueError("the energy counter gave no value")
-    return counter[-1] - counter[0], fmean(watts) * (stamps[-1] - stamps[0]) / 1e9
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(text)]
-    except ValueError:
-        return []

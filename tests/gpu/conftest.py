@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.gpu.machine import has_gpu
-from tests.gpu.pack import pack
 from tests.gpu.scrub import cleaned, secrets
 from tests.gpu.work import Work
 
@@ -40,14 +39,12 @@ def gpu() -> None:
 
 @pytest.fixture(scope="session")
 def work(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Work:
-    """The folder of runs and traces; results are packed at the end."""
+    """The folders of what stays on the machine, and of what is taken home."""
     folder: Path = pytestconfig.getoption("--work", None) or tmp_path_factory.mktemp("gpu")
     out: Path = pytestconfig.getoption("--out", None) or folder
     for each in (folder, out):
         each.mkdir(parents=True, exist_ok=True)
-    made = Work(folder.resolve(), out / "log.txt")
-    pytestconfig.add_cleanup(lambda: pack(made, out))
-    return made
+    return Work(folder.resolve(), out.resolve())
 
 
 def pytest_configure(config: pytest.Config) -> None:

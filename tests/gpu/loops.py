@@ -9,14 +9,9 @@ and prints one line of JSON. Knows PyTorch only; `load` keeps the device busy fo
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -27,7 +22,6 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 WAIT, WARMUP, ACTIVE = 4, 2, 5
-STALL_S = 0.02  # of the data, in each step
 
 
 @dataclass(frozen=True)
@@ -46,57 +40,42 @@ ON_GPU = Sizes(hidden=2048, layers=8, heads=16, batch=8, length=1024, buffer=256
 ON_CPU = Sizes(hidden=64, layers=2, heads=4, batch=2, length=64, buffer=1 << 20)
 
 
-class Model(nn.Module):
-    """Transformer layers one after the other; `between` is called after each of them, to place a fault there."""
-
-    def __init__(self, sizes: Sizes, between: Callable[[], None] | None = None) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                sizes.hidden, sizes.heads, 4 * sizes.hidden,
-                dropout=0.0, activation="gelu", batch_first=True, norm_first=True, bias=False,
-            )
-            for _ in range(sizes.layers)
-        )  # fmt: skip
-        self._between = between
-
-    def forward(self, x: Tensor) -> Tensor:
-        """A loss."""
-        for layer in self.layers:
-            x = layer(x)
-            if self._between is not None:
-                self._between()
-        return x.float().square().mean()
-
-
 class Loop:
     """One training step, called repeatedly. Subclasses differ in one thing."""
 
     def __init__(self, sizes: Sizes, device: torch.device) -> None:
         torch.manual_seed(1)
         self.sizes, self.device = sizes, device
-        self.model: Any = Model(sizes, self.between()).to(device, torch.bfloat16)
+        layers = [
+            nn.TransformerEncoderLayer(
+                sizes.hidden, sizes.heads, 4 * sizes.hidden,
+                dropout=0.0, activation="gelu", batch_first=True, norm_first=True, bias=False,
+            )
+            for _ in range(sizes.layers)
+        ]  # fmt: skip
+        self.model: Any = nn.Sequential(*layers).to(device, torch.bfloat16)
         on_cuda = device.type == "cuda"
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=on_cuda, capturable=on_cuda)
         shape = (sizes.batch, sizes.length, sizes.hidden)
         self.ready = torch.randn(shape, device=device, dtype=torch.bfloat16)
 
-    def between(self) -> Callable[[], None] | None:
-        """Called after each layer."""
-        return None
-
     def load(self) -> Tensor:
         """The next batch on the device."""
         return self.ready
+
+    def loss(self, batch: Tensor) -> Tensor:
+        """Of the layers, one after the other."""
+        loss: Tensor = self.model(batch).float().square().mean()
+        return loss
 
     def step(self, number: int) -> None:
         """One training step under the ranges that the analysis knows."""
         with record_function(f"DataLoad batch {number}"):
             batch = self.load()
         with record_function("forward"):
-            loss = self.model(batch)
+            loss = self.loss(batch)
         with record_function("backward"):
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         with record_function("optimizer_step"):
             self.optimizer.step()
             self.optimizer.zero_grad()
@@ -130,7 +109,7 @@ class Graphs(Loop):
     def _whole(self, zero: bool = True) -> Tensor:
         if zero:
             self.optimizer.zero_grad(set_to_none=True)
-        loss: Tensor = self.model(self.ready)
+        loss = self.loss(self.ready)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return loss
@@ -145,8 +124,13 @@ class Graphs(Loop):
 class SyncPerLayer(Loop):
     """The host waits for the device after every layer."""
 
-    def between(self) -> Callable[[], None] | None:
-        return torch.cuda.synchronize if self.device.type == "cuda" else None
+    def __init__(self, sizes: Sizes, device: torch.device) -> None:
+        super().__init__(sizes, device)
+        for layer in self.model:
+            layer.register_forward_hook(self._wait)
+
+    def _wait(self, *_: object) -> None:
+        _wait(self.device)
 
 
 class Pageable(Loop):
@@ -161,14 +145,6 @@ class Pageable(Loop):
         return self.ready
 
 
-class DataStall(Loop):
-    """The next batch comes late."""
-
-    def load(self) -> Tensor:
-        time.sleep(STALL_S)  # the fault
-        return self.ready
-
-
 SMALL_BATCH = ("eager-small", "fault-sync")  # layers so short that a wait after each one matters
 CASES: dict[str, type[Loop]] = {
     "eager": Loop,
@@ -177,7 +153,6 @@ CASES: dict[str, type[Loop]] = {
     "compile": Compiled,
     "fault-sync": SyncPerLayer,
     "fault-pageable": Pageable,
-    "fault-data-stall": DataStall,
 }
 
 
@@ -220,34 +195,20 @@ def record(loop: Loop, folder: Path, device: torch.device) -> dict[str, float]:
     with profile(
         activities=activities,
         schedule=schedule(wait=WAIT, warmup=WARMUP, active=ACTIVE, repeat=1),
-        on_trace_ready=lambda recorded: _write(recorded, folder / "rank0.json.gz"),
+        on_trace_ready=lambda recorded: recorded.export_chrome_trace(str(folder / "rank0.json.gz")),
         record_shapes=True,
     ) as profiler:
         for number in range(WAIT + WARMUP + ACTIVE):
-            with _timed(steps_ns):
-                loop.step(number)
+            begin_ns = time.perf_counter_ns()
+            loop.step(number)
+            steps_ns.append(time.perf_counter_ns() - begin_ns)
             profiler.step()
     return {"unrecorded_ns": median(steps_ns[1:WAIT]), "recorded_ns": median(steps_ns[-ACTIVE:])}
-
-
-@contextmanager
-def _timed(into: list[int]) -> Iterator[None]:
-    begin = time.perf_counter_ns()
-    yield
-    into.append(time.perf_counter_ns() - begin)
 
 
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _write(recorded: Any, path: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / "trace.json"
-        recorded.export_chrome_trace(str(plain))
-        with plain.open("rb") as source, gzip.open(path, "wb", compresslevel=3) as target:
-            shutil.copyfileobj(source, target)
 
 
 if __name__ == "__main__":

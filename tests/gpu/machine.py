@@ -24,10 +24,11 @@ class Ended(NamedTuple):
     stderr: str
 
     @property
-    def ending(self) -> str:
-        """The last line of its output, for a sentence about its failure."""
-        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "it printed nothing"
+    def why(self) -> str:
+        """How it ended, with the last line that it printed."""
+        lines = (self.stderr or self.stdout).split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return "its time limit was reached" if self.code is None else f"exit status {self.code}: {last[:300]}"
 
 
 def run(argv: Sequence[str | Path], seconds: float, environment: Mapping[str, str]) -> Ended:

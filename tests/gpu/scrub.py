@@ -37,11 +37,10 @@ Event = dict[str, Any]
 
 
 class Scrubbed(NamedTuple):
-    """The packed trace, its number of steps, and what was left out of them."""
+    """The packed trace, and its number of steps."""
 
     packed: bytes
     steps: int
-    left_out: list[str]
 
 
 def scrubbed(path: Path, limit: int = LIMIT_BYTES, most_steps: int = STEPS) -> Scrubbed:
@@ -53,7 +52,7 @@ def scrubbed(path: Path, limit: int = LIMIT_BYTES, most_steps: int = STEPS) -> S
     for steps in range(most_steps, 0, -1):
         packed = pack(last_steps(trace, steps))
         if len(packed) <= limit:
-            return Scrubbed(packed, min(steps, len(marks(trace))), list(LEFT_OUT))
+            return Scrubbed(packed, min(steps, len(marks(trace))))
     raise ValueError(f"{path.name}: even one step is larger than {limit} bytes")
 
 
@@ -105,11 +104,11 @@ def cleaned(value: Any, names: Sequence[str]) -> Any:
     return value
 
 
-def clean_text(text: str, names: Sequence[str], paths: bool = True) -> str:
+def clean_text(text: str, names: Sequence[str]) -> str:
     """The text without these names, and without paths."""
     for name in names:
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "host", text)
-    return PATH.sub("path", text) if paths else text
+    return PATH.sub("path", text)
 
 
 def leaks(packed: bytes, names: Sequence[str]) -> list[str]:
@@ -122,12 +121,9 @@ def leaks(packed: bytes, names: Sequence[str]) -> list[str]:
 
 def marks(trace: Trace) -> list[tuple[float, float]]:
     """Start and end of each ProfilerStep on the host, in microseconds."""
-    steps = [e for e in trace["traceEvents"] if e.get("cat") == "user_annotation" and _is_step(e)]
+    ranges = [e for e in trace["traceEvents"] if (e.get("cat"), e.get("ph")) == ("user_annotation", "X")]
+    steps = [e for e in ranges if str(e["name"]).startswith("ProfilerStep#")]
     return sorted((_number(e["ts"]), _number(e["ts"]) + _number(e["dur"])) for e in steps)
-
-
-def _is_step(event: Event) -> bool:
-    return event.get("ph") == "X" and str(event["name"]).startswith("ProfilerStep#")
 
 
 def last_steps(trace: Trace, count: int) -> Trace:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.beside_smi import PAIRS, Samples, agree, clock_limits, joules, means, our_samples, their_samples
+from tests.gpu.beside_smi import PAIRS, Samples, agree, clock_limits, means, our_samples, their_samples
 
 SECOND = 10**9
 OURS = (
@@ -40,9 +40,3 @@ def test_tools_agree_but_for_a_wrong_unit_or_a_value_that_one_does_not_give(
     ours, theirs = means(both, POWER)
     assert (ours, theirs) == (watts, 600)
     assert clock_limits(both) == ({4}, {4})
-
-
-def test_the_energy_counter_is_beside_power_times_time_if_there_are_both(tmp_path: Path) -> None:
-    assert joules(samples(tmp_path, watts=610.0).ours) == (5490, 5490)
-    with pytest.raises(ValueError, match="no value"):
-        joules(samples(tmp_path, watts=None).ours)

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import venv
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,14 @@ from tests.gpu.machine import ROOT, has_gpu, run
 from tests.gpu.work import Work
 from tests.waiting import limit_s
 
-tried_on_a_cpu = [
-    pytest.mark.train,
-    pytest.mark.skipif(has_gpu(), reason="with a GPU the command itself is the test: scripts/gpu-acceptance OUT"),
-]
+on_a_cpu = pytest.mark.skipif(has_gpu(), reason="with a GPU the command itself is the test: scripts/gpu-acceptance OUT")
 
 
-class Ran:
-    """One start of the command."""
-
-    def __init__(self, python: Path | str, *words: str | Path, **environment: str) -> None:
-        argv = ["bash", str(ROOT / "scripts/gpu-acceptance"), *map(str, words)]
-        around = {**os.environ, "HARNESS_PYTHON": str(python), **environment}
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=around, timeout=limit_s(600))
-        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+def typed(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command, with the tests' Python unless the environment names another."""
+    argv = ["bash", str(ROOT / "scripts/gpu-acceptance"), *map(str, words)]
+    around = {**os.environ, "HARNESS_PYTHON": sys.executable, **environment}
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=around, timeout=limit_s(600))
 
 
 @pytest.mark.parametrize(
@@ -54,14 +47,14 @@ def test_a_wrong_request_is_one_sentence_and_writes_nothing(
     if python == "{bare}":
         venv.EnvBuilder(with_pip=False, symlinks=True).create(bare)
         python = f"{bare}/bin/python"
-    ran = Ran(python, *(word.format(out=out, file=file) for word in words))
-    assert (ran.code, ran.out) == (2, "")
-    assert reason in ran.err
+    done = typed(*(word.format(out=out, file=file) for word in words), HARNESS_PYTHON=python)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr
     assert not out.exists()
 
 
 def test_every_file_of_tests_is_a_part() -> None:
-    parts = [line.split()[0] for line in Ran(sys.executable, "--list").out.splitlines()]
+    parts = [line.split()[0] for line in typed("--list").stdout.splitlines()]
     files = {path.stem.removeprefix("test_gpu_") for path in Path(__file__).parent.glob("test_gpu_*.py")}
     assert set(parts) == files - {"command"}
 
@@ -71,18 +64,16 @@ def results(out: Path) -> dict[str, dict[str, Any]]:
     return tests
 
 
-@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
+@on_a_cpu
 def test_without_a_gpu_the_tests_skip_and_say_so(tmp_path: Path) -> None:
-    ran = Ran(sys.executable, tmp_path / "out", "faults")
-    assert ran.code == 0
+    assert typed(tmp_path / "out", "faults").returncode == 0
     reasons = {test["reason"] for test in results(tmp_path / "out").values()}
     assert reasons == {"Skipped: this machine shows no NVIDIA GPU; --tiny tries what a CPU can show"}
 
 
 def test_without_time_nothing_begins(tmp_path: Path) -> None:
-    ran = Ran(sys.executable, tmp_path / "out", "--budget", "10")
-    assert ran.code == 1
-    assert "inventory: no time left" in ran.out
+    done = typed(tmp_path / "out", "--budget", "10")
+    assert (done.returncode, "inventory: no time left" in done.stdout) == (1, True)
 
 
 def test_a_program_that_outlasts_its_time_hears_ctrl_c_first(tmp_path: Path) -> None:
@@ -98,33 +89,27 @@ def test_a_program_that_outlasts_its_time_hears_ctrl_c_first(tmp_path: Path) -> 
     assert reported.exists()
 
 
-class TestOnACpu:
-    pytestmark = tried_on_a_cpu
+@on_a_cpu
+@pytest.mark.train
+@pytest.mark.long  # a whole training, for a script that runs on machines with a GPU
+def test_a_run_is_launched_once_checked_and_its_trace_made_small(tmp_path: Path) -> None:
+    out, words = tmp_path / "out", ("training", "traces", "--tiny", "-k", "fp32")
+    done = typed(out, *words, "--budget", f"{limit_s(600):.0f}", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    tests = results(out)
+    assert {test["outcome"] for test in tests.values()} == {"passed", "skipped"}
+    assert tests["test_gpu_training.py::test_it_trains[fp32]"]["run"]["step_ns"] > 0
+    assert tests["test_gpu_training.py::test_its_report[fp32-conservation]"]["outcome"] == "passed"
+    assert tests["test_gpu_training.py::test_its_device_is_a_gpu[fp32]"]["reason"] == (
+        "Skipped: only a GPU can show this"
+    )
+    assert len(list(tmp_path.glob("gpu-acceptance-*/runs/*/profiler/*"))) == 1, "the second part takes the run"
+    assert {path.name for path in (out / "traces").iterdir()} == {"fp32.json.gz", "truth.json"}
 
-    @pytest.mark.long  # a whole training, for a script that runs on machines with a GPU
-    def test_a_run_is_launched_once_checked_made_small_and_packed(self, tmp_path: Path) -> None:
-        out, kept = tmp_path / "out", {"TMPDIR": str(tmp_path)}
-        ran = Ran(
-            sys.executable, out, "training", "traces", "--tiny", "-k", "fp32", "--budget", f"{limit_s(600):.0f}", **kept
-        )
-        assert ran.code == 0, ran.out + ran.err
-        tests = results(out)
-        assert {test["outcome"] for test in tests.values()} == {"passed", "skipped"}
-        assert tests["test_gpu_training.py::test_it_trains[fp32]"]["run"]["step_ns"] > 0
-        assert tests["test_gpu_training.py::test_its_report[fp32-conservation]"]["outcome"] == "passed"
-        assert tests["test_gpu_training.py::test_its_device_is_a_gpu[fp32]"]["reason"] == (
-            "Skipped: only a GPU can show this"
-        )
-        assert len(list(tmp_path.glob("gpu-acceptance-*/runs/*/profiler/*"))) == 1, "the second part takes the run"
-        with tarfile.open(out / "traces.tar.gz") as archive:
-            assert sorted(archive.getnames()) == ["fp32.json.gz", "truth.json"]
-        with tarfile.open(out / "reports.tar.gz") as archive:
-            assert {"fp32/summary.json", "fp32/report.html", "fp32/run.json"} <= set(archive.getnames())
-            assert b"/tmp/" not in archive.extractfile("fp32/run.json").read()
-        assert all(path.stat().st_size < 16_000_000 for path in out.iterdir())
 
-    def test_the_reason_of_a_failed_run_is_shown(self, tmp_path: Path) -> None:
-        work = Work(tmp_path, tmp_path / "log.txt")
-        with pytest.raises(pytest.fail.Exception, match=re.escape("--data: /nowhere.json does not exist")):
-            work.launched("broken", "-e", "1", "--data", "/nowhere.json")
-        assert work.all_runs() == []
+@pytest.mark.train
+def test_the_reason_of_a_failed_run_is_shown(tmp_path: Path) -> None:
+    work = Work(tmp_path, tmp_path)
+    with pytest.raises(pytest.fail.Exception, match=re.escape("--data: /nowhere.json does not exist")):
+        work.launched("broken", "-e", "1", "--data", "/nowhere.json")
+    assert work.all_runs() == []

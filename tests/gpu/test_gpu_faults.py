@@ -28,7 +28,6 @@ class Fault(NamedTuple):
 FAULTS = {
     "slow-data": Fault("bf16", ("data-stall",), on_cpu=True),
     "fp32": Fault("bf16", ("fp32",), says_at_least=True),
-    "fault-data-stall": Fault("eager", ("data-stall",), on_cpu=True),
     "fault-sync": Fault("eager-small", ("sync",)),
     "fault-pageable": Fault("eager", ("pageable", "copies")),
 }

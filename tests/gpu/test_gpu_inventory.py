@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import platform
-import re
-import shutil
 import sys
 from importlib import import_module, metadata
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement  # pytest brings it, and tomli
 
 from tests.gpu.machine import ROOT, has_gpu, nvidia_smi
 from tests.gpu.work import Work
@@ -54,42 +53,29 @@ def test_pytorch_sees_the_gpu(work: Work, record_property: Any) -> None:
     assert (torch["sees_gpus"] > 0) == has_gpu()
 
 
-def test_nsys_says_its_version(work: Work, record_property: Any) -> None:
-    program = shutil.which("nsys")
-    if program is None:
-        pytest.skip("nsys is not on PATH")
-    version = work.succeeds([program, "--version"], 30).strip()
-    record_property("nsys", version)
-    assert version
-
-
 def test_every_package_of_pyproject_is_here(record_property: Any) -> None:
-    versions = {text: _version(text) for text in requirements()}
+    versions = {str(each): version(each.name) for each in requirements()}
     record_property("machine", [platform.machine(), platform.platform(), platform.python_version()])
     record_property("packages", versions)
     record_property("extras", {name: importlib.util.find_spec(name) is not None for name in EXTRAS})
-    if missing := [text for text, version in versions.items() if version is None]:
+    if missing := [text for text, found in versions.items() if found is None]:
         pytest.skip(
             f"{', '.join(missing)}: bring their wheels and what these need in a folder WHEELS; {INSTALL}; "
             "PYTHONPATH=FOLDER"
         )
 
 
-def requirements() -> list[str]:
-    """The requirements in pyproject.toml, without the markers of other Pythons."""
-    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # which pytest brings
+def requirements() -> list[Requirement]:
+    """The requirements in pyproject.toml for this Python."""
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    texts = [*project["dependencies"], *project["optional-dependencies"]["train"]]
+    every = map(Requirement, [*project["dependencies"], *project["optional-dependencies"]["train"]])
     # A pin comes later than a range of the same package, and counts.
-    return list({_name(text): text.partition(";")[0].strip() for text in texts}.values())
+    return list({each.name: each for each in every if each.marker is None or each.marker.evaluate()}.values())
 
 
-def _name(requirement: str) -> str:
-    return re.split(r"[<>=!~ (\[;]", requirement, maxsplit=1)[0]
-
-
-def _version(requirement: str) -> str | None:
+def version(name: str) -> str | None:
     try:
-        return metadata.version(_name(requirement))
+        return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None

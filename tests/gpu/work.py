@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,10 +65,10 @@ def needs(*modules: str) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """`folder`: runs and traces, which stay on the machine. `log`: the output of all programs, without its names."""
+    """`folder`: runs and traces, which stay on the machine. `out`: what is taken home, without the machine's names."""
 
     folder: Path
-    log: Path
+    out: Path
 
     @property
     def environment(self) -> dict[str, str]:
@@ -80,8 +79,8 @@ class Work:
     def run(self, argv: Sequence[str | Path], seconds: float) -> Ended:
         """Run a program to its end, or to the end of its time."""
         ended = run(argv, seconds, self.environment)
-        with self.log.open("a", encoding="utf-8") as file:
-            text = f"$ {' '.join(map(str, argv))}\n{ended.stdout}{ended.stderr}\n"
+        text = f"$ {' '.join(map(str, argv))}\n{ended.stdout}{ended.stderr}\n"
+        with (self.out / "log.txt").open("a", encoding="utf-8") as file:
             file.write(clean_text(text, secrets()))
         return ended
 
@@ -89,8 +88,7 @@ class Work:
         """The output of a program; the test fails if the program does."""
         ended = self.run(argv, seconds)
         if ended.code != 0:
-            why = "its time limit was reached" if ended.code is None else f"exit status {ended.code}: {ended.ending}"
-            pytest.fail(f"{' '.join(map(str, argv[1:]))}: {why}", pytrace=False)
+            pytest.fail(f"{' '.join(map(str, argv[1:]))}: {ended.why}", pytrace=False)
         return ended.stdout
 
     def harness(self, words: Sequence[str | Path], seconds: float = 60) -> str:
@@ -114,7 +112,7 @@ class Work:
             last = ([line for line in ended.stdout.splitlines() if line.startswith("{")] or ["{}"])[-1]
             job: dict[str, Any] = json.loads(last)
             if ended.code != 0 or job.get("state") != "completed":
-                pytest.fail(f"{name}: {self._why(ended, job)}", pytrace=False)
+                pytest.fail(f"{name}: {ended.why}", pytrace=False)
             self._runs_file.write_text(json.dumps({**self._runs(), name: job["path"]}), encoding="utf-8")
             known = self._find(name)
         assert known is not None, f"{name} has no summary.json"
@@ -152,15 +150,6 @@ class Work:
         path = Path(self._runs().get(name, "/nowhere"))
         summary = path / "summary.json"
         return Run(name, path, json.loads(summary.read_text(encoding="utf-8"))) if summary.is_file() else None
-
-    def _why(self, ended: Ended, job: dict[str, Any]) -> str:
-        """Why a launch failed: the first error that the training printed; its output goes into our log."""
-        if not job:
-            return "its time limit was reached" if ended.code is None else f"exit status {ended.code}: {ended.ending}"
-        logs = self.run([sys.executable, "-I", "-m", "harness", "logs", job["job_id"]], 30)
-        lines = [line.strip() for line in (logs.stdout + logs.stderr).splitlines()]
-        errors = [line for line in lines if re.match(r"error: |(\w+\.)*\w*Error\b", line)]
-        return f"the run {job['name']} ended as {job['state']}: {(errors or ['its log has the reason'])[0][:300]}"
 
 
 def figures(summary: dict[str, Any]) -> dict[str, Any]:
