@@ -33,10 +33,6 @@ def site_of(slurm_sh: SlurmSh, name: str, ranks: int, **changes: object) -> Path
     )  # fmt: skip
 
 
-def slide_site(slurm_sh: SlurmSh, ranks: int) -> Path:
-    return site_of(slurm_sh, f"slides{ranks}", ranks)
-
-
 @pytest.fixture(scope="module")
 def runs(slurm_sh: SlurmSh, request: pytest.FixtureRequest) -> dict[str, Submitted]:
     """All slides, submitted at once."""
@@ -47,9 +43,8 @@ def runs(slurm_sh: SlurmSh, request: pytest.FixtureRequest) -> dict[str, Submitt
     for command, ranks in SLIDES.items():
         if command in LONG and command not in chosen:
             continue
-        done = slurm_sh("--json", *command.split(), env={"HARNESS_SITE": str(slide_site(slurm_sh, ranks))})
-        assert done.returncode == 0, done.stderr
-        found[command] = submitted(done.stdout)
+        site = site_of(slurm_sh, f"slides{ranks}", ranks)
+        found[command] = slurm_sh.run("--json", *command.split(), env={"HARNESS_SITE": str(site)})
     return found
 
 

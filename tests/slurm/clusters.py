@@ -44,18 +44,6 @@ def slurm_accounting() -> Iterator[Slurm]:
     yield from _serve("--accounting")
 
 
-@pytest.fixture(scope="module")
-def slurm_uneven() -> Iterator[Slurm]:
-    """Two nodes, and the second has half of the CPUs, GPUs and memory of the first."""
-    yield from _serve("--last", "8:2:4000")
-
-
-@pytest.fixture
-def slurm_own() -> Iterator[Slurm]:
-    """Two nodes for one test, which may lose them."""
-    yield from _serve()
-
-
 def _slurm_sh(slurm: Slurm, factory: pytest.TempPathFactory) -> SlurmSh:
     runs = factory.mktemp("slurm-sh") / 'a student\'s "runs"; echo $HOME 50% %j'
     runs.mkdir()
@@ -68,19 +56,19 @@ def slurm_sh(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
     return _slurm_sh(slurm, tmp_path_factory)
 
 
-@pytest.fixture(scope="module")
-def slurm_sh_uneven(slurm_uneven: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
-    """slurm.sh on the cluster whose nodes differ."""
-    return _slurm_sh(slurm_uneven, tmp_path_factory)
-
-
-@pytest.fixture
-def slurm_sh_own(slurm_own: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
-    """slurm.sh on the test's own cluster."""
-    return _slurm_sh(slurm_own, tmp_path_factory)
-
-
 @pytest.fixture(scope="session")
 def slurm_sh_accounting(slurm_accounting: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
     """slurm.sh on the cluster with accounting."""
     return _slurm_sh(slurm_accounting, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def slurm_sh_uneven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmSh]:
+    """slurm.sh on two nodes of which the second has half of the CPUs, GPUs and memory of the first."""
+    yield from (_slurm_sh(slurm, tmp_path_factory) for slurm in _serve("--last", "8:2:4000"))
+
+
+@pytest.fixture
+def slurm_sh_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmSh]:
+    """slurm.sh on two nodes for one test, which may lose them."""
+    yield from (_slurm_sh(slurm, tmp_path_factory) for slurm in _serve())

@@ -137,10 +137,6 @@ class Slurm:
                 if str((folder / "ns" / "net").readlink()) == network:
                     os.kill(int(folder.name), signal.SIGKILL)
 
-    def logs(self) -> str:
-        """All daemons' logs."""
-        return _cluster("logs", self.root)
-
 
 def _cluster(*argv: str | Path) -> str:
     done = subprocess.run(

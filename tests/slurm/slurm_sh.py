@@ -101,10 +101,18 @@ class SlurmSh:
     def env(self) -> dict[str, str]:
         return {"HARNESS_RUNS": str(self.runs), "COLUMNS": "200"}
 
-    def __call__(self, *words: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def __call__(
+        self, *words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None, seconds: float = JOB_S
+    ) -> subprocess.CompletedProcess[str]:
         """slurm.sh with these arguments."""
         argv = ("bash", REPOSITORY / "slurm.sh", *words)
-        return self.slurm.run(*argv, check=False, seconds=JOB_S, env={**self.env, **(env or {})})
+        return self.slurm.run(*argv, check=False, seconds=seconds, env={**self.env, **(env or {})}, cwd=cwd)
+
+    def run(self, *words: str | Path, code: int = 0, **options: Any) -> Submitted:
+        """The run that a command with `--json` submits. code: that of the command."""
+        done = self(*words, **options)
+        assert done.returncode == code, done.stderr
+        return submitted(done.stdout)
 
     def submit(self, site: Path, *words: str) -> Submitted:
         """A run of exercise 1 over both nodes."""
@@ -112,9 +120,7 @@ class SlurmSh:
 
     def submit_words(self, *words: str | Path) -> Submitted:
         """As `submit`, with the words for the site among the others."""
-        done = self(*TWO_NODES, "--json", *words)
-        assert done.returncode == 0, done.stderr
-        return submitted(done.stdout)
+        return self.run(*TWO_NODES, "--json", *words)
 
     def wait_while_it_runs(self, run: Submitted, condition: Callable[[], object], what: str) -> None:
         """As that of the cluster, for a run's job."""

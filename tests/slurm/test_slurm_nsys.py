@@ -13,12 +13,13 @@ import pytest
 
 from harness.common.run_folder.captures import folder_of
 from tests.real_nsys import EACH_NSYS_AT_LENGTH, FIRST_ON_THE_NODE, checked, kept, ranges
-from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, SlurmSh, Submitted, submitted
+from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, TWO_NODES, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps
 
 pytestmark = [pytest.mark.slurm, EACH_NSYS_AT_LENGTH]
 
 NODES = (0, 1)
+NSYS = (*TWO_NODES, "--profiler", "nsys", "--json")
 BEGUN = """
 import os, pathlib, sys
 if any("accelerate" in word for word in sys.orig_argv[1:3]) and "launch" in sys.orig_argv[2:4]:
@@ -49,10 +50,9 @@ def site(slurm_sh: SlurmSh, path: dict[str, str]) -> Path:
 @pytest.fixture(scope="module")
 def recorded(slurm_sh: SlurmSh, nsys_folder: Path, path: dict[str, str], site: Path) -> Submitted:
     """A run over both nodes that nsys recorded to its end."""
-    words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
 
     def launched() -> Submitted:
-        done = slurm_sh(*words, env=path)
+        done = slurm_sh(*NSYS, "--site", site, "--wait", "--", *SHORT, env=path)
         checked(done.returncode, done.stderr + slurm_sh.newest_log())
         return submitted(done.stdout)
 
@@ -67,8 +67,7 @@ def ranges_of(run: Submitted, nsys: Path) -> list[Counter[str]]:
 # Long, as the next: a cancelled run below leaves the same two reports, and test_container_slides.py has one to the end.
 @pytest.mark.long
 def test_each_node_leaves_the_report_of_its_own_ranks(recorded: Submitted, nsys_folder: Path) -> None:
-    for node in NODES:
-        found = ranges(recorded.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder)
+    for found in ranges_of(recorded, nsys_folder):
         assert found["forward"] == found["optimizer_step"] == 3, "three profiled steps of one rank"
         assert {f"batch_{i}" for i in (3, 4, 5)} <= set(found)
         assert "batch_2" not in found, "the warm-up is not in the report"
@@ -89,11 +88,7 @@ def test_cancelled_the_reports_are_kept_and_open(
     slurm_sh: SlurmSh, path: dict[str, str], site: Path, nsys_folder: Path
 ) -> None:
     def cancelled() -> list[Counter[str]]:
-        done = slurm_sh(
-            *("-e", "1", "-n", "2", "--profiler", "nsys", "--json"), *("--site", site, "--", *ENDLESS), env=path
-        )
-        assert done.returncode == 0, done.stderr
-        run = submitted(done.stdout)
+        run = slurm_sh.run(*NSYS, "--site", site, "--", *ENDLESS, env=path)
         try:
             wait_for_active_steps(slurm_sh, run)
         except AssertionError:  # it ended before
@@ -113,10 +108,7 @@ def test_both_nodes_record_the_same_steps_again_when_they_are_asked(
 ) -> None:
     # Where a path has a quotation mark, nsys 2022.4 ends the training after its report ("File has not been created").
     env = {**path, "HARNESS_RUNS": str(tmp_path / "a student's runs")}
-    words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--json", "--site", site, "--", *SHORT, "--steps", "99999")
-    done = slurm_sh(*words, env=env)
-    assert done.returncode == 0, done.stderr
-    run = submitted(done.stdout)
+    run = slurm_sh.run(*NSYS, "--site", site, "--", *SHORT, "--steps", "99999", env=env)
     wait_for_active_steps(slurm_sh, run)
     try:
         for number in (1, 2):

@@ -13,7 +13,7 @@ from own_trainings import SCRIPTS, TRAININGS, Training
 from harness.measure.job_time.records import read_job_time
 from harness.run import Run
 from tests.exercises.launching import trace_events
-from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
+from tests.slurm.slurm_sh import SlurmSh, Submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -27,11 +27,8 @@ def launched(slurm_sh: SlurmSh, training: Training, *options: str) -> Submitted:
     launcher = "deepspeed" if training.name == "deepspeed_engine" else training.launcher
     nodes = ("-n", str(training.ranks), "-g", "1")
     site = slurm_sh.site("own", env=dict(training.environment) | {"GLOO_SOCKET_IFNAME": "eth0"})
-    words = (*nodes, *WINDOW, "--launcher", launcher, "--site", str(site), "--wait", "--json")
-    argv = ["bash", f"{REPOSITORY}/slurm.sh", "run", *words, "--", *training.words, *options]
-    done = slurm_sh.slurm.run(*argv, check=False, seconds=600, env=slurm_sh.env, cwd=SCRIPTS)
-    assert done.returncode == 0, done.stderr
-    return submitted(done.stdout)
+    words = (*nodes, *WINDOW, "--launcher", launcher, "--site", site, "--wait", "--json")
+    return slurm_sh.run("run", *words, "--", *training.words, *options, seconds=600, cwd=SCRIPTS)
 
 
 def marked_steps(trace: Path) -> list[int]:
@@ -69,12 +66,9 @@ def test_a_command_starts_on_each_node_as_it_is(slurm_sh: SlurmSh, tmp_path: Pat
     text = "torchrun --nnodes $NNODES --nproc-per-node 1 --node-rank $NODE_RANK --master-addr $MASTER_ADDR \\\n"
     text += '  --master-port $MASTER_PORT plain_ddp.py --steps 6 && touch "$1.$NODE_RANK"'
     site = slurm_sh.site("own-command")
-    words = ("run", "-n", "2", "-g", "1", "--site", str(site), "--wait", "--json", "--skip-steps", "1")
-    command = ("--", "bash", "-c", text, "--", str(tmp_path / "done"))
-    argv = ("bash", REPOSITORY / "slurm.sh", *words, "--active-steps", "2", *command)
+    words = ("-n", "2", "-g", "1", "--site", site, "--wait", "--json", "--skip-steps", "1", "--active-steps", "2")
     path = f"{Path(sys.executable).parent}:{Path(shutil.which('sbatch')).parent}:/usr/bin:/bin"
-    done = slurm_sh.slurm.run(*argv, check=False, seconds=300, env={**slurm_sh.env, "PATH": path}, cwd=SCRIPTS)
-    assert done.returncode == 0, done.stderr
-    run = submitted(done.stdout)
+    command = ("--", "bash", "-c", text, "--", tmp_path / "done")
+    run = slurm_sh.run("run", *words, *command, env={"PATH": path}, seconds=300, cwd=SCRIPTS)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["done.0", "done.1"]
     assert [sum(event["event"] == "step" for event in run.events(rank)) for rank in (0, 1)] == [6, 6]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
+from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -32,9 +32,8 @@ def runs(slurm_sh: SlurmSh, request: pytest.FixtureRequest) -> dict[str, Submitt
     found = {}
     for command in chosen:
         words = command.split()
-        done = slurm_sh("--json", *words, env={"HARNESS_SITE": str(site[int(words[words.index("-e") + 1])])})
-        assert done.returncode == 0, done.stderr
-        found[command] = submitted(done.stdout)
+        its_site = site[int(words[words.index("-e") + 1])]
+        found[command] = slurm_sh.run("--json", *words, env={"HARNESS_SITE": str(its_site)})
     return found
 
 
@@ -75,8 +74,7 @@ def test_hpz_keeps_traffic_inside_the_node(slurm_sh: SlurmSh) -> None:
     try:
         for partition in ("4", "2"):
             words = ("-e", "2", "-n", "2", "-g", "2", "--", "--ds-hpz-partition", partition)
-            done = slurm_sh("--site", site, "--wait", "--json", *words)
-            assert done.returncode == 0, done.stderr
+            slurm_sh.run("--site", site, "--wait", "--json", *words)
     finally:
         slurm_sh.slurm.set_rate("none")
     answer = slurm_sh("lesson", "2c", "--answer", "--json", "--site", site)

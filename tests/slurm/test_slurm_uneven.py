@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.slurm_sh import SHORT, SlurmSh, submitted
+from tests.slurm.slurm_sh import SHORT, TWO_NODES, SlurmSh
 
 # Long: a cluster of its own, since the nodes of the session's do not differ.
 pytestmark = [pytest.mark.slurm, pytest.mark.train, pytest.mark.long]
 
-OVER_BOTH = ("-e", "1", "-n", "2")
 FOUR_GPUS = {"per_node": 4, "request": "gres"}
 ASKED: dict[str, dict[str, Any]] = {"four-gpus": {"gpus": FOUR_GPUS}, "nine-cpus": {"cpus_per_node": 9}}
 
@@ -28,9 +27,7 @@ def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(slurm_sh_u
         node_setup=[f"echo \"$(hostname) $SLURM_CPUS_ON_NODE $CUDA_VISIBLE_DEVICES\" >>'{seen}'"],
         **asked,
     )
-    done = slurm_sh_uneven(*OVER_BOTH, "--site", site, "--wait", "--json", *SHORT)
-    assert done.returncode == 0, done.stderr
-    run = submitted(done.stdout)
+    run = slurm_sh_uneven.run(*TWO_NODES, "--site", site, "--wait", "--json", *SHORT)
     assert run.node_exits() == {"node1": 0, "node2": 0}
     assert slurm_sh_uneven.slurm.state(run.job_id) == "COMPLETED"
     given = {line.split()[0]: line.split()[1:] for line in seen.read_text().splitlines()}
@@ -39,13 +36,11 @@ def test_a_run_that_asks_for_what_the_smaller_node_has_trains_on_both(slurm_sh_u
 
 def test_what_only_the_larger_node_has_is_refused_for_two_nodes_and_taken_for_one(slurm_sh_uneven: SlurmSh) -> None:
     for name, asked in ASKED.items():
-        refused = slurm_sh_uneven(*OVER_BOTH, "--site", slurm_sh_uneven.site(name, **asked))
+        refused = slurm_sh_uneven(*TWO_NODES, "--site", slurm_sh_uneven.site(name, **asked))
         assert refused.returncode == 1
         assert "Requested node configuration is not available" in refused.stderr
         waits = slurm_sh_uneven.site(f"{name}-held", sbatch=["--hold"], **asked)
-        taken = slurm_sh_uneven("-e", "1", "-n", "1", "--site", waits, "--json")
-        assert taken.returncode == 0, taken.stderr
-        job_id = submitted(taken.stdout).job_id
+        job_id = slurm_sh_uneven.run("-e", "1", "-n", "1", "--site", waits, "--json").job_id
         slurm_sh_uneven.slurm.run("scontrol", "release", job_id)
         slurm_sh_uneven.slurm.wait_running(job_id)
         assert slurm_sh_uneven.slurm.job(job_id)["NodeList"] == "node1"
