@@ -15,11 +15,15 @@ from .verdict import LIMIT, LinkFinding, SlowPlaces, judge_probe, number, quarti
 
 NAMED = 3  # places in the sentence
 BUSY = "something else uses this machine; try again when it is idle"
-PARTS = ("compute", "communication", "together", "compute beside it", "communication beside it")
-"""The times of the overlap: of each alone, of both at once, and of each of them then."""
+PARTS = ("compute", "communication", "together")
+"""The times of the overlap: of each alone, and of both at once."""
 BALANCED = 2.0  # where one takes so many times the other, the share says little
-NOTICED = 0.05
-UNSTEADY = 0.5  # so far apart, the quartiles of the share allow no sentence
+UNSTEADY = 0.5  # so far apart, the quartiles of the share tell nothing
+MEANING = {
+    "cuda": "In a training this share is an upper limit: communication that starts late cannot be hidden.",
+    "cpu": "On CPUs both need the same cores, so this is the cost of sharing them; only a GPU can show what a network "
+    "card hides.",
+}
 
 
 @dataclass(frozen=True)
@@ -184,22 +188,17 @@ def _cell(job: MeasuredJob, probe: Mapping[str, Any], unit: str) -> str:
 class Overlap:
     """Computation beside communication, from the milliseconds of each repetition by `PARTS`.
 
-    ms: quartiles of computation, communication and both together. share: (compute + communication - together) /
-    min(compute, communication), from the medians and not clipped: below 0 both took longer together than one after the
-    other. hidden: clipped. shares: quartiles, clipped, of each repetition. slowdowns: how much longer each took then.
+    ms: quartiles of computation, communication and both together. hidden: the share of the shorter one that was hidden,
+    from the medians; shares: its quartiles, from the single repetitions.
     """
 
     def __init__(self, values: Mapping[str, Sequence[float]]) -> None:
-        compute, communication, together, *beside = (values[part] for part in PARTS)
-        self.ms = [quartiles(row) for row in (compute, communication, together)]
-        alone_ms = median(compute), median(communication)
+        rows = [values[part] for part in PARTS]
+        self.ms = [quartiles(row) for row in rows]
+        alone_ms = [ms[1] for ms in self.ms[:2]]
         self.shorter_ms, self.best_ms, self.apart_ms = min(alone_ms), max(alone_ms), sum(alone_ms)
-        self.share = _share(*alone_ms, median(together))
-        self.hidden = _clipped(self.share)
-        each = zip(compute, communication, together, strict=True)
-        self.shares = quartiles([_clipped(_share(*times)) for times in each])
-        pairs = zip(beside, (compute, communication), strict=True)
-        self.slowdowns = [median(a / b for a, b in zip(*pair, strict=True)) - 1 for pair in pairs]
+        self.hidden = _hidden(*alone_ms, self.ms[2][1])
+        self.shares = quartiles([_hidden(*times) for times in zip(*rows, strict=True)])
 
     def doubt(self) -> str:
         """Why the times allow no comparison; empty if they do."""
@@ -211,64 +210,33 @@ class Overlap:
             return f"a quarter of the repetitions hid less than {low:.0%} and a quarter more than {high:.0%}: {BUSY}"
         return ""
 
-    def sentence(self) -> str:
-        """What was hidden, the times, and how much longer each took beside the other."""
-        hidden = f"{self.hidden:.0%} of the shorter one was hidden ({_range(self.shares)})"
-        if self.share < 0:
-            hidden = "nothing was hidden: together they took longer than one after the other"
-        compute, communication = map(_change, self.slowdowns)
-        return (
-            f"{hidden}: {self.ms[2][1]:.1f} ms together, {self.best_ms:.1f} ms at best, {self.apart_ms:.1f} ms one "
-            f"after the other; beside each other, computation took {compute}, communication {communication}."
-        )
-
-    def lines(self) -> list[str]:
-        """The times and the shares as a table."""
+    def table(self) -> list[str]:
         names = ("compute only", "communication only", "both together")
-        rows = [
-            ("", "ms, median", "quartiles"),
-            *((name, f"{ms[1]:.1f}", f"{ms[0]:.1f} to {ms[2]:.1f}") for name, ms in zip(names, self.ms, strict=True)),
-            ("best: the longer of both", f"{self.best_ms:.1f}", ""),
-            ("no overlap: one after the other", f"{self.apart_ms:.1f}", ""),
-        ]
-        compute, communication = map(_change, self.slowdowns)
-        return [
-            *aligned(rows, {0, 2}),
-            "",
-            f"hidden of the shorter: {self.hidden:.0%}, quartiles {_range(self.shares)}",
-            f"while together: compute {compute},",
-            f"                communication {communication}",
-        ]
-
-
-def _overlap(job: MeasuredJob, probe: Mapping[str, Any]) -> Iterator[str]:
-    """How much was hidden, as a table and a sentence, or why the times do not tell."""
-    found = Overlap(probe["values"])
-    meaning = "In a training this share is an upper limit: communication that starts late cannot be hidden."
-    if job.data["device"] == "cpu":
-        meaning = (
-            "On CPUs both need the same cores, so this is the cost of sharing them; only a GPU can show what a network "
-            "card hides."
+        return aligned(
+            [
+                ("", "ms, median", "quartiles"),
+                *(
+                    (name, f"{ms[1]:.1f}", f"{ms[0]:.1f} to {ms[2]:.1f}")
+                    for name, ms in zip(names, self.ms, strict=True)
+                ),
+                ("best: the longer of both", f"{self.best_ms:.1f}", ""),
+                ("no overlap: one after the other", f"{self.apart_ms:.1f}", ""),
+            ],
+            {0, 2},
         )
-    doubt = found.doubt()
-    yield from ("", "Overlap: the slowest rank's times", f"  {probe['name']}")
-    yield from (f"  {line}".rstrip() for line in found.lines())
-    yield from wrap(f"cannot tell: {doubt}." if doubt else f"{found.sentence()} {meaning}", 76)
 
 
-def _share(compute: float, communication: float, together: float) -> float:
-    return (compute + communication - together) / min(compute, communication)
-
-
-def _clipped(share: float) -> float:
+def _hidden(compute: float, communication: float, together: float) -> float:
+    """The share of the shorter one that took no time; none where both took longer together."""
+    share = (compute + communication - together) / min(compute, communication)
     return min(1.0, max(0.0, share))
 
 
-def _change(slowdown: float) -> str:
-    if abs(slowdown) < NOTICED:
-        return "as long as alone"
-    return f"{abs(slowdown):.0%} {'longer' if slowdown > 0 else 'shorter'} than alone"
-
-
-def _range(shares: Sequence[float]) -> str:
-    return f"{shares[0]:.0%} to {shares[2]:.0%}"
+def _overlap(job: MeasuredJob, probe: Mapping[str, Any]) -> Iterator[str]:
+    """How much was hidden, or why the times do not tell."""
+    found = Overlap(probe["values"])
+    low, _, high = found.shares
+    doubt, hidden = found.doubt(), f"hidden of the shorter: {found.hidden:.0%}, quartiles {low:.0%} to {high:.0%}."
+    yield from ("", "Overlap: the slowest rank's times", f"  {probe['name']}")
+    yield from (f"  {line}".rstrip() for line in found.table())
+    yield from wrap(f"cannot tell: {doubt}." if doubt else f"{hidden} {MEANING[job.data['device']]}", 76)

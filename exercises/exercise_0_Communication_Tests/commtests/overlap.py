@@ -5,19 +5,16 @@ As in a training, all-reduces are asynchronous: NCCL runs them on a stream of it
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from threading import Thread
-from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from .answer import PARTS
-from .measure import ITEM_BYTES, agree_max, cuda_event
-from .probes import MIB, Probe, gemm, synchronize
+from .measure import ITEM_BYTES, agree_max
+from .probes import MIB, Probe, gemm, time_calls
 from .verdict import number
 
 # The usual size of a DDP bucket; on a CPU a message that takes as long there as a bucket does on a network.
@@ -25,13 +22,6 @@ MESSAGE_BYTES = {"cpu": 4 * MIB, "cuda": 25 * MIB}
 SPAN_S = 0.06  # of each alone: many kernels and messages, so that the start does not count
 TRIED_PRODUCTS = 8
 WARM_UP = 3
-
-
-class OverlapSpan(NamedTuple):
-    """Seconds from the common start to the end of computation and to that of communication."""
-
-    compute_s: float
-    communication_s: float
 
 
 @dataclass(frozen=True)
@@ -51,21 +41,25 @@ class OverlapWork:
 
     def seconds(self) -> Mapping[str, float]:
         """The seconds of each of `PARTS` on this rank."""
-        compute, communication = replace(self, messages=()).run(), replace(self, products=0).run()
-        both = self.run()
-        alone = compute.compute_s, communication.communication_s
-        return dict(zip(PARTS, (*alone, max(both), *both), strict=True))
+        parts = replace(self, messages=()), replace(self, products=0), self
+        return dict(zip(PARTS, (each.run_s() for each in parts), strict=True))
 
     def usual_s(self) -> float:
         """The median of a few runs after the first ones, of the slowest rank."""
-        spans = [max(self.run()) for _ in range(2 * WARM_UP)]
-        return agree_max(median(spans[WARM_UP:]), self.device)
+        times = [self.run_s() for _ in range(2 * WARM_UP)]
+        return agree_max(median(times[WARM_UP:]), self.device)
 
-    def run(self) -> OverlapSpan:
-        """Start the messages, then the matrix products, and wait for both. All ranks begin together."""
+    def run_s(self) -> float:
+        """The seconds until the messages and the matrix products are done. All ranks begin together."""
         agree_max(0.0, self.device)
-        synchronize(self.device)
-        return _run_on_gpu(self) if self.device.type == "cuda" else _run_on_cpu(self)
+        return time_calls(self._run, 1, self.device)
+
+    def _run(self) -> None:
+        requests = [dist.all_reduce(message, async_op=True) for message in self.messages]
+        for _ in range(self.products):
+            self.product.work()
+        for request in requests:
+            request.wait()
 
 
 def calibrated(device: torch.device) -> OverlapWork:
@@ -76,49 +70,3 @@ def calibrated(device: torch.device) -> OverlapWork:
     per_product_s = OverlapWork(product, TRIED_PRODUCTS, (), device).usual_s() / TRIED_PRODUCTS
     products = max(1, round(OverlapWork(product, 0, messages, device).usual_s() / per_product_s))
     return OverlapWork(product, products, messages, device)
-
-
-def _run_on_cpu(work: OverlapWork) -> OverlapSpan:
-    begin = time.perf_counter()
-    ended = [begin]
-    requests = _start(work)
-
-    def wait_for_all() -> None:
-        for request in requests:
-            request.wait()
-        ended[0] = time.perf_counter()
-
-    waiting = Thread(target=wait_for_all)  # the end is seen while the main thread still computes
-    if requests:
-        waiting.start()
-    _compute(work)
-    computed = time.perf_counter()
-    if requests:
-        waiting.join()
-    return OverlapSpan(computed - begin, ended[0] - begin)
-
-
-def _run_on_gpu(work: OverlapWork) -> OverlapSpan:
-    begin, computed, ended = cuda_event(), cuda_event(), cuda_event()
-    begin.record()
-    requests = _start(work)
-    _compute(work)
-    computed.record()
-    # A stream that only waits for the messages sees their end while the usual stream still computes.
-    waiting = torch.cuda.Stream(work.device)  # type: ignore[no-untyped-call]
-    waiting.wait_event(begin)
-    with torch.cuda.stream(waiting):
-        for request in requests:
-            request.wait()
-        ended.record()
-    synchronize(work.device)
-    return OverlapSpan(begin.elapsed_time(computed) / 1e3, begin.elapsed_time(ended) / 1e3)
-
-
-def _start(work: OverlapWork) -> list[Any]:
-    return [dist.all_reduce(message, async_op=True) for message in work.messages]
-
-
-def _compute(work: OverlapWork) -> None:
-    for _ in range(work.products):
-        work.product.work()
