@@ -132,10 +132,9 @@ def _data_parallel(
     chunks: list[GPTModel], config: TransformerConfig, arguments: MegatronArguments, tiny: bool
 ) -> list[DistributedDataParallel]:
     ddp = DistributedDataParallelConfig(
-        use_distributed_optimizer=arguments.distributed_optimizer,
-        overlap_grad_reduce=arguments.overlap,
-        # Only a distributed optimizer gathers parameters.
-        overlap_param_gather=arguments.overlap and arguments.distributed_optimizer,
+        use_distributed_optimizer=True,
+        overlap_grad_reduce=True,
+        overlap_param_gather=True,
         grad_reduce_in_fp32=arguments.mixed_precision,
         bucket_size=_bucket_size(arguments, tiny),
     )
@@ -143,9 +142,8 @@ def _data_parallel(
         DistributedDataParallel(config, ddp, chunk, disable_bucketing=place > 0) for place, chunk in enumerate(chunks)
     ]
     config.finalize_model_grads_func = finalize_model_grads
-    if arguments.overlap:
-        no_sync = [replica.no_sync for replica in replicas]
-        config.no_sync_func = no_sync if len(replicas) > 1 else no_sync[0]
+    no_sync = [replica.no_sync for replica in replicas]
+    config.no_sync_func = no_sync if len(replicas) > 1 else no_sync[0]
     return replicas
 
 
@@ -165,8 +163,8 @@ def _optimizer_config(arguments: MegatronArguments, config: TransformerConfig) -
         clip_grad=GRADIENT_CLIPPING,
         bf16=arguments.mixed_precision,
         params_dtype=config.params_dtype,
-        use_distributed_optimizer=arguments.distributed_optimizer,
-        overlap_param_gather=arguments.overlap and arguments.distributed_optimizer,
+        use_distributed_optimizer=True,
+        overlap_param_gather=True,
     )
 
 

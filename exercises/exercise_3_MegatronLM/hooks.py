@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import schedules
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
@@ -15,12 +14,10 @@ from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 from exercises.exercise_3_MegatronLM.data import Samples
 from exercises.exercise_3_MegatronLM.engine import Engine
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
-from exercises.utils.describe import describe
 from exercises.utils.faults.inject import inject_all
 from exercises.utils.faults.moments import Moments, watch_update, wrap
-from harness.common.model.megatron_layout import BatchSizes, Layout
-from harness.common.model.model_config import ModelConfig
-from harness.common.run_folder.metrics_lines import StartLine, StepLine
+from harness.common.model.megatron_layout import BatchSizes
+from harness.common.run_folder.metrics_lines import StepLine
 from harness.observe.metrics import StepTimer, peak_memory_bytes, rank_of_process
 from harness.observe.ranges import annotate
 
@@ -31,32 +28,6 @@ _REQUESTS = {
     "send_prev": "send_backward",
     "recv_next": "recv_backward",
 }
-
-
-@dataclass(frozen=True)
-class MegatronStart(StartLine):
-    """The first line. `parameters` counts the whole model, `parameters_of_rank` what this rank holds.
-
-    tp … ep are the sizes of the parallel dimensions, `*_rank` this rank's place in each.
-    """
-
-    parameters_of_rank: int
-    global_batch_size: int
-    num_microbatches: int
-    tp: int
-    pp: int
-    cp: int
-    dp: int
-    vpp: int
-    ep: int
-    tp_rank: int
-    pp_rank: int
-    cp_rank: int
-    dp_rank: int
-    ep_rank: int
-    sequence_parallel: bool
-    distributed_optimizer: bool
-    overlap: bool
 
 
 @dataclass(frozen=True)
@@ -71,36 +42,6 @@ class MegatronStep(StepLine):
         """The progress line on the terminal."""
         rate = self.tokens_global / (self.step_ns / 1e9)
         return f"loss {self.loss:.4f}  {self.step_ns / 1e6:.0f} ms  {rate:.0f} tokens/s  ({self.phase})"
-
-
-def start_line(
-    arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, engine: Engine, device: torch.device
-) -> MegatronStart:
-    """The first line of this rank's metrics."""
-    shared = vars(describe(arguments, sizes, engine.batch.seq_length, device))
-    return MegatronStart(
-        **{**shared, **_place(layout), "gradient_accumulation_steps": engine.num_microbatches},
-        parameters_of_rank=engine.parameters(),
-        global_batch_size=engine.batch.global_size,
-        num_microbatches=engine.num_microbatches,
-        sequence_parallel=layout.sequence_parallel,
-        distributed_optimizer=arguments.distributed_optimizer,
-        overlap=arguments.overlap,
-    )
-
-
-def _place(layout: Layout) -> dict[str, int]:
-    sizes = asdict(layout)
-    del sizes["world"]
-    return {
-        **sizes,
-        "dp": layout.dp,
-        "tp_rank": parallel_state.get_tensor_model_parallel_rank(),
-        "pp_rank": parallel_state.get_pipeline_model_parallel_rank(),
-        "cp_rank": parallel_state.get_context_parallel_rank(),
-        "dp_rank": parallel_state.get_data_parallel_rank(),
-        "ep_rank": parallel_state.get_expert_model_parallel_rank(),
-    }
 
 
 def step_line(

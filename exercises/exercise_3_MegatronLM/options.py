@@ -25,8 +25,6 @@ class MegatronArguments(TrainingArguments):
     vpp: int
     ep: int
     global_batch_size: int | None
-    distributed_optimizer: bool
-    overlap: bool
     data_path: Path | None
 
     @property
@@ -87,9 +85,5 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--global-batch-size", type=positive, help=samples)
     iterations = "iterations in all; default: to the window's end"
     group.add_argument("--iters", dest="steps", type=positive, help=iterations)
-    whole = "keep the whole optimizer state on every data-parallel rank"
-    group.add_argument("--no-distributed-optimizer", dest="distributed_optimizer", action="store_false", help=whole)
-    alone = "reduce gradients and gather parameters when nothing else runs"
-    group.add_argument("--no-overlap", dest="overlap", action="store_false", help=alone)
     prefix = "prefix of a Megatron .bin/.idx pair; default: built from --data"
     group.add_argument("--data-path", type=Path, help=prefix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import torch.distributed as dist
 from exercises.exercise_3_MegatronLM import options, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.announce import announce
+from exercises.utils.describe import describe
 from exercises.utils.models import load_model_config
 from exercises.utils.precision import set_precision
 from exercises.utils.stop import StopRequest
@@ -85,6 +86,7 @@ def build(arguments: MegatronArguments, stop: StopRequest) -> MegatronState:
     training = engine.build(arguments, model, layout, batch)
     prefix = data.prefix_of(arguments, model.vocab_size)
     samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)
-    description = hooks.start_line(arguments, model, layout, training, device)
+    described = describe(arguments, model, batch.seq_length, device)
+    description = replace(described, gradient_accumulation_steps=training.num_microbatches)
     check = SynchronisationCheck([])  # ranks of tensor and pipeline parallelism have different parameters
     return MegatronState(arguments, stop, check, description, training, samples, hooks.StageRanges())

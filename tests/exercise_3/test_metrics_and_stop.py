@@ -35,23 +35,13 @@ def test_what_happens_before_the_first_iteration_is_said_once_and_in_order(run: 
     assert run.log.index(said[-1]) < run.log.index("iteration 1/10")
 
 
-def test_a_rank_knows_its_place(run: Run) -> None:
-    layout = {"tp": 1, "pp": 2, "cp": 1, "dp": 1, "vpp": 1, "ep": 1}
-    sizes = layout | {"num_microbatches": 8, "global_batch_size": 16}
-    for rank in (0, 1):
-        start = run.lines(rank)[0]
-        assert start["event"] == "start"
-        assert {name: start[name] for name in sizes} == sizes
-        assert (start["rank"], start["pp_rank"], start["tp_rank"]) == (rank, rank, 0)
-    assert sum(run.lines(rank)[0]["parameters_of_rank"] for rank in (0, 1)) == run.lines(0)[0]["parameters"]
-    assert sorted(path.name for path in (run.folder / "data").iterdir()) == ["instructions.bin", "instructions.idx"]
-
-
-def test_tokens_of_all_ranks_are_those_of_the_global_batch(run: Run) -> None:
+def test_tokens_of_all_ranks_are_those_of_the_global_batch_of_eight_micro_batches(run: Run) -> None:
+    assert [run.lines(rank)[0]["gradient_accumulation_steps"] for rank in (0, 1)] == [8, 8]
     for steps in zip(run.steps(0), run.steps(1), strict=True):
         assert [step["tokens_global"] for step in steps] == [16 * 32, 16 * 32]
         assert sum(step["tokens"] for step in steps) == 16 * 32
         assert sum(step["samples"] for step in steps) == 16
+    assert sorted(path.name for path in (run.folder / "data").iterdir()) == ["instructions.bin", "instructions.idx"]
 
 
 def test_the_parts_of_an_iteration_fit_into_it(run: Run) -> None:

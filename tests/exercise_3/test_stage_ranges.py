@@ -107,16 +107,8 @@ def test_interleaving_waits_are_named_after_what_they_wait_for(interleaved: Run)
     assert {"recv_forward wait", "recv_backward wait"} <= names
 
 
-@pytest.mark.parametrize(
-    ("flags", "beside_backward"), [((), True), pytest.param(("--no-overlap",), False, marks=pytest.mark.long)]
-)
-def test_gradients_are_reduced_beside_backward_unless_overlap_is_off(
-    tmp_path: Path, flags: tuple[object, ...], beside_backward: bool
-) -> None:
-    run = completed(train(tmp_path / "run", *SIZES, "--no-distributed-optimizer", *flags))
-    lasts = run.spans(0, "backward mb1 ")  # two replicas: two micro-batches each
-    reductions = run.spans(0, "gloo:all_reduce")
+def test_gradients_are_reduced_beside_backward(tmp_path: Path) -> None:
+    run = completed(train(tmp_path / "run", *SIZES))
+    lasts, messages = run.spans(0, "backward mb1 "), run.spans(0, "gloo:")  # two replicas: two micro-batches each
     assert len(lasts) == 2
-    assert all(any(span.end > last.start for span in reductions) for last in lasts)
-    beside = [span for last in lasts for span in reductions if last.start < span.end and span.start < last.end]
-    assert bool(beside) is beside_backward
+    assert [message for last in lasts for message in messages if message.start < last.end and last.start < message.end]

@@ -52,6 +52,5 @@ def test_every_injection_is_in_the_phase_and_the_step_that_it_names(tmp_path: Pa
     (saved,) = (run.folder / "checkpoints").glob("step_*")
     assert saved.name == "step_6", "the newest checkpoint alone"
     assert {path.name for path in saved.iterdir()} >= {"common.pt", "__0_0.distcp", "__1_0.distcp"}
-    first, last = (run.lines(rank)[0]["parameters_of_rank"] for rank in (0, 1))
-    table = 1024 * 128  # of embeddings in the first stage, of the output in the last
-    assert first - table == pytest.approx((last - table) / 3, rel=0.01), "one layer against three"
+    first, last = ((saved / f"__{rank}_0.distcp").stat().st_size for rank in (0, 1))
+    assert last > 1.2 * first, "three layers against one"
