@@ -200,7 +200,7 @@ COLLECTIVES = Entry(
     "JSON",
     "exercise 0: the measured times of collectives",
     "the training",
-    "`report` of its run and of later ones on the site, `reference`",
+    "`report` of its run, the plan of later ones, `reference`",
 )
 VERDICT = Entry("comm/verdict.json", "JSON", "exercise 0: the conclusion", "the training", "`report`")
 COMM = Entry(

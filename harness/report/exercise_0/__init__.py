@@ -1,1 +1,1 @@
-"""What exercise 0 adds to reports: its results, the links that other runs are compared with, and ring or tree."""
+"""What exercise 0 adds to reports: its results, and ring or tree."""

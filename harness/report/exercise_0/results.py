@@ -61,7 +61,6 @@ class MeasuredCollective(_FilePart):
     points: list[MessagePoint] = []
     fit: Fit | None = None
     reason: str | None = None
-    run: str = ""  # the job id of the run that measured it; not in the file
 
 
 class CollectiveResults(_FilePart):

@@ -29,7 +29,7 @@ from harness.explain.answer import Diagnosis, answer
 from harness.explain.findings import label_of
 from harness.measure.page_data import KINDS, PageData
 from harness.report.elements import Figure, Link, Page, Section, StepBar
-from harness.report.exercise_0.links import links_of_run, links_of_site
+from harness.report.exercise_0.links import links_of_run
 from harness.report.first_screen import bar_of_answer
 from harness.report.page import sections, steps
 from harness.report.page.inputs import Inputs, gather
@@ -96,13 +96,12 @@ def read_inputs(
     drawn = draw(summary, choice, page_data, progress) if summary.devices else TimelineModel()
     clocks = {c.host: c.offset_ns for c in summary.clocks}
     left_out = notes(summary, choice, drawn.tracks)
-    elsewhere, own = links_of_site(inputs.record, summary), links_of_run(run)
+    own = links_of_run(run)
     return replace(
         inputs,
-        links=elsewhere.fits,
-        tested=own.fits,
+        tested=own.measured,
         verdict=own.verdict,
-        left_out=list(dict.fromkeys([*inputs.left_out, *own.left_out, *elsewhere.left_out])),
+        left_out=list(dict.fromkeys([*inputs.left_out, *own.left_out])),
         gantt=gantt_figure(drawn.passes),
         timeline=pack_to_fit(drawn.tracks, clocks, left_out) if drawn.tracks else b"",
     )

@@ -45,7 +45,6 @@ class Inputs:
     bad_loss: BadLoss | None = None
     steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
     monitors: Sequence[NodeSamples] = ()
-    links: Sequence[MeasuredCollective] = ()  # of other runs on the same site, each with its line
     tested: Sequence[MeasuredCollective] = ()  # of this run, when it is exercise 0
     verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
     left_out: Sequence[str] = ()  # a sentence for every damaged file that no finding names

@@ -15,11 +15,11 @@ from harness.common.display.format import amount, duration, percent, rate
 from harness.common.display.palette import COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.elements import Figure, PageTable, Section, table
 from harness.report.exercise_0 import ring_or_tree
-from harness.report.exercise_0.results import Fit, MeasuredCollective
+from harness.report.exercise_0.results import MeasuredCollective
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.plots import plotly_json
 from harness.report.tables.catalogue import page_tables
-from harness.report.tables.communication import SHOWN, inverse
+from harness.report.tables.communication import SHOWN
 from harness.report.tables.pace import pace_change_sentences, pace_sentences
 
 _MANY_RANKS = len(SERIES)
@@ -28,8 +28,6 @@ _PHASES = {"skip": "skipped", "wait": "profiler waits", "warmup": "profiler warm
 _NOT_COUNTED = "not counted"
 _UNPROFILED = {phase: "counted" if phase == "active" else _NOT_COUNTED for phase in _PHASES}
 _SHADES = {"warmup": HostCause.SYNCHRONISATION.color, "active": COMPUTE}
-_AROUND = 4  # to either side of a message size that stands alone
-_FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
 _WORDS = {"intra": "inside a node", "inter": "between nodes", "world": "among all ranks"}
 _GROUPS = {"intra": "of {} ranks inside a node", "inter": "of {} ranks, one on each node,", "world": "of all {} ranks"}
 
@@ -160,14 +158,13 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
         return Section("collectives", "Collectives")
     figures = [_wait_and_transfer(s)]
     if s.message_sizes:
-        figures += [_times(s.message_sizes, inputs.links)]
+        figures += [_times(s.message_sizes)]
     lead = (
         "Waiting is how much longer a rank is in a collective than the fastest rank, since others have not started it. "
         "Transfer is the rest. If a rank was not read or not matched, the two cannot be separated. "
         "Bus bandwidth is as nccl-tests defines it."
     )
-    tables = [*page_tables(s, "collectives"), *_fits(inputs.links)]
-    return Section("collectives", "Collectives", lead, figures, tables)
+    return Section("collectives", "Collectives", lead, figures, page_tables(s, "collectives"))
 
 
 def transport_section(s: Summary, inputs: Inputs) -> Section:
@@ -218,20 +215,17 @@ def _mark(index: int, size: int) -> dict[str, Any]:
     return {"color": _tone(index), "size": size, "symbol": MARKS[index % len(MARKS)]}
 
 
-def _times(sizes: Sequence[MessageSize], links: Sequence[MeasuredCollective]) -> Figure:
-    """Transfer time against size, log-log, beside the lines that exercise 0 measured here."""
+def _times(sizes: Sequence[MessageSize]) -> Figure:
+    """Transfer time against size, log-log."""
     data: list[dict[str, Any]] = []
     for i, kind in enumerate(dict.fromkeys(m.kind for m in sizes)):
         points, color = [m for m in sizes if m.kind == kind], _tone(i)
         x, times = [m.bytes for m in points], [m.median_transfer_ns / 1e3 for m in points]
         data.append(plotly_json.line(kind, x, times, color, mode="markers") | {"marker": _mark(i, 9)})
-        fitted = [(r, r.fit) for r in links if r.fit and r.collective == _FITTED_AS.get(kind, kind)]
-        data += [_fit_line(result, fit, sizes, color) for result, fit in fitted]
     size = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
     what, remark = _what_is_timed(sizes)
     y = plotly_json.axis(f"median {what.rstrip(',')} (µs)", type="log")
-    beside = " Lines: α + β·bytes, as exercise 0 measured on this site." if links else ""
-    words = f"Median {what} of each message size, both axes logarithmic.{remark}{beside}"
+    words = f"Median {what} of each message size, both axes logarithmic.{remark}"
     return Figure("transfer-times", words, data, plotly_json.layout(size, y), 340)
 
 
@@ -244,26 +238,6 @@ def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
         return "time, waiting included,", ""
     some = f" The time of {', '.join(waits)} includes waiting for other ranks. The other times are transfer alone."
     return "time", some
-
-
-def _fit_line(result: MeasuredCollective, fit: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
-    low, high = max(min(m.bytes for m in sizes), 1), max(m.bytes for m in sizes)
-    if high <= low:  # a single size gives a line without length
-        low, high = max(low // _AROUND, 1), low * _AROUND
-    xs = [low * (high / low) ** (i / 20) for i in range(21)]
-    ys = [(fit.alpha_ns + fit.beta_ns_per_byte * x) / 1e3 for x in xs]
-    style = {"mode": "lines", "line": {"color": color, "dash": "dot", "width": 1.5}}
-    return plotly_json.line(f"{result.collective} {result.scope}, exercise 0", xs, ys, color) | style
-
-
-def _fits(links: Sequence[MeasuredCollective]) -> list[PageTable]:
-    rows = [
-        [r.collective, r.scope, str(r.ranks), duration(r.fit.alpha_ns), inverse(r.fit.beta_ns_per_byte), r.run]
-        for r in links
-        if r.fit is not None
-    ]
-    head = ("collective", "scope", "ranks", "α", "1/β (alg)", "run")
-    return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)
 
 
 def tests_section(s: Summary, inputs: Inputs) -> Section:
