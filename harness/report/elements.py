@@ -105,10 +105,10 @@ def _marks(trace: dict[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class Listing:
-    """A folded part with text to copy. parts: each a sentence, and the lines below it as they are, if there are any."""
+    """A folded part with lines to copy, as they are."""
 
     title: str
-    parts: Sequence[tuple[str, Sequence[str]]]
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""A run's page and its report say what really ran: the commands of its nodes, the variables of its shell, and how its
-script was edited by hand."""
+"""A run's page and its report say what really ran: the variables of its shell, and how its script was edited by hand."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from harness.report.first_screen import first_screen
 from harness.report.page.compose import compose, read_inputs, render_page
 from harness.report.tables.terminal import render
 from harness.run import Run
-from harness.run.commands import commands_started, left_out
-from harness.run.record import NodeStatus, RunRecord, Status
+from harness.run.record import RunRecord, Status
 from harness.study.reference.stored import compared_settings, differing
 from tests.launch.launch_shared import a_run
 
@@ -36,13 +34,6 @@ EDIT = """\
 +  --micro-batch-size 4
 +export TOKEN=hf_abcdefghijkl <script>
 """
-
-
-def node(number: int, *commands: list[str], host: str = "", left_out: tuple[str, ...] = ()) -> NodeStatus:
-    return NodeStatus(
-        node=number, host=host or f"node{number:02}", exit=None, started_ns=1, ended_ns=None,
-        commands=list(commands), left_out=list(left_out),
-    )  # fmt: skip
 
 
 def run_of(folder: Path, number: int, **record: object) -> Run:
@@ -99,30 +90,13 @@ def test_a_command_is_shown_as_the_script_has_it(words: list[str]) -> None:
     assert "\n".join(option_lines(words)) == continued(words)
 
 
-def test_the_first_nodes_commands_are_shown_as_an_example_of_all() -> None:
-    words = ["run", "--rank", "0", "/p/node0", "--of=node00"]
-    (shown,) = commands_started([node(0), node(1, words), node(2, ["other"])])
-    assert shown == ("node 1 (node01) started:", ("run \\", "  --rank 0 \\", "  /p/node0 \\", "  --of=node00"))
-    (twice,) = commands_started([node(3, ["a"], ["b", "-c"])])
-    assert twice.sentence == "node 3 (node03) started 2 commands, one after the other:"
-    assert commands_started([node(0)]) == []
-    nodes = [node(0, left_out=("x: left out", "y: left out")), node(1, left_out=("x: left out",)), node(2)]
-    assert left_out(nodes) == ["nodes 0, 1: x: left out", "node 0: y: left out"]
-    assert left_out(nodes[:2])[0] == "all 2 nodes: x: left out"
-
-
-def test_the_page_shows_commands_variables_and_the_edit(tmp_path: Path) -> None:
+def test_the_page_shows_variables_and_the_edit(tmp_path: Path) -> None:
     run = run_of(tmp_path, 1, edited=EDIT, inherited={"NCCL_P2P_LEVEL": "LOC", "UCX_TLS": "<img src=x>"})
-    (run.path / "node-status").mkdir()
-    run.write_node(node(0, ["train", "--name", "</pre><script>x</script>", "\x1b[2J"], left_out=("no --x: left out",)))
     page = page_of(run)
-    assert "<summary>The run: its commands</summary>" in page
-    assert "train \\\n  --name &#39;&lt;/pre&gt;&lt;script&gt;x&lt;/script&gt;&#39; $&#39;\\x1b[2J&#39;" in page
-    assert "node 0: no --x: left out" in page
     assert "<summary>The run: its script was edited by hand (2 lines differ)</summary>" in page
     assert "+  --micro-batch-size 4\n+export TOKEN=*** &lt;script&gt;" in page and "hf_abc" not in page
     assert "NCCL_P2P_LEVEL=LOC, " in page and "<img" not in page and "\x1b" not in page
-    assert "its commands" not in page_of(a_run(tmp_path, "local-2"))
+    assert "edited by hand" not in page_of(a_run(tmp_path, "local-2"))
 
 
 def test_the_report_says_in_one_line_that_the_script_was_edited(tmp_path: Path) -> None:

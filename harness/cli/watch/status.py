@@ -33,8 +33,7 @@ from harness.launch.cancel import Cancellation
 from harness.launch.cancel import cancel as cancel_run
 from harness.launch.poll import look_at, state_of
 from harness.run import Run, find_run
-from harness.run.commands import commands_started, left_out
-from harness.run.record import FINAL, NodeStatus
+from harness.run.record import FINAL
 from harness.run.state import RunState
 
 if TYPE_CHECKING:
@@ -139,8 +138,8 @@ RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show
 
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
-    """Show the state of a run, the exit status of each node and the commands that ran there, and missing files. Of a
-    script that was edited by hand, show how it differs."""
+    """Show the state of a run, the exit status of each node, and missing files. Of a script that was edited by hand,
+    show how it differs."""
     found = find_run(run)
     state, reason, *_ = look_at(found)
     own, nodes, bad, hang = found.status(), found.started_nodes(), first_bad_loss(found.path), read_hang(found.path)
@@ -166,17 +165,8 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     lines += [f"  {limit.sentence}"] if limit else []
     lines += [f"  missing: {name}" for name in missing]
     lines += _of_job_time(time_of_job) if time_of_job else []
-    lines += [*_of_commands(nodes), *_of_edit(found)]
-    print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
+    print("\n".join(map(printable, filter(None, [*lines, *_of_edit(found), f"  {found.path}"]))))
     return 0
-
-
-def _of_commands(nodes: Sequence[NodeStatus]) -> list[str]:
-    """What the nodes started, to copy it, and what was left out of it."""
-    lines = []
-    for started in commands_started(nodes):
-        lines += [f"  {started.sentence}", *(f"    {line}" for line in started.lines)]
-    return lines + [f"  {sentence}" for sentence in left_out(nodes)]
 
 
 def _of_edit(run: Run) -> list[str]:

@@ -39,7 +39,6 @@ class Inputs:
     record: RunRecord | None = None
     status: Status | None = None
     nodes: Sequence[NodeStatus] = ()  # that have ended
-    started: Sequence[NodeStatus] = ()  # also those that still run
     hang: Hang | None = None  # who was stuck where, also for a time
     stuck: Hang | None = None  # to the end
     bad_loss: BadLoss | None = None
@@ -66,7 +65,6 @@ def gather(run: Run | None) -> Inputs:
         record=record,
         status=run.status(),
         nodes=run.nodes(),
-        started=run.started_nodes(),
         hang=read_hang(run.path),
         stuck=stuck_to_its_end(run.path),
         bad_loss=first_bad_loss(run.path),

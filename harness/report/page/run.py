@@ -28,7 +28,6 @@ from harness.report.plots import plotly_json
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.monitor import monitor_sentences
 from harness.run import when
-from harness.run.commands import commands_started, left_out
 
 _QUALITY = "Recording quality"
 _WHAT_IFS = "replay.what_ifs"
@@ -91,14 +90,8 @@ def run_section(s: Summary, inputs: Inputs) -> Section:
     facts = [(k, v) for k, v in _facts(s, inputs) if v]
     if inputs.run is None:
         return Section("run", "The traces", facts=facts, tables=[*_nodes(inputs), *_sources(s)])
-    listings = [*_commands(inputs), *_edit(inputs)]
-    return Section("run", "The run", facts=facts, tables=[*_nodes(inputs), *_files(inputs.run.path)], listings=listings)
-
-
-def _commands(inputs: Inputs) -> Iterator[Listing]:
-    parts = [*commands_started(inputs.started), *((sentence, ()) for sentence in left_out(inputs.started))]
-    if parts:
-        yield Listing("The run: its commands", parts)
+    tables = [*_nodes(inputs), *_files(inputs.run.path)]
+    return Section("run", "The run", facts=facts, tables=tables, listings=list(_edit(inputs)))
 
 
 def _edit(inputs: Inputs) -> Iterator[Listing]:
@@ -106,7 +99,7 @@ def _edit(inputs: Inputs) -> Iterator[Listing]:
     edit = edit_of(record.edited) if record else None
     if record and edit:
         lines = [masked_text(line) for line in record.edited.removesuffix("\n").split("\n")]
-        yield Listing(f"The run: its script was edited by hand ({edit.words})", [("", lines)])
+        yield Listing(f"The run: its script was edited by hand ({edit.words})", lines)
 
 
 def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
