@@ -1,28 +1,16 @@
-"""Sentences about what transports a job's messages, from NCCL's own log. Knows only the Summary."""
+"""Sentences about what transports a job's messages, from NCCL's own log."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from harness.analysis.labels import are_cpus
-from harness.analysis.summary import Nccl, NcclConnection, Summary
+from harness.analysis.summary import Nccl, NcclConnection
 
 _SOCKETS = "NET/Socket"
 _SWITCHED_OFF = ("NCCL_IB_DISABLE", "NCCL_IBEXT_DISABLE")
 _INSIDE = {"P2P": "from GPU to GPU", "SHM": "through host memory", "NET": "over the network"}
 _NEARER = ("NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
-
-
-def why_unknown(s: Summary) -> str | None:
-    """Why NCCL's log is missing; None if there is one, and for traces that are not of a run."""
-    if s.nccl is not None or s.run is None:
-        return None
-    if s.backend == "gloo" or are_cpus(s.devices) or s.run.get("device") == "cpu":
-        return "not given: this run on CPUs communicates with gloo, not NCCL"
-    if (s.experiment or {}).get("nccl_debug"):
-        return "not given: NCCL wrote no log, in spite of --nccl-debug"
-    return "not given: NCCL writes a log only with --nccl-debug"
 
 
 def between_nodes(n: Nccl) -> str | None:

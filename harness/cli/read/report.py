@@ -106,7 +106,7 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
 
     tests, width = [path for path in map(resolve_path, paths) if is_comm_run(path)], columns(WIDTH)
     if len(tests) == len(paths):
-        told = [render_section(s, "nccl", width) for s in summaries if full or s.nccl is not None]
+        told = [render_section(s, "nccl", width) for s in summaries if s.nccl is not None]
         show("\n".join([*map(render_comm, tests), *told]))
         if pages:
             show("\nThe page: " + printable(", ".join(map(str, pages))))

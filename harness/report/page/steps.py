@@ -170,7 +170,7 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
 def transport_section(s: Summary, inputs: Inputs) -> Section:
     """The transport that NCCL chose, from its own log; empty without a log."""
     lead = "From NCCL's own log, which --nccl-debug keeps."
-    return Section("nccl", "Transport chosen by NCCL", lead, tables=page_tables(s, "nccl") if s.nccl else ())
+    return Section("nccl", "Transport chosen by NCCL", lead, tables=page_tables(s, "nccl"))
 
 
 def _labels(collectives: Sequence[Collective]) -> list[str]:

@@ -10,7 +10,6 @@ from harness.report.tables.table import Column, File, TableOf, plain
 
 # The efficiency, its value, and of what it is a share, or why it is not known.
 Row = tuple[EfficiencyFactor, float | None, str]
-_NO_PEAK = "not given: the peak of this device is not known"
 
 
 def _rows(s: Summary) -> list[Row]:
@@ -54,19 +53,18 @@ EFFICIENCY = TableOf[Row](
 
 
 def _speed(s: Summary) -> list[tuple[str, str]]:
-    """The throughput and its share of the machine's peak, or why the share is not given."""
+    """The throughput and its share of the machine's peak, as far as they are known."""
     e = s.efficiency
     if e is None or e.tokens_per_s is None:
         return []
-    peak = f"{percent(e.mfu)} of {amount(e.peak_flops_per_s, 'FLOP/s')} ({e.peak_source})"
-    without_hfu = "as MFU: nothing is recomputed" if e.mfu is not None else _NO_PEAK
-    together = f"{amount(e.tokens_per_s, 'tokens/s')}, {amount(e.samples_per_s, 'samples/s')}"
-    return [
-        ("all ranks together", together),
-        ("model FLOP/s of each device", amount(e.model_flops_per_s_per_device, "FLOP/s")),
-        ("MFU", peak if e.mfu else _NO_PEAK),
-        ("HFU", percent(e.hfu) if e.hfu is not None else without_hfu),
-    ]
+    rows = [("all ranks together", f"{amount(e.tokens_per_s, 'tokens/s')}, {amount(e.samples_per_s, 'samples/s')}")]
+    if e.model_flops_per_s_per_device is not None:
+        rows.append(("model FLOP/s of each device", amount(e.model_flops_per_s_per_device, "FLOP/s")))
+    if e.mfu is not None:
+        peak = f"{percent(e.mfu)} of {amount(e.peak_flops_per_s, 'FLOP/s')} ({e.peak_source})"
+        hfu = "as MFU: nothing is recomputed" if e.hfu is None else percent(e.hfu)
+        rows += [("MFU", peak), ("HFU", hfu)]
+    return rows
 
 
 SPEED = TableOf[tuple[str, str]](

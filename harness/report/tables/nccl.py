@@ -7,7 +7,7 @@ from typing import Any
 from harness.analysis import summary
 from harness.analysis.summary import Summary
 from harness.common.display.format import cut
-from harness.explain.nccl_transport import between_nodes, inside_a_node, why_unknown
+from harness.explain.nccl_transport import between_nodes, inside_a_node
 from harness.report.tables.table import Column, File, TableOf, plain
 
 SECTION = "nccl"
@@ -20,9 +20,9 @@ def _file(part: str) -> File:
 
 
 def _facts(s: Summary) -> list[tuple[str, str]]:
-    n, why = s.nccl, why_unknown(s)
+    n = s.nccl
     if n is None:
-        return [("NCCL", why)] if why else []
+        return []
     told = [("between nodes", between_nodes(n)), ("inside a node", inside_a_node(n))]
     told += [("version", ", ".join(n.versions))]
     told += [(f"network {network.name}", ", ".join(network.network_devices) or "used") for network in n.networks]
