@@ -27,7 +27,7 @@ NO_NETWORK = re.compile(
     r"|ReadTimeoutError|ProtocolError"
     r"|Failed to fetch|error sending request|Failed to download"  # uv's
 )
-USES = {"launcher": "the launcher", "train": "training", "test": "tests", "tables": "Parquet"}
+USES = {"launcher": "the launcher", "train": "training", "test": "tests"}
 DOING = re.compile(r"^\s*(Collecting|Downloading|Building|Using cached|Installing collected packages)\b")
 REFUSED_BY_UV = re.compile(r"error: (unexpected argument|unexpected value|invalid value)")
 # As pip: the best version of all indexes, and compiled: users who may only read cannot store compiled files.

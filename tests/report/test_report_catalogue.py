@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 from pages import names
-from pyarrow import parquet
 
 from harness.analysis import metrics
 from harness.analysis.metrics import COLLECTIVES, metrics_by_name
@@ -48,11 +47,9 @@ def test_a_column_that_is_a_list_in_some_rows_only_is_in_no_file(tmp_path: Path)
     rows = [{"rank": 0, "profiled_unix_ns": (1, 2)}, {"rank": 1, "profiled_unix_ns": None}]
     given = [Summary.model_validate({"training": rows})]
     write_tables(given, tmp_path)
-    write_tables(given, tmp_path, parquet=True)
     with (tmp_path / "training.csv").open() as file:
         read = list(csv.DictReader(file))
     assert [row["rank"] for row in read] == ["0", "1"] and "profiled_unix_ns" not in read[0]
-    assert [row["rank"] for row in parquet.read_table(tmp_path / "training.parquet").to_pylist()] == [0, 1]
 
 
 def test_docs_define_every_number_that_a_summary_has(made: Made) -> None:

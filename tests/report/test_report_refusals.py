@@ -28,7 +28,6 @@ REFUSED = (
     ("report {one} --html {nowhere}", 1, "--html {nowhere}"),
     ("compare {one} {two} --html {nowhere}", 1, "--html {nowhere}"),
     ("export csv {one} --out {nowhere}", 1, "--out {nowhere}"),
-    ("export parquet {one} --out {nowhere}", 1, "--out {nowhere}"),
     ("export paraver {one} --out {nowhere}", 1, "{nowhere}"),
     ("export perfetto {one} --out {nowhere}", 1, "{nowhere}"),
 )

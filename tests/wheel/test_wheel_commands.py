@@ -84,7 +84,6 @@ def test_what_is_typed_works_and_names_the_installed_command(there: Installed, w
     [
         ("report nowhere", "there is no path 'nowhere'"),
         ("repor", "report"),
-        ("export parquet traces -o tables", "needs pyarrow: run `pip install 'training-traces[tables]'`"),
         ("-e 1", TRAINING),
         ("run -g 2 -- train.py", TRAINING),
         ("lesson 1a --run", TRAINING),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -36,7 +36,6 @@ from harness.traces.progress import ProgressLine
 if TYPE_CHECKING:
     from harness.launch.argv import Word
     from harness.traces.trace import Trace
-Kind = Literal["csv", "parquet"]
 TokensArgument = Annotated[
     list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
 ]
@@ -262,7 +261,7 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
 
 
 def numbers(
-    kind: Annotated[Kind, typer.Argument(metavar="csv|parquet", help="what to write")],
+    kind: Annotated[Literal["csv"], typer.Argument(metavar="csv", help="what to write")],
     paths: report.PathsArgument,
     *,
     out: Annotated[
@@ -274,19 +273,16 @@ def numbers(
     slurm_option: report.SlurmOption = None,
     resume: report.ResumeOption = None,
 ) -> None:
-    """Take a run or any traces elsewhere: every table as CSV or Parquet, or the events as a Paraver or Perfetto
-    trace."""
+    """Take a run or any traces elsewhere: every table as CSV, or the events as a Paraver or Perfetto trace."""
     from harness.measure.request import ReportRequest, measure_request
     from harness.report.page.write import run_among
-    from harness.report.tables.catalogue import check_parquet, write_tables
+    from harness.report.tables.catalogue import write_tables
 
-    if kind == "parquet":
-        check_parquet()
     slurm = report.of_sbatch(slurm_option or [], resume, executor)
     measured = measure_request(ReportRequest(paths, window=window, workers=workers, slurm=slurm, resume=resume))
     run = run_among(paths)
     place = out or (run.path if run else Path()) / kind
-    write_tables(measured.summaries, place, parquet=kind == "parquet")
+    write_tables(measured.summaries, place)
     print(printable(str(place)))
 
 
@@ -301,7 +297,7 @@ def export(arguments: list[str]) -> int:
     if not arguments:
         print(page(["export"]))
         return 0
-    kinds = (*OF_TRACES, *get_args(Kind))
+    kinds = (*OF_TRACES, "csv")
     if not kind.startswith("-") and kind not in kinds:
         takes = f"it takes {', '.join(kinds)}"
         raise RequestError(f"export {printable(kind)}{nearest_or_list(kind, kinds, takes)}")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.analysis.summary import Summary
 from harness.common.display.format import cells
-from harness.common.errors import RequestError, WorkError
-from harness.common.paths import installing
+from harness.common.errors import WorkError
 from harness.report.elements import PageTable
 from harness.report.tables import (
     communication,
@@ -95,16 +93,15 @@ def figure_table(s: Summary, figure: str) -> PageTable | None:
     return next((t.on_page(s) for t in TABLES if t.figure == figure), None)
 
 
-def write_tables(summaries: Iterable[Summary], folder: Path, parquet: bool = False) -> list[Path]:
-    """Write every table with rows. Raises RequestError: pyarrow is not installed. WorkError: it cannot be written."""
-    write, ending = (_parquet_writer(), "parquet") if parquet else (_write, "csv")
+def write_tables(summaries: Iterable[Summary], folder: Path) -> list[Path]:
+    """Write every table with rows. Raises WorkError: it cannot be written."""
     jobs = list(enumerate(summaries))
     tables = {
         file.name: _even([{"job": number, **row} for number, s in jobs for row in file.records(s)]) for file in files()
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [write(folder / f"{name}.{ending}", rows) for name, rows in tables.items() if rows]
+        return [_write(folder / f"{name}.csv", rows) for name, rows in tables.items() if rows]
     except OSError as error:
         raise WorkError(f"--out {folder}: cannot be written ({error.strerror})") from error
 
@@ -113,24 +110,6 @@ def _even(rows: Sequence[FileRow]) -> list[FileRow]:
     """The rows with the columns that all rows have: a list in one row can be missing in another."""
     shared = set.intersection(*map(set, rows)) if rows else set()
     return [{name: value for name, value in row.items() if name in shared} for row in rows]
-
-
-def check_parquet() -> None:
-    """Check before the work starts that Parquet can be written. Raises RequestError: pyarrow is not installed."""
-    if find_spec("pyarrow") is None:
-        install = installing("tables")
-        raise RequestError(f"export parquet needs pyarrow: run `{install}`, or use export csv")
-
-
-def _parquet_writer() -> Callable[[Path, list[FileRow]], Path]:
-    check_parquet()
-    from pyarrow import Table, parquet
-
-    def write(path: Path, rows: list[FileRow]) -> Path:
-        parquet.write_table(Table.from_pylist(rows), path)
-        return path
-
-    return write
 
 
 def _write(path: Path, rows: list[FileRow]) -> Path:

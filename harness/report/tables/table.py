@@ -61,7 +61,7 @@ def field_text(field: str, value: str | float | None) -> str:
 
 @dataclass(frozen=True)
 class File:
-    """One CSV or Parquet file: its name without the ending, and its records."""
+    """One CSV file: its name without the ending, and its records."""
 
     name: str
     records: Callable[[Summary], Iterable[FileRow]]
