@@ -132,11 +132,9 @@ def test_a_training_is_observed_and_sees_only_its_own_packages(tmp_path: Path) -
     steps = [line for line in run.metrics()[1].read_text().splitlines() if '"event": "step"' in line]
     assert len(steps) == 20
     assert "  a step  " in process(tmp_path, "report", "last").stdout
-    told = json.loads(process(tmp_path, "status", "last", "--json").stdout)["job_time"]
+    told = json.loads(process(tmp_path, "report", "last", "--json").stdout)["job_time"]
     assert sum(part["duration_ns"] for part in told["parts"]) == told["elapsed_ns"]
     assert any(each["package"] == "torch" and each["where"]["line"] in (2, 6) for each in told["imports"])
-    has_steps = any(part["part"] == "steps" for part in told["parts"])  # 20 short ones can all lie beside other parts
-    assert ("are outside of the steps: " in process(tmp_path, "status", "last").stdout) == has_steps, told
     assert "useful" in process(tmp_path, "ls").stdout.splitlines()[0]
 
 

@@ -225,7 +225,7 @@ def _notes(rows: Sequence[Row], narrow: bool) -> list[str]:
     if any(row["doubtful"] for row in rows):
         notes.append(f"%?: the recording has problems: {PROGRAM} report RUN names them")
     if any(row["useful_share"] is not None for row in rows):
-        notes.append(f"useful: the steps' share of the job's time: {PROGRAM} status RUN says where the rest went")
+        notes.append(f"useful: the steps' share of the job's time: {PROGRAM} report RUN says where the rest went")
     if narrow:
         notes.append(f"shortened for this terminal: {PROGRAM} ls -n {len(rows)} --json shows all")
     return notes

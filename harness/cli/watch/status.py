@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,7 +19,6 @@ from harness.common.display.printable import printable
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.run_folder.job_folder import BACKEND
-from harness.common.run_folder.job_parts import STEPS
 from harness.common.run_folder.submission import edit_of
 from harness.common.system.secrets import masked_text
 from harness.common.system.users import owner_of
@@ -35,9 +34,6 @@ from harness.launch.poll import look_at, state_of
 from harness.run import Run, find_run
 from harness.run.record import FINAL
 from harness.run.state import RunState
-
-if TYPE_CHECKING:
-    from harness.analysis.summary import JobTime
 
 NS = 1_000_000_000
 ASK_S = 5.0  # between two questions to a queue
@@ -145,13 +141,11 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     own, nodes, bad, hang = found.status(), found.started_nodes(), first_bad_loss(found.path), read_hang(found.path)
     missing = own.missing if own else []
     limit = _time_limit(found) if state == "running" else None
-    time_of_job = _job_time(found) if state in FINAL else None
     if as_json:
         of_run = {"job_id": found.job_id, "name": found.name, "path": str(found.path), "state": state, "reason": reason}
         ends = {"exit_code": own.exit_code if own else None, "nodes": [n.model_dump() for n in nodes]}
         notes = {"bad_loss": bad, "hang": hang, "time_limit": limit}
         told = {name: note._asdict() if note else None for name, note in notes.items()}
-        told["job_time"] = time_of_job.model_dump() if time_of_job else None
         print(json.dumps({**of_run, **ends, "missing": missing, **told}, indent=1))
         return 0
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
@@ -164,7 +158,6 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     lines += _of_hang(hang) if hang else []
     lines += [f"  {limit.sentence}"] if limit else []
     lines += [f"  missing: {name}" for name in missing]
-    lines += _of_job_time(time_of_job) if time_of_job else []
     print("\n".join(map(printable, filter(None, [*lines, *_of_edit(found), f"  {found.path}"]))))
     return 0
 
@@ -178,23 +171,6 @@ def _of_edit(run: Run) -> list[str]:
     more = len(lines) - MOST_EDITED
     rest = [f"  … {more} more {'lines' if more > 1 else 'line'} in {run.record_file}"] if more > 0 else []
     return [f"  its script was edited by hand ({edit.words}):", *(f"    {x}" for x in lines[:MOST_EDITED]), *rest]
-
-
-def _job_time(run: Run) -> JobTime | None:
-    """Where its time went; nothing of a mystery that is still hidden."""
-    from harness.measure.job_time.records import read_job_time
-    from harness.run.mystery import is_hidden
-
-    record = run.known_record
-    if record is not None and is_hidden(run.path, record.experiment):
-        return None
-    return read_job_time(run)
-
-
-def _of_job_time(job_time: JobTime) -> list[str]:
-    from harness.report.tables.job_time import sentence
-
-    return [f"  {sentence(job_time)}"] if any(part.part == STEPS for part in job_time.parts) else []
 
 
 def _time_limit(run: Run) -> Note | None:
