@@ -12,7 +12,6 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 import pytest
@@ -22,8 +21,7 @@ from harness.cli.main import main
 from harness.explain.answer import Diagnosis
 from harness.monitor.samples import DeviceSeries, NodeSamples
 from harness.report.elements import Figure, Page, Section
-from harness.report.page import compose as page_module
-from harness.report.page.compose import MOST_ROWS, compose, docs_from, figures, render_page
+from harness.report.page.compose import MOST_ROWS, compose, figures, render_page
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import machine_section
 from harness.report.plots.plotly_json import bars
@@ -210,16 +208,6 @@ def test_an_empty_summary_has_a_valid_page_without_sections_for_what_is_missing(
     parse(render_page(empty))
     gloo = made.summary.model_copy(update={"backend": "gloo", "nccl": None})
     assert not {"nccl", "machine"} & {section.id for section in compose(gloo, Inputs()).after}
-
-
-def test_the_footer_links_to_documentation_that_exists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    (footer,) = all_of(parse(made.page.read_text()), "footer")
-    links = [unquote(a.get("href") or "") for a in all_of(footer, "a")]
-    assert {Path(link).name for link in links} == {"metrics.md", "investigate.md"}
-    assert all((made.page.parent / link).is_file() for link in links)
-    monkeypatch.setattr(page_module, "ROOT", Path("/no/documents"))
-    (footer,) = all_of(parse(render_page(compose(Summary(), Inputs()), docs_from(Path.cwd()))), "footer")
-    assert not all_of(footer, "a") and "docs/metrics.md" in "".join(footer.itertext())
 
 
 def test_a_page_of_traces_without_a_run_has_no_command_that_needs_a_run(made: Made) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from isal import igzip
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -24,11 +22,11 @@ from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.display.format import about, amount, duration, shown_in_page, with_scripts
 from harness.common.display.printable import printable, printable_json
 from harness.common.errors import WorkError
-from harness.common.paths import ROOT, TEMPLATES
+from harness.common.paths import TEMPLATES
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.findings import label_of
 from harness.measure.page_data import KINDS, PageData
-from harness.report.elements import Figure, Link, Page, Section, StepBar
+from harness.report.elements import Figure, Page, Section, StepBar
 from harness.report.exercise_0.links import links_of_run
 from harness.report.first_screen import bar_of_answer
 from harness.report.page import sections, steps
@@ -44,7 +42,6 @@ from harness.run import Run, write_atomically
 from harness.traces.progress import OnProgress, silent
 
 MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
-DOCS = {"words and numbers": "metrics.md", "finding a cause, and what would help": "investigate.md"}
 _LONG_NAME = re.compile(r"(\S{20,})")
 _AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
 Make = Callable[[Summary, Inputs], Section]
@@ -79,7 +76,7 @@ def write_page(
     """Write the page of one job. ranks: those of the timeline; None: a choice. page_data: kept from measuring; other
     traces are read again. Raises WorkError: the page cannot be written, or Plotly's script is not installed."""
     inputs = read_inputs(run, summary, ranks, page_data, progress=progress)
-    write_atomically(path, render_page(compose(summary, inputs), docs_from(path.parent)))
+    write_atomically(path, render_page(compose(summary, inputs)))
 
 
 def read_inputs(
@@ -149,23 +146,14 @@ def _plotted(section: Section, s: Summary) -> Section:
     return replace(section, figures=[f for f in numbered if not f.is_bare], tables=[*bare, *section.tables])
 
 
-def docs_from(folder: Path) -> list[Link]:
-    """Links from a page in this folder to the documentation; none if it is not installed."""
-    files = {name: ROOT / "docs" / file for name, file in DOCS.items()}
-    return [
-        Link(name, quote(os.path.relpath(file, folder.absolute()))) for name, file in files.items() if file.is_file()
-    ]
-
-
-def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
-    """The page as HTML, with its figures, styles and scripts inside. `docs`: the documentation that it links to."""
+def render_page(page: Page) -> str:
+    """The page as HTML, with its figures, styles and scripts inside."""
     scripts = [page_part(name) for name in ("words.js", "bytes.js", "paper.js", "timeline.js", "plots.js")]
     plotly = _plotly()
     drawn = {f.id: {"data": f.drawn, "layout": f.layout, "height": f.height} for f in figures(page)}
     template = page_environment().get_template("report.html.j2")
     return template.render(
         page=page,
-        docs=docs,
         words=PageWords(),
         prose=_prose,
         most_rows=MOST_ROWS,
