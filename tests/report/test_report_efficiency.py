@@ -1,20 +1,12 @@
-"""The efficiencies of one job in terminal, page, file and comparison: all factors, and why one is not known."""
+"""The efficiencies of one job in terminal and page: all factors, and why one is not known."""
 
 from __future__ import annotations
-
-import csv
-from math import prod
-from pathlib import Path
-
-import pytest
 
 from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.summary import PopEfficiency, Summary, Withheld
 from harness.analysis.summary.replay import NO_REPLAY
-from harness.compare.summaries import compare, ratios
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
-from harness.report.tables.catalogue import write_tables
 from harness.report.tables.efficiency import EFFICIENCY
 from harness.report.tables.terminal import render
 from tests.report.conftest import Made
@@ -57,33 +49,9 @@ def test_terminal_and_page_name_every_factor_and_why_one_is_not_known(made: Made
     assert "operators stand in" not in whole
 
 
-def test_the_first_screen_has_the_product_in_one_line(made: Made) -> None:
-    p = known(made.summary)
-    (line,) = (x for x in render(made.summary).splitlines() if x.startswith("Parallel efficiency"))
-    whole, *factors = (float(word) for word in line.split() if word[0].isdigit())
-    assert whole == pytest.approx(100 * prod(f / 100 for f in factors), abs=0.2)
-    assert whole == pytest.approx(100 * p.parallel, abs=0.06)
-    alone = made.summary.model_copy(update={"pop": p.model_copy(update={"devices": 1})})
-    assert "Parallel efficiency" not in render(alone), "one device: the split says it all"
-
-
 def test_where_it_is_withheld_no_table_is_shown_and_the_reason_is(made: Made) -> None:
     quality = made.summary.quality.model_copy(update={"withheld": [Withheld(field="pop", reason="2 of 4 were read")]})
     s = made.summary.model_copy(update={"pop": None, "quality": quality})
     assert "not given: efficiency as POP defines it: 2 of 4 were read" in render(s)
     assert "parallel efficiency" not in render(s)
     assert "efficiency" not in [x.id for x in compose(s, Inputs()).before]
-
-
-def test_the_file_has_all_digits_and_compare_each_efficiency_against_the_base(made: Made, tmp_path: Path) -> None:
-    a, b, p = without_replay(made.summary), replayed(made.summary), known(made.summary)
-    write_tables([a, b], tmp_path)
-    with (tmp_path / "pop.csv").open() as file:
-        first, second = csv.DictReader(file)
-    assert float(first["parallel"]) == p.parallel and int(first["max_active_ns"]) == p.max_active_ns
-    assert first["transfer"] == "" and float(second["transfer"]) < 1
-    pair = compare(a, b, ("a", "b"))
-    found = ratios(pair)
-    assert found["parallel_efficiency"] == found["orchestration_efficiency"] == 1.0
-    assert found["transfer_efficiency"] is None, "a was not replayed"
-    assert next(c.b for c in pair.changes if c.name == "transfer_efficiency") == known(b).transfer

@@ -11,7 +11,6 @@ import pytest
 import harness
 from harness.analysis.summary import Collective, Device, IdleCause, RankTraining, Summary
 from harness.common.errors import RequestError
-from tests.real_traces import real_trace
 from tests.report.notebook_cells import CODE, NOTEBOOK, executed
 from tests.synthetic.job import write_traces
 
@@ -48,12 +47,6 @@ def test_the_cells_show_what_the_report_shows(
     assert drawn == pytest.approx([100 * ns / device.window_ns for ns in fields]) and sum(drawn) == pytest.approx(100)
     parts = figures[0].legends[0].get_texts()
     assert [text.get_text() for text in parts] == ["computing", "communicating alone", "copying", "idle"]
-
-
-def test_the_cells_run_on_a_real_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = real_trace("nsys_h100_2gpu_ab/before.sqlite")
-    names, figures = executed(monkeypatch, path)
-    assert names["summary"] == harness.analyse(path) and len(figures) >= 3
 
 
 def test_the_steps_of_two_runs_are_beside_each_other(

@@ -16,11 +16,11 @@ STEPS = Steps(source="ProfilerStep", per_rank=[RankSteps(rank=0, durations_ns=[1
 MANY = Summary(pacing=paced(job(250, 50, {41: 0.123}), SWITCHES), steps=STEPS)
 
 
-def test_who_is_behind_is_said_first_in_terminal_and_page() -> None:
+def test_who_is_behind_is_said_in_terminal_and_page() -> None:
     (sentence,) = pace_sentences(MANY)
     assert sentence.startswith("node41 (switch leaf02, slowest rank 16")
     assert sentence.endswith("behind the median step in 50 of 50 steps.")
-    assert "Pacing: node41 (switch leaf02" in render(MANY)
+    assert "node41 (switch leaf02" in render(MANY)
     assert "node41" in " ".join(steps_section(MANY, Inputs()).lead.split())
     assert "242 more places: export csv has all" in render(MANY)
 

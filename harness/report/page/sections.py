@@ -21,7 +21,6 @@ from harness.report.page.inputs import Inputs
 from harness.report.plots import plotly_json
 from harness.report.plots.counters import counter_figures
 from harness.report.tables.catalogue import page_tables
-from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.job_time import SECTION as JOB_TIME
 from harness.report.tables.job_time import facts, sentence, time_words
 from harness.report.tables.memory import moment_words, shown_moment
@@ -57,8 +56,7 @@ def code_of(s: Summary, line_share: LineShare) -> Code:
 
 def efficiency_section(s: Summary, inputs: Inputs) -> Section:
     """The efficiencies of the counted steps; empty if they are withheld."""
-    lead = f"{efficiency_words(s)}. {_POP}" if efficiency_words(s) else _POP
-    lead += _ON_CPU if are_cpus(s.devices) else ""
+    lead = _POP + _ON_CPU * are_cpus(s.devices)
     return Section("efficiency", "Efficiency", lead, tables=page_tables(s, "efficiency"))
 
 

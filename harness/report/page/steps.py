@@ -244,7 +244,7 @@ def tests_section(s: Summary, inputs: Inputs) -> Section:
     """Curves per scope; empty for any other exercise."""
     tested = inputs.tested
     scopes = list(dict.fromkeys(t.scope for t in tested))
-    figures = [f for scope in scopes for f in _scope(scope, [t for t in tested if t.scope == scope])]
+    figures = [_scope(scope, [t for t in tested if t.scope == scope]) for scope in scopes]
     rows = [[t.collective, t.scope, str(t.ranks), *_fit_cells(t), rate(_best(t))] for t in tested]
     bandwidths = ("1/β (alg GB/s)", "1/β (bus GB/s)", "best measured (bus GB/s)")
     tables = table("time = α + β·bytes", ("collective", "scope", "ranks", "α", *bandwidths), rows, left=2)
@@ -292,20 +292,14 @@ def _fit_cells(t: MeasuredCollective) -> tuple[str, str, str]:
     return duration(t.fit.alpha_ns), rate(t.fit.endless_gb_per_s()), rate(bus)
 
 
-def _scope(scope: str, tested: Sequence[MeasuredCollective]) -> list[Figure]:
+def _scope(scope: str, tested: Sequence[MeasuredCollective]) -> Figure:
     size, where = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI"), _WORDS.get(scope, scope)
-    bandwidth, time = [], []
+    data = []
     for i, t in enumerate(tested):
         mark = {"mode": "lines+markers", "marker": _mark(i, 7)}
         sizes = [p.message_bytes for p in t.points]
-        busbw, microseconds = [p.busbw_gbytes_per_s for p in t.points], [p.time_ns / 1e3 for p in t.points]
-        bandwidth.append(plotly_json.line(t.collective, sizes, busbw, _tone(i)) | mark)
-        time.append(plotly_json.line(t.collective, sizes, microseconds, _tone(i)) | mark)
+        busbw = [p.busbw_gbytes_per_s for p in t.points]
+        data.append(plotly_json.line(t.collective, sizes, busbw, _tone(i)) | mark)
     axes = plotly_json.layout(size, plotly_json.axis("bus bandwidth (GB/s)", rangemode="tozero"))
     words = f"Bus bandwidth of each collective {where} against message size."
-    log_axes = plotly_json.layout(size, plotly_json.axis("time (µs)", type="log"))
-    log_words = f"Time of each collective {where} against message size, both axes logarithmic."
-    return [
-        Figure(f"bus-bandwidth-{scope}", words, bandwidth, axes, 340),
-        Figure(f"message-time-{scope}", log_words, time, log_axes, 340),
-    ]
+    return Figure(f"bus-bandwidth-{scope}", words, data, axes, 340)

@@ -1,4 +1,4 @@
-"""The table of efficiencies as POP defines them and of the training's speed, and the same in one line."""
+"""The tables of efficiencies as POP defines them, and of the training's speed."""
 
 from __future__ import annotations
 
@@ -25,17 +25,6 @@ def _caption(s: Summary) -> str:
     kind = "processes (CPU: operators are counted as kernels)" if are_cpus(s.devices) else "devices"
     count = s.pop.devices if s.pop is not None else 0
     return f"Efficiency as POP and TALP define it, {count} {kind}; an indented row is a factor of the row above it"
-
-
-def efficiency_words(s: Summary) -> str:
-    """The efficiencies of several devices in one sentence; empty for one device, whose split says the same."""
-    p = s.pop
-    if p is None or p.devices < 2:
-        return ""
-    return (
-        f"Parallel efficiency (POP): {percent(p.parallel)} = load balance {percent(p.load_balance)} "
-        f"× communication {percent(p.communication)} × orchestration {percent(p.orchestration)}"
-    )
 
 
 EFFICIENCY = TableOf[Row](

@@ -6,7 +6,6 @@ from harness.analysis import summary
 from harness.analysis.labels import work_word
 from harness.analysis.summary import Summary
 from harness.common.display.format import duration, of, percent, rate, short
-from harness.explain.copies import CopiedJob, copy_causes
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 TOP = 12  # shown rows of long tables
@@ -32,7 +31,6 @@ LAUNCHES = TableOf[summary.Launches](
     rest="ranks",
     file=file_of("launches"),
 )
-NOTICEABLE = 0.03  # of the devices' time alone with copies of one class, from which the table has advice
 
 
 def works(s: Summary) -> str:
@@ -85,16 +83,6 @@ UNCLASSIFIED = TableOf[summary.KernelTime](
 )
 
 
-def _copies_advice(s: Summary) -> list[str]:
-    """What helps against each class of copies that takes noticeable time of the devices alone."""
-    job = CopiedJob(s.devices, s.steps.counted)
-    return [
-        f"  ! {cause.what}; {duration(cause.exposed_ns)} without compute: {cause.advice}"
-        for cause in copy_causes(s.copies, job)
-        if cause.exposed_ns > NOTICEABLE * job.window_ns
-    ]
-
-
 def _link(c: summary.Copy) -> str:
     """The link's nominal bandwidth, and the share of it that was reached."""
     if c.link_gb_per_s is None or c.bandwidth_gb_per_s is None:
@@ -120,7 +108,6 @@ COPIES = TableOf[summary.Copy](
     section="host",
     spare=("largest", "under 64 KiB"),
     left=2,
-    advice=_copies_advice,
     file=file_of("copies"),
 )
 

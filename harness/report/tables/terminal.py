@@ -14,8 +14,7 @@ from harness.explain.answer import answer
 from harness.explain.findings import has_marked_steps
 from harness.report.first_screen import files_of, first_screen, place_of
 from harness.report.tables import catalogue
-from harness.report.tables.efficiency import SPEED, efficiency_words
-from harness.report.tables.pace import pace_change_sentences, pace_sentences
+from harness.report.tables.efficiency import SPEED
 from harness.report.tables.table import WIDTH, TableOf, TableScreen
 from harness.report.tables.time import SPLIT, labelled
 
@@ -145,15 +144,6 @@ def _steps(s: Summary, screen: TableScreen) -> list[str]:
 
 
 def _speed(s: Summary, screen: TableScreen) -> list[str]:
-    """Speed, efficiency, who is behind, when the training became slower: a sentence for each that is known."""
-    speed = [
-        text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(SPEED.rows(s)) if i == 0 or name == "MFU"
-    ]
-    efficiency, behind, changes = efficiency_words(s), pace_sentences(s), pace_change_sentences(s)
-    said = (
-        (speed, f"Speed: {'; '.join(speed)}"),
-        (efficiency, f"{efficiency}."),
-        (behind, f"Pacing: {' '.join(behind)}"),
-        (changes, f"Whole training: {' '.join(changes)}"),
-    )
-    return [line for known, text in said if known for line in screen.wrapped(text, "  ")]
+    """The throughput, and the MFU where it is known."""
+    speed = [text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(SPEED.rows(s)) if i == 0 or name == "MFU"]
+    return screen.wrapped(f"Speed: {'; '.join(speed)}", "  ") if speed else []
