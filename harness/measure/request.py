@@ -105,7 +105,7 @@ class ReportRequest:
     """What to report on. `slurm`: sbatch's options for the job array, None to measure here.
 
     `resume`: the folder that such an array left, to measure only what has no result yet.
-    `page`: keep the columns that a page draws, so that no trace is read again; of `ranks` (None: few) the whole track.
+    `page`: keep the columns that a page draws, so that few traces are read again.
     """
 
     tokens: list[str]
@@ -114,7 +114,6 @@ class ReportRequest:
     slurm: dict[str, str] | None = None
     resume: Path | None = None
     page: bool = False
-    ranks: frozenset[int] | None = None
 
 
 class Measurement(NamedTuple):
@@ -161,7 +160,7 @@ def _measured(
     reads the ranks that it draws."""
     many = len(files) > MOST_DETAILED
     if request.slurm is None and not many:
-        ranks = frozenset[int]() if request.ranks is None and len(files) > MOST_TRACKS else request.ranks
+        ranks = frozenset[int]() if len(files) > MOST_TRACKS else None
         keep = partial(page_data_of, ranks=ranks) if request.page else None
         with ProgressLine("reading traces") as progress:
             read = measure_files(files, window, request.workers, progress, page_data_of=keep)

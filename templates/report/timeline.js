@@ -662,7 +662,7 @@ const Timeline = {
   // A link to an instant: the step around it. Without steps, or where the step is not among the shown ones, it says so.
   toMoment({ at, rank }) {
     const strip = Timeline.strips.find((s) => String(s.rank ?? "") === rank);
-    if (!strip) return Timeline.say(`Rank ${rank} is not shown here. The report's option --ranks ${rank} shows it.`);
+    if (!strip) return Timeline.say(`Rank ${rank} is not shown here: the command export perfetto writes a trace of all ranks.`);
     const index = Timeline.strips.indexOf(strip);
     if (!Timeline.shown.has(index)) document.querySelectorAll("#timeline-ranks button")[index].click();
     const moment = Number(BigInt(at) - BigInt(strip.origin_ns)) / Timeline.unit_ns;

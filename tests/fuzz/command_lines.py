@@ -58,7 +58,7 @@ _VALUES = {
     "--fault": tuple(FAULTS), "--time": ("00:10:00", "1-00:00:00", "00:00:01"), "--data": ("traces/data.json",),
     "--script": ("train.py", "traces/data.json"), "--list": ("workshop", "miniatures", "traces/sweep.yaml"),
     "--fail-above": ("5%", "0%", "100%"), "--fail-if": ("step_time > 5%", "mfu < 0.3", "idle >= 1e9 and mfu < 1"),
-    "--ranks": ("0", "0,1"), "--nodes": ("1", "2"), "--level": ("1", "2"),
+    "--nodes": ("1", "2"), "--level": ("1", "2"),
     "--python-trace": ("pytorch", "traces/trace-list.json", "traces/data.json"), "--capture-delay": ("1", "200"),
     "--capture-duration": ("1", "30"),
     "--slurm": ("partition=debug",), "--cause": ("data", "straggler"), "--out": ("traces/out",),

@@ -47,10 +47,6 @@ REFUSED = {
         "site file traces/pipe: is a pipe, not a file",
     ),
     "a pipe as sweep": (["sweep", "traces/pipe"], "sweep file traces/pipe: is a pipe, not a file"),
-    "a rank that one of several jobs lacks": (
-        ["report", "traces", "--html", "page.html", "--ranks", "0"],
-        "--ranks 0: there is no such rank",
-    ),
     "a limit of a number that is not there, with a page": (
         ["compare", "traces/one.sqlite", "last", "--html", "page.html", "--fail-if", "mfu < 0.3"],
         "there is no 'mfu' here",

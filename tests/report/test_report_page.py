@@ -139,11 +139,9 @@ def test_a_run_keeps_its_page_unless_refused_and_traces_of_others_have_one_where
     assert (run / "summary.json").is_file() and not list(tmp_path.rglob("*.html"))
     assert main(["report", str(run)]) == 0
     assert "Kernels by kind" in (run / "report.html").read_text()
-    asked = ["report", str(traces), "--html", str(page), "--ranks"]
-    assert main([*asked, "1"]) == 0
+    assert main(["report", str(traces), "--html", str(page)]) == 0
     assert f"  page:    {page}\n" in capsys.readouterr().out
-    assert [strip["rank"] for strip in head_of(page)["strips"]] == [1]
-    assert "1 of 2 ranks are shown" in head_of(page)["notes"][0]
+    assert [strip["rank"] for strip in head_of(page)["strips"]] == [0, 1]
 
 
 def test_a_run_without_a_profile_shows_its_steps_by_phase(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from tests.synthetic.job import write_traces
 
 FOLDER = "--html {folder}: is a folder; give a file"
 REFUSED = (
-    ("report {one} --html {out} --ranks 7", 2, "--ranks 7: there is no such rank; the ranks are 0 to 1"),
-    ("report {one} --html {out} --ranks all", 2, "--ranks all: give numbers with commas between them, as in --ranks 0"),
     ("report {one}/caf\udce9", 2, "is a name that is not UTF-8 text, which no report can hold: rename it"),
     ("report {one} --html {folder}", 2, FOLDER),
     ("compare {one} {two} --html {folder}", 2, FOLDER),
@@ -37,7 +35,7 @@ REFUSED = (
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Two jobs of two ranks, a folder with a run, and a place below a file, where nothing can be written."""
     root = tmp_path_factory.mktemp("refused")
-    places = {name: root / name for name in ("one", "two", "folder", "out", "a file")}
+    places = {name: root / name for name in ("one", "two", "folder", "a file")}
     for name in ("one", "two"):
         write_traces(places[name])
     a_run(places["folder"], "local-1")

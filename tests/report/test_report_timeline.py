@@ -147,14 +147,13 @@ def opened_by(command: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sorted(opened)
 
 
-@pytest.mark.parametrize("words", ["report --html", "report --ranks 1 --html"])
 def test_a_page_and_its_numbers_come_from_one_reading_of_each_trace(
-    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_traces(tmp_path / "traces")
-    opened = opened_by([*words.split(), str(tmp_path / "out"), str(tmp_path / "traces")], monkeypatch)
+    opened = opened_by(["report", "--html", str(tmp_path / "out"), str(tmp_path / "traces")], monkeypatch)
     assert opened == ["rank0.json", "rank1.json"]
-    assert any(tmp_path.glob("out*"))
+    assert (tmp_path / "out").is_file()
 
 
 def test_of_many_ranks_only_those_that_the_timeline_shows_are_read_again(
@@ -165,7 +164,6 @@ def test_of_many_ranks_only_those_that_the_timeline_shows_are_read_again(
     page = tmp_path / "page.html"
     asked = ["report", str(tmp_path / "traces"), "--html", str(page)]
     assert len(opened_by(asked, monkeypatch)) == count + MOST_TRACKS
-    assert len(opened_by([*asked, "--ranks", "9,10"], monkeypatch)) == count
 
 
 @pytest.mark.parametrize("workers", [1, 2])

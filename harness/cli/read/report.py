@@ -57,7 +57,6 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="write the page here [of a run: report.html in its folder]")
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
-    ranks: Annotated[str | None, typer.Option(metavar="0,3,…", help="ranks whose timeline the page shows")] = None,
     executor: ExecutorOption = "local",
     workers: WorkersOption = None,
     slurm_option: SlurmOption = None,
@@ -66,11 +65,11 @@ def report(
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
     none."""
     from harness.measure.request import ReportRequest, measure_request
-    from harness.report.page.write import check_pages, run_among
+    from harness.report.page.write import check_page, run_among
 
+    check_page(html)
     # A run has a page only of the window that its summary is about.
     wanted = html is not None or (window == "steps" and not no_html)
-    shown = _ranks(ranks)
     request = ReportRequest(
         tokens=paths,
         window=window,
@@ -78,12 +77,9 @@ def report(
         slurm=of_sbatch(slurm_option or [], resume, executor),
         resume=resume,
         page=bool(html or (wanted and run_among(paths))),
-        ranks=shown,
     )
     measured = measure_request(request)
-    if wanted:
-        check_pages(measured.summaries, html, shown)
-    written = _pages(paths, measured, html, shown) if wanted else []
+    written = _pages(paths, measured, html) if wanted else []
     if as_json:
         print(json_text(measured.summaries))
         return
@@ -120,27 +116,20 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
         show(f"\nHow the two differ: {COMMAND} compare {shlex.join(map(place_of, summaries))}\n")
 
 
-def _pages(paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None) -> list[Path]:
+def _pages(paths: list[str], measured: Measurement, html: Path | None) -> list[Path]:
     """Write the pages: where asked, else into the run. There, a full or read-only disk is only a warning."""
     from harness.report.page.write import write_pages
     from harness.run import DiskError, naming_flag
 
     if html is not None:
         with naming_flag("--html"):
-            return write_pages(paths, measured, html, ranks)
+            return write_pages(paths, measured, html)
     try:
-        return write_pages(paths, measured, None, ranks)
+        return write_pages(paths, measured, None)
     except WorkError as error:
         kept = "neither the page nor the numbers were kept" if isinstance(error, DiskError) else "no page"
         print(f"{PROGRAM} report: {kept}: {error}; --html FILE writes a page elsewhere", file=sys.stderr)
         return []
-
-
-def _ranks(text: str | None) -> frozenset[int] | None:
-    try:
-        return frozenset(int(number) for number in text.split(",")) if text else None
-    except ValueError:
-        raise RequestError(f"--ranks {text}: give numbers with commas between them, as in --ranks 0,3") from None
 
 
 def of_sbatch(options: list[str], resume: Path | None, executor: ExecutorChoice) -> dict[str, str] | None:

@@ -68,28 +68,26 @@ def write_page(
     run: Run | None,
     summary: Summary,
     path: Path,
-    ranks: frozenset[int] | None = None,
     page_data: Sequence[PageData] = (),
     *,
     progress: OnProgress = silent,
 ) -> None:
-    """Write the page of one job. ranks: those of the timeline; None: a choice. page_data: kept from measuring; other
-    traces are read again. Raises WorkError: the page cannot be written, or Plotly's script is not installed."""
-    inputs = read_inputs(run, summary, ranks, page_data, progress=progress)
+    """Write the page of one job. page_data: kept from measuring; other traces are read again. Raises WorkError: the page
+    cannot be written, or Plotly's script is not installed."""
+    inputs = read_inputs(run, summary, page_data, progress=progress)
     write_atomically(path, render_page(compose(summary, inputs)))
 
 
 def read_inputs(
     run: Run | None,
     summary: Summary,
-    ranks: frozenset[int] | None = None,
     page_data: Sequence[PageData] = (),
     *,
     progress: OnProgress = silent,
 ) -> Inputs:
     """The page's data besides the Summary, read from the run and from the page data of its traces."""
     inputs = gather(run)
-    choice = choose(summary, ranks)
+    choice = choose(summary)
     drawn = draw(summary, choice, page_data, progress) if summary.devices else TimelineModel()
     clocks = {c.host: c.offset_ns for c in summary.clocks}
     left_out = notes(summary, choice, drawn.tracks)

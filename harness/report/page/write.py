@@ -20,39 +20,29 @@ def run_among(tokens: Sequence[str]) -> Run | None:
     return Run(paths[0]) if len(paths) == 1 and is_run(paths[0]) else None
 
 
-def check_pages(summaries: Sequence[Summary], html: Path | None, ranks: frozenset[int] | None) -> None:
-    """Check a request for pages. Raises RequestError: `html` is a folder, or a rank is not in a job."""
+def check_page(html: Path | None) -> None:
+    """Check where a page is asked for. Raises RequestError: it is a folder."""
     if html is not None and html.is_dir():
         raise RequestError(f"--html {html}: is a folder; give a file, as in --html {Run(html).page}")
-    for summary in summaries:
-        unknown = sorted((ranks or frozenset()) - set(summary.ranks))
-        if unknown:
-            least, most = min(summary.ranks, default=None), max(summary.ranks, default=None)
-            there = "the traces give no rank" if least is None else f"the ranks are {least} to {most}"
-            raise RequestError(f"--ranks {unknown[0]}: there is no such rank; {there}")
 
 
-def write_pages(
-    tokens: Sequence[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None = None
-) -> list[Path]:
+def write_pages(tokens: Sequence[str], measured: Measurement, html: Path | None) -> list[Path]:
     """Write the page of a job to `html`, else into its run; several jobs get one each, numbered, beside `html`."""
     run, (summaries, page_data) = run_among(tokens), measured
     page = html or (run.page if run else None)
     if page is None or (html is None and len(summaries) != 1):
         return []
     if len(summaries) == 1:
-        return [_write(run, summaries[0], page, ranks, page_data)]
+        return [_write(run, summaries[0], page, page_data)]
     return [
-        _write(None, summary, page.with_name(f"{page.stem}-{number}{page.suffix}"), ranks, page_data)
+        _write(None, summary, page.with_name(f"{page.stem}-{number}{page.suffix}"), page_data)
         for number, summary in enumerate(summaries, 1)
     ]
 
 
-def _write(
-    run: Run | None, summary: Summary, path: Path, ranks: frozenset[int] | None, page_data: Sequence[PageData]
-) -> Path:
+def _write(run: Run | None, summary: Summary, path: Path, page_data: Sequence[PageData]) -> Path:
     from harness.report.page.compose import write_page  # jinja2: not for a report without a page
 
     with ProgressLine("drawing the page") as progress:
-        write_page(run, summary, path, ranks, page_data, progress=progress)
+        write_page(run, summary, path, page_data, progress=progress)
     return path

@@ -36,12 +36,10 @@ class TimelineModel:
     passes: list[PipelinePass] = field(default_factory=list)
 
 
-def choose(s: Summary, ranks: frozenset[int] | None = None) -> ShownRanks:
-    """Ranks and steps that fit into a page; no trace is read. Shown by default: all ranks when
-    they are few, else the first, last, fastest and slowest, the stragglers, one of each stage, and others in equal
-    distances."""
-    known = [r for r in s.ranks if r is not None]
-    chosen = ranks if ranks is not None else _worth_showing(s, known)
+def choose(s: Summary) -> ShownRanks:
+    """Ranks and steps that fit into a page; no trace is read. Shown are all ranks when they are few, else the first,
+    last, fastest and slowest, the stragglers, one of each stage, and others in equal distances."""
+    chosen = _worth_showing(s, [r for r in s.ranks if r is not None])
     count = max(len(chosen) if chosen is not None else len(s.devices), 1)
     lengths = next((r.durations_ns for r in s.steps.per_rank if r.durations_ns), [])
     each = MOST_EVENTS // count
@@ -79,9 +77,7 @@ def notes(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> lis
     """The parts of the job that the timeline leaves out, and how to see them."""
     texts: list[str] = []
     if choice.ranks is not None and len(tracks) < len(s.ranks):
-        texts.append(
-            f"{len(tracks)} of {len(s.ranks)} ranks are shown; the report's option --ranks 3,17 chooses others"
-        )
+        texts.append(f"{len(tracks)} of {len(s.ranks)} ranks are shown; the command export perfetto writes all")
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if choice.steps < counted:
         texts.append(f"{choice.steps} of {counted} counted steps are shown, around the median step")
