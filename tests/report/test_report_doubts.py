@@ -26,7 +26,7 @@ from harness.report.brief import brief
 from harness.report.page.compose import compose, render_page
 from harness.report.page.inputs import Inputs
 from harness.report.tables.terminal import render
-from tests.report.given_summary import MS, run, summary, text
+from tests.report.given_summary import MS, summary, text
 
 
 def lost(cause: str, ms: float, **more: Any) -> TimeLost:
@@ -162,11 +162,3 @@ def test_an_answer_says_how_long_the_profiler_itself_worked() -> None:
     sentence = "The profiler recorded 12.0 ms of its own work beside rank 3, 12.0 % of the window."
     assert sentence in answer(summary(profiler_overhead=[little, much])).further
     assert "profiler" not in text(answer(summary(profiler_overhead=[little])))
-
-
-def test_a_summary_from_before_the_profilers_cost_is_read() -> None:
-    old = json.loads(summary(**run(1)).model_dump_json())
-    del old["profiler_cost"]
-    for rank in old["training"]:
-        del rank["unprofiled_steps"], rank["median_unprofiled_step_on_core_ns"]
-    assert Summary.model_validate(old).profiler_cost is None

@@ -3,11 +3,13 @@ Real traces with a planted fault are in tests/traces/test_traces_gpu.py."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.analysis.summary import Summary
+from harness.analysis.summary import CodeLocation, Summary
 from harness.explain.answer import answer
 from harness.measure.paths import measure_one
 from tests.report.given_summary import text
@@ -18,7 +20,7 @@ GEMM = "ampere_bf16_s16816gemm_128x128"
 
 
 def recorded(
-    folder: Path, *work: tuple[float, int, float], host: tuple[Event, ...] = (), mark: float = STEP_US
+    folder: Path, work: Sequence[tuple[float, int, float]], host: Sequence[Event] = (), mark: float = STEP_US
 ) -> Summary:
     """Steps of 10 ms, each with a mark. work: kernels of a step, as their begin, their number and how long one takes
     of its 200 µs; host: what else a step has."""
@@ -38,31 +40,32 @@ STACK = (
     event("python_function", "train.py(12): preprocess", 2_000, 6_000),
     event("python_function", "<built-in method zoom of module>", 2_100, 5_500),
 )
+PLACE = CodeLocation(file="train.py", line=12, function="preprocess")
+FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...], tuple[str, ...]]] = {
+    # given, of the first finding, said, not said
+    "the user's function, with file and line": (
+        {"work": AROUND, "host": STACK},
+        {"cause": "host-stall", "basis": "replay", "what": "zoom", "where": PLACE,
+         "lost_ns": pytest.approx(6e6, rel=0.1)}, (), (),
+    ),
+    "what was not recorded": (
+        {"work": AROUND}, {"cause": "host-stall", "what": None},
+        ("was not recorded", "with_stack=True"), (".item()", "lock"),
+    ),
+    # The last of six steps ends with its mark: 8 ms in five of six.
+    "time between the marks": (
+        {"work": AROUND[:1], "mark": 2_100},
+        {"cause": "between-steps", "phase": "between steps", "lost_ns": pytest.approx(8e6 * 5 / 6, rel=0.02)}, (), (),
+    ),
+    "a device that always has work": ({"work": [(0, 50, 199)]}, {}, ("No part that could be avoided",), ()),
+}  # fmt: skip
 
 
-def test_the_users_function_is_named_with_file_and_line(tmp_path: Path) -> None:
-    found = recorded(tmp_path, *AROUND, host=STACK).findings[0]
-    assert (found.cause, found.basis, found.what) == ("host-stall", "replay", "zoom")
-    assert found.lost_ns == pytest.approx(6e6, rel=0.1)
-    assert found.where is not None
-    assert (found.where.file, found.where.line, found.where.function) == ("train.py", 12, "preprocess")
-
-
-def test_what_was_not_recorded_is_said_with_the_option_that_records_it(tmp_path: Path) -> None:
-    given = recorded(tmp_path, *AROUND)
-    said = text(answer(given))
-    assert given.findings[0].cause == "host-stall" and given.findings[0].what is None
-    assert "was not recorded" in said and "with_stack=True" in said
-    assert ".item()" not in said and "lock" not in said
-
-
-def test_time_between_the_marks_is_a_cause_of_its_own(tmp_path: Path) -> None:
-    """The last of six steps ends with its mark: 8 ms in five of six."""
-    found = recorded(tmp_path, AROUND[0], mark=2_100).findings[0]
-    assert (found.cause, found.phase) == ("between-steps", "between steps")
-    assert found.lost_ns == pytest.approx(8e6 * 5 / 6, rel=0.02)
-
-
-def test_a_device_that_always_has_work_loses_nothing_by_its_host(tmp_path: Path) -> None:
-    given = recorded(tmp_path, (0, 50, 199))
-    assert given.findings == [] and "No part that could be avoided" in text(answer(given))
+@pytest.mark.parametrize("name", FOUND)
+def test_the_first_finding_of_a_recording(tmp_path: Path, name: str) -> None:
+    given, first, said, unsaid = FOUND[name]
+    s = recorded(tmp_path, **given)
+    assert {field: getattr(found, field) for found in s.findings[:1] for field in first} == first
+    whole = text(answer(s))
+    assert [words for words in said if words not in whole] == [words for words in unsaid if words in whole] == []
+    assert bool(s.findings) == bool(first)
