@@ -1,4 +1,4 @@
-"""A run's page and its report say what really ran: the variables of its shell, and how its script was edited by hand."""
+"""A run's page and report say what really ran: the variables of its shell, and how its script was edited by hand."""
 
 from __future__ import annotations
 

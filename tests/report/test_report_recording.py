@@ -76,7 +76,8 @@ def test_a_run_that_asked_for_no_profile_misses_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [
-    '{"exper', '{"job": {"expects": [-1]}}', '{"site": "leonardo"}', "[]", '{"inherited": {"NCCL_X": 1}}', '{"edited": 3}',
+    '{"exper', '{"job": {"expects": [-1]}}', '{"site": "leonardo"}', "[]",
+    '{"inherited": {"NCCL_X": 1}}', '{"edited": 3}',
 ])  # fmt: skip
 def test_a_damaged_record_is_named_and_the_rest_is_shown(tmp_path: Path, content: str) -> None:
     run = a_run(tmp_path / "run", [])

@@ -65,25 +65,16 @@ _FOLDED: tuple[Make, ...] = (
 
 
 def write_page(
-    run: Run | None,
-    summary: Summary,
-    path: Path,
-    page_data: Sequence[PageData] = (),
-    *,
-    progress: OnProgress = silent,
+    run: Run | None, summary: Summary, path: Path, page_data: Sequence[PageData] = (), *, progress: OnProgress = silent
 ) -> None:
-    """Write the page of one job. page_data: kept from measuring; other traces are read again. Raises WorkError: the page
-    cannot be written, or Plotly's script is not installed."""
+    """Write the page of one job. page_data: kept from measuring; other traces are read again. Raises WorkError: the
+    page cannot be written, or Plotly's script is not installed."""
     inputs = read_inputs(run, summary, page_data, progress=progress)
     write_atomically(path, render_page(compose(summary, inputs)))
 
 
 def read_inputs(
-    run: Run | None,
-    summary: Summary,
-    page_data: Sequence[PageData] = (),
-    *,
-    progress: OnProgress = silent,
+    run: Run | None, summary: Summary, page_data: Sequence[PageData] = (), *, progress: OnProgress = silent
 ) -> Inputs:
     """The page's data besides the Summary, read from the run and from the page data of its traces."""
     inputs = gather(run)

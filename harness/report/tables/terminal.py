@@ -145,5 +145,7 @@ def _steps(s: Summary, screen: TableScreen) -> list[str]:
 
 def _speed(s: Summary, screen: TableScreen) -> list[str]:
     """The throughput, and the MFU where it is known."""
-    speed = [text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(SPEED.rows(s)) if i == 0 or name == "MFU"]
+    speed = [
+        text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(SPEED.rows(s)) if i == 0 or name == "MFU"
+    ]
     return screen.wrapped(f"Speed: {'; '.join(speed)}", "  ") if speed else []
