@@ -23,7 +23,7 @@ CEILINGS, DOCSTRINGS = importlib.import_module("ceilings"), importlib.import_mod
 
 def checked(script: str, file: Path) -> tuple[int, list[str]]:
     """The exit code of a check of scripts/ and what it prints."""
-    argv = [sys.executable, ROOT / "scripts" / script, file]
+    argv = [sys.executable, str(ROOT / "scripts" / script), str(file)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=limit_s())
     return done.returncode, done.stdout.splitlines()
 

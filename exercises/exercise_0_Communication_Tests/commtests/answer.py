@@ -195,9 +195,10 @@ class Overlap:
     def __init__(self, values: Mapping[str, Sequence[float]]) -> None:
         rows = [values[part] for part in PARTS]
         self.ms = [quartiles(row) for row in rows]
-        alone_ms = [ms[1] for ms in self.ms[:2]]
-        self.shorter_ms, self.best_ms, self.apart_ms = min(alone_ms), max(alone_ms), sum(alone_ms)
-        self.hidden = _hidden(*alone_ms, self.ms[2][1])
+        compute_ms, communication_ms, together_ms = (ms[1] for ms in self.ms)
+        self.shorter_ms, self.best_ms = sorted((compute_ms, communication_ms))
+        self.apart_ms = compute_ms + communication_ms
+        self.hidden = _hidden(compute_ms, communication_ms, together_ms)
         self.shares = quartiles([_hidden(*times) for times in zip(*rows, strict=True)])
 
     def doubt(self) -> str:

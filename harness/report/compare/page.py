@@ -13,7 +13,7 @@ from harness.explain.answer import Diagnosis
 from harness.report.compare import breakdown, tables
 from harness.report.compare.verdicts import interval_text, verdict_text
 from harness.report.elements import Page, PageTable, Section, table
-from harness.report.page.compose import docs_from, render_page
+from harness.report.page.compose import render_page
 from harness.run import write_atomically
 
 _SAME_SETTINGS = "All recorded settings are the same."
@@ -38,7 +38,7 @@ class ComparedRuns:
 
 def write_comparison(compared: ComparedRuns, path: Path) -> None:
     """Write the page. Raises WorkError: it cannot be written."""
-    write_atomically(path, render_page(compose_comparison(compared), docs_from(path.parent)))
+    write_atomically(path, render_page(compose_comparison(compared)))
 
 
 def compose_comparison(compared: ComparedRuns) -> Page:
