@@ -25,6 +25,7 @@ _FIELDS = {
     "overlap_fraction": "overlap",
     "collectives.waiting_ns": "waiting in collectives",
     "collectives.bus_bandwidth_gb_per_s": "bus bandwidth of collectives",
+    "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
     "pop": "efficiency as POP defines it",
     "findings": "the causes of lost time",
     "findings.tiny-kernels": "the loss to small operators",

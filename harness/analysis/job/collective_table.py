@@ -23,8 +23,9 @@ from harness.analysis.summary import (
     LongMessage,
     MessageSize,
     Straggler,
+    Withheld,
 )
-from harness.common.model.alpha_beta import bus_factor, fit_alpha_beta
+from harness.common.model.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
 from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -320,27 +321,43 @@ def collective_phases(job: JobCollectives, steps: int) -> list[CollectivePhase]:
     return sorted(rows, key=lambda r: (-r.duration_ns, r.kind, r.phase))
 
 
-def fits(sizes: Sequence[MessageSize]) -> list[CollectiveFit]:
-    """α (latency) and β (time per byte) of every kind and group size with enough different message sizes, where their
-    times lie on a line."""
+def fits(sizes: Sequence[MessageSize]) -> tuple[list[CollectiveFit], list[Withheld]]:
+    """α (latency) and β (time per byte) of every kind and group size with enough different message sizes; those that
+    are not given, and why."""
     groups: defaultdict[tuple[str, int | None, bool], list[MessageSize]] = defaultdict(list)
     for row in sizes:
         groups[row.kind, row.group_size, row.includes_waiting].append(row)
-    found = []
+    found, withheld = [], []
     for (kind, group_size, waits), rows in groups.items():
         line = fit_alpha_beta([r.bytes for r in rows], [r.median_transfer_ns for r in rows])
         if line is None:
             continue
-        is_line = line.r2_log >= MIN_R_SQUARED and line.beta_ns_per_byte > 0
+        if why := _objection(line):
+            group = f"{group_size} ranks" if group_size else "groups of unknown size"
+            reason = f"{kind} of {group}{', waiting included' * waits}: {why}"
+            withheld.append(Withheld(field="collective_fits.alpha_ns, beta_ns_per_byte", reason=reason))
         found.append(
             CollectiveFit(
                 kind=kind,
                 group_size=group_size,
                 points=line.points,
-                alpha_ns=line.alpha_ns if is_line else None,
-                beta_ns_per_byte=line.beta_ns_per_byte if is_line else None,
+                alpha_ns=None if why else line.alpha_ns,
+                beta_ns_per_byte=None if why else line.beta_ns_per_byte,
                 r_squared=line.r2_log,
                 includes_waiting=waits,
             )
         )
-    return found
+    return found, withheld
+
+
+def _objection(alpha_beta: AlphaBeta) -> str:
+    """Why a line does not show a latency and a bandwidth; empty: it does."""
+    if alpha_beta.beta_ns_per_byte == 0:
+        return "its times do not grow with the message size"
+    if alpha_beta.r2_log < MIN_R_SQUARED:
+        return (
+            f"its {alpha_beta.points} message sizes do not lie on a straight line (R² {alpha_beta.r2_log:.2f}, "
+            f"at least "
+            f"{MIN_R_SQUARED} is needed)"
+        )
+    return ""

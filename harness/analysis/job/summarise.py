@@ -82,6 +82,7 @@ def summarise_merge(
     kernels = _kernel_rows(sums.kernels.values())
     devices = [device for part in parts for device in part.devices]
     sizes = collective_table.message_sizes(job)
+    fitted, without_fit = fits(sizes)
     collectives = collective_table.tabulate(job, clocks)
     pipe = _pipeline(parts, clocks, size)
     no_causes = (why for part in parts for field, why in part.withheld if field == "idle_causes")  # for its kind
@@ -91,7 +92,13 @@ def summarise_merge(
         quality=_quality(
             parts,
             [*grouping.judge_job(parts, size, job, clocks), *of_profilers],
-            [*_withheld(parts, job, size, collectives), *withheld_theory(pipe), *without_pop, *undetailed(parts)],
+            [
+                *_withheld(parts, job, size, collectives),
+                *without_fit,
+                *withheld_theory(pipe),
+                *without_pop,
+                *undetailed(parts),
+            ],
         ),
         window=parts[0].window,
         sources=[part.source for part in parts],
@@ -113,7 +120,7 @@ def summarise_merge(
         collectives=collectives,
         collective_phases=collective_phases(job, sum(len(p.steps.durations_ns) for p in parts)),
         message_sizes=sizes,
-        collective_fits=fits(sizes),
+        collective_fits=fitted,
         stragglers=collective_table.stragglers(job, clocks),
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
         pipeline=pipe,

@@ -143,11 +143,12 @@ class Withheld(SummaryPart, kw_only=True):
     `communication_ns`, `exposed_communication_ns`, `overlapped_communication_ns` and `overlap_fraction`: CUDA graphs
     that were recorded whole are over 5 % of the kernels' time (they count as compute). `collectives.waiting_ns`: a
     member of a group was not read. `collectives.bus_bandwidth_gb_per_s`: the size of a group was not recorded, and its
-    ranks were not all read or could not be matched. `pipeline.stages, expected_bubble_fraction`: a stage may be missing
-    (see Pipeline). `pop`: it would mislead (see PopEfficiency). `idle_causes`, `findings`, `findings.host`,
-    `replay.what_ifs`: the recording is of a kind that cannot carry them; a sample and missing work carry no idle time
-    and no communication either. `findings` and `replay.what_ifs` also before a mystery is revealed.
-    `findings.tiny-kernels`: the profiler alone explains the loss (see ProfilerCost)."""
+    ranks were not all read or could not be matched. `collective_fits.alpha_ns, beta_ns_per_byte`: the points do not lie
+    on a line (see CollectiveFit). `pipeline.stages, expected_bubble_fraction`: a stage may be missing (see Pipeline).
+    `pop`: it would mislead (see PopEfficiency). `idle_causes`, `findings`, `findings.host`, `replay.what_ifs`: the
+    recording is of a kind that cannot carry them; a sample and missing work carry no idle time and no communication
+    either. `findings` and `replay.what_ifs` also before a mystery is revealed. `findings.tiny-kernels`: the profiler
+    alone explains the loss (see ProfilerCost)."""
     reason: str
     """One sentence."""
 

@@ -161,7 +161,7 @@ class LongMessage(SummaryPart, kw_only=True):
 class CollectiveFit(SummaryPart, kw_only=True):
     """t = α + β · bytes over the rows of `message_sizes`, from three sizes on: least squares of the relative error
     with α, β ≥ 0, so that a small message counts as much as a large one (exercise 0 fits its messages in the same
-    way). α and β are null if the points do not lie on a line: R² below 0.9, or times that do not grow with the
+    way). α and β are withheld if the points do not lie on a line: R² below 0.9, or times that do not grow with the
     message size."""
 
     kind: str
