@@ -17,12 +17,13 @@ MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
+_PACKED = (".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".xz", ".bz2", ".zst")
 
 Say = Callable[[str], None]
 
 
 class FoundTraces(NamedTuple):
-    """left_out: a sentence for each folder that could not be searched."""
+    """left_out: a sentence for each folder that could not be searched, and for each packed file that may be a trace."""
 
     files: list[Path]
     left_out: list[str]
@@ -55,7 +56,7 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
             if not traces and path.name.endswith(tuple(s for f in opening.FORMATS for s in f.suffixes)):
                 raise TraceError(path, "is a folder without a trace, not a trace file")
             found.update(dict.fromkeys(traces))
-            left_out += inside.walk.left_out
+            left_out += [*inside.walk.left_out, *inside.packed]
         else:
             raise TraceError(path, "is a pipe or a device, neither a trace file nor a folder")
     return FoundTraces(list(found), left_out)
@@ -67,6 +68,7 @@ class _Folder:
     def __init__(self, folder: Path, say: Say) -> None:
         self.walk = Walk(folder, self._count)
         self._say = say
+        self.packed: list[str] = []
         self._traces: list[Path] = []
         self._opened = 0  # since the last trace
 
@@ -75,6 +77,8 @@ class _Folder:
             if self._looks_like_trace(file):
                 self._traces.append(file)
                 self._opened = 0
+            elif file.name.endswith(_PACKED) and _TRACE_NAME.search(file.name):
+                self.packed.append(f"{file} is packed: unpack it first")
         there = set(self._traces)
         superseded = {other for file in there for other in _superseded(file, there)}
         return sorted(there - superseded, key=_natural)

@@ -78,10 +78,23 @@ def test_a_folder_that_may_not_be_entered_makes_the_report_doubtful(
     assert main(["report", str(tmp_path), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)["quality"]["problems"]
     why = [(each["what"], each["evidence"]) for each in findings]
-    assert ("a folder could not be searched for traces", f"{tmp_path / 'theirs'}: Permission denied") in why
+    assert ("a place could not be searched for traces", f"{tmp_path / 'theirs'}: Permission denied") in why
     (tmp_path / "rank0.json").unlink()
     assert main(["report", str(tmp_path)]) == 2
     assert f"not searched: {tmp_path / 'theirs'}: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["rank1.json.xz", "traces.zip", "TRACE_1.tar.gz"])
+def test_a_packed_trace_in_a_folder_is_named(tmp_path: Path, capsys: Output, name: str) -> None:
+    (tmp_path / name).touch()
+    (tmp_path / "samples.tar").touch()  # no name of a trace
+    assert main(["report", str(tmp_path)]) == 2
+    assert f"not searched: {tmp_path / name} is packed: unpack it first" in (said := capsys.readouterr().err)
+    assert "samples.tar" not in said
+    trace(tmp_path / "rank0.json")
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    problems = json.loads(capsys.readouterr().out)["quality"]["problems"]
+    assert f"{tmp_path / name} is packed: unpack it first" in [each["evidence"] for each in problems]
 
 
 @pytest.mark.parametrize(("limit", "name"), [("MOST_LOOKED_AT", "note.txt"), ("MOST_OPENED", "data.json")])

@@ -104,7 +104,7 @@ def sources(tokens: list[str]) -> ExportSources:
     with ProgressLine("looking for traces") as progress:
         traces, left_out = search(places, progress.say)
     for each in left_out:
-        print(f"{PROGRAM}: this folder was not searched for traces: {each}", file=sys.stderr)
+        print(f"{PROGRAM}: not searched for traces: {each}", file=sys.stderr)
     if not traces:
         raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it")
     reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
