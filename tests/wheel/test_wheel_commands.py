@@ -82,7 +82,7 @@ def test_what_is_typed_works_and_names_the_installed_command(there: Installed, w
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        ("report nowhere", "there is no path 'nowhere'"),
+        ("report nowhere", "there is no run 'nowhere'"),
         ("repor", "report"),
         ("-e 1", TRAINING),
         ("run -g 2 -- train.py", TRAINING),
