@@ -33,7 +33,7 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["run", "train.py"], "run: name your script after --, as in"),
     (["run", "-e", "1", "--", "--fsdp"], "run: name your script after --, as in"),
     (["run", "last", "-n", "2"], "run: unknown flag -n (slurm.sh help run lists all flags)"),
-    (["export", "svg", "x"], "export svg: did you mean csv? (it takes paraver, perfetto, csv)"),
+    (["export", "svg", "x"], "export: 'svg' is no kind of file: did you mean csv? (it takes paraver, perfetto, csv)"),
     (["help", "chekc"], "there is no command 'chekc': did you mean check? (slurm.sh help lists all commands)"),
     (["--help", "xyzzy"], "there is no command 'xyzzy' (slurm.sh help lists all commands)"),
     (["help", "lesson", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),

@@ -300,7 +300,7 @@ def export(arguments: list[str]) -> int:
     kinds = (*OF_TRACES, "csv")
     if not kind.startswith("-") and kind not in kinds:
         takes = f"it takes {', '.join(kinds)}"
-        raise RequestError(f"export {printable(kind)}{nearest_or_list(kind, kinds, takes)}")
+        raise RequestError(f"export: {printable(kind)!r} is no kind of file{nearest_or_list(kind, kinds, takes)}")
     return run_command("export", numbers, arguments)
 
 
