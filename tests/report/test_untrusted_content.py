@@ -227,6 +227,20 @@ class Screened(io.StringIO):
         return True
 
 
+def test_a_report_keeps_its_colours_at_a_terminal_where_no_name_steers_it(
+    hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screened()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(["report", str(hostile.run.path)]) == 0
+    text, links = screen.getvalue(), r"\x1b\]8;[^;\x1b]*;([^\x1b]*)\x1b\\"
+    assert "\x1b[1m" in text
+    assert all(not link or link.startswith("file://") for link in re.findall(links, text))
+    assert not steering(re.sub(rf"\x1b\[[0-9;]*m|{links}", "", text))
+
+
 def test_a_log_keeps_its_colours_at_a_terminal_and_loses_what_steers_it(tmp_path: Path) -> None:
     log, screen = tmp_path / "log.out", Screened()
     tail = Tail(log, screen)

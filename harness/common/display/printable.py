@@ -118,6 +118,15 @@ def printable_json(text: str) -> str:
     return text
 
 
+def shown_on(stream: TextIO, text: str) -> str:
+    """As `printable_lines`, in characters that the stream has."""
+    shown = printable_lines(text)
+    if shown.isascii():
+        return shown
+    encoding = stream.encoding or "utf-8"
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
 class GuardedStream:
     """A stream of text that shows what is written to it as `printable_lines`, in characters that it has.
 
@@ -129,11 +138,7 @@ class GuardedStream:
 
     def write(self, text: str) -> int:
         """Write the text; returns its length, as every stream does."""
-        shown = printable_lines(text)
-        if not shown.isascii():
-            encoding = self.unguarded.encoding or "utf-8"
-            shown = shown.encode(encoding, "backslashreplace").decode(encoding)
-        self.unguarded.write(shown)
+        self.unguarded.write(shown_on(self.unguarded, text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
