@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.summary import JobTime
 from harness.analysis.summary.replay import Remainder
 from harness.cli.main import main
 from harness.experiment.exercises import DDP, OwnTraining
@@ -44,7 +45,7 @@ def slow(root: Path, job_id: str, step_ms: int, data_ms: int, **changes: Any) ->
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four runs: a slow one with a page, a hostile one, a hidden one, and one whose summary is damaged."""
     root = tmp_path_factory.mktemp("runs")
-    slow(root, "local-9", 200, 50).page.write_text("a page")
+    slow(root, "local-9", 200, 50, job_time=JobTime(elapsed_ns=10**9, useful_share=0.5)).page.write_text("a page")
     hostile = slow(root, "local-10", 100, 50)
     asked = OwnTraining(command=("train.py", HOSTILE, "</script><script>window.hacked=1</script>"), start_in="/")
     hostile.write_record(hostile.record.model_copy(update={"experiment": asked}))
@@ -78,6 +79,7 @@ def test_a_row_has_what_ls_tells_with_a_bar_on_one_scale_and_names_are_text(page
     hidden = " ".join(rows[1])
     assert "idle" in rows[1][4] and DATA not in hidden and CAUSES["data-stall"].label not in hidden
     assert HOSTILE not in text and "<script>window.hacked" not in text
+    assert "useful" not in text, "the page explains no column that only the terminal has"
     assert shlex.quote(HOSTILE) in rows[2][2]
 
 

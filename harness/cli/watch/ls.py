@@ -95,7 +95,7 @@ def _write_page(rows: Sequence[Row], page: Path) -> list[str]:
         raise RequestError(f"--html {page}: is a folder; give a file, as in --html {page / 'runs.html'}")
     listed = [_listed_run(row, page.parent) for row in reversed(rows)]
     with naming_flag("--html"):
-        write_atomically(page, runs_page(listed, _notes(rows, narrow=False), str(runs_root())))
+        write_atomically(page, runs_page(listed, _notes(rows), str(runs_root())))
     show(Text.assemble(("  page:   ", "dim"), (printable(str(page)), f"dim link {page.absolute().as_uri()}"), "\n"))
     return []
 
@@ -185,7 +185,12 @@ def table(cells_of_rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[li
         [[middle(row[name], wide[name]) for name in wide] for row in cells],
         {place for place, name in enumerate(wide) if name in _LEFT},
     )
-    return [cut(line, width) for line in lines], _notes(cells_of_rows, narrow=wide != whole)
+    notes = _notes(cells_of_rows)
+    if "useful" in wide:
+        notes.append(f"useful: the steps' share of the job's time: {PROGRAM} report RUN says where the rest went")
+    if wide != whole:
+        notes.append(f"shortened for this terminal: {PROGRAM} ls -n {len(cells_of_rows)} --json shows all")
+    return [cut(line, width) for line in lines], notes
 
 
 def _cells(row: Row) -> dict[str, str]:
@@ -216,7 +221,8 @@ def _fitting(whole: dict[str, int], width: int) -> dict[str, int]:
     return wide
 
 
-def _notes(rows: Sequence[Row], narrow: bool) -> list[str]:
+def _notes(rows: Sequence[Row]) -> list[str]:
+    """On the marks that a cell may have."""
     notes = []
     if any(row["step_traced"] is False for row in rows):
         notes.append("~: measured by the training itself; the others are from the trace")
@@ -224,8 +230,4 @@ def _notes(rows: Sequence[Row], narrow: bool) -> list[str]:
         notes.append("?: Slurm does not answer; this is the last state that the job wrote")
     if any(row["doubtful"] for row in rows):
         notes.append(f"%?: the recording has problems: {PROGRAM} report RUN names them")
-    if any(row["useful_share"] is not None for row in rows):
-        notes.append(f"useful: the steps' share of the job's time: {PROGRAM} report RUN says where the rest went")
-    if narrow:
-        notes.append(f"shortened for this terminal: {PROGRAM} ls -n {len(rows)} --json shows all")
     return notes
