@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import Summary
+from harness.cli.main import main
 from harness.common.run_folder.heartbeats import live_folder
 from harness.common.system.shell_words import option_lines
 from harness.compare.summaries import compare
@@ -103,6 +104,14 @@ def test_the_report_says_in_one_line_that_the_script_was_edited(tmp_path: Path) 
     said = "Its script was edited by hand (2 lines differ): bash slurm.sh status local-7 shows them"
     assert render(summary_of(run)).splitlines()[1] == f"{said}." and "edited" not in render(summary_of(plain))
     assert render_comm(run.path).splitlines()[0] == said and "by hand" not in render_comm(plain.path)
+
+
+def test_report_of_a_communication_test_ends_with_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, page = a_run(tmp_path, "local-9"), tmp_path / "page.html"
+    (run.path / "comm").mkdir()
+    (run.path / "comm/verdict.json").write_text('{"verdict": "VERDICT: 1 problem", "findings": []}')
+    assert main(["report", str(run.path), "--html", str(page)]) == 0
+    assert capsys.readouterr().out.endswith(f"\nThe page: {page}\n")
 
 
 def test_compare_names_variables_and_an_edited_script(tmp_path: Path) -> None:

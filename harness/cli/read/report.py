@@ -105,7 +105,7 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
         told = [render_section(s, "nccl", width) for s in summaries if s.nccl is not None]
         show("\n".join([*map(render_comm, tests), *told]))
         if pages:
-            show("\nThe page: " + printable(", ".join(map(str, pages))))
+            show(f"\nThe page: {printable(', '.join(map(str, pages)))}\n")
         return
     for number, s in enumerate(summaries):
         page = pages[number] if len(pages) == len(summaries) else next(iter(pages), None)
