@@ -149,13 +149,17 @@ def test_without_the_job_the_ranks_say_when_it_began_and_the_queue_is_not_known(
     assert found.unknown == ["queue and launch: they cannot be known, because the job was not started by this kit"]
 
 
+def test_a_job_of_which_no_rank_recorded_anything_has_no_share_of_steps() -> None:
+    assert job_time(JOB, []) is None
+
+
 def test_what_slurm_did_before_the_script_is_a_part_from_a_second_on() -> None:
     job = JobRecord(begin_ns=100 * S, end_ns=110 * S, submitted_ns=90 * S, allocated_ns=96 * S)
-    found = job_time(job, [])
+    found = job_time(job, [record(0, [(2, IMPORTS, 1)], [])])
     assert found is not None
     assert (found.queue_ns, found.elapsed_ns) == (6 * S, 14 * S)
     assert (found.parts[0].part, found.parts[0].duration_ns) == ("prolog", 4 * S)
     assert sum(part.duration_ns for part in found.parts) == found.elapsed_ns
-    at_once = job_time(replace(job, allocated_ns=100 * S - 5), [])
+    at_once = job_time(replace(job, allocated_ns=100 * S - 5), [record(0, [(2, IMPORTS, 1)], [])])
     assert at_once is not None
     assert at_once.elapsed_ns == 10 * S, "less than a second is the clock's"

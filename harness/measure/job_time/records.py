@@ -52,11 +52,10 @@ class _StepLine(msgspec.Struct):
 
 
 def read_job_time(run: Run) -> JobTime | None:
-    """Where the time of a run went that has ended, or whose ranks have; None: nothing recorded it."""
+    """Where the time of a run went; None: no rank recorded it, as in a test of communication."""
     found = (rank_record(run.path, path) for path in JOB_TIME.paths(run.path)[:_MOST_RANKS])
     records = [each for each in found if each is not None]
-    job = _job(run)
-    return job_time(job, records) if records or job.end_ns is not None else None
+    return job_time(_job(run), records)
 
 
 def _job(run: Run) -> JobRecord:

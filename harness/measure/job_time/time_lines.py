@@ -209,28 +209,21 @@ def _most(stretches: Iterable[Stretch]) -> CodeLocation | None:
 
 
 def job_time(job_record: JobRecord, records: Sequence[RankRecord]) -> JobTime | None:
-    """Where the job's elapsed time went; None: neither the job nor a rank says when it began and ended."""
+    """Where the job's elapsed time went; None: no rank recorded it, or nothing says when the job began and ended."""
+    if not records:
+        return None
     unknown = []
-    begin = (
-        job_record.begin_ns
-        if job_record.begin_ns is not None
-        else min((each.began_ns for each in records), default=None)
-    )
-    end = (
-        job_record.end_ns
-        if job_record.end_ns is not None
-        else max((each.end_ns or 0 for each in records), default=None)
-    )
-    if begin is None or not end or end <= begin:
+    begin, end = job_record.begin_ns, job_record.end_ns
+    begin = min(each.began_ns for each in records) if begin is None else begin
+    end = max(each.end_ns or 0 for each in records) if end is None else end
+    if end <= begin:
         return None
     if job_record.begin_ns is None:
         unknown.append("queue and launch: they cannot be known, because the job was not started by this kit")
     elif job_record.submitted_ns is None:
         unknown.append("queue: it cannot be known, because the job was not submitted by this kit")
     lines = [rank_line(each, *_node_span(job_record, each, begin, end)) for each in records]
-    if not lines:
-        unknown.append("what passed in the job: no rank recorded it")
-    elif job_record.asked_ranks and len(lines) < job_record.asked_ranks:
+    if job_record.asked_ranks and len(lines) < job_record.asked_ranks:
         unknown.append(
             f"where {job_record.asked_ranks - len(lines)} of {job_record.asked_ranks} ranks were: they recorded nothing"
         )
