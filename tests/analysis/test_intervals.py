@@ -13,6 +13,7 @@ from harness.analysis.process.intervals import (
     complement,
     difference,
     intersection,
+    lanes,
     length,
     lengths_within,
     merge,
@@ -61,6 +62,15 @@ def test_intersection_difference_and_merge_are_those_of_the_points(
     assert points(intersection(a, b)) == points(a) & points(b)
     assert points(difference(a, b)) == points(a) - points(b)
     assert points(merge(a, b)) == points(a) | points(b)
+
+
+@given(st.lists(st.tuples(st.integers(0, LINE), st.integers(1, 20), st.integers(0, 1)), max_size=12))
+def test_an_interval_has_the_lowest_lane_that_is_free_in_its_group(given_spans: list[tuple[int, int, int]]) -> None:
+    spans = sorted((start, start + length, group) for start, length, group in given_spans)
+    found = lanes(*(np.array([each[part] for each in spans], np.int64) for part in range(3)))
+    for at, (start, _, group) in enumerate(spans):
+        taken = {found[i] for i in range(at) if spans[i][1] > start and spans[i][2] == group}
+        assert found[at] == min(set(range(at + 1)) - taken)
 
 
 @given(spans, windows)

@@ -93,7 +93,7 @@ def with_messages(made: Made, stage: int, stages: int, microbatches: int, iterat
 
 
 def cpu_job(stages: int, microbatches: int) -> Summary:
-    return summary_of(*(cpu_rank(s, stages, microbatches) for s in range(stages)))
+    return summary_of(*(cpu_rank(s, stages, microbatches) for s in reversed(range(stages))))
 
 
 def stages_of(*ranks: Made) -> list[PipelineStage]:
@@ -120,6 +120,7 @@ def test_an_ideal_schedule_shows_the_bubble_that_theory_predicts_and_its_own_par
         whole = max(end for _, end in own) - min(start for start, _ in own)
         assert s.warmup_ns + s.steady_ns + s.cooldown_ns == 3 * whole
         assert min(s.warmup_ns, s.steady_ns, s.cooldown_ns) >= 0
+    assert [s.stage for s in found.per_stage] == list(range(stages))
     assert found.per_stage[-1].warmup_ns == 3 * UNIT, "its own forward"
     assert found.per_stage[0].warmup_ns > 3 * UNIT or microbatches == 1
 

@@ -101,6 +101,13 @@ def test_what_a_device_cannot_is_one_sentence(monkeypatch: pytest.MonkeyPatch, u
     set_precision("tf32", a_gpu(monkeypatch, "NVIDIA A100", (8, 0)))
 
 
+def test_a_training_asks_its_device_for_the_precision(tmp_path: Path) -> None:
+    script = ROOT / "exercises/exercise_1_DDP/train.py"
+    argv = [sys.executable, script, "--run-dir", tmp_path, "--model", TINY, "--mixed-precision", "tf32"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=limit_s(60), check=False)
+    assert (done.returncode, "only GPUs have TF32" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize(
     ("module", "call", "said"),
     [

@@ -300,6 +300,24 @@ def test_a_whole_checkpoint_loads_with_its_own_values(tmp_path: Path, tied: bool
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
 
 
+def test_random_weights_depend_on_their_seed_alone(tmp_path: Path) -> None:
+    config = load_model_config(ROOT / "configs/models/tiny-llama.yaml")
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        torch.rand(1)
+        save_random_weights(config, tmp_path / name, seed)
+    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_a_checksum_is_of_every_bit_in_any_order(dtype: torch.dtype) -> None:
+    parameters = torch.arange(100, dtype=dtype) / 3
+    changed = parameters.clone()
+    changed[7] = torch.nextafter(changed[7], changed[8])
+    same, other = (synchronisation.checksum([each]) for each in (parameters.flip(0), changed))
+    assert synchronisation.checksum([parameters]) == same != other
+
+
 def test_a_writer_that_is_closed_writes_nothing_for_another_thread_that_still_has_it(tmp_path: Path) -> None:
     writer = metrics.MetricsWriter(tmp_path, _start(FINE_TUNING))
     writer.close()
