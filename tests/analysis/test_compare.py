@@ -115,6 +115,13 @@ def test_steps_that_a_program_does_not_mark_have_no_verdict(marked: int) -> None
     assert "worse" not in text + said
 
 
+def test_what_a_cpu_cannot_show_is_said() -> None:
+    on_cpu = a_summary([1])
+    on_cpu.devices[0].device_kind = "cpu"
+    (note,) = compare(a_summary([1]), on_cpu, NAMES).notes
+    assert note.startswith("a CPU run cannot show the overlap")
+
+
 @pytest.mark.parametrize(
     ("kernels", "note"),
     [((), "b: no kernel was recorded"), (tuple(f"k{i}" for i in range(TOP_KERNELS)), "b: only the 200 kernels with")],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.process.intervals import nest, owners_of_events
 from harness.analysis.process.part import tables_of
-from harness.analysis.process.ranges import range_table
+from harness.analysis.process.ranges import device_spans, project, range_table
 from harness.analysis.summary import RangeTime, Window
 from harness.traces.trace import RangeKind
 from tests.analysis.measuring import part_of
@@ -81,6 +81,20 @@ def test_projection_counts_kernels_once_for_each_range_around_them_and_once_for_
     batch, forward = rows["batch_#"], rows["forward"]
     assert (batch.instances, batch.kernels, batch.kernel_ns, batch.host_ns) == (2, 3, 47, 200)
     assert (forward.instances, forward.kernels, forward.kernel_ns, forward.host_ns) == (1, 1, 10, 30)
+
+
+def test_a_range_has_the_messages_of_those_inside_it_and_spans_their_kernels() -> None:
+    made = Made().range(0, 100, "batch").range(10, 40, "forward").range(20, 30, "layer")
+    made.event(1000, 1010, launch_ns=25).event(1020, 1050, launch_ns=12)
+    trace = made.trace()
+    nesting = nest(trace.ranges, trace.events, MAIN)
+    owner = owners_of_events(trace.events, nesting)
+    begun_by, sizes = np.array([2, 2, 1, -1]), np.array([5, -1, 7, 100])
+    inside = np.ones(len(owner), np.bool_)
+    found = project(trace.ranges, trace.names, nesting, (trace.events, owner, inside), [], messages=(begun_by, sizes))
+    assert {name: sums[-2:] for name, sums in found.items()} == {"batch": (3, 12), "forward": (3, 12), "layer": (2, 5)}
+    first, last = device_spans(trace.events, owner, nesting.parent, np.arange(3))
+    assert list(zip(first, last, strict=True)) == [(1000, 1050), (1000, 1050), (1000, 1010)]
 
 
 def test_a_ranges_idle_time_includes_that_of_the_ranges_inside_it() -> None:

@@ -138,12 +138,16 @@ def test_no_question_about_a_run_that_has_ended_and_none_so_soon(root: Path) -> 
     stand_in(root, row())
     now_s[0] = 10
     told = state.look()
-    assert told.state == "running" and told.deadline_ns is not None
+    assert told.state == "running" and told.deadline_ns is not None and told.deadline_ns > time.time_ns()
     assert questions(root) == 2
-    end(run)
+    stand_in(root, f"{row().rsplit('|', 2)[0]}|N/A|None")
+    run.write_status(Status(state="running", started_ns=7))
     now_s[0] = 20
+    assert state.look().deadline_ns == 7 + run.record.site.time_s * S, "where Slurm names none"
+    end(run)
+    now_s[0] = 30
     assert state.look().state == "completed"
-    assert questions(root) == 2
+    assert questions(root) == 3
 
 
 def test_status_names_the_time_limit_of_a_run_that_needs_longer(
