@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from harness.analysis.summary import CodeLocation, JobTime
 from harness.common.run_folder.job_parts import IMPORTS, MEETING, MODEL, PARTS
+from harness.common.run_folder.run_files import JOB_TIME
+from harness.measure.job_time.records import rank_record
 from harness.measure.job_time.time_lines import (
     JobRecord,
     RankRecord,
@@ -163,3 +167,22 @@ def test_what_slurm_did_before_the_script_is_a_part_from_a_second_on() -> None:
     at_once = job_time(replace(job, allocated_ns=100 * S - 5), [record(0, [(2, IMPORTS, 1)], [])])
     assert at_once is not None
     assert at_once.elapsed_ns == 10 * S, "less than a second is the clock's"
+
+
+def test_time_between_steps_is_shared_among_lines_by_the_last_sums(tmp_path: Path) -> None:
+    place = {"event": "place", "file": "train.py", "function": "fit"}
+    lines = [
+        {"event": "process", "rank": 0, "unix_ns": 5 * S},
+        *({**place, "id": number, "line": line} for number, line in ((0, 10), (1, 10), (2, 30))),
+        {"event": "between", "ns": 10, "places": [[2, 10]]},
+        {"event": "between", "ns": 1000, "places": [[2, 300], [0, 200], [1, 400], [9, 100]]},
+    ]
+    file = JOB_TIME.path(tmp_path, 0)
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert rank_record(tmp_path, file) is None, "it was killed before it told where it was"
+    with file.open("a") as more:
+        more.write(json.dumps({"event": "at", "unix_ns": 6 * S, "part": IMPORTS, "id": 0}))
+    found = rank_record(tmp_path, file)
+    assert found is not None
+    assert [(each.where.line, each.share) for each in found.between] == [(10, 0.6), (30, 0.3)]

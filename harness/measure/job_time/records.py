@@ -78,15 +78,17 @@ def _job(run: Run) -> JobRecord:
 
 
 def rank_record(run: Path, path: Path) -> RankRecord | None:
-    """What one rank recorded; None: the file cannot be read or says of no rank."""
+    """What one rank recorded; None: the file cannot be read, says of no rank, or not where it was."""
     lines = list(_decoded(islice(JOB_TIME.known_lines(path, _MOST_BYTES), _MOST_LINES), _JobTimeLine))
     about = next((line for line in lines if line.event == "process"), None)
     if about is None or not 0 <= about.rank < _MOST_RANKS or not 0 < about.unix_ns < _LATEST_NS:
         return None
+    changes = [line for line in lines if line.event == "at" and 0 < line.unix_ns < _LATEST_NS]
+    if not changes:
+        return None
+    changes.sort(key=lambda line: line.unix_ns)  # a piece of a stretch is told when it is over
     places = {line.id: _place(line) for line in lines if line.event == "place"}
     owners = _Owners(lines)
-    changes = [line for line in lines if line.event == "at" and 0 < line.unix_ns < _LATEST_NS]
-    changes.sort(key=lambda line: line.unix_ns)  # a piece of a stretch is told when it is over
     end = next((line.unix_ns for line in lines if line.event == "end" and 0 < line.unix_ns < _LATEST_NS), None)
     until = [line.unix_ns for line in changes[1:]] + [end or _LATEST_NS]
     return RankRecord(
