@@ -16,6 +16,7 @@ from harness.analysis.summary import (
     RankSteps,
     Steps,
     Summary,
+    Traffic,
 )
 from harness.common.display.format import short
 from harness.compare.summaries import compare
@@ -24,7 +25,7 @@ from harness.report.elements import Page, PageTable
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from harness.report.page.steps import communication_section
-from harness.report.tables.communication import COLLECTIVES, ISSUED
+from harness.report.tables.communication import COLLECTIVES, ISSUED, TRAFFIC
 from harness.report.tables.ranges import RANGES
 from harness.report.tables.terminal import render
 from tests.report.conftest import Made
@@ -157,3 +158,15 @@ def test_kernels_that_differ_far_inside_their_names_are_shown_as_texts_that_diff
     assert len(set(shown)) == len(tiles)
     assert max(map(len, shown)) <= 56
     assert short(["void gemm(A*)", "void gemm(B*)"], 20) == ["gemm", "gemm"], "arguments are left out as before"
+
+
+def test_messages_are_listed_by_their_time() -> None:
+    times = (3, 9, 5)
+    traffic = [
+        Traffic(
+            rank=0, kind="all_reduce", phase="backward", bytes=1, count_per_step=1, pass_count_per_step=1,
+            used_pass_count_per_step=1, step_duration_ns=ns, step_exposed_ns=0,
+        )
+        for ns in times
+    ]  # fmt: skip
+    assert [row.step_duration_ns for row in TRAFFIC.rows(Summary(traffic=traffic))] == sorted(times, reverse=True)

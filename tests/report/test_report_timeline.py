@@ -20,7 +20,7 @@ from harness.cli.main import main
 from harness.measure.page_data import KINDS, MOST_TRACKS, process_track
 from harness.measure.request import ReportRequest, measure_request
 from harness.report.timeline.encode import pack, pack_to_fit
-from harness.report.timeline.timeline_model import MOST_EVENTS, ShownRanks, TimelineModel, choose, draw
+from harness.report.timeline.timeline_model import MOST_EVENTS, ShownRanks, TimelineModel, choose, draw, notes
 from harness.traces import many as many_traces
 from harness.traces.open import open_trace
 from tests.report.conftest import Made
@@ -215,3 +215,12 @@ def test_a_timeline_that_would_make_the_page_too_large_is_cut_at_its_end(drawn: 
     for old, new in zip(lanes_of(before, "stream", 0), lanes_of(after, "stream", 0), strict=True):
         assert new["start"].tolist() == [t for t in old["start"].tolist() if t < kept]
     assert pack_to_fit(drawn.tracks, {}, []) == whole, "it fits"
+
+
+def test_what_a_timeline_leaves_out_is_said() -> None:
+    s = Summary(
+        world_size=3, ranks=[0, 1, 2], steps=Steps(source="marks", per_rank=[RankSteps(rank=0, durations_ns=[1] * 10)])
+    )
+    told = notes(s, ShownRanks(frozenset({0}), first_step=4, steps=3, events_each=1), [])
+    assert [text.split(" are shown")[0] for text in told] == ["0 of 3 ranks", "3 of 10 counted steps"]
+    assert notes(s, ShownRanks(None, first_step=0, steps=10, events_each=1), []) == []
