@@ -103,7 +103,7 @@ def test_what_a_device_cannot_is_one_sentence(monkeypatch: pytest.MonkeyPatch, u
 
 def test_a_training_asks_its_device_for_the_precision(tmp_path: Path) -> None:
     script = ROOT / "exercises/exercise_1_DDP/train.py"
-    argv = [sys.executable, script, "--run-dir", tmp_path, "--model", TINY, "--mixed-precision", "tf32"]
+    argv = [sys.executable, str(script), "--run-dir", str(tmp_path), "--model", str(TINY), "--mixed-precision", "tf32"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=limit_s(60), check=False)
     assert (done.returncode, "only GPUs have TF32" in done.stderr) == (2, True), done.stderr
 
