@@ -18,6 +18,7 @@ from harness.launch.submit import PreparedLaunch, prepare
 from harness.measure.run_contents import predicted_and_measured, read_plan
 from harness.plan.numbers import plan_document, plan_text
 from harness.plan.plan import LaunchPlan, MemoryPlan, StepPlan, plan_of
+from harness.plan.speed import USUAL_MFU
 from harness.report.tables.catalogue import page_tables
 from harness.run import Run
 from harness.run.record import Status
@@ -144,6 +145,7 @@ def test_the_speed_follows_from_the_time_of_a_step_and_is_less_where_work_is_rep
     assert speed["high"] == pytest.approx(tokens["value"] * 1e9 / step["low"], rel=0.01)
     assert ends(again["mfu"]) == pytest.approx([end * 3 / 4 for end in ends(found["mfu"])], rel=0.01)
     staged, whole = numbers("-e", "3", *LEONARDO, "--", "--pp", "4"), numbers("-e", "3", *LEONARDO)
+    assert ends(whole["mfu"]) == pytest.approx([USUAL_MFU["bf16"].low, USUAL_MFU["bf16"].high])
     working = 1 - staged["bubble"]["value"]
     assert ends(staged["mfu"]) == pytest.approx([end * working for end in ends(whole["mfu"])], rel=0.01)
 
