@@ -18,11 +18,11 @@ from harness.launch.submit import PreparedLaunch, prepare
 from harness.measure.run_contents import predicted_and_measured, read_plan
 from harness.plan.numbers import plan_document, plan_text
 from harness.plan.plan import LaunchPlan, MemoryPlan, StepPlan, plan_of
-from harness.plan.speed import USUAL_MFU
 from harness.report.tables.catalogue import page_tables
 from harness.run import Run
 from harness.run.record import Status
 from harness.site.site import load_site
+from harness.theory.flops import USUAL_MFU
 from tests.study.kit import asked_at, completed
 
 LEONARDO = ("--site", "leonardo")
