@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,17 @@ def arguments(definition: Path) -> dict[str, str]:
 def imports(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(CONTAINERS / "imports.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s())
+
+
+def test_the_training_image_reads_the_pins_with_the_files_that_it_gets(tmp_path: Path) -> None:
+    definition = CONTAINERS / "training.def"
+    for line in section(definition, "files"):
+        source, target = line.split()
+        shutil.copy(ROOT / source, tmp_path / Path(target).name)
+    (asked,) = re.findall(r"^ +python3 -c '(.*)' \$part$", definition.read_text(encoding="utf-8"), re.M)
+    command = [sys.executable, "-c", asked, "launcher"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=limit_s())
+    assert done.returncode == 0 and "pydantic" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda path: path.stem)
