@@ -138,7 +138,8 @@ FAULTS = (
            "the site file", where=BOTH, setting=TWO),
     failed("bind-of-the-shell-missing", "`SINGULARITY_BIND` of the shell names a folder that does not exist",
            boxed(environment(SINGULARITY_BIND="/nowhere/else")),
-           "SINGULARITY_BIND of your shell or of a module names it",
+           "/nowhere/else, which is bound into the container, does not exist on …: make it, or take it out of "
+           "container.binds, or of a variable that names it",
            "`unset SINGULARITY_BIND`, and the same command again"),
     completed("variables-for-the-inside", "`APPTAINERENV_PYTHONPATH` and `SINGULARITYENV_RUN_DIR` are set in the shell",
               boxed(environment(APPTAINERENV_PYTHONPATH="/nowhere", SINGULARITYENV_RUN_DIR="/nowhere")),
