@@ -230,7 +230,10 @@ def _kind_sentences(s: Summary, is_told: Callable[[str], bool]) -> list[str]:
 
 
 def _reason(problem: Problem) -> str:
-    """What a problem is; of a file that was read in part, which part."""
+    """What a problem is; of a file read in part, which part; of one that cannot be read, which file, and why."""
+    if problem.what == texts.UNREADABLE:
+        file, _, why = problem.evidence.partition(": ")
+        return f"{file.rpartition('/')[2]}: {why}"
     return problem.evidence.partition(": ")[2] if problem.what == READ_IN_PART else problem.what
 
 
