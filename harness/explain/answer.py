@@ -20,6 +20,7 @@ from harness.analysis.summary.problem_texts import (
     NOT_COMPLETED,
     READ_IN_PART,
     SAMPLED,
+    STARTED_AGAIN,
     WORK_MISSING,
 )
 from harness.common.display.format import Scale, duration, percent
@@ -203,7 +204,8 @@ def _without(s: Summary, time_lost: TimeLost) -> str:
 def doubts(s: Summary, but: Collection[str] = ()) -> list[str]:
     """Sentences about a recording's problems: whether it ended, its kind, what makes its numbers doubtful. but: kinds
     that another sentence has."""
-    said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what == NOT_COMPLETED]
+    told = (NOT_COMPLETED, STARTED_AGAIN)
+    said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what in told]
     said += _kind_sentences(s, lambda kind: kind not in but)
     grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD and p.what not in KINDS]
     worst = next((p for p in grave if p.severity is s.quality.verdict), None)

@@ -19,11 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.common.paths import INSTALLED_EXERCISES
-from harness.common.run_folder.heartbeats import CALLS, LEAST_S, PERIOD_S, PYTHON_SIDE, SCHEMA, TIMES_USUAL, Evidence
+from harness.common.run_folder.heartbeats import LEAST_S, PERIOD_S, SCHEMA, TIMES_USUAL, Evidence
 from harness.common.run_folder.run_files import EVIDENCE, HEARTBEATS, MONITOR_SAMPLES, MONITORS
 from harness.common.system import processes
 from harness.common.system.files import write_whole_text
+from harness.heartbeats.lines import is_users
 from harness.heartbeats.ranks import ObservedRank
 from harness.monitor.samples import GPU_SOURCES, LEADING_COLUMNS, META_FILE, SAMPLES_FILE, read_meta
 from harness.monitor.source import MonitorError
@@ -36,7 +36,6 @@ CHILD_S = 0.3  # over which it is seen whether children compute
 MOST_CHILDREN = 16
 MOST_ANSWER_BYTES = 4 << 20
 MOST_CRASH_BYTES = 1 << 16
-_INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f"{os.sep}lib64{os.sep}python3")
 _FATAL = "Fatal Python error: "
 _CRASHED_AT = re.compile(r'  File "(.+)", line (\d+) in (.+)')
 LOOK_S = 1.0  # between two looks
@@ -134,17 +133,8 @@ def read_crash(path: Path) -> dict[str, Any] | None:
         if lines and lines[0].startswith(_FATAL):
             users = next((each for each in found if is_users(each[1])), None)
             place = [users[1], int(users[2]), users[3]] if users else None
-            call = next((each[3] for each in found if each[1].endswith(PYTHON_SIDE) and each[3] in CALLS), "")
-            error = {"type": lines[0][len(_FATAL) :], "message": "", "place": place, "unix_ns": time.time_ns()}
-            return {**error, "call": call}
+            return {"type": lines[0][len(_FATAL) :], "message": "", "place": place, "unix_ns": time.time_ns()}
     return None
-
-
-def is_users(file: str) -> bool:
-    """Whether a file of another Python is no installed package, of its standard library or of a fault."""
-    ours = f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}"
-    installed = _INSTALLED if INSTALLED_EXERCISES not in file else ()
-    return not file.startswith("<") and not any(part in file for part in (*installed, ours))
 
 
 def _named_frames(thread: dict[str, Any]) -> tuple[str, list[list[Any]]]:
@@ -278,7 +268,7 @@ class Collector:
 
     def _tell(self, observed_rank: ObservedRank) -> None:
         facts, observed_rank.told_steps = observed_rank.facts, observed_rank.facts.get("planned")
-        known = {key: facts.get(key) for key in ("rank", "world", "local", "pid", "unix_ns")}
+        known = {key: facts.get(key) for key in ("rank", "world", "local", "pid", "attempt", "unix_ns")}
         self._write("rank", **known, steps=observed_rank.told_steps)
 
     def _end_of_some(self) -> None:
@@ -295,6 +285,7 @@ class Collector:
         known = {
             "rank": observed_rank.rank,
             "pid": observed_rank.pid,
+            "attempt": observed_rank.facts.get("attempt"),
             "step": observed_rank.facts.get("step"),
             "place": place,
         }

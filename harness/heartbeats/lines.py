@@ -4,12 +4,14 @@ The files may be anybody's: a line that is damaged is left out."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Annotated, NamedTuple
 
 import msgspec
 
+from harness.common.paths import INSTALLED_EXERCISES
 from harness.common.run_folder.heartbeats import Beat, live_folder
 from harness.common.system.bounded_read import open_regular
 
@@ -18,6 +20,7 @@ ENDS_BYTES = 1 << 17
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+_INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f"{os.sep}lib64{os.sep}python3")
 _DAMAGED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -39,6 +42,7 @@ class _MonitorLine(msgspec.Struct, kw_only=True, tag_field="event"):
 
 
 class NodeLine(_MonitorLine, tag="node"):
+    node: int | None = None
     host: str = ""
 
 
@@ -47,6 +51,7 @@ class RankHeader(_MonitorLine, tag="rank"):
     world: int | None = None
     pid: int | None = None
     steps: Step | None = None
+    attempt: int | None = None
 
 
 class PlaceLine(_MonitorLine, tag="place"):
@@ -67,12 +72,12 @@ class Error(msgspec.Struct):
     message: str = ""
     place: ProgramLine | None = None
     unix_ns: Time = 0
-    call: str = ""
 
 
 class GoneLine(_MonitorLine, tag="gone"):
     rank: int
     pid: int = 0
+    attempt: int | None = None
     step: Step | None = None
     place: ProgramLine | None = None
     ended: bool = False
@@ -107,6 +112,13 @@ def decoded(text: bytes) -> Iterator[Line]:
             yield _decoder.decode(line)
         except _DAMAGED:
             continue
+
+
+def is_users(file: str) -> bool:
+    """Whether a file of another Python is no installed package, of its standard library or of a fault."""
+    ours = f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}"
+    installed = _INSTALLED if INSTALLED_EXERCISES not in file else ()
+    return not file.startswith("<") and not any(part in file for part in (*installed, ours))
 
 
 def node_files(run: Path) -> list[Path]:

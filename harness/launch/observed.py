@@ -30,6 +30,7 @@ from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system import processes
 from harness.common.system.secrets import masked_words
 from harness.launch.on_node.node_status import NodeStatusFile
+from harness.run.ending import Witnesses, decide
 
 OBSERVER = ROOT / "harness/observe/site"
 OTHERS_S = 60.0  # for what is left of the training on this node and on others, after the command ended well
@@ -123,7 +124,7 @@ class ObservedCommand:
         self._status = NodeStatusFile(joined.path, joined.node, before)
         self._child = 0
         self._monitor: subprocess.Popen[bytes] | None = None
-        self._asked_to_end = False
+        self._asked_ns = 0  # when it was asked to end
         self._kill_at_s: float | None = None
 
     def go(self, command: list[str]) -> NoReturn:
@@ -202,7 +203,8 @@ class ObservedCommand:
                     return status
             elif got is not None and not self._is_stuck(got.si_signo):
                 since_s[got.si_signo] = time.monotonic()
-                self._asked_to_end |= got.si_signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+                if got.si_signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    self._asked_ns = self._asked_ns or time.time_ns()
             for number in group.got():
                 if since_s.pop(number, None) is not None and number in _STOPS:
                     os.kill(os.getpid(), signal.SIGSTOP)  # the terminal has stopped all of us, and wakes all of us
@@ -266,10 +268,17 @@ class ObservedCommand:
         return found
 
     def _write_end(self, code: int) -> None:
-        state = "completed" if not code else "cancelled" if self._asked_to_end else "failed"
-        if HANG.path(self._joined.path).exists() and self._request.on_hang == "stop" and code:
-            state = "stuck"
-        job_folder.write_end(self._joined, state, code)
+        asked = "cancelled" if self._asked_ns else ""
+        if HANG.path(self._joined.path).exists() and self._request.on_hang == "stop":
+            asked = "stuck"
+        if code:  # the ranks' own words would take time to read, and whoever waits for this must learn of it at once
+            job_folder.write_end(self._joined, decide(Witnesses(code, asked)).state, code)
+            return
+        from harness.run import Run
+        from harness.run.ended import end_of
+
+        end = end_of(Run(self._joined.path), 0, asked, self._asked_ns)
+        job_folder.write_end(self._joined, end.state, 0, why=end.why, note=end.note)
 
     def _report(self) -> None:
         """The answer, below the user's own output; the page is in the run."""

@@ -9,7 +9,7 @@ from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silen
 from harness.launch.backends.protocol import PolledState
 from harness.launch.backends.registry import backend_of_run
 from harness.run import Run
-from harness.run.ended import what_it_means, why_it_wrote_no_more, why_nothing_was_recorded
+from harness.run.ended import why_it_wrote_no_more
 from harness.run.record import FINAL, State
 
 
@@ -28,8 +28,8 @@ def look_at(run: Run) -> PolledState:
     write is kept in the run."""
     found = backend_of_run(run).poll(run)
     own = run.status()
-    if found.state == "failed" and (full := why_it_wrote_no_more(run)):
-        found = found._replace(why=full)
+    if found.state in ("failed", "completed") and (full := why_it_wrote_no_more(run)):
+        found = found._replace(why=full if found.state == "failed" else "; ".join(filter(None, [found.why, full])))
     if found.state == "failed" and own is None and not found.why:
         found = found._replace(why=why_never_begun(run))
     settled = own is not None and own.state == found.state and own.is_settled
@@ -37,18 +37,12 @@ def look_at(run: Run) -> PolledState:
         found = found._replace(why="; ".join(filter(None, [found.why, who_is_silent(silent)])))
     if found.told_by is not None and found.state in FINAL and not settled:
         run.write_down(found.state, found.told_by, found.why)
-    if found.state == "completed" and own and (lost := why_nothing_was_recorded(run.record, own.missing)):
-        return found._replace(why=lost)
-    if found.state in FINAL and own and own.state == found.state and own.why and not found.why:
-        return found._replace(why=own.why)
+    if found.state in FINAL and own and own.state == found.state and not found.why:
+        found = found._replace(why=own.why or own.note)
     hang = None if found.why or found.state in ("queued", "completed", "unknown") else read_hang(run.path)
     if hang is not None and hang.until_ns is None:
         ending = hang.stops and found.state == "running"
         return found._replace(why=hang.since_clock + "; it is being ended" * ending, ending=found.ending or ending)
-    if found.state == "completed" and own and own.note and not found.why:
-        return found._replace(why=own.note)
-    if found.state == "failed" and own and not found.why:
-        return found._replace(why=what_it_means(own.exit_code))
     return found
 
 

@@ -46,7 +46,7 @@ def failed(live: Live) -> Iterator[Note]:
     has_failed = any(rank.gone is not None and not rank.gone.ended for rank in live.ranks.values())
     if has_failed and (death := first_death(live.path)) is not None:
         said = death.sentence
-        shows = "" if death.lost else f"process {death.pid}, at {clock(death.unix_ns, live.now_ns)}"
+        shows = "" if death.told else f"process {death.pid}, at {clock(death.unix_ns, live.now_ns)}"
         yield Note("failed", (death.rank,), f"{said[0].upper()}{said[1:]}.", shows, f"{PROGRAM} logs {live.job_id}")
 
 

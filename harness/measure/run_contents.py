@@ -36,6 +36,7 @@ from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.run_folder.submission import edit_of
 from harness.experiment.exercises import Training, as_recorded, experiment_of, read_experiment, resolved_experiment
 from harness.experiment.options import options_of
+from harness.heartbeats.dead import restarted
 from harness.heartbeats.read import stuck_to_its_end
 from harness.measure.job_time.records import read_job_time
 from harness.measure.memory import read_memory
@@ -43,8 +44,8 @@ from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training
 from harness.measure.step_times import RankStepTimes, pace_of
 from harness.run import TRACE_FOLDERS, Run, typed, without_secrets
-from harness.run.ended import not_injected, why_it_ended
-from harness.run.record import PARTIAL_RECORD_FILE
+from harness.run.ended import as_written, not_injected
+from harness.run.record import FINAL, PARTIAL_RECORD_FILE
 from harness.site.site import Site
 from harness.theory.devices import peak_flops_per_s
 
@@ -266,18 +267,16 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
 def _how_it_ended(run: Run) -> list[Problem]:
     """Who was stuck where, or who failed first; which fault of a completed run was not injected."""
     status = run.status()
-    if status is not None and status.state == "completed" and (said := not_injected(run)):
-        return [Problem.doubt(problem_texts.NOT_INJECTED, said)]
-    if status is None or status.state == "completed":
+    if status is None or status.state not in FINAL:
         return []
+    end = as_written(run, status)
+    if end.state == "completed":
+        idle, again = not_injected(run), restarted(run.path)
+        found = [Problem.doubt(problem_texts.NOT_INJECTED, idle)] if idle else []
+        return [*found, *([Problem.remark(problem_texts.STARTED_AGAIN, again)] if again else [])]
     hang = stuck_to_its_end(run.path)
-    why = status.why or (hang.since_clock if hang else "")
-    if not why and status.state == "failed":  # of a run that was only observed, nobody has looked for the reason yet
-        why = why_it_ended(run, status.state, status.exit_code or 1)
-    if not why:
-        return []
-    why += f"; try: {hang.advice}" if hang else ""
-    said = why if why.startswith(status.state) else f"{status.state}: {why}"
+    why = (end.why or (hang.since_clock if hang else "")) + (f"; try: {hang.advice}" if hang else "")
+    said = why if why.startswith(end.state) else ": ".join(filter(None, [end.state, why]))
     return [Problem.remark(problem_texts.NOT_COMPLETED, said)]
 
 

@@ -74,6 +74,8 @@ class RankProgress:
     def enters(self, phase: str | None) -> None:
         """A phase begins; None: it has ended."""
         self.phase = phase
+        if phase is not None:
+            self.error = None  # a call of sys.exit was caught, and the training went on
         self.calls += phase is not None
 
     def sees(self, loss: float | None, model: torch.nn.Module | None) -> None:
@@ -110,7 +112,9 @@ class Heartbeat:
         self._folder, self._rank = folder, rank
         self._fd = os.open(str(folder / f"rank{rank}.json"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self.pid = os.getpid()
+        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
         self._known = {"rank": rank, "world": world, "local": local, "pid": self.pid}
+        self._known["attempt"] = int(again) if again.isdecimal() else 0
         self._main = threading.main_thread()
         self._question = ""
         self._launches_s = 0.0

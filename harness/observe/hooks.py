@@ -27,7 +27,7 @@ from harness.observe.module_ranges import ModuleRanges, is_compiling, tensors_of
 from harness.observe.ranges import watch_script_ranges
 from harness.observe.start_watch import watch_start
 from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, StepState, by_clock
-from harness.observe.watch import Watch, inner_model, rank_now, watch_own_profiler
+from harness.observe.watch import TakenError, Watch, inner_model, rank_now, watch_own_profiler
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
 
@@ -105,7 +105,8 @@ class Observer:
 
     def _switch_off(self, exception: Exception) -> None:
         self._off = True
-        print(f"observer: off from here on, because {exception!r}", file=sys.stderr)
+        why = exception if isinstance(exception, TakenError) else repr(exception)
+        print(f"observer: off from here on, because {why}", file=sys.stderr)
         self.watch.close()
 
     def in_child(self) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn, TextIO
 
-from harness.common.run_folder.heartbeats import CALLS, PYTHON_SIDE
 from harness.common.system.secrets import masked_text
 from harness.observe.lines import innermost, is_users
 
@@ -116,15 +115,12 @@ _tellers: list[Callable[[dict[str, Any]], None]] = []
 
 def error_of(error: BaseException, trace: TracebackType | None) -> dict[str, Any]:
     """An exception: its type, the first line of its message, and the user's innermost line that it passed. Of one that
-    another process raised, such as a DataLoader's worker, all of that is of there. Its `call` is the function of
-    torch.distributed that it passed."""
-    place, call = None, ""
+    another process raised, such as a DataLoader's worker, all of that is of there."""
+    place = None
     while trace is not None:
         code = trace.tb_frame.f_code
         if is_users(code.co_filename):
             place = [code.co_filename, trace.tb_lineno, code.co_name]
-        elif code.co_filename.endswith(PYTHON_SIDE) and not call and code.co_name in CALLS:
-            call = code.co_name
         trace = trace.tb_next
     lines = str(error).strip().splitlines()
     kind, message = type(error).__name__, lines[0] if lines else ""
@@ -132,7 +128,7 @@ def error_of(error: BaseException, trace: TracebackType | None) -> dict[str, Any
     if far is not None:
         by = _WORKER.search(message)
         kind, message, place = far.kind, f"{far.message} (in {by[1]})" if by else far.message, far.code_line or place
-    return {**_described(kind, masked_text(message[:LONGEST]), place), "call": call}
+    return _described(kind, masked_text(message[:LONGEST]), place)
 
 
 class _FarError(NamedTuple):

@@ -8,10 +8,12 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import json
 import multiprocessing
 import multiprocessing.util
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -61,6 +63,20 @@ def _number(name: str, otherwise: int) -> int:
 
 class TakenError(RuntimeError):
     """Another process of the job writes as this rank already."""
+
+
+def _takes_over(metrics: Path) -> bool:
+    """Whether this process takes the place of the one that wrote this file, as when a launcher starts the ranks again:
+    that one has failed, or is no more. One that ended well stays, unless torchrun starts all of its ranks again."""
+    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    lines = metrics.read_text(encoding="utf-8").splitlines()
+    try:
+        first, last = json.loads(lines[0]), json.loads(lines[-1])
+    except (ValueError, IndexError):  # it has just begun, or was cut off
+        return again
+    if last["event"] == "end":
+        return again or last["status"] != "completed"
+    return not Path(f"/proc/{first['pid']}").exists() if first["host"] == socket.gethostname() else again
 
 
 class Watch:
@@ -177,7 +193,10 @@ class Watch:
         try:
             path.open("x").close()
         except FileExistsError:
-            raise TakenError(f"another process of this job is rank {rank} already") from None
+            if not _takes_over(path):
+                raise TakenError(f"another process of this job is rank {rank}: this one is not recorded") from None
+            path.write_text("", encoding="utf-8")
+            trace_file(self._run_dir, rank).unlink(missing_ok=True)
         self.rank, self._owner = rank, os.getpid()
         heartbeat.begin(*rank_now())
         atexit.register(self.close)

@@ -1,8 +1,9 @@
-"""Why a run ended as it did: what its ranks, its launchers, its container and its exit status say, and what it left
-open."""
+"""How a run ended and why, as its witnesses say: its ranks, its launchers, its container, its log and its exit status;
+and what it left open."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -15,28 +16,35 @@ from harness.common.display.format import cut
 from harness.common.display.printable import printable
 from harness.common.faults.fault import parse_fault
 from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
+from harness.common.run_folder.job_folder import BACKEND
 from harness.common.run_folder.run_files import ERR, METRICS
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system import processes
 from harness.common.system.programs import shell_status
-from harness.experiment.exercises import OwnTraining, ProfiledTraining
-from harness.heartbeats.dead import LOG_BYTES, exit_codes, first_death
+from harness.experiment.exercises import OwnTraining
+from harness.heartbeats.dead import certain_death, deaths, exit_codes, first_death, last_logged, restarted
 from harness.heartbeats.hang import read_hang
+from harness.heartbeats.log_errors import LOG_BYTES, MOST_TOLD, ROOT_CAUSE
 from harness.run import Run
+from harness.run.ending import STOPPED, Ending, Witnesses, decide
 from harness.run.mystery import injected
-from harness.run.record import FINAL, NodeStatus, RunRecord, State
+from harness.run.record import FINAL, NodeStatus, RunRecord, State, Status
 from harness.site.site import Container
 
-STOPPED = 143  # by TERM
 COPY = f"copy it again, or build it ({README_OF_IMAGES})"
+LONGEST_LINE = 1 << 16  # bytes of a rank's last line, and more
 _CLOSING_S = 3.0  # helpers of Python's multiprocessing end a moment after their rank
 _SHOWN = 5
-_MOST_TOLD = 300  # characters of what a program said
 _NO_STEP = (
     "no step was observed: it called no optimizer and no model's forward, or its Python ran with -I, -E or -S and so "
     "without the observer"
 )
 LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large
+_OF_DISK = {
+    errno.ENOSPC: "is full; free some space, or delete files if `df -i` has no inodes left",
+    errno.EDQUOT: "has nothing left of your quota; free some space",
+    errno.EROFS: "is read-only; make it writable, or set HARNESS_RUNS",
+}
 USUALLY = {
     "KILL": "the system does this if memory runs out: try a smaller batch or model",
     "SEGV": "a library crashed: its last lines are in the log",
@@ -49,17 +57,9 @@ USUALLY = {
 }
 PROGRAMS = {126: "a program could not be executed", 127: "a program was not found"}
 
-# Of torchrun's and accelerate's last words: on a node, when which exit status was the first.
-_ROOT_CAUSE = re.compile(
-    rb"Root Cause \(first observed failure\):\s+\[\d+\]:\s+time\s*:\s*(\S+)\s+host\s*:\s*(\S+)\s+rank\s*:[^\n]*\n"
-    rb"\s*exitcode\s*:\s*(-?\d+)"
-)
 _ALONE = re.compile(
     rb"CalledProcessError: Command .* (?:returned non-zero exit status (\d+)|died with <[\w.]+: (\d+)>)\."
 )
-
-# As argparse writes it, before it ends with 2: how the program is called, then what was wrong.
-_REFUSED = re.compile(r"^usage: (?:.*\n)+?(?P<program>\S[^:\n]*): error: (?P<said>.+)$", re.MULTILINE)
 
 # As Apptainer and Singularity write it, in a terminal's red; Python's logging puts one blank after its colon.
 _SAID = re.compile(r"^(?:\x1b\[\d+m)?(?:FATAL: {3}|ERROR {2}: )(?P<said>.+)$", re.MULTILINE)
@@ -110,6 +110,67 @@ _OF_PYTHON = {  # and of the job's script
 }
 
 
+def end_of(run: Run, code: int | None, asked: str = "", asked_ns: int = 0, missing: bool = False) -> Ending:
+    """How a run ended that is over. code: of its script or command; None: nobody wrote it. asked, asked_ns: the state
+    that it was asked to end for, and when."""
+    ends = deaths(run.path, run.err)
+    # The moments when the training was over, of each rank; else of each node.
+    over_ns = [death.unix_ns for death in ends] or [node.ended_ns or 0 for node in run.nodes()]
+    found = decide(
+        Witnesses(
+            exit_code=None if code is None else _exit_of_training(run, code),
+            asked=asked,
+            before=all(at_ns < asked_ns for at_ns in over_ns),
+            well=bool(run.metrics()) and all(map(_came_to_its_end, run.metrics())),
+            missing=missing,
+            died=first.sentence if (first := certain_death(ends)) is not None else "",
+        )
+    )
+    again = f"it was started again after this: {before}" if (before := restarted(run.path)) else ""
+    if found.state == "completed":
+        cut_off = [death for death in ends if death.step and not death.left]
+        notes = [f"the process of rank {death.rank} ended in step {death.step} and told no error" for death in cut_off]
+        return found._replace(note="; ".join(filter(None, [found.note, again, *notes[:1]])))
+    why = found.why or why_it_ended(run, found.state, found.exit_code)
+    return found._replace(why="; ".join(filter(None, [why, again])))
+
+
+def as_written(run: Run, status: Status) -> Ending:
+    """The end that the job itself wrote, with what its ranks say: of a training that was only observed, nobody waited
+    for that, and perhaps for no exit status."""
+    written = Ending(status.state, status.exit_code, status.why, status.note)
+    record = run.known_record
+    if status.why or status.note or record is None or record.backend != BACKEND:
+        return written
+    if status.exit_code is None and status.state == "completed":
+        return end_of(run, 0)
+    return written._replace(why=why_it_ended(run, status.state, status.exit_code))
+
+
+def _came_to_its_end(metrics: Path) -> bool:
+    """Whether a rank wrote that it completed: one that was stopped, or killed, did not."""
+    last = METRICS.end(metrics, LONGEST_LINE).rstrip().rpartition(b"\n")[2]
+    return last.startswith(b'{"event": "end"') and b'"status": "completed"' in last
+
+
+def nodes_of(run: Run) -> list[NodeStatus]:
+    """The nodes that have ended, each with the exit status of its rank that failed first."""
+    return with_first_exits(run.nodes(), first_exits(run.err))
+
+
+def _exit_of_training(run: Run, code: int) -> int:
+    """The training's own exit status counts, not the launcher's: when one node fails, srun ends the others and may
+    report their end instead."""
+    nodes = nodes_of(run)
+    failed = [node.exit for node in sorted(nodes, key=lambda each: each.ended_ns or 0) if node.exit]
+    own = [each for each in failed if each != STOPPED]  # a node that was stopped because another failed
+    if failed:
+        return (own or failed)[0]
+    # The nodes of an observed command may end after its first one.
+    expected = 0 if run.record.backend == BACKEND else run.record.job["experiment"]["nodes"]
+    return code if len(nodes) >= expected else code or 1
+
+
 def what_is_open(run: Run) -> str:
     """A sentence on a training that ended with status 0; empty if nothing is open, or it is an exercise's."""
     asked = run.record.experiment
@@ -124,7 +185,8 @@ def what_is_open(run: Run) -> str:
         return f"{many} still running when the program had ended (pid {pids}): what came after is not recorded"
     took, window = max(_steps(run), default=0), asked.window
     if not took:
-        return _NO_STEP
+        logged = last_logged(run.err)
+        return _NO_STEP + (f"; in its log: {logged.sentence}" if logged is not None else "")
     none_wanted = run.record.job.get("profiler") == "none" or asked.recorded_by_time
     if none_wanted or took >= window.end or run.traces():
         return ""
@@ -186,17 +248,16 @@ def what_it_means(code: int | None) -> str:
 
 
 def why_it_wrote_no_more(run: Run) -> str:
-    """That its disk is full, of a run that could not write how it ended; empty if there is space."""
-    own = run.status()
-    if own is not None and own.state in FINAL:
-        return ""
-    try:
-        disk = os.statvfs(run.path)
-    except OSError:
-        return ""
-    if disk.f_bavail * disk.f_frsize >= LEAST_BYTES:
-        return ""
-    return f"it ended without an exit status: the disk of {run.path} is full; free some space, and start it again"
+    """What is wrong with its disk, of a run that could not write how it ended; empty if it can be written now."""
+    own, probe, why = run.status(), run.path / f".probe-{os.getpid()}", None
+    if own is None or own.state not in FINAL:
+        try:
+            probe.write_bytes(bytes(LEAST_BYTES))
+        except OSError as error:
+            why = _OF_DISK.get(error.errno or 0)
+        with suppress(OSError):
+            probe.unlink()
+    return f"it ended without an exit status: the disk of {run.path} {why}, and start it again" if why else ""
 
 
 def first_exits(log: Path) -> list[tuple[str, int]]:
@@ -204,7 +265,7 @@ def first_exits(log: Path) -> list[tuple[str, int]]:
     signal, as it wrote them into the log; the earliest first. Its own exit status is 1 in any case. A host is empty if
     accelerate started a single process."""
     text = ERR.end(log, LOG_BYTES)
-    found = sorted((at, host.decode("utf-8", "replace"), int(code)) for at, host, code in _ROOT_CAUSE.findall(text))
+    found = sorted((at, host.decode("utf-8", "replace"), int(code)) for at, host, _, code in ROOT_CAUSE.findall(text))
     if found:
         return [(host, code) for _, host, code in found]
     alone = [("", -int(number) if number else int(code)) for code, number in _ALONE.findall(text)]
@@ -229,7 +290,7 @@ def with_first_exits(nodes: Sequence[NodeStatus], exits: Sequence[tuple[str, int
     return sorted(found, key=lambda each: each.node)
 
 
-def why_it_ended(run: Run, state: State, exit_code: int) -> str:
+def why_it_ended(run: Run, state: State, exit_code: int | None) -> str:
     """What the heartbeats say of an end that was not as wished: who is stuck where, or who failed first."""
     if state == "completed":
         return ""
@@ -238,18 +299,12 @@ def why_it_ended(run: Run, state: State, exit_code: int) -> str:
         return hang.since_clock
     if state != "failed":
         return ""
-    refused = _refused(run.err) if exit_code == 2 else ""
-    death = first_death(run.path, run.err)
-    if refused or death is None:
-        return refused or _why_not_begun(run)
-    return "; ".join(filter(None, [death.sentence, what_it_means(exit_code)]))
-
-
-def _refused(log: Path) -> str:
-    """A sentence on the first program that did not accept its arguments; empty if the log tells of none."""
-    found = _REFUSED.search(ERR.end_text(log, LOG_BYTES))
-    said = f"{found['program']} does not accept its arguments: {found['said']}" if found else ""
-    return cut(printable(said), _MOST_TOLD)
+    if of_container := _why_not_begun(run):
+        return of_container
+    death, means = first_death(run.path, run.err), what_it_means(exit_code)
+    if death is None or (exit_code is None and not death.is_certain):
+        return means or ("" if exit_code is None else f"exit {exit_code}: neither its ranks nor its log tell an error")
+    return "; ".join(filter(None, [death.sentence, means]))
 
 
 def _why_not_begun(run: Run) -> str:
@@ -267,12 +322,6 @@ def why_nothing_was_recorded(record: RunRecord, missing: list[str]) -> str:
     if not any(name.startswith("nsys/") for name in missing):
         return ""
     nothing = "nsys recorded nothing (its own messages are in log.err): "
-    asked = record.experiment
-    if isinstance(asked, ProfiledTraining) and asked.capture_delay is not None:
-        return (
-            f"{nothing}the training may have ended before the {asked.capture_delay} s of --capture-delay were over: "
-            "use more --steps or a shorter delay"
-        )
     if record.job.get("container") and not record.site.in_srun:
         return (
             f"{nothing}in the container the training probably could not load nsys's libraries; add their folder to the "
@@ -292,5 +341,5 @@ def why_not_begun(log: Path, hosts: Sequence[str], container: Container, image: 
             if found := re.search(pattern, lines, re.MULTILINE | re.IGNORECASE):
                 names = {name: printable(part) for name, part in found.groupdict().items()}
                 place = {"hosts": where, "image": printable(image), "python": printable(container.python)}
-                return cut(sentence.format(**names, **place, runtime=container.runtime), _MOST_TOLD)
-    return cut(f"the container did not start on {where}: {printable(said[0])}", _MOST_TOLD) if said else ""
+                return cut(sentence.format(**names, **place, runtime=container.runtime), MOST_TOLD)
+    return cut(f"the container did not start on {where}: {printable(said[0])}", MOST_TOLD) if said else ""

@@ -158,7 +158,6 @@ def test_the_verdict_is_the_largest_loss_unless_it_is_not_known_or_withheld(
             "rank 1: ValueError t.py:9",
         ),
         (Status(state="failed", why="t.py does not accept its arguments"), "t.py does not accept its arguments"),
-        (Status(state="failed", exit_code=137), "exit 137: ended by the signal KILL"),
         (Status(state="completed", note="no step was observed"), "no step was observed"),
         (Status(state="cancelled"), "–"),
     ],

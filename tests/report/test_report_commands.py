@@ -73,7 +73,7 @@ def test_a_stuck_runs_report_begins_with_who_is_stuck_where_also_if_it_was_cance
     assert all(line in page for line in where)
     beat = '{"event":"beat","unix_ns":1,"ranks":[[0,31,"-",1,1,2,314,1,"0.3",-1,1,"",""]],"samples":0,"tokens":0}'
     (live_folder(run.path) / "vm.jsonl").write_text(f"{beat}\n")
-    assert "did not complete" not in first_screen(summary_of(run)).plain, "it went on"
+    assert "The run did not complete: cancelled." in first_screen(summary_of(run)).plain, "it went on"
     assert "Where each rank was" not in page_of(run)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -68,6 +69,7 @@ def report(
     from harness.report.page.write import check_page, run_among
 
     check_page(html)
+    _learn_how_they_ended(paths)
     # A run has a page only of the window that its summary is about.
     wanted = html is not None or (window == "steps" and not no_html)
     request = ReportRequest(
@@ -84,6 +86,18 @@ def report(
         print(json_text(measured.summaries))
         return
     _show(paths, measured.summaries, full, written)
+
+
+def _learn_how_they_ended(paths: list[str]) -> None:
+    """Of runs whose end is not certain, so that the report says of it what `status` says."""
+    from harness.launch.poll import look_at
+    from harness.measure.request import resolve_path
+    from harness.run import Run
+
+    for run in map(Run, map(resolve_path, paths)):
+        if run.is_run and ((own := run.status()) is None or not own.is_settled):
+            with suppress(WorkError):  # the backend of another installation
+                look_at(run)
 
 
 def json_text(summaries: list[Summary]) -> str:

@@ -3,14 +3,13 @@
 `live/<node>.jsonl` in the run, appended to every PERIOD_S seconds; each line is an object with an `event`:
 
 - `node`: the first line of a monitor: node, host, name, unix_ns.
-- `rank`: a process has begun to train as a rank: rank, world, local, pid, steps (planned; null: not known), unix_ns;
-  again when it has learnt how many steps are planned.
+- `rank`: a process has begun to train as a rank: rank, world, local, pid, attempt (how often torchrun had started the
+  ranks before), steps (planned; null: not known), unix_ns; again when it has learnt how many steps are planned.
 - `place`: id, file, line, function; before the first beat that names the id, and again after 32 KB.
 - `beat`: unix_ns; `ranks`, a list of `Beat`s as lists; `samples` and `tokens`, of the node's ranks since the last one.
-- `gone`: a rank's process is no more: rank, pid, step, place, unix_ns, `ended` (it had said that its training was
-  over, at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null),
-  `error` (its type, message, place, unix_ns and `call`, the function of torch.distributed that it passed; null: it
-  told none).
+- `gone`: a rank's process is no more: rank, pid, attempt, step, place, unix_ns, `ended` (it had said that its training
+  was over, at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null),
+  `error` (its type, message, place and unix_ns; null: it told none).
 - `loss`: the first loss of a rank that is not finite: rank, step, loss, `weights` (whether those that gave it were
   finite; null: not known); again after 32 KB.
 - `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.

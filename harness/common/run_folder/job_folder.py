@@ -364,11 +364,11 @@ def write_run(
     _replace(STATUS.path(joined.path), {**about, "started_ns": started_ns or time.time_ns()})
 
 
-def write_end(joined: JoinedProcess, state: str, code: int | None) -> None:
-    """Write how the run ended, with its begin as it is written."""
+def write_end(joined: JoinedProcess, state: str, code: int | None, **more: str) -> None:
+    """Write how the run ended, with its begin as it is written. more: further fields of the status."""
     path = STATUS.path(joined.path)
     started_ns = (STATUS.as_json.known(path) or {}).get("started_ns")
-    about = {"state": state, "exit_code": code, "host": socket.gethostname(), "started_ns": started_ns}
+    about = {"state": state, "exit_code": code, "host": socket.gethostname(), "started_ns": started_ns, **more}
     _replace(path, {**about, "ended_ns": time.time_ns()})
 
 

@@ -21,6 +21,7 @@ from harness.common.system.bounded_read import read_bounded_text, read_end
 from harness.launch.argv import Word
 from harness.launch.backends.protocol import Listed, PolledState, Submission, Together
 from harness.run import Run, claim_local_id, disk_error, release_local_id, write_atomically
+from harness.run.ended import end_of
 from harness.run.record import FINAL, State, Status
 from harness.site.detection import visible_gpus
 
@@ -51,8 +52,11 @@ def poll(run: Run) -> PolledState:
         return PolledState(own.state, own.why)
     state = _state(run, own)
     if state in FINAL:
-        killed = state == "failed" and (own is None or own.state == "running")
-        return PolledState(state, _how_it_ended(run), told_by=socket.gethostname()) if killed else PolledState(state)
+        if state != "failed" or (own is not None and own.state != "running"):
+            return PolledState(state)
+        end = end_of(run, None)
+        why = end.note or "; ".join(filter(None, [_how_it_ended(run), end.why]))
+        return PolledState(end.state, why, told_by=socket.gethostname())
     if state == "unknown":
         return PolledState(state, _why_unknown(run, own))
     ending = asked_to_end(run).is_file()
@@ -242,13 +246,19 @@ def keep(words: list[str], environment: Mapping[str, str | None], folder: Path, 
 
 @contextmanager
 def _with_our_modules(folder: Path) -> Iterator[None]:
-    """A Python that is started inside finds our modules: where the user is, others may have their names."""
+    """A Python that is started inside finds our modules: where the user is, others may have their names. What it prints
+    to stderr goes into the folder, not to this terminal."""
+    with (folder / "controller_log.err").open("ab") as file:
+        terminal = os.dup(2)
+        os.dup2(file.fileno(), 2)
     place, before = Path.cwd(), os.environ.get("PYTHONPATH")
     os.chdir(folder)
     os.environ["PYTHONPATH"] = str(ROOT)
     try:
         yield
     finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
         os.chdir(place)
         if before is None:
             del os.environ["PYTHONPATH"]

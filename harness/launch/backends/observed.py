@@ -15,7 +15,7 @@ from harness.common.system import processes
 from harness.launch.backends import slurm
 from harness.launch.backends.protocol import Listed, PolledState
 from harness.run import Run
-from harness.run.ended import why_it_ended
+from harness.run.ended import as_written, end_of
 from harness.run.record import FINAL, Status
 
 NAME = BACKEND
@@ -44,17 +44,18 @@ def poll(run: Run) -> PolledState:
 
 
 def _as_written(run: Run, status: Status) -> PolledState:
-    """Its own word. Why it failed is told by what its ranks left: nobody waited for that when it ended."""
-    return PolledState(
-        status.state, status.why or why_it_ended(run, status.state, status.exit_code or 1) * (status.state == "failed")
-    )
+    """Its own word, with what its ranks left."""
+    end = as_written(run, status)
+    return PolledState(end.state, end.why or end.note)
 
 
 def _ended_before(run: Run, status: Status | None) -> PolledState:
     """Of a run whose job has ended without a word of it."""
     if status is not None and status.state in FINAL:
         return _as_written(run, status)
-    return PolledState("failed", "it ended before it could write its exit status", told_by="ended")
+    end = end_of(run, None)
+    why = end.note or "; ".join(filter(None, ["it ended before it could write its exit status", end.why]))
+    return PolledState(end.state, why, told_by="ended")
 
 
 def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:

@@ -11,7 +11,6 @@ differs from the request in its last line.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import socket
@@ -22,7 +21,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[3])
@@ -39,21 +37,14 @@ assert pydantic and yaml
 
 from harness.common.errors import HarnessError
 from harness.common.paths import COMMAND, ROOT
-from harness.common.run_folder.run_files import ERR, METRICS, MONITOR_SAMPLES, MONITORS, OUT, SCRIPT
+from harness.common.run_folder.run_files import ERR, MONITOR_SAMPLES, MONITORS, OUT, SCRIPT
 from harness.common.system import processes
 from harness.common.system.programs import shell_status
 from harness.common.system.scrub_environment import of_outer_launch
 from harness.run import SUBMITTED, Run
-from harness.run.ended import (
-    STOPPED,
-    first_exits,
-    not_injected,
-    what_is_open,
-    why_it_ended,
-    why_nothing_was_recorded,
-    with_first_exits,
-)
-from harness.run.record import NodeStatus, State, Status
+from harness.run.ended import end_of, nodes_of, not_injected, what_is_open, why_nothing_was_recorded
+from harness.run.ending import STOPPED
+from harness.run.record import Status
 from harness.site.slurm_commands import LEAKING, ORDER_S, ask, squeue_all
 
 APPEARS_S = 60.0
@@ -62,32 +53,29 @@ _NODES = ("srun", "node.py")  # what starts the nodes, by the end of a word
 _OF_SLURM = ("slurm", "allocation")
 _SLURMS = tuple(prefix for prefix in LEAKING if not prefix.startswith("PMI"))  # of MPI also settings are named so
 _PASSED_BY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-LONGEST_LINE = 1 << 16  # bytes of an end line, and more
 
 
 def record_start(run: Run) -> None:
     run.write_status(Status(state="running", pid=os.getpid(), host=socket.gethostname(), started_ns=time.time_ns()))
 
 
-def record_end(run: Run, code: int, reason: str) -> int:
-    """Write how the job ended; returns the exit code it should have. The training's own exit status counts, not the
-    launcher's: when one node fails, srun ends the others and may report their end instead."""
+def record_end(run: Run, code: int, reason: str, asked_ns: int | None = None) -> int:
+    """Write how the job ended; returns the exit code it should have. code: of its script. reason, asked_ns: the state
+    that it was asked to end for, and when; None: just now."""
     as_written = run.nodes()
-    nodes = with_first_exits(as_written, first_exits(run.err))
-    expected = int(run.record.job["experiment"]["nodes"])
-    exit_code = _training_exit(nodes, expected, code)
-    if reason and not exit_code and any(_ended_as(path) == "stopped" for path in run.metrics()):
-        exit_code = STOPPED  # a rank stopped on request, and nsys ends with 0 when it is asked to end
+    nodes = nodes_of(run)
     expected_files = {name: run.path / name for name in run.record.job["expects"]}
     missing = [name for name, path in expected_files.items() if not (path.is_file() and path.stat().st_size)]
     before = run.status()
-    state = _state(exit_code, reason, missing)
-    note = "; ".join(filter(None, [what_is_open(run), not_injected(run)])) if state == "completed" else ""
+    end = end_of(run, code, reason, asked_ns or time.time_ns(), bool(missing))
+    notes: list[str] = []
+    if end.state == "completed":
+        notes = [why_nothing_was_recorded(run.record, missing), end.note, what_is_open(run), not_injected(run)]
     status = Status(
-        state=state,
-        note=note,
-        why=why_it_ended(run, state, exit_code),
-        exit_code=exit_code,
+        state=end.state,
+        note="; ".join(filter(None, notes)),
+        why=end.why,
+        exit_code=end.exit_code,
         host=socket.gethostname(),
         missing=missing,
         allocated_ns=allocated_ns(run),
@@ -104,9 +92,7 @@ def record_end(run: Run, code: int, reason: str) -> int:
     run.write_status(status)
     for name in missing:
         print(f"expected report is missing or empty: {run.path / name}", file=sys.stderr)
-    if status.state == "completed" and (reason := why_nothing_was_recorded(run.record, missing)):
-        print(reason, file=sys.stderr)
-    return exit_code
+    return end.exit_code or 0
 
 
 def allocated_ns(run: Run) -> int | None:
@@ -120,35 +106,12 @@ def allocated_ns(run: Run) -> int | None:
     return None if entry is None else entry.starts_ns
 
 
-def _ended_as(metrics: Path) -> object:
-    try:
-        last = json.loads(METRICS.end(metrics, LONGEST_LINE).splitlines()[-1])
-    except (ValueError, IndexError):
-        return None
-    return last.get("status") if isinstance(last, dict) else None
-
-
-def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
-    failed = [n.exit for n in sorted(nodes, key=lambda n: n.ended_ns or 0) if n.exit]  # the first is the cause
-    own = [c for c in failed if c != STOPPED]  # a node that was stopped because another failed
-    if failed:
-        return (own or failed)[0]
-    return code if len(nodes) == expected else code or 1
-
-
-def _state(code: int, reason: str, missing: list[str]) -> State:
-    if not code and not missing:
-        return "completed"  # the signal to stop came after the end
-    if reason in ("timeout", "stuck", "cancelled"):
-        return cast(State, reason)
-    return "failed" if code else "completed"
-
-
 class Supervisor:
-    """A run while its script runs. reason: why it was asked to end."""
+    """A run while its script runs. reason: why it was asked to end; asked_ns: when it first was."""
 
     def __init__(self, run: Run, job_id: str) -> None:
         self.run, self.job_id, self.reason = run, job_id, ""
+        self.asked_ns: int | None = None
         self._killer: threading.Timer | None = None
         self._script: subprocess.Popen[bytes] | None = None
         self._backend = run.record.backend
@@ -164,6 +127,7 @@ class Supervisor:
     def _on(self, number: signal.Signals, why: Callable[[], str], seconds: float) -> None:
         def asked(*_: object) -> None:
             self.reason = why()
+            self.asked_ns = self.asked_ns or time.time_ns()
             threading.Thread(target=self._stop_nodes, args=(seconds,), daemon=True).start()
 
         signal.signal(number, asked)
@@ -185,7 +149,7 @@ class Supervisor:
         if not self.reason:
             _draw(self.run)
         try:
-            code = record_end(self.run, code, self.reason)
+            code = record_end(self.run, code, self.reason, self.asked_ns)
         except HarnessError as error:
             print(error, file=sys.stderr)
             code = error.exit_code
