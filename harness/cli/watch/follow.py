@@ -59,7 +59,7 @@ class Tail:
         self.trouble = ""
         self._position: int | None = None
         self._terminal = self._out.isatty()
-        self._held, self._coloured, self._last = b"", False, b"\n"
+        self._held, self._coloured = b"", False
         # A read may end within a character; the next read gets its other bytes.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
@@ -102,19 +102,7 @@ class Tail:
         self._held = b"" if last else self._unfinished(text)
         shown = _MARKS.sub(_without, text[: len(text) - len(self._held)])
         shown = self._of_launcher.without(shown, last) if self._of_launcher else shown
-        self._last = shown[-1:] or self._last
         self._write(shown, last)
-        self._out.flush()
-
-    def show_launcher_lines(self) -> None:
-        if self._of_launcher is None or not (lines := self._of_launcher.last):
-            return
-        count = self._of_launcher.count
-        cut = f" (the last {len(lines)} lines of {count}; all: less {shlex.quote(str(self.path))})"
-        begin = "" if self._last == b"\n" else "\n"
-        self._out.write(f"{begin}of PyTorch and its launcher{cut if count > len(lines) else ''}:\n")
-        text = b"\n".join(lines).decode(errors="replace") + "\n"
-        self._out.write(at_terminal(text) if self._terminal else text)
         self._out.flush()
 
     def _unfinished(self, text: bytes) -> bytes:
@@ -210,20 +198,14 @@ def wait_for_end(run: Run, outputs: list[Tail]) -> State:
         for tail in outputs:
             tail.pump(last=state in FINAL)
         if state in FINAL:
-            return _ended(state, outputs)
+            return state
         unknown_since = (unknown_since or time.monotonic()) if state == "unknown" and not look.silent else None
         if unknown_since and time.monotonic() - unknown_since > GRACE_S:
-            return _ended(state, outputs)
+            return state
         if look.why and look.why != shown:
             print(f"{state}: {look.why}", file=sys.stderr)
             shown = look.why
         time.sleep(backend_of_run(run).POLL_S)
-
-
-def _ended(state: State, outputs: list[Tail]) -> State:
-    for tail in outputs if state != "completed" else ():
-        tail.show_launcher_lines()
-    return state
 
 
 @contextmanager

@@ -197,7 +197,7 @@ def logs(
     """Print what a run printed: log.out to stdout, log.err to stderr. A terminal gets its text and colours, without
     what would move the cursor, set the title or write to the clipboard; a file or a pipe gets the log as it is.
     If a log is very large, only its end is shown, with the command that shows all of it. With --follow, what PyTorch's
-    launcher writes about itself is shown only if the run does not complete."""
+    launcher writes about itself is left out."""
     found = find_run(run)
     outputs = tails(found, whole=not follow)
     if follow:
