@@ -258,8 +258,8 @@ def place_of(s: Summary) -> str:
 
 
 def _edited(s: Summary) -> list[str]:
-    edit, run = edit_in(s.run), str((s.run or {}).get("job_id") or "RUN")
-    return [f"{edit.sentence(run)}."] if edit else []
+    edit = edit_in(s.run)
+    return [f"{edit.sentence}."] if edit else []
 
 
 def whole_report(what: Sequence[str], s: Summary) -> str:

@@ -1,15 +1,10 @@
-"""What a launch takes from its shell is named, and kept in run.json without secrets; `status` shows how each node ended
-and how an edited script differs."""
+"""What a launch takes from its shell is named, and kept in run.json without secrets; `status` shows how nodes ended."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
-import pytest
-
-from harness.common.system.shell_words import option_lines
 from harness.experiment.exercises import DDP
 from harness.launch.before.from_shell import shell_variables
 from harness.launch.job import Machine, resolve
@@ -17,7 +12,6 @@ from harness.run import Run
 from harness.run.record import NodeStatus
 from harness.site.site import load_site
 from tests.launch.launch_shared import Harness, a_run
-from tests.waiting import limit_s
 
 SHELL = {
     "NCCL_P2P_LEVEL": "LOC", "NCCL_IB_DISABLE": "1", "UCX_TLS": "rc,cuda", "OMPI_MCA_btl": "^openib", "I_MPI_X": "ofi",
@@ -72,15 +66,6 @@ def node(number: int, exit_code: int | None, *words: str) -> NodeStatus:
     return NodeStatus.model_validate(told | {"commands": [list(words)]})
 
 
-def test_a_command_that_a_launch_shows_can_be_copied() -> None:
-    lines = option_lines(["echo", "a", "--name=it's\n\x1b[2J", "--rank", "0"])
-    assert lines == ["echo a \\", "  --name=$'it\\'s\\n\\x1b[2J' \\", "  --rank 0"]
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True, timeout=limit_s()
-    )
-    assert done.stdout == "a --name=it's\n\x1b[2J --rank 0\n"
-
-
 def test_status_tells_how_each_node_ended(harness: Harness, tmp_path: Path) -> None:
     run = written(a_run(tmp_path / "runs", "local-1", nodes=2), node(0, 0, "train", "0"), node(1, None, "train", "1"))
     lines = harness("status", "local-1").stdout.splitlines()
@@ -94,23 +79,3 @@ def test_a_node_that_never_told_its_end_is_said_so(harness: Harness, tmp_path: P
     run = written(a_run(tmp_path / "runs", "local-1"), node(0, None, "train"))
     (run.path / "status.json").write_text('{"state": "timeout"}')
     assert "  node 0 (n0): has not told its end\n" in harness("status", "local-1").stdout
-
-
-def an_edit(count: int) -> str:
-    return "".join(
-        ["--- as requested\n", "+++ as edited\n", "@@ -1 +1 @@\n", *(f"+line {n}\x1b[2J\n" for n in range(count))]
-    )
-
-
-@pytest.mark.parametrize(
-    ("count", "shown", "rest"), [(2, 2, ""), (37, 37, ""), (38, 37, "1 more line"), (99, 37, "62 more lines")]
-)
-def test_status_shows_an_edited_script(
-    harness: Harness, tmp_path: Path, count: int, shown: int, rest: str
-) -> None:  # fmt: skip
-    run = a_run(tmp_path / "runs", "local-1")
-    run.write_record(run.record.model_copy(update={"edited": an_edit(count)}))
-    lines = harness("status", "local-1").stdout.splitlines()
-    assert f"  its script was edited by hand ({count} lines differ):" in lines
-    assert [line for line in lines if line.startswith("    +line")] == [f"    +line {n}[2J" for n in range(shown)]
-    assert [line for line in lines if "… " in line] == [f"  … {rest} in {run.record_file}"] * bool(rest)

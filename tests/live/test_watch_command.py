@@ -150,23 +150,6 @@ def test_no_question_about_a_run_that_has_ended_and_none_so_soon(root: Path) -> 
     assert questions(root) == 3
 
 
-def test_status_names_the_time_limit_of_a_run_that_needs_longer(
-    root: Path, run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["status"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "time limit" in line]
-    assert line.startswith("  The time limit ends the run before its last step: 2")
-    assert line.endswith("; --time 00:50:00 is long enough.")
-    assert main(["status", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["time_limit"]["command"] == "start the next run with --time 00:50:00"
-    stand_in(root, row(minutes=60))
-    assert main(["status"]) == 0
-    assert "time limit" not in capsys.readouterr().out
-    end(run)
-    assert main(["status", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["time_limit"] is None
-
-
 def test_a_queue_that_does_not_answer_leaves_the_last_known_state(root: Path, run: Run) -> None:
     now_s = [0.0]
     state = WatchedState(run, clock=lambda: now_s[0])

@@ -9,10 +9,8 @@ import pytest
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.run_folder.heartbeats import live_folder
-from harness.common.system.shell_words import option_lines
 from harness.compare.summaries import compare
 from harness.heartbeats.hang import Hang, write_hang
-from harness.launch.argv import continued
 from harness.measure.run_contents import read_contents, with_contents
 from harness.report.compare.tables import configuration_table
 from harness.report.exercise_0.terminal import render_comm
@@ -77,19 +75,6 @@ def test_a_stuck_runs_report_begins_with_who_is_stuck_where_also_if_it_was_cance
     assert "Where each rank was" not in page_of(run)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["python", "-u", "/a/train.py", "--name=my model", "--path", "/x/y", "z"],
-        ["nsys", "profile", "--trace=cuda,nvtx", "--output=/r/node0", "singularity", "exec", "/x.sif", "python"],
-        ["torchrun", "--nnodes", "2", "/t.py", "--skip", "1", "--wait", "2", "--warmup", "3", "--active", "4", "it's"],
-        ["true"],
-    ],
-)  # fmt: skip
-def test_a_command_is_shown_as_the_script_has_it(words: list[str]) -> None:
-    assert "\n".join(option_lines(words)) == continued(words)
-
-
 def test_the_page_shows_variables_and_the_edit(tmp_path: Path) -> None:
     run = run_of(tmp_path, 1, edited=EDIT, inherited={"NCCL_P2P_LEVEL": "LOC", "UCX_TLS": "<img src=x>"})
     page = page_of(run)
@@ -101,7 +86,7 @@ def test_the_page_shows_variables_and_the_edit(tmp_path: Path) -> None:
 
 def test_the_report_says_in_one_line_that_the_script_was_edited(tmp_path: Path) -> None:
     run, plain = run_of(tmp_path, 7, edited=EDIT), a_run(tmp_path, "local-8")
-    said = "Its script was edited by hand (2 lines differ): bash slurm.sh status local-7 shows them"
+    said = "Its script was edited by hand (2 lines differ): its page shows them"
     assert render(summary_of(run)).splitlines()[1] == f"{said}." and "edited" not in render(summary_of(plain))
     assert render_comm(run.path).splitlines()[0] == said and "by hand" not in render_comm(plain.path)
 

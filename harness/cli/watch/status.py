@@ -19,13 +19,9 @@ from harness.common.display.printable import printable
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.run_folder.job_folder import BACKEND
-from harness.common.run_folder.submission import edit_of
-from harness.common.system.secrets import masked_text
 from harness.common.system.users import owner_of
 from harness.heartbeats.bad_loss import first_bad_loss
 from harness.heartbeats.hang import Hang, read_hang
-from harness.heartbeats.read import Reader
-from harness.heartbeats.time_limit import Note, time_limit
 from harness.launch.backends.protocol import Backend, Listed, PolledState
 from harness.launch.backends.registry import BACKENDS, backend_of_run
 from harness.launch.cancel import Cancellation
@@ -40,7 +36,6 @@ ASK_S = 5.0  # between two questions to a queue
 AGAIN_S = 10.0  # between two questions about a run that has left it, and whose end is not known yet
 MOST_ASKED = 1000  # runs in one question, the newest
 NO_ANSWER = "its queue does not answer; this is the last known state"
-MOST_EDITED = 40  # lines of a difference
 RUN_HELP = "job id, name, path, or last"
 QUIET_S = 2.0  # most runs have ended by then, and nothing is said about the wait
 UNHEARD_S = 30.0  # a busy controller needs time
@@ -134,17 +129,15 @@ RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show
 
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
-    """Show the state of a run, the exit status of each node, and missing files. Of a script that was edited by hand,
-    show how it differs."""
+    """Show the state of a run, the exit status of each node, and missing files."""
     found = find_run(run)
     state, reason, *_ = look_at(found)
     own, nodes, bad, hang = found.status(), found.started_nodes(), first_bad_loss(found.path), read_hang(found.path)
     missing = own.missing if own else []
-    limit = _time_limit(found) if state == "running" else None
     if as_json:
         of_run = {"job_id": found.job_id, "name": found.name, "path": str(found.path), "state": state, "reason": reason}
         ends = {"exit_code": own.exit_code if own else None, "nodes": [n.model_dump() for n in nodes]}
-        notes = {"bad_loss": bad, "hang": hang, "time_limit": limit}
+        notes = {"bad_loss": bad, "hang": hang}
         told = {name: note._asdict() if note else None for name, note in notes.items()}
         print(json.dumps({**of_run, **ends, "missing": missing, **told}, indent=1))
         return 0
@@ -156,31 +149,9 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         lines.append(f"  node {node.node} ({node.host}): {end}")
     lines += [f"  {bad.sentence}"] if bad else []
     lines += _of_hang(hang) if hang else []
-    lines += [f"  {limit.sentence}"] if limit else []
     lines += [f"  missing: {name}" for name in missing]
-    print("\n".join(map(printable, filter(None, [*lines, *_of_edit(found), f"  {found.path}"]))))
+    print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
     return 0
-
-
-def _of_edit(run: Run) -> list[str]:
-    record = run.known_record
-    edit = edit_of(record.edited) if record else None
-    if record is None or edit is None:
-        return []
-    lines = [masked_text(line) for line in record.edited.removesuffix("\n").split("\n")]
-    more = len(lines) - MOST_EDITED
-    rest = [f"  … {more} more {'lines' if more > 1 else 'line'} in {run.record_file}"] if more > 0 else []
-    return [f"  its script was edited by hand ({edit.words}):", *(f"    {x}" for x in lines[:MOST_EDITED]), *rest]
-
-
-def _time_limit(run: Run) -> Note | None:
-    live = Reader(run.path, run.job_id).read()
-    if live.progress().remaining_s is None:
-        return None
-    told = WatchedState(run).look()
-    live.began_ns, live.deadline_ns = told.began_ns, told.deadline_ns
-    live.warning_s = run.record.site.signal_seconds
-    return next(time_limit(live), None)
 
 
 def _of_hang(hang: Hang) -> list[str]:

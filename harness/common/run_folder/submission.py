@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from harness.common.display.format import cut
 from harness.common.display.printable import printable
-from harness.common.paths import COMMAND
 from harness.common.system.secrets import MASK, holds_secret, masked_text, secret_names
 
 _CHANGES = re.compile(
@@ -123,10 +122,10 @@ class Edit(NamedTuple):
         """
         return f"edited ({self.lines} {'line' if self.lines == 1 else 'lines'})"
 
-    def sentence(self, job_id: str) -> str:
-        """That the script of this run was edited, and the command that shows how."""
-        shows = f"{COMMAND} status {job_id}"
-        return f"Its script was edited by hand ({self.words}): {shows} shows {'it' if self.lines == 1 else 'them'}"
+    @property
+    def sentence(self) -> str:
+        """That the script of this run was edited, and where to see how."""
+        return f"Its script was edited by hand ({self.words}): its page shows {'it' if self.lines == 1 else 'them'}"
 
 
 def edit_of(difference: str) -> Edit | None:

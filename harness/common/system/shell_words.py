@@ -5,24 +5,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from harness.common.display.printable import printable
 
 _WINDOW = ("--wait", "--warmup", "--active")  # of --skip: the steps around the profiled ones are one line
 _FILE = re.compile(r".*\.(py|sif|sqsh)")  # a script or an image: no value of the option before it
 _OPTION = re.compile(r"--?[\w-]+=(?!\Z)")  # its value gets the quotes, if it needs some
-
-
-def option_lines(words: Sequence[str]) -> list[str]:
-    """The lines, each but the last with the sign that the command goes on.
-
-    >>> option_lines(["torchrun", "--nnodes", "2", "train.py", "--name=my model"])
-    ['torchrun \\\\', '  --nnodes 2 \\\\', '  train.py \\\\', "  --name='my model'"]
-    """
-    first, *rest = lines_of([(word, quoted(word)) for word in words])
-    lines = [first, *(f"  {line}" for line in rest)]
-    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def quoted(word: str) -> str:

@@ -35,7 +35,6 @@ from harness.common.run_folder.run_files import HANG, MONITORS
 from harness.common.system import processes
 from harness.common.system.programs import shell_status
 from harness.common.system.secrets import kept_from_nsys, masked_words, told_of_nsys
-from harness.common.system.shell_words import option_lines
 from harness.launch.argv import OF_NODE
 from harness.launch.on_node import leftovers
 from harness.launch.on_node.node_monitor import Monitor
@@ -290,11 +289,9 @@ class NodeRun:
         return self.start(words, environ)
 
     def _tell(self, words: list[str]) -> None:
-        """Print what is started, an option a line, and keep it in the node's status."""
+        """Keep what is started in the node's status."""
         self.status.commands.append(masked_words(words))
         self._write(None)
-        if self.number == 0:
-            self.say("\n".join([f"on {self.host}:", *option_lines(self.status.commands[-1])]))
 
     def _runtime(self, named: str) -> str:
         """The container's program, or the other one where a machine has one of the two only; empty: it has neither."""

@@ -51,7 +51,7 @@ def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
 def _edited(run: Run) -> list[str]:
     record = run.known_record
     edit = edit_of(record.edited) if record else None
-    return [edit.sentence(record.job_id)] if record and edit else []
+    return [edit.sentence] if record and edit else []
 
 
 def _verdict(verdict: LinkVerdict) -> list[str]:
