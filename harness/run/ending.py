@@ -1,5 +1,5 @@
 """How a run ended: one decision from all that witnessed it, by one table. Pure; it knows no file. `ended.py` hears the
-witnesses, and says what they say in words; Slurm's own word is held against this one by its backend."""
+witnesses, and says what they say in words; the backend of Slurm compares Slurm's word with this one."""
 
 from __future__ import annotations
 
