@@ -31,6 +31,10 @@ REFUSALS = {
 }
 
 
+# Commands that read and write nothing in the current folder.
+ANYWHERE = ("sites", "help")
+
+
 def program() -> NoReturn:
     """The whole process: `python -m harness`, which slurm.sh starts, and the command that the wheel installs."""
     if is_prefix(sys.argv[1:]):  # the command gets this process's environment as it is
@@ -121,6 +125,8 @@ def _dispatch(argv: list[str]) -> int:
     if (page := asked_page(words.launcher)) is not None:
         print(page)
         return 0
+    if argv[0] not in ANYWHERE:
+        _require_folder()
     if argv[0].startswith("-"):
         from harness.cli.launch.launch import launch_argv
 
@@ -131,6 +137,14 @@ def _dispatch(argv: list[str]) -> int:
         raise RequestError(f"there is no command {name!r}{hint}")
     function = resolve_name(COMMANDS[name].function)
     return int(function(argv[1:])) if COMMANDS[name].reads_arguments else run_command(name, function, argv[1:])
+
+
+def _require_folder() -> None:
+    """Runs and files are looked for where the user is. Raises RequestError: that folder was removed or is lost."""
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd() is the same call
+    except OSError as error:
+        raise RequestError(f"the current folder is gone ({error.strerror}): cd to one that exists") from None
 
 
 def _launches(argv: list[str]) -> bool:

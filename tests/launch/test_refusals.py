@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.commands import COMMANDS
-from harness.cli.main import main
+from harness.cli.main import ANYWHERE, main
 
 NAME = "a" * 300  # a file's name has 255 bytes at most
 WORDS = {name: [name, NAME] for name in COMMANDS if name not in ("ls", "compare", "check")} | {
@@ -40,6 +40,27 @@ def test_a_path_where_nothing_is(argv: list[str], tmp_path: Path, capsys: pytest
     assert main([word.replace(NAME, gone) for word in argv]) == 2
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"slurm.sh: {gone}: there is no such file or folder\n")
+
+
+@pytest.mark.parametrize(
+    "argv", [[name] for name in COMMANDS] + [["-e", "1", "--dry-run"], ["run", "--", "x.py"]], ids=" ".join
+)
+def test_in_a_folder_that_was_removed(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a purged scratch folder in which a shell still is. What needs no folder works there."""
+    monkeypatch.chdir(tmp_path)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    code = main(argv)
+    out, err = capsys.readouterr()
+    if argv[0] in ANYWHERE:
+        assert (code, bool(out), "gone" in err) == (0, True, False)
+    else:
+        said = "the current folder is gone (No such file or directory): cd to one that exists"
+        assert (code, out, err) == (2, "", f"slurm.sh: {said}\n")
 
 
 @pytest.mark.parametrize("argv", [["report"], ["status"], ["compare", "."], ["check", "."]], ids=lambda argv: argv[0])
