@@ -25,9 +25,16 @@ def load_options(name_or_path: str) -> Options:
     options."""
     path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
     options = _read(path, f"nsys options {path}", _option_sets())
-    if not isinstance(options, dict) or not all(isinstance(v, str | list | None) for v in options.values()):
-        raise RequestError(f"nsys options {path}: must be one JSON object of option names and texts, lists or null")
+    if not isinstance(options, dict) or not all(map(_is_value, options.values())):
+        raise RequestError(
+            f"nsys options {path}: must be one JSON object of option names and texts, lists of texts, or null"
+        )
     return options
+
+
+def _is_value(value: object) -> bool:
+    texts = value if isinstance(value, list) else [] if value is None else [value]
+    return all(isinstance(text, str) and "\0" not in text for text in texts)
 
 
 def _read(path: Path, what: str, ours: list[str]) -> Any:

@@ -11,7 +11,10 @@ read_course() {
   local file=$1 root=$2 line key value number=0
   local -A seen=()
   HARNESS_COURSE=''
-  if [ ! -r "$file" ]; then
+  if [ ! -f "$file" ]; then
+    say "$file: is no file: write NAME=VALUE lines into one, as in configs/course.env.example"
+    exit 2
+  elif [ ! -r "$file" ]; then
     say "$file: cannot be read: its owner makes it readable with chmod a+r"
     exit 2
   fi
@@ -58,6 +61,7 @@ read_value() {
   else
     trim "${2%%[[:space:]]#*}" # of the untrimmed text: a comment may be all there is
     text=$REPLY
+    [[ $text != [\"\']* ]] || wrong "$key" "has a quote that does not end, or text behind it"
   fi
   [[ ! $text =~ ^~(/|$) ]] || text="\$HOME${text:1}"
   while [[ $text =~ ^([^$]*)\$(\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))(.*)$ ]]; do

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +72,8 @@ def test_what_a_user_has_set_wins_also_when_it_is_empty(shared: Checkout, own: s
             )  # of slurm.sh itself
             for own in ("root", "folder", "name", "key", "line", "found", "BASH_VERSION")
         ),
+        ('HARNESS_RUNS="/x', "line 1: HARNESS_RUNS has a quote that does not end, or text behind it"),
+        ("HARNESS_RUNS='/x'/y", "line 1: HARNESS_RUNS has a quote that does not end, or text behind it"),
         ("HARNESS_RUNS=/x\nHARNESS_RUNS=/y", "line 2: HARNESS_RUNS is given twice, first in line 1"),
     ],
 )
@@ -81,6 +86,43 @@ def test_a_wrong_line_is_one_sentence_and_nothing_is_made(checkout: Checkout, te
     assert sentence in answer.stderr and len(answer.stderr.splitlines()) == 1
     (checkout.root / "configs" / "course.env").unlink()
     assert sorted(checkout.root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
+def test_what_is_no_file_is_one_sentence(checkout: Checkout, make: Callable[[Path], None]) -> None:
+    file = checkout.root / "configs" / "course.env"
+    make(file)
+    answer = checkout.run("status", cwd=checkout.root)
+    file.rmdir() if file.is_dir() else file.unlink()
+    assert answer.code == 2 and len(answer.stderr.splitlines()) == 1
+    assert "course.env: is no file: write NAME=VALUE lines into one" in answer.stderr
+
+
+LINES = [
+    "", "=", "{n}", "{n} = ", "{n}=a\tb", "{n}=\\", "{n}=[[1]]", "{n}=$", "{n}=${{}}", "{n}=${{A:-b}}", "{n}=$é",
+    "{n}=\x1b[31m", "{n}[$(touch made)]=x", "export {n}=x", "{n}=~nobody/x", "{n}=%s%n", "{n}: x", "{n}=(a b)",
+    "{n}=x;touch made", "\ufeff{n}=x", "{n}=" + "x" * 9000, "{n}=\0", "{n}='", '{n}="$HOME', "{n}=$a[0]",
+]  # fmt: skip
+
+
+def test_any_changed_line_of_the_example_is_read_or_refused_in_one_sentence(tmp_path: Path) -> None:
+    example = (ROOT / "configs" / "course.env.example").read_text(encoding="utf-8").splitlines()
+    at = [index for index, line in enumerate(example) if re.match(r"(# )?HARNESS_\w+=", line)]
+    names = [example[index].removeprefix("# ").partition("=")[0] for index in at]
+    for number, (line, where) in enumerate(itertools.product(LINES, range(len(at)))):
+        text = [*example[: at[where]], line.format(n=names[where]), *example[at[where] + 1 :]]
+        (tmp_path / f"{number:04}.env").write_text("\n".join(text), encoding="utf-8")
+    program = """. "$1"; say() { printf 'said %s\\n' "${*//$'\\n'/ }"; }
+    for file in *.env; do (set -euo pipefail; read_course "$PWD/$file" /root) 2>&1; echo "code $?"; done"""
+    course = ROOT / "scripts" / "bootstrap" / "course.sh"
+    done = subprocess.run(
+        ["bash", "-c", program, "bash", course], cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": "/h", "SCRATCH": "/s"},
+        capture_output=True, text=True, check=True, timeout=limit_s(),
+    )  # fmt: skip
+    ends = re.findall(r"(?:said .*\ncode 2|code 0)\n", done.stdout)
+    assert "".join(ends) == done.stdout and len(ends) == len(LINES) * len(at)
+    assert not list(tmp_path.glob("made*")) and done.stderr == ""
 
 
 def read(tmp_path: Path, text: str, key: str, **environment: str) -> str:
