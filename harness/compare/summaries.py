@@ -22,6 +22,7 @@ from harness.analysis.summary import TOP_KERNELS, Problem, Summary
 from harness.analysis.summary.problem_texts import KINDS, UNMARKED_STEPS
 from harness.common.errors import RequestError
 from harness.common.run_folder.submission import AS_REQUESTED, edit_in, variables_in
+from harness.common.system.inherited import LIMITS
 from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
 from harness.compare.moved import MovedStatistic, moved
@@ -114,8 +115,8 @@ def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool 
 
 
 def settings(summary: Summary) -> dict[str, Any]:
-    """The configuration by name: the experiment's fields, what the training and the traces record, the variables that
-    the job inherited from its shell, and whether its script was edited by hand."""
+    """The configuration by name: the experiment's fields, what the training and the traces record, the variables and
+    limits that the job inherited from its shell, and whether its script was edited by hand."""
     experiment = experiment_of(summary.experiment)
     asked = experiment.model_dump() if experiment else summary.experiment
     if isinstance(experiment, OwnTraining):
@@ -131,7 +132,7 @@ def settings(summary: Summary) -> dict[str, Any]:
     found = dict(asked or {}) | {name: value for name, value in recorded.items() if value is not None}
     left_out = _not_compared()
     kept = {name: value for name, value in found.items() if name not in left_out}
-    return kept | variables_in(summary.run) | _of_script(summary)
+    return kept | variables_in(summary.run) | variables_in(summary.run, "limits") | _of_script(summary)
 
 
 def _of_script(summary: Summary) -> dict[str, str]:
@@ -159,8 +160,9 @@ def _not_compared() -> set[str]:
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Difference]:
     for name in dict.fromkeys([*a, *b]):
-        # Traces from elsewhere have no script, and one that was edited has no other edits to be compared with.
-        needs_both = name == EDITS or (name == SCRIPT and AS_REQUESTED in (a.get(name), b.get(name)))
+        # Traces from elsewhere have no script, and one that was edited has no other edits to be compared with; a run
+        # from before has no limits.
+        needs_both = name in (EDITS, *LIMITS) or (name == SCRIPT and AS_REQUESTED in (a.get(name), b.get(name)))
         if a.get(name) != b.get(name) and not (needs_both and (name not in a or name not in b)):
             yield Difference(name=name, a=a.get(name), b=b.get(name))
 

@@ -400,6 +400,8 @@ def _environment(
     path = concatenated(f"{plan.python_path}:", from_site(of_site)) if of_site else plan.python_path
     path = concatenated(path, join(Var("PYTHONPATH", before=":"))) if plan.keeps_users else path
     env: dict[str, Word] = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    if site.container is not None:  # what a user installed into ~/.local would hide the image's packages
+        env["PYTHONNOUSERSITE"] = "1"
     if interface := site.network.interface or ("lo" if backend_of(site).RUNS_HERE else None):
         env |= {"NCCL_SOCKET_IFNAME": interface, "GLOO_SOCKET_IFNAME": interface}
     if device_kind == "cpu":

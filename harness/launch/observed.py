@@ -171,6 +171,7 @@ class ObservedCommand:
     def _describe(self) -> None:
         """Write into the record what takes a moment to find out."""
         from harness.common.run_folder.submission import passed_on
+        from harness.common.system.inherited import own_limits
         from harness.common.system.programs import git_state_of
 
         words = list(self._request.command)
@@ -183,7 +184,7 @@ class ObservedCommand:
             "python": shutil.which("python3") or "",
             "git": git_state_of(folder),
         }
-        more = {"program": program, "inherited": passed_on(self._before, ())}
+        more = {"program": program, "inherited": passed_on(self._before, ()), "limits": own_limits()}
         job_folder.write_run(self._joined, self._request, self._before, more, self._status.started_ns)
 
     def _ours(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from harness.common.system.users import this_user
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.launch.argv import shown
 from harness.launch.backends.allocation import NAME as ALLOCATION
-from harness.launch.before.from_shell import sbatch_variables, shell_variables
+from harness.launch.before.from_shell import sbatch_variables, shell_limits, shell_variables
 from harness.launch.job import Job
 from harness.run.record import Program, RunRecord, SeriesPart
 
@@ -68,5 +68,6 @@ def record_of(experiment: Experiment, job: Job, command: list[str], part: Series
         created_ns=time.time_ns(),
         part=part,
         inherited=shell_variables(os.environ, job),
+        limits=shell_limits(job),
         for_sbatch=sbatch_variables(os.environ, job),
     )

@@ -18,6 +18,7 @@ from harness.launch.backends.allocation import placed
 from harness.launch.backends.protocol import Submission, Together
 from harness.launch.backends.registry import backend_of
 from harness.launch.before.check import check
+from harness.launch.before.shells_python import ACTIVE, SHELLS_PYTHON, python_or_container
 from harness.launch.exercises.base import DEFAULT, launch_of
 from harness.launch.job import Job, Machine, resolve
 from harness.launch.record import record_of
@@ -55,6 +56,8 @@ def prepare(experiment: Experiment, site: Site, sources: Mapping[str, str] | Non
     asked = launch_of(experiment).with_whole_paths(experiment)  # the record has the same meaning in every folder
     here, where = placed(asked, site, os.environ)
     found = {**(sources or {}), "output_dir": "HARNESS_RUNS" if os.environ.get("HARNESS_RUNS") else DEFAULT}
+    if isinstance(asked, OwnTraining) and found.get("python", ACTIVE) == ACTIVE:
+        asked, found[SHELLS_PYTHON] = python_or_container(asked, site, os.environ)
     for path in ("gpus.per_node", "cpus_per_node"):
         if attrgetter(path)(here) != attrgetter(path)(site):
             found[f"site.{path}"] = "the allocation of this shell"

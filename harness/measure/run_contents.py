@@ -347,6 +347,7 @@ def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
     edit = edit_of(record.get("edited", ""))
     facts = {key: record.get(key) for key in _SHOWN_OF_RECORD} | {
         "inherited": record.get("inherited", {}),
+        "limits": record.get("limits", {}),
         "edited": edit._asdict() if edit else None,
         "site": {key: site.get(key) for key in shown},
         "resolved": job.get("experiment"),

@@ -145,6 +145,7 @@ class RunRecord(BaseModel):
     status: Status | None = None
     nodes: list[NodeStatus] = []
     inherited: dict[str, str] = {}  # variables of the submitting shell that change how a training communicates
+    limits: dict[str, str] = {}  # umask and limits that it gave to the job
     for_sbatch: dict[str, str] = {}  # variables of that shell by which sbatch changed the job
     edited: str = ""  # of a script that was submitted by hand, how it differs from the request's
 
@@ -180,6 +181,7 @@ class _RecordParts(BaseModel):
     site: dict[str, Any] | None = None
     job: _JobParts | None = None
     inherited: dict[str, str] = {}
+    limits: dict[str, str] = {}
     edited: str = ""
 
 

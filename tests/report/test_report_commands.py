@@ -101,6 +101,13 @@ def test_report_of_a_communication_test_ends_with_its_page(tmp_path: Path, capsy
 
 def test_compare_names_variables_and_an_edited_script(tmp_path: Path) -> None:
     plain, varied = run_of(tmp_path, 1), run_of(tmp_path, 2, inherited={"NCCL_P2P_LEVEL": "LOC"}, edited=EDIT)
+    limits = {"umask": "0022", "ulimit -n": "1024"}
+    few, many = (run_of(tmp_path, 4 + i, limits=limits | {"ulimit -n": str(n)}) for i, n in enumerate((1024, 65536)))
+    pair = compare(summary_of(few), summary_of(many), ("a", "b"))
+    assert [tuple(row) for row in configuration_table([pair]).rows] == [("ulimit -n", "1024", "65536")]
+    assert "ulimit -n" not in [
+        each.name for each in compare(summary_of(plain), summary_of(few), ("a", "b")).configuration
+    ]
     other = run_of(tmp_path, 3, edited=EDIT.replace("size 4", "size 8"))
     a, b, c, foreign = *map(summary_of, (plain, varied, other)), Summary()
     pair = compare(a, b, ("a", "b"))
@@ -115,7 +122,16 @@ def test_compare_names_variables_and_an_edited_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"inherited": {"NCCL_X": 1}}, {"inherited": 3}, {"edited": 3}, {"edited": {"lines": "x"}}, {"edited": {}}]
+    "bad",
+    [
+        {"inherited": {"NCCL_X": 1}},
+        {"limits": {"umask": 1}},
+        {"limits": 3},
+        {"inherited": 3},
+        {"edited": 3},
+        {"edited": {"lines": "x"}},
+        {"edited": {}},
+    ],
 )
 def test_summaries_with_damaged_records_are_compared_all_the_same(bad: dict[str, object]) -> None:
     assert compare(Summary(run=bad), Summary(run=bad), ("a", "b")).configuration == []

@@ -21,6 +21,7 @@ from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import build_experiment
+from harness.launch.before.shells_python import ACTIVE
 from harness.launch.exercises.base import launch_of
 from harness.launch.sources import TYPED
 from harness.run import Run
@@ -107,7 +108,7 @@ def _sources(line: CommandLine, experiment: Experiment, choice: SiteChoice) -> d
     found |= dict(choice.sources)
     if line.script is not None:
         found |= {"exercise": TYPED, "command": "the folder of your program"}
-        found |= {"start_in": "the folder where you typed the command", "python": "the active environment"}
+        found |= {"start_in": "the folder where you typed the command", "python": ACTIVE}
     for part, options in ("", options_of(type(experiment))), ("site.", options_of(Site)):
         for option in options:
             written = [name for name in line.typed if name in option.flag.names]

@@ -3,26 +3,15 @@ computes, and edits of a script that was submitted by hand. Standard library onl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from harness.common.display.format import cut
 from harness.common.display.printable import printable
+from harness.common.system.inherited import read_by_libraries
 from harness.common.system.secrets import MASK, holds_secret, masked_text, secret_names
 
-_CHANGES = re.compile(
-    r"(NCCL|RCCL|CUDA|HIP|PYTORCH|TORCH[A-Z]*|OMP|DEEPSPEED|DS|UCX|FI|MPI|OMPI|I_MPI|MPICH|PET|ACCELERATE|FSDP"
-    r"|PARALLELISM_CONFIG|MEGATRON_LM)_.*",  # the last five: launchers and accelerate
-    re.DOTALL | re.ASCII,
-)
-# A module names by these where a package lies and which one it is. FI_PROVIDER_PATH chooses another network, and of
-# launchers all are options.
-_WHERE = re.compile(
-    r"^(?!PET_|ACCELERATE_|FSDP_).*"
-    r"_(HOME|ROOT|BASE|PREFIX|DIR|DIRECTORY|(?<!FI_PROVIDER_)PATH|BIN|LIB|INC|INCLUDE|MAN|VERSION)$"
-)
 _OF_BACKEND = "CUDA_VISIBLE_DEVICES"
 _MOST_SHOWN = 60  # characters of a value
 
@@ -37,8 +26,7 @@ def passed_on(environ: Mapping[str, str], set_by_job: Container[str]) -> dict[st
     >>> passed_on({"NCCL_P2P_LEVEL": "LOC", "NCCL_DEBUG": "INFO", "CUDA_HOME": "/usr", "HOME": "/"}, ["NCCL_DEBUG"])
     {'NCCL_P2P_LEVEL': 'LOC'}
     """
-    names = [name for name in sorted(environ) if _CHANGES.fullmatch(name) and not _WHERE.search(name)]
-    kept = [name for name in names if name != _OF_BACKEND and name not in set_by_job]
+    kept = [name for name in read_by_libraries(environ) if name != _OF_BACKEND and name not in set_by_job]
     return {name: environ[name] for name in kept if not _is_secret(name, environ[name])}
 
 
@@ -83,9 +71,9 @@ def _is_secret(name: str, value: str) -> bool:
     return bool(secret_names([name])) or holds_secret([f"{name}={value}"]) or masked_text(value) != value
 
 
-def variables_in(facts: Mapping[str, Any] | None) -> dict[str, str]:
-    """Those that the facts of a run in its summary name; none in a run from before."""
-    found = (facts or {}).get("inherited")
+def variables_in(facts: Mapping[str, Any] | None, part: str = "inherited") -> dict[str, str]:
+    """Those that the facts of a run in its summary name, or its `limits`; none in a run from before."""
+    found = (facts or {}).get(part)
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 

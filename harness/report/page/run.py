@@ -16,6 +16,7 @@ from harness.common.display.palette import COMPUTE, of_series
 from harness.common.paths import DISTRIBUTION, PROGRAM
 from harness.common.run_folder.run_files import KINETO, METRICS, MONITOR_SAMPLES, NSYS_REPORTS, RECORD, SCRIPT, SUMMARY
 from harness.common.run_folder.submission import edit_of, variables_in_words
+from harness.common.system.inherited import unusual
 from harness.common.system.secrets import masked_text
 from harness.experiment.exercises import experiment_of
 from harness.explain.commands import asked_words
@@ -106,7 +107,7 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
     record, status = inputs.record, inputs.status
     if record is not None:
         yield "command", shlex.join(record.shown_command)
-        yield "from its shell", variables_in_words(record.inherited | record.for_sbatch)
+        yield "from its shell", variables_in_words(record.inherited | unusual(record.limits) | record.for_sbatch)
         yield "job", f"{record.job_id} ({record.backend}), by {record.user} on {record.submit_host}"
         yield "site", " · ".join(filter(None, (record.site.name, record.site.partition, record.site.account)))
         yield "submitted", when(record.created_ns)
