@@ -58,7 +58,6 @@ CHECKS = (
     # First, as the nodes of a job meet there.
     Check("meeting", "node", machine.meeting, _on_slurm),
     Check("launch", "login", _launch),
-    Check("partition", "login", slurm.partition, _on_slurm),
     Check("qos", "login", slurm.qos, _on_slurm),
     Check("submission", "login", slurm.submission, _on_slurm),
     Check("variables", "both", files.variables),

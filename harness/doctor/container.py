@@ -99,9 +99,6 @@ def _usable(around: Surroundings, job: Job) -> Iterator[CheckResult]:
             judged = problem if name == "torch" else warning
             found_text = f"is not usable ({said['error']}): {NEEDED_BY[name]} cannot train"
             yield judged(f"{name} {what}", found_text, ADDED.get(name, remedy) if contained else remedy)
-        elif said.get("outside"):
-            why = f"comes from {said['outside']}, your own packages, and hides the container's"
-            yield warning(f"{name} {what}", why, "export PYTHONNOUSERSITE=1   # or in env: of the site file")
     if working:
         yield ok(what, ", ".join(working))
 
@@ -113,7 +110,7 @@ def asked_inside(around: Surroundings, job: Job) -> ProgramOutput:
     """
     python = around.site.container.python if around.site.container else job.training_python
     how = "installed" if around.node_kind == "login" else "import"
-    return around.once("inside", lambda: ask_inside(around, job, python, str(INSIDE), how))
+    return around.once("inside", lambda: ask_inside(around, job, python, "-s", str(INSIDE), how))
 
 
 def ask_inside(around: Surroundings, job: Job, *program: Word) -> ProgramOutput:

@@ -74,12 +74,10 @@ def existing(folder: Path) -> Path:
 USUAL_GPU_BYTES, USUAL_CPU_BYTES = 1_000_000_000, 50_000_000
 
 
-def disk(around: Surroundings) -> CheckResult | None:
+def disk(around: Surroundings) -> CheckResult:
     """Whether the file system has room for all students' runs."""
     place = existing(around.runs)
     usage = shutil.disk_usage(place)
-    if not usage.total:  # the kernel's own folders have none, and nothing can be written there
-        return None
     students, runs = around.course.students, around.course.variants
     each = USUAL_GPU_BYTES if around.uses_gpus else USUAL_CPU_BYTES
     whole = students * runs * each

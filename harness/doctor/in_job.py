@@ -38,7 +38,7 @@ from harness.site.slurm_commands import JobId, in_queue, sbatch, scancel, squeue
 
 ASKED = "asked.json"  # the question, in the folder of the job
 TIME = "00:02:00"
-NEEDED_FIRST = frozenset({"launch", "partition", "submission"})
+NEEDED_FIRST = frozenset({"launch", "submission"})
 USUAL_NODES = 2
 FOLDER = ".doctor"  # in the runs' folder
 GRACE_S = 20.0  # a shared file system may show an answer this much later than the queue forgets the job

@@ -9,8 +9,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
-import os
-import site
 import sys
 from typing import Any
 
@@ -18,17 +16,13 @@ MODULES = ("torch", "accelerate", "transformers", "deepspeed", "megatron.core")
 
 
 def imported(name: str) -> dict[str, str]:
-    """The module's version, and the user's own folder where it comes from there; or why it cannot be imported."""
+    """The module's version, or why it cannot be imported."""
     try:
         module = importlib.import_module(name)
     except Exception as error:  # noqa: BLE001 - a broken package may raise anything
         text = str(error).strip().splitlines()
         return {"error": f"{type(error).__name__}: {text[0] if text else ''}"[:300]}
-    found = {"version": str(getattr(module, "__version__", "of unknown version"))}
-    own = site.getusersitepackages()
-    if str(getattr(module, "__file__", "")).startswith(own + os.sep):
-        found["outside"] = own
-    return found
+    return {"version": str(getattr(module, "__version__", "of unknown version"))}
 
 
 def installed(name: str) -> dict[str, str]:

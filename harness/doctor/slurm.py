@@ -1,18 +1,16 @@
-"""Slurm as a student meets it: partition, QOS, and a real request. Submits nothing."""
+"""Slurm as a student meets it: a real request, judged by sbatch, and what it does not judge: the limits of a QOS.
+Submits nothing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-from harness.common.errors import nearest
 from harness.common.paths import COMMAND
 from harness.common.system.programs import ProgramOutput
-from harness.common.system.slurm_notation import clock_text, fields_of, seconds_of, words_of
+from harness.common.system.slurm_notation import clock_text, seconds_of
 from harness.doctor.surroundings import CheckResult, Surroundings, ok, problem, unseen
 from harness.launch.backends.slurm import options_of
-from harness.site.site import Site
 from harness.site.slurm_commands import ask
 
 MINE = "sacctmgr show associations user=$USER format=account,partition,qos"
@@ -27,6 +25,7 @@ REFUSED = (
     (r"gres|generic resource", "sinfo -o '%P %G'   # then gpus: in the site file"),
     (r"CPU count|node configuration|[Mm]emory", "sinfo -o '%P %c CPUs %m MB %G'   # then the site file"),
     (r"[Nn]ode count", "sinfo -o '%P %D'   # then -n N"),
+    (r"[Pp]artition configuration", "sinfo -o '%P %l %D'   # then --time, -n or -p"),
     (r"[Ff]eature", "sinfo -o '%P %f'   # then --constraint= in sbatch: of the site file"),
     (r"[Pp]artition.*(inactive|down|drain|not available)", "sinfo --summarize   # then -p of one that is up"),
     (r"policy|limit", f"{MINE},maxjobs,maxtres   # then -q NAME, fewer nodes or less time"),
@@ -43,59 +42,22 @@ def gpus_of(tres: str) -> int | None:
     return int(found[0]) if found and found[0].isdigit() else None
 
 
-def named(site: Site, environ: Mapping[str, str]) -> str | None:
-    """The reservation in the site's `sbatch` lines, else in SBATCH_RESERVATION; None for none."""
-    words = words_of(site.sbatch)
-    for index, word in enumerate(words):
-        if word == "--reservation" and index + 1 < len(words):
-            return words[index + 1]
-        if word.startswith("--reservation="):
-            return word.partition("=")[2]
-    return environ.get("SBATCH_RESERVATION") or None
-
-
-def partition(around: Surroundings) -> CheckResult:
-    """Whether the partition that the site names, else the cluster's default one, is there, up, large enough, and lets a
-    job run as long as the site asks."""
-    site, wanted = around.site, around.nodes
-    answer = ask("scontrol", "--oneliner", "show", "partition", *filter(None, [site.partition]))
-    lines = [fields_of(line) for line in answer.out.splitlines()]
-    found = next((each for each in lines if site.partition or each.get("Default") == "YES"), None)
-    if answer.code or not found:
-        others = ask("sinfo", "--noheader", "--format=%R")
-        near = nearest(site.partition or "", [] if others.code else sorted(set(others.out.split())))
-        hint = f"did you mean {near}? " if near else ""
-        choose = f"sinfo --summarize   # {hint}then -p NAME, or partition: in the site file"
-        what = f"partition {site.partition}" if site.partition else "default partition"
-        return problem(what, answer.reason if answer.code else "there is none: name one", choose)
-    what, state = f"partition {found.get('PartitionName', '')}", found.get("State", "")
-    limit_s, total = seconds_of(found.get("MaxTime", "")), found.get("TotalNodes", "")
-    most = clock_text(limit_s) if limit_s is not None else "without limit"
-    if state != "UP":
-        return problem(what, f"is {state}", "sinfo --summarize   # then -p of one that is up")
-    if limit_s is not None and site.time_s > limit_s:
-        why = f"limits a job to {most}, but the site asks for {site.time}"
-        return problem(what, why, f"{COMMAND} -e 1 --time {most}   # or time: in the site file")
-    if total.isdigit() and int(total) < wanted:
-        return problem(what, f"has {total} nodes, {wanted} requested", f"{COMMAND} -e 1 -n {total}")
-    return ok(what, f"is up, {total or '?'} nodes; a job may run {most}, the site asks for {site.time}")
-
-
 def submission(around: Surroundings) -> CheckResult:
     """A real request of exercise 1, judged by sbatch and not submitted."""
     options = options_of(Path(around.job.output_dir), around.job.directives)
-    return _judged(ask("sbatch", "--test-only", *options, "--wrap=true"), named(around.site, around.environ))
+    reserved = bool(around.environ.get("SBATCH_RESERVATION")) or "reservation" in " ".join(around.site.sbatch)
+    return _judged(ask("sbatch", "--test-only", *options, "--wrap=true"), reserved)
 
 
-def _judged(answer: ProgramOutput, waits_for: str | None) -> CheckResult:
-    """Whether sbatch would take the job, from `sbatch --test-only`. waits_for: the reservation that the job names."""
+def _judged(answer: ProgramOutput, reserved: bool) -> CheckResult:
+    """Whether sbatch would take the job, from `sbatch --test-only`. reserved: it names a reservation."""
     what = "sbatch --test-only of exercise 1"
     said = (answer.err or answer.out).strip()
     if answer.code == 0:
         start = re.search(r"to start at (\S+) .*", said)
         return ok(what, f"would be accepted, to start at {start[1]}" if start else "would be accepted")
-    if waits_for and "Invalid time specified" in said:  # sbatch itself takes such a job, and it waits
-        return unseen(what, f"cannot be judged before it begins: scontrol show reservation {waits_for}")
+    if reserved and "Invalid time specified" in said:  # sbatch itself takes such a job, and it waits
+        return unseen(what, "cannot be judged before its reservation begins: scontrol show reservation")
     lines = [re.sub(r"^(sbatch: )?(error: )?(allocation failure: )?", "", line) for line in said.splitlines()]
     text = "; ".join(dict.fromkeys(line for line in lines if line)) or answer.reason
     known = (remedy for pattern, remedy in REFUSED if re.search(pattern, said))

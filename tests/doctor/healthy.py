@@ -16,7 +16,6 @@ from harness.doctor.checks import examine
 from harness.doctor.surroundings import CheckLine, CourseSize, Level, Place, Surroundings, look_around
 from harness.site.site import load_site
 
-PARTITION = "PartitionName=gpu Default=YES MaxTime=1-00:00:00 TotalNodes=4 State=UP"
 INSIDE: dict[str, Any] = {
     "modules": {
         name: {"version": "1.0"} for name in ("torch", "accelerate", "transformers", "deepspeed", "megatron.core")
@@ -33,8 +32,6 @@ def inside(**changes: Any) -> str:
 PROGRAMS: dict[str, str | None] = {
     "sbatch": "echo 'sbatch: Job 17 to start at 2026-11-24T09:00:00 using 128 processors on nodes node1' >&2",
     "srun": "",
-    "scontrol": f"echo '{PARTITION}'",
-    "sinfo": "echo gpu; echo debug",
     "sacctmgr": "echo '7-00:00:00||gres/gpu=16'",
     "apptainer": inside(),
     "nsys": "echo 'NVIDIA Nsight Systems version 2024.6.2.0-1'",

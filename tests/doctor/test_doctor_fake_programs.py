@@ -12,7 +12,7 @@ import pytest
 from harness.common.errors import RequestError
 from harness.doctor.checks import CHECKS, examine
 from harness.doctor.surroundings import CourseSize, Level
-from tests.doctor.healthy import INSIDE, PARTITION, Cluster, faulty, inside
+from tests.doctor.healthy import INSIDE, Cluster, faulty, inside
 
 
 def test_a_healthy_cluster_has_neither_problem_nor_warning(cluster: Cluster) -> None:
@@ -92,24 +92,21 @@ def within(**changes: Any) -> dict[str, Any]:
     return programs(apptainer=inside(**changes))
 
 
-NO_PARTITION = {**site(partition="gpus"), **programs(scontrol="echo 'Partition gpus not found' >&2; exit 1")}
 BROKEN_TORCH = INSIDE["modules"] | {"torch": {"error": "OSError: libcudart.so.12: cannot open"}}
 NO_DEEPSPEED = INSIDE["modules"] | {"deepspeed": {"error": "is not installed"}}
 NO_MEGATRON = INSIDE["modules"] | {"megatron.core": {"error": "is not installed"}}
-OUTSIDE = INSIDE["modules"] | {"accelerate": {"version": "0.1", "outside": "/home/anna/.local/lib"}}
 OLD_DRIVER = {"platform": "CUDA", "built": "13.0", "count": 0, "error": "The NVIDIA driver on your system is too old"}
 TWO_GPUS = {"platform": "CUDA", "built": "12.6", "count": 2, "error": ""}
 
 FAULTS = [
     Fault("no sbatch", programs(sbatch=None), "submission", PROBLEM, "sbatch cannot be started", "--dry-run"),
-    Fault("the controller does not answer", programs(scontrol="echo no route >&2; exit 1"), "partition", PROBLEM,
-          "no route", "sinfo"),
-    Fault("no such partition", NO_PARTITION, "partition", PROBLEM,
-          "gpus not found", "did you mean gpu?"),
-    Fault("a partition that is down", programs(scontrol=f"echo '{PARTITION.replace('UP', 'DOWN')}'"), "partition",
-          PROBLEM, "is DOWN", "sinfo"),
-    Fault("a time limit above the partition's", site(time="2-00:00:00"), "partition", PROBLEM,
-          "limits a job to 1-00:00:00, but the site asks for 2-00:00:00", "--time 1-00:00:00"),
+    Fault("the controller does not answer", refuses("Unable to contact slurm controller (connect failure)"),
+          "submission", PROBLEM, "Unable to contact slurm controller", "--dry-run"),
+    Fault("no such partition", refuses("invalid partition specified: gpus"), "submission", PROBLEM, "gpus", "-p NAME"),
+    Fault("a time limit above the partition's", refuses("Requested time limit is invalid (missing or exceeds limit)"),
+          "submission", PROBLEM, "time limit", "--time HH:MM:SS"),
+    Fault("a partition with fewer nodes", refuses("Requested partition configuration not available now"), "submission",
+          PROBLEM, "partition configuration", "-n or -p"),
     Fault("a QOS with a shorter limit", programs(sacctmgr="echo '00:10:00||'"), "qos", PROBLEM, "wait for ever",
           "--time 00:10:00"),
     Fault("a QOS with fewer GPUs", programs(sacctmgr="echo '||gres/gpu=2'"), "qos", PROBLEM, "2 GPUs", "-g 2"),
@@ -153,8 +150,6 @@ FAULTS = [
     Fault("torch that cannot be imported", within(modules=BROKEN_TORCH), "packages", PROBLEM, "libcudart", "build"),
     Fault("no DeepSpeed", within(modules=NO_DEEPSPEED), "packages", WARNING, "exercise 2 cannot train", "build"),
     Fault("no Megatron", within(modules=NO_MEGATRON), "packages", WARNING, "exercise 3 cannot train", "--target"),
-    Fault("packages of one's own", within(modules=OUTSIDE), "packages", WARNING, "/home/anna/.local",
-          "PYTHONNOUSERSITE"),
     Fault("a driver too old for torch", within(cuda=OLD_DRIVER), "torch", PROBLEM, "too old", "torch_index"),
     Fault("torch for CPUs", within(cuda=OLD_DRIVER | {"built": None, "error": ""}), "torch", PROBLEM, "CPUs only",
           "build"),
@@ -204,7 +199,18 @@ def test_a_job_that_waits_for_its_reservation_is_not_called_refused(cluster: Clu
     lines = cluster.lines()
     assert faulty(lines) == []
     (found,) = (line.result.found for line in lines if line.check == "submission")
-    assert found == "cannot be judged before it begins: scontrol show reservation course"
+    assert found == "cannot be judged before its reservation begins: scontrol show reservation"
+
+
+def test_lists_that_sbatch_takes_are_no_problem(cluster: Cluster) -> None:
+    """`gpu,short`, and two reservations: scontrol knows neither, and sbatch would take the job."""
+    unknown = 'for word; do :; done; echo "$word not found" >&2; exit 1'
+    lines = cluster.plant(
+        {"scontrol": unknown}, site={"partition": "gpu,short", "sbatch": ["--reservation=r1,r2"]}
+    ).lines()
+    assert faulty(lines) == []
+    (found,) = (line.result.found for line in lines if line.check == "submission")
+    assert found.startswith("would be accepted")
 
 
 def test_where_only_the_other_runtime_is_it_starts_the_container(cluster: Cluster) -> None:
