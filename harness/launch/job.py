@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -24,6 +24,7 @@ from harness.experiment.parse import validate
 from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
 from harness.launch.backends.registry import backend_of
 from harness.launch.before.disturbing_variables import DISTURBING_VARIABLES
+from harness.launch.before.lookup import only_here
 from harness.launch.container import container_words
 from harness.launch.exercises.base import (
     DEFAULT,
@@ -362,6 +363,11 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
         *launch_of(experiment).warnings(experiment, job.site),
         *backend_of(job.site).warnings(experiment, job.site, environ),
     ]
+    if not backend_of(job.site).RUNS_HERE and (where := only_here(Path(job.output_dir))):
+        sentences.append(
+            f"{job.output_dir} {where}, which usually no other machine sees: the nodes write there, too, so let "
+            "HARNESS_RUNS name a folder that all of them share"
+        )
     sentences += nsys_doubts(experiment, job.site, job.device, job.profiler)
     for name, disturbs in ((each.name, each.disturbs) for each in DISTURBING_VARIABLES if each.slows):
         if disturbs(value := str(job.env.get(name, environ.get(name, "")))):

@@ -141,6 +141,5 @@ def written(stage: Stage, launch_start: Start, script: str) -> Submission:
         record=record_of(launch_start.prepared.experiment, job, launch_start.command, launch_start.part),
         name_for=job.name_for,
         directives=job.directives,
-        cpus_per_task=job.cpus_per_task,
         gpus=(job.experiment.world_size or 0) if job.device == "cuda" else 0,
     )

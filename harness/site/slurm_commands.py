@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from harness.common.errors import WorkError
 from harness.common.system.programs import NOT_THERE, TOO_LATE, ProgramOutput
 from harness.common.system.programs import ask as ask_program
 from harness.common.system.slurm_notation import unix_ns
+from harness.common.system.users import this_user
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 # SCANCEL_STATE and its like would narrow an order or a question to other jobs than the one that is meant.
@@ -35,6 +36,11 @@ NO_ANSWER = re.compile(
 )
 UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 HAS_ENDED = re.compile(r"already complet", re.IGNORECASE)
+# sbatch's own two forms; a site's wrapper adds lines of its own.
+_SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# What sbatch says where the controller may have taken the job.
+_UNDECIDED = re.compile(r"timed out|Zero Bytes were transmitted|Connection reset")
 _silent: dict[tuple[Server, str | None], float] = {}
 _ENTRY = ("--noheader", "--format=%i|%T|%S|%e|%r")
 
@@ -55,20 +61,38 @@ class JobId(NamedTuple):
 
 
 def sbatch(*words: str) -> JobId:
-    """Submit with these options and script; returns the job. Raises WorkError: sbatch refused; the sentence is sbatch's
-    own."""
+    """Submit with these options and script; returns the job, which is looked for in the queue where sbatch does not
+    tell it. Raises WorkError: sbatch refused, in its own words; or nobody knows whether there is a job."""
     answer = ask("sbatch", "--parsable", *words, limit_s=ORDER_S)
     if answer.code == NOT_THERE:
         raise WorkError("sbatch is not on PATH: log in to the cluster, or use --site local")
+    lines = (_SUBMITTED.fullmatch(line.strip()) for line in _COLOUR.sub("", answer.out).splitlines())
+    told = {JobId(*found.groups()) for found in lines if found}
+    if len(told) == 1:
+        return told.pop()
+    said = answer.err.strip() or answer.out.strip() or f"nothing (exit code {answer.code})"
     if answer.code == TOO_LATE:
-        raise WorkError("sbatch did not answer within two minutes: the controller may be down")
-    if answer.code != 0:
-        said = answer.err.strip() or answer.out.strip() or f"nothing (exit code {answer.code})"
+        said = "sbatch did not answer within two minutes"
+    elif answer.code == 0:
+        said = f"sbatch printed no job id but: {answer.out.strip() or 'nothing'}"
+    elif not _UNDECIDED.search(answer.err):
         raise WorkError(f"sbatch refused the job: {said}")
-    number, _, cluster = (answer.out.strip().splitlines() or [""])[-1].partition(";")
-    if not number.isdigit():
-        raise WorkError(f"sbatch printed no job id but: {answer.out.strip() or 'nothing'}")
-    return JobId(number, cluster or None)
+    return _submitted_as(words, said)
+
+
+def _submitted_as(words: Sequence[str], said: str) -> JobId:
+    """The job that these words of sbatch submitted, by its name and script. Raises WorkError: the queue has none yet,
+    or does not answer. said: what sbatch told instead."""
+    name = next((word for word in reversed(words) if word.startswith("--job-name=")), "").partition("=")[2]
+    script = next((word for word in reversed(words) if word.startswith("/")), "")
+    mine = (f"--user={this_user()}", f"--name={name}")
+    listed = ask("squeue", "--noheader", "--format=%F|%o", *mine, limit_s=QUESTION_S).out.splitlines()
+    found = {number for number, _, command in (line.strip().partition("|") for line in listed) if script in command}
+    if len(found) == 1 and (number := found.pop()).isdigit():
+        return JobId(number)
+    raise WorkError(
+        f"{said}: the job may be in the queue: look with squeue {' '.join(mine)}, and cancel it by its number"
+    )
 
 
 def scancel(job: JobId) -> None:

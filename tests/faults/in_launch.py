@@ -10,7 +10,6 @@ from tests.faults.fault import BOTH, LOCAL, SLURM, Fault, Setting, nothing
 from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.scene import Scene
 
-AGAIN = "the same command again"
 WHOLE = (METRICS, TRACES, "status.json")
 LISTENER = (
     "import os, socket, time; s = socket.socket(); s.bind(('', int(os.environ['MASTER_PORT']))); s.listen(); "
@@ -68,11 +67,12 @@ FAULTS = (
     ),
     refused(
         "sbatch-rubbish", "`sbatch` prints no job id", in_place_of("sbatch", "echo 'Welcome to the cluster!'"),
-        "sbatch printed no job id but: Welcome to the cluster!", "slurm.sh doctor",
+        "sbatch printed no job id but: Welcome to the cluster!: the job may be in the queue",
+        "`squeue`; `scancel` if it is there",
     ),
     refused(
         "sbatch-hangs", "`sbatch` does not answer", in_place_of("sbatch", "exec sleep 1000"),
-        "sbatch did not answer within two minutes: the controller may be down", AGAIN,
+        "sbatch did not answer within two minutes: the job may be in the queue", "`squeue`; `scancel` if it is there",
     ),
     Fault(
         name="no-image",

@@ -24,6 +24,7 @@ from harness.launch.backends.protocol import Together
 from harness.launch.before.from_shell import sbatch_variables
 from harness.launch.job import Machine, resolve
 from harness.launch.on_node import supervise
+from harness.launch.render import script_of
 from harness.launch.submit import Start, go_together, prepare, submit, submit_together
 from harness.run import Run, Stage
 from harness.run.record import SeriesPart
@@ -115,6 +116,45 @@ def test_runs_where_slurm_would_write_no_log_are_refused(
     done = harness("-e", "1", "--site", cluster, HARNESS_RUNS=str(tmp_path / "r\\b"))
     assert (done.returncode, "backslash in it: choose another with HARNESS_RUNS" in done.stderr) == (2, True)
     assert not list(tmp_path.glob("r*b"))
+
+
+COST = "This job will cost at most 12 core hours of project demo."
+TIMED_OUT = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
+OWN_SCRIPT = (
+    'echo 9 /other/job.sbatch | tr " " "|"; echo "4711|$(tail -n 3 "${0%/*}/sbatch.log" | head -n 1) submitted"'
+)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        f"echo 4711; echo '{COST}'", f"echo '{COST}'; echo 4711", "echo Submitted batch job 4711",
+        "printf '4711\\r\\n'",
+        r"printf '\033[32mSubmitted batch job 4711\033[0m\n'", f"echo 4711; echo '{COST}'; exit 1",
+    ],
+    ids=["a line behind it", "a line before it", "in words", "CR", "colours", "the wrapper fails behind it"],
+)  # fmt: skip
+def test_a_job_is_known_by_its_number_whatever_a_sites_sbatch_says_around_it(
+    programs: Programs, cluster: str, harness: Harness, says: str
+) -> None:
+    programs.say(sbatch=says)
+    done = harness("-e", "1", "--site", cluster, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["job_id"] == "4711", done.stderr
+
+
+@pytest.mark.parametrize("says", [TIMED_OUT, "echo Thank you.", "echo 12; echo 4711"], ids=["silence", "words", "two"])
+def test_a_job_that_sbatch_does_not_tell_is_looked_for_by_its_name_and_script(
+    programs: Programs, cluster: str, harness: Harness, tmp_path: Path, says: str
+) -> None:
+    programs.say(sbatch=says, squeue=OWN_SCRIPT)
+    done = harness("-e", "1", "--site", cluster, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["job_id"] == "4711", done.stderr
+    assert "--name=e1-DDP" in programs.calls("squeue")[0]
+    programs.say(squeue="echo '9|/other/job.sbatch'")
+    done = harness("-e", "1", "--site", cluster)
+    assert (done.returncode, "Traceback" in done.stderr, "refused" in done.stderr) == (1, False, False)
+    assert "the job may be in the queue: look with squeue --user=" in done.stderr
+    assert len([*tmp_path.rglob("run.json")]) == 1, "of the job that was found"
 
 
 def test_exercise_0_stays_to_show_what_it_measures(programs: Programs, cluster: str, harness: Harness) -> None:
@@ -347,6 +387,20 @@ def test_a_run_that_fits_uses_it_with_its_cpus_and_gpus(shell: Programs) -> None
     assert (used.scheduler, used.gpus.per_node, used.cpus_per_node) == (allocation.NAME, 2, 16)
     for alone in (leonardo(allocation="submit"), load_site("local")):
         assert placed(DDP(), alone, INSIDE) == (alone, "")
+
+
+def test_two_runs_of_one_allocation_meet_at_two_ports(machine: Machine) -> None:
+    """Both may run on the same first node at once."""
+    inside = load_site("slurm").model_copy(update={"scheduler": allocation.NAME})
+    text = script_of(resolve(DDP(nodes=1, gpus_per_node=1), inside, machine))
+    (line,) = [line for line in text.splitlines() if "MASTER_PORT=" in line]
+    loop = f"for JOB_ID in 31999-{{0..49}}; do {line}\necho $MASTER_PORT; done"
+    shell = {"SLURM_JOB_ID": "31999", "MASTER_ADDR": "here"}
+    done = subprocess.run(
+        ["bash", "-c", loop], env=shell, capture_output=True, text=True, check=True, timeout=limit_s()
+    )
+    ports = [int(each) for each in done.stdout.split()]
+    assert len({*ports}) == 50 and all(20000 <= port < 40000 for port in ports)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,23 @@ def test_the_profiler_is_the_best_that_is_promised_and_what_is_doubtful_is_warne
     machine: Machine, *, asked: DDP | Megatron, name: str, has_nsys: bool, environ: dict[str, str], profiler: str,
     warned: str,
 ) -> None:  # fmt: skip
-    job = resolve(asked, load_site(name), machine._replace(has_nsys=has_nsys))
+    job = resolve(asked, load_site(name), machine._replace(has_nsys=has_nsys, runs_dir="/shared/runs"))
     said = warnings_of(job, environ)
     assert (job.profiler, len(said)) == (profiler, bool(warned)), said
     assert all(warned in each for each in said)
+
+
+@pytest.mark.parametrize(
+    ("runs", "why"),
+    [("/tmp/runs", "lies below /tmp"), ("/dev/shm/x", "lies below /dev/shm"), ("/shared/runs", ""), ("/tmpfiles", "")],
+)
+def test_a_runs_folder_that_usually_no_node_sees_is_said_before_a_submission(
+    machine: Machine, runs: str, why: str
+) -> None:
+    def said(site: str) -> list[str]:
+        job = resolve(DDP(gpus_per_node=1, nodes=1), load_site(site), machine._replace(runs_dir=runs))
+        return [each for each in warnings_of(job, {}) if "HARNESS_RUNS" in each]
+
+    wanted = [f"{runs}/exercise_1_DDP {why}, which usually no other machine sees: the nodes write there, too, so let "
+              "HARNESS_RUNS name a folder that all of them share"]  # fmt: skip
+    assert said("slurm") == wanted * bool(why) and said("local") == []

@@ -78,7 +78,8 @@ LAST = "the last state that the job wrote: running"
         ("4711", {"state": "failed"}, {"scontrol": "echo JobState=NODE_FAIL", "squeue": "echo PENDING"}, "queued", ""),
         ("4711", None, {"squeue": "echo 'PENDING|QOSMaxNodePerJobLimit'"}, "queued", "QOSMaxNodePerJobLimit"),
         ("4711", None, {"scontrol": "echo 'JobState=FAILED Reason=JobLaunchFailure'"}, "failed",
-         "it never started: Slurm says JobLaunchFailure"),
+         "it never started: Slurm says JobLaunchFailure: often the node does not see the folder of the runs, "
+         "which HARNESS_RUNS names; else submit it again"),
         # nobody answers, or the accounts lag behind
         ("4711", {"state": "running"}, {"squeue": UNREACHED}, "unknown", f"Slurm does not answer; {LAST}"),
         ("4711", {"state": "completed", "exit_code": 0}, {"squeue": UNREACHED}, "completed",

@@ -36,6 +36,10 @@ def test_with_accounting_a_wrong_partition_account_and_qos_are_told_apart(slurm_
     assert "problem" in found(lines, "submission") and "partition" in found(lines, "submission")
     assert "sinfo" in found(lines, "submission")
     assert "nothing was submitted" in found(lines, "job")
+    _, lines = asked(slurm_sh_accounting, site, "--time", "30-00:00:00")
+    assert "Requested time limit is invalid" in found(lines, "submission")
+    _, lines = asked(slurm_sh_accounting, site, "-p", "gpu,short", "--time", "00:05:00")
+    assert found(lines, "submission").startswith("ok ")
     _, lines = asked(slurm_sh_accounting, site, "--in-job", "-n", "3")
     assert "problem" in found(lines, "submission"), "it is a request of as many nodes as will be looked at"
     assert "nothing was submitted" in found(lines, "job")

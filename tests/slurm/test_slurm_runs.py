@@ -16,6 +16,7 @@ import pytest
 from harness.monitor.samples import read
 from harness.run import Run
 from tests.exercises.launching import trace_events
+from tests.launch.stand_ins import executable
 from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, TWO_NODES, SlurmSh, Submitted, submitted
 from tests.waiting import wait_until
 
@@ -455,3 +456,18 @@ def test_a_paraver_trace_can_be_a_job_of_its_own_that_waits_for_the_run(slurm_sh
     assert slurm_sh.slurm.wait(run.job_id) == "COMPLETED"
     assert slurm_sh.slurm.wait(follower["job_id"]) == "COMPLETED", Path(follower["output"]).read_text()
     assert list(run.path.rglob("*.prv"))
+
+
+def test_a_job_whose_number_a_sites_sbatch_does_not_tell_is_found_in_the_queue(
+    slurm_sh: SlurmSh, tmp_path: Path
+) -> None:
+    """Another job of the same name waits there, too."""
+    quiet = executable(
+        tmp_path / "bin" / "sbatch", '#!/bin/sh\nPATH=${PATH#*:}\nsbatch "$@" >/dev/null && echo Thank you.\n'
+    )
+    words = (*TWO_NODES, "--json", *slurm_sh.light("held", sbatch=["--hold"]))
+    first = slurm_sh.run(*words)
+    second = slurm_sh.run(*words, env={"PATH": f"{quiet.parent}:{slurm_sh.slurm.env['PATH']}"})
+    assert slurm_sh.slurm.job(second.job_id)["Command"].startswith("/") and first.job_id != second.job_id
+    assert {slurm_sh.status(run.job_id)["state"] for run in (first, second)} == {"queued"}
+    assert all(slurm_sh("cancel", run.job_id).returncode == 0 for run in (first, second))

@@ -27,7 +27,6 @@ class Submission(NamedTuple):
     record: RunRecord  # without its job id, which the backend gives
     name_for: Callable[[str], str]  # job id to the name of the run
     directives: list[str]
-    cpus_per_task: int | None
     gpus: int  # of all nodes
 
 

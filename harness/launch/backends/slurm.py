@@ -157,19 +157,8 @@ def submit(submission: Submission) -> Run:
     """Submit the staged script; returns its run. Raises WorkError: sbatch refused; or the run could not be written, and
     its job was cancelled again."""
     stage = submission.stage
-    try:
-        job = sbatch(*options_of(stage.output_dir, submission.directives), str(Run(stage.path).script), SUBMITTED)
-    except WorkError as refusal:
-        raise WorkError(f"{refusal}{_asked_cpus(submission, str(refusal))}") from None
+    job = sbatch(*options_of(stage.output_dir, submission.directives), str(Run(stage.path).script), SUBMITTED)
     return _published(job, {job.number: submission}, stage.path)[0]
-
-
-def _asked_cpus(submission: Submission, refusal: str) -> str:
-    """Where the number of CPUs comes from, when sbatch may have refused it: no flag sets it."""
-    if submission.cpus_per_task is None or not re.search(r"\bCPU|node configuration", refusal):
-        return ""
-    field = "cpus_per_node" if submission.record.site.cpus_per_node else "cpus_per_gpu"
-    return f" (the job asks for {submission.cpus_per_task} CPUs per node: {field} in the site file)"
 
 
 def submit_after(run: Run, argv: list[Word], over: bool) -> str:

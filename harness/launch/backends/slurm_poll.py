@@ -19,6 +19,7 @@ _AGAIN = "Slurm puts it back into the queue, and it will run again under the sam
 _HELD = "Slurm put it back into the queue and holds it there: scontrol release {job}, or cancel it"
 _PAUSED = "Slurm has suspended it: its step times will not be valid"
 
+_UNSEEN = "often the node does not see the folder of the runs, which HARNESS_RUNS names; else submit it again"
 MEANINGS: dict[str, PolledState] = {
     "PENDING": PolledState("queued"),
     "CONFIGURING": PolledState("queued", "its nodes are being configured"),
@@ -48,7 +49,7 @@ MEANINGS: dict[str, PolledState] = {
     "DEADLINE": PolledState("timeout", "it could not have ended before its deadline (--deadline)"),
     "NODE_FAIL": PolledState("node_fail", "one of its nodes failed: submit it again"),
     "BOOT_FAIL": PolledState("node_fail", "one of its nodes could not be started: submit it again"),
-    "LAUNCH_FAILED": PolledState("node_fail", "its nodes could not start it: submit it again"),
+    "LAUNCH_FAILED": PolledState("node_fail", f"its nodes could not start it: {_UNSEEN}"),
     "RECONFIG_FAIL": PolledState("node_fail", "one of its nodes could not be set up for it: submit it again"),
 }
 NO_REASON = ("", "None", "(null)")
@@ -175,7 +176,8 @@ def _how_it_ended(means: PolledState, reply: SlurmReply, status: Status | None) 
     """Of a job that did not write its end."""
     if status is None or (status.started_ns is None and status.told_by):
         never = means.state == "failed" and reply.reason not in NO_REASON
-        return f"it never started: Slurm says {reply.reason}" if never else status.why if status else ""
+        unseen = f": {_UNSEEN}" * (reply.reason == "JobLaunchFailure")
+        return f"it never started: Slurm says {reply.reason}{unseen}" if never else status.why if status else ""
     if means.state in ("failed", "timeout"):
         return f"it was ended before it could write its exit status; Slurm says {plain(reply.word)}"
     return ""

@@ -12,6 +12,8 @@ from harness.launch.argv import Word, read_here, shown
 Wanted = Literal["file", "folder", "image", "prefix", "weights"]
 
 
+_OF_ONE_MACHINE = ("/tmp", "/var/tmp", "/dev/shm")
+_IN_MEMORY = ("tmpfs", "ramfs")
 IS_THERE: dict[Wanted, Callable[[Path], bool]] = {
     "file": Path.is_file,
     "folder": Path.is_dir,
@@ -39,6 +41,19 @@ def why_missing(word: Word, environ: Mapping[str, str], wanted: Wanted) -> str:
     expanded = "" if here.text == shown(word) else f" ({here.text})"
     why = _what_is_wrong(Path(here.text), wanted)
     return why and printable(f"{shown(word)}{expanded} {why}")
+
+
+def only_here(folder: Path) -> str:
+    """Where a folder lies that usually no other machine sees, as the rest of a sentence; empty where others may."""
+    for place in _OF_ONE_MACHINE:
+        if folder.is_relative_to(place):
+            return f"lies below {place}"
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):  # not on every system
+        return ""
+    kinds = {len(place): kind for place, kind in mounts if folder.is_relative_to(place)}
+    return "lies in this machine's memory" if kinds[max(kinds)] in _IN_MEMORY else ""
 
 
 def _what_is_wrong(path: Path, wanted: Wanted) -> str:
