@@ -34,6 +34,23 @@ REFUSED_BY_UV = re.compile(r"error: (unexpected argument|unexpected value|invali
 LIKE_PIP = ("--index-strategy", "unsafe-best-match", "--compile-bytecode", "--no-progress", "--color", "never")
 PIP_QUIETLY = ("--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--retries", "2")
 SWITCHES = ("no-index", "no-cache-dir")
+# Settings of pip that would send packages elsewhere than into the environment; with a word that overrules pip's files.
+ELSEWHERE = {"target": "--target=", "user": "--no-user", "root": "--root=/", "prefix": "--prefix={}", "python": ""}
+# Whether the packages of each name are in this Python's environment, and those before the bar can be imported.
+CHECK = """
+import importlib, sys
+from importlib import metadata
+at = sys.argv.index("|")
+for number, name in enumerate(sys.argv[1:], 1):
+    try:
+        files = metadata.distribution(name).files if number != at else ()
+        for package in {file.parts[0] for file in files or () if number < at and file.parts[1:] == ("__init__.py",)}:
+            importlib.import_module(package)
+    except metadata.PackageNotFoundError:
+        sys.exit(f"{name} is not in {sys.prefix}")
+    except ImportError as error:
+        sys.exit(f"{name} cannot be imported ({error})")
+"""
 # Settings of pip that change neither what is installed nor from where: uv does not get them.
 HARMLESS = ("timeout", "default-timeout", "retries", "cache-dir", "progress-bar", "root-user-action")
 HARMLESS_SWITCHES = ("disable-pip-version-check", "no-input", "no-color", "no-warn-script-location")
@@ -71,11 +88,27 @@ def install(python: Path, wanted: dict[str, list[str]]) -> None:
             command: list[str | Path] = [uv, "pip", "install", "--python", python, *LIKE_PIP, *options]
             log = _run([*command, *requirements], doing, variables)
             if not log:
+                _check(python, wanted, "uv")
                 return
             if not any(map(REFUSED_BY_UV.match, log)):
                 raise BootstrapError(_reason(log, "uv"))
-        if log := _run([*_pip(python), "install", *PIP_QUIETLY, *arguments, *requirements], doing):
+        here = [ELSEWHERE[key].format(python.parents[1]) for key, _ in _in_files() if ELSEWHERE.get(key)]
+        if log := _run([*_pip(python), "install", *PIP_QUIETLY, *here, *arguments, *requirements], doing):
             raise BootstrapError(_reason(log, "pip"))
+        _check(python, wanted, "pip")
+
+
+def _check(python: Path, wanted: dict[str, list[str]], program: str) -> None:
+    """Look whether what was asked for is there, and the launcher can start: a setting of pip or uv may have sent
+    packages elsewhere, or left some out, and the program ended well. Raises BootstrapError: which is missing."""
+    plain = {part: [each for each in listed if ";" not in each] for part, listed in wanted.items()}
+    names = {part: [re.split(r"[^\w.-]", each)[0] for each in listed] for part, listed in plain.items()}
+    others = [name for part in names if part != "launcher" for name in names[part]]
+    if said := _run([python, "-I", "-c", CHECK, *names["launcher"], "|", *others], []):
+        raise BootstrapError(
+            f"{program} ended well, but {said[-1]}: a setting of {program} may send packages elsewhere or leave some "
+            "out (pip config list; env | grep -e PIP_ -e UV_): unset it and start again."
+        )
 
 
 def settings_for_uv(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -99,7 +132,7 @@ def _settings_of_pip() -> Iterator[str]:
     """What pip's files and variables set, in which blanks separate the values, as words of a command line."""
     for key, text in [*_in_files(), *((name[4:], text) for name, text in os.environ.items() if name[:4] == "PIP_")]:
         name = key.lower().replace("_", "-")
-        for value in text.split() if name != "config-file" else ():
+        for value in text.split() if name not in ("config-file", *ELSEWHERE) else ():
             if name not in (*SWITCHES, *HARMLESS_SWITCHES):
                 yield f"--{name}={value}"
             elif value.lower() in ("1", "true", "yes", "on"):
@@ -137,7 +170,8 @@ def _pip(python: Path) -> list[str | Path]:
 def _run(command: list[str | Path], doing: list[str], variables: dict[str, str] | None = None) -> list[str]:
     """The output of a program that failed, nothing of one that did not; `doing` gets lines that say what it does."""
     log: list[str] = []
-    environment = {**os.environ, **(variables or {})}
+    kept = {name: text for name, text in os.environ.items() if name not in {f"PIP_{key.upper()}" for key in ELSEWHERE}}
+    environment = {**kept, **(variables or {})}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as process:

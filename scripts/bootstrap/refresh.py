@@ -133,9 +133,10 @@ def _make(venv: Venv, wanted: dict[str, list[str]]) -> None:
     old = venv.path.with_name(f"{venv.path.name}.old")
     if venv.path.exists():
         say(f"{venv.path} is incomplete or from another place; making it again.")
-        if old.exists():  # a killed start has left it, and has begun what is here
+        if old.exists() and not venv.stamps():  # a killed start has left it, and has begun what is here
             shutil.rmtree(venv.path)
         else:
+            shutil.rmtree(old, ignore_errors=True)  # of a start that was killed when what is here stood already
             venv.path.rename(old)
     try:
         venv.path.mkdir(parents=True)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,44 @@ def test_an_ended_installation_leaves_what_there_was(with_pip: Checkout, warm: C
     left = [".venv"] if copied else []
     wait_until(lambda: leftovers(with_pip) == left, "the installer's end", lambda: leftovers(with_pip))
     assert (with_pip.venv / "harness-launcher.stamp").exists() is copied
+
+
+@pytest.mark.parametrize(
+    "file", ["", "[install]\ntarget = {}\n[global]\nuser = true\nroot = {}\n", "[install]\nprefix = {}\n"]
+)
+def test_pips_own_settings_send_nothing_elsewhere(with_pip: Checkout, tmp_path: Path, file: str) -> None:
+    """As variables, or in the user's file."""
+    place = str(tmp_path / "elsewhere")
+    own = {f"PIP_{name}": place for name in ("TARGET", "PREFIX", "ROOT", "PYTHON")} | {"PIP_USER": "1"}
+    if file:
+        (tmp_path / "pip.conf").write_text(file.format(place, place))
+        own = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    answer = with_pip.run("status", **own)
+    assert answer.code == 0 and answer.said["alpha"], answer.stderr
+    assert not Path(place).exists()
+
+
+def test_an_environment_without_what_it_needs_is_not_taken_for_complete(checkout: Checkout, tmp_path: Path) -> None:
+    """Here by the user's own option for pip; the next start without it makes the environment."""
+    arguments = f"{checkout.environment['HARNESS_PIP_ARGS']} --target={tmp_path / 'elsewhere'}"
+    for _ in range(2):
+        wrong = checkout.run("status", HARNESS_PIP_ARGS=arguments)
+        assert (wrong.code, wrong.stdout) == (1, "")
+        assert "ended well, but tiny-alpha is not in " in wrong.stderr and "Traceback" not in wrong.stderr
+        assert not list(checkout.root.glob(".venv*/*.stamp"))
+    assert checkout.run("status").said["alpha"]
+
+
+def test_a_moved_checkouts_environment_stays_until_the_new_one_stands(checkout: Checkout) -> None:
+    """Also beside one that a start left that was killed after it had made the newer."""
+    assert checkout.run("status").code == 0
+    (checkout.root / ".venv.old").mkdir()
+    moved = replace(checkout, root=checkout.root.rename(checkout.root.with_name("moved")))
+    marked = moved.venv / "a package of mine"
+    marked.touch()
+    assert moved.run("status", HARNESS_PIP_ARGS="--no-index").code == 1
+    assert marked.exists() and leftovers(moved) == [".venv"]
+    assert moved.run("status").said["alpha"] and leftovers(moved) == [".venv"]
 
 
 @pytest.mark.parametrize(

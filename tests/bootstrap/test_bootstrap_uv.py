@@ -24,7 +24,8 @@ def test_uv_makes_it_and_pip_can_go_on(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"HARNESS_PIP_ARGS": "--ignore-installed"}, pytest.param({"PIP_USER": "0"}, marks=pytest.mark.long)]
+    "setting",
+    [{"HARNESS_PIP_ARGS": "--ignore-installed"}, pytest.param({"PIP_PREFER_BINARY": "1"}, marks=pytest.mark.long)],
 )
 def test_pip_fills_it_where_a_setting_is_no_option_of_uv(checkout: Checkout, setting: dict[str, str]) -> None:
     arguments = checkout.environment["HARNESS_PIP_ARGS"]
@@ -49,6 +50,7 @@ MIRROR = "https://a.b/simple"
         ("", {"PIP_NO_INPUT": "1", "PIP_INDEX_URL": MIRROR}, ["--index-url", MIRROR], {}),
         (f"-i {MIRROR}", {"PIP_INDEX_URL": "https://c.d/"}, ["--index-url", MIRROR], {}),
         ("-f c", {"PIP_FIND_LINKS": "a b"}, ["--find-links=a", "--find-links=b", "-f", "c"], {}),
+        ("", {"PIP_TARGET": "/x", "PIP_PREFIX": "/x", "PIP_ROOT": "/x", "PIP_USER": "1", "PIP_PYTHON": "/x"}, [], {}),
         ("", {"PIP_CERT": "/a.pem"}, [], {"SSL_CERT_FILE": "/a.pem"}),
         ("", {"PIP_CONSTRAINT": "mine.txt"}, ["--constraint=mine.txt"], {}),
         ("", {"PIP_CONFIG_FILE": "{here}/pip/pip.conf"}, [f"--extra-index-url={MIRROR}"], {"SSL_CERT_FILE": "/b.pem"}),
