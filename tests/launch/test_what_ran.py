@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from harness.experiment.exercises import DDP
 from harness.launch.before.from_shell import shell_variables
 from harness.launch.job import Machine, resolve
