@@ -21,7 +21,7 @@ from harness.experiment.exercises import AnyExperiment, Experiment, OwnTraining,
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import InRun, for_nsys, options_of
 from harness.experiment.parse import validate
-from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join
+from harness.launch.argv import RUN_DIR, Var, Word, concatenated, from_site, join, shown
 from harness.launch.backends.registry import backend_of
 from harness.launch.before.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.before.lookup import only_here
@@ -39,6 +39,7 @@ from harness.launch.exercises.base import (
     reports_of,
 )
 from harness.launch.profilers.choice import Profiler, choose_profiler, nsys_doubts, nsys_set, nsys_words
+from harness.launch.profilers.record import seconds_of
 from harness.launch.sources import sources_of_words
 from harness.site.site import Site
 
@@ -143,9 +144,10 @@ class Job:
         """The parts of the commands, each an array of the script."""
         inside = ", in the container" if self.nsys_inside else ""
         ours: list[Word] = [self.training_python, f"{ROOT}/harness/launch/profilers/nsys.py"]
-        outer = [
-            ShellArray("NSYS", [*ours * self.nsys_inside, *self.nsys], f"records all that runs inside of it{inside}")
-        ]
+        words = [shown(word) for word in self.nsys]
+        stops = "; the harness ends it after --duration, and the training continues" * bool(seconds_of(words, "duration"))
+        why = f"records all that runs inside of it{inside}{stops}"
+        outer = [ShellArray("NSYS", [*ours * self.nsys_inside, *self.nsys], why)]
         outer.append(ShellArray("CONTAINER", self.container, "has the software, and shows it these folders"))
         used = [bool(self.nsys), bool(self.container) and any(c.contained for c in self.commands)]
         kept = [array for array, is_used in zip(outer, used, strict=True) if is_used]

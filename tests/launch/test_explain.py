@@ -150,6 +150,7 @@ def test_every_option_and_line_of_a_script_has_a_sentence_and_a_source(harness: 
         ("-e 2 --site aws-p5", "node", "setup", "site aws-p5 (node_setup)"),
         ("-e 1 --on-hang stop", "node", "on-hang", "flag --on-hang"),
         ("-e 3 -- --nsys2prv", "after", "env", "flag --nsys2prv"),
+        ("-e 1 -- --capture-duration 9", "nsys", "duration", "flag --capture-duration"),
     ],
 )  # fmt: skip
 def test_a_source_is_where_the_value_comes_from(harness: Harness, line: str, part: str, name: str, source: str) -> None:
@@ -257,3 +258,22 @@ def test_the_page_compares_every_option_of_the_slide_and_of_ours() -> None:
     assert len([row for row in rows if row.slide.startswith("-")]) == 11 + 2 + 4 + 10
     same = {row.slide: [text for name in row.ours for text in ours[name]] for row in rows if row.why == "the same"}
     assert [slide for slide, texts in same.items() if texts != [slide] and "…" not in slide] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--capture-duration 9", True),
+        ("--capture-delay 9", False),
+        ("--nsys-options {}/clock.json", True),
+        ("--nsys-options {}/range.json", False),  # nsys itself takes the duration of a range
+    ],
+)
+def test_the_script_says_who_ends_a_recording_by_the_clock(
+    harness: Harness, tmp_path: Path, words: str, told: bool
+) -> None:
+    for name, more in (("clock", {}), ("range", {"capture-range": "cudaProfilerApi"})):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"trace": "cuda", "duration": "9", **more}))
+    line = f"--dry-run -e 1 --site leonardo --profiler nsys {words.format(tmp_path)}"
+    (nsys,) = [each for each in harness(*line.split()).stdout.splitlines() if each.startswith("NSYS=(")]
+    assert ("; the harness ends it after --duration, and the training continues" in nsys) == told

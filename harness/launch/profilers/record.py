@@ -51,7 +51,7 @@ def output_of(words: Sequence[str]) -> Path | None:
 def session_of(words: Sequence[str], name: str, again: Sequence[str] | None = None) -> Session:
     """The session of `nsys profile …`, with a name where something beside it needs one. again: the options of `nsys
     start`, by which it may record again; None: it may not."""
-    delay, duration = (_seconds(words, option) for option in ("delay", "duration"))
+    delay, duration = (seconds_of(words, option) for option in ("delay", "duration"))
     named = [*words[:2], f"--session-new={name}", *words[2:]]
     if not (delay or duration):
         output = output_of(words)
@@ -67,8 +67,8 @@ def session_of(words: Sequence[str], name: str, again: Sequence[str] | None = No
     return Session([*kept, "--kill=none"], variables, lambda lives: _stop(words[0], name, end_s, lives))
 
 
-def _seconds(words: Sequence[str], option: str) -> int:
-    """Of a recording by the clock: one that a range of the training begins has no delay of its own."""
+def seconds_of(words: Sequence[str], option: str) -> int:
+    """Of a recording by the clock, what nsys's option says; 0: a range of the training begins and ends it."""
     if any(word.startswith("--capture-range=") and word != "--capture-range=none" for word in words):
         return 0
     text = next((word.partition("=")[2] for word in words if word.startswith(f"--{option}=")), "")
