@@ -40,7 +40,7 @@ from harness.launch.exercises.base import (
 )
 from harness.launch.profilers.choice import Profiler, choose_profiler, nsys_doubts, nsys_set, nsys_words
 from harness.launch.profilers.record import seconds_of
-from harness.launch.sources import sources_of_words
+from harness.launch.sources import sources_of_settings, sources_of_words
 from harness.site.site import Site
 
 USUAL_GPUS_PER_NODE = 4
@@ -145,7 +145,9 @@ class Job:
         inside = ", in the container" if self.nsys_inside else ""
         ours: list[Word] = [self.training_python, f"{ROOT}/harness/launch/profilers/nsys.py"]
         words = [shown(word) for word in self.nsys]
-        stops = "; the harness ends it after --duration, and the training continues" * bool(seconds_of(words, "duration"))
+        stops = "; the harness ends it after --duration, and the training continues" * bool(
+            seconds_of(words, "duration")
+        )
         why = f"records all that runs inside of it{inside}{stops}"
         outer = [ShellArray("NSYS", [*ours * self.nsys_inside, *self.nsys], why)]
         outer.append(ShellArray("CONTAINER", self.container, "has the software, and shows it these folders"))
@@ -237,6 +239,7 @@ def resolve(requested: Experiment, site: Site, machine: Machine, sources: Mappin
     folder = next((command.folder for command in plan.commands if command.folder), output_dir)
     own: list[Word] = [str(ROOT), runs_dir, *plan.folders]
     given |= sources_of_words(given, requested, place, chosen, plan)
+    given |= sources_of_settings(given, experiment, place, plan)
     given[f"bind {ROOT}"] = "the checkout"
     given[f"bind {runs_dir}"] = f"the folder of the runs, {given.get('output_dir', DEFAULT)}"
     return Job(

@@ -14,6 +14,9 @@ from harness.launch.argv import assignments, continued, quote, quote_all, quote_
 from harness.launch.backends.registry import backend_of
 from harness.launch.before.check import check_script
 from harness.launch.job import REQUEST, Job
+from harness.launch.sources import SETTINGS, setting_of
+
+BELOW = "# The settings that the programs read from the run's folder; a copy of the script may name files of its own.\n"
 
 
 def _bytecode_cache() -> FileSystemBytecodeCache | None:
@@ -60,3 +63,14 @@ def script_of(job: Job) -> str:
     text = render(job)
     check_script(job, text)
     return text
+
+
+def settings_of(job: Job) -> str:
+    """The settings that the script's programs read, as comments below it; a line that a flag has set names it."""
+    lines = list[str]()
+    for name in (name for name in SETTINGS if name in job.files):
+        lines.append(f"# {name}:")
+        for line in job.files[name].splitlines():
+            flag = job.sources.get(f"{name} {setting_of(line)}")
+            lines.append(f"#   {line} # {flag}" if flag else f"#   {line}")
+    return f"\n{BELOW}" + "".join(f"{line}\n" for line in lines) if lines else ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from harness.common.run_folder.run_files import ACCELERATE_SETTINGS, DS_CONFIG
 from harness.experiment.exercises import Experiment, OwnTraining, ProfiledTraining
-from harness.experiment.options import for_nsys
+from harness.experiment.options import for_nsys, options_of
 from harness.launch.argv import from_site, shown
-from harness.launch.exercises.base import DEFAULT, CommandPlace, ExercisePlan, TrainedModel
+from harness.launch.exercises.base import DEFAULT, CommandPlace, ExercisePlan, TrainedModel, launch_of
 
 TYPED = "the words after --"
 AUTO = f"{DEFAULT}: nsys if it is there and the GPUs are NVIDIA's, else torch.profiler"
@@ -48,6 +49,35 @@ def sources_of_words(
         usual = sources.get("site.container.binds", DEFAULT)
         found[f"bind {shown(from_site(bind))}"] = sources.get(f"site.container.binds {bind}", usual)
     return found
+
+
+SETTINGS = (DS_CONFIG.name, ACCELERATE_SETTINGS.name)
+
+
+def sources_of_settings(
+    sources: Mapping[str, str], experiment: Experiment, place: CommandPlace, plan: ExercisePlan
+) -> dict[str, str]:
+    """The flags that set a line of the settings which the programs read, by the file's name and the line: without the
+    flag the line is another."""
+    found = dict[str, list[str]]()
+    files = {name: plan.files[name] for name in SETTINGS if name in plan.files}
+    for option in options_of(type(experiment)):
+        flag = sources.get(option.field, "")
+        if files and flag.startswith("flag "):
+            usual = launch_of(experiment).plan(experiment.model_copy(update={option.field: option.default}), place)
+            for name in files.keys() & usual.files.keys():
+                for line in settings_lines(files[name]) - settings_lines(usual.files[name]):
+                    found.setdefault(f"{name} {line}", []).append(flag)
+    return {line: joined(flags) for line, flags in found.items()}
+
+
+def settings_lines(text: str) -> set[str]:
+    """The lines of a file in JSON or YAML, without what depends on the line before or after."""
+    return {setting_of(line) for line in text.splitlines()}
+
+
+def setting_of(line: str) -> str:
+    return line.strip().rstrip(",")
 
 
 def joined(texts: Iterable[str]) -> str:

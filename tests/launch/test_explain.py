@@ -17,6 +17,7 @@ from harness.experiment.model import Model
 from harness.experiment.nsys_sets import OPTION_SETS
 from harness.experiment.options import options_of
 from harness.launch.job import Job
+from harness.launch.render import BELOW
 from harness.site.site import Site, load_site
 from tests.launch.launch_shared import SITES, Harness, site_file
 
@@ -119,10 +120,10 @@ def test_every_option_and_line_of_a_script_has_a_sentence_and_a_source(harness: 
          "site leonardo (container.nemo_image)"),
         ("-e 2 --site aws-p5", "container", "container-image", "site aws-p5 (container.image)"),
         ("-e 2 --site aws-p5", "container", "container-mount-home", "default of the kit"),
-        ("-e 2 -n 2", "accelerate", "config_file", "configs/accelerate/deepspeed.yaml, changed by flag -n"),
-        ("-e 1", "accelerate", "config_file", "configs/accelerate/ddp.yaml"),
-        ("-e 1 -- --mixed-precision bf16", "accelerate", "config_file",
-         "configs/accelerate/ddp.yaml, changed by flag --mixed-precision"),
+        ("-e 2 -n 2", "accelerate", "config_file", "default of the kit"),
+        ("-e 2 -n 2", "accelerate.yaml", "num_machines", "flag -n"),
+        ("-e 1", "accelerate.yaml", "mixed_precision", "default of the kit"),
+        ("-e 1 -- --mixed-precision bf16", "accelerate.yaml", "mixed_precision", "flag --mixed-precision"),
         ("-e 3 -n 2", "torchrun", "nnodes", "flag -n"),
         ("-e 3 -n 2 --site jureca", "torchrun", "rdzv-backend", "site jureca (network.torchrun)"),
         ("-e 2", "training", "model", "default of the kit: the model of exercise 2"),
@@ -142,10 +143,12 @@ def test_every_option_and_line_of_a_script_has_a_sentence_and_a_source(harness: 
         ("-e 1 -- --nic-metrics", "training", "profiler", "flag --nic-metrics"),
         ("-e 2 --site aws-p5", "training", "profiler", "site aws-p5 (profiler)"),
         ("-e 1 --site local", "training", "device", "site local (device)"),
-        ("-e 2 -- --ds-no-overlap", "training", "deepspeed-config",
-         "default of the kit, changed by flag --ds-no-overlap"),
-        ("-e 2 -- --ds-stage2 --mixed-precision", "training", "deepspeed-config",
-         "default of the kit, changed by flags --mixed-precision and --ds-stage2"),
+        ("-e 2 -- --ds-no-overlap", "ds_config.json", '"overlap_comm"', "flag --ds-no-overlap"),
+        ("-e 2 -- --ds-no-overlap", "ds_config.json", '"stage"', "default of the kit"),
+        ("-e 2 -- --ds-stage2 --mixed-precision", "ds_config.json", '"stage"', "flag --ds-stage2"),
+        ("-e 2 -- --ds-stage2 --mixed-precision", "ds_config.json", '"enabled"', "flag --mixed-precision"),
+        ("-e 2 -n 2 -g 4 -- --ds-hpz-partition 8", "ds_config.json", '"zero_hpz', "flag --ds-hpz-partition"),
+        ("-e 2", "ds_config.json", '"zero_hpz', "default of the kit: the GPUs per node"),
         ("-e 0", "tests", "link-gbps-inter", "site leonardo (network.link_inter_gbps)"),
         ("-e 2 --site aws-p5", "node", "setup", "site aws-p5 (node_setup)"),
         ("-e 1 --on-hang stop", "node", "on-hang", "flag --on-hang"),
@@ -218,6 +221,26 @@ def test_the_text_has_each_row_and_is_no_wider_than_the_terminal(harness: Harnes
     assert "On the slide: Track GPU context switches (optional, rarely a bottleneck)" in whole
     assert max(len(each) for each in text.splitlines() if each.startswith("    ")) <= 72
     assert "#!/bin/bash" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "lines"),
+    [
+        ("-e 2 -n 2", "--ds-no-overlap", ['"overlap_comm": false, # flag --ds-no-overlap']),
+        ("-e 2 -n 2", "--ds-hpz-partition 8", ['"zero_hpz_partition_size": 8 # flag --ds-hpz-partition']),
+        ("-e 1", "-g 2", ["num_processes: 2 # flag -g"]),
+        ("-e 3", "--tp 2", []),
+    ],
+)
+def test_a_dry_run_shows_the_settings_below_the_script_with_what_a_flag_set(
+    harness: Harness, line: str, changed: str, lines: list[str]
+) -> None:
+    plain, other = (
+        harness("--dry-run", "--site", "leonardo", *words.split()).stdout for words in (line, f"{line} {changed}")
+    )
+    below = [text.partition(BELOW)[2].splitlines() for text in (plain, other)]
+    assert bool(below[0]) == bool(lines)
+    assert [each.removeprefix("#").strip() for each in below[1] if each not in below[0]] == lines
 
 
 def test_nothing_that_the_kit_declares_lacks_a_sentence() -> None:

@@ -5,8 +5,7 @@ comes from."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -14,18 +13,14 @@ from typing import Any, NamedTuple
 from harness.cli.terminal import columns
 from harness.common.display.printable import printable
 from harness.common.paths import CONFIGS
-from harness.common.run_folder.run_files import ACCELERATE_SETTINGS
-from harness.experiment.deepspeed import DeepSpeed
-from harness.experiment.exercises import CommTests, Experiment, OwnTraining, ProfiledTraining
+from harness.experiment.exercises import CommTests, OwnTraining, ProfiledTraining
 from harness.experiment.nsys_sets import load_options, trace_list
 from harness.experiment.options import Option, options_of
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Word, quote, quote_all, shown
-from harness.launch.exercises.accelerate_settings import ACCELERATE, accelerate_files
 from harness.launch.exercises.base import DEFAULT, MODULES, TORCHRUN_JSC, LaunchCommand
-from harness.launch.exercises.deepspeed import deepspeed_config
 from harness.launch.job import Job
-from harness.launch.sources import TYPED, joined
+from harness.launch.sources import SETTINGS, TYPED, joined, setting_of
 from harness.site.site import Container
 
 SENTENCES = CONFIGS / "explain.yaml"
@@ -132,6 +127,7 @@ class _Explainer:
         for command in self.job.after:
             entry = self.sections["after"].options.get(command.title, self.sections["after"].other)
             yield self._row("after", quote_all(command.argv), entry)
+        yield from self._settings()
 
     def _row(self, part: str, text: str, option_text: OptionText, source: str = "") -> ScriptLine:
         of_fields = joined(map(self._source, option_text.of)) if not source else ""
@@ -141,22 +137,19 @@ class _Explainer:
         head, _, rest = field.partition(".")
         if head == "model" and rest and self.job.model is not None:
             return f"model {self.job.model.name} ({rest})"
-        if field == "run name":
-            hub = self.job.model.hub_name if self.job.model else None
-            return self._changed(DEFAULT, lambda asked: asked.name(hub))
-        return self.job.sources.get(field, DEFAULT)
+        return self._of_name() if field == "run name" else self.job.sources.get(field, DEFAULT)
 
-    def _changed(self, base: str, make: Callable[[Experiment], object]) -> str:
-        """The source of what `make` writes of the experiment: `base`, and the flags that change it."""
+    def _of_name(self) -> str:
+        """The source of the run's name: the default, and the flags that change it."""
         asked, names = self.job.experiment, list[str]()
         for option in self.options:
             flag = self._source(option.field)
             usual = asked.model_copy(update={option.field: option.default})
-            if flag.startswith("flag ") and make(usual) != make(asked):
+            if flag.startswith("flag ") and usual.name(None) != asked.name(None):
                 names.append(flag.removeprefix("flag "))
         *most, last = names or [""]
         flags = f"flags {', '.join(most)} and {last}" if most else f"flag {last}"
-        return f"{base}, changed by {flags}" if names else base
+        return f"{DEFAULT}, changed by {flags}" if names else DEFAULT
 
     def _of_nsys(self, name: str, text: str) -> str:
         """The source of an option of nsys: a flag of the run, else a set."""
@@ -187,32 +180,13 @@ class _Explainer:
     def _of_binds(self, folders: Iterable[str]) -> str:
         return joined(self._source(f"bind {folder}") for folder in folders)
 
-    def _of_accelerate(self) -> str:
-        """The source of accelerate's settings: the base whose settings the run has, and its flags."""
-        asked = self.job.experiment
-        if isinstance(asked, OwnTraining) and (users := asked.accelerate_config) is not None:
-            return self._changed(users, partial(accelerate_files, base="ddp", users=users))
-        for base in sorted(path.stem for path in ACCELERATE.glob("*.yaml")):
-            make = partial(accelerate_files, base=base)
-            if make(asked)[ACCELERATE_SETTINGS.name] == self.job.files.get(ACCELERATE_SETTINGS.name):
-                return self._changed(f"configs/accelerate/{base}.yaml", make)
-        return DEFAULT
-
-    def _of_deepspeed(self) -> str:
-        if not isinstance(self.job.experiment, DeepSpeed):
-            return DEFAULT
-        return self._changed(DEFAULT, deepspeed_config)  # type: ignore[arg-type]  # a copy of ours
-
     def _entry(self, part: str, name: str) -> OptionText:
         section = self.sections[part]
         return section.options.get(name, section.other)
 
-    def _options(
-        self, part: str, words: Sequence[Word], sources: Mapping[str, str] | None = None
-    ) -> Iterator[ScriptLine]:
+    def _options(self, part: str, words: Sequence[Word]) -> Iterator[ScriptLine]:
         for group in groups(words):
-            name = name_of(shown(group[0]))
-            yield self._row(part, quote_all(group), self._entry(part, name), (sources or {}).get(name, ""))
+            yield self._row(part, quote_all(group), self._entry(part, name_of(shown(group[0]))))
 
     def _directives(self) -> Iterator[ScriptLine]:
         job, written = self.job, [line for line in self.lines if line.startswith("#SBATCH ")]
@@ -309,7 +283,7 @@ class _Explainer:
             chosen = [self._source("site.network.torchrun")] * (TORCHRUN_JSC in names)
             program = joined([self._source("training_python"), *chosen])
             yield self._row(part, quote_all(words[:head]), self._entry(part, "program"), program)
-            yield from self._options(part, words[head:ranks], {"config_file": self._of_accelerate()})
+            yield from self._options(part, words[head:ranks])
         if words[ranks:]:
             entry = self._entry("training", "rank.py")
             yield self._row("training", quote_all(words[ranks:]), entry, self._source("nsys_per"))
@@ -329,10 +303,21 @@ class _Explainer:
         for group in options:
             option = None if is_megatron_lm else self._trained(shown(group[0]))
             if option is None:
-                yield from self._options(part, group, {"deepspeed-config": self._of_deepspeed()})
+                yield from self._options(part, group)
             else:
                 entry = OptionText(_sentence(option.meaning), (option.field,))
                 yield self._row(part, quote_all(group), entry)
+
+    def _settings(self) -> Iterator[ScriptLine]:
+        """The lines of the settings that the programs read from files of the run. Of the user's own, accelerate's."""
+        users = getattr(self.job.experiment, "accelerate_config", None) or ""
+        for name in (name for name in SETTINGS if name in self.job.files):
+            for line in map(setting_of, self.job.files[name].splitlines()):
+                key, colon, _ = line.partition(":")
+                if colon:
+                    entry = self._entry(name, key.strip('"'))
+                    source = self.job.sources.get(f"{name} {line}") or ("" if entry.of else users)
+                    yield self._row(name, line.rstrip(" {"), entry, source)
 
     def _trained(self, flag: str) -> Option | None:
         """The option of the experiment that has this argument of the training script."""

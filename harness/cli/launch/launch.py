@@ -142,7 +142,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     from harness.launch.before.check import check, forewarnings, require_training
     from harness.launch.before.from_shell import what_the_shell_brings
     from harness.launch.job import warnings_of
-    from harness.launch.render import script_of
+    from harness.launch.render import script_of, settings_of
     from harness.launch.submit import prepare
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
@@ -167,7 +167,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
             return 0
         # A file gets the script to the character; a terminal is not steered by a folder's name.
         out = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
-        out.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
+        out.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text + settings_of(job))
         return 0
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone

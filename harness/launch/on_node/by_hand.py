@@ -18,7 +18,7 @@ from harness.experiment.options import options_of
 from harness.experiment.parse import command_of, validate
 from harness.launch.argv import quote
 from harness.launch.job import REQUEST, resolve
-from harness.launch.render import render
+from harness.launch.render import BELOW, render
 from harness.launch.submit import PreparedLaunch, Start, this_machine, written
 from harness.run import Run, Stage, claim_local_id, disk_error, release_local_id
 from harness.site.site import Site
@@ -30,7 +30,7 @@ def run_of_script(script: Path, run_dir: Path, job_id: str) -> Run:
     """The run of a script that was submitted by hand: of the request in its last line, with the training's arguments as
     they are now, and with the difference to the script that the request gives. job_id: BY_HAND: the run gets the
     next number of this machine. Raises HarnessError: the script holds no request, or the run cannot be written."""
-    text = script.read_text(encoding="utf-8")
+    text = script.read_text(encoding="utf-8").partition(f"\n{BELOW}")[0]
     line = next((line for line in reversed(text.splitlines()) if line.startswith(REQUEST)), "")
     try:
         told = json.loads(line.removeprefix(REQUEST))
