@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import WorkError
-from harness.experiment.exercises import DDP, DeepSpeed, Experiment
+from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, OwnTraining
 from harness.launch.job import REQUEST, resolve
 from harness.launch.on_node.by_hand import run_of_script, with_arguments
-from harness.launch.render import render
+from harness.launch.render import BELOW, render
 from harness.launch.submit import this_machine
 from harness.run import Run, all_runs
 from harness.run.ended import with_first_exits
@@ -37,6 +37,7 @@ def by_bash(folder: Path, text: str, **more: str) -> subprocess.CompletedProcess
 def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) -> None:
     """Without slurm.sh, from another folder, and also from a shell that is inside of another run."""
     printed = process(tmp_path, "run", "--dry-run", "--no-profile", "--", "bash", "-c", "echo plain", "x").stdout
+    printed += f"\n{BELOW}# accelerate.yaml:\n"  # as a dry run of an exercise has it
     said = []
     for text in (printed, printed.replace("echo plain", "echo edited", 1)):
         done = by_bash(tmp_path, text, HARNESS_SUPERVISED="7", JOB_ID="7")
@@ -62,6 +63,53 @@ def test_the_record_has_the_trainings_arguments_of_the_script() -> None:
     assert with_arguments(DeepSpeed(nodes=2), before, before) == DeepSpeed(nodes=2), "defaults stay defaults"
     wrong = before.replace("--micro-batch-size 2", "--micro-batch-size many")
     assert with_arguments(DeepSpeed(nodes=2), before, wrong) == DeepSpeed(nodes=2)
+
+
+def own(*command: str) -> OwnTraining:
+    return OwnTraining(command=command, gpus_per_node=2)
+
+
+EDITS: list[tuple[Experiment, str, str, Experiment]] = [
+    (DDP(), "--seed 1234", "--seed 1234\n  --mixed-precision", DDP(mixed_precision=True)),
+    (DDP(), "--seed 1234", "--mixed-precision=tf32 --seed 1234", DDP(mixed_precision="tf32")),
+    (DDP(mixed_precision=True), "--mixed-precision\n", "\n", DDP()),
+    (DDP(), "--seed 1234", "--no-pin-memory --seed 5", DDP(pin_memory=False, seed=5)),
+    (DDP(), "--seed 1234", "--fault pause,every=3,ms=5 --seed 1234", DDP(faults=("pause,every=3,ms=5",))),
+    (DDP(), "--seed 1234", "--activation-checkpointing --seed 1234", DDP()),  # not without --mixed-precision
+    (Megatron(), "--mixed-precision\n", "\n", Megatron(mixed_precision=False)),
+    (own("train.py", "--lr", "1"), "--lr 1", "--lr 2 --fast", own("train.py", "--lr", "2", "--fast")),
+    (own("-m", "a.b"), "a.b", "a.c", own("-m", "a.c")),
+    (own("prog", "1"), "prog 1", "prog 2 3", own("prog", "2", "3")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "old", "new", "ran"), EDITS)
+def test_a_switch_or_a_word_that_was_added_or_removed_is_recorded(
+    asked: Experiment, old: str, new: str, ran: Experiment
+) -> None:
+    before = script_of(asked, "leonardo")
+    assert with_arguments(asked, before, before) == asked
+    head, begins, training = before.partition("TRAINING=(")
+    assert old in training
+    assert with_arguments(asked, before, head + begins + training.replace(old, new, 1)) == ran
+
+
+def test_an_edited_copy_can_name_settings_of_its_own(tmp_path: Path) -> None:
+    """The run keeps them, and its name, its record and `run RUN` say what they say."""
+    own, script = tmp_path / "own.json", tmp_path / "try.sbatch"
+    asked = DeepSpeed(gpus_per_node=2)
+    text = script_of(asked)
+    files = resolve(asked, load_site("local"), this_machine()).files
+    own.write_text(files["ds_config.json"].replace('"overlap_comm": true', '"overlap_comm": false'))
+    script.write_text(text.replace('"$RUN_DIR/ds_config.json"', str(own)))
+    run_dir = tmp_path / "runs" / "exercise_2_DeepSpeed" / "profiler" / "tiny-by-hand-x"
+    run = run_of_script(script, run_dir, "by-hand")
+    assert (run.path / "ds_config.json").read_text() == own.read_text()
+    assert (run.path / "accelerate.yaml").read_text() == files["accelerate.yaml"]
+    assert "-commoverlap0-" in run.name and "--ds-no-overlap" in run.record.command
+    own.unlink()
+    with pytest.raises(WorkError, match=r"--deepspeed-config .*own\.json cannot be read: No such file"):
+        run_of_script(script, run_dir, "by-hand")
 
 
 def test_files_and_name_of_an_edited_run_agree_with_it(tmp_path: Path) -> None:
