@@ -58,11 +58,13 @@ def _needs_newer() -> str:
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
-    """The allowed word that `word` probably means, or None: one that begins with it, else a similar one; in either case
-    of letters."""
+    """The allowed word that `word` probably means, or None: one that begins with it, else one of whose parts between
+    hyphens it is, else a similar one; in either case of letters."""
     words = {each.lower(): each for each in allowed}
     low = word.lower()
-    begun = [w for w in words if w.startswith(low)] if len(low.lstrip("-")) > 1 else []
+    name = low.lstrip("-")
+    begun = [w for w in words if w.startswith(low)] or [w for w in words if f"-{name}-" in f"-{w}-"]
+    begun = begun if len(name) > 1 else []
     from difflib import get_close_matches
 
     found = get_close_matches(low, begun, n=1, cutoff=0) or get_close_matches(low, words, n=1, cutoff=0.6)

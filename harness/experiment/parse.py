@@ -15,12 +15,15 @@ from pydantic.fields import FieldInfo
 
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, nearest, unknown_flag
-from harness.common.paths import PROGRAM
+from harness.common.paths import CONFIGS, PROGRAM
 from harness.common.run_folder.job_folder import WORD
 from harness.common.system.secrets import masked_words
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, Training, listing
 from harness.experiment.options import VALUE, Flag, Option, options_of
 from harness.experiment.own import HOW_TO_TYPE
+from harness.experiment.yaml_file import read_yaml
+
+SLIDE = CONFIGS / "slide.yaml"
 
 Given = Mapping[str, Any]
 """Field name → the word or fixed value that was given for it."""
@@ -233,8 +236,8 @@ def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
         return f"{belongs}; a flag of your own script comes after its name: {HOW_TO_TYPE}"
     if not issubclass(cls, Training):
         return f"{belongs}; exercise {number} ({cls.title}) takes no training flags: drop it"
-    if name in cls.instead:
-        return f"{belongs}; in exercise {number} {cls.instead[name]}"
+    if instead := cls.instead.get(name) or of_slide(name):
+        return f"{belongs}; in exercise {number} {instead}"
     return f"{belongs}, not to exercise {number} ({cls.title}): drop it or use -e {homes[0]}"
 
 
@@ -245,7 +248,17 @@ def _after_dashes(word: str) -> str:
 def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     if not word.startswith("-"):
         return f"unexpected word {word!r}: a flag begins with - ({PROGRAM} --help lists all flags)"
+    if here := of_slide(word):
+        return f"{printable(word.partition('=')[0])} is on the course's slide; here {here}"
     return unknown_flag(word, known, f"{PROGRAM} --help")
+
+
+def of_slide(word: str) -> str:
+    """What to type for an argument of the training script on the course's slide; empty: the slide does not have it."""
+    name = word.partition("=")[0].lstrip("-")
+    rows = (row for row in read_yaml(SLIDE, "the slide's command")["options"] if "here" in row)
+    found = (row["here"] for row in rows if row["slide"].split()[0].lstrip("-") == name)
+    return str(next(found, "")).replace("`", "")
 
 
 def _field_sentences(cls: type[Experiment], field: int | str, word: object, sentences: list[str] | None) -> list[str]:

@@ -26,9 +26,9 @@ from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
 from harness.cli.parser import declared, read_launch
 from harness.common.faults.fault import FAULTS
-from harness.common.paths import CONFIGS, ROOT
+from harness.common.paths import ROOT
 from harness.common.run_folder.run_files import FILES
-from harness.experiment.parse import build_experiment
+from harness.experiment.parse import SLIDE, build_experiment
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import Shell, quote_all, shown
 from harness.launch.job import Job, Machine, resolve
@@ -142,6 +142,7 @@ class SlidesOption(NamedTuple):
     slide: str = ""
     ours: Sequence[str] = ()
     why: str = "the same"
+    here: str = ""
 
 
 def slides_options() -> list[SlidesOption]:
@@ -161,7 +162,7 @@ def our_options() -> dict[str, list[str]]:
 
 
 def _slide() -> dict[str, Any]:
-    read: dict[str, Any] = read_yaml(CONFIGS / "slide.yaml", "the slide's command")
+    read: dict[str, Any] = read_yaml(SLIDE, "the slide's command")
     return read
 
 
@@ -170,6 +171,12 @@ def slide() -> str:
     rows = [(row.slide, "` `".join(text for name in row.ours for text in ours[name]), row.why) for row in differ]
     cells = ((*(f"`{text}`" if text else "–" for text in both), why) for *both, why in rows)
     return markdown_table("slide | ours | what differs, and why", cells)
+
+
+def slide_here() -> str:
+    """A row per argument of the slide's training script that has another name here, or none."""
+    rows = ((f"`{row.slide}`", row.here) for row in slides_options() if row.here)
+    return markdown_table("on the slide | here", rows)
 
 
 def files_of_a_run() -> str:
@@ -189,6 +196,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metric-names": names,
     "run-files": files_of_a_run,
     "slide-and-script": slide,
+    "slide-here": slide_here,
     **OF_LESSONS,
 }
 

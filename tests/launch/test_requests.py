@@ -274,6 +274,15 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     ("-e 1 --profiler torch --no-profile", "--profiler torch and --no-profile exclude each other: drop one"),
     ("-e 1 --no-profile --profiler torch", "--no-profile and --profiler torch exclude each other: drop one"),
     ("-e 1 --explain", "--explain goes with --dry-run"),
+    # the arguments of the course's slide, and a part of a flag
+    ("-e 2 -- --model-path /x/Mistral", "--model-path is on the course's slide; here type --model NAME or --model PATH;"),
+    ("-e 2 -- --data-path x", "in exercise 2 type --data FILE; without it the training reads the data of the site"),
+    ("-e 1 -- --no-validation", "--no-validation is on the course's slide; here leave it out: the training validates"),
+    ("-e 2 -- --data-sample=5000", "--data-sample is on the course's slide; here leave it out: the number of batches"),
+    ("-e 2 -- --epochs 1", "--epochs is on the course's slide; here leave it out"),
+    ("-e 2 -- -deepspeed-config a.json", "-deepspeed-config is on the course's slide; here type the flags --ds-"),
+    ("-e 2 -- --hpz 4", "unknown flag --hpz: did you mean --ds-hpz-partition?"),
+    ("-e 2 -- --heavy-comm", "unknown flag --heavy-comm: did you mean --ds-heavy-comm?"),
     # nsys
     ("-e 1 --nsys-per rank --profiler torch", "--nsys-per is for nsys, and --profiler torch records instead: drop one"),
     ("-e 2 --python-sampling --no-profile", "--python-sampling is for nsys, and --no-profile records nothing: drop"),
