@@ -113,7 +113,7 @@ class ProfiledTraining(Experiment):
     )
     nsys2prv: bool | Literal["compress"] = Flag(
         {"--nsys2prv": True, "--nsys2prv-compress": "compress"}, free=True
-    ).option(False, "convert the reports to a Paraver trace afterwards; compress: as .prv.gz")
+    ).option(False, "make a Paraver trace afterwards, on a cluster's GPUs by a job of its own; compress: as .prv.gz")
     faults: tuple[FaultText, ...] = value(
         "--fault",
         metavar="NAME[,KEY=VALUE…]",

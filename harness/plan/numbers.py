@@ -346,6 +346,7 @@ def _cost(plan: LaunchPlan) -> PlanSection:
         )
     notes = [] if cost.gpus else ["no GPU is used: no GPU hours"]
     notes += [NEEDS_A_MODEL] * isinstance(plan.job.experiment, OwnTraining)
+    notes += filter(None, [plan.conversion])
     return PlanSection("Cost", rows, notes)
 
 

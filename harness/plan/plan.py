@@ -80,6 +80,15 @@ class LaunchPlan:
     step: StepPlan | None = None
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def conversion(self) -> str:
+        """When the Paraver trace is made; empty: it is not asked for."""
+        if not getattr(self.job.experiment, "nsys2prv", False):
+            return ""
+        apart = any("--submit" in command.argv for command in self.job.after)
+        how = "by a job of its own, without GPUs" if apart else "by the same job, for which no time is planned"
+        return f"afterwards the Paraver trace is made {how}"
+
 
 def plan_of(prepared: PreparedLaunch) -> LaunchPlan:
     job = prepared.job

@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.cli.main import main
-from harness.cli.plan.plan import short_form
+from harness.cli.plan.plan import short_form, show_plan
 from harness.experiment.exercises import DDP, CommTests, Experiment
 from harness.launch.submit import PreparedLaunch, prepare
 from harness.measure.run_contents import predicted_and_measured, read_plan
@@ -277,6 +277,27 @@ def test_the_short_form_is_six_lines_at_most_and_names_the_global_batch(exercise
     assert any("global batch" in line for line in lines) == accumulates
     assert all(line.startswith("plan: " if not number else "      ") for number, line in enumerate(lines))
     assert all("None" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-e", "3", *LEONARDO, "--", "--nsys2prv"), "by a job of its own, without GPUs"),
+        (("-e", "1", *LEONARDO, "--", "--nsys2prv-compress"), "by a job of its own, without GPUs"),
+        (("-e", "1", "--site", "local", "--", "--nsys2prv"), "by the same job, for which no time is planned"),
+        (("-e", "3", *LEONARDO), ""),
+    ],
+)
+def test_the_plan_says_who_makes_the_paraver_trace(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a cluster a job holds its GPUs to its end."""
+    found = planned(*words)
+    show_plan(prepared(*words), as_json=False)
+    for text in (short_form(found)[-1], capsys.readouterr().out):
+        assert ("afterwards the Paraver trace is made" in text) == bool(said) and said in text
+    submits = [word for command in found.job.after for word in command.argv if word == "--submit"]
+    assert bool(submits) == ("without GPUs" in said)
 
 
 ACCUMULATE = ("--", "--gradient-accumulation-steps", "16", "--micro-batch-size", "8")

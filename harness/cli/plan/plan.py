@@ -53,7 +53,7 @@ def short_form(launch_plan: LaunchPlan) -> list[str]:
     rows = {row.name: row for section in sections_of(launch_plan) for row in section.rows}
     memory = [_memory_line(launch_plan), launch_plan.memory.usual if launch_plan.memory else ""]
     of_steps = [_batch_line(launch_plan), _step_line(launch_plan, rows), _communication_line(launch_plan, rows)]
-    lines = [*memory, *of_steps, _cost_line(rows)]
+    lines = [*memory, *of_steps, "; ".join(filter(None, [_cost_line(rows), launch_plan.conversion]))]
     return [f"{'plan: ' if number == 0 else '      '}{text}" for number, text in enumerate(filter(None, lines))]
 
 

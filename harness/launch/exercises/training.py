@@ -174,11 +174,14 @@ def ranks_of(experiment: Experiment) -> str:
 
 
 def paraver_command(place: CommandPlace, experiment: ProfiledTraining) -> LaunchCommand:
-    """The conversion of the run's traces, by the harness on the first node."""
+    """The conversion of the run's traces, by the harness on the first node. On a cluster's GPUs, which would be held
+    for it, by a job of its own that this one submits."""
     own = ["-u", "PYTHONHOME", f"PYTHONPATH={ROOT}"]  # whatever the training's are
     ours: list[Word] = ["env", *own, place.launcher_python, "-m", "harness", "export", "paraver"]
-    convert = [*ours, join(RUN_DIR), *["--compress"] * (experiment.nsys2prv == "compress")]
-    return LaunchCommand("Paraver trace (nsys2prv)", convert, contained=False, decisive=False)
+    apart = place.device == "cuda" and place.site.scheduler == "slurm"
+    convert = [*ours, join(RUN_DIR), *["--compress"] * (experiment.nsys2prv == "compress"), *["--submit"] * apart]
+    title = "Submission of the job that makes the Paraver trace" if apart else "Paraver trace"
+    return LaunchCommand(title, convert, contained=False, decisive=False)
 
 
 def _folders(experiment: Training, place: CommandPlace) -> dict[Word, str]:
